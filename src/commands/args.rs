@@ -1,0 +1,66 @@
+//! Reads the arguments of requests: numbers, words, and options in any order.
+
+use crate::resp::Request;
+use crate::resp::number::parse_integer;
+
+use super::command::Result;
+use super::error::Error;
+
+/// A 64-bit integer.
+///
+/// # Errors
+///
+/// [`Error::NOT_AN_INTEGER`]
+pub fn integer(argument: &[u8]) -> Result<i64> {
+    parse_integer(argument).ok_or(Error::NOT_AN_INTEGER)
+}
+
+/// Whether an argument is this word, in any case.
+pub fn is_word(argument: &[u8], word: &str) -> bool {
+    argument.eq_ignore_ascii_case(word.as_bytes())
+}
+
+/// ON or OFF.
+///
+/// # Errors
+///
+/// [`Error::SYNTAX`]
+pub fn on_or_off(argument: &[u8]) -> Result<bool> {
+    match argument {
+        _ if is_word(argument, "on") => Ok(true),
+        _ if is_word(argument, "off") => Ok(false),
+        _ => Err(Error::SYNTAX),
+    }
+}
+
+/// Goes over the options at the end of a request.
+pub struct Options<'a> {
+    request: Request<'a>,
+    next: usize,
+}
+
+impl<'a> Options<'a> {
+    /// The options from position `first` on.
+    pub fn new(request: Request<'a>, first: usize) -> Options<'a> {
+        Options { request, next: first }
+    }
+
+    /// The value that must follow the option just read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SYNTAX`] if the request ends there.
+    pub fn value(&mut self) -> Result<&'a [u8]> {
+        self.next().ok_or(Error::SYNTAX)
+    }
+}
+
+impl<'a> Iterator for Options<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let option = self.request.get(self.next)?;
+        self.next += 1;
+        Some(option)
+    }
+}

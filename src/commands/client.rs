@@ -1,0 +1,511 @@
+//! CLIENT: what a connection tells about itself, and who else is there.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::clients::{Client, Leaving};
+use crate::resp::{Reply, Request};
+use crate::session::{Replies, Session};
+
+use super::args::{self, Options, is_word};
+use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
+use super::error::Error;
+use super::introspection;
+
+pub(super) const COMMANDS: &[Command] = &[CLIENT];
+
+const CLIENT: Command = Command {
+    name: "client",
+    arity: Arity::AtLeast(2),
+    group: Group::Connection,
+    summary: "Everything about connections.",
+    since: "2.4.0",
+    complexity: "Depends on subcommand.",
+    subcommands: &[
+        CLIENT_GETNAME,
+        CLIENT_HELP,
+        CLIENT_ID,
+        CLIENT_INFO,
+        CLIENT_KILL,
+        CLIENT_LIST,
+        CLIENT_NO_EVICT,
+        CLIENT_NO_TOUCH,
+        CLIENT_REPLY,
+        CLIENT_SETINFO,
+        CLIENT_SETNAME,
+    ],
+    ..Command::DEFAULTS
+};
+
+const CLIENT_ID: Command = Command {
+    name: "client|id",
+    arity: Arity::Exactly(2),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Tells the number of this connection, which no other has or had.",
+    since: "5.0.0",
+    complexity: "O(1)",
+    run: Run::Session(id),
+    ..Command::DEFAULTS
+};
+
+fn id(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.integer(session.client.id as i64))
+}
+
+const CLIENT_GETNAME: Command = Command {
+    name: "client|getname",
+    arity: Arity::Exactly(2),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Tells the name of this connection.",
+    since: "2.6.9",
+    complexity: "O(1)",
+    example: &[("CLIENT GETNAME", "(nil)"), ("CLIENT SETNAME me", "OK"), ("CLIENT GETNAME", "\"me\"")],
+    run: Run::Session(get_name),
+    ..Command::DEFAULTS
+};
+
+fn get_name(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let name = session.client.profile.lock().name.clone();
+    Ok(reply.bulk_or_nil(Some(name.as_slice()).filter(|name| !name.is_empty())))
+}
+
+const CLIENT_SETNAME: Command = Command {
+    name: "client|setname",
+    arity: Arity::Exactly(3),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Names this connection, for those who list them.",
+    since: "2.6.9",
+    complexity: "O(1)",
+    arguments: &[Argument::string("connection-name")],
+    example: &[("CLIENT SETNAME me", "OK")],
+    run: Run::Session(set_name_command),
+    ..Command::DEFAULTS
+};
+
+fn set_name_command(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    set_name(session, request.at(2))?;
+    Ok(reply.ok())
+}
+
+/// Names a connection; an empty name takes it away.
+pub(super) fn set_name(session: &Session, name: &[u8]) -> Result<()> {
+    if !is_printable(name) {
+        return Err(Error::fixed("ERR Client names cannot contain spaces, newlines or special characters."));
+    }
+    session.publish(|profile| profile.name = name.to_vec());
+    Ok(())
+}
+
+/// Whether a text keeps CLIENT LIST readable: no blanks, nothing but visible ASCII.
+fn is_printable(text: &[u8]) -> bool {
+    text.iter().all(u8::is_ascii_graphic)
+}
+
+const CLIENT_SETINFO: Command = Command {
+    name: "client|setinfo",
+    arity: Arity::Exactly(4),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Tells which library this connection is made by.",
+    since: "7.2.0",
+    complexity: "O(1)",
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    arguments: &[Argument::one_of(
+        "attr",
+        &[Argument::string("libname").token("LIB-NAME"), Argument::string("libver").token("LIB-VER")],
+    )],
+    example: &[("CLIENT SETINFO LIB-NAME mylib", "OK"), ("CLIENT SETINFO LIB-VER 1.0", "OK")],
+    run: Run::Session(set_info),
+    ..Command::DEFAULTS
+};
+
+fn set_info(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (attribute, value) = (request.at(2), request.at(3));
+    let is_name = is_word(attribute, "lib-name");
+    if !is_name && !is_word(attribute, "lib-ver") {
+        return Err(Error::quoting("ERR Unrecognized option '", attribute, "'"));
+    }
+    if !is_printable(value) {
+        let attribute = if is_name { "lib-name" } else { "lib-ver" };
+        return Err(Error::text(format!(
+            "ERR {attribute} cannot contain spaces, newlines or special characters."
+        )));
+    }
+    session.publish(|profile| {
+        let field = if is_name { &mut profile.library_name } else { &mut profile.library_version };
+        *field = value.to_vec();
+    });
+    Ok(reply.ok())
+}
+
+const CLIENT_INFO: Command = Command {
+    name: "client|info",
+    arity: Arity::Exactly(2),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Describes this connection.",
+    since: "6.2.0",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output"],
+    run: Run::Session(info),
+    ..Command::DEFAULTS
+};
+
+fn info(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    session.publish(|_| {});
+    Ok(reply.verbatim(&describe(&session.client)))
+}
+
+const CLIENT_LIST: Command = Command {
+    name: "client|list",
+    arity: Arity::AtLeast(2),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Describes all connections, or some.",
+    since: "2.4.0",
+    complexity: "O(N) where N is the number of client connections",
+    tips: &["nondeterministic_output"],
+    arguments: &[
+        Argument::one_of(
+            "normal_master_replica_pubsub",
+            &[
+                Argument::pure_token("normal", "NORMAL"),
+                Argument::pure_token("master", "MASTER"),
+                Argument::pure_token("replica", "REPLICA"),
+                Argument::pure_token("pubsub", "PUBSUB"),
+            ],
+        )
+        .token("TYPE")
+        .since("5.0.0")
+        .optional(),
+        Argument::block("id", &[Argument::integer("client-id").multiple()])
+            .token("ID")
+            .since("6.2.0")
+            .optional(),
+    ],
+    example: &[("CLIENT LIST TYPE foo", "(error) ERR Unknown client type 'foo'")],
+    run: Run::Server(list),
+    ..Command::DEFAULTS
+};
+
+fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let filter = parse_list_filter(request)?;
+    let lines: String = context
+        .instance
+        .clients
+        .all()
+        .iter()
+        .filter(|client| filter.matches(client))
+        .map(|client| describe(client))
+        .collect();
+    Ok(reply.verbatim(&lines))
+}
+
+fn parse_list_filter(request: Request<'_>) -> Result<Filter<'_>> {
+    let mut filter = Filter::default();
+    match request.get(2) {
+        None => {}
+        Some(option) if is_word(option, "type") && request.len() == 4 => {
+            filter.kind = Some(Kind::parse(request.at(3))?);
+        }
+        Some(option) if is_word(option, "id") && request.len() > 3 => {
+            for id in request.from(3) {
+                filter.ids.push(parse_id(id, "ERR Invalid client ID")?);
+            }
+        }
+        Some(_) => return Err(Error::SYNTAX),
+    }
+    Ok(filter)
+}
+
+const CLIENT_KILL: Command = Command {
+    name: "client|kill",
+    arity: Arity::AtLeast(3),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Closes connections: that from an address, or all that match every filter.",
+    since: "2.4.0",
+    complexity: "O(N) where N is the number of client connections",
+    arguments: &[Argument::one_of(
+        "filter",
+        &[
+            Argument::string("ip:port").deprecated_since("2.8.12"),
+            Argument::one_of(
+                "new-format",
+                &[
+                    Argument::integer("client-id").token("ID").since("2.8.12").optional(),
+                    Argument::one_of(
+                        "normal_master_slave_pubsub",
+                        &[
+                            Argument::pure_token("normal", "NORMAL"),
+                            Argument::pure_token("master", "MASTER").since("3.2.0"),
+                            Argument::pure_token("slave", "SLAVE"),
+                            Argument::pure_token("replica", "REPLICA").since("5.0.0"),
+                            Argument::pure_token("pubsub", "PUBSUB"),
+                        ],
+                    )
+                    .token("TYPE")
+                    .since("2.8.12")
+                    .optional(),
+                    Argument::string("username").token("USER").optional(),
+                    Argument::string("ip:port").token("ADDR").optional(),
+                    Argument::string("ip:port").token("LADDR").since("6.2.0").optional(),
+                    Argument::string("yes/no").token("SKIPME").optional(),
+                ],
+            )
+            .multiple(),
+        ],
+    )],
+    example: &[
+        ("CLIENT KILL ID 999999", "(integer) 0"),
+        ("CLIENT KILL 1.2.3.4:5", "(error) ERR No such client"),
+    ],
+    run: Run::Server(kill),
+    ..Command::DEFAULTS
+};
+
+fn kill(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    // The form of Redis 2.4: one address, this connection's own included, and an error if it is not there.
+    let is_old_form = request.len() == 3;
+    let filter = if is_old_form {
+        Filter { address: Some(request.at(2)), includes_own: true, ..Filter::default() }
+    } else {
+        parse_kill_filters(request)?
+    };
+    let mut killed = 0;
+    for client in context.instance.clients.all() {
+        let is_own = Arc::ptr_eq(&client, &context.session.client);
+        if !filter.matches(&client) || (is_own && !filter.includes_own) {
+            continue;
+        }
+        killed += 1;
+        if is_own {
+            // It is told how many went with it.
+            context.session.is_closing = true;
+        } else {
+            client.ask_to_leave(Leaving::Now);
+        }
+    }
+    match (is_old_form, killed) {
+        (true, 0) => Err(Error::fixed("ERR No such client")),
+        (true, _) => Ok(reply.ok()),
+        (false, _) => Ok(reply.integer(killed)),
+    }
+}
+
+fn parse_kill_filters(request: Request<'_>) -> Result<Filter<'_>> {
+    let mut filter = Filter::default();
+    let mut options = Options::new(request, 2);
+    while let Some(option) = options.next() {
+        let value = options.value()?;
+        match option {
+            _ if is_word(option, "id") => {
+                filter.ids = vec![parse_id(value, "ERR client-id should be greater than 0")?];
+            }
+            _ if is_word(option, "type") => filter.kind = Some(Kind::parse(value)?),
+            _ if is_word(option, "addr") => filter.address = Some(value),
+            _ if is_word(option, "laddr") => filter.local_address = Some(value),
+            _ if is_word(option, "user") && value == b"default" => {}
+            _ if is_word(option, "user") => {
+                return Err(Error::quoting("ERR No such user '", value, "'"));
+            }
+            _ if is_word(option, "skipme") && is_word(value, "yes") => filter.includes_own = false,
+            _ if is_word(option, "skipme") && is_word(value, "no") => filter.includes_own = true,
+            _ => return Err(Error::SYNTAX),
+        }
+    }
+    Ok(filter)
+}
+
+fn parse_id(argument: &[u8], refusal: &'static str) -> Result<u64> {
+    let id = args::integer(argument).ok().and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
+    id.ok_or(Error::fixed(refusal))
+}
+
+/// Which clients are meant: those that everything given here applies to.
+#[derive(Default)]
+struct Filter<'a> {
+    ids: Vec<u64>,
+    kind: Option<Kind>,
+    address: Option<&'a [u8]>,
+    local_address: Option<&'a [u8]>,
+    includes_own: bool,
+}
+
+/// What a client is to the server. There are no replicas, and nobody subscribes, so far.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    Primary,
+    Replica,
+    Subscriber,
+}
+
+impl Kind {
+    fn parse(word: &[u8]) -> Result<Kind> {
+        match word {
+            _ if is_word(word, "normal") => Ok(Kind::Normal),
+            _ if is_word(word, "master") => Ok(Kind::Primary),
+            _ if is_word(word, "slave") || is_word(word, "replica") => Ok(Kind::Replica),
+            _ if is_word(word, "pubsub") => Ok(Kind::Subscriber),
+            _ => Err(Error::quoting("ERR Unknown client type '", word, "'")),
+        }
+    }
+}
+
+impl Filter<'_> {
+    fn matches(&self, client: &Client) -> bool {
+        (self.ids.is_empty() || self.ids.contains(&client.id))
+            && self.kind.is_none_or(|kind| kind == Kind::Normal)
+            && self.address.is_none_or(|address| address == client.address.to_string().as_bytes())
+            && self.local_address.is_none_or(|address| address == client.local_address.to_string().as_bytes())
+    }
+}
+
+/// One line of CLIENT LIST, with the fields of Redis 7.2 in its order.
+fn describe(client: &Client) -> String {
+    let profile = client.profile.lock().clone();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut flags = String::new();
+    if profile.is_kept_from_eviction {
+        flags.push('e');
+    }
+    if profile.leaves_keys_untouched {
+        flags.push('T');
+    }
+    if flags.is_empty() {
+        flags.push('N');
+    }
+    let mut line = String::new();
+    let _ = writeln!(
+        line,
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 \
+         multi=-1 qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem={} \
+         events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+        client.id,
+        client.address,
+        client.local_address,
+        client.descriptor,
+        text(&profile.name),
+        client.connected_at.elapsed().as_secs(),
+        profile.last_active.elapsed().as_secs(),
+        profile.database,
+        profile.query_bytes,
+        size_of::<Client>() + size_of::<Session>() + profile.query_bytes,
+        profile.last_command,
+        profile.protocol.number(),
+        text(&profile.library_name),
+        text(&profile.library_version),
+    );
+    line
+}
+
+const CLIENT_NO_EVICT: Command = Command {
+    name: "client|no-evict",
+    arity: Arity::Exactly(3),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Keeps this connection when clients are evicted to save memory.",
+    since: "7.0.0",
+    complexity: "O(1)",
+    arguments: &[Argument::one_of(
+        "enabled",
+        &[Argument::pure_token("on", "ON"), Argument::pure_token("off", "OFF")],
+    )],
+    example: &[("CLIENT NO-EVICT on", "OK")],
+    run: Run::Session(no_evict),
+    ..Command::DEFAULTS
+};
+
+fn no_evict(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let is_on = args::on_or_off(request.at(2))?;
+    session.publish(|profile| profile.is_kept_from_eviction = is_on);
+    Ok(reply.ok())
+}
+
+const CLIENT_NO_TOUCH: Command = Command {
+    name: "client|no-touch",
+    arity: Arity::Exactly(3),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Keeps this connection's commands from counting as use of their keys.",
+    since: "7.2.0",
+    complexity: "O(1)",
+    arguments: &[Argument::one_of(
+        "enabled",
+        &[Argument::pure_token("on", "ON"), Argument::pure_token("off", "OFF")],
+    )],
+    example: &[("CLIENT NO-TOUCH on", "OK")],
+    run: Run::Session(no_touch),
+    ..Command::DEFAULTS
+};
+
+fn no_touch(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let is_on = args::on_or_off(request.at(2))?;
+    session.publish(|profile| profile.leaves_keys_untouched = is_on);
+    Ok(reply.ok())
+}
+
+const CLIENT_REPLY: Command = Command {
+    name: "client|reply",
+    arity: Arity::Exactly(3),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Chooses whether commands are answered: all, none, or all but the next.",
+    since: "3.2.0",
+    complexity: "O(1)",
+    arguments: &[Argument::one_of(
+        "on_off_skip",
+        &[
+            Argument::pure_token("on", "ON"),
+            Argument::pure_token("off", "OFF"),
+            Argument::pure_token("skip", "SKIP"),
+        ],
+    )],
+    example: &[("CLIENT REPLY ON", "OK")],
+    run: Run::Session(reply_mode),
+    ..Command::DEFAULTS
+};
+
+fn reply_mode(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let mode = request.at(2);
+    session.replies = match session.replies {
+        _ if is_word(mode, "on") => Replies::On,
+        _ if is_word(mode, "off") => Replies::Off,
+        Replies::Off if is_word(mode, "skip") => Replies::Off,
+        _ if is_word(mode, "skip") => Replies::SkipNext,
+        _ => return Err(Error::SYNTAX),
+    };
+    // Only the one who wants replies reads this one.
+    Ok(reply.ok())
+}
+
+const CLIENT_HELP: Command = Command {
+    name: "client|help",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Lists the subcommands.",
+    since: "5.0.0",
+    complexity: "O(1)",
+    run: Run::Session(help),
+    ..Command::DEFAULTS
+};
+
+fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(introspection::help(&CLIENT, reply))
+}

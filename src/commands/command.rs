@@ -1,0 +1,519 @@
+//! What a command is: its facts, its documentation and its handler, side by side in one constant.
+//!
+//! Everything that is known about a command is derived from here: dispatch, arity errors, keys to lock,
+//! COMMAND INFO, DOCS, LIST and GETKEYS, the ACL categories. The facts are those of Redis 7.0, which
+//! `tests/it/table.rs` compares; the summaries are our own.
+
+use crate::instance::Instance;
+use crate::keyspace::Transaction;
+use crate::resp::{Reply, Request, Sent};
+use crate::session::Session;
+
+use super::error::Error;
+
+/// What a handler answers: the reply was written, or this error is to be.
+pub type Result<T = Sent> = std::result::Result<T, Error>;
+
+/// One command, or one subcommand.
+#[derive(Debug)]
+pub struct Command {
+    /// In lower case; a subcommand's begins with its command's and a bar, as in `client|kill`.
+    pub name: &'static str,
+    /// How many arguments it takes, its name (and that of its command) included.
+    pub arity: Arity,
+    /// What else decides whether it may run. Whether it reads or writes follows from `run`.
+    pub flags: Flags,
+    /// Where its keys are.
+    pub keys: &'static [KeySpec],
+    /// What it works on: its keys, or everything.
+    pub scope: Scope,
+    /// ACL categories beyond those that follow from flags and `run`.
+    pub categories: Categories,
+    /// Under which heading it is documented.
+    pub group: Group,
+    /// One sentence.
+    pub summary: &'static str,
+    /// The version of Redis that had it first.
+    pub since: &'static str,
+    /// Time it takes, in the usual notation.
+    pub complexity: &'static str,
+    /// Since when another should be used, and which.
+    pub deprecated: Option<Deprecated>,
+    /// Hints for clients and proxies.
+    pub tips: &'static [&'static str],
+    /// What it takes, for people and for their tools.
+    pub arguments: &'static [Argument],
+    /// Requests and their replies, as redis-cli would print them; a test runs them in their order.
+    pub example: &'static [(&'static str, &'static str)],
+    /// Its subcommands.
+    pub subcommands: &'static [Command],
+    /// Its handler.
+    pub run: Run,
+}
+
+impl Command {
+    /// What a constant need not say because most commands have none of it. The rest must be said: a test
+    /// finds what was forgotten.
+    pub const DEFAULTS: Command = Command {
+        name: "",
+        arity: Arity::Exactly(0),
+        flags: Flags::NONE,
+        keys: &[],
+        scope: Scope::Keys,
+        categories: Categories::NONE,
+        group: Group::Generic,
+        summary: "",
+        since: "",
+        complexity: "",
+        deprecated: None,
+        tips: &[],
+        arguments: &[],
+        example: &[],
+        subcommands: &[],
+        run: Run::Subcommands,
+    };
+
+    /// The subcommand of a name, in any case.
+    pub fn subcommand(&self, name: &[u8]) -> Option<&'static Command> {
+        self.subcommands.iter().find(|command| command.own_name().as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// The name without that of its command.
+    pub fn own_name(&self) -> &'static str {
+        self.name.rsplit('|').next().unwrap_or(self.name)
+    }
+
+    /// The keys of a request, with how each is used. Empty if the request is too short for any.
+    pub fn keys_of<'a>(&self, request: Request<'a>) -> impl Iterator<Item = (&'a [u8], KeyFlags)> + use<'a> {
+        self.keys.iter().flat_map(move |spec| {
+            let flags = spec.variable.map_or(spec.flags, |flags_of| flags_of(request));
+            spec.positions(request.len()).map(move |position| (request.at(position), flags))
+        })
+    }
+
+    /// Whether it is documented as changing data.
+    pub fn is_write(&self) -> bool {
+        matches!(self.run, Run::Write(_))
+    }
+
+    /// The flags as COMMAND INFO names them, in the order of Redis.
+    pub fn flag_names(&self) -> Vec<&'static str> {
+        let run = match self.run {
+            Run::Write(_) => Some("write"),
+            Run::Read(_) => Some("readonly"),
+            _ => None,
+        };
+        run.into_iter().chain(self.flags.names()).collect()
+    }
+
+    /// The ACL categories as COMMAND INFO names them, in the order of Redis.
+    pub fn category_names(&self) -> Vec<&'static str> {
+        let mut categories = self.categories;
+        for (applies, category) in [
+            (matches!(self.run, Run::Write(_)), Categories::WRITE),
+            (matches!(self.run, Run::Read(_)), Categories::READ),
+            (self.flags.contains(Flags::ADMIN), Categories::ADMIN.and(Categories::DANGEROUS)),
+            (self.flags.contains(Flags::FAST), Categories::FAST),
+            (!self.flags.contains(Flags::FAST), Categories::SLOW),
+        ] {
+            if applies {
+                categories = categories.and(category);
+            }
+        }
+        categories.names().collect()
+    }
+}
+
+/// How many arguments a command takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arity {
+    /// So many.
+    Exactly(usize),
+    /// So many or more.
+    AtLeast(usize),
+}
+
+impl Arity {
+    /// Whether a request of so many arguments is right.
+    #[inline]
+    pub fn allows(self, arguments: usize) -> bool {
+        match self {
+            Arity::Exactly(exactly) => arguments == exactly,
+            Arity::AtLeast(least) => arguments >= least,
+        }
+    }
+
+    /// As COMMAND INFO prints it: negative for "or more".
+    pub fn number(self) -> i64 {
+        match self {
+            Arity::Exactly(exactly) => exactly as i64,
+            Arity::AtLeast(least) => -(least as i64),
+        }
+    }
+}
+
+/// What a transaction for a command must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The shards of its keys.
+    Keys,
+    /// All shards.
+    Everything,
+}
+
+/// A handler, by what it is given: the type is the permission.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// Reads keys.
+    Read(fn(&Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
+    /// Writes keys.
+    Write(fn(&mut Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
+    /// Works on the client's own state.
+    Session(fn(&mut Session, Request<'_>, Reply<'_>) -> Result),
+    /// Works on the server.
+    Server(fn(&mut Context<'_, '_>, Request<'_>, Reply<'_>) -> Result),
+    /// Has subcommands only.
+    Subcommands,
+}
+
+impl std::fmt::Debug for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Run::Read(_) => "Read",
+            Run::Write(_) => "Write",
+            Run::Session(_) => "Session",
+            Run::Server(_) => "Server",
+            Run::Subcommands => "Subcommands",
+        })
+    }
+}
+
+/// What a handler that works on the server is given.
+#[derive(Debug)]
+pub struct Context<'a, 'k> {
+    /// The server.
+    pub instance: &'a Instance,
+    /// The client's state.
+    pub session: &'a mut Session,
+    /// The shards of the command's scope.
+    pub tx: &'a mut Transaction<'k>,
+}
+
+/// Declares a set of flags with the names that Redis prints for them, in its order.
+macro_rules! flag_set {
+    ($(#[$about:meta])* $set:ident: $($(#[$flag_about:meta])* $flag:ident = $name:literal,)+) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $set(u32);
+
+        impl $set {
+            /// None of them.
+            pub const NONE: $set = $set(0);
+            flag_set!(@constants $set 0; $($(#[$flag_about])* $flag,)+);
+            const NAMES: &[&str] = &[$($name),+];
+
+            /// Both.
+            pub const fn and(self, other: $set) -> $set {
+                $set(self.0 | other.0)
+            }
+
+            /// Whether all of `other` are among these.
+            #[inline]
+            pub const fn contains(self, other: $set) -> bool {
+                self.0 & other.0 == other.0
+            }
+
+            /// Their names.
+            pub fn names(self) -> impl Iterator<Item = &'static str> + Clone {
+                (0..).zip($set::NAMES).filter(move |(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| *name)
+            }
+        }
+    };
+    (@constants $set:ident $bit:expr; $(#[$about:meta])* $flag:ident, $($rest:tt)*) => {
+        $(#[$about])*
+        pub const $flag: $set = $set(1 << ($bit));
+        flag_set!(@constants $set $bit + 1; $($rest)*);
+    };
+    (@constants $set:ident $bit:expr;) => {};
+}
+
+flag_set! {
+    /// What decides whether a command may run.
+    Flags:
+    /// Refused while memory is short.
+    DENYOOM = "denyoom",
+    /// For administrators.
+    ADMIN = "admin",
+    /// Not for scripts.
+    NOSCRIPT = "noscript",
+    /// Possible while data is loaded.
+    LOADING = "loading",
+    /// Possible on a replica that has lost its primary.
+    STALE = "stale",
+    /// Never slow.
+    FAST = "fast",
+    /// Possible before authentication.
+    NO_AUTH = "no_auth",
+    /// Possible while a script runs too long.
+    ALLOW_BUSY = "allow_busy",
+}
+
+flag_set! {
+    /// ACL categories.
+    Categories:
+    /// Keys of any type.
+    KEYSPACE = "@keyspace",
+    /// Reads keys.
+    READ = "@read",
+    /// Writes keys.
+    WRITE = "@write",
+    /// Strings.
+    STRING = "@string",
+    /// For administrators.
+    ADMIN = "@admin",
+    /// Never slow.
+    FAST = "@fast",
+    /// Perhaps slow.
+    SLOW = "@slow",
+    /// Able to do harm.
+    DANGEROUS = "@dangerous",
+    /// The connection's own state.
+    CONNECTION = "@connection",
+}
+
+flag_set! {
+    /// How a key is used.
+    KeyFlags:
+    /// Read only.
+    RO = "RO",
+    /// Read and written.
+    RW = "RW",
+    /// Overwritten.
+    OW = "OW",
+    /// Removed.
+    RM = "RM",
+    /// Its value is returned or copied.
+    ACCESS = "access",
+    /// Its value is changed.
+    UPDATE = "update",
+    /// A value is added where there may be none.
+    INSERT = "insert",
+    /// It is deleted.
+    DELETE = "delete",
+    /// The request decides which of these apply.
+    VARIABLE_FLAGS = "variable_flags",
+}
+
+/// Where keys are in a request: from `first` to `last`, each `step` apart.
+#[derive(Debug)]
+pub struct KeySpec {
+    /// How the keys are used.
+    pub flags: KeyFlags,
+    /// The first key's position.
+    pub first: usize,
+    /// The last key's: counted from the first if not negative, from the end of the request otherwise.
+    pub last: isize,
+    /// The distance between two keys.
+    pub step: usize,
+    /// How they are used by one request, where that varies.
+    pub variable: Option<fn(Request<'_>) -> KeyFlags>,
+}
+
+impl KeySpec {
+    /// One key, right after the name.
+    pub const fn first(flags: KeyFlags) -> KeySpec {
+        KeySpec { flags, first: 1, last: 0, step: 1, variable: None }
+    }
+
+    /// All arguments are keys, or each `step`-th.
+    pub const fn every(step: usize, flags: KeyFlags) -> KeySpec {
+        KeySpec { flags, first: 1, last: -1, step, variable: None }
+    }
+
+    /// The request decides how the key is used.
+    pub const fn variable(self, flags_of: fn(Request<'_>) -> KeyFlags) -> KeySpec {
+        KeySpec { variable: Some(flags_of), ..self }
+    }
+
+    /// The positions of the keys in a request of so many arguments.
+    #[inline]
+    pub fn positions(&self, arguments: usize) -> std::iter::StepBy<std::ops::Range<usize>> {
+        let last = if self.last < 0 {
+            arguments.saturating_add_signed(self.last)
+        } else {
+            self.first.saturating_add_signed(self.last)
+        };
+        (self.first..(last + 1).min(arguments)).step_by(self.step)
+    }
+}
+
+/// A heading of the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Keys of any type.
+    Generic,
+    /// Strings.
+    String,
+    /// The connection.
+    Connection,
+    /// The server.
+    Server,
+}
+
+impl Group {
+    /// As COMMAND DOCS prints it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Generic => "generic",
+            Group::String => "string",
+            Group::Connection => "connection",
+            Group::Server => "server",
+        }
+    }
+}
+
+/// Why a command should not be used in new work.
+#[derive(Debug)]
+pub struct Deprecated {
+    /// Since which version of Redis.
+    pub since: &'static str,
+    /// What to use instead.
+    pub replaced_by: &'static str,
+}
+
+/// One argument in the documentation.
+#[derive(Debug)]
+pub struct Argument {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: ArgumentKind,
+    /// The word before it, or which it is.
+    pub token: Option<&'static str>,
+    /// The version of Redis that had it first, if later than the command.
+    pub since: Option<&'static str>,
+    /// The version of Redis that advised against it.
+    pub deprecated_since: Option<&'static str>,
+    /// Whether it can be left out.
+    pub is_optional: bool,
+    /// Whether it can be repeated.
+    pub is_multiple: bool,
+    /// What it consists of, or what it is one of.
+    pub arguments: &'static [Argument],
+}
+
+/// What an argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgumentKind {
+    /// A key, the first of the command's key specifications.
+    Key,
+    /// Any bytes.
+    String,
+    /// A whole number.
+    Integer,
+    /// A moment.
+    UnixTime,
+    /// A pattern.
+    Pattern,
+    /// Its token and nothing else.
+    PureToken,
+    /// One of several.
+    OneOf,
+    /// Several, one after the other.
+    Block,
+}
+
+impl ArgumentKind {
+    /// As COMMAND DOCS prints it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ArgumentKind::Key => "key",
+            ArgumentKind::String => "string",
+            ArgumentKind::Integer => "integer",
+            ArgumentKind::UnixTime => "unix-time",
+            ArgumentKind::Pattern => "pattern",
+            ArgumentKind::PureToken => "pure-token",
+            ArgumentKind::OneOf => "oneof",
+            ArgumentKind::Block => "block",
+        }
+    }
+}
+
+impl Argument {
+    /// The one key, or each of several.
+    pub const KEY: Argument = Argument::new("key", ArgumentKind::Key);
+
+    /// An argument that must be there once.
+    pub const fn new(name: &'static str, kind: ArgumentKind) -> Argument {
+        Argument {
+            name,
+            kind,
+            token: None,
+            since: None,
+            deprecated_since: None,
+            is_optional: false,
+            is_multiple: false,
+            arguments: &[],
+        }
+    }
+
+    /// Any bytes.
+    pub const fn string(name: &'static str) -> Argument {
+        Argument::new(name, ArgumentKind::String)
+    }
+
+    /// A whole number.
+    pub const fn integer(name: &'static str) -> Argument {
+        Argument::new(name, ArgumentKind::Integer)
+    }
+
+    /// A moment.
+    pub const fn unix_time(name: &'static str) -> Argument {
+        Argument::new(name, ArgumentKind::UnixTime)
+    }
+
+    /// A pattern.
+    pub const fn pattern(name: &'static str) -> Argument {
+        Argument::new(name, ArgumentKind::Pattern)
+    }
+
+    /// A word that stands for itself.
+    pub const fn pure_token(name: &'static str, token: &'static str) -> Argument {
+        Argument::new(name, ArgumentKind::PureToken).token(token)
+    }
+
+    /// One of several.
+    pub const fn one_of(name: &'static str, arguments: &'static [Argument]) -> Argument {
+        Argument { arguments, ..Argument::new(name, ArgumentKind::OneOf) }
+    }
+
+    /// Several together.
+    pub const fn block(name: &'static str, arguments: &'static [Argument]) -> Argument {
+        Argument { arguments, ..Argument::new(name, ArgumentKind::Block) }
+    }
+
+    /// After this word.
+    pub const fn token(self, token: &'static str) -> Argument {
+        Argument { token: Some(token), ..self }
+    }
+
+    /// Since this version.
+    pub const fn since(self, since: &'static str) -> Argument {
+        Argument { since: Some(since), ..self }
+    }
+
+    /// Deprecated since this version.
+    pub const fn deprecated_since(self, since: &'static str) -> Argument {
+        Argument { deprecated_since: Some(since), ..self }
+    }
+
+    /// Need not be there.
+    pub const fn optional(self) -> Argument {
+        Argument { is_optional: true, ..self }
+    }
+
+    /// May be there several times.
+    pub const fn multiple(self) -> Argument {
+        Argument { is_multiple: true, ..self }
+    }
+}

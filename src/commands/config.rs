@@ -1,0 +1,145 @@
+//! CONFIG: reads and changes the parameters.
+
+use crate::config::{Changes, Checked, PARAMETERS, Parameter};
+use crate::glob;
+use crate::resp::{Reply, Request, tree};
+use crate::session::Session;
+
+use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope};
+use super::error::Error;
+use super::introspection;
+
+pub(super) const COMMANDS: &[Command] = &[CONFIG];
+
+const CONFIG: Command = Command {
+    name: "config",
+    arity: Arity::AtLeast(2),
+    group: Group::Server,
+    summary: "Everything about parameters.",
+    since: "2.0.0",
+    complexity: "Depends on subcommand.",
+    subcommands: &[CONFIG_GET, CONFIG_HELP, CONFIG_RESETSTAT, CONFIG_SET],
+    ..Command::DEFAULTS
+};
+
+const CONFIG_GET: Command = Command {
+    name: "config|get",
+    arity: Arity::AtLeast(3),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    summary: "Tells the values of all parameters whose names match any of these patterns.",
+    since: "2.0.0",
+    complexity: "O(N) when N is the number of configuration parameters provided",
+    arguments: &[Argument::block("parameter", &[Argument::string("parameter")]).multiple()],
+    example: &[("CONFIG GET databases", "[\"databases\", \"16\"]"), ("CONFIG GET nosuch", "[]")],
+    run: Run::Server(get),
+    ..Command::DEFAULTS
+};
+
+fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let is_asked_for = |parameter: &&Parameter| {
+        request.from(2).any(|pattern| glob::matches(pattern, parameter.name.as_bytes(), true))
+    };
+    let config = &context.instance.config;
+    let found = PARAMETERS.iter().filter(is_asked_for);
+    Ok(reply.tree(&tree::map(found.map(|parameter| (parameter.name, tree::bulk(parameter.print(config)))))))
+}
+
+const CONFIG_SET: Command = Command {
+    name: "config|set",
+    arity: Arity::AtLeast(4),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    summary: "Changes parameters: all of them, or none if any value is refused.",
+    since: "2.0.0",
+    complexity: "O(N) when N is the number of configuration parameters provided",
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    arguments: &[Argument::block(
+        "parameter_value",
+        &[Argument::string("parameter"), Argument::string("value")],
+    )
+    .multiple()],
+    example: &[
+        ("CONFIG SET timeout 0", "OK"),
+        (
+            "CONFIG SET nosuch 1",
+            "(error) ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'",
+        ),
+    ],
+    run: Run::Server(set),
+    ..Command::DEFAULTS
+};
+
+fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    for checked in parse_settings(request)? {
+        context.instance.config.store(checked);
+    }
+    context.instance.apply_config();
+    Ok(reply.ok())
+}
+
+/// Checks every setting before any is made.
+fn parse_settings(request: Request<'_>) -> Result<Vec<Checked>> {
+    if !request.len().is_multiple_of(2) {
+        return Err(Error::wrong_arity("config|set"));
+    }
+    let mut parameters: Vec<&'static Parameter> = Vec::new();
+    for name in request.from(2).step_by(2) {
+        let unknown =
+            || Error::quoting("ERR Unknown option or number of arguments for CONFIG SET - '", name, "'");
+        let parameter = Parameter::named(name).ok_or_else(unknown)?;
+        if parameter.changes == Changes::AtStart {
+            return Err(refuse(parameter, "can't set immutable config"));
+        }
+        if parameters.iter().any(|other| std::ptr::eq(*other, parameter)) {
+            return Err(refuse(parameter, "duplicate parameter"));
+        }
+        parameters.push(parameter);
+    }
+    let values = request.from(3).step_by(2);
+    let check = |(parameter, value): (&'static Parameter, &[u8])| {
+        parameter.check(value).map_err(|refusal| refuse(parameter, &refusal.to_string()))
+    };
+    parameters.into_iter().zip(values).map(check).collect()
+}
+
+fn refuse(parameter: &Parameter, why: &str) -> Error {
+    let name = parameter.name;
+    Error::text(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
+}
+
+const CONFIG_RESETSTAT: Command = Command {
+    name: "config|resetstat",
+    arity: Arity::Exactly(2),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    scope: Scope::Everything,
+    group: Group::Server,
+    summary: "Sets the counters of INFO to zero.",
+    since: "2.0.0",
+    complexity: "O(1)",
+    example: &[("CONFIG RESETSTAT", "OK")],
+    run: Run::Server(reset_statistics),
+    ..Command::DEFAULTS
+};
+
+fn reset_statistics(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    context.instance.statistics.reset();
+    context.tx.reset_counters();
+    Ok(reply.ok())
+}
+
+const CONFIG_HELP: Command = Command {
+    name: "config|help",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    group: Group::Server,
+    summary: "Lists the subcommands.",
+    since: "5.0.0",
+    complexity: "O(1)",
+    run: Run::Session(help),
+    ..Command::DEFAULTS
+};
+
+fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(introspection::help(&CONFIG, reply))
+}

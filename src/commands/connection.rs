@@ -1,0 +1,260 @@
+//! The connection: who is there, in which protocol, with which database.
+
+use crate::resp::number::parse_integer;
+use crate::resp::{Protocol, Reply, Request, tree};
+use crate::session::Session;
+
+use super::args::{self, Options, is_word};
+use super::client;
+use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
+use super::error::Error;
+
+pub(super) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
+
+/// The version of Redis that clients compare with those they know: what is documented of it holds here.
+pub(super) const REDIS_VERSION: &str = "7.2.4";
+
+const HELLO: Command = Command {
+    name: "hello",
+    arity: Arity::AtLeast(1),
+    flags: Flags::NOSCRIPT
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::FAST)
+        .and(Flags::NO_AUTH)
+        .and(Flags::ALLOW_BUSY),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Greets: chooses the protocol, and may authenticate and name the client as well.",
+    since: "6.0.0",
+    complexity: "O(1)",
+    arguments: &[Argument::block(
+        "arguments",
+        &[
+            Argument::integer("protover"),
+            Argument::block(
+                "username_password",
+                &[Argument::string("username"), Argument::string("password")],
+            )
+            .token("AUTH")
+            .optional(),
+            Argument::string("clientname").token("SETNAME").optional(),
+        ],
+    )
+    .optional()],
+    example: &[("HELLO 4", "(error) NOPROTO unsupported protocol version")],
+    run: Run::Server(hello),
+    ..Command::DEFAULTS
+};
+
+fn hello(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let greeting = Greeting::parse(request, context.session.protocol)?;
+    let config = &context.instance.config;
+    if let Some((user, password)) = greeting.credentials {
+        context.session.authenticate(config, user, password).map_err(|_| Error::WRONG_PASSWORD)?;
+    }
+    if !context.session.is_authenticated {
+        return Err(Error::HELLO_NOT_AUTHENTICATED);
+    }
+    if let Some(name) = greeting.name {
+        client::set_name(context.session, name)?;
+    }
+    context.session.protocol = greeting.protocol;
+    context.session.publish(|_| {});
+    Ok(reply.in_protocol(greeting.protocol).tree(&tree::map([
+        ("server", tree::bulk("redis")),
+        ("version", tree::bulk(REDIS_VERSION)),
+        ("proto", tree::integer(greeting.protocol.number())),
+        ("id", tree::integer(context.session.client.id as i64)),
+        ("mode", tree::bulk("standalone")),
+        ("role", tree::bulk("master")),
+        ("modules", tree::array([])),
+    ])))
+}
+
+/// What HELLO asks for.
+struct Greeting<'a> {
+    protocol: Protocol,
+    credentials: Option<(&'a [u8], &'a [u8])>,
+    name: Option<&'a [u8]>,
+}
+
+impl<'a> Greeting<'a> {
+    fn parse(request: Request<'a>, current: Protocol) -> Result<Greeting<'a>> {
+        let mut greeting = Greeting { protocol: current, credentials: None, name: None };
+        let Some(version) = request.get(1) else { return Ok(greeting) };
+        greeting.protocol = match parse_integer(version) {
+            Some(2) => Protocol::Resp2,
+            Some(3) => Protocol::Resp3,
+            Some(_) => return Err(Error::fixed("NOPROTO unsupported protocol version")),
+            None => return Err(Error::fixed("ERR Protocol version is not an integer or out of range")),
+        };
+        let mut options = Options::new(request, 2);
+        while let Some(option) = options.next() {
+            let wrong = || Error::quoting("ERR Syntax error in HELLO option '", option, "'");
+            if is_word(option, "auth") {
+                let user = options.next().ok_or_else(wrong)?;
+                greeting.credentials = Some((user, options.next().ok_or_else(wrong)?));
+            } else if is_word(option, "setname") {
+                greeting.name = Some(options.next().ok_or_else(wrong)?);
+            } else {
+                return Err(wrong());
+            }
+        }
+        Ok(greeting)
+    }
+}
+
+const AUTH: Command = Command {
+    name: "auth",
+    arity: Arity::AtLeast(2),
+    flags: Flags::NOSCRIPT
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::FAST)
+        .and(Flags::NO_AUTH)
+        .and(Flags::ALLOW_BUSY),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Authenticates the connection.",
+    since: "1.0.0",
+    complexity: "O(N) where N is the number of passwords defined for the user",
+    arguments: &[Argument::string("username").since("6.0.0").optional(), Argument::string("password")],
+    example: &[
+        (
+            "AUTH secret",
+            "(error) ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+        ),
+        ("AUTH default secret", "OK"),
+    ],
+    run: Run::Server(auth),
+    ..Command::DEFAULTS
+};
+
+fn auth(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let config = &context.instance.config;
+    let (user, password) = match request.len() {
+        2 if !config.has_password() => return Err(Error::NO_PASSWORD_SET),
+        2 => (&b"default"[..], request.at(1)),
+        3 => (request.at(1), request.at(2)),
+        _ => return Err(Error::SYNTAX),
+    };
+    context.session.authenticate(config, user, password).map_err(|_| Error::WRONG_PASSWORD)?;
+    Ok(reply.ok())
+}
+
+const PING: Command = Command {
+    name: "ping",
+    arity: Arity::AtLeast(1),
+    flags: Flags::FAST,
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Answers PONG, or what it was given: the connection lives.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    arguments: &[Argument::string("message").optional()],
+    example: &[("PING", "PONG"), ("PING \"hello world\"", "\"hello world\"")],
+    run: Run::Session(ping),
+    ..Command::DEFAULTS
+};
+
+fn ping(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    match request.len() {
+        1 => Ok(reply.simple("PONG")),
+        2 => Ok(reply.bulk(request.at(1))),
+        _ => Err(Error::wrong_arity("ping")),
+    }
+}
+
+const ECHO: Command = Command {
+    name: "echo",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Answers what it was given.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    arguments: &[Argument::string("message")],
+    example: &[("ECHO \"Hello World!\"", "\"Hello World!\"")],
+    run: Run::Session(echo),
+    ..Command::DEFAULTS
+};
+
+fn echo(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.bulk(request.at(1)))
+}
+
+const QUIT: Command = Command {
+    name: "quit",
+    arity: Arity::AtLeast(1),
+    flags: Flags::NOSCRIPT
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::FAST)
+        .and(Flags::NO_AUTH)
+        .and(Flags::ALLOW_BUSY),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Closes the connection once what was sent before is answered.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    example: &[("QUIT", "OK")],
+    run: Run::Session(quit),
+    ..Command::DEFAULTS
+};
+
+fn quit(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    session.is_closing = true;
+    Ok(reply.ok())
+}
+
+const RESET: Command = Command {
+    name: "reset",
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::FAST)
+        .and(Flags::NO_AUTH)
+        .and(Flags::ALLOW_BUSY),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Puts the connection back to the state in which it was opened.",
+    since: "6.2.0",
+    complexity: "O(1)",
+    example: &[("SELECT 1", "OK"), ("RESET", "RESET")],
+    run: Run::Server(reset),
+    ..Command::DEFAULTS
+};
+
+fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    context.session.reset(&context.instance.config);
+    Ok(reply.simple("RESET"))
+}
+
+const SELECT: Command = Command {
+    name: "select",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Chooses the database that later commands work on.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    arguments: &[Argument::integer("index")],
+    example: &[("SELECT 1", "OK"), ("SELECT 16", "(error) ERR DB index is out of range")],
+    run: Run::Server(select),
+    ..Command::DEFAULTS
+};
+
+fn select(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let number = usize::try_from(args::integer(request.at(1))?).map_err(|_| Error::NO_SUCH_DATABASE)?;
+    if number >= context.instance.keyspace.databases() {
+        return Err(Error::NO_SUCH_DATABASE);
+    }
+    context.session.database = number;
+    context.session.publish(|_| {});
+    Ok(reply.ok())
+}

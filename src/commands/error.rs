@@ -1,0 +1,95 @@
+//! The errors that commands answer, in the words of Redis, which people search for.
+
+use std::borrow::Cow;
+
+use crate::resp::Request;
+
+/// An error reply, from its code word on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error(Cow<'static, [u8]>);
+
+impl Error {
+    /// Options that contradict each other, or are none.
+    pub const SYNTAX: Error = Error::fixed("ERR syntax error");
+    /// A number that is none, or does not fit.
+    pub const NOT_AN_INTEGER: Error = Error::fixed("ERR value is not an integer or out of range");
+    /// A number that would not fit.
+    pub const OVERFLOW: Error = Error::fixed("ERR increment or decrement would overflow");
+    /// A database that there is not.
+    pub const NO_SUCH_DATABASE: Error = Error::fixed("ERR DB index is out of range");
+    /// A client that has to authenticate first.
+    pub const NOT_AUTHENTICATED: Error = Error::fixed("NOAUTH Authentication required.");
+    /// HELLO of such a client.
+    pub const HELLO_NOT_AUTHENTICATED: Error = Error::fixed(
+        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+         <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
+         the same time",
+    );
+    /// AUTH that failed.
+    pub const WRONG_PASSWORD: Error =
+        Error::fixed("WRONGPASS invalid username-password pair or user is disabled.");
+    /// AUTH where there is nothing to authenticate with.
+    pub const NO_PASSWORD_SET: Error = Error::fixed(
+        "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+         configuration is correct?",
+    );
+
+    /// A text that is known beforehand.
+    pub const fn fixed(text: &'static str) -> Error {
+        Error(Cow::Borrowed(text.as_bytes()))
+    }
+
+    /// A text that names something.
+    pub fn text(text: impl Into<String>) -> Error {
+        Error(Cow::Owned(text.into().into_bytes()))
+    }
+
+    /// A text that quotes bytes of the client between two known parts.
+    pub fn quoting(before: &str, bytes: &[u8], after: &str) -> Error {
+        Error(Cow::Owned([before.as_bytes(), bytes, after.as_bytes()].concat()))
+    }
+
+    /// A request that is too short or too long for its command.
+    pub fn wrong_arity(command: &str) -> Error {
+        Error::text(format!("ERR wrong number of arguments for '{command}' command"))
+    }
+
+    /// An expiry that is not in the future, or too far in it.
+    pub fn invalid_expire(command: &str) -> Error {
+        Error::text(format!("ERR invalid expire time in '{command}' command"))
+    }
+
+    /// A command that there is not. Quotes at most 128 bytes of its name and of its arguments, as Redis does.
+    pub fn unknown_command(request: Request<'_>) -> Error {
+        const QUOTED_BYTES_MAX: usize = 128;
+        let cut = |bytes: &[u8], length: usize| -> Vec<u8> { bytes[..bytes.len().min(length)].to_vec() };
+        let mut text = b"ERR unknown command '".to_vec();
+        text.extend(cut(request.name(), QUOTED_BYTES_MAX));
+        text.extend(b"', with args beginning with: ");
+        let mut quoted = Vec::new();
+        for argument in request.from(1) {
+            if quoted.len() >= QUOTED_BYTES_MAX {
+                break;
+            }
+            let room = QUOTED_BYTES_MAX - quoted.len();
+            quoted.push(b'\'');
+            quoted.extend(cut(argument, room));
+            quoted.extend(b"' ");
+        }
+        text.extend(quoted);
+        Error(Cow::Owned(text))
+    }
+
+    /// A subcommand that there is not.
+    pub fn unknown_subcommand(command: &str, subcommand: &[u8]) -> Error {
+        const QUOTED_BYTES_MAX: usize = 128;
+        let quoted = &subcommand[..subcommand.len().min(QUOTED_BYTES_MAX)];
+        let after = format!("'. Try {} HELP.", command.to_ascii_uppercase());
+        Error::quoting("ERR unknown subcommand '", quoted, &after)
+    }
+
+    /// The text.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}

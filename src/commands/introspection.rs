@@ -1,0 +1,371 @@
+//! COMMAND: what the server knows about its own commands, for people and for client libraries.
+
+use redis_protocol::resp3::types::OwnedFrame;
+
+use crate::glob;
+use crate::resp::{Reply, Request, Sent, tree};
+use crate::session::Session;
+
+use super::args::is_word;
+use super::command::{
+    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
+use super::error::Error;
+use super::{all, find, find_full};
+
+pub(super) const COMMANDS: &[Command] = &[COMMAND];
+
+const COMMAND: Command = Command {
+    name: "command",
+    arity: Arity::AtLeast(1),
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Server,
+    summary: "Describes all commands, as COMMAND INFO does.",
+    since: "2.8.13",
+    complexity: "O(N) where N is the total number of Redis commands",
+    tips: &["nondeterministic_output_order"],
+    subcommands: &[
+        COMMAND_COUNT,
+        COMMAND_DOCS,
+        COMMAND_GETKEYS,
+        COMMAND_GETKEYSANDFLAGS,
+        COMMAND_HELP,
+        COMMAND_INFO,
+        COMMAND_LIST,
+    ],
+    run: Run::Session(command),
+    ..Command::DEFAULTS
+};
+
+fn command(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let commands: Vec<_> = all().collect();
+    Ok(reply.array_of(commands.into_iter(), write_info))
+}
+
+const COMMAND_COUNT: Command = Command {
+    name: "command|count",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Server,
+    summary: "Counts the commands.",
+    since: "2.8.13",
+    complexity: "O(1)",
+    run: Run::Session(count),
+    ..Command::DEFAULTS
+};
+
+fn count(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(all().count()))
+}
+
+const COMMAND_INFO: Command = Command {
+    name: "command|info",
+    arity: Arity::AtLeast(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Server,
+    summary: "Describes some commands, or all: arity, flags, keys, ACL categories.",
+    since: "2.8.13",
+    complexity: "O(N) where N is the number of commands to look up",
+    tips: &["nondeterministic_output_order"],
+    arguments: &[Argument::string("command-name").optional().multiple()],
+    example: &[("COMMAND INFO nosuch", "[(nil)]")],
+    run: Run::Session(info),
+    ..Command::DEFAULTS
+};
+
+fn info(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    if request.len() == 2 {
+        return command(session, request, reply);
+    }
+    Ok(reply.array_of(request.from(2), |name, reply| match find_full(name) {
+        Some(command) => write_info(command, reply),
+        None => reply.nil(),
+    }))
+}
+
+/// The ten facts of COMMAND INFO, in their order.
+fn write_info(command: &'static Command, reply: Reply<'_>) -> Sent {
+    let (first, last, step) = command.keys.first().map_or((0, 0, 0), |spec| {
+        let last = if spec.last < 0 { spec.last } else { spec.last + spec.first as isize };
+        (spec.first as i64, last as i64, spec.step as i64)
+    });
+    reply.array_of(0..10, |fact, reply| match fact {
+        0 => reply.bulk(command.name.as_bytes()),
+        1 => reply.integer(command.arity.number()),
+        2 => reply.tree(&tree::set_of_simple(command.flag_names())),
+        3 => reply.integer(first),
+        4 => reply.integer(last),
+        5 => reply.integer(step),
+        6 => reply.tree(&tree::set_of_simple(command.category_names())),
+        7 => reply.set_of(command.tips.iter(), |tip, reply| reply.bulk(tip.as_bytes())),
+        8 => reply.set_of(command.keys.iter(), |spec, reply| reply.tree(&describe_keys(spec))),
+        _ => reply.set_of(command.subcommands.iter(), write_info),
+    })
+}
+
+fn describe_keys(spec: &KeySpec) -> OwnedFrame {
+    let typed = |kind: &str, spec| tree::map([("type", tree::bulk(kind)), ("spec", spec)]);
+    let begin = tree::map([("index", tree::integer(spec.first as i64))]);
+    let find = tree::map([
+        ("lastkey", tree::integer(spec.last as i64)),
+        ("keystep", tree::integer(spec.step as i64)),
+        ("limit", tree::integer(0)),
+    ]);
+    tree::map([
+        ("flags", tree::set_of_simple(spec.flags.names())),
+        ("begin_search", typed("index", begin)),
+        ("find_keys", typed("range", find)),
+    ])
+}
+
+const COMMAND_DOCS: Command = Command {
+    name: "command|docs",
+    arity: Arity::AtLeast(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Server,
+    summary: "Documents some commands, or all: what they do, since when, with which arguments.",
+    since: "7.0.0",
+    complexity: "O(N) where N is the number of commands to look up",
+    tips: &["nondeterministic_output_order"],
+    arguments: &[Argument::string("command-name").optional().multiple()],
+    example: &[("COMMAND DOCS nosuch", "[]")],
+    run: Run::Session(docs),
+    ..Command::DEFAULTS
+};
+
+fn docs(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let document = |command: &'static Command| (command.name, describe(command));
+    Ok(reply.tree(&match request.len() {
+        2 => tree::map(all().map(document)),
+        _ => tree::map(request.from(2).filter_map(find_full).map(document)),
+    }))
+}
+
+fn describe(command: &'static Command) -> OwnedFrame {
+    let mut facts = vec![
+        ("summary", tree::bulk(command.summary)),
+        ("since", tree::bulk(command.since)),
+        ("group", tree::bulk(command.group.name())),
+        ("complexity", tree::bulk(command.complexity)),
+    ];
+    if let Some(deprecated) = &command.deprecated {
+        facts.push(("doc_flags", tree::set_of_simple(["deprecated"])));
+        facts.push(("deprecated_since", tree::bulk(deprecated.since)));
+        facts.push(("replaced_by", tree::bulk(deprecated.replaced_by)));
+    }
+    if !command.arguments.is_empty() {
+        facts.push(("arguments", tree::array(command.arguments.iter().map(describe_argument))));
+    }
+    if !command.subcommands.is_empty() {
+        let subcommands = command.subcommands.iter().map(|command| (command.name, describe(command)));
+        facts.push(("subcommands", tree::map(subcommands)));
+    }
+    tree::map(facts)
+}
+
+fn describe_argument(argument: &Argument) -> OwnedFrame {
+    let mut facts = vec![("name", tree::bulk(argument.name)), ("type", tree::bulk(argument.kind.name()))];
+    if argument.kind == ArgumentKind::Key {
+        facts.push(("key_spec_index", tree::integer(0)));
+    }
+    let texts = [
+        ("token", argument.token),
+        ("since", argument.since),
+        ("deprecated_since", argument.deprecated_since),
+    ];
+    facts.extend(texts.into_iter().filter_map(|(name, text)| Some((name, tree::bulk(text?)))));
+    let flags = [("optional", argument.is_optional), ("multiple", argument.is_multiple)];
+    if argument.is_optional || argument.is_multiple {
+        let flags = flags.into_iter().filter(|(_, applies)| *applies).map(|(name, _)| name);
+        facts.push(("flags", tree::set_of_simple(flags)));
+    }
+    if !argument.arguments.is_empty() {
+        facts.push(("arguments", tree::array(argument.arguments.iter().map(describe_argument))));
+    }
+    tree::map(facts)
+}
+
+const COMMAND_LIST: Command = Command {
+    name: "command|list",
+    arity: Arity::AtLeast(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Server,
+    summary: "Names all commands, or those that a filter lets through.",
+    since: "7.0.0",
+    complexity: "O(N) where N is the total number of Redis commands",
+    tips: &["nondeterministic_output_order"],
+    arguments: &[Argument::one_of(
+        "filterby",
+        &[
+            Argument::string("module-name").token("MODULE"),
+            Argument::string("category").token("ACLCAT"),
+            Argument::pattern("pattern").token("PATTERN"),
+        ],
+    )
+    .token("FILTERBY")
+    .optional()],
+    example: &[
+        ("COMMAND LIST FILTERBY PATTERN setn*", "[\"setnx\"]"),
+        ("COMMAND LIST FILTERBY MODULE json", "[]"),
+    ],
+    run: Run::Session(list),
+    ..Command::DEFAULTS
+};
+
+fn list(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let filter = parse_filter(request)?;
+    let with_subcommands = all().flat_map(|command| std::iter::once(command).chain(command.subcommands));
+    let names: Vec<_> =
+        with_subcommands.filter(|command| filter.matches(command)).map(|command| command.name).collect();
+    Ok(reply.array_of(names.into_iter(), |name, reply| reply.bulk(name.as_bytes())))
+}
+
+fn parse_filter(request: Request<'_>) -> Result<Filter<'_>> {
+    let is_filter = |word: &[u8]| {
+        request.len() == 5 && is_word(request.at(2), "filterby") && request.at(3).eq_ignore_ascii_case(word)
+    };
+    match request.len() {
+        2 => Ok(Filter::None),
+        _ if is_filter(b"module") => Ok(Filter::Module),
+        _ if is_filter(b"aclcat") => Ok(Filter::Category(request.at(4))),
+        _ if is_filter(b"pattern") => Ok(Filter::Pattern(request.at(4))),
+        _ => Err(Error::SYNTAX),
+    }
+}
+
+/// Which commands COMMAND LIST names.
+enum Filter<'a> {
+    None,
+    /// Those of a module; there are no modules.
+    Module,
+    /// Those of an ACL category, written without its `@`.
+    Category(&'a [u8]),
+    Pattern(&'a [u8]),
+}
+
+impl Filter<'_> {
+    fn matches(&self, command: &Command) -> bool {
+        match self {
+            Filter::None => true,
+            Filter::Module => false,
+            Filter::Category(category) => command
+                .category_names()
+                .iter()
+                .any(|name| name.as_bytes()[1..].eq_ignore_ascii_case(category)),
+            Filter::Pattern(pattern) => glob::matches(pattern, command.name.as_bytes(), true),
+        }
+    }
+}
+
+const COMMAND_GETKEYS: Command = Command {
+    name: "command|getkeys",
+    arity: Arity::AtLeast(4),
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Server,
+    summary: "Tells which arguments of a command are its keys.",
+    since: "2.8.13",
+    complexity: "O(N) where N is the number of arguments to the command",
+    example: &[("COMMAND GETKEYS SETNX mykey Hello", "[\"mykey\"]")],
+    run: Run::Session(get_keys),
+    ..Command::DEFAULTS
+};
+
+fn get_keys(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let keys = keys_of(request.without_first(2))?;
+    Ok(reply.array_of(keys.into_iter(), |(key, _), reply| reply.bulk(key)))
+}
+
+const COMMAND_GETKEYSANDFLAGS: Command = Command {
+    name: "command|getkeysandflags",
+    arity: Arity::AtLeast(4),
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Server,
+    summary: "Tells which arguments of a command are its keys, and how each is used.",
+    since: "7.0.0",
+    complexity: "O(N) where N is the number of arguments to the command",
+    example: &[("COMMAND GETKEYSANDFLAGS SETNX mykey Hello", "[[\"mykey\", [OW, insert]]]")],
+    run: Run::Session(get_keys_and_flags),
+    ..Command::DEFAULTS
+};
+
+fn get_keys_and_flags(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let keys = keys_of(request.without_first(2))?;
+    Ok(reply.array_of(keys.into_iter(), |(key, flags), reply| {
+        reply.array_of(0..2, |part, reply| match part {
+            0 => reply.bulk(key),
+            _ => reply.tree(&tree::set_of_simple(flags.names())),
+        })
+    }))
+}
+
+fn keys_of(request: Request<'_>) -> Result<Vec<(&[u8], KeyFlags)>> {
+    let command = find(request.name()).ok_or(Error::fixed("ERR Invalid command specified"))?;
+    let command = request.get(1).and_then(|name| command.subcommand(name)).unwrap_or(command);
+    if command.keys.is_empty() {
+        return Err(Error::fixed("ERR The command has no key arguments"));
+    }
+    if !command.arity.allows(request.len()) {
+        return Err(Error::fixed("ERR Invalid number of arguments specified for command"));
+    }
+    Ok(command.keys_of(request).collect())
+}
+
+const COMMAND_HELP: Command = Command {
+    name: "command|help",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Server,
+    summary: "Lists the subcommands.",
+    since: "5.0.0",
+    complexity: "O(1)",
+    run: Run::Session(help_command),
+    ..Command::DEFAULTS
+};
+
+fn help_command(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(help(&COMMAND, reply))
+}
+
+/// What the HELP subcommand of a command answers: each subcommand with its arguments and its summary.
+pub(super) fn help(command: &'static Command, reply: Reply<'_>) -> Sent {
+    let name = command.name.to_ascii_uppercase();
+    let mut lines = vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
+    for subcommand in command.subcommands {
+        let arguments: String =
+            subcommand.arguments.iter().map(|argument| format!(" {}", usage(argument))).collect();
+        lines.push(format!("{}{arguments}", subcommand.own_name().to_ascii_uppercase()));
+        lines.push(format!("    {}", subcommand.summary));
+    }
+    reply.array_of(lines.iter(), |line, reply| reply.simple(line))
+}
+
+/// An argument as the documentation writes it: `[NX | XX]`, `EX seconds`, `key [key ...]`.
+fn usage(argument: &Argument) -> String {
+    let parts = |separator: &str| argument.arguments.iter().map(usage).collect::<Vec<_>>().join(separator);
+    let own = match argument.kind {
+        ArgumentKind::PureToken => String::new(),
+        ArgumentKind::OneOf => parts(" | "),
+        ArgumentKind::Block => parts(" "),
+        _ => format!("<{}>", argument.name),
+    };
+    let own = match (argument.kind, argument.token) {
+        (ArgumentKind::OneOf, Some(token)) => format!("{token} ({own})"),
+        (ArgumentKind::OneOf, None) if !argument.is_optional => format!("({own})"),
+        (_, Some(token)) => format!("{token} {own}").trim_end().to_owned(),
+        (_, None) => own,
+    };
+    match (argument.is_optional, argument.is_multiple) {
+        (true, true) => format!("[{own} ...]"),
+        (true, false) => format!("[{own}]"),
+        (false, true) => format!("{own} [{own} ...]"),
+        (false, false) => own,
+    }
+}

@@ -1,0 +1,505 @@
+//! The parameters: one typed table, from which the command line, CONFIG GET and SET, and the help derive.
+//!
+//! A parameter is one entry of [`PARAMETERS`]: its name as in redis.conf, what it is for, its default, its
+//! type with its range, whether it can be changed while the server runs, and the field of [`Config`] that
+//! holds it. Whoever needs a value reads that field (`config.timeout.get()`), typed and without a lock.
+//! A parameter of Redis that has no meaning here is not in the table: setting it is an error rather than a
+//! silent yes.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::resp::number::parse_integer;
+
+/// The values of all parameters.
+#[derive(Debug, Default)]
+pub struct Config {
+    /// The port clients connect to; 0 asks the system for a free one.
+    pub port: Integer,
+    /// The addresses to listen on.
+    pub bind: Text,
+    /// Connections that the system may hold ready before they are accepted.
+    pub tcp_backlog: Integer,
+    /// Refuse clients from other machines while there is no password.
+    pub protected_mode: Flag,
+    /// The password of the user `default`; empty for none.
+    pub requirepass: Text,
+    /// How many databases there are.
+    pub databases: Integer,
+    /// Clients served at once.
+    pub maxclients: Integer,
+    /// Seconds without a request after which a client is closed; 0 for never.
+    pub timeout: Integer,
+    /// Seconds between TCP keepalive probes; 0 for none.
+    pub tcp_keepalive: Integer,
+    /// Threads that serve clients; 0 for one a core.
+    pub io_threads: Integer,
+    /// Bytes of one argument.
+    pub proto_max_bulk_len: Integer,
+    /// Bytes of a client's incomplete requests.
+    pub client_query_buffer_limit: Integer,
+    /// What is logged.
+    pub loglevel: Choice,
+    /// Snapshot points: none, since nothing is written to disk.
+    pub save: Text,
+    /// Whether writes are logged to disk: they are not.
+    pub appendonly: Flag,
+}
+
+/// All parameters, by name.
+pub const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "appendonly",
+        help: "Whether writes are logged to disk; only `no` so far",
+        default: "no",
+        kind: Kind::Only("no", "the append only file is not there yet"),
+        changes: Changes::AtStart,
+        field: |config| Field::Flag(&config.appendonly),
+    },
+    Parameter {
+        name: "bind",
+        help: "Addresses to listen on; one after `-` may be missing on this machine",
+        default: "* -::*",
+        kind: Kind::Text,
+        changes: Changes::AtStart,
+        field: |config| Field::Text(&config.bind),
+    },
+    Parameter {
+        name: "client-query-buffer-limit",
+        help: "Bytes a client may send without completing a request",
+        default: "1gb",
+        // A request's arguments are found by 32-bit offsets.
+        kind: Kind::Bytes { min: 1 << 20, max: u32::MAX as i64 - (64 << 20) },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.client_query_buffer_limit),
+    },
+    Parameter {
+        name: "databases",
+        help: "Number of databases",
+        default: "16",
+        kind: Kind::Integer { min: 1, max: 16_384 },
+        changes: Changes::AtStart,
+        field: |config| Field::Integer(&config.databases),
+    },
+    Parameter {
+        name: "io-threads",
+        help: "Threads that serve clients; 0 for one a core",
+        default: "0",
+        kind: Kind::Integer { min: 0, max: 128 },
+        changes: Changes::AtStart,
+        field: |config| Field::Integer(&config.io_threads),
+    },
+    Parameter {
+        name: "loglevel",
+        help: "What is logged: debug, verbose, notice or warning",
+        default: "notice",
+        kind: Kind::Choice(LOG_LEVELS),
+        changes: Changes::Anytime,
+        field: |config| Field::Choice(&config.loglevel),
+    },
+    Parameter {
+        name: "maxclients",
+        help: "Clients served at once",
+        default: "10000",
+        kind: Kind::Integer { min: 1, max: u32::MAX as i64 },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.maxclients),
+    },
+    Parameter {
+        name: "port",
+        help: "Port to listen on; 0 asks for a free one, which is logged",
+        default: "6379",
+        kind: Kind::Integer { min: 0, max: 65_535 },
+        changes: Changes::AtStart,
+        field: |config| Field::Integer(&config.port),
+    },
+    Parameter {
+        name: "protected-mode",
+        help: "Refuse clients from other machines while there is no password",
+        default: "yes",
+        kind: Kind::Flag,
+        changes: Changes::Anytime,
+        field: |config| Field::Flag(&config.protected_mode),
+    },
+    Parameter {
+        name: "proto-max-bulk-len",
+        help: "Bytes of one argument",
+        default: "512mb",
+        kind: Kind::Bytes { min: 1 << 20, max: 512 << 20 },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.proto_max_bulk_len),
+    },
+    Parameter {
+        name: "requirepass",
+        help: "Password of the user `default`; empty for none",
+        default: "",
+        kind: Kind::Text,
+        changes: Changes::Anytime,
+        field: |config| Field::Text(&config.requirepass),
+    },
+    Parameter {
+        name: "save",
+        help: "Snapshot points; only none (an empty value) so far",
+        default: "",
+        kind: Kind::Only("", "snapshots are not there yet"),
+        changes: Changes::Anytime,
+        field: |config| Field::Text(&config.save),
+    },
+    Parameter {
+        name: "tcp-backlog",
+        help: "Connections the system holds ready before they are accepted",
+        default: "511",
+        kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
+        changes: Changes::AtStart,
+        field: |config| Field::Integer(&config.tcp_backlog),
+    },
+    Parameter {
+        name: "tcp-keepalive",
+        help: "Seconds between keepalive probes of new connections; 0 for none",
+        default: "300",
+        kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.tcp_keepalive),
+    },
+    Parameter {
+        name: "timeout",
+        help: "Seconds without a request after which a client is closed; 0 for never",
+        default: "0",
+        kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.timeout),
+    },
+];
+
+/// The values of `loglevel`, from the most to the least talkative.
+pub const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning"];
+
+/// One parameter.
+#[derive(Debug)]
+pub struct Parameter {
+    /// As in redis.conf.
+    pub name: &'static str,
+    /// One line for people.
+    pub help: &'static str,
+    /// As a person would write it.
+    pub default: &'static str,
+    /// What values it takes.
+    pub kind: Kind,
+    /// When it can be set.
+    pub changes: Changes,
+    /// Where its value is.
+    field: for<'a> fn(&'a Config) -> Field<'a>,
+}
+
+/// What values a parameter takes.
+#[derive(Debug)]
+pub enum Kind {
+    /// A whole number within a range, both ends included.
+    Integer {
+        /// The smallest.
+        min: i64,
+        /// The largest.
+        max: i64,
+    },
+    /// A number of bytes within a range, both ends included; `100mb` and the like are understood.
+    Bytes {
+        /// The smallest.
+        min: i64,
+        /// The largest.
+        max: i64,
+    },
+    /// `yes` or `no`.
+    Flag,
+    /// Any text.
+    Text,
+    /// One of some words, in any case.
+    Choice(&'static [&'static str]),
+    /// This value alone, and why no other: for what client tools ask about or set blindly.
+    Only(&'static str, &'static str),
+}
+
+/// When a parameter can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// On the command line only.
+    AtStart,
+    /// By CONFIG SET as well.
+    Anytime,
+}
+
+/// A place for one parameter's value.
+#[derive(Clone, Copy, Debug)]
+enum Field<'a> {
+    Integer(&'a Integer),
+    Flag(&'a Flag),
+    Text(&'a Text),
+    Choice(&'a Choice),
+}
+
+/// The value of a whole number.
+#[derive(Debug, Default)]
+pub struct Integer(AtomicI64);
+
+impl Integer {
+    /// The current value.
+    pub fn get(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The current value of a parameter whose range begins at zero.
+    pub fn size(&self) -> usize {
+        usize::try_from(self.get()).unwrap_or(0)
+    }
+
+    /// Corrects the value to what the system allows.
+    pub fn set(&self, value: i64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+/// The value of a yes or no.
+#[derive(Debug, Default)]
+pub struct Flag(AtomicBool);
+
+impl Flag {
+    /// The current value.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The value of a text.
+#[derive(Debug, Default)]
+pub struct Text(RwLock<Arc<[u8]>>);
+
+impl Text {
+    /// The current value.
+    pub fn get(&self) -> Arc<[u8]> {
+        Arc::clone(&self.0.read())
+    }
+}
+
+/// The place of the chosen word in its list.
+#[derive(Debug, Default)]
+pub struct Choice(AtomicUsize);
+
+impl Choice {
+    /// The current value.
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A value that a parameter takes, checked and ready to be stored.
+#[derive(Debug)]
+pub struct Checked {
+    parameter: &'static Parameter,
+    value: Value,
+}
+
+#[derive(Debug)]
+enum Value {
+    Integer(i64),
+    Flag(bool),
+    Text(Arc<[u8]>),
+    Choice(usize),
+}
+
+/// Why a value was refused. The text is that of Redis, without the parameter's name.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal(String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Parameter {
+    /// The parameter of a name, in any case.
+    pub fn named(name: &[u8]) -> Option<&'static Parameter> {
+        PARAMETERS.iter().find(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// Checks a value as a person writes it.
+    ///
+    /// # Errors
+    ///
+    /// With the text of Redis, if it is none that the parameter takes.
+    pub fn check(&'static self, text: &[u8]) -> Result<Checked, Refusal> {
+        Ok(Checked { parameter: self, value: self.kind.parse(text)? })
+    }
+
+    /// The current value, as CONFIG GET prints it.
+    pub fn print(&self, config: &Config) -> Vec<u8> {
+        match (self.field)(config) {
+            Field::Integer(field) => field.get().to_string().into_bytes(),
+            Field::Flag(field) => if field.get() { "yes" } else { "no" }.into(),
+            Field::Text(field) => field.get().to_vec(),
+            Field::Choice(field) => match self.kind {
+                Kind::Choice(words) => words[field.get()].into(),
+                _ => Vec::new(),
+            },
+        }
+    }
+}
+
+impl Kind {
+    fn parse(&self, text: &[u8]) -> Result<Value, Refusal> {
+        match *self {
+            Kind::Integer { min, max } => {
+                let refusal = || Refusal("argument couldn't be parsed into an integer".into());
+                within(parse_integer(text).ok_or_else(refusal)?, min, max)
+            }
+            Kind::Bytes { min, max } => {
+                let refusal = || Refusal("argument must be a memory value".into());
+                within(parse_bytes(text).ok_or_else(refusal)?, min, max)
+            }
+            Kind::Flag => parse_flag(text).map(Value::Flag),
+            Kind::Text => Ok(Value::Text(text.into())),
+            Kind::Choice(words) => {
+                let chosen = words.iter().position(|word| word.as_bytes().eq_ignore_ascii_case(text));
+                let refusal =
+                    || Refusal(format!("argument(s) must be one of the following: {}", words.join(", ")));
+                chosen.map(Value::Choice).ok_or_else(refusal)
+            }
+            Kind::Only(only, why) if !text.eq_ignore_ascii_case(only.as_bytes()) => {
+                Err(Refusal(format!("only '{only}' is possible: {why}")))
+            }
+            Kind::Only("yes" | "no", _) => parse_flag(text).map(Value::Flag),
+            Kind::Only(..) => Ok(Value::Text(text.into())),
+        }
+    }
+}
+
+fn within(value: i64, min: i64, max: i64) -> Result<Value, Refusal> {
+    if (min..=max).contains(&value) {
+        return Ok(Value::Integer(value));
+    }
+    Err(Refusal(format!("argument must be between {min} and {max} inclusive")))
+}
+
+fn parse_flag(text: &[u8]) -> Result<bool, Refusal> {
+    match text {
+        _ if text.eq_ignore_ascii_case(b"yes") => Ok(true),
+        _ if text.eq_ignore_ascii_case(b"no") => Ok(false),
+        _ => Err(Refusal("argument must be 'yes' or 'no'".into())),
+    }
+}
+
+/// Reads a number of bytes as redis.conf writes it: `1k` is a thousand, `1kb` is 1,024.
+fn parse_bytes(text: &[u8]) -> Option<i64> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'-').count();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    parse_integer(number)?.checked_mul(factor).filter(|bytes| *bytes >= 0)
+}
+
+impl Config {
+    /// All defaults.
+    pub fn new() -> Config {
+        let config = Config::default();
+        for parameter in PARAMETERS {
+            config.store(parameter.check(parameter.default.as_bytes()).expect("defaults are in range"));
+        }
+        config
+    }
+
+    /// Stores a value.
+    pub fn store(&self, checked: Checked) {
+        match ((checked.parameter.field)(self), checked.value) {
+            (Field::Integer(field), Value::Integer(value)) => field.set(value),
+            (Field::Flag(field), Value::Flag(value)) => field.0.store(value, Ordering::Relaxed),
+            (Field::Text(field), Value::Text(value)) => *field.0.write() = value,
+            (Field::Choice(field), Value::Choice(value)) => field.0.store(value, Ordering::Relaxed),
+            (_, value) => unreachable!("{} is not a {value:?}", checked.parameter.name),
+        }
+    }
+
+    /// Whether clients have to authenticate.
+    pub fn has_password(&self) -> bool {
+        !self.requirepass.get().is_empty()
+    }
+
+    /// Whether a client from `address` is to be refused because nothing protects the data from it.
+    ///
+    /// As in Redis 7, whatever addresses the server listens on.
+    pub fn is_protected_from(&self, address: &SocketAddr) -> bool {
+        self.protected_mode.get() && !self.has_password() && !address.ip().to_canonical().is_loopback()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_its_defaults_print_as_redis_prints_them() {
+        assert!(PARAMETERS.is_sorted_by_key(|parameter| parameter.name));
+        let config = Config::new();
+        let print = |name: &str| Parameter::named(name.as_bytes()).unwrap().print(&config);
+        assert_eq!(print("PORT"), b"6379");
+        assert_eq!(print("client-query-buffer-limit"), b"1073741824");
+        assert_eq!(print("proto-max-bulk-len"), b"536870912");
+        assert_eq!(print("protected-mode"), b"yes");
+        assert_eq!(print("loglevel"), b"notice");
+        assert_eq!(print("save"), b"");
+    }
+
+    #[test]
+    fn values_are_refused_in_the_words_of_redis() {
+        let refusal = |name: &str, value: &str| {
+            Parameter::named(name.as_bytes()).unwrap().check(value.as_bytes()).unwrap_err().to_string()
+        };
+        assert_eq!(refusal("port", "x"), "argument couldn't be parsed into an integer");
+        assert_eq!(refusal("port", "65536"), "argument must be between 0 and 65535 inclusive");
+        assert_eq!(refusal("protected-mode", "1"), "argument must be 'yes' or 'no'");
+        assert_eq!(refusal("proto-max-bulk-len", "1tb"), "argument must be a memory value");
+        assert_eq!(
+            refusal("loglevel", "loud"),
+            "argument(s) must be one of the following: debug, verbose, notice, warning"
+        );
+    }
+
+    #[test]
+    fn sizes_are_read_with_their_units() {
+        for (text, bytes) in
+            [("0", 0), ("1b", 1), ("1K", 1000), ("1kb", 1024), ("2Gb", 2 << 30), ("5m", 5_000_000)]
+        {
+            assert_eq!(parse_bytes(text.as_bytes()), Some(bytes), "{text}");
+        }
+        for text in ["", "kb", "-1", "1tb", "1 mb", "99999999999gb"] {
+            assert_eq!(parse_bytes(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn protected_mode_lets_only_this_machine_in() {
+        let config = Config::new();
+        let is_refused = |address: &str| config.is_protected_from(&address.parse().unwrap());
+        for loopback in ["127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert!(!is_refused(loopback));
+        }
+        for other in ["192.0.2.1:1", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:1"] {
+            assert!(is_refused(other));
+        }
+        config.store(Parameter::named(b"requirepass").unwrap().check(b"secret").unwrap());
+        assert!(!is_refused("192.0.2.1:1"));
+        config.store(Parameter::named(b"requirepass").unwrap().check(b"").unwrap());
+        config.store(Parameter::named(b"protected-mode").unwrap().check(b"no").unwrap());
+        assert!(!is_refused("192.0.2.1:1"));
+    }
+}

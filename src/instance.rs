@@ -1,0 +1,78 @@
+//! What all clients of one running server share.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::clients::Clients;
+use crate::config::Config;
+use crate::keyspace::Keyspace;
+use crate::statistics::Statistics;
+
+/// One running server.
+pub struct Instance {
+    /// Its parameters.
+    pub config: Config,
+    /// Its data.
+    pub keyspace: Keyspace,
+    /// Who is connected.
+    pub clients: Arc<Clients>,
+    /// What it counts.
+    pub statistics: Statistics,
+    /// 40 hexadecimal digits that no other run has.
+    pub run_id: String,
+    /// The port it listens on, once it does; it may have been chosen by the system.
+    pub listening_port: AtomicU16,
+    started: Instant,
+    set_log_level: SetLogLevel,
+}
+
+/// Makes the log more or less talkative; given one of [`LOG_LEVELS`](crate::config::LOG_LEVELS) by its place.
+pub type SetLogLevel = Box<dyn Fn(usize) + Send + Sync>;
+
+impl Instance {
+    /// A server with these parameters and no data.
+    pub fn new(config: Config, set_log_level: SetLogLevel) -> Instance {
+        let keyspace = Keyspace::new(config.databases.size());
+        Instance {
+            config,
+            keyspace,
+            clients: Arc::default(),
+            statistics: Statistics::default(),
+            run_id: random_hex_digits(),
+            listening_port: AtomicU16::new(0),
+            started: Instant::now(),
+            set_log_level,
+        }
+    }
+
+    /// How long it has been running.
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The port clients connect to.
+    pub fn port(&self) -> u16 {
+        self.listening_port.load(Ordering::Relaxed)
+    }
+
+    /// Makes effective what parameters alone do not: called after some were changed.
+    pub fn apply_config(&self) {
+        (self.set_log_level)(self.config.loglevel.get());
+    }
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Instance").field("run_id", &self.run_id).finish_non_exhaustive()
+    }
+}
+
+/// The standard library seeds its hashers from the system's random numbers.
+fn random_hex_digits() -> String {
+    let digits: String =
+        (0..3).map(|_| format!("{:016x}", RandomState::new().hash_one(Instant::now()))).collect();
+    digits[..40].to_owned()
+}

@@ -1,0 +1,68 @@
+//! The data set: databases of keys, cut into shards that are locked one by one.
+//!
+//! A key's hash names its shard, in every database alike, so that what concerns one key (also its move to
+//! another database) needs one lock. Nobody outside this room sees a shard: handlers work on a
+//! [`Transaction`], which holds the shards of the keys it was begun for, locked in ascending order, so that
+//! transactions can wait for each other but never in a circle.
+//!
+//! [`entry`] is how one key lies in memory, [`shard`] the tables, [`transaction`] what a command can do,
+//! [`expiry`] how keys whose time has come are freed when nobody asks for them.
+
+mod entry;
+pub mod expiry;
+mod shard;
+mod transaction;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use parking_lot::Mutex;
+
+use crate::clock::Clock;
+use shard::Shard;
+pub use shard::{DatabaseSize, KeyspaceCounters};
+pub use transaction::{Expiry, Transaction};
+
+/// How many shards there are. Measured with 8 million keys: the longest insert while tables grow is 343 ms
+/// with one shard, 0.55 ms with 1,024; with 4,096 reads become 5–10% slower.
+const SHARDS: usize = 1024;
+
+/// All databases.
+#[derive(Debug)]
+pub struct Keyspace {
+    shards: Box<[Mutex<Shard>]>,
+    /// Seeded at random in each process, so that nobody outside can aim keys at one bucket. SipHash: it is
+    /// made against that, and its 8 ns drown in the cache miss that follows.
+    hashing: RandomState,
+    clock: Clock,
+    databases: usize,
+}
+
+impl Keyspace {
+    /// An empty keyspace of `databases` databases.
+    pub fn new(databases: usize) -> Keyspace {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Keyspace { shards, hashing: RandomState::new(), clock: Clock::default(), databases }
+    }
+
+    /// How many databases there are.
+    pub fn databases(&self) -> usize {
+        self.databases
+    }
+
+    /// The clock by which keys expire.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        let mut hasher = self.hashing.build_hasher();
+        hasher.write(key);
+        hasher.finish()
+    }
+}
+
+/// The shard of a hash. A table takes its bucket from the low bits and its tag from the highest seven, so the
+/// shard comes from between.
+fn shard_of(hash: u64) -> usize {
+    (hash >> 40) as usize % SHARDS
+}

@@ -1,0 +1,283 @@
+//! The tables of one shard: one for each database that was ever written to.
+//!
+//! A table knows what its entries take, how many of them have an expiry, and from when on a sweep for expired
+//! ones is worth its time. It does not know what time it is, nor which keys are its own: the transaction
+//! does.
+
+use std::cell::Cell;
+
+use hashbrown::HashTable;
+
+use super::entry::Entry;
+
+/// What is behind one lock.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    /// By the number of the database; shorter than there are databases until the last one is written to.
+    tables: Vec<Table>,
+    pub(super) counters: ShardCounters,
+}
+
+/// What happened in a shard. Counted behind its lock, where counting is free.
+#[derive(Debug, Default)]
+pub(super) struct ShardCounters {
+    pub(super) hits: Cell<u64>,
+    pub(super) misses: Cell<u64>,
+    pub(super) expired: u64,
+}
+
+/// What happened in all shards since the start, or since CONFIG RESETSTAT.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyspaceCounters {
+    /// Keys that a reading command found.
+    pub hits: u64,
+    /// Keys that a reading command did not find.
+    pub misses: u64,
+    /// Keys that were freed because their time had come.
+    pub expired: u64,
+}
+
+/// How large a database is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DatabaseSize {
+    /// Keys, also those that have expired and are not yet freed.
+    pub keys: usize,
+    /// Of these, the ones with an expiry.
+    pub expiring: usize,
+    /// Bytes of the entries and of the tables that point to them, without the allocator's rounding.
+    pub bytes: usize,
+}
+
+impl Shard {
+    pub(super) fn table(&self, database: usize) -> Option<&Table> {
+        self.tables.get(database)
+    }
+
+    pub(super) fn table_mut(&mut self, database: usize) -> &mut Table {
+        if database >= self.tables.len() {
+            self.tables.resize_with(database + 1, Table::default);
+        }
+        &mut self.tables[database]
+    }
+
+    /// Empties a database; the caller drops what was in it, once no lock is held.
+    pub(super) fn take_table(&mut self, database: usize) -> Option<Table> {
+        self.tables.get_mut(database).map(std::mem::take)
+    }
+
+    /// Frees the expired entries of every table that is due. Answers how many it looked at.
+    pub(super) fn sweep(&mut self, now_ms: u64, hash: impl Fn(&Entry) -> u64) -> usize {
+        let mut looked_at = 0;
+        for table in &mut self.tables {
+            if table.sweep_at_ms <= now_ms {
+                looked_at += table.entries.len();
+                self.counters.expired += table.sweep(now_ms, &hash) as u64;
+            }
+        }
+        looked_at
+    }
+}
+
+/// The keys of one database in one shard.
+#[derive(Debug)]
+pub(super) struct Table {
+    entries: HashTable<Entry>,
+    /// Entries with an expiry.
+    expiring: usize,
+    /// Bytes of all entries.
+    entry_bytes: usize,
+    /// A sweep before this moment would find nothing, or too little.
+    sweep_at_ms: u64,
+}
+
+impl Default for Table {
+    fn default() -> Table {
+        Table { entries: HashTable::new(), expiring: 0, entry_bytes: 0, sweep_at_ms: u64::MAX }
+    }
+}
+
+impl Table {
+    /// A sweep that frees less than one in so many of the entries with an expiry was too early…
+    const WORTHWHILE_SHARE: usize = 10;
+    /// … and the next one waits so long. Redis, too, tolerates one expired key in ten.
+    const REST_MS: u64 = 1000;
+
+    #[inline]
+    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<&Entry> {
+        self.entries.find(hash, |entry| entry.key() == key)
+    }
+
+    /// Writes a key, whether it is there or not; answers the expiry of what was there.
+    pub(super) fn put(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: Option<u64>,
+        rehash: impl Fn(&Entry) -> u64,
+    ) -> Option<u64> {
+        self.note_expiry(expires_at_ms);
+        let Some(entry) = self.entries.find_mut(hash, |entry| entry.key() == key) else {
+            let entry = Entry::new(key, value, expires_at_ms);
+            self.account(None, Some(Weight::of(&entry)));
+            self.entries.insert_unique(hash, entry, rehash);
+            return None;
+        };
+        let (before, replaced_expires_at_ms) = (Weight::of(entry), entry.expires_at_ms());
+        entry.replace(value, expires_at_ms);
+        let after = Weight::of(entry);
+        self.account(Some(before), Some(after));
+        replaced_expires_at_ms
+    }
+
+    /// Replaces the expiry of a key that is there.
+    pub(super) fn set_expiry(&mut self, hash: u64, key: &[u8], expires_at_ms: Option<u64>) {
+        let Some(entry) = self.entries.find_mut(hash, |entry| entry.key() == key) else { return };
+        let before = Weight::of(entry);
+        entry.set_expiry(expires_at_ms);
+        let after = Weight::of(entry);
+        self.account(Some(before), Some(after));
+        self.note_expiry(expires_at_ms);
+    }
+
+    /// Takes a key out.
+    pub(super) fn remove(&mut self, hash: u64, key: &[u8]) -> Option<Entry> {
+        let found = self.entries.find_entry(hash, |entry| entry.key() == key).ok()?;
+        let (entry, _) = found.remove();
+        self.account(Some(Weight::of(&entry)), None);
+        Some(entry)
+    }
+
+    pub(super) fn size(&self) -> DatabaseSize {
+        DatabaseSize {
+            keys: self.entries.len(),
+            expiring: self.expiring,
+            bytes: self.entry_bytes + self.entries.allocation_size(),
+        }
+    }
+
+    /// Frees what has expired; answers how many that were.
+    ///
+    /// The whole table is looked at under its lock: with 1,024 shards and 12 ns an entry that is 0.1 ms for a
+    /// database of 8 million keys.
+    fn sweep(&mut self, now_ms: u64, hash: impl Fn(&Entry) -> u64) -> usize {
+        let (expiring, mut freed, mut earliest_ms) = (self.expiring, 0, u64::MAX);
+        let mut freed_bytes = 0;
+        self.entries.retain(|entry| match entry.expires_at_ms() {
+            Some(expires_at_ms) if expires_at_ms <= now_ms => {
+                freed += 1;
+                freed_bytes += entry.bytes();
+                false
+            }
+            Some(expires_at_ms) => {
+                earliest_ms = earliest_ms.min(expires_at_ms);
+                true
+            }
+            None => true,
+        });
+        self.expiring -= freed;
+        self.entry_bytes -= freed_bytes;
+        let was_worthwhile = freed * Self::WORTHWHILE_SHARE >= expiring;
+        self.sweep_at_ms = if was_worthwhile { earliest_ms } else { earliest_ms.max(now_ms + Self::REST_MS) };
+        if self.entries.len() * 8 < self.entries.capacity() {
+            self.entries.shrink_to(self.entries.len() * 2, hash);
+        }
+        freed
+    }
+
+    fn account(&mut self, before: Option<Weight>, after: Option<Weight>) {
+        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+        self.entry_bytes = self.entry_bytes - before.bytes + after.bytes;
+        self.expiring = self.expiring - before.expiring + after.expiring;
+    }
+
+    fn note_expiry(&mut self, expires_at_ms: Option<u64>) {
+        if let Some(expires_at_ms) = expires_at_ms {
+            self.sweep_at_ms = self.sweep_at_ms.min(expires_at_ms);
+        }
+    }
+}
+
+/// What an entry adds to its table's sums.
+#[derive(Clone, Copy, Default)]
+struct Weight {
+    bytes: usize,
+    expiring: usize,
+}
+
+impl Weight {
+    fn of(entry: &Entry) -> Weight {
+        Weight { bytes: entry.bytes(), expiring: usize::from(entry.expires_at_ms().is_some()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A poor hash, so that keys collide.
+    fn hash(key: &[u8]) -> u64 {
+        key.len() as u64
+    }
+
+    fn rehash(entry: &Entry) -> u64 {
+        hash(entry.key())
+    }
+
+    fn table(keys: &[(&str, Option<u64>)]) -> Table {
+        let mut table = Table::default();
+        for (key, expires_at_ms) in keys {
+            table.put(hash(key.as_bytes()), key.as_bytes(), b"value", *expires_at_ms, rehash);
+        }
+        table
+    }
+
+    #[test]
+    fn sums_follow_every_change() {
+        let mut table = table(&[("a", None), ("b", Some(5)), ("c", Some(9))]);
+        assert_eq!((table.size().keys, table.size().expiring), (3, 2));
+        table.put(1, b"b", b"value", None, rehash);
+        table.set_expiry(1, b"a", Some(7));
+        table.set_expiry(1, b"missing", Some(7));
+        assert_eq!((table.size().keys, table.size().expiring), (3, 2));
+        for key in [b"a", b"b", b"c"] {
+            assert!(table.remove(1, key).is_some());
+        }
+        assert!(table.remove(1, b"a").is_none());
+        assert_eq!((table.size().keys, table.size().expiring, table.entry_bytes), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_sweep_frees_what_has_expired_and_knows_when_to_come_again() {
+        let mut table = table(&[("a", None), ("b", Some(5)), ("c", Some(9)), ("dd", Some(5))]);
+        assert_eq!(table.sweep_at_ms, 5);
+        assert_eq!(table.sweep(5, rehash), 2);
+        assert_eq!((table.size().keys, table.size().expiring, table.sweep_at_ms), (2, 1, 9));
+        assert_eq!(table.sweep(9, rehash), 1);
+        assert_eq!((table.size().keys, table.size().expiring, table.sweep_at_ms), (1, 0, u64::MAX));
+    }
+
+    #[test]
+    fn a_table_of_which_little_expires_is_left_alone_for_a_while() {
+        let keys: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+        let mut table = Table::default();
+        for (key, expires_at_ms) in keys.iter().zip(100..) {
+            table.put(hash(key.as_bytes()), key.as_bytes(), b"", Some(expires_at_ms), rehash);
+        }
+        assert_eq!(table.sweep(100, rehash), 1);
+        assert_eq!(table.sweep_at_ms, 100 + Table::REST_MS);
+    }
+
+    #[test]
+    fn a_table_that_empties_gives_its_slots_back() {
+        let mut table = Table::default();
+        for number in 0..10_000_u64 {
+            table.put(number, &number.to_ne_bytes(), b"", Some(1), |entry| {
+                u64::from_ne_bytes(entry.key().try_into().unwrap())
+            });
+        }
+        let before = table.entries.allocation_size();
+        table.sweep(1, rehash);
+        assert!(table.entries.allocation_size() < before / 100);
+    }
+}

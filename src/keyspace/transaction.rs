@@ -1,0 +1,405 @@
+//! What a command can do to the data set, and the locks under which it does it.
+//!
+//! A [`Transaction`] holds the shards of the keys that a command names, or all of them, from its beginning to
+//! its end: what it sees and does is one moment. Reading takes `&self` and writing `&mut self`, so a command
+//! that was given a shared reference cannot write.
+//!
+//! An expired key counts as absent from its very millisecond on, whether it has been freed or not. The clock
+//! is read after the locks are taken, and only once something that expires was found: for the keys of one
+//! shard time never runs backwards, and keys without an expiry do not pay for it.
+
+use std::cell::Cell;
+
+use parking_lot::MutexGuard;
+
+use super::entry::Entry;
+use super::shard::{DatabaseSize, KeyspaceCounters, Shard, Table};
+use super::{Keyspace, SHARDS, shard_of};
+
+/// When a written key expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// Never.
+    Never,
+    /// When it would have before it was written; never, if it was absent.
+    Keep,
+    /// At this moment, in milliseconds since 1970. One that has passed deletes the key.
+    At(u64),
+}
+
+/// Locked shards, and the moment at which everything in them is looked at.
+#[derive(Debug)]
+pub struct Transaction<'a> {
+    keyspace: &'a Keyspace,
+    database: usize,
+    held: Held<'a>,
+    /// The moment, once it mattered; 0 before.
+    now_ms: Cell<u64>,
+    /// Whether something was passed over because it had expired.
+    has_seen_expired: Cell<bool>,
+    /// Whole tables that were emptied. Declared after `held`: dropped once the locks are free.
+    emptied: Vec<Table>,
+}
+
+/// The shards that are locked.
+#[derive(Debug)]
+enum Held<'a> {
+    /// That of one key, whose hash is remembered.
+    One { key: &'a [u8], hash: u64, shard: MutexGuard<'a, Shard> },
+    /// Several, by their numbers in ascending order.
+    Many(Vec<(usize, MutexGuard<'a, Shard>)>),
+}
+
+impl Keyspace {
+    /// Begins a transaction on one key.
+    #[inline]
+    pub fn begin<'a>(&'a self, database: usize, key: &'a [u8]) -> Transaction<'a> {
+        let hash = self.hash(key);
+        let shard = self.shards[shard_of(hash)].lock();
+        self.transaction(database, Held::One { key, hash, shard })
+    }
+
+    /// Begins a transaction on any number of keys.
+    pub fn begin_many<'a>(
+        &'a self,
+        database: usize,
+        keys: impl Iterator<Item = &'a [u8]>,
+    ) -> Transaction<'a> {
+        let mut is_wanted = [false; SHARDS];
+        for key in keys {
+            is_wanted[shard_of(self.hash(key))] = true;
+        }
+        let wanted = (0..SHARDS).filter(|number| is_wanted[*number]);
+        let held = wanted.map(|number| (number, self.shards[number].lock())).collect();
+        self.transaction(database, Held::Many(held))
+    }
+
+    /// Begins a transaction on everything. Others wait until it ends.
+    pub fn begin_all(&self, database: usize) -> Transaction<'_> {
+        let held = self.shards.iter().map(|shard| shard.lock()).enumerate().collect();
+        self.transaction(database, Held::Many(held))
+    }
+
+    /// Begins a transaction that touches no key.
+    pub fn begin_none(&self, database: usize) -> Transaction<'_> {
+        self.transaction(database, Held::Many(Vec::new()))
+    }
+
+    fn transaction<'a>(&'a self, database: usize, held: Held<'a>) -> Transaction<'a> {
+        Transaction {
+            keyspace: self,
+            database,
+            held,
+            now_ms: Cell::new(0),
+            has_seen_expired: Cell::new(false),
+            emptied: Vec::new(),
+        }
+    }
+}
+
+/// Reading.
+impl Transaction<'_> {
+    /// The transaction's moment, in milliseconds since 1970; the same however often it is asked for.
+    #[inline]
+    pub fn now_ms(&self) -> u64 {
+        if self.now_ms.get() == 0 {
+            self.now_ms.set(self.keyspace.clock().now_ms());
+        }
+        self.now_ms.get()
+    }
+
+    /// The value of a key, for a command that reads: it counts as a hit or a miss.
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        self.read(key).map(Entry::value)
+    }
+
+    /// Whether a key is there, for a command that reads: it counts as a hit or a miss.
+    pub fn exists(&self, key: &[u8]) -> bool {
+        self.read(key).is_some()
+    }
+
+    /// When a key expires: `None` if it is absent, `Some(None)` if it never does. Counts as a hit or a miss.
+    pub fn expires_at_ms(&self, key: &[u8]) -> Option<Option<u64>> {
+        self.read(key).map(Entry::expires_at_ms)
+    }
+
+    /// The value of a key, for a command that writes: nothing is counted.
+    pub fn peek(&self, key: &[u8]) -> Option<&[u8]> {
+        let (hash, shard) = self.shard(key);
+        self.find(shard, hash, key).map(Entry::value)
+    }
+
+    /// How large the current database is. The transaction must hold everything.
+    pub fn database_size(&self) -> DatabaseSize {
+        self.size_of(self.database)
+    }
+
+    /// How large every database is, by its number. The transaction must hold everything.
+    pub fn database_sizes(&self) -> impl Iterator<Item = DatabaseSize> {
+        (0..self.keyspace.databases()).map(|database| self.size_of(database))
+    }
+
+    /// What happened since the start or the last reset. The transaction must hold everything.
+    pub fn counters(&self) -> KeyspaceCounters {
+        let mut sum = KeyspaceCounters::default();
+        for shard in self.all_shards() {
+            sum.hits += shard.counters.hits.get();
+            sum.misses += shard.counters.misses.get();
+            sum.expired += shard.counters.expired;
+        }
+        sum
+    }
+
+    fn size_of(&self, database: usize) -> DatabaseSize {
+        let mut sum = DatabaseSize::default();
+        for table in self.all_shards().filter_map(|shard| shard.table(database)) {
+            let size = table.size();
+            sum.keys += size.keys;
+            sum.expiring += size.expiring;
+            sum.bytes += size.bytes;
+        }
+        sum
+    }
+
+    #[inline]
+    fn read(&self, key: &[u8]) -> Option<&Entry> {
+        let (hash, shard) = self.shard(key);
+        let found = self.find(shard, hash, key);
+        let counter = if found.is_some() { &shard.counters.hits } else { &shard.counters.misses };
+        counter.set(counter.get() + 1);
+        found
+    }
+
+    #[inline]
+    fn find<'t>(&'t self, shard: &'t Shard, hash: u64, key: &[u8]) -> Option<&'t Entry> {
+        let entry = shard.table(self.database)?.find(hash, key)?;
+        if entry.expires_at_ms().is_some_and(|expires_at_ms| expires_at_ms <= self.now_ms()) {
+            self.has_seen_expired.set(true);
+            return None;
+        }
+        Some(entry)
+    }
+}
+
+/// Writing.
+impl Transaction<'_> {
+    /// Writes a key, whatever was there before.
+    #[inline]
+    pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Expiry) {
+        let expires_at_ms = match expiry {
+            Expiry::Never => None,
+            Expiry::Keep => {
+                let (hash, shard) = self.shard(key);
+                self.find(shard, hash, key).and_then(Entry::expires_at_ms)
+            }
+            Expiry::At(expires_at_ms) if expires_at_ms <= self.now_ms() => {
+                self.remove(key);
+                return;
+            }
+            Expiry::At(expires_at_ms) => Some(expires_at_ms),
+        };
+        let (keyspace, database) = (self.keyspace, self.database);
+        let (hash, shard) = self.shard_mut(key);
+        let rehash = |entry: &Entry| keyspace.hash(entry.key());
+        let replaced = shard.table_mut(database).put(hash, key, value, expires_at_ms, rehash);
+        if replaced.is_some_and(|expired_at_ms| expired_at_ms <= self.now_ms()) {
+            self.shard_mut(key).1.counters.expired += 1;
+        }
+    }
+
+    /// Writes a key only if it is absent; answers whether it did.
+    ///
+    /// This is SETNX: of any number of clients that call it for one key, exactly one is told yes.
+    #[inline]
+    pub fn insert_if_absent(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> bool {
+        let is_absent = self.peek(key).is_none();
+        if is_absent {
+            self.put(key, value, expiry);
+        }
+        is_absent
+    }
+
+    /// Deletes a key; answers whether it was there.
+    pub fn remove(&mut self, key: &[u8]) -> bool {
+        let database = self.database;
+        let (hash, shard) = self.shard_mut(key);
+        let Some(entry) = shard.table_mut(database).remove(hash, key) else { return false };
+        if entry.expires_at_ms().is_none_or(|expires_at_ms| expires_at_ms > self.now_ms()) {
+            return true;
+        }
+        self.shard_mut(key).1.counters.expired += 1;
+        false
+    }
+
+    /// Makes a key that is there expire at a moment, or never. A moment that has passed deletes it.
+    pub fn set_expiry(&mut self, key: &[u8], expires_at_ms: Option<u64>) {
+        if expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= self.now_ms()) {
+            self.remove(key);
+            return;
+        }
+        let database = self.database;
+        let (hash, shard) = self.shard_mut(key);
+        shard.table_mut(database).set_expiry(hash, key, expires_at_ms);
+    }
+
+    /// Empties the current database. The transaction must hold everything.
+    pub fn flush_database(&mut self) {
+        self.flush(self.database..self.database + 1);
+    }
+
+    /// Empties every database. The transaction must hold everything.
+    pub fn flush_all(&mut self) {
+        self.flush(0..self.keyspace.databases());
+    }
+
+    fn flush(&mut self, databases: std::ops::Range<usize>) {
+        let Held::Many(shards) = &mut self.held else { return };
+        for (_, shard) in shards {
+            self.emptied.extend(databases.clone().filter_map(|database| shard.take_table(database)));
+        }
+    }
+
+    /// The tables that were emptied, for a caller who will have them dropped elsewhere.
+    pub fn take_emptied(&mut self) -> impl Send + use<> {
+        std::mem::take(&mut self.emptied)
+    }
+
+    /// Sets all counters to zero. The transaction must hold everything.
+    pub fn reset_counters(&mut self) {
+        let Held::Many(shards) = &mut self.held else { return };
+        for (_, shard) in shards {
+            shard.counters = Default::default();
+        }
+    }
+
+    /// Whether a key was passed over because it had expired. Its entry is still there after a command that
+    /// only read; whoever ran it should [`free_expired`](Self::free_expired).
+    #[inline]
+    pub fn has_seen_expired(&self) -> bool {
+        self.has_seen_expired.get()
+    }
+
+    /// Frees a key if it has expired.
+    pub fn free_expired(&mut self, key: &[u8]) {
+        let (hash, shard) = self.shard(key);
+        let entry = shard.table(self.database).and_then(|table| table.find(hash, key));
+        let expires_at_ms = entry.and_then(Entry::expires_at_ms);
+        if expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= self.now_ms()) {
+            self.remove(key);
+        }
+    }
+}
+
+/// Finding the shard of a key.
+impl Transaction<'_> {
+    #[inline]
+    fn shard(&self, key: &[u8]) -> (u64, &Shard) {
+        match &self.held {
+            Held::One { key: held, hash, shard } if is_same(held, key) => (*hash, shard),
+            Held::One { .. } => stray(),
+            Held::Many(shards) => {
+                let hash = self.keyspace.hash(key);
+                let at = shards.binary_search_by_key(&shard_of(hash), |(number, _)| *number);
+                (hash, &shards[at.unwrap_or_else(|_| stray())].1)
+            }
+        }
+    }
+
+    #[inline]
+    fn shard_mut(&mut self, key: &[u8]) -> (u64, &mut Shard) {
+        match &mut self.held {
+            Held::One { key: held, hash, shard } if is_same(held, key) => (*hash, shard),
+            Held::One { .. } => stray(),
+            Held::Many(shards) => {
+                let hash = self.keyspace.hash(key);
+                let at = shards.binary_search_by_key(&shard_of(hash), |(number, _)| *number);
+                (hash, &mut shards[at.unwrap_or_else(|_| stray())].1)
+            }
+        }
+    }
+
+    fn all_shards(&self) -> impl Iterator<Item = &Shard> {
+        let shards = match &self.held {
+            Held::Many(shards) => shards.as_slice(),
+            Held::One { .. } => &[],
+        };
+        assert_eq!(shards.len(), SHARDS, "only a transaction on everything can tell");
+        shards.iter().map(|(_, shard)| &**shard)
+    }
+}
+
+/// Whether two keys are the same; nearly always they are the same bytes in memory, too.
+#[inline]
+fn is_same(held: &[u8], key: &[u8]) -> bool {
+    std::ptr::eq(held, key) || held == key
+}
+
+#[cold]
+fn stray() -> ! {
+    panic!("a handler touched a key that its command does not name")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_hold_different_keys_of_one_name() {
+        let keyspace = Keyspace::new(2);
+        keyspace.begin(0, b"k").put(b"k", b"zero", Expiry::Never);
+        assert_eq!(keyspace.begin(1, b"k").get(b"k"), None);
+        assert!(keyspace.begin(1, b"k").insert_if_absent(b"k", b"one", Expiry::Never));
+        assert_eq!(keyspace.begin(0, b"k").get(b"k"), Some(&b"zero"[..]));
+        keyspace.begin_all(1).flush_database();
+        let sizes: Vec<usize> = keyspace.begin_all(0).database_sizes().map(|size| size.keys).collect();
+        assert_eq!(sizes, [1, 0]);
+    }
+
+    #[test]
+    fn several_keys_are_held_whatever_their_shards() {
+        let keyspace = Keyspace::new(1);
+        let keys: Vec<String> = (0..5000).map(|number| format!("key:{number}")).collect();
+        let mut tx = keyspace.begin_many(0, keys.iter().map(|key| key.as_bytes()));
+        for key in &keys {
+            assert!(tx.insert_if_absent(key.as_bytes(), b"v", Expiry::Never));
+        }
+        drop(tx);
+        assert_eq!(keyspace.begin_all(0).database_size().keys, keys.len());
+    }
+
+    #[test]
+    fn an_expired_key_is_absent_before_it_is_freed() {
+        let keyspace = Keyspace::new(1);
+        let mut tx = keyspace.begin(0, b"k");
+        let now_ms = tx.now_ms();
+        tx.put(b"k", b"v", Expiry::At(now_ms + 1));
+        assert_eq!(tx.get(b"k"), Some(&b"v"[..]));
+        tx.now_ms.set(now_ms + 1);
+        assert_eq!(tx.get(b"k"), None);
+        assert!(tx.has_seen_expired());
+        assert!(tx.insert_if_absent(b"k", b"w", Expiry::Keep), "an expired lock can be taken");
+        assert_eq!(tx.expires_at_ms(b"k"), Some(None), "and keeps nothing of the old one");
+        drop(tx);
+        assert_eq!(keyspace.begin_all(0).counters().expired, 1);
+    }
+
+    #[test]
+    fn an_expiry_that_has_passed_deletes() {
+        let keyspace = Keyspace::new(1);
+        let mut tx = keyspace.begin(0, b"k");
+        tx.put(b"k", b"v", Expiry::Never);
+        tx.put(b"k", b"v", Expiry::At(1));
+        assert_eq!(tx.get(b"k"), None);
+        tx.put(b"k", b"v", Expiry::Never);
+        tx.set_expiry(b"k", Some(1));
+        assert_eq!(tx.get(b"k"), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "a handler touched a key")]
+    fn a_key_that_was_not_named_cannot_be_touched() {
+        let keyspace = Keyspace::new(1);
+        keyspace.begin(0, b"a").put(b"b", b"v", Expiry::Never);
+    }
+}

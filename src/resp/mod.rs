@@ -1,0 +1,36 @@
+//! The Redis serialization protocol as bytes: what clients send and what they are told.
+//!
+//! This room knows no command. [`request`] cuts the stream of a client into requests, without copying and
+//! without trusting any length it announces. [`reply`] writes one answer, straight into the output buffer
+//! where it is flat; [`tree`] writes the nested ones as frames of the crate `redis-protocol`, for both
+//! versions of the protocol from one description.
+//!
+//! Specification: <https://redis.io/docs/latest/develop/reference/protocol-spec/>.
+
+pub mod number;
+pub mod reply;
+pub mod request;
+pub mod tree;
+
+pub use reply::{Reply, Sent};
+pub use request::{Limits, ProtocolError, Request, RequestReader};
+
+/// The version of the protocol that a connection speaks; HELLO chooses it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// RESP2, what every connection begins with.
+    #[default]
+    Resp2,
+    /// RESP3: maps, sets, verbatim strings, one null.
+    Resp3,
+}
+
+impl Protocol {
+    /// The number that HELLO and CLIENT LIST print.
+    pub fn number(self) -> i64 {
+        match self {
+            Protocol::Resp2 => 2,
+            Protocol::Resp3 => 3,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Writes one reply into a client's output buffer.
+//!
+//! A [`Reply`] is the permission to answer once: every method consumes it and yields [`Sent`], which a
+//! handler must return, so a command that answers twice or not at all does not compile. Flat replies are
+//! written straight; nested ones of irregular shape go through [`super::tree`].
+
+use redis_protocol::resp3::types::OwnedFrame;
+
+use super::{Protocol, tree};
+
+/// The proof that a reply was written; only this room makes one.
+#[derive(Debug)]
+#[must_use]
+pub struct Sent(());
+
+/// The permission to write one reply.
+#[derive(Debug)]
+#[must_use]
+pub struct Reply<'a> {
+    out: &'a mut Vec<u8>,
+    protocol: Protocol,
+}
+
+impl<'a> Reply<'a> {
+    /// A reply that will be appended to `out`.
+    pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Reply<'a> {
+        Reply { out, protocol }
+    }
+
+    /// The version of the protocol that the client speaks.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// The same permission in another version, for HELLO, which answers in the one it switches to.
+    pub fn in_protocol(self, protocol: Protocol) -> Reply<'a> {
+        Reply { protocol, ..self }
+    }
+
+    /// `+OK`
+    #[inline]
+    pub fn ok(self) -> Sent {
+        self.out.extend_from_slice(b"+OK\r\n");
+        Sent(())
+    }
+
+    /// A simple string; it must hold neither CR nor LF.
+    pub fn simple(self, text: &str) -> Sent {
+        debug_assert!(!text.contains(['\r', '\n']));
+        self.out.push(b'+');
+        self.out.extend_from_slice(text.as_bytes());
+        self.out.extend_from_slice(b"\r\n");
+        Sent(())
+    }
+
+    /// 1 or 0.
+    #[inline]
+    pub fn bool(self, value: bool) -> Sent {
+        self.out.extend_from_slice(if value { b":1\r\n" } else { b":0\r\n" });
+        Sent(())
+    }
+
+    /// An integer.
+    pub fn integer(self, value: i64) -> Sent {
+        header(self.out, b':', value);
+        Sent(())
+    }
+
+    /// How many of something there are.
+    pub fn count(self, value: usize) -> Sent {
+        self.integer(i64::try_from(value).unwrap_or(i64::MAX))
+    }
+
+    /// A bulk string.
+    #[inline]
+    pub fn bulk(self, value: &[u8]) -> Sent {
+        // One check of the capacity for the whole of it.
+        self.out.reserve(value.len() + BULK_FRAMING_BYTES_MAX);
+        header(self.out, b'$', value.len() as i64);
+        self.out.extend_from_slice(value);
+        self.out.extend_from_slice(b"\r\n");
+        Sent(())
+    }
+
+    /// The null of the client's protocol.
+    #[inline]
+    pub fn nil(self) -> Sent {
+        self.out.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"$-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+        Sent(())
+    }
+
+    /// A bulk string, or null.
+    #[inline]
+    pub fn bulk_or_nil(self, value: Option<&[u8]>) -> Sent {
+        match value {
+            Some(value) => self.bulk(value),
+            None => self.nil(),
+        }
+    }
+
+    /// A text for people to read: a verbatim string in RESP3.
+    pub fn verbatim(self, text: &str) -> Sent {
+        self.tree(&tree::verbatim(text))
+    }
+
+    /// An array of `items`, each written by `write`.
+    pub fn array_of<T>(
+        self,
+        items: impl ExactSizeIterator<Item = T>,
+        write: impl FnMut(T, Reply<'_>) -> Sent,
+    ) -> Sent {
+        self.aggregate(b'*', items, write)
+    }
+
+    /// A set of `items` in RESP3, an array in RESP2.
+    pub fn set_of<T>(
+        self,
+        items: impl ExactSizeIterator<Item = T>,
+        write: impl FnMut(T, Reply<'_>) -> Sent,
+    ) -> Sent {
+        let kind = if self.protocol == Protocol::Resp3 { b'~' } else { b'*' };
+        self.aggregate(kind, items, write)
+    }
+
+    fn aggregate<T>(
+        self,
+        kind: u8,
+        items: impl ExactSizeIterator<Item = T>,
+        mut write: impl FnMut(T, Reply<'_>) -> Sent,
+    ) -> Sent {
+        header(self.out, kind, items.len() as i64);
+        for item in items {
+            let Sent(()) = write(item, Reply { out: self.out, protocol: self.protocol });
+        }
+        Sent(())
+    }
+
+    /// A nested reply.
+    pub fn tree(self, frame: &OwnedFrame) -> Sent {
+        tree::write(self.out, frame, self.protocol);
+        Sent(())
+    }
+}
+
+/// A type byte, a length of up to 19 digits and two line ends.
+const BULK_FRAMING_BYTES_MAX: usize = 24;
+
+#[inline]
+fn header(out: &mut Vec<u8>, kind: u8, number: i64) {
+    // The lengths of nearly all values.
+    if let 0..10 = number {
+        out.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']);
+        return;
+    }
+    if let 10..100 = number {
+        let (tens, ones) = (number as u8 / 10, number as u8 % 10);
+        out.extend_from_slice(&[kind, b'0' + tens, b'0' + ones, b'\r', b'\n']);
+        return;
+    }
+    let mut digits = itoa::Buffer::new();
+    out.push(kind);
+    out.extend_from_slice(digits.format(number).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes an error, on one line whatever it quotes: line ends in it become spaces, as in Redis.
+pub fn write_error(out: &mut Vec<u8>, text: &[u8]) {
+    out.push(b'-');
+    out.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(protocol: Protocol, write: impl FnOnce(Reply<'_>) -> Sent) -> String {
+        let mut out = Vec::new();
+        let Sent(()) = write(Reply::new(&mut out, protocol));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lengths_of_every_size_are_printed() {
+        for length in [0, 9, 10, 99, 100, 12345] {
+            let value = "v".repeat(length);
+            let expected = format!("${length}\r\n{value}\r\n");
+            assert_eq!(written(Protocol::Resp2, |reply| reply.bulk(value.as_bytes())), expected);
+        }
+        for number in [0, 9, 10, 99, 100, -1, i64::MAX, i64::MIN] {
+            assert_eq!(written(Protocol::Resp2, |reply| reply.integer(number)), format!(":{number}\r\n"));
+        }
+    }
+
+    #[test]
+    fn null_differs_by_protocol() {
+        assert_eq!(written(Protocol::Resp2, Reply::nil), "$-1\r\n");
+        assert_eq!(written(Protocol::Resp3, Reply::nil), "_\r\n");
+    }
+
+    #[test]
+    fn an_error_stays_on_its_line() {
+        let mut out = Vec::new();
+        write_error(&mut out, b"ERR a\r\nb");
+        assert_eq!(out, b"-ERR a  b\r\n");
+    }
+}

@@ -1,0 +1,59 @@
+//! What is done every so often, whether clients ask for anything or not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::clients::Leaving;
+use crate::instance::Instance;
+use crate::keyspace::expiry::Sweep;
+
+/// How often rates are sampled. Redis: `hz 10`.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// How often idle clients are looked for: `timeout` counts seconds.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Starts it; it ends with the runtime.
+pub(super) fn start(instance: &Arc<Instance>) {
+    tokio::spawn(free_expired_keys(Arc::clone(instance)));
+    tokio::spawn(sample_rates(Arc::clone(instance)));
+    tokio::spawn(close_idle_clients(Arc::clone(instance)));
+}
+
+async fn free_expired_keys(instance: Arc<Instance>) {
+    let mut sweep = Sweep::default();
+    loop {
+        let wait = sweep.slice(&instance.keyspace, instance.keyspace.clock().now_ms());
+        sleep(wait).await;
+    }
+}
+
+async fn sample_rates(instance: Arc<Instance>) {
+    let mut ticks = interval(SAMPLE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = ticks.tick().await;
+    loop {
+        let now = ticks.tick().await;
+        instance.statistics.sample_rates((now - last).as_millis() as u64);
+        last = now;
+    }
+}
+
+async fn close_idle_clients(instance: Arc<Instance>) {
+    let mut ticks = interval(IDLE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let timeout_s = instance.config.timeout.size() as u64;
+        if timeout_s == 0 {
+            continue;
+        }
+        for client in instance.clients.all() {
+            if client.profile.lock().last_active.elapsed().as_secs() > timeout_s {
+                tracing::debug!("Closing idle client {}", client.address);
+                client.ask_to_leave(Leaving::Now);
+            }
+        }
+    }
+}

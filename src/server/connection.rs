@@ -1,0 +1,201 @@
+//! One client, from its first byte to its last.
+//!
+//! Read what is there, execute every whole request in it, write all replies at once, wait for more. A client
+//! that does not take its replies is not read from any further, so what waits for it stays within
+//! [`OUTPUT_BYTES_MAX`] and one reply; what it sends without completing a request stays within
+//! `client-query-buffer-limit`.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::select;
+
+use crate::clients::{Leaving, Registration};
+use crate::engine::memory::execute;
+use crate::instance::Instance;
+use crate::resp::reply::write_error;
+use crate::resp::{Limits, ProtocolError, RequestReader};
+use crate::session::{Replies, Session};
+
+use super::buffers::{self, READ_BYTES};
+
+/// Replies are written before they grow beyond this, even if more requests wait.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// A client and its socket.
+pub(super) struct Connection {
+    instance: Arc<Instance>,
+    stream: TcpStream,
+    session: Session,
+    reader: RequestReader,
+    /// What was read and not yet executed; without memory while there is nothing.
+    input: BytesMut,
+    /// Replies that are not yet written; without memory while there are none.
+    output: Vec<u8>,
+    /// Known to others until the connection ends.
+    _registration: Registration,
+}
+
+/// Whether input is left whose replies found no room.
+#[derive(PartialEq, Eq)]
+enum Answered {
+    All,
+    Some,
+}
+
+impl Connection {
+    pub(super) fn new(instance: Arc<Instance>, stream: TcpStream, registration: Registration) -> Connection {
+        let session = Session::new(Arc::clone(&registration.client), &instance.config);
+        Connection {
+            instance,
+            stream,
+            session,
+            reader: RequestReader::default(),
+            input: BytesMut::new(),
+            output: Vec::new(),
+            _registration: registration,
+        }
+    }
+
+    /// Serves the client until it leaves, or is made to.
+    pub(super) async fn serve(mut self) {
+        let address = self.session.client.address;
+        match self.converse().await {
+            Ok(()) => tracing::debug!("Client closed connection {address}"),
+            Err(error) => tracing::debug!("Client {address} is gone: {error}"),
+        }
+    }
+
+    async fn converse(&mut self) -> io::Result<()> {
+        let client = Arc::clone(&self.session.client);
+        let mut asked_to_leave = pin!(client.asked_to_leave(Leaving::WhenAnswered));
+        while !self.session.is_closing {
+            let read = select! {
+                biased;
+                read = self.read() => read?,
+                () = &mut asked_to_leave => return Ok(()),
+            };
+            if read == 0 || !self.is_within_query_limit() {
+                return Ok(());
+            }
+            self.instance.statistics.reads.add(1);
+            self.instance.statistics.input_bytes.add(read as u64);
+            while self.answer() == Answered::Some {
+                self.flush().await?;
+            }
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Reads what is there, or waits until something is. A buffer is held only while there is.
+    async fn read(&mut self) -> io::Result<usize> {
+        poll_fn(|context| {
+            if self.input.is_empty() {
+                self.input = buffers::take_input();
+            }
+            // A short read tells the runtime that the socket is empty: it does not ask it again.
+            self.input.reserve(READ_BYTES);
+            let polled = pin!(self.stream.read_buf(&mut self.input)).poll(context);
+            if self.input.is_empty() {
+                buffers::give_back_input(std::mem::take(&mut self.input));
+            }
+            polled
+        })
+        .await
+    }
+
+    fn is_within_query_limit(&self) -> bool {
+        let is_within = self.input.len() <= self.instance.config.client_query_buffer_limit.size();
+        if !is_within {
+            tracing::warn!(
+                "Closing client that reached max query buffer length: {} at {} bytes",
+                self.session.client.address,
+                self.input.len()
+            );
+        }
+        is_within
+    }
+
+    /// Executes the requests that have been read whole.
+    fn answer(&mut self) -> Answered {
+        let Connection { instance, session, reader, input, output, .. } = self;
+        if output.capacity() == 0 {
+            *output = buffers::take_output();
+        }
+        let (mut commands, mut errors) = (0, 0);
+        let mut answered = Answered::All;
+        let mut limits = Limits {
+            bulk_bytes_max: instance.config.proto_max_bulk_len.size(),
+            unauthenticated: !session.is_authenticated,
+        };
+        loop {
+            match reader.next(input, &limits) {
+                Ok(Some(request)) => {
+                    commands += 1;
+                    errors += u64::from(execute(instance, session, request, output));
+                    limits.unauthenticated = !session.is_authenticated;
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    errors += 1;
+                    refuse(session, error, output);
+                }
+            }
+            if session.is_closing {
+                break;
+            }
+            if output.len() >= OUTPUT_BYTES_MAX {
+                answered = Answered::Some;
+                break;
+            }
+        }
+        input.advance(reader.take_consumed());
+        let query_bytes = input.len();
+        if input.is_empty() {
+            buffers::give_back_input(std::mem::take(input));
+        }
+        instance.statistics.commands_processed.add(commands);
+        if errors > 0 {
+            instance.statistics.error_replies.add(errors);
+        }
+        session.publish(|profile| {
+            profile.last_active = Instant::now();
+            profile.query_bytes = query_bytes;
+        });
+        answered
+    }
+
+    /// Writes the replies, in one write unless the client is slow to take them.
+    async fn flush(&mut self) -> io::Result<()> {
+        if !self.output.is_empty() {
+            select! {
+                biased;
+                written = self.stream.write_all(&self.output) => written?,
+                () = self.session.client.asked_to_leave(Leaving::Now) => {
+                    return Err(io::Error::other("it was made to leave"));
+                }
+            }
+            self.instance.statistics.writes.add(1);
+            self.instance.statistics.output_bytes.add(self.output.len() as u64);
+        }
+        buffers::give_back_output(std::mem::take(&mut self.output));
+        Ok(())
+    }
+}
+
+/// Answers a stream that cannot be read any further; it ends with the answer.
+#[cold]
+fn refuse(session: &mut Session, error: ProtocolError, output: &mut Vec<u8>) {
+    tracing::debug!("Protocol error from client {}: {error}", session.client.address);
+    if session.replies == Replies::On {
+        write_error(output, &error.message());
+    }
+    session.is_closing = true;
+}

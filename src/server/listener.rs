@@ -1,0 +1,203 @@
+//! The port: opening it, and letting clients in.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener, ToSocketAddrs};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::instance::Instance;
+
+use super::connection::Connection;
+
+/// What a client beyond `maxclients` is told.
+const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// What a client from another machine is told while nothing protects the data from it.
+const PROTECTED: &[u8] =
+    b"-DENIED Redis is running in protected mode because protected mode is enabled and no \
+    password is set for the default user. In this mode connections are only accepted from the loopback \
+    interface. If you want to connect from external computers to Redis you may adopt one of the following \
+    solutions: 1) Just disable protected mode sending the command 'CONFIG SET protected-mode no' from the \
+    loopback interface by connecting to Redis from the same host the server is running, however MAKE SURE \
+    Redis is not publicly accessible from internet if you do so. Use CONFIG REWRITE to make this change \
+    permanent. 2) Alternatively you can just disable the protected mode by editing the Redis configuration \
+    file, and setting the protected mode option to 'no', and then restarting the server. 3) If you started \
+    the server manually just for testing, restart it with the '--protected-mode no' option. 4) Setup a an \
+    authentication password for the default user. NOTE: You only need to do one of the above things in order \
+    for the server to start accepting connections from the outside.\r\n";
+
+/// How long accepting pauses when the system has no socket left to give.
+const PAUSE_WITHOUT_SOCKETS: Duration = Duration::from_millis(100);
+
+/// Ports to try for one that is free on all addresses at once.
+const FREE_PORT_ATTEMPTS: usize = 16;
+
+/// An address of the parameter `bind`.
+struct Address {
+    ip: IpAddr,
+    /// Whether the server does without it where the machine has no such address.
+    is_optional: bool,
+}
+
+/// Opens the port on every address of the parameter `bind`.
+///
+/// # Errors
+///
+/// With one line for people, if an address is none, or is taken.
+pub(super) fn open(instance: &Instance) -> Result<Vec<TcpListener>, String> {
+    let addresses = addresses(&instance.config.bind.get())?;
+    let port = instance.config.port.get() as u16;
+    let backlog = instance.config.tcp_backlog.get() as i32;
+    let attempts = if port == 0 { FREE_PORT_ATTEMPTS } else { 1 };
+    let mut failure = String::from("no address to listen on");
+    for _ in 0..attempts {
+        match open_all(&addresses, port, backlog) {
+            Ok(listeners) if !listeners.is_empty() => {
+                announce(instance, &listeners)?;
+                return Ok(listeners);
+            }
+            Ok(_) => {}
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// Opens one port on all addresses: `port`, or for 0 the free one that the first address is given.
+fn open_all(addresses: &[Address], mut port: u16, backlog: i32) -> Result<Vec<TcpListener>, String> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let target = SocketAddr::new(address.ip, port);
+        let opened =
+            open_one(target, backlog).and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
+        match opened {
+            Ok((chosen, listener)) => {
+                port = chosen;
+                listeners.push(listener);
+            }
+            Err(error) if address.is_optional && is_missing_address(&error) => {
+                tracing::debug!("Not listening on {target}: {error}");
+            }
+            Err(error) => return Err(format!("could not listen on {target}: {error}")),
+        }
+    }
+    Ok(listeners)
+}
+
+fn open_one(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        // IPv4 has a socket of its own.
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(backlog)?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(StdListener::from(socket))
+}
+
+/// Whether the machine lacks the address, or its whole family.
+fn is_missing_address(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
+        // "Address family not supported by protocol" has no kind of its own.
+        || error.raw_os_error() == Some(97)
+}
+
+fn addresses(bind: &[u8]) -> Result<Vec<Address>, String> {
+    let bind = String::from_utf8_lossy(bind);
+    let mut addresses = Vec::new();
+    for word in bind.split_whitespace() {
+        let (name, is_optional) = word.strip_prefix('-').map_or((word, false), |name| (name, true));
+        let ip = match name {
+            "*" => Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            "::*" => Ok(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+            name => resolve(name),
+        };
+        match ip {
+            Ok(ip) => addresses.push(Address { ip, is_optional }),
+            Err(_) if is_optional => {}
+            Err(error) => return Err(format!("could not listen on '{name}': {error}")),
+        }
+    }
+    Ok(addresses)
+}
+
+fn resolve(name: &str) -> io::Result<IpAddr> {
+    let found = (name, 0).to_socket_addrs()?.next();
+    found.map(|address| address.ip()).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+}
+
+fn announce(instance: &Instance, listeners: &[TcpListener]) -> Result<(), String> {
+    for listener in listeners {
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        instance.listening_port.store(address.port(), Ordering::Relaxed);
+        tracing::info!("Listening on {address}");
+    }
+    Ok(())
+}
+
+/// Accepts clients until the answer is dropped.
+pub(super) fn accept_all(instance: &Arc<Instance>, listeners: Vec<TcpListener>) -> JoinSet<()> {
+    listeners.into_iter().map(|listener| accept(Arc::clone(instance), listener)).collect()
+}
+
+async fn accept(instance: Arc<Instance>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, address)) => admit(&instance, stream, address),
+            Err(error) => {
+                tracing::warn!("Error accepting a client connection: {error}");
+                tokio::time::sleep(PAUSE_WITHOUT_SOCKETS).await;
+            }
+        }
+    }
+}
+
+/// Serves a client that has connected, or tells it why not.
+fn admit(instance: &Arc<Instance>, stream: TcpStream, address: SocketAddr) {
+    let statistics = &instance.statistics;
+    statistics.connections_received.add(1);
+    if instance.clients.count() >= instance.config.maxclients.size() {
+        statistics.connections_rejected.add(1);
+        return dismiss(&stream, TOO_MANY_CLIENTS);
+    }
+    if instance.config.is_protected_from(&address) {
+        statistics.connections_rejected.add(1);
+        return dismiss(&stream, PROTECTED);
+    }
+    match prepare(instance, &stream) {
+        Ok(local_address) => {
+            tracing::debug!("Accepted {address}");
+            let registration = instance.clients.register(address, local_address, stream.as_raw_fd());
+            tokio::spawn(Connection::new(Arc::clone(instance), stream, registration).serve());
+        }
+        Err(error) => tracing::debug!("Client {address} left at once: {error}"),
+    }
+}
+
+/// The last words to a client that is not served; it may have gone already.
+fn dismiss(stream: &TcpStream, words: &[u8]) {
+    let _ = SockRef::from(stream).send(words);
+}
+
+fn prepare(instance: &Instance, stream: &TcpStream) -> io::Result<SocketAddr> {
+    // Replies are written whole: waiting to fill a packet would only delay them.
+    stream.set_nodelay(true)?;
+    let interval_s = instance.config.tcp_keepalive.size() as u64;
+    if interval_s > 0 {
+        // As Redis sets it: a dead peer is found after twice the interval.
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(interval_s))
+            .with_interval(Duration::from_secs((interval_s / 3).max(1)))
+            .with_retries(3);
+        SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
+    }
+    stream.local_addr()
+}

@@ -1,0 +1,103 @@
+//! A client's state, without its socket.
+//!
+//! What only the client's own commands need is here; what other clients may see is in its [`Client`].
+
+use std::sync::Arc;
+
+use subtle::ConstantTimeEq;
+
+use crate::clients::{Client, Profile};
+use crate::config::Config;
+use crate::resp::Protocol;
+
+/// The state of one client.
+#[derive(Debug)]
+pub struct Session {
+    /// The client as others see it.
+    pub client: Arc<Client>,
+    /// The number of the database it works on.
+    pub database: usize,
+    /// The version of the protocol it speaks.
+    pub protocol: Protocol,
+    /// Whether it may do more than authenticate.
+    pub is_authenticated: bool,
+    /// Which replies it wants.
+    pub replies: Replies,
+    /// Whether its connection ends once the replies so far are written.
+    pub is_closing: bool,
+    /// The name of its last command, with its subcommand.
+    pub last_command: &'static str,
+}
+
+/// Which replies a client wants (CLIENT REPLY).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replies {
+    /// All.
+    #[default]
+    On,
+    /// None.
+    Off,
+    /// Not that to the command which follows.
+    SkipNext,
+    /// Not that to the command which is being run.
+    SkipThis,
+}
+
+/// The password was wrong, or the user is not `default`.
+#[derive(Debug)]
+pub struct WrongPassword;
+
+impl Session {
+    /// The state of a client that has just connected.
+    pub fn new(client: Arc<Client>, config: &Config) -> Session {
+        Session {
+            client,
+            database: 0,
+            protocol: Protocol::default(),
+            is_authenticated: !config.has_password(),
+            replies: Replies::default(),
+            is_closing: false,
+            last_command: "NULL",
+        }
+    }
+
+    /// Changes what others see, and shows them the state as it is now.
+    pub fn publish(&self, change: impl FnOnce(&mut Profile)) {
+        let mut profile = self.client.profile.lock();
+        profile.database = self.database;
+        profile.protocol = self.protocol;
+        profile.last_command = self.last_command;
+        change(&mut profile);
+    }
+
+    /// Lets a client in that knows the password. There is one user, `default`; without a password any will do.
+    ///
+    /// # Errors
+    ///
+    /// If user or password are wrong; the client keeps the rights it had.
+    pub fn authenticate(
+        &mut self,
+        config: &Config,
+        user: &[u8],
+        password: &[u8],
+    ) -> Result<(), WrongPassword> {
+        let expected = config.requirepass.get();
+        let is_right = expected.is_empty() || bool::from(expected.ct_eq(password));
+        if user != b"default" || !is_right {
+            return Err(WrongPassword);
+        }
+        self.is_authenticated = true;
+        Ok(())
+    }
+
+    /// Puts everything back to what it was when the client connected (RESET).
+    pub fn reset(&mut self, config: &Config) {
+        let last_command = self.last_command;
+        *self = Session { last_command, ..Session::new(Arc::clone(&self.client), config) };
+        self.publish(|profile| {
+            profile.name.clear();
+            profile.is_kept_from_eviction = false;
+            profile.leaves_keys_untouched = false;
+        });
+    }
+}
