@@ -20,7 +20,7 @@ pub enum Asked {
 ///
 /// With one line for people.
 pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Asked, String> {
-    let matches = match command().try_get_matches_from(arguments) {
+    let matches = match command().try_get_matches_from(join_values(arguments)) {
         Ok(matches) => matches,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             return Ok(Asked::Print(error.to_string()));
@@ -29,14 +29,34 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Asked, Strin
     };
     let config = Config::new();
     for parameter in PARAMETERS {
-        let Some(values) = matches.get_many::<String>(parameter.name) else { continue };
-        let text = values.map(String::as_str).collect::<Vec<_>>().join(" ");
+        let Some(text) = matches.get_one::<String>(parameter.name) else { continue };
         let checked = parameter
             .check(text.as_bytes())
             .map_err(|refusal| format!("invalid value '{text}' for '--{}': {refusal}", parameter.name))?;
         config.store(checked);
     }
     Ok(Asked::Serve(config))
+}
+
+/// Makes one argument of an option and its values: everything up to the next option, as redis-server reads
+/// its command line. So `--bind 127.0.0.1 -::1` has two values, and `--timeout -1` a negative one.
+fn join_values(arguments: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    let mut has_value = true;
+    for argument in arguments {
+        match joined.last_mut() {
+            Some(option) if option.starts_with("--") && !argument.starts_with("--") => {
+                option.push(if has_value { ' ' } else { '=' });
+                option.push_str(&argument);
+                has_value = true;
+            }
+            _ => {
+                has_value = argument.contains('=');
+                joined.push(argument);
+            }
+        }
+    }
+    joined
 }
 
 fn command() -> Command {
@@ -56,11 +76,9 @@ fn option(parameter: &'static Parameter) -> Arg {
         .long(parameter.name)
         .help(format!("{}{default}", parameter.help))
         .action(ArgAction::Set)
-        // So that a negative number is refused for its range, and `-::1` can be bound.
-        .allow_hyphen_values(true)
         .overrides_with(parameter.name);
     match (parameter.name, &parameter.kind) {
-        ("bind", _) => arg.value_name("address").num_args(1..),
+        ("bind", _) => arg.value_name("addresses"),
         (_, Kind::Integer { .. }) => arg.value_name("number"),
         (_, Kind::Bytes { .. }) => arg.value_name("bytes"),
         (_, Kind::Flag | Kind::Only("yes" | "no", _)) => arg.value_name("yes|no"),

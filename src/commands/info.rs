@@ -11,8 +11,11 @@ use super::connection::REDIS_VERSION;
 
 pub(super) const COMMANDS: &[Command] = &[INFO];
 
+/// Writes the fields of one section.
+type Describe = fn(&mut Section, &Context<'_, '_>);
+
 /// The sections, in the order in which they are printed.
-const SECTIONS: &[(&str, fn(&mut Section, &Context<'_, '_>))] =
+const SECTIONS: &[(&str, Describe)] =
     &[("Server", server), ("Clients", clients), ("Memory", memory), ("Stats", stats), ("Keyspace", keyspace)];
 
 const INFO: Command = Command {

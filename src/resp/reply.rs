@@ -197,8 +197,8 @@ mod tests {
 
     #[test]
     fn null_differs_by_protocol() {
-        assert_eq!(written(Protocol::Resp2, Reply::nil), "$-1\r\n");
-        assert_eq!(written(Protocol::Resp3, Reply::nil), "_\r\n");
+        assert_eq!(written(Protocol::Resp2, |reply| reply.nil()), "$-1\r\n");
+        assert_eq!(written(Protocol::Resp3, |reply| reply.nil()), "_\r\n");
     }
 
     #[test]
