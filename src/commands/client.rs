@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::clients::{Client, Leaving};
+use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::session::{Replies, Session};
 
@@ -219,7 +220,8 @@ fn parse_list_filter(request: Request<'_>) -> Result<Filter<'_>> {
         }
         Some(option) if is_word(option, "id") && request.len() > 3 => {
             for id in request.from(3) {
-                filter.ids.push(parse_id(id, "ERR Invalid client ID")?);
+                let id = parse_integer(id).ok_or(Error::fixed("ERR Invalid client ID"))?;
+                filter.ids.get_or_insert_default().extend(u64::try_from(id));
             }
         }
         Some(_) => return Err(Error::SYNTAX),
@@ -310,7 +312,8 @@ fn parse_kill_filters(request: Request<'_>) -> Result<Filter<'_>> {
         let value = options.value()?;
         match option {
             _ if is_word(option, "id") => {
-                filter.ids = vec![parse_id(value, "ERR client-id should be greater than 0")?];
+                let id = parse_integer(value).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
+                filter.ids = Some(vec![id.ok_or(Error::fixed("ERR client-id should be greater than 0"))?]);
             }
             _ if is_word(option, "type") => filter.kind = Some(Kind::parse(value)?),
             _ if is_word(option, "addr") => filter.address = Some(value),
@@ -327,15 +330,10 @@ fn parse_kill_filters(request: Request<'_>) -> Result<Filter<'_>> {
     Ok(filter)
 }
 
-fn parse_id(argument: &[u8], refusal: &'static str) -> Result<u64> {
-    let id = args::integer(argument).ok().and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
-    id.ok_or(Error::fixed(refusal))
-}
-
 /// Which clients are meant: those that everything given here applies to.
 #[derive(Default)]
 struct Filter<'a> {
-    ids: Vec<u64>,
+    ids: Option<Vec<u64>>,
     kind: Option<Kind>,
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
@@ -365,7 +363,7 @@ impl Kind {
 
 impl Filter<'_> {
     fn matches(&self, client: &Client) -> bool {
-        (self.ids.is_empty() || self.ids.contains(&client.id))
+        self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
             && self.kind.is_none_or(|kind| kind == Kind::Normal)
             && self.address.is_none_or(|address| address == client.address.to_string().as_bytes())
             && self.local_address.is_none_or(|address| address == client.local_address.to_string().as_bytes())

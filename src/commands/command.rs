@@ -315,24 +315,26 @@ pub struct KeySpec {
     pub last: isize,
     /// The distance between two keys.
     pub step: usize,
-    /// How they are used by one request, where that varies.
+    /// How they are used by one request, where that varies…
     pub variable: Option<fn(Request<'_>) -> KeyFlags>,
+    /// … and why.
+    pub notes: Option<&'static str>,
 }
 
 impl KeySpec {
     /// One key, right after the name.
     pub const fn first(flags: KeyFlags) -> KeySpec {
-        KeySpec { flags, first: 1, last: 0, step: 1, variable: None }
+        KeySpec { flags, first: 1, last: 0, step: 1, variable: None, notes: None }
     }
 
     /// All arguments are keys, or each `step`-th.
     pub const fn every(step: usize, flags: KeyFlags) -> KeySpec {
-        KeySpec { flags, first: 1, last: -1, step, variable: None }
+        KeySpec { flags, first: 1, last: -1, step, variable: None, notes: None }
     }
 
     /// The request decides how the key is used.
-    pub const fn variable(self, flags_of: fn(Request<'_>) -> KeyFlags) -> KeySpec {
-        KeySpec { variable: Some(flags_of), ..self }
+    pub const fn variable(self, flags_of: fn(Request<'_>) -> KeyFlags, notes: &'static str) -> KeySpec {
+        KeySpec { variable: Some(flags_of), notes: Some(notes), ..self }
     }
 
     /// The positions of the keys in a request of so many arguments.

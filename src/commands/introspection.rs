@@ -114,11 +114,12 @@ fn describe_keys(spec: &KeySpec) -> OwnedFrame {
         ("keystep", tree::integer(spec.step as i64)),
         ("limit", tree::integer(0)),
     ]);
-    tree::map([
+    let notes = spec.notes.map(|notes| ("notes", tree::bulk(notes)));
+    tree::map(notes.into_iter().chain([
         ("flags", tree::set_of_simple(spec.flags.names())),
         ("begin_search", typed("index", begin)),
         ("find_keys", typed("range", find)),
-    ])
+    ]))
 }
 
 const COMMAND_DOCS: Command = Command {

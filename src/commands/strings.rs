@@ -92,7 +92,7 @@ const SET: Command = Command {
     keys: &[KeySpec::first(
         KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE).and(KeyFlags::VARIABLE_FLAGS),
     )
-    .variable(set_key_flags)],
+    .variable(set_key_flags, "RW and ACCESS due to the optional `GET` argument")],
     categories: Categories::STRING,
     group: Group::String,
     summary: "Writes a string, whatever was there; on conditions and with an expiry, if asked to.",
