@@ -21,7 +21,7 @@ impl Error {
     pub const NOT_AUTHENTICATED: Error = Error::fixed("NOAUTH Authentication required.");
     /// HELLO of such a client.
     pub const HELLO_NOT_AUTHENTICATED: Error = Error::fixed(
-        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH \
          <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
          the same time",
     );

@@ -1,0 +1,248 @@
+//! Replays conversations that were observed with redis-server 7.0.15 (and, where it differs, Valkey 8.1).
+//!
+//! `observed.jsonl` holds them byte for byte and is never edited; its fields are described at [`Step`].
+//! [`missing`] lists what the server does not have yet; it must shrink as commands come.
+
+mod missing;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::client::{Client, request, words};
+use crate::server::{Server, is_redis};
+use missing::{GOES_ON_WITHOUT, MISSING};
+
+/// How long nothing must come where nothing may.
+const SILENCE: Duration = Duration::from_secs(1);
+
+#[test]
+fn setnx_answers_as_observed() {
+    replay("setnx");
+}
+
+#[test]
+fn the_protocol_is_as_observed() {
+    replay("protocol");
+}
+
+#[test]
+fn connections_behave_as_observed() {
+    replay("connection");
+}
+
+#[test]
+fn strings_behave_as_observed() {
+    replay("strings");
+}
+
+#[test]
+fn keys_behave_as_observed() {
+    replay("keys");
+}
+
+#[test]
+fn expiry_behaves_as_observed() {
+    replay("expiry");
+}
+
+#[test]
+fn transactions_behave_as_observed() {
+    replay("transactions");
+}
+
+#[test]
+fn pubsub_behaves_as_observed() {
+    replay("pubsub");
+}
+
+#[test]
+fn scripting_behaves_as_observed() {
+    replay("scripting");
+}
+
+#[test]
+fn what_is_listed_as_missing_is_missing() {
+    if is_redis() {
+        return;
+    }
+    let server = Server::start();
+    let mut client = server.client();
+    for subject in MISSING {
+        let answer = match *subject {
+            parameter if parameter.contains(' ') => {
+                client.line(&parameter.replace(' ', " get ")).reply().to_string()
+            }
+            command => client.cmd(command.split('|').chain(["x", "x"])).reply().to_string(),
+        };
+        let is_missing = answer.starts_with("(error) ERR unknown") || answer == "[]";
+        assert!(is_missing, "{subject} is there: {answer}");
+    }
+}
+
+/// One conversation.
+struct Case {
+    name: String,
+    protocol: u64,
+    steps: Vec<Step>,
+}
+
+/// One step of it.
+struct Step {
+    /// Which of the case's connections it is on.
+    connection: u64,
+    /// What is sent, if anything.
+    send: Option<Vec<u8>>,
+    /// What may come back; empty where the bytes vary, or nothing is read.
+    replies: Vec<Vec<u8>>,
+    awaits: Awaits,
+    /// Whether the server must have closed the connection, or must not.
+    closed: Option<bool>,
+    wait: Duration,
+}
+
+/// What a step waits for.
+#[derive(PartialEq)]
+enum Awaits {
+    Nothing,
+    Silence,
+    AnyReply,
+    Reply,
+}
+
+impl Step {
+    fn parse(value: &Value) -> Step {
+        let bytes =
+            |value: &Value| value.as_str().map(|text| text.chars().map(|c| c as u8).collect::<Vec<u8>>());
+        let awaits = match value.get("reply") {
+            None => Awaits::Nothing,
+            Some(Value::Null) => Awaits::Silence,
+            Some(_) if value.get("compare") == Some(&Value::Bool(false)) => Awaits::AnyReply,
+            Some(reply) if reply.as_str() == Some("") => Awaits::Nothing,
+            Some(_) => Awaits::Reply,
+        };
+        Step {
+            connection: value.get("conn").and_then(Value::as_u64).unwrap_or(0),
+            send: value.get("send").and_then(bytes),
+            replies: ["reply", "or"].iter().filter_map(|field| value.get(field).and_then(bytes)).collect(),
+            awaits,
+            closed: value.get("closed").and_then(Value::as_bool),
+            wait: Duration::from_millis(value.get("wait_ms").and_then(Value::as_u64).unwrap_or(0)),
+        }
+    }
+
+    /// What the step's first request is about: its command, its subcommand, its parameter, as in `config`,
+    /// `config|get`, `config maxmemory`.
+    fn subjects(&self) -> Vec<String> {
+        let Some(send) = &self.send else { return Vec::new() };
+        let text = String::from_utf8_lossy(send).to_lowercase();
+        let words: Vec<String> = match text.strip_prefix('*') {
+            Some(array) => array.split("\r\n").skip(2).step_by(2).map(str::to_owned).collect(),
+            None => words(text.lines().next().unwrap_or_default()),
+        };
+        let Some(command) = words.first() else { return Vec::new() };
+        let Some(subcommand) = words.get(1).map(|word| format!("{command}|{word}")) else {
+            return vec![command.clone()];
+        };
+        let parameter = words.get(2).map(|word| format!("{command} {word}"));
+        [Some(command.clone()), Some(subcommand), parameter].into_iter().flatten().collect()
+    }
+
+    fn is_missing(&self) -> bool {
+        !is_redis() && self.subjects().iter().any(|subject| MISSING.contains(&subject.as_str()))
+    }
+}
+
+fn cases(group: &str) -> Vec<Case> {
+    let lines = include_str!("observed.jsonl").lines();
+    let values = lines.map(|line| serde_json::from_str::<Value>(line).expect("a case"));
+    let cases: Vec<Case> = values
+        .filter(|value| value["group"] == group)
+        .map(|value| Case {
+            name: value["case"].as_str().expect("a name").to_owned(),
+            protocol: value["resp"].as_u64().expect("a protocol"),
+            steps: value["steps"].as_array().expect("steps").iter().map(Step::parse).collect(),
+        })
+        .collect();
+    assert!(!cases.is_empty(), "no case in group {group}");
+    cases
+}
+
+/// Replays all cases of a group and tells all differences at once.
+fn replay(group: &str) {
+    let server = Server::start();
+    let (mut failures, mut skipped, mut steps) = (String::new(), 0, 0);
+    let cases = cases(group);
+    for case in &cases {
+        for preparation in ["FLUSHALL", "SCRIPT FLUSH", "CONFIG RESETSTAT"] {
+            // What is not there needs no preparation.
+            server.client().line(preparation);
+        }
+        steps += case.steps.len();
+        let mut connections = BTreeMap::new();
+        let goes_on = GOES_ON_WITHOUT.contains(&(group, case.name.as_str()));
+        for (number, step) in case.steps.iter().enumerate() {
+            if step.is_missing() {
+                let lost = if goes_on { 1 } else { case.steps.len() - number };
+                skipped += lost;
+                println!("skipped in {group}/{}: {lost} steps without {:?}", case.name, step.subjects());
+                if goes_on {
+                    continue;
+                }
+                break;
+            }
+            let client = connections.entry(step.connection).or_insert_with(|| match case.protocol {
+                3 => server.client3(),
+                _ => server.client(),
+            });
+            if let Err(difference) = take(step, client) {
+                let _ =
+                    writeln!(failures, "{} (RESP{}) step {number}: {difference}", case.name, case.protocol);
+                break;
+            }
+        }
+    }
+    println!("{group}: {} cases, {} of {steps} steps replayed", cases.len(), steps - skipped);
+    assert!(failures.is_empty(), "{group} differs:\n{failures}");
+}
+
+fn take(step: &Step, client: &mut Client) -> Result<(), String> {
+    if let Some(send) = &step.send {
+        client.send(send);
+    }
+    std::thread::sleep(step.wait);
+    match step.awaits {
+        Awaits::Nothing => {}
+        Awaits::Silence if client.is_silent_for(SILENCE) => {}
+        Awaits::Silence => return Err(format!("{} was answered", show(step.send.as_deref()))),
+        Awaits::AnyReply | Awaits::Reply => {
+            let reply = client.try_reply_bytes().map_err(|error| show_loss(step, error.kind()))?;
+            if step.awaits == Awaits::Reply && !step.replies.contains(&reply) {
+                return Err(format!(
+                    "{}\n    expected {}\n    got      {}",
+                    show(step.send.as_deref()),
+                    step.replies.iter().map(|reply| show(Some(reply))).collect::<Vec<_>>().join(" or "),
+                    show(Some(&reply))
+                ));
+            }
+        }
+    }
+    match step.closed {
+        Some(true) if !client.is_closed() => Err("the connection is still open".to_owned()),
+        Some(false) if client.try_send(&request(["PING"])).is_err() || client.try_reply_bytes().is_err() => {
+            Err("the connection is closed".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn show_loss(step: &Step, kind: ErrorKind) -> String {
+    format!("{} was not answered: {kind}", show(step.send.as_deref()))
+}
+
+fn show(bytes: Option<&[u8]>) -> String {
+    bytes.unwrap_or_default().escape_ascii().to_string()
+}

@@ -1,0 +1,19 @@
+//! Keyfast as its users meet it: through a socket, in one test binary.
+//!
+//! [`server`] starts the real program, [`client`] talks to it; every other module is a subject, and every test
+//! in it a conversation.
+
+mod client;
+mod server;
+
+mod commands;
+mod conformance;
+mod connection;
+mod expiry;
+mod libraries;
+mod limits;
+mod protocol;
+mod race;
+mod starting;
+mod table;
+mod tidy;

@@ -1,0 +1,180 @@
+//! Starts the real program on a port of its own, and ends it.
+//!
+//! With `KEYFAST_TEST_SERVER=/path/to/redis-server` the same conversations are held with a real Redis, which
+//! tells whether a test asks for the right thing.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+
+/// How long anything may take that should be done at once.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A running server; it ends with this value.
+pub(crate) struct Server {
+    child: Child,
+    port: u16,
+    output: Arc<Output>,
+}
+
+/// What a server has printed so far.
+#[derive(Default)]
+struct Output {
+    text: Mutex<String>,
+    has_grown: Condvar,
+}
+
+/// The program under test.
+pub(crate) fn program() -> String {
+    std::env::var("KEYFAST_TEST_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_keyfast").to_owned())
+}
+
+/// Whether it is a real Redis.
+pub(crate) fn is_redis() -> bool {
+    std::env::var_os("KEYFAST_TEST_SERVER").is_some()
+}
+
+impl Server {
+    /// A server with nothing in it, on a free port of the loopback address.
+    pub(crate) fn start() -> Server {
+        Server::start_with(&[])
+    }
+
+    /// The same with more options.
+    pub(crate) fn start_with(options: &[&str]) -> Server {
+        Server::start_on(if is_redis() { free_port() } else { 0 }, options)
+    }
+
+    /// The same on a port that is known already.
+    pub(crate) fn start_on(port: u16, options: &[&str]) -> Server {
+        let port_option = port.to_string();
+        let mut arguments = vec!["--port", &port_option, "--save", ""];
+        if !options.contains(&"--bind") {
+            arguments.extend(["--bind", "127.0.0.1"]);
+        }
+        let mut child = Command::new(program())
+            .args(arguments)
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the server's program starts");
+        let output = Arc::new(Output::default());
+        output.collect(child.stdout.take().expect("a pipe"));
+        output.collect(child.stderr.take().expect("a pipe"));
+        let mut server = Server { child, port, output };
+        server.wait_for_output("Ready to accept connections");
+        if port == 0 {
+            server.port = server.announced_port();
+        }
+        server
+    }
+
+    fn announced_port(&self) -> u16 {
+        let output = self.output();
+        let line = output.lines().find(|line| line.contains("Listening on")).expect("the port is logged");
+        line.rsplit(':').next().unwrap().parse().expect("a port")
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The port it listens on.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A new connection.
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    /// A new connection that speaks RESP3.
+    pub(crate) fn client3(&self) -> Client {
+        let mut client = self.client();
+        client.cmd(["HELLO", "3"]);
+        client
+    }
+
+    /// Everything printed so far.
+    pub(crate) fn output(&self) -> String {
+        self.output.text.lock().unwrap().clone()
+    }
+
+    /// Waits until something has been printed.
+    #[track_caller]
+    pub(crate) fn wait_for_output(&self, part: &str) {
+        let text = self.output.text.lock().unwrap();
+        let (text, waited) =
+            self.output.has_grown.wait_timeout_while(text, PATIENCE, |text| !text.contains(part)).unwrap();
+        assert!(!waited.timed_out(), "the server never printed {part:?}, but:\n{text}");
+    }
+
+    /// Its number in the system.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Memory that the system holds for it, in bytes.
+    pub(crate) fn resident_bytes(&self) -> usize {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process_id())).expect("a status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a resident size");
+        line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let killed = Command::new("kill").args(["-s", name, &self.process_id().to_string()]).status();
+        assert!(killed.expect("the program `kill` runs").success());
+    }
+
+    /// Waits until it has ended.
+    #[track_caller]
+    pub(crate) fn wait_for_end(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the server does not end:\n{}", self.output());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Output {
+    /// Collects what a pipe gives, in a thread of its own, so that it never fills.
+    fn collect(self: &Arc<Self>, pipe: impl Read + Send + 'static) {
+        let output = Arc::clone(self);
+        thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                let mut text = output.text.lock().unwrap();
+                text.push_str(&line);
+                text.push('\n');
+                output.has_grown.notify_all();
+            }
+        });
+    }
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
