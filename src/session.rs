@@ -70,7 +70,8 @@ impl Session {
         change(&mut profile);
     }
 
-    /// Lets a client in that knows the password. There is one user, `default`; without a password any will do.
+    /// Lets a client in that knows the password. There is one user, `default`; where there is no password,
+    /// any will do.
     ///
     /// # Errors
     ///

@@ -68,8 +68,9 @@ fn raise_open_files_limit(config: &Config) {
     if limit < wanted {
         let possible = limit.saturating_sub(RESERVED_FILES).max(1);
         tracing::warn!(
-            "You requested maxclients of {} requiring at least {wanted} max file descriptors. Current maximum \
-             open files is {limit}. maxclients has been reduced to {possible} to compensate for low ulimit.",
+            "You requested maxclients of {} requiring at least {wanted} max file descriptors. Current \
+             maximum open files is {limit}. maxclients has been reduced to {possible} to compensate for low \
+             ulimit.",
             config.maxclients.get()
         );
         config.maxclients.set(possible as i64);

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::server::PATIENCE;
+use crate::server::{PATIENCE, Server};
 
 /// A connection to a server.
 pub(crate) struct Client {
@@ -13,6 +13,8 @@ pub(crate) struct Client {
     /// Bytes that came and were not yet looked at.
     received: Vec<u8>,
     sent: String,
+    /// A server that nobody else talks to.
+    _server: Option<Server>,
 }
 
 /// One reply. RESP2 has fewer kinds; null is the same for both.
@@ -40,7 +42,12 @@ impl Client {
         let stream = TcpStream::connect(address).expect("the server accepts");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Client { stream, received: Vec::new(), sent: String::new() }
+        Client { stream, received: Vec::new(), sent: String::new(), _server: None }
+    }
+
+    /// The same connection, which keeps its server running.
+    pub(crate) fn keeping(self, server: Server) -> Client {
+        Client { _server: Some(server), ..self }
     }
 
     /// Sends a command and reads its reply.
@@ -96,15 +103,6 @@ impl Client {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
         }
-    }
-
-    /// Reads exactly so many bytes.
-    #[track_caller]
-    pub(crate) fn read_exactly(&mut self, length: usize) -> Vec<u8> {
-        while self.received.len() < length {
-            assert_ne!(self.receive().expect("more bytes"), 0, "the server closed the connection");
-        }
-        self.received.drain(..length).collect()
     }
 
     fn receive(&mut self) -> std::io::Result<usize> {

@@ -1,1 +1,148 @@
-//! To be written.
+//! The commands on strings and keys, beyond what the observed conversations hold.
+
+use crate::client::Reply;
+use crate::server::Server;
+
+const BINARY: &[u8] = b"\0\x01\r\n\xff$-1\r\n";
+
+#[test]
+fn the_documents_transcript_of_setnx() {
+    let mut client = Server::start().into_client();
+    client.line("SETNX mykey Hello").is(1);
+    client.line("SETNX mykey World").is(0);
+    client.line("GET mykey").is("Hello");
+}
+
+#[test]
+fn set_takes_its_options_in_any_order_and_case() {
+    let mut client = Server::start().into_client();
+    client.line("SET k 1 ex 100 nx").is_ok();
+    client.line("SET k 2 NX PX 100000").is_nil();
+    client.line("SET k 3 xX gEt KeepTtl").is("1");
+    client.line("TTL k").is(100);
+    client.line("SET k 4 GET PXAT 99999999999999").is("3");
+    client.line("SET absent 1 XX").is_nil();
+    client.line("SET absent 1 GET NX").is_nil();
+    client.line("SET absent 2 GET NX").is("1");
+    client.line("GET absent").is("1");
+}
+
+#[test]
+fn set_refuses_options_that_contradict_each_other_and_changes_nothing() {
+    let mut client = Server::start().into_client();
+    client.line("SET k before EX 100").is_ok();
+    for options in [
+        "NX XX",
+        "EX 10 PX 10",
+        "EX 10 KEEPTTL",
+        "KEEPTTL PXAT 5",
+        "EX",
+        "PX",
+        "FOO",
+        "EXAT 10 EX 10",
+        "NX EX",
+    ] {
+        client.line(&format!("SET k after {options}")).is_error("ERR syntax error");
+    }
+    for options in ["EX 0", "PX -1", "EXAT 0", "EX 9223372036854775807", "PX 9223372036854775807"] {
+        client.line(&format!("SET k after {options}")).is_error("ERR invalid expire time in 'set' command");
+    }
+    for options in ["EX abc", "PX 1.5", "PXAT 99999999999999999999", "EX ''"] {
+        let refusal = "ERR value is not an integer or out of range";
+        client.line(&format!("SET k after {options}")).is_error(refusal);
+    }
+    client.line("GET k").is("before");
+    client.line("TTL k").is(100);
+}
+
+#[test]
+fn a_moment_that_has_passed_deletes() {
+    let mut client = Server::start().into_client();
+    for command in ["SET k w PXAT 1", "SET k w EXAT 1", "EXPIRE k -1", "PEXPIRE k 0"] {
+        client.line("SET k v").is_ok();
+        client.line(command);
+        client.line("EXISTS k").is(0);
+    }
+}
+
+#[test]
+fn any_bytes_can_be_key_and_value() {
+    let mut client = Server::start().into_client();
+    let everything: Vec<u8> = (0..=255).collect();
+    for key in [BINARY, b"", &everything, &vec![b'k'; 70_000]] {
+        for value in [BINARY, b"", &everything, &vec![b'v'; 300_000]] {
+            client.cmd([b"SET", key, value]).is_ok();
+            client.cmd([b"GET", key]).is(value);
+            client.cmd([b"SETNX", key, b"other"]).is(0);
+            client.cmd([b"GETSET", key, b"other"]).is(value);
+            client.cmd([b"DEL", key]).is(1);
+            client.cmd([b"SETNX", key, value]).is(1);
+            client.cmd([b"GETSET", key, value]).is(value);
+        }
+    }
+}
+
+#[test]
+fn databases_do_not_see_each_other() {
+    let server = Server::start_with(&["--databases", "3"]);
+    let (mut one, mut two) = (server.client(), server.client());
+    two.line("SELECT 2").is_ok();
+    one.line("SETNX k zero").is(1);
+    two.line("SETNX k two").is(1);
+    one.line("GET k").is("zero");
+    two.line("FLUSHDB").is_ok();
+    two.line("DBSIZE").is(0);
+    one.line("DBSIZE").is(1);
+    one.line("SELECT 3").is_error("ERR DB index is out of range");
+    two.line("FLUSHALL").is_ok();
+    one.line("DBSIZE").is(0);
+}
+
+#[test]
+fn several_keys_are_read_and_counted_as_named() {
+    let mut client = Server::start().into_client();
+    client.line("MSET a 1 b 2 a 3").is_ok();
+    let values = client.line("MGET a b missing a").items();
+    assert_eq!(values, [Reply::from("3"), Reply::from("2"), Reply::Null, Reply::from("3")]);
+    client.line("EXISTS a a missing").is(2);
+    client.line("DEL a a missing").is(1);
+}
+
+#[test]
+fn incr_counts_to_the_end_and_no_further() {
+    let mut client = Server::start().into_client();
+    client.line("SET n 9223372036854775806").is_ok();
+    client.line("INCR n").is(i64::MAX);
+    client.line("INCR n").is_error("ERR increment or decrement would overflow");
+    client.line("GET n").is("9223372036854775807");
+    for value in ["", " 1", "1 ", "01", "+1", "1.0", "abc", "9223372036854775808"] {
+        client.cmd(["SET", "n", value]).is_ok();
+        client.line("INCR n").is_error("ERR value is not an integer or out of range");
+    }
+}
+
+#[test]
+fn an_expiry_is_changed_only_on_its_conditions() {
+    let mut client = Server::start().into_client();
+    client.line("SET k v").is_ok();
+    for (command, answer, ttl) in [
+        ("EXPIRE k 100 XX", 0, -1),
+        ("EXPIRE k 100 GT", 0, -1),
+        ("EXPIRE k 100 NX", 1, 100),
+        ("EXPIRE k 200 NX", 0, 100),
+        ("EXPIRE k 200 LT", 0, 100),
+        ("EXPIRE k 200 GT", 1, 200),
+        ("EXPIRE k 50 GT XX", 0, 200),
+        ("EXPIRE k 50 xx lt", 1, 50),
+        ("PERSIST k", 1, -1),
+        ("EXPIRE k 300 LT", 1, 300),
+    ] {
+        client.line(command).is(answer);
+        assert_eq!(client.line("TTL k").integer(), ttl, "after {command}");
+    }
+    let refusal = "ERR NX and XX, GT or LT options at the same time are not compatible";
+    client.line("EXPIRE k 1 NX GT").is_error(refusal);
+    client.line("EXPIRE k 1 GT LT").is_error("ERR GT and LT options at the same time are not compatible");
+    client.line("EXPIRE k 1 FOO").is_error("ERR Unsupported option FOO");
+    client.line("TTL k").is(300);
+}

@@ -1,1 +1,203 @@
-//! To be written.
+//! Connections: greeting, authentication, names, and who else is there.
+
+use crate::client::{Client, Reply};
+use crate::server::Server;
+
+/// A field of a line of CLIENT LIST.
+fn field(line: &str, name: &str) -> String {
+    let found = line.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    found.unwrap_or_else(|| panic!("no field {name} in {line}")).to_owned()
+}
+
+fn info_field(client: &mut Client, name: &str) -> String {
+    let text = client.line("INFO").text();
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    found.unwrap_or_else(|| panic!("no field {name} in {text}")).to_owned()
+}
+
+#[test]
+fn hello_tells_what_clients_ask_for_in_the_order_of_redis() {
+    let mut client = Server::start().into_client();
+    let Reply::Map(greeting) = client.line("HELLO 3").reply() else { panic!("not a map") };
+    let told: Vec<(String, String)> =
+        greeting.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    let expect = [
+        ("server", "\"redis\""),
+        ("version", "\"7.2.4\""),
+        ("proto", "(integer) 3"),
+        ("id", "(integer) 1"),
+        ("mode", "\"standalone\""),
+        ("role", "\"master\""),
+        ("modules", "[]"),
+    ];
+    for ((name, value), (expected_name, expected)) in told.iter().zip(expect) {
+        assert_eq!(*name, format!("\"{expected_name}\""));
+        assert!(value == expected || expected_name == "id", "{name} is {value}");
+    }
+    assert_eq!(told.len(), expect.len());
+    assert_eq!(client.line("HELLO 2").items().len(), 14, "the same as a flat array");
+}
+
+#[test]
+fn info_says_who_this_really_is() {
+    let mut client = Server::start().into_client();
+    assert_eq!(info_field(&mut client, "redis_version"), "7.2.4");
+    assert_eq!(info_field(&mut client, "server_name"), "keyfast");
+    assert_eq!(info_field(&mut client, "keyfast_version"), env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn info_counts_what_happens() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.line("SET k v").is_ok();
+    client.line("SET t v EX 100").is_ok();
+    client.line("GET k").is("v");
+    client.line("GET missing").is_nil();
+    client.line("NOSUCH");
+    for (name, expected) in [
+        ("keyspace_hits", "1"),
+        ("keyspace_misses", "1"),
+        ("connected_clients", "1"),
+        ("total_error_replies", "1"),
+        ("db0", "keys=2,expires=1,avg_ttl=0"),
+        ("tcp_port", server.port().to_string().as_str()),
+    ] {
+        assert_eq!(info_field(&mut client, name), expected, "{name}");
+    }
+    client.line("CONFIG RESETSTAT").is_ok();
+    assert_eq!(info_field(&mut client, "keyspace_hits"), "0");
+    let clients = client.line("INFO clients").text();
+    assert!(clients.starts_with("# Clients\r\n") && !clients.contains("tcp_port"), "{clients}");
+}
+
+#[test]
+fn a_password_is_asked_for_and_everything_else_refused() {
+    let server = Server::start_with(&["--requirepass", "secret"]);
+    let mut client = server.client();
+    client.line("GET k").is_error("NOAUTH Authentication required.");
+    client.line("NOSUCH k").is_error("ERR unknown command 'NOSUCH', with args beginning with: 'k' ");
+    client.line("AUTH wrong").is_error("WRONGPASS invalid username-password pair or user is disabled.");
+    client
+        .line("AUTH nobody secret")
+        .is_error("WRONGPASS invalid username-password pair or user is disabled.");
+    assert!(client.line("HELLO 3").text().starts_with("NOAUTH HELLO must be called with the client already"));
+    client.line("AUTH secret").is_ok();
+    client.line("SETNX k v").is(1);
+    client.line("RESET").is_simple("RESET");
+    client.line("GET k").is_error("NOAUTH Authentication required.");
+    client.line("HELLO 3 AUTH default secret SETNAME me");
+    client.line("CLIENT GETNAME").is("me");
+    // Nobody reads it in the log.
+    assert!(!server.output().contains("secret"));
+}
+
+#[test]
+fn a_password_that_is_set_later_holds_for_those_who_come_later() {
+    let server = Server::start();
+    let mut early = server.client();
+    early.line("CONFIG SET requirepass secret").is_ok();
+    early.line("PING").is_simple("PONG");
+    server.client().line("PING").is_error("NOAUTH Authentication required.");
+}
+
+#[test]
+fn clients_are_listed_as_they_describe_themselves() {
+    let server = Server::start();
+    let (mut one, mut two) = (server.client3(), server.client());
+    one.line("CLIENT SETNAME worker").is_ok();
+    one.line("CLIENT SETINFO LIB-NAME mylib").is_ok();
+    one.line("CLIENT SETINFO LIB-VER 1.2").is_ok();
+    one.line("SELECT 7").is_ok();
+    one.line("CLIENT NO-TOUCH on").is_ok();
+    let id = one.line("CLIENT ID").integer();
+    let list = two.line("CLIENT LIST").text();
+    let line = list.lines().find(|line| field(line, "name") == "worker").expect("the worker");
+    for (name, expected) in [
+        ("id", id.to_string()),
+        ("addr", one.local_address().to_string()),
+        ("laddr", server.address().to_string()),
+        ("db", "7".to_owned()),
+        ("resp", "3".to_owned()),
+        ("lib-name", "mylib".to_owned()),
+        ("lib-ver", "1.2".to_owned()),
+        ("cmd", "client|id".to_owned()),
+        ("flags", "T".to_owned()),
+        ("user", "default".to_owned()),
+    ] {
+        assert_eq!(field(line, name), expected, "{name} in {line}");
+    }
+    assert_eq!(list.lines().count(), 2);
+    let own = two.line(&format!("CLIENT LIST ID {id} 999")).text();
+    assert_eq!(own.lines().count(), 1);
+    assert_eq!(field(&two.line("CLIENT INFO").text(), "cmd"), "client|info");
+    assert_eq!(two.line("CLIENT LIST TYPE pubsub").text(), "");
+}
+
+#[test]
+fn a_killed_client_is_gone_and_the_killer_knows_how_many() {
+    let server = Server::start();
+    let mut killer = server.client();
+    let mut victims: Vec<Client> = (0..4).map(|_| server.client()).collect();
+    let ids: Vec<i64> = victims.iter_mut().map(|victim| victim.line("CLIENT ID").integer()).collect();
+    killer.line(&format!("CLIENT KILL ID {}", ids[0])).is(1);
+    assert!(victims[0].is_closed());
+    killer.line(&format!("CLIENT KILL {}", victims[1].local_address())).is_ok();
+    assert!(victims[1].is_closed());
+    killer.line("CLIENT KILL TYPE pubsub").is(0);
+    killer.line(&format!("CLIENT KILL LADDR {} TYPE normal", server.address())).is(2);
+    assert!(victims[2].is_closed() && victims[3].is_closed());
+    killer.line("CLIENT KILL 1.2.3.4:5").is_error("ERR No such client");
+    killer.line("CLIENT KILL TYPE normal SKIPME no").is(1);
+    assert!(killer.is_closed());
+}
+
+#[test]
+fn replies_can_be_done_without() {
+    let mut client = Server::start().into_client();
+    client.send(b"CLIENT REPLY OFF\r\nSET k v\r\nNOSUCH\r\nCLIENT REPLY ON\r\nGET k\r\n");
+    client.reply().is_ok();
+    client.reply().is("v");
+    client.send(b"CLIENT REPLY SKIP\r\nSET k w\r\nGET k\r\n");
+    client.reply().is("w");
+    client.send(b"CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING\r\nGET k\r\n");
+    client.reply().is("w");
+}
+
+#[test]
+fn parameters_change_together_or_not_at_all() {
+    let mut client = Server::start().into_client();
+    client.line("CONFIG SET timeout 100 tcp-keepalive 60").is_ok();
+    let refusal = "ERR CONFIG SET failed (possibly related to argument 'tcp-keepalive') - argument \
+                   couldn't be parsed into an integer";
+    client.line("CONFIG SET timeout 7 tcp-keepalive x").is_error(refusal);
+    client
+        .line("CONFIG SET timeout 7 nosuch 1")
+        .is_error("ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'");
+    let values = client.line("CONFIG GET timeout tcp-keep*").reply().to_string();
+    assert_eq!(values, r#"["tcp-keepalive", "60", "timeout", "100"]"#);
+    let refusal = client.line("CONFIG SET save 60").text();
+    assert!(refusal.ends_with("snapshots are not there yet"), "{refusal}");
+}
+
+#[test]
+fn the_log_can_be_made_to_say_more() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.line("CONFIG SET loglevel verbose").is_ok();
+    let stranger = server.client();
+    server.wait_for_output(&format!(" - Accepted {}", stranger.local_address()));
+}
+
+#[test]
+fn each_connection_speaks_its_own_protocol() {
+    let server = Server::start();
+    let (mut two, mut three) = (server.client(), server.client3());
+    three.send(b"GET missing\r\n");
+    assert_eq!(three.reply_bytes(), b"_\r\n");
+    two.send(b"GET missing\r\n");
+    assert_eq!(two.reply_bytes(), b"$-1\r\n");
+    three.line("RESET").is_simple("RESET");
+    three.send(b"GET missing\r\n");
+    assert_eq!(three.reply_bytes(), b"$-1\r\n");
+}

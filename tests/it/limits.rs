@@ -1,1 +1,183 @@
-//! To be written.
+//! What a client may ask for, and what it costs the server whoever asks.
+
+use std::io::{ErrorKind, Write};
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, request};
+use crate::server::{PATIENCE, Server};
+
+const MIB: usize = 1 << 20;
+
+/// How long a client waits to be sure that the server takes nothing more from it.
+const STALLED: Duration = Duration::from_millis(500);
+
+#[test]
+fn announced_lengths_take_no_memory() {
+    let server = Server::start();
+    let before = server.resident_bytes();
+    let clients: Vec<Client> = (0..100)
+        .map(|_| {
+            let mut client = server.client();
+            client.send(b"*2147483647\r\n$536870912\r\nand nothing more");
+            client
+        })
+        .collect();
+    server.client().line("PING").is_simple("PONG");
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < 16 * MIB, "100 announcements of 512 MiB took {grown} bytes");
+    drop(clients);
+}
+
+#[test]
+fn a_query_that_never_ends_is_cut_off() {
+    let server = Server::start_with(&["--client-query-buffer-limit", "1mb"]);
+    let mut client = server.client();
+    client.send(b"*2\r\n$4\r\nECHO\r\n$100000000\r\n");
+    let piece = vec![b'x'; MIB];
+    let refused = (0..100).find_map(|_| client.try_send(&piece).err());
+    assert!(refused.is_some(), "the server took 100 MiB of one request");
+    server.wait_for_output("Closing client that reached max query buffer length");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_from() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.cmd([b"SET", &b"big"[..], &vec![b'v'; MIB]]).is_ok();
+    let before = server.resident_bytes();
+    // 4 GiB of replies, asked for as long as the server takes the requests.
+    client.stream().set_write_timeout(Some(STALLED)).unwrap();
+    let requests = request(["GET", "big"]).repeat(4096);
+    let mut asked = 0;
+    while asked < requests.len() {
+        match client.stream().write(&requests[asked..requests.len().min(asked + 1024)]) {
+            Ok(length) => asked += length,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    server.client().line("PING").is_simple("PONG");
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < 32 * MIB, "replies that nobody reads took {grown} bytes");
+    // Whatever was asked for is answered once it is read.
+    let answered = asked / request(["GET", "big"]).len();
+    for _ in 0..answered.min(64) {
+        assert_eq!(client.reply_bytes().len(), MIB + "$1048576\r\n\r\n".len());
+    }
+}
+
+#[test]
+fn a_million_arguments_are_one_request() {
+    let server = Server::start();
+    let mut client = server.client();
+    let keys: Vec<String> = (0..1_000_000).map(|number| number.to_string()).collect();
+    client.cmd(["SETNX", "999999", "v"]).is(1);
+    client.cmd(["DEL"].into_iter().chain(keys.iter().map(String::as_str))).is(1);
+    let most = 1 << 20;
+    client.cmd(["EXISTS"].into_iter().chain(std::iter::repeat_n("k", most - 1))).is(0);
+    client
+        .cmd(["EXISTS"].into_iter().chain(std::iter::repeat_n("k", most)))
+        .is_error("ERR Protocol error: invalid multibulk length");
+    assert!(client.is_closed());
+}
+
+#[test]
+fn memory_of_large_requests_is_given_back() {
+    let server = Server::start();
+    let before = server.resident_bytes();
+    for _ in 0..4 {
+        let mut client = server.client();
+        client.cmd([b"ECHO", vec![b'x'; 64 * MIB].as_slice()]);
+    }
+    let kept = server.resident_bytes().saturating_sub(before);
+    assert!(kept < 32 * MIB, "{kept} bytes kept");
+}
+
+#[test]
+fn who_comes_too_many_is_told_so() {
+    let server = Server::start_with(&["--maxclients", "3"]);
+    let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    clients.iter_mut().for_each(|client| client.line("PING").is_simple("PONG"));
+    let mut refused = server.client();
+    refused.reply().is_error("ERR max number of clients reached");
+    assert!(refused.is_closed());
+    drop(clients.pop());
+    wait_for_room(&server);
+    assert!(clients[0].line("INFO stats").text().contains("rejected_connections:"));
+}
+
+/// The server learns a little later that a client has left.
+fn wait_for_room(server: &Server) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut client = server.client();
+        client.send(b"PING\r\n");
+        if client.try_reply_bytes().is_ok_and(|reply| reply == b"+PONG\r\n") {
+            return;
+        }
+        assert!(Instant::now() < deadline, "there is never room again");
+    }
+}
+
+#[test]
+fn idle_clients_are_closed_after_the_timeout() {
+    let server = Server::start_with(&["--timeout", "1"]);
+    let mut idle = server.client();
+    idle.line("PING").is_simple("PONG");
+    let since = Instant::now();
+    assert!(idle.is_closed());
+    assert!(since.elapsed() >= Duration::from_secs(1));
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_leaves_nothing_behind() {
+    let server = Server::start();
+    let mut witness = server.client();
+    for part in [
+        "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nva",
+        "*3\r\n$3\r\nSET",
+        "SET k v",
+        "*",
+        "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r",
+    ] {
+        for ends_politely in [true, false] {
+            let mut client = server.client();
+            client.send(part.as_bytes());
+            if ends_politely {
+                client.finish_sending();
+            }
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while witness.line("CLIENT LIST").text().lines().count() > 1 {
+        assert!(Instant::now() < deadline, "clients that left are still listed");
+    }
+    witness.line("DBSIZE").is(0);
+}
+
+#[test]
+fn little_can_be_sent_before_authenticating() {
+    let server = Server::start_with(&["--requirepass", "secret"]);
+    for (bytes, error) in [
+        (&b"*11\r\n"[..], "ERR Protocol error: unauthenticated multibulk length"),
+        (b"*2\r\n$4\r\nAUTH\r\n$16385\r\n", "ERR Protocol error: unauthenticated bulk length"),
+    ] {
+        let mut client = server.client();
+        client.send(bytes);
+        client.reply().is_error(error);
+        assert!(client.is_closed());
+    }
+    let mut client = server.client();
+    client.line("AUTH secret").is_ok();
+    client.cmd(["EXISTS"].into_iter().chain(std::iter::repeat_n("k", 100))).is(0);
+}
+
+#[test]
+fn an_argument_may_be_as_long_as_the_limit_and_no_longer() {
+    let server = Server::start_with(&["--proto-max-bulk-len", "1mb"]);
+    let mut client = server.client();
+    client.cmd([b"SET", &b"k"[..], &vec![b'v'; MIB]]).is_ok();
+    client.send(b"*2\r\n$4\r\nECHO\r\n$1048577\r\n");
+    client.reply().is_error("ERR Protocol error: invalid bulk length");
+    assert!(client.is_closed());
+}

@@ -1,7 +1,7 @@
 //! Keyfast as its users meet it: through a socket, in one test binary.
 //!
-//! [`server`] starts the real program, [`client`] talks to it; every other module is a subject, and every test
-//! in it a conversation.
+//! [`server`] starts the real program, [`client`] talks to it; every other module is a subject, and every
+//! test in it a conversation.
 
 mod client;
 mod server;

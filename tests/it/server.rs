@@ -97,6 +97,11 @@ impl Server {
         Client::connect(self.address())
     }
 
+    /// A connection that keeps this server to itself, and running.
+    pub(crate) fn into_client(self) -> Client {
+        self.client().keeping(self)
+    }
+
     /// A new connection that speaks RESP3.
     pub(crate) fn client3(&self) -> Client {
         let mut client = self.client();

@@ -1,1 +1,144 @@
-//! To be written.
+//! Starting and stopping, as people and their tools do it.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, request};
+use crate::server::{Server, program};
+
+/// Runs the program to its end.
+fn run(arguments: &[&str]) -> Output {
+    Command::new(program()).args(arguments).output().expect("the program runs")
+}
+
+fn complaint(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty() || String::from_utf8_lossy(&output.stdout).contains(":M "));
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    complaint
+}
+
+#[test]
+fn it_helps_and_tells_its_version() {
+    let help = run(&["--help"]);
+    assert!(help.status.success());
+    let text = String::from_utf8_lossy(&help.stdout).into_owned();
+    for option in ["--port", "--bind", "--requirepass", "--databases", "--maxclients", "--loglevel"] {
+        assert!(text.contains(option), "no {option} in {text}");
+    }
+    let version = run(&["--version"]);
+    assert!(version.status.success());
+    assert_eq!(String::from_utf8_lossy(&version.stdout), format!("keyfast {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_mistake_is_one_line_and_exit_code_1() {
+    for (arguments, expected) in [
+        (&["--nosuch"][..], "keyfast: unexpected argument '--nosuch' found\n"),
+        (
+            &["--port", "70000"],
+            "keyfast: invalid value '70000' for '--port': argument must be between 0 and 65535 inclusive\n",
+        ),
+        (
+            &["--databases", "0"],
+            "keyfast: invalid value '0' for '--databases': argument must be between 1 and 16384 inclusive\n",
+        ),
+    ] {
+        assert_eq!(complaint(&run(arguments)), expected);
+    }
+    assert!(
+        complaint(&run(&["--bind", "203.0.113.1", "--port", "0"]))
+            .contains("could not listen on 203.0.113.1:0")
+    );
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let server = Server::start();
+    let port = server.port().to_string();
+    let complaint = complaint(&run(&["--port", &port, "--bind", "127.0.0.1"]));
+    assert!(complaint.contains(&format!("could not listen on 127.0.0.1:{port}: Address already in use")));
+}
+
+#[test]
+fn several_addresses_share_a_free_port() {
+    let server = Server::start_with(&["--bind", "127.0.0.1", "127.0.0.2", "-203.0.113.1"]);
+    for address in ["127.0.0.1", "127.0.0.2"] {
+        let address: SocketAddr = format!("{address}:{}", server.port()).parse().unwrap();
+        Client::connect(address).line("PING").is_simple("PONG");
+    }
+}
+
+#[test]
+fn a_signal_ends_it_within_a_second_and_nothing_is_left_unanswered() {
+    for signal in ["TERM", "INT"] {
+        let mut server = Server::start();
+        let mut idle = server.client();
+        idle.line("PING").is_simple("PONG");
+        let mut busy = server.client();
+        busy.send(&request(["SETNX", "k", "v"]).repeat(1000));
+        busy.reply().is(1);
+        let since = Instant::now();
+        server.signal(signal);
+        let status = server.wait_for_end();
+        assert!(since.elapsed() < Duration::from_secs(1), "SIG{signal} took {:?}", since.elapsed());
+        assert_eq!(status.code(), Some(0));
+        assert!(idle.is_closed());
+        for _ in 1..1000 {
+            busy.reply().is(0);
+        }
+        assert!(busy.is_closed());
+        let refused = TcpStream::connect(server.address()).expect_err("nobody listens");
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        assert!(server.output().contains("ready to exit"));
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_does_not_hold_up_the_end() {
+    let mut server = Server::start();
+    let mut client = server.client();
+    client.cmd([b"SET", &b"big"[..], &vec![b'v'; 8 << 20]]).is_ok();
+    client.send(&request(["GET", "big"]).repeat(16));
+    let since = Instant::now();
+    server.signal("TERM");
+    assert_eq!(server.wait_for_end().code(), Some(0));
+    assert!(since.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn the_log_has_the_form_that_tools_wait_for() {
+    let server = Server::start();
+    let output = server.output();
+    let ready = output.lines().find(|line| line.ends_with(" * Ready to accept connections tcp"));
+    let ready = ready.unwrap_or_else(|| panic!("no ready line in {output}"));
+    assert!(ready.starts_with(&format!("{}:M ", server.process_id())), "{ready}");
+}
+
+/// An address of this machine by which others reach it, if it has any network at all.
+fn outward_address() -> Option<SocketAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Sends nothing: it only asks for the way.
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().filter(|address| !address.ip().is_loopback())
+}
+
+#[test]
+fn protected_mode_explains_itself_to_others_and_serves_this_machine() {
+    // Without a network there are no others; the rule itself is tested in `src/config.rs`.
+    let Some(outward) = outward_address() else { return };
+    let server = Server::start_with(&["--bind", "*"]);
+    let outward = SocketAddr::new(outward.ip(), server.port());
+    let mut other = Client::connect(outward);
+    let explanation = other.reply().text();
+    assert!(
+        explanation
+            .starts_with("DENIED Redis is running in protected mode because protected mode is enabled")
+    );
+    assert!(other.is_closed());
+    server.client().line("CONFIG SET requirepass secret").is_ok();
+    Client::connect(outward).line("AUTH secret").is_ok();
+}

@@ -1,1 +1,163 @@
-//! To be written.
+//! The table of commands, as the server tells it: against the facts of Redis, its own examples, the README.
+//!
+//! `facts.json` holds what redis-server 7.0.15 answers to COMMAND INFO and COMMAND DOCS, and what Valkey 8.1
+//! does for the commands that came after.
+
+use std::collections::BTreeSet;
+
+use keyfast::commands::command::{Command, Run};
+use keyfast::commands::{all, find_full};
+use serde_json::{Map, Value, json};
+
+use crate::client::{Client, Reply};
+use crate::server::Server;
+
+/// What the documents say and COMMAND DOCS of Redis 7.0 does not: SETNX is deprecated, too.
+const DOCUMENTED_OTHERWISE: &[(&str, &str, &str)] = &[
+    ("setnx", "deprecated_since", "2.6.12"),
+    ("setnx", "replaced_by", "`SET` with the `NX` argument"),
+    ("setnx", "doc_flags", "deprecated"),
+];
+
+#[test]
+fn facts_are_those_of_redis() {
+    let all_facts: Value = serde_json::from_str(include_str!("facts.json")).expect("the facts");
+    let server = Server::start();
+    let mut client = server.client3();
+    let mut differences = Vec::new();
+    for name in names(&mut client) {
+        let mut expected = all_facts[&name].clone();
+        assert!(expected.is_object(), "{name} is no command of Redis");
+        for (_, field, value) in DOCUMENTED_OTHERWISE.iter().filter(|(command, ..)| *command == name) {
+            expected[*field] = json!(if *field == "doc_flags" { json!([value]) } else { json!(value) });
+        }
+        let told = facts(&mut client, &name);
+        for field in expected.as_object().unwrap().keys() {
+            let (told, expected) = (sorted(told[field].clone()), sorted(expected[field].clone()));
+            if told != expected {
+                differences.push(format!("{name}.{field}:\n  expected {expected}\n  told     {told}"));
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+/// All commands and subcommands.
+fn names(client: &mut Client) -> Vec<String> {
+    let names: Vec<String> = client.line("COMMAND LIST").items().iter().map(text).collect();
+    assert!(names.len() > 30);
+    names
+}
+
+/// What INFO and DOCS tell about a command, under the names that `facts.json` uses.
+fn facts(client: &mut Client, name: &str) -> Value {
+    let info = client.cmd(["COMMAND", "INFO", name]).items().remove(0);
+    let Reply::Array(info) = info else { panic!("no info about {name}") };
+    let Reply::Map(mut docs) = client.cmd(["COMMAND", "DOCS", name]).reply() else { panic!("no docs") };
+    let mut facts = match value(docs.remove(0).1) {
+        Value::Object(facts) => facts,
+        other => panic!("{name} is documented as {other}"),
+    };
+    let fields = ["arity", "flags", "first_key", "last_key", "step", "acl", "tips", "key_specs"];
+    facts.extend(fields.into_iter().map(str::to_owned).zip(info.into_iter().skip(1).map(value)));
+    for spec in facts["key_specs"].as_array_mut().unwrap() {
+        // A remark for people, which the facts leave out.
+        spec.as_object_mut().unwrap().remove("notes");
+    }
+    Value::Object(facts)
+}
+
+fn value(reply: Reply) -> Value {
+    match reply {
+        Reply::Integer(integer) => json!(integer),
+        Reply::Null => Value::Null,
+        Reply::Array(items) | Reply::Set(items) => items.into_iter().map(value).collect(),
+        Reply::Map(pairs) => Value::Object(
+            pairs.into_iter().map(|(key, item)| (text(&key), value(item))).collect::<Map<_, _>>(),
+        ),
+        other => json!(text(&other)),
+    }
+}
+
+fn text(reply: &Reply) -> String {
+    match reply {
+        Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Reply::Simple(text) => text.clone(),
+        other => panic!("not a text: {other:?}"),
+    }
+}
+
+/// Sets have no order: their members are sorted wherever they are.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.into_iter().map(sorted).collect();
+            if items.iter().all(Value::is_string) {
+                items.sort_by_key(Value::to_string);
+            }
+            Value::Array(items)
+        }
+        Value::Object(fields) => {
+            Value::Object(fields.into_iter().map(|(name, field)| (name, sorted(field))).collect())
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn nothing_about_a_command_was_forgotten() {
+    for command in with_subcommands() {
+        let name = command.name;
+        assert!(!command.since.is_empty() && !command.complexity.is_empty(), "{name}");
+        assert!(command.summary.ends_with('.'), "the summary of {name} is a sentence");
+        assert_eq!(
+            command.subcommands.is_empty(),
+            !matches!(command.run, Run::Subcommands) || name == "command"
+        );
+        for spec in command.keys {
+            let shortest = command.arity.number().unsigned_abs() as usize;
+            assert!(spec.positions(shortest).next().is_some(), "{name} may come without its key");
+        }
+    }
+}
+
+fn with_subcommands() -> impl Iterator<Item = &'static Command> {
+    all().flat_map(|command| std::iter::once(command).chain(command.subcommands))
+}
+
+#[test]
+fn every_example_runs_as_documented() {
+    let server = Server::start();
+    let mut examples = 0;
+    for command in with_subcommands() {
+        let mut client = server.client();
+        client.line("FLUSHALL").is_ok();
+        for (request, expected) in command.example {
+            examples += 1;
+            let reply = client.line(request).reply().to_string();
+            assert_eq!(reply, *expected, "{}: {request}", command.name);
+        }
+    }
+    assert!(examples > 60);
+}
+
+#[test]
+fn every_command_with_keys_has_an_example() {
+    for command in with_subcommands().filter(|command| !command.keys.is_empty()) {
+        assert!(!command.example.is_empty(), "{}", command.name);
+    }
+}
+
+#[test]
+fn the_readme_lists_exactly_the_commands_that_are_there() {
+    let readme = include_str!("../../README.md");
+    let table = readme.split("<!-- commands -->").nth(1).expect("a table between two marks");
+    let listed: BTreeSet<String> =
+        table.split('`').skip(1).step_by(2).map(|name| name.to_lowercase().replace(' ', "|")).collect();
+    for name in &listed {
+        assert!(find_full(name.as_bytes()).is_some(), "the README lists {name}, which is not there");
+    }
+    for command in with_subcommands().filter(|command| command.subcommands.is_empty()) {
+        assert!(listed.contains(command.name), "the README does not list {}", command.name);
+    }
+}
