@@ -1,0 +1,178 @@
+//! A client that costs little: it writes a batch on every connection, then reads all the replies, and so on.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// The commands that are compared.
+#[derive(Clone, Copy)]
+pub(crate) enum Verb {
+    Set,
+    Get,
+    SetNx,
+}
+
+impl Verb {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Verb::Set => "SET",
+            Verb::Get => "GET",
+            Verb::SetNx => "SETNX",
+        }
+    }
+}
+
+/// Requests in one batch while filling.
+const FILL_DEPTH: usize = 100;
+
+/// Clients of one server.
+pub(crate) struct Load {
+    connections: Vec<Connection>,
+    keys: usize,
+    value: String,
+    expiry: String,
+    random: Random,
+}
+
+struct Connection {
+    stream: TcpStream,
+    requests: Vec<u8>,
+    /// Replies still to come.
+    awaited: usize,
+    /// The beginning of a reply whose end has not come.
+    partial: Vec<u8>,
+}
+
+/// Xorshift: good enough to spread keys, and next to free.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
+    }
+}
+
+impl Load {
+    pub(crate) fn new(
+        address: SocketAddr,
+        connections: usize,
+        keys: usize,
+        value_bytes: usize,
+        expiry_ms: Option<u64>,
+    ) -> Result<Load, String> {
+        let connections = (0..connections).map(|_| Connection::open(address)).collect::<Result<_, _>>()?;
+        let expiry = expiry_ms.map(|expiry_ms| expiry_ms.to_string());
+        let expiry = expiry.map_or(String::new(), |ms| format!("$2\r\nPX\r\n${}\r\n{ms}\r\n", ms.len()));
+        Ok(Load { connections, keys, value: "v".repeat(value_bytes), expiry, random: Random(0x2545_f491) })
+    }
+
+    /// Writes every key once.
+    pub(crate) fn fill(&mut self) -> Result<(), String> {
+        let mut next = 0;
+        while next < self.keys {
+            for connection in &mut self.connections {
+                let until = (next + FILL_DEPTH).min(self.keys);
+                for key in next..until {
+                    connection.ask(Verb::Set, key, &self.value, &self.expiry);
+                }
+                connection.send()?;
+                next = until;
+            }
+            self.connections.iter_mut().try_for_each(Connection::receive)?;
+        }
+        Ok(())
+    }
+
+    /// Sends commands on random keys for so long; answers how many.
+    pub(crate) fn drive(&mut self, verb: Verb, depth: usize, seconds: f64) -> Result<usize, String> {
+        let (started, length) = (Instant::now(), Duration::from_secs_f64(seconds));
+        let mut commands = 0;
+        while started.elapsed() < length {
+            for connection in &mut self.connections {
+                for _ in 0..depth {
+                    // SETNX meets an absent key half of the time at first, and fewer later.
+                    let range = if matches!(verb, Verb::SetNx) { 2 * self.keys } else { self.keys };
+                    connection.ask(verb, self.random.below(range), &self.value, &self.expiry);
+                }
+                connection.send()?;
+            }
+            self.connections.iter_mut().try_for_each(Connection::receive)?;
+            commands += depth * self.connections.len();
+        }
+        Ok(commands)
+    }
+}
+
+impl Connection {
+    fn open(address: SocketAddr) -> Result<Connection, String> {
+        let opened = TcpStream::connect(address).and_then(|stream| {
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+            Ok(stream)
+        });
+        let stream = opened.map_err(|error| format!("could not connect to {address}: {error}"))?;
+        Ok(Connection { stream, requests: Vec::new(), awaited: 0, partial: Vec::new() })
+    }
+
+    /// Puts a request on a key of 16 bytes into the batch.
+    fn ask(&mut self, verb: Verb, key: usize, value: &str, expiry: &str) {
+        let length = value.len();
+        let parts = if expiry.is_empty() { 3 } else { 5 };
+        let written = match verb {
+            Verb::Get => write!(self.requests, "*2\r\n$3\r\nGET\r\n$16\r\nkey:{key:012}\r\n"),
+            Verb::SetNx => {
+                write!(self.requests, "*3\r\n$5\r\nSETNX\r\n$16\r\nkey:{key:012}\r\n${length}\r\n{value}\r\n")
+            }
+            Verb::Set => write!(
+                self.requests,
+                "*{parts}\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${length}\r\n{value}\r\n{expiry}"
+            ),
+        };
+        written.expect("memory takes all that is written");
+        self.awaited += 1;
+    }
+
+    fn send(&mut self) -> Result<(), String> {
+        let sent = self.stream.write_all(&self.requests);
+        self.requests.clear();
+        sent.map_err(|error| format!("the server takes no requests: {error}"))
+    }
+
+    /// Reads until every request is answered.
+    fn receive(&mut self) -> Result<(), String> {
+        let mut piece = [0; 64 << 10];
+        while self.awaited > 0 {
+            let length = self.stream.read(&mut piece).map_err(|error| format!("no reply: {error}"))?;
+            if length == 0 {
+                return Err("the server closed a connection".to_owned());
+            }
+            self.partial.extend_from_slice(&piece[..length]);
+            let mut rest = self.partial.as_slice();
+            while let Some(reply) = reply_length(rest)? {
+                rest = &rest[reply..];
+                self.awaited -= 1;
+            }
+            let done = self.partial.len() - rest.len();
+            self.partial.drain(..done);
+        }
+        Ok(())
+    }
+}
+
+/// The length of the whole reply that `bytes` begin with.
+fn reply_length(bytes: &[u8]) -> Result<Option<usize>, String> {
+    let Some(line) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
+    let length = match bytes[0] {
+        b'+' | b':' => line + 1,
+        b'$' if bytes[1] == b'-' => line + 1,
+        b'$' => {
+            let digits = &bytes[1..line - 1];
+            line + 1 + digits.iter().fold(0, |number, digit| 10 * number + usize::from(digit - b'0')) + 2
+        }
+        _ => return Err(format!("the server answered {}", bytes[..line].escape_ascii())),
+    };
+    Ok(Some(length).filter(|length| *length <= bytes.len()))
+}

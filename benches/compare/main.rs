@@ -1,0 +1,152 @@
+//! Keyfast beside other servers of its kind: `cargo bench --bench compare`.
+//!
+//! Starts Keyfast and every Redis-compatible server it finds, drives them in alternating rounds with the same
+//! load, and prints medians: throughput, the processor time that the server itself spent on a command (from
+//! the operating system's accounting), and bytes of memory for a key. On a noisy machine only the ratios hold,
+//! and processor time holds better than throughput.
+
+mod load;
+mod options;
+mod report;
+mod server;
+
+use std::time::Instant;
+
+use load::{Load, Verb};
+use options::{Options, Part};
+use report::{Figures, Report, median};
+use server::{Program, Server, pin_this_process};
+
+fn main() {
+    if let Err(why) = run() {
+        eprintln!("compare: {why}");
+        std::process::exit(1);
+    }
+}
+
+fn run() -> Result<(), String> {
+    let Some(options) = options::parse(std::env::args())? else { return Ok(()) };
+    let programs = options.programs()?;
+    let names: Vec<String> = programs.iter().map(|program| program.name.clone()).collect();
+    let mut report = Report::new(names);
+    println!("{}", describe(&options, &programs));
+    if options.does(Part::Cpu) {
+        compare_cpu(&options, &programs, &mut report)?;
+    }
+    if options.does(Part::Memory) {
+        compare_memory(&options, &programs, &mut report)?;
+    }
+    print!("{}", report.table());
+    Ok(())
+}
+
+fn describe(options: &Options, programs: &[Program]) -> String {
+    let versions: Vec<&str> = programs.iter().map(|program| program.version.as_str()).collect();
+    format!(
+        "{}\n{} connections, {}-byte values, {} random keys, {} rounds of {} s each; server on core 0, client on \
+         another\n",
+        versions.join("\n"),
+        options.connections,
+        options.value_bytes,
+        options.keys,
+        options.rounds,
+        options.seconds
+    )
+}
+
+/// Throughput and processor time of every command at every depth.
+fn compare_cpu(options: &Options, programs: &[Program], report: &mut Report) -> Result<(), String> {
+    let servers = start_all(options, programs)?;
+    for server in &servers {
+        fill(options, server, options.keys, options.value_bytes, None)?;
+    }
+    for depth in &options.depths {
+        for verb in [Verb::Set, Verb::Get, Verb::SetNx] {
+            let mut figures = vec![Vec::new(); servers.len()];
+            for _ in 0..options.rounds {
+                // In turn, so that whatever else the machine does falls on all alike.
+                for (server, figures) in servers.iter().zip(&mut figures) {
+                    figures.push(measure(options, server, verb, *depth)?);
+                }
+            }
+            let what = format!("{} at depth {depth}", verb.name());
+            let of = |figure: fn(&Figures) -> f64| {
+                figures.iter().map(|rounds| median(rounds.iter().map(figure).collect())).collect()
+            };
+            report.add(&what, "CPU µs per command", of(|figures| figures.cpu_us));
+            report.add("", "  of it in user space", of(|figures| figures.user_us));
+            report.add("", "1,000 commands per second", of(|figures| figures.thousands_per_second));
+        }
+    }
+    Ok(())
+}
+
+fn start_all(options: &Options, programs: &[Program]) -> Result<Vec<Server>, String> {
+    let servers = programs.iter().map(|program| program.start(options.server_cores)).collect();
+    pin_this_process(options.server_cores);
+    servers
+}
+
+/// Writes so many keys, each once.
+fn fill(
+    options: &Options,
+    server: &Server,
+    keys: usize,
+    value_bytes: usize,
+    expiry_ms: Option<u64>,
+) -> Result<(), String> {
+    let mut load = Load::new(server.address(), options.connections.min(keys), keys, value_bytes, expiry_ms)?;
+    load.fill()
+}
+
+fn measure(options: &Options, server: &Server, verb: Verb, depth: usize) -> Result<Figures, String> {
+    let mut load = Load::new(server.address(), options.connections, options.keys, options.value_bytes, None)?;
+    // A moment to warm up, which is not counted.
+    load.drive(verb, depth, options.seconds / 10.0)?;
+    let (before, started) = (server.cpu_time()?, Instant::now());
+    let commands = load.drive(verb, depth, options.seconds)? as f64;
+    let (after, elapsed) = (server.cpu_time()?, started.elapsed());
+    let per_command_us = |seconds: f64| seconds * 1e6 / commands;
+    Ok(Figures {
+        cpu_us: per_command_us(after.total() - before.total()),
+        user_us: per_command_us(after.user_seconds - before.user_seconds),
+        thousands_per_second: commands / elapsed.as_secs_f64() / 1000.0,
+    })
+}
+
+/// Memory when idle, for a key in several shapes, and for idle connections.
+fn compare_memory(options: &Options, programs: &[Program], report: &mut Report) -> Result<(), String> {
+    let idle = each_fresh(options, programs, |server| Ok(server.resident_bytes()? / 1048576.0))?;
+    report.add("memory", "MiB when idle", idle);
+    let keys = options.memory_keys;
+    let shapes = [
+        (format!("bytes per key, {keys} of 16 bytes, values of 32"), keys, 32, None),
+        ("  the same with an expiry on every key".to_owned(), keys, 32, Some(100_000_000)),
+        ("  with values of 1 KiB, a tenth as many keys".to_owned(), (keys / 10).max(1), 1024, None),
+    ];
+    for (what, keys, value_bytes, expiry_ms) in shapes {
+        let bytes = each_fresh(options, programs, |server| {
+            let before = server.resident_bytes()?;
+            fill(options, server, keys, value_bytes, expiry_ms)?;
+            Ok((server.resident_bytes()? - before) / keys as f64)
+        })?;
+        report.add("", &what, bytes);
+    }
+    let connected = each_fresh(options, programs, |server| {
+        let load = Load::new(server.address(), 1000, 1, 32, None)?;
+        let resident = server.resident_bytes()? / 1048576.0;
+        drop(load);
+        Ok(resident)
+    })?;
+    report.add("", "MiB with 1,000 idle connections", connected);
+    Ok(())
+}
+
+/// Takes one figure of each program, each newly started.
+fn each_fresh(
+    options: &Options,
+    programs: &[Program],
+    figure: impl Fn(&Server) -> Result<f64, String>,
+) -> Result<Vec<f64>, String> {
+    programs.iter().map(|program| figure(&program.start(options.server_cores)?)).collect()
+}

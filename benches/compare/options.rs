@@ -1,0 +1,118 @@
+//! What is to be compared, and how.
+
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, Command};
+
+use crate::server::Program;
+
+/// The options of a comparison.
+pub(crate) struct Options {
+    pub(crate) connections: usize,
+    pub(crate) keys: usize,
+    pub(crate) value_bytes: usize,
+    pub(crate) depths: Vec<usize>,
+    pub(crate) seconds: f64,
+    pub(crate) rounds: usize,
+    pub(crate) memory_keys: usize,
+    pub(crate) server_cores: usize,
+    keyfast: PathBuf,
+    servers: Vec<PathBuf>,
+    only: Option<Part>,
+}
+
+/// A part of the comparison.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Cpu,
+    Memory,
+}
+
+/// Servers that are looked for where none is named.
+const KNOWN: [&str; 2] = ["redis-server", "valkey-server"];
+
+impl Options {
+    pub(crate) fn does(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
+
+    /// Keyfast, and the others.
+    pub(crate) fn programs(&self) -> Result<Vec<Program>, String> {
+        let mut programs = vec![Program::new(&self.keyfast)?];
+        if self.servers.is_empty() {
+            programs.extend(KNOWN.iter().filter_map(|name| Program::new(name.as_ref()).ok()));
+        }
+        for server in &self.servers {
+            programs.push(Program::new(server)?);
+        }
+        if programs.len() == 1 {
+            return Err(format!("neither {} is on PATH, and no --server was given", KNOWN.join(" nor ")));
+        }
+        Ok(programs)
+    }
+}
+
+/// Reads the command line; `None` if it only asked for help.
+pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
+    let matches = match command().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(help) if help.kind() == ErrorKind::DisplayHelp => {
+            print!("{help}");
+            return Ok(None);
+        }
+        Err(error) => return Err(error.to_string().lines().next().unwrap_or_default().to_owned()),
+    };
+    let text = |name: &str| matches.get_one::<String>(name).expect("a default").as_str();
+    let number = |name: &str| number(name, text(name));
+    let paths = |name: &str| matches.get_many::<String>(name).into_iter().flatten().map(PathBuf::from);
+    Ok(Some(Options {
+        connections: number("connections")?,
+        keys: number("keys")?,
+        value_bytes: number("value-bytes")?,
+        depths: text("depth")
+            .split(',')
+            .map(|depth| self::number("depth", depth))
+            .collect::<Result<_, _>>()?,
+        seconds: text("seconds").parse().map_err(|_| "--seconds is no number".to_owned())?,
+        rounds: number("rounds")?,
+        memory_keys: number("memory-keys")?,
+        server_cores: number("server-cores")?,
+        keyfast: paths("keyfast").next().unwrap_or_else(|| env!("CARGO_BIN_EXE_keyfast").into()),
+        servers: paths("server").collect(),
+        only: match matches.get_one::<String>("only").map(String::as_str) {
+            None => None,
+            Some("cpu") => Some(Part::Cpu),
+            Some("memory") => Some(Part::Memory),
+            Some(other) => return Err(format!("--only {other} is neither cpu nor memory")),
+        },
+    }))
+}
+
+fn number(name: &str, text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or(format!("--{name} {text} is no number above zero"))
+}
+
+fn command() -> Command {
+    let option = |name: &'static str, default: &'static str, help: &'static str| {
+        Arg::new(name).long(name).default_value(default).help(help)
+    };
+    Command::new("compare").about("Compares Keyfast with other servers that speak the Redis protocol").args([
+        Arg::new("keyfast").long("keyfast").help("Keyfast's program [default: the one just built]"),
+        Arg::new("server")
+            .long("server")
+            .action(ArgAction::Append)
+            .help("Another server's program; may be repeated [default: those on PATH]"),
+        Arg::new("only").long("only").help("cpu or memory [default: both]"),
+        option("connections", "50", "Clients at once"),
+        option("keys", "1000000", "Random keys"),
+        option("value-bytes", "32", "Length of the values"),
+        option("depth", "1,16,100", "Pipeline depths"),
+        option("seconds", "2", "Length of a round"),
+        option("rounds", "5", "Rounds for each server, in turn"),
+        option("memory-keys", "2000000", "Keys for the figures of memory"),
+        option("server-cores", "1", "Cores for the server; the client takes the next"),
+        // What cargo passes to every benchmark.
+        Arg::new("bench").long("bench").action(ArgAction::SetTrue).hide(true),
+    ])
+}

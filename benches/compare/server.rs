@@ -1,0 +1,134 @@
+//! The servers that are compared: starting them, and what the system says of them.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::{available_parallelism, sleep};
+use std::time::{Duration, Instant};
+
+/// Ticks of the system's accounting in a second: 100 on every Linux that one meets (`getconf CLK_TCK`).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A program that can be started.
+pub(crate) struct Program {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    path: PathBuf,
+}
+
+/// A running server; it ends with this value.
+pub(crate) struct Server {
+    child: Child,
+    port: u16,
+}
+
+/// Processor time that a server has used.
+pub(crate) struct CpuTime {
+    pub(crate) user_seconds: f64,
+    system_seconds: f64,
+}
+
+impl CpuTime {
+    pub(crate) fn total(&self) -> f64 {
+        self.user_seconds + self.system_seconds
+    }
+}
+
+impl Program {
+    pub(crate) fn new(path: &Path) -> Result<Program, String> {
+        let shown = path.display();
+        let output = Command::new(path).arg("--version").output();
+        let output = output.map_err(|error| format!("could not run {shown}: {error}"))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok(Program { name, version, path: path.to_owned() })
+    }
+
+    /// Starts it on a free port, on the first cores of the machine.
+    pub(crate) fn start(&self, cores: usize) -> Result<Server, String> {
+        let port = free_port()?;
+        let cores = format!("0-{}", cores - 1);
+        let child = Command::new("taskset")
+            .args(["-c", &cores])
+            .arg(&self.path)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .map_err(|error| format!("could not start {} with taskset: {error}", self.path.display()))?;
+        let server = Server { child, port };
+        server.wait_until_ready().map_err(|why| format!("{}: {why}", self.name))?;
+        Ok(server)
+    }
+}
+
+fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| error.to_string())?;
+    Ok(listener.local_addr().map_err(|error| error.to_string())?.port())
+}
+
+/// Moves this process to the core after the server's, where there is one.
+pub(crate) fn pin_this_process(server_cores: usize) {
+    let cores = available_parallelism().map_or(1, usize::from);
+    if cores <= server_cores {
+        println!("(the client shares the server's cores)");
+        return;
+    }
+    let core = server_cores.to_string();
+    let own = std::process::id().to_string();
+    let _ = Command::new("taskset").args(["-c", "-p", &core, &own]).stdout(Stdio::null()).status();
+}
+
+impl Server {
+    pub(crate) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    fn wait_until_ready(&self) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(self.address()).is_err() {
+            if Instant::now() > deadline {
+                return Err("it does not listen".to_owned());
+            }
+            sleep(Duration::from_millis(10));
+        }
+        // Its first moments are not what is measured.
+        sleep(Duration::from_millis(200));
+        Ok(())
+    }
+
+    pub(crate) fn cpu_time(&self) -> Result<CpuTime, String> {
+        let text = self.read("stat")?;
+        // The program's name, in parentheses, may hold anything; the fields after it are numbers.
+        let fields: Vec<&str> = text.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+        let seconds = |field: usize| -> Result<f64, String> {
+            let ticks = fields.get(field).and_then(|ticks| ticks.parse::<f64>().ok());
+            Ok(ticks.ok_or_else(|| format!("/proc tells nothing in {text}"))? / TICKS_PER_SECOND)
+        };
+        Ok(CpuTime { user_seconds: seconds(11)?, system_seconds: seconds(12)? })
+    }
+
+    /// Memory that the system holds for it.
+    pub(crate) fn resident_bytes(&self) -> Result<f64, String> {
+        let status = self.read("status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+        Ok(kilobytes.ok_or("/proc tells no resident size")? * 1024.0)
+    }
+
+    fn read(&self, file: &str) -> Result<String, String> {
+        // taskset becomes the server, so its number is the server's.
+        let path = format!("/proc/{}/{file}", self.child.id());
+        fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
