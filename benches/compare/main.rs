@@ -2,8 +2,8 @@
 //!
 //! Starts Keyfast and every Redis-compatible server it finds, drives them in alternating rounds with the same
 //! load, and prints medians: throughput, the processor time that the server itself spent on a command (from
-//! the operating system's accounting), and bytes of memory for a key. On a noisy machine only the ratios hold,
-//! and processor time holds better than throughput.
+//! the operating system's accounting), and bytes of memory for a key. On a noisy machine only the ratios
+//! hold, and processor time holds better than throughput.
 
 mod load;
 mod options;
@@ -43,8 +43,8 @@ fn run() -> Result<(), String> {
 fn describe(options: &Options, programs: &[Program]) -> String {
     let versions: Vec<&str> = programs.iter().map(|program| program.version.as_str()).collect();
     format!(
-        "{}\n{} connections, {}-byte values, {} random keys, {} rounds of {} s each; server on core 0, client on \
-         another\n",
+        "{}\n{} connections, {}-byte values, {} random keys, {} rounds of {} s each; server on core 0, \
+         client on another\n",
         versions.join("\n"),
         options.connections,
         options.value_bytes,

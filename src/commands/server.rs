@@ -103,6 +103,7 @@ fn parse_flush(request: Request<'_>) -> Result<bool> {
 fn free_flushed(tx: &mut Transaction<'_>, is_async: bool) {
     if is_async {
         let emptied = tx.take_emptied();
-        std::thread::spawn(move || drop(emptied));
+        // Where there is no thread to be had, it is freed here and now.
+        let _ = std::thread::Builder::new().spawn(move || drop(emptied));
     }
 }

@@ -174,17 +174,26 @@ impl Connection {
 
     /// Writes the replies, in one write unless the client is slow to take them.
     async fn flush(&mut self) -> io::Result<()> {
-        if !self.output.is_empty() {
-            select! {
+        let mut written = 0;
+        while written < self.output.len() {
+            let more = select! {
                 biased;
-                written = self.stream.write_all(&self.output) => written?,
+                written = self.stream.write(&self.output[written..]) => written?,
                 () = self.session.client.asked_to_leave(Leaving::Now) => {
                     return Err(io::Error::other("it was made to leave"));
                 }
+            };
+            if more == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
             }
+            written += more;
             self.instance.statistics.writes.add(1);
-            self.instance.statistics.output_bytes.add(self.output.len() as u64);
+            if written < self.output.len() {
+                // A client that takes its replies slowly is not idle.
+                self.session.publish(|profile| profile.last_active = Instant::now());
+            }
         }
+        self.instance.statistics.output_bytes.add(written as u64);
         buffers::give_back_output(std::mem::take(&mut self.output));
         Ok(())
     }
