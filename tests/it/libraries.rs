@@ -10,7 +10,7 @@ use fred::clients::Client as FredClient;
 use fred::interfaces::{ClientInterface, ClientLike, KeysInterface};
 use fred::types::config::{Config, ReconnectPolicy};
 use fred::types::{Builder, ClusterHash, CustomCommand, Expiration, RespVersion, SetOptions};
-use redis::aio::ConnectionManager;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{AsyncCommands, ExistenceCheck, SetExpiry};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::timeout;
@@ -196,7 +196,10 @@ impl Library for ConnectionManager {
     async fn connect(port: u16, protocol: Protocol) -> Self {
         let version = if protocol == Protocol::Resp3 { "resp3" } else { "resp2" };
         let url = format!("redis://127.0.0.1:{port}/3?protocol={version}");
-        let mut manager = sound(ConnectionManager::new(sound(redis::Client::open(url))).await);
+        // The library's own patience of half a second is too short for 64 MiB on a busy machine.
+        let patient = ConnectionManagerConfig::new().set_response_timeout(Some(STORY));
+        let client = sound(redis::Client::open(url));
+        let mut manager = sound(ConnectionManager::new_with_config(client, patient).await);
         sound(redis::cmd("CLIENT").arg("SETNAME").arg("story").exec_async(&mut manager).await);
         manager
     }
