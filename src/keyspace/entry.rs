@@ -144,17 +144,19 @@ impl Entry {
         shape.has_expiry.then(|| u64::from_ne_bytes(self.array(shape.expiry_offset())))
     }
 
-    /// Replaces the value and the expiry, in place where the sizes allow.
-    pub(super) fn replace(&mut self, value: &[u8], expires_at_ms: Option<u64>) {
+    /// Replaces the value and the expiry in place, if they take as much room as those before; answers whether
+    /// they do. One that does not is to be replaced by a new entry.
+    #[inline]
+    pub(super) fn replace_in_place(&mut self, value: &[u8], expires_at_ms: Option<u64>) -> bool {
         let shape = self.shape();
         if shape.value_bytes != value.len() || shape.has_expiry != expires_at_ms.is_some() {
-            *self = Entry::new(self.key(), value, expires_at_ms);
-            return;
+            return false;
         }
         self.part_mut(shape.value_offset(), shape.value_bytes).copy_from_slice(value);
         if let Some(expires_at_ms) = expires_at_ms {
             self.part_mut(shape.expiry_offset(), EXPIRY_BYTES).copy_from_slice(&expires_at_ms.to_ne_bytes());
         }
+        true
     }
 
     /// Replaces the expiry alone.
@@ -249,23 +251,17 @@ mod tests {
     }
 
     #[test]
-    fn replacing_changes_value_and_expiry_and_nothing_else() {
+    fn what_takes_as_much_room_is_replaced_in_place() {
         let mut entry = Entry::new(b"key", b"one", None);
-        for (value, expires_at_ms) in [
-            (&b"two"[..], None),
-            (b"three", None),
-            (b"three", Some(3)),
-            (b"seven", Some(7)),
-            (b"", Some(8)),
-            (&[9; 100_000], None),
-            (&[8; 100_000], None),
-        ] {
-            entry.replace(value, expires_at_ms);
-            assert_eq!(
-                (entry.key(), entry.value(), entry.expires_at_ms()),
-                (&b"key"[..], value, expires_at_ms)
-            );
+        assert!(entry.replace_in_place(b"two", None));
+        assert_eq!((entry.key(), entry.value(), entry.expires_at_ms()), (&b"key"[..], &b"two"[..], None));
+        for (value, expires_at_ms) in [(&b"three"[..], None), (b"", None), (b"six", Some(3))] {
+            assert!(!entry.replace_in_place(value, expires_at_ms));
         }
+        let mut entry = Entry::new(b"key", &[1; 100_000], Some(1));
+        assert!(entry.replace_in_place(&[2; 100_000], Some(2)));
+        assert_eq!((entry.value(), entry.expires_at_ms()), (&[2; 100_000][..], Some(2)));
+        assert_eq!(entry.key(), b"key");
     }
 
     #[test]

@@ -13,9 +13,10 @@ pub mod expiry;
 mod shard;
 mod transaction;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 
 use parking_lot::Mutex;
+use siphasher::sip::SipHasher13;
 
 use crate::clock::Clock;
 use shard::Shard;
@@ -32,7 +33,7 @@ pub struct Keyspace {
     shards: Box<[Mutex<Shard>]>,
     /// Seeded at random in each process, so that nobody outside can aim keys at one bucket. SipHash: it is
     /// made against that, and its 8 ns drown in the cache miss that follows.
-    hashing: RandomState,
+    hashing: SipHasher13,
     clock: Clock,
     databases: usize,
 }
@@ -41,7 +42,10 @@ impl Keyspace {
     /// An empty keyspace of `databases` databases.
     pub fn new(databases: usize) -> Keyspace {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Keyspace { shards, hashing: RandomState::new(), clock: Clock::default(), databases }
+        // The standard library seeds this from the system's random numbers.
+        let random = RandomState::new();
+        let hashing = SipHasher13::new_with_keys(random.hash_one(0), random.hash_one(1));
+        Keyspace { shards, hashing, clock: Clock::default(), databases }
     }
 
     /// How many databases there are.
@@ -54,10 +58,9 @@ impl Keyspace {
         &self.clock
     }
 
+    #[inline]
     fn hash(&self, key: &[u8]) -> u64 {
-        let mut hasher = self.hashing.build_hasher();
-        hasher.write(key);
-        hasher.finish()
+        self.hashing.hash(key)
     }
 }
 

@@ -123,10 +123,13 @@ impl Table {
             self.entries.insert_unique(hash, entry, rehash);
             return None;
         };
-        let (before, replaced_expires_at_ms) = (Weight::of(entry), entry.expires_at_ms());
-        entry.replace(value, expires_at_ms);
-        let after = Weight::of(entry);
-        self.account(Some(before), Some(after));
+        let replaced_expires_at_ms = entry.expires_at_ms();
+        if !entry.replace_in_place(value, expires_at_ms) {
+            let before = Weight::of(entry);
+            *entry = Entry::new(key, value, expires_at_ms);
+            let after = Weight::of(entry);
+            self.account(Some(before), Some(after));
+        }
         replaced_expires_at_ms
     }
 

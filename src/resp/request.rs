@@ -297,8 +297,21 @@ impl RequestReader {
     }
 
     /// Reads a type byte and a number up to the end of their line, and moves behind it.
+    #[inline]
     fn number_line(&mut self, request: &[u8]) -> Line {
         let rest = &request[self.position..];
+        if let Some((number, line_bytes)) = short_number_line(rest) {
+            self.position += line_bytes;
+            self.searched = 0;
+            self.count_work(line_bytes);
+            return Line::Number(number);
+        }
+        self.any_number_line(rest)
+    }
+
+    /// The same for numbers of any length, for lines that are not complete, and for what is no number.
+    #[cold]
+    fn any_number_line(&mut self, rest: &[u8]) -> Line {
         let near = &rest[..rest.len().min(NUMBER_LINE_BYTES_MAX + 1)];
         let carriage_return = match near.iter().position(|byte| *byte == b'\r') {
             Some(at) => {
@@ -363,6 +376,26 @@ impl RequestReader {
     #[cfg(not(test))]
     #[inline(always)]
     fn count_work(&self, _bytes: usize) {}
+}
+
+/// Reads a line with a number of up to eight digits, which nearly all are; answers it with the line's length.
+#[inline]
+fn short_number_line(line: &[u8]) -> Option<(i64, usize)> {
+    const DIGITS_MAX: usize = 8;
+    let first = line.get(1)?.wrapping_sub(b'0');
+    let mut number = i64::from(first);
+    let mut at = 2;
+    while at <= DIGITS_MAX {
+        let digit = line.get(at)?.wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        number = 10 * number + i64::from(digit);
+        at += 1;
+    }
+    // A zero in front, or none at all, is for the strict reading to judge.
+    let is_plain = (1..=9).contains(&first) || (first == 0 && at == 2);
+    (is_plain && line.get(at) == Some(&b'\r') && line.len() > at + 1).then_some((number, at + 2))
 }
 
 /// A line that should hold a number.
