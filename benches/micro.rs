@@ -48,10 +48,9 @@ fn reading(criterion: &mut Criterion) {
     let mut reader = RequestReader::default();
     group.bench_function("one SET", |bencher| {
         bencher.iter(|| {
-            let read =
-                reader.next(black_box(&request), &LIMITS).expect("a request").map(|request| request.len());
-            reader.take_consumed();
-            read
+            let ready = reader.read_ahead(black_box(&request), &LIMITS).expect("a request");
+            reader.release();
+            ready
         });
     });
     group.bench_function("one SET, redis-protocol", |bencher| {
@@ -61,8 +60,10 @@ fn reading(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(100));
     group.bench_function("a pipeline of 100 SETs", |bencher| {
         bencher.iter(|| {
-            while reader.next(black_box(&pipeline), &LIMITS).expect("a request").is_some() {}
-            reader.take_consumed()
+            let mut rest = black_box(pipeline.as_slice());
+            while reader.read_ahead(rest, &LIMITS).expect("a request") > 0 {
+                rest = &rest[reader.release()..];
+            }
         });
     });
     group.finish();

@@ -83,6 +83,15 @@ impl Command {
         self.name.rsplit('|').next().unwrap_or(self.name)
     }
 
+    /// The position of the key, for a command that has exactly one.
+    #[inline]
+    pub fn only_key(&self) -> Option<usize> {
+        match self.keys {
+            [spec] if spec.last == 0 => Some(spec.first),
+            _ => None,
+        }
+    }
+
     /// The keys of a request, with how each is used. Empty if the request is too short for any.
     pub fn keys_of<'a>(&self, request: Request<'a>) -> impl Iterator<Item = (&'a [u8], KeyFlags)> + use<'a> {
         self.keys.iter().flat_map(move |spec| {

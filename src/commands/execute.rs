@@ -9,39 +9,40 @@ use crate::resp::reply::write_error;
 use crate::resp::{Reply, Request};
 use crate::session::{Replies, Session};
 
+use super::Command;
 use super::command::{Context, Flags, Result, Run};
 use super::error::Error;
-use super::{Command, find};
 
-/// Finds the command of a request and judges whether it may run now.
+/// Judges whether a request may run now; `found` is the command of its name, if there is one.
 ///
 /// # Errors
 ///
 /// With what is to be answered instead.
 #[inline]
-pub fn admit(session: &mut Session, request: Request<'_>) -> Result<&'static Command> {
+pub fn admit(
+    session: &mut Session,
+    found: Option<&'static Command>,
+    request: Request<'_>,
+) -> Result<&'static Command> {
     if session.replies == Replies::SkipNext {
         session.replies = Replies::SkipThis;
     }
-    let command = resolve(session, request)?;
+    let Some(command) = found else { return Err(unknown(session, request)) };
+    let command = resolve(command, request)?;
     session.last_command = command.name;
     check_arity(command, request)?;
     check_authentication(session, command)?;
     Ok(command)
 }
 
+/// The subcommand that a request names, where its command has any.
 #[inline]
-fn resolve(session: &mut Session, request: Request<'_>) -> Result<&'static Command> {
-    let Some(command) = find(request.name()) else { return Err(unknown(session, request)) };
-    if command.subcommands.is_empty() {
-        return Ok(command);
-    }
+fn resolve(command: &'static Command, request: Request<'_>) -> Result<&'static Command> {
     match request.get(1) {
-        Some(name) => match command.subcommand(name) {
-            Some(subcommand) => Ok(subcommand),
-            None => Err(Error::unknown_subcommand(command.name, name)),
-        },
-        None => Ok(command),
+        Some(name) if !command.subcommands.is_empty() => {
+            command.subcommand(name).ok_or_else(|| Error::unknown_subcommand(command.name, name))
+        }
+        _ => Ok(command),
     }
 }
 

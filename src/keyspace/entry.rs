@@ -123,6 +123,17 @@ impl Entry {
         Entry { pointer }
     }
 
+    /// Has the processor fetch the entry's first bytes, and goes on at once.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch changes nothing and faults at no address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.pointer.as_ptr().cast()) };
+        }
+    }
+
     /// The key.
     #[inline]
     pub(super) fn key(&self) -> &[u8] {

@@ -107,6 +107,15 @@ impl Table {
         self.entries.find(hash, |entry| entry.key() == key)
     }
 
+    /// Has the processor fetch the entries that a key of this hash may be, and goes on at once.
+    #[inline]
+    pub(super) fn touch(&self, hash: u64) {
+        self.entries.find(hash, |entry| {
+            entry.prefetch();
+            false
+        });
+    }
+
     /// Writes a key, whether it is there or not; answers the expiry of what was there.
     pub(super) fn put(
         &mut self,

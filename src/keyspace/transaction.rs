@@ -14,7 +14,7 @@ use parking_lot::MutexGuard;
 
 use super::entry::Entry;
 use super::shard::{DatabaseSize, KeyspaceCounters, Shard, Table};
-use super::{Keyspace, SHARDS, shard_of};
+use super::{KeyHash, Keyspace, SHARDS, shard_of};
 
 /// When a written key expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,14 @@ impl Keyspace {
     /// Begins a transaction on one key.
     #[inline]
     pub fn begin<'a>(&'a self, database: usize, key: &'a [u8]) -> Transaction<'a> {
-        let hash = self.hash(key);
+        self.begin_hashed(database, key, KeyHash(self.hash(key)))
+    }
+
+    /// The same for a key that has been touched.
+    #[inline]
+    pub fn begin_hashed<'a>(&'a self, database: usize, key: &'a [u8], hash: KeyHash) -> Transaction<'a> {
+        let KeyHash(hash) = hash;
+        debug_assert_eq!(hash, self.hash(key));
         let shard = self.shards[shard_of(hash)].lock();
         self.transaction(database, Held::One { key, hash, shard })
     }

@@ -1,8 +1,8 @@
 //! Reads requests out of a client's stream.
 //!
 //! The stream arrives in pieces of any size. The reader is given all bytes that are not yet consumed and
-//! answers with the next whole request or with "not yet"; it remembers how far it came, so no byte is looked
-//! at again because more of them arrived: reading costs time linear in the bytes, however they are cut. A
+//! answers how many whole requests they begin with; it remembers how far it came, so no byte is looked at
+//! again because more of them arrived: reading costs time linear in the bytes, however they are cut. A
 //! request borrows from the input; nothing is copied but the arguments of inline requests, whose quoting has
 //! to be undone.
 //!
@@ -18,10 +18,17 @@ use super::number::parse_integer;
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// The arguments of one request. What Redis documents as its limit; each takes eight bytes here once it came.
 pub const ARGUMENTS_MAX: usize = 1 << 20;
+/// Arguments of a request that is read in one go.
+const PLAIN_ARGUMENTS_MAX: usize = 8;
 /// The longest header line that can hold an acceptable number: a sign, 19 digits, and a type byte.
 const NUMBER_LINE_BYTES_MAX: usize = 21;
-/// Arguments whose places are kept from one request to the next; beyond, the memory is given back.
-const SPANS_KEPT_MAX: usize = 1024;
+/// Requests that are read before the first of them is executed: so many misses of the cache can be waited for at
+/// once. Measured at a million keys: 64 is as good as more.
+pub const READ_AHEAD_MAX: usize = 64;
+/// Arguments whose places are kept from one batch of requests to the next; beyond, the memory is given back.
+const SPANS_KEPT_MAX: usize = 4 * READ_AHEAD_MAX;
+/// The same for bytes of inline requests.
+const UNQUOTED_BYTES_KEPT_MAX: usize = 1024;
 
 /// What a client may send. Two of the limits are tighter before it has authenticated.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +42,11 @@ pub struct Limits {
 impl Limits {
     const UNAUTHENTICATED_ARGUMENTS_MAX: i64 = 10;
     const UNAUTHENTICATED_BULK_BYTES_MAX: i64 = 16 << 10;
+
+    /// What any argument may have, whatever else is to be said about it.
+    fn plain_bulk_bytes_max(&self) -> usize {
+        self.bulk_bytes_max.min(Limits::UNAUTHENTICATED_BULK_BYTES_MAX as usize)
+    }
 }
 
 /// Why a stream cannot be read any further. Its text is what Redis answers before it closes the connection.
@@ -149,68 +161,99 @@ impl<'a> Request<'a> {
 
 /// Cuts a stream into requests; one for each connection.
 ///
-/// The caller keeps the input: it hands over all bytes from the first unconsumed one, and drops the front of
-/// it by what [`RequestReader::take_consumed`] answers before it appends more.
+/// The caller keeps the input. It asks for the requests that are there ([`read_ahead`](Self::read_ahead)),
+/// looks at each ([`request`](Self::request)), and when it is done with them drops the front of the input by
+/// what [`release`](Self::release) answers, before it appends more.
 #[derive(Debug, Default)]
 pub struct RequestReader {
-    /// Where the current request begins in the input.
+    /// Requests that have been read whole.
+    ready: Vec<Ready>,
+    /// Why nothing can be read after them.
+    failure: Option<ProtocolError>,
+    /// Where the next request begins in the input.
     start: usize,
     /// The next byte to read, from `start`.
     position: usize,
     /// Bytes from `position` on that have been searched for the end of a line already.
     searched: usize,
-    /// Arguments that the current request still announces.
+    /// Arguments that the next request still announces.
     missing: u64,
     /// The length of the argument that is being waited for.
     bulk_bytes: Option<usize>,
+    /// The arguments of the requests that are ready, and of the next one as far as they have come.
     spans: Vec<Span>,
-    /// The arguments of an inline request, unquoted.
+    /// Where those of the next one begin.
+    first_span: usize,
+    /// The arguments of inline requests, unquoted.
     unquoted: Vec<u8>,
     /// Bytes looked at, so that a test can show the cost to be linear.
     #[cfg(test)]
     work: u64,
 }
 
+/// Where a whole request is.
+#[derive(Clone, Copy, Debug)]
+struct Ready {
+    /// Where it begins in the input; an inline request's arguments are not there.
+    start: usize,
+    is_inline: bool,
+    first_span: u32,
+    end_span: u32,
+}
+
 impl RequestReader {
-    /// Reads the next request, if all of it is there; empty ones are passed over, as Redis does.
+    /// Reads the requests that are there, up to [`READ_AHEAD_MAX`]; answers how many are ready. Empty ones are
+    /// passed over, as Redis does.
     ///
-    /// `input` begins where the last [`take_consumed`](Self::take_consumed) ended.
-    pub fn next<'a>(
-        &'a mut self,
-        input: &'a [u8],
-        limits: &Limits,
-    ) -> Result<Option<Request<'a>>, ProtocolError> {
-        loop {
-            if self.missing == 0 {
-                let Some(&first) = input.get(self.start) else { return Ok(None) };
-                if first != b'*' {
-                    match self.inline(input)? {
-                        Inline::Incomplete => return Ok(None),
-                        Inline::Empty => continue,
-                        Inline::Request => {
-                            return Ok(Some(Request { source: &self.unquoted, spans: &self.spans }));
-                        }
-                    }
-                }
-                if !self.array_header(input, limits)? {
-                    return Ok(None);
-                }
-                if self.missing == 0 {
-                    self.finish();
-                    continue;
-                }
+    /// `input` begins where the last [`release`](Self::release) ended. Those that are ready already stay so.
+    ///
+    /// # Errors
+    ///
+    /// If the stream cannot be read any further, and no request before that place is waiting.
+    pub fn read_ahead(&mut self, input: &[u8], limits: &Limits) -> Result<usize, ProtocolError> {
+        // A client that authenticates may send more in its very next request.
+        let ready_max = if limits.unauthenticated { 1 } else { READ_AHEAD_MAX };
+        while self.ready.len() < ready_max && self.failure.is_none() {
+            if self.read_plain(input, limits).is_some() {
+                continue;
             }
-            if !self.arguments(input, limits)? {
-                return Ok(None);
+            match self.read_one(input, limits) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => self.failure = Some(error),
             }
-            let start = self.start;
-            self.finish();
-            return Ok(Some(Request { source: &input[start..self.start], spans: &self.spans }));
+        }
+        match self.failure {
+            Some(error) if self.ready.is_empty() => Err(error),
+            _ => Ok(self.ready.len()),
         }
     }
 
-    /// How many bytes at the front of the input are not needed any more; the next input begins after them.
-    pub fn take_consumed(&mut self) -> usize {
+    /// A request that is ready.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many.
+    #[inline]
+    pub fn request<'a>(&'a self, input: &'a [u8], index: usize) -> Request<'a> {
+        let ready = self.ready[index];
+        Request {
+            source: if ready.is_inline { &self.unquoted } else { &input[ready.start..] },
+            spans: &self.spans[ready.first_span as usize..ready.end_span as usize],
+        }
+    }
+
+    /// Forgets the requests that are ready. Answers how many bytes at the front of the input are not needed any
+    /// more; the next input begins after them.
+    pub fn release(&mut self) -> usize {
+        self.ready.clear();
+        self.spans.drain(..self.first_span);
+        self.first_span = 0;
+        self.unquoted.clear();
+        if self.missing == 0 {
+            self.spans.shrink_to(SPANS_KEPT_MAX);
+            self.unquoted.shrink_to(UNQUOTED_BYTES_KEPT_MAX);
+        }
         std::mem::take(&mut self.start)
     }
 
@@ -219,10 +262,69 @@ impl RequestReader {
         self.missing > 0
     }
 
-    /// Puts the end of the request at `position`, where the next one begins.
-    fn finish(&mut self) {
-        self.start += self.position;
-        self.position = 0;
+    /// Reads one request of the plainest kind, which nearly all are: an array, all of it there, of arguments
+    /// that any client may send. Whatever else it may be is left, as it was, to
+    /// [`read_one`](Self::read_one).
+    #[inline]
+    fn read_plain(&mut self, input: &[u8], limits: &Limits) -> Option<()> {
+        let request = input.get(self.start..).filter(|_| self.position == 0 && self.searched == 0)?;
+        let (count, mut at) = plain_number_line(request, b'*')?;
+        if !(1..=PLAIN_ARGUMENTS_MAX).contains(&count) {
+            return None;
+        }
+        let mut spans = [Span { start: 0, end: 0 }; PLAIN_ARGUMENTS_MAX];
+        for span in &mut spans[..count] {
+            let (bulk_bytes, line_bytes) = plain_number_line(request.get(at..)?, b'$')?;
+            let start = at + line_bytes;
+            let end = start + bulk_bytes;
+            at = end + 2;
+            if at > request.len() || bulk_bytes > limits.plain_bulk_bytes_max() {
+                return None;
+            }
+            *span = Span { start: start as u32, end: end as u32 };
+        }
+        self.spans.extend_from_slice(&spans[..count]);
+        self.count_work(at);
+        self.add_ready(false);
+        self.start += at;
+        Some(())
+    }
+
+    /// Reads one request, empty ones aside. False if not all of it is there.
+    fn read_one(&mut self, input: &[u8], limits: &Limits) -> Result<bool, ProtocolError> {
+        loop {
+            if self.missing == 0 {
+                let Some(&first) = input.get(self.start) else { return Ok(false) };
+                if first != b'*' {
+                    match self.inline(input)? {
+                        Inline::Incomplete => return Ok(false),
+                        Inline::Empty => continue,
+                        Inline::Request => return Ok(true),
+                    }
+                }
+                if !self.array_header(input, limits)? {
+                    return Ok(false);
+                }
+                if self.missing == 0 {
+                    self.start += std::mem::take(&mut self.position);
+                    continue;
+                }
+            }
+            if !self.arguments(input, limits)? {
+                return Ok(false);
+            }
+            let end = self.start + std::mem::take(&mut self.position);
+            self.add_ready(false);
+            self.start = end;
+            return Ok(true);
+        }
+    }
+
+    /// Makes a request of the arguments read last.
+    fn add_ready(&mut self, is_inline: bool) {
+        let (first_span, end_span) = (self.first_span as u32, self.spans.len() as u32);
+        self.ready.push(Ready { start: self.start, is_inline, first_span, end_span });
+        self.first_span = self.spans.len();
     }
 
     /// Reads `*count`, and puts the count into `missing`. False if the line is not complete.
@@ -239,8 +341,6 @@ impl RequestReader {
         if limits.unauthenticated && count > Limits::UNAUTHENTICATED_ARGUMENTS_MAX {
             return Err(ProtocolError::UnauthenticatedArrayLength);
         }
-        self.spans.clear();
-        self.spans.shrink_to(SPANS_KEPT_MAX);
         self.missing = u64::try_from(count).unwrap_or(0);
         Ok(true)
     }
@@ -262,7 +362,7 @@ impl RequestReader {
                 self.bulk_bytes = Some(bulk_bytes);
                 return Ok(false);
             }
-            if self.spans.len() == ARGUMENTS_MAX {
+            if self.spans.len() - self.first_span == ARGUMENTS_MAX {
                 return Err(ProtocolError::InvalidArrayLength);
             }
             self.spans.push(Span { start: self.position as u32, end: end as u32 });
@@ -297,21 +397,8 @@ impl RequestReader {
     }
 
     /// Reads a type byte and a number up to the end of their line, and moves behind it.
-    #[inline]
     fn number_line(&mut self, request: &[u8]) -> Line {
         let rest = &request[self.position..];
-        if let Some((number, line_bytes)) = short_number_line(rest) {
-            self.position += line_bytes;
-            self.searched = 0;
-            self.count_work(line_bytes);
-            return Line::Number(number);
-        }
-        self.any_number_line(rest)
-    }
-
-    /// The same for numbers of any length, for lines that are not complete, and for what is no number.
-    #[cold]
-    fn any_number_line(&mut self, rest: &[u8]) -> Line {
         let near = &rest[..rest.len().min(NUMBER_LINE_BYTES_MAX + 1)];
         let carriage_return = match near.iter().position(|byte| *byte == b'\r') {
             Some(at) => {
@@ -349,13 +436,18 @@ impl RequestReader {
             return Err(ProtocolError::InlineTooLong);
         }
         let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
-        self.spans.clear();
-        self.unquoted.clear();
-        split_words(line, &mut self.unquoted, &mut self.spans)?;
+        if let Err(error) = split_words(line, &mut self.unquoted, &mut self.spans) {
+            self.spans.truncate(self.first_span);
+            return Err(error);
+        }
         self.count_work(line.len());
+        let is_empty = self.spans.len() == self.first_span;
+        if !is_empty {
+            self.add_ready(true);
+        }
         self.start += end + 1;
         self.searched = 0;
-        Ok(if self.spans.is_empty() { Inline::Empty } else { Inline::Request })
+        Ok(if is_empty { Inline::Empty } else { Inline::Request })
     }
 
     /// Finds `byte` among those of `rest` that were not searched before.
@@ -378,24 +470,31 @@ impl RequestReader {
     fn count_work(&self, _bytes: usize) {}
 }
 
-/// Reads a line with a number of up to eight digits, which nearly all are; answers it with the line's length.
+/// Reads a line with a type byte and a number of a few digits; answers the number and the line's length.
+/// `None` for anything that is not plainly that.
 #[inline]
-fn short_number_line(line: &[u8]) -> Option<(i64, usize)> {
-    const DIGITS_MAX: usize = 8;
-    let first = line.get(1)?.wrapping_sub(b'0');
-    let mut number = i64::from(first);
-    let mut at = 2;
-    while at <= DIGITS_MAX {
-        let digit = line.get(at)?.wrapping_sub(b'0');
-        if digit > 9 {
-            break;
-        }
-        number = 10 * number + i64::from(digit);
-        at += 1;
+fn plain_number_line(line: &[u8], kind: u8) -> Option<(usize, usize)> {
+    let &[first, one, two, three, _] = line.first_chunk()?;
+    let digit = |byte: u8| byte.wrapping_sub(b'0');
+    if first != kind || digit(one) > 9 {
+        return None;
     }
-    // A zero in front, or none at all, is for the strict reading to judge.
-    let is_plain = (1..=9).contains(&first) || (first == 0 && at == 2);
-    (is_plain && line.get(at) == Some(&b'\r') && line.len() > at + 1).then_some((number, at + 2))
+    if two == b'\r' {
+        return Some((usize::from(digit(one)), "$1\r\n".len()));
+    }
+    if three == b'\r' && digit(two) <= 9 && one != b'0' {
+        return Some((usize::from(10 * digit(one) + digit(two)), "$12\r\n".len()));
+    }
+    longer_number_line(line)
+}
+
+/// The same for numbers of three digits to six.
+fn longer_number_line(line: &[u8]) -> Option<(usize, usize)> {
+    const LINE_BYTES_MAX: usize = "$123456\r\n".len();
+    let line = line.first_chunk::<LINE_BYTES_MAX>()?;
+    let digits = line[1..].iter().position(|byte| *byte == b'\r')?;
+    let number = usize::try_from(parse_integer(&line[1..=digits])?).ok()?;
+    Some((number, 1 + digits + 2)).filter(|(_, line_bytes)| *line_bytes <= line.len())
 }
 
 /// A line that should hold a number.

@@ -17,10 +17,10 @@ use tokio::net::TcpStream;
 use tokio::select;
 
 use crate::clients::{Leaving, Registration};
-use crate::engine::memory::execute;
+use crate::engine::memory::{Plan, execute};
 use crate::instance::Instance;
 use crate::resp::reply::write_error;
-use crate::resp::{Limits, ProtocolError, RequestReader};
+use crate::resp::{Limits, ProtocolError, Request, RequestReader};
 use crate::session::{Replies, Session};
 
 use super::buffers::{self, READ_BYTES};
@@ -34,6 +34,10 @@ pub(super) struct Connection {
     stream: TcpStream,
     session: Session,
     reader: RequestReader,
+    /// How many of the reader's requests have been executed.
+    done: usize,
+    /// What is known of the others; empty between two batches.
+    plans: Vec<Plan>,
     /// What was read and not yet executed; without memory while there is nothing.
     input: BytesMut,
     /// Replies that are not yet written; without memory while there are none.
@@ -57,6 +61,8 @@ impl Connection {
             stream,
             session,
             reader: RequestReader::default(),
+            done: 0,
+            plans: Vec::new(),
             input: BytesMut::new(),
             output: Vec::new(),
             _registration: registration,
@@ -125,38 +131,48 @@ impl Connection {
 
     /// Executes the requests that have been read whole.
     fn answer(&mut self) -> Answered {
-        let Connection { instance, session, reader, input, output, .. } = self;
+        let Connection { instance, session, reader, done, plans, input, output, .. } = self;
         if output.capacity() == 0 {
             *output = buffers::take_output();
         }
         let (mut commands, mut errors) = (0, 0);
-        let mut answered = Answered::All;
-        let mut limits = Limits {
-            bulk_bytes_max: instance.config.proto_max_bulk_len.size(),
-            unauthenticated: !session.is_authenticated,
-        };
-        loop {
-            match reader.next(input, &limits) {
-                Ok(Some(request)) => {
-                    commands += 1;
-                    errors += u64::from(execute(instance, session, request, output));
-                    limits.unauthenticated = !session.is_authenticated;
-                }
-                Ok(None) => break,
+        let answered = loop {
+            let limits = Limits {
+                bulk_bytes_max: instance.config.proto_max_bulk_len.size(),
+                unauthenticated: !session.is_authenticated,
+            };
+            let ready = match reader.read_ahead(input, &limits) {
+                Ok(0) => break Answered::All,
+                Ok(ready) => ready,
                 Err(error) => {
                     errors += 1;
                     refuse(session, error, output);
+                    break Answered::All;
                 }
+            };
+            plan(instance, session, plans, (*done..ready).map(|index| reader.request(input, index)));
+            for plan in plans.drain(..) {
+                if session.is_closing || output.len() >= OUTPUT_BYTES_MAX {
+                    break;
+                }
+                let request = reader.request(input, *done);
+                errors += u64::from(execute(instance, session, request, plan, output));
+                *done += 1;
+                commands += 1;
             }
             if session.is_closing {
-                break;
+                break Answered::All;
             }
-            if output.len() >= OUTPUT_BYTES_MAX {
-                answered = Answered::Some;
-                break;
+            if *done < ready {
+                break Answered::Some;
             }
+            input.advance(reader.release());
+            *done = 0;
+        };
+        if *done == 0 {
+            // What is left is the beginning of a request.
+            input.advance(reader.release());
         }
-        input.advance(reader.take_consumed());
         let query_bytes = input.len();
         if input.is_empty() {
             buffers::give_back_input(std::mem::take(input));
@@ -196,6 +212,20 @@ impl Connection {
         self.instance.statistics.output_bytes.add(written as u64);
         buffers::give_back_output(std::mem::take(&mut self.output));
         Ok(())
+    }
+}
+
+/// Plans requests that are to be executed one after the other.
+fn plan<'a>(
+    instance: &Instance,
+    session: &Session,
+    plans: &mut Vec<Plan>,
+    requests: impl ExactSizeIterator<Item = Request<'a>>,
+) {
+    match requests.len() {
+        // Nothing could be done meanwhile.
+        1 => plans.extend(requests.map(Plan::for_now)),
+        _ => plans.extend(requests.map(|request| Plan::for_later(instance, session, request))),
     }
 }
 

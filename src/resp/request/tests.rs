@@ -19,15 +19,22 @@ fn read_in_pieces(stream: &[u8], limits: &Limits, sizes: impl IntoIterator<Item 
         input.extend_from_slice(piece);
         rest = after;
         loop {
-            match reader.next(&input, limits) {
-                Ok(Some(request)) => requests.push(request.from(0).map(<[u8]>::to_vec).collect()),
-                Ok(None) => break,
+            match reader.read_ahead(&input, limits) {
+                Ok(0) => break,
+                Ok(ready) => {
+                    requests.extend((0..ready).map(|index| arguments(reader.request(&input, index))))
+                }
                 Err(error) => return (requests, Some(error)),
             }
+            input.drain(..reader.release());
         }
-        input.drain(..reader.take_consumed());
+        input.drain(..reader.release());
     }
     (requests, None)
+}
+
+fn arguments(request: Request<'_>) -> Vec<Vec<u8>> {
+    request.from(0).map(<[u8]>::to_vec).collect()
 }
 
 fn read(stream: &[u8]) -> Outcome {
@@ -106,10 +113,31 @@ fn limits_are_tighter_before_authentication() {
 #[test]
 fn announced_lengths_allocate_nothing() {
     let mut reader = RequestReader::default();
-    assert!(reader.next(b"*2147483647\r\n$536870912\r\nabc", &LIMITS).unwrap().is_none());
+    assert_eq!(reader.read_ahead(b"*2147483647\r\n$536870912\r\nabc", &LIMITS), Ok(0));
     assert!(reader.is_within_request());
     assert!(reader.spans.capacity() < 64);
     assert_eq!(reader.unquoted.capacity(), 0);
+}
+
+#[test]
+fn a_batch_is_read_ahead_and_no_more() {
+    let stream = encoded(&[b"PING".to_vec()]).repeat(READ_AHEAD_MAX + 1);
+    let mut reader = RequestReader::default();
+    assert_eq!(reader.read_ahead(&stream, &LIMITS), Ok(READ_AHEAD_MAX));
+    assert_eq!(reader.read_ahead(&stream, &LIMITS), Ok(READ_AHEAD_MAX), "they stay until they are released");
+    let consumed = reader.release();
+    assert_eq!(reader.read_ahead(&stream[consumed..], &LIMITS), Ok(1));
+    let unauthenticated = Limits { unauthenticated: true, ..LIMITS };
+    assert_eq!(RequestReader::default().read_ahead(&stream, &unauthenticated), Ok(1));
+}
+
+#[test]
+fn requests_before_an_error_are_read_first() {
+    let stream = b"PING\r\n*1\r\n$4\r\nPING\r\n*x\r\n";
+    let mut reader = RequestReader::default();
+    assert_eq!(reader.read_ahead(stream, &LIMITS), Ok(2));
+    let consumed = reader.release();
+    assert_eq!(reader.read_ahead(&stream[consumed..], &LIMITS), Err(ProtocolError::InvalidArrayLength));
 }
 
 #[test]
@@ -122,10 +150,12 @@ fn arguments_are_counted_as_they_come() {
 /// How much work a stream takes for each of its bytes, if it comes in pieces of this size.
 fn work_per_byte(stream: &[u8], piece_bytes: usize) -> f64 {
     let mut reader = RequestReader::default();
-    let mut fed = 0;
+    let (mut begun, mut fed) = (0, 0);
     while fed < stream.len() {
         fed = (fed + piece_bytes).min(stream.len());
-        while reader.next(&stream[..fed], &LIMITS).unwrap().is_some() {}
+        while reader.read_ahead(&stream[begun..fed], &LIMITS).unwrap() > 0 {
+            begun += reader.release();
+        }
     }
     reader.work as f64 / stream.len() as f64
 }

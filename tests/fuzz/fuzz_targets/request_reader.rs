@@ -24,13 +24,16 @@ fn read_in_pieces(stream: &[u8], limits: &Limits, piece_bytes: usize) -> Outcome
     for piece in stream.chunks(piece_bytes) {
         input.extend_from_slice(piece);
         loop {
-            match reader.next(&input, limits) {
-                Ok(Some(request)) => requests.push(request.from(0).map(<[u8]>::to_vec).collect()),
-                Ok(None) => break,
+            match reader.read_ahead(&input, limits) {
+                Ok(0) => break,
+                Ok(ready) => requests.extend((0..ready).map(|index| {
+                    reader.request(&input, index).from(0).map(<[u8]>::to_vec).collect::<Vec<_>>()
+                })),
                 Err(error) => return (requests, Some(error)),
             }
+            input.drain(..reader.release());
         }
-        input.drain(..reader.take_consumed());
+        input.drain(..reader.release());
     }
     (requests, None)
 }
