@@ -155,8 +155,11 @@ impl Entry {
     /// When the entry expires, in milliseconds since 1970.
     #[inline]
     pub(super) fn expires_at_ms(&self) -> Option<u64> {
-        let shape = self.shape();
-        shape.has_expiry.then(|| u64::from_ne_bytes(self.array(shape.expiry_offset())))
+        let [flags] = self.array::<1>(0);
+        if flags & HAS_EXPIRY == 0 {
+            return None;
+        }
+        Some(u64::from_ne_bytes(self.array(self.shape().expiry_offset())))
     }
 
     /// Replaces the value and the expiry in place, if they take as much room as those before; answers whether

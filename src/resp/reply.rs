@@ -148,18 +148,20 @@ impl<'a> Reply<'a> {
 /// A type byte, a length of up to 19 digits and two line ends.
 const BULK_FRAMING_BYTES_MAX: usize = 24;
 
+/// Writes a type byte and a number; those below a hundred, the lengths of nearly all values, without a loop.
 #[inline]
 fn header(out: &mut Vec<u8>, kind: u8, number: i64) {
-    // The lengths of nearly all values.
-    if let 0..10 = number {
-        out.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']);
-        return;
+    match number {
+        0..10 => out.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']),
+        10..100 => {
+            let (tens, ones) = (number as u8 / 10, number as u8 % 10);
+            out.extend_from_slice(&[kind, b'0' + tens, b'0' + ones, b'\r', b'\n']);
+        }
+        _ => longer_header(out, kind, number),
     }
-    if let 10..100 = number {
-        let (tens, ones) = (number as u8 / 10, number as u8 % 10);
-        out.extend_from_slice(&[kind, b'0' + tens, b'0' + ones, b'\r', b'\n']);
-        return;
-    }
+}
+
+fn longer_header(out: &mut Vec<u8>, kind: u8, number: i64) {
     let mut digits = itoa::Buffer::new();
     out.push(kind);
     out.extend_from_slice(digits.format(number).as_bytes());

@@ -18,7 +18,7 @@ use super::number::parse_integer;
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// The arguments of one request. What Redis documents as its limit; each takes eight bytes here once it came.
 pub const ARGUMENTS_MAX: usize = 1 << 20;
-/// Arguments of a request that is read in one go.
+/// Arguments of a request that is read in one go; fewer than a client may send before it authenticates.
 const PLAIN_ARGUMENTS_MAX: usize = 8;
 /// The longest header line that can hold an acceptable number: a sign, 19 digits, and a type byte.
 const NUMBER_LINE_BYTES_MAX: usize = 21;
@@ -272,22 +272,29 @@ impl RequestReader {
         if !(1..=PLAIN_ARGUMENTS_MAX).contains(&count) {
             return None;
         }
-        let mut spans = [Span { start: 0, end: 0 }; PLAIN_ARGUMENTS_MAX];
-        for span in &mut spans[..count] {
-            let (bulk_bytes, line_bytes) = plain_number_line(request.get(at..)?, b'$')?;
+        let bulk_bytes_max = limits.plain_bulk_bytes_max();
+        for _ in 0..count {
+            let line = request.get(at..).and_then(|rest| plain_number_line(rest, b'$'));
+            let Some((bulk_bytes, line_bytes)) = line else { return self.give_up_plain() };
             let start = at + line_bytes;
             let end = start + bulk_bytes;
             at = end + 2;
-            if at > request.len() || bulk_bytes > limits.plain_bulk_bytes_max() {
-                return None;
+            if at > request.len() || bulk_bytes > bulk_bytes_max {
+                return self.give_up_plain();
             }
-            *span = Span { start: start as u32, end: end as u32 };
+            self.spans.push(Span { start: start as u32, end: end as u32 });
         }
-        self.spans.extend_from_slice(&spans[..count]);
         self.count_work(at);
         self.add_ready(false);
         self.start += at;
         Some(())
+    }
+
+    /// Forgets the arguments of a request that turned out not to be plain.
+    #[cold]
+    fn give_up_plain(&mut self) -> Option<()> {
+        self.spans.truncate(self.first_span);
+        None
     }
 
     /// Reads one request, empty ones aside. False if not all of it is there.
