@@ -56,7 +56,8 @@ pub fn find_full(name: &[u8]) -> Option<&'static Command> {
     }
 }
 
-/// A table of names by a hash of their first eight bytes: one look and one comparison find nearly any of them.
+/// A table of names by a hash of their first eight bytes: one look and one comparison find nearly any of
+/// them.
 struct NameTable {
     slots: Box<[Option<Slot>]>,
 }

@@ -123,8 +123,8 @@ impl Entry {
         Entry { pointer }
     }
 
-    /// Has the processor fetch the entry's first two cache lines, and goes on at once. Entries are not aligned to
-    /// lines, so a small one often lies on two.
+    /// Has the processor fetch the entry's first two cache lines, and goes on at once. Entries are not
+    /// aligned to lines, so a small one often lies on two.
     #[inline]
     pub(super) fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]

@@ -58,9 +58,9 @@ impl Keyspace {
         &self.clock
     }
 
-    /// Makes ready what a transaction on this key will look at, without waiting for it: the memory of many keys
-    /// comes in the time of one if all are touched before the first is used. Measured at 2 million keys and
-    /// pipelines of a hundred: a GET takes 0.14 µs instead of 0.24.
+    /// Makes ready what a transaction on this key will look at, without waiting for it: the memory of many
+    /// keys comes in the time of one if all are touched before the first is used. Measured at 2 million keys
+    /// and pipelines of a hundred: a GET takes 0.14 µs instead of 0.24.
     #[inline]
     pub fn touch(&self, database: usize, key: &[u8]) -> KeyHash {
         let hash = self.hash(key);

@@ -22,8 +22,8 @@ pub const ARGUMENTS_MAX: usize = 1 << 20;
 const PLAIN_ARGUMENTS_MAX: usize = 8;
 /// The longest header line that can hold an acceptable number: a sign, 19 digits, and a type byte.
 const NUMBER_LINE_BYTES_MAX: usize = 21;
-/// Requests that are read before the first of them is executed: so many misses of the cache can be waited for at
-/// once. Measured at a million keys: 64 is as good as more.
+/// Requests that are read before the first of them is executed: so many misses of the cache can be waited for
+/// at once. Measured at a million keys: 64 is as good as more.
 pub const READ_AHEAD_MAX: usize = 64;
 /// Arguments whose places are kept from one batch of requests to the next; beyond, the memory is given back.
 const SPANS_KEPT_MAX: usize = 4 * READ_AHEAD_MAX;
@@ -202,8 +202,8 @@ struct Ready {
 }
 
 impl RequestReader {
-    /// Reads the requests that are there, up to [`READ_AHEAD_MAX`]; answers how many are ready. Empty ones are
-    /// passed over, as Redis does.
+    /// Reads the requests that are there, up to [`READ_AHEAD_MAX`]; answers how many are ready. Empty ones
+    /// are passed over, as Redis does.
     ///
     /// `input` begins where the last [`release`](Self::release) ended. Those that are ready already stay so.
     ///
@@ -243,8 +243,8 @@ impl RequestReader {
         }
     }
 
-    /// Forgets the requests that are ready. Answers how many bytes at the front of the input are not needed any
-    /// more; the next input begins after them.
+    /// Forgets the requests that are ready. Answers how many bytes at the front of the input are not needed
+    /// any more; the next input begins after them.
     pub fn release(&mut self) -> usize {
         self.ready.clear();
         self.spans.drain(..self.first_span);
