@@ -5,8 +5,10 @@
 //! the operating system's accounting), and bytes of memory for a key. On a noisy machine only the ratios
 //! hold, and processor time holds better than throughput.
 
+mod chart;
 mod load;
 mod options;
+mod pause;
 mod report;
 mod server;
 
@@ -36,8 +38,20 @@ fn run() -> Result<(), String> {
     if options.does(Part::Memory) {
         compare_memory(&options, &programs, &mut report)?;
     }
+    if options.does(Part::Pause) {
+        compare_pauses(&options, &programs, &mut report)?;
+    }
+    if options.does(Part::Connections) {
+        compare_connections(&options, &programs, &mut report)?;
+    }
+    if options.does(Part::Threads) {
+        compare_threads(&options, &programs, &mut report)?;
+    }
     print!("{}", report.table());
-    Ok(())
+    match &options.chart {
+        Some(path) => chart::write(path, &report),
+        None => Ok(()),
+    }
 }
 
 fn describe(options: &Options, programs: &[Program]) -> String {
@@ -139,6 +153,69 @@ fn compare_memory(options: &Options, programs: &[Program], report: &mut Report) 
         Ok(resident)
     })?;
     report.add("", "MiB with 1,000 idle connections", connected);
+    Ok(())
+}
+
+/// How long a client may have to wait while another one fills the server as fast as it can.
+fn compare_pauses(options: &Options, programs: &[Program], report: &mut Report) -> Result<(), String> {
+    let keys = options.pause_keys;
+    let mut waits = Vec::new();
+    for program in programs {
+        let server = program.start(options.server_cores)?;
+        pin_this_process(options.server_cores);
+        waits.push(pause::measure(&server, || fill(options, &server, keys, options.value_bytes, None))?);
+    }
+    let of = |wait: fn(&pause::Waits) -> f64| waits.iter().map(wait).collect();
+    report.add(
+        &format!("a GET while {keys} keys are inserted"),
+        "longest wait, ms",
+        of(|waits| waits.longest_ms),
+    );
+    report.add("", "99.9th percentile, ms", of(|waits| waits.most_ms));
+    Ok(())
+}
+
+/// Throughput for a second of processor time, with few clients and with many.
+fn compare_connections(options: &Options, programs: &[Program], report: &mut Report) -> Result<(), String> {
+    rlimit::increase_nofile_limit(6000).map_err(|error| format!("no room for 5,000 sockets: {error}"))?;
+    for connections in [50, 5000] {
+        let mut options = options.clone();
+        options.connections = connections;
+        let servers = start_all(&options, programs)?;
+        let mut figures = Vec::new();
+        for server in &servers {
+            fill(&options, server, options.keys, options.value_bytes, None)?;
+            let rounds = (0..options.rounds).map(|_| measure(&options, server, Verb::Get, 1));
+            let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
+            figures.push(median(rounds.iter().map(|figures| 1000.0 / figures.cpu_us).collect()));
+        }
+        report.add(&format!("GET from {connections} clients"), "1,000 commands per CPU second", figures);
+    }
+    Ok(())
+}
+
+/// Processor time of a command when more threads serve.
+fn compare_threads(options: &Options, programs: &[Program], report: &mut Report) -> Result<(), String> {
+    for cores in [1, 2] {
+        let mut options = options.clone();
+        options.server_cores = cores;
+        let servers = start_all(&options, programs)?;
+        let mut figures = Vec::new();
+        for server in &servers {
+            fill(&options, server, options.keys, options.value_bytes, None)?;
+            let rounds = (0..options.rounds).map(|_| measure(&options, server, Verb::Get, 16));
+            figures.push(rounds.collect::<Result<Vec<_>, _>>()?);
+        }
+        let of = |figure: fn(&Figures) -> f64| {
+            figures.iter().map(|rounds| median(rounds.iter().map(figure).collect())).collect()
+        };
+        report.add(
+            &format!("GET at depth 16, {cores} cores"),
+            "CPU µs per command",
+            of(|figures| figures.cpu_us),
+        );
+        report.add("", "1,000 commands per second", of(|figures| figures.thousands_per_second));
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, Command};
 use crate::server::Program;
 
 /// The options of a comparison.
+#[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) connections: usize,
     pub(crate) keys: usize,
@@ -16,6 +17,8 @@ pub(crate) struct Options {
     pub(crate) seconds: f64,
     pub(crate) rounds: usize,
     pub(crate) memory_keys: usize,
+    pub(crate) pause_keys: usize,
+    pub(crate) chart: Option<PathBuf>,
     pub(crate) server_cores: usize,
     keyfast: PathBuf,
     servers: Vec<PathBuf>,
@@ -27,14 +30,35 @@ pub(crate) struct Options {
 pub(crate) enum Part {
     Cpu,
     Memory,
+    Pause,
+    Connections,
+    Threads,
 }
+
+impl Part {
+    fn named(name: &str) -> Result<Part, String> {
+        match name {
+            "cpu" => Ok(Part::Cpu),
+            "memory" => Ok(Part::Memory),
+            "pause" => Ok(Part::Pause),
+            "connections" => Ok(Part::Connections),
+            "threads" => Ok(Part::Threads),
+            other => Err(format!("--only {other} is none of {PARTS}")),
+        }
+    }
+}
+
+const PARTS: &str = "cpu, memory, pause, connections, threads";
 
 /// Servers that are looked for where none is named.
 const KNOWN: [&str; 2] = ["redis-server", "valkey-server"];
 
 impl Options {
     pub(crate) fn does(&self, part: Part) -> bool {
-        self.only.is_none_or(|only| only == part)
+        match self.only {
+            Some(only) => only == part,
+            None => matches!(part, Part::Cpu | Part::Memory),
+        }
     }
 
     /// Keyfast, and the others.
@@ -80,12 +104,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
         server_cores: number("server-cores")?,
         keyfast: paths("keyfast").next().unwrap_or_else(|| env!("CARGO_BIN_EXE_keyfast").into()),
         servers: paths("server").collect(),
-        only: match matches.get_one::<String>("only").map(String::as_str) {
-            None => None,
-            Some("cpu") => Some(Part::Cpu),
-            Some("memory") => Some(Part::Memory),
-            Some(other) => return Err(format!("--only {other} is neither cpu nor memory")),
-        },
+        pause_keys: number("pause-keys")?,
+        chart: paths("chart").next(),
+        only: matches.get_one::<String>("only").map(|only| Part::named(only)).transpose()?,
     }))
 }
 
@@ -103,7 +124,8 @@ fn command() -> Command {
             .long("server")
             .action(ArgAction::Append)
             .help("Another server's program; may be repeated [default: those on PATH]"),
-        Arg::new("only").long("only").help("cpu or memory [default: both]"),
+        Arg::new("only").long("only").help(format!("One of {PARTS} [default: the first two]")),
+        Arg::new("chart").long("chart").help("Draws CPU per command and bytes per key into this SVG file"),
         option("connections", "50", "Clients at once"),
         option("keys", "1000000", "Random keys"),
         option("value-bytes", "32", "Length of the values"),
@@ -111,6 +133,7 @@ fn command() -> Command {
         option("seconds", "2", "Length of a round"),
         option("rounds", "5", "Rounds for each server, in turn"),
         option("memory-keys", "2000000", "Keys for the figures of memory"),
+        option("pause-keys", "8000000", "Keys that are inserted while pauses are measured"),
         option("server-cores", "1", "Cores for the server; the client takes the next"),
         // What cargo passes to every benchmark.
         Arg::new("bench").long("bench").action(ArgAction::SetTrue).hide(true),

@@ -12,7 +12,7 @@ pub(crate) struct Figures {
 
 /// All rows, with one figure for each server; the first server is Keyfast.
 pub(crate) struct Report {
-    servers: Vec<String>,
+    pub(crate) servers: Vec<String>,
     rows: Vec<(String, String, Vec<f64>)>,
 }
 
@@ -23,6 +23,21 @@ impl Report {
 
     pub(crate) fn add(&mut self, what: &str, unit: &str, figures: Vec<f64>) {
         self.rows.push((what.to_owned(), unit.to_owned(), figures));
+    }
+
+    /// The rows whose unit begins with these words, by their labels.
+    pub(crate) fn rows_about(&self, unit: &str) -> Vec<(String, &[f64])> {
+        let mut subject = "";
+        let mut found = Vec::new();
+        for (what, row_unit, figures) in &self.rows {
+            subject = if what.is_empty() { subject } else { what };
+            let is_about = row_unit.starts_with(unit) || (unit.starts_with("bytes") && subject == "memory");
+            if is_about && !row_unit.starts_with("MiB") {
+                let label = if row_unit.starts_with("CPU") { subject } else { row_unit.trim() };
+                found.push((label.to_owned(), figures.as_slice()));
+            }
+        }
+        found
     }
 
     /// The rows as Markdown, with Keyfast's ratio to each of the others.

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
@@ -72,8 +73,9 @@ fn free_port() -> Result<u16, String> {
 
 /// Moves this process to the core after the server's, where there is one.
 pub(crate) fn pin_this_process(server_cores: usize) {
-    let cores = available_parallelism().map_or(1, usize::from);
-    if cores <= server_cores {
+    // Asked before this process is moved for the first time: afterwards it knows of one core only.
+    static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, usize::from));
+    if *CORES <= server_cores {
         println!("(the client shares the server's cores)");
         return;
     }
