@@ -181,3 +181,27 @@ fn an_argument_may_be_as_long_as_the_limit_and_no_longer() {
     client.reply().is_error("ERR Protocol error: invalid bulk length");
     assert!(client.is_closed());
 }
+
+/// Which timer the system runs for the server's end of a client's connection: `02` probes whether it lives.
+fn timer(server: &Server, client: &Client) -> String {
+    let connections = std::fs::read_to_string("/proc/net/tcp").expect("the system's connections");
+    let ends = [format!(":{:04X}", server.port()), format!(":{:04X}", client.local_address().port())];
+    let line = connections.lines().find(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields[1].ends_with(&ends[0]) && fields[2].ends_with(&ends[1])
+    });
+    let line = line.unwrap_or_else(|| panic!("no connection {ends:?} in {connections}"));
+    line.split_whitespace().nth(5).expect("a timer")[..2].to_owned()
+}
+
+#[test]
+fn whether_a_silent_client_lives_is_probed_if_asked_for() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.line("PING").is_simple("PONG");
+    assert_eq!(timer(&server, &client), "02");
+    client.line("CONFIG SET tcp-keepalive 0").is_ok();
+    let mut unprobed = server.client();
+    unprobed.line("PING").is_simple("PONG");
+    assert_eq!(timer(&server, &unprobed), "00");
+}
