@@ -64,14 +64,11 @@ fn begin<'a>(
     hash: Option<KeyHash>,
 ) -> Transaction<'a> {
     let keyspace = &instance.keyspace;
+    if let (Some(hash), [spec]) = (hash, command.keys) {
+        return keyspace.begin_hashed(database, request.at(spec.first), hash);
+    }
     match (command.scope, command.only_key()) {
-        (Scope::Keys, Some(position)) => {
-            let key = request.at(position);
-            match hash {
-                Some(hash) => keyspace.begin_hashed(database, key, hash),
-                None => keyspace.begin(database, key),
-            }
-        }
+        (Scope::Keys, Some(position)) => keyspace.begin(database, request.at(position)),
         (Scope::Everything, _) => keyspace.begin_all(database),
         (Scope::Keys, None) if command.keys.is_empty() => keyspace.begin_none(database),
         (Scope::Keys, None) => keyspace.begin_many(database, command.keys_of(request).map(|(key, _)| key)),

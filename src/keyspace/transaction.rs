@@ -169,7 +169,7 @@ impl Transaction<'_> {
         sum
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&self, key: &[u8]) -> Option<&Entry> {
         let (hash, shard) = self.shard(key);
         let found = self.find(shard, hash, key);
@@ -178,7 +178,7 @@ impl Transaction<'_> {
         found
     }
 
-    #[inline]
+    #[inline(always)]
     fn find<'t>(&'t self, shard: &'t Shard, hash: u64, key: &[u8]) -> Option<&'t Entry> {
         let entry = shard.table(self.database)?.find(hash, key)?;
         if entry.expires_at_ms().is_some_and(|expires_at_ms| expires_at_ms <= self.now_ms()) {
@@ -300,7 +300,7 @@ impl Transaction<'_> {
 
 /// Finding the shard of a key.
 impl Transaction<'_> {
-    #[inline]
+    #[inline(always)]
     fn shard(&self, key: &[u8]) -> (u64, &Shard) {
         match &self.held {
             Held::One { key: held, hash, shard } if is_same(held, key) => (*hash, shard),
