@@ -26,15 +26,15 @@ pub struct Instance {
     /// The port it listens on, once it does; it may have been chosen by the system.
     pub listening_port: AtomicU16,
     started: Instant,
-    set_log_level: SetLogLevel,
+    make_effective: MakeEffective,
 }
 
-/// Makes the log more or less talkative; given one of [`LOG_LEVELS`](crate::config::LOG_LEVELS) by its place.
-pub type SetLogLevel = Box<dyn Fn(usize) + Send + Sync>;
+/// Makes effective what changed parameters alone do not: the log's level, the limit of open files.
+pub type MakeEffective = Box<dyn Fn(&Config) + Send + Sync>;
 
 impl Instance {
     /// A server with these parameters and no data.
-    pub fn new(config: Config, set_log_level: SetLogLevel) -> Instance {
+    pub fn new(config: Config, make_effective: MakeEffective) -> Instance {
         let keyspace = Keyspace::new(config.databases.size());
         Instance {
             config,
@@ -44,7 +44,7 @@ impl Instance {
             run_id: random_hex_digits(),
             listening_port: AtomicU16::new(0),
             started: Instant::now(),
-            set_log_level,
+            make_effective,
         }
     }
 
@@ -60,7 +60,7 @@ impl Instance {
 
     /// Makes effective what parameters alone do not: called after some were changed.
     pub fn apply_config(&self) {
-        (self.set_log_level)(self.config.loglevel.get());
+        (self.make_effective)(&self.config);
     }
 }
 

@@ -15,21 +15,19 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt as log_format, reload};
 
-use crate::instance::SetLogLevel;
-
 /// What each of [`LOG_LEVELS`](crate::config::LOG_LEVELS) lets through.
 const FILTERS: [LevelFilter; 4] =
     [LevelFilter::TRACE, LevelFilter::DEBUG, LevelFilter::INFO, LevelFilter::WARN];
 
 /// Starts logging to standard output; answers how to change the level.
-pub(super) fn start(level: usize) -> SetLogLevel {
+pub(super) fn start(level: usize) -> impl Fn(usize) + Send + Sync {
     let (filter, handle) = reload::Layer::new(FILTERS[level]);
     let lines = log_format::layer().event_format(RedisFormat::default());
     // A second server in one process keeps the first one's log.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
-    Box::new(move |level| {
+    move |level| {
         let _ = handle.reload(FILTERS[level]);
-    })
+    }
 }
 
 /// Prints an event as Redis prints a line.

@@ -28,8 +28,12 @@ use crate::instance::Instance;
 pub fn run(config: Config) -> Result<(), String> {
     let set_log_level = log::start(config.loglevel.get());
     let runtime = runtime(&config).map_err(|error| format!("could not start the threads: {error}"))?;
-    raise_open_files_limit(&config);
-    let instance = Arc::new(Instance::new(config, set_log_level));
+    let make_effective = move |config: &Config| {
+        set_log_level(config.loglevel.get());
+        raise_open_files_limit(config);
+    };
+    make_effective(&config);
+    let instance = Arc::new(Instance::new(config, Box::new(make_effective)));
     let served = runtime.block_on(async {
         let listeners = listener::open(&instance)?;
         let stop = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;

@@ -106,6 +106,20 @@ fn who_comes_too_many_is_told_so() {
     assert!(clients[0].line("INFO stats").text().contains("rejected_connections:"));
 }
 
+#[test]
+fn no_more_clients_are_promised_than_the_system_has_sockets_for() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.line("CONFIG SET maxclients 4000000000").is_ok();
+    let limits =
+        std::fs::read_to_string(format!("/proc/{}/limits", server.process_id())).expect("its limits");
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("a limit");
+    let files: i64 = files.split_whitespace().next().expect("a number").parse().expect("a number");
+    let told = client.line("CONFIG GET maxclients").reply().to_string();
+    assert_eq!(told, format!("[\"maxclients\", \"{}\"]", files - 32));
+    server.wait_for_output("maxclients has been reduced to");
+}
+
 /// The server learns a little later that a client has left.
 fn wait_for_room(server: &Server) {
     let deadline = Instant::now() + PATIENCE;
