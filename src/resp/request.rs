@@ -257,11 +257,6 @@ impl RequestReader {
         std::mem::take(&mut self.start)
     }
 
-    /// Whether a request has begun and not ended.
-    pub fn is_within_request(&self) -> bool {
-        self.missing > 0
-    }
-
     /// Reads one request of the plainest kind, which nearly all are: an array, all of it there, of arguments
     /// that any client may send. Whatever else it may be is left, as it was, to
     /// [`read_one`](Self::read_one).
