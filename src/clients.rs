@@ -47,9 +47,9 @@ pub struct Profile {
     /// CLIENT SETNAME; empty for none.
     pub name: Vec<u8>,
     /// CLIENT SETINFO LIB-NAME.
-    pub library_name: Vec<u8>,
+    pub lib_name: Vec<u8>,
     /// CLIENT SETINFO LIB-VER.
-    pub library_version: Vec<u8>,
+    pub lib_version: Vec<u8>,
     /// The database it has selected.
     pub database: usize,
     /// The protocol it speaks.
@@ -100,8 +100,8 @@ impl Clients {
             connected_at: now,
             profile: Mutex::new(Profile {
                 name: Vec::new(),
-                library_name: Vec::new(),
-                library_version: Vec::new(),
+                lib_name: Vec::new(),
+                lib_version: Vec::new(),
                 database: 0,
                 protocol: Protocol::default(),
                 is_kept_from_eviction: false,

@@ -140,7 +140,7 @@ fn set_info(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Re
         )));
     }
     session.publish(|profile| {
-        let field = if is_name { &mut profile.library_name } else { &mut profile.library_version };
+        let field = if is_name { &mut profile.lib_name } else { &mut profile.lib_version };
         *field = value.to_vec();
     });
     Ok(reply.ok())
@@ -402,8 +402,8 @@ fn describe(client: &Client) -> String {
         size_of::<Client>() + size_of::<Session>() + profile.query_bytes,
         profile.last_command,
         profile.protocol.number(),
-        text(&profile.library_name),
-        text(&profile.library_version),
+        text(&profile.lib_name),
+        text(&profile.lib_version),
     );
     line
 }

@@ -63,6 +63,14 @@ impl Client {
         self.cmd(words(line))
     }
 
+    /// A field of INFO.
+    #[track_caller]
+    pub(crate) fn info(&mut self, name: &str) -> String {
+        let text = self.line("INFO").text();
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        found.unwrap_or_else(|| panic!("no field {name} in {text}")).to_owned()
+    }
+
     /// Sends bytes.
     #[track_caller]
     pub(crate) fn send(&mut self, bytes: &[u8]) {

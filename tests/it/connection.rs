@@ -9,12 +9,6 @@ fn field(line: &str, name: &str) -> String {
     found.unwrap_or_else(|| panic!("no field {name} in {line}")).to_owned()
 }
 
-fn info_field(client: &mut Client, name: &str) -> String {
-    let text = client.line("INFO").text();
-    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    found.unwrap_or_else(|| panic!("no field {name} in {text}")).to_owned()
-}
-
 #[test]
 fn hello_tells_what_clients_ask_for_in_the_order_of_redis() {
     let mut client = Server::start().into_client();
@@ -41,9 +35,9 @@ fn hello_tells_what_clients_ask_for_in_the_order_of_redis() {
 #[test]
 fn info_says_who_this_really_is() {
     let mut client = Server::start().into_client();
-    assert_eq!(info_field(&mut client, "redis_version"), "7.2.4");
-    assert_eq!(info_field(&mut client, "server_name"), "keyfast");
-    assert_eq!(info_field(&mut client, "keyfast_version"), env!("CARGO_PKG_VERSION"));
+    assert_eq!(client.info("redis_version"), "7.2.4");
+    assert_eq!(client.info("server_name"), "keyfast");
+    assert_eq!(client.info("keyfast_version"), env!("CARGO_PKG_VERSION"));
 }
 
 #[test]
@@ -63,10 +57,10 @@ fn info_counts_what_happens() {
         ("db0", "keys=2,expires=1,avg_ttl=0"),
         ("tcp_port", server.port().to_string().as_str()),
     ] {
-        assert_eq!(info_field(&mut client, name), expected, "{name}");
+        assert_eq!(client.info(name), expected, "{name}");
     }
     client.line("CONFIG RESETSTAT").is_ok();
-    assert_eq!(info_field(&mut client, "keyspace_hits"), "0");
+    assert_eq!(client.info("keyspace_hits"), "0");
     let clients = client.line("INFO clients").text();
     assert!(clients.starts_with("# Clients\r\n") && !clients.contains("tcp_port"), "{clients}");
 }

@@ -3,7 +3,6 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::Client;
 use crate::server::{PATIENCE, Server};
 
 /// Asks until the answer is right, for as long as patience lasts.
@@ -14,12 +13,6 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         thread::sleep(Duration::from_millis(1));
     }
-}
-
-fn info(client: &mut Client, field: &str) -> u64 {
-    let text = client.line("INFO").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned));
-    line.unwrap_or_else(|| panic!("no field {field} in {text}")).parse().expect("a number")
 }
 
 #[test]
@@ -59,7 +52,7 @@ fn keys_that_nobody_asks_for_are_freed() {
     wait_until("database 15 is empty", || client.line("DBSIZE").integer() == 0);
     client.line("SELECT 0").is_ok();
     wait_until("the short-lived are gone", || client.line("DBSIZE").integer() == 1000);
-    assert_eq!(info(&mut client, "expired_keys"), 1001);
+    assert_eq!(client.info("expired_keys"), "1001");
     client.line("GET long:7").is("v");
 }
 
