@@ -30,10 +30,10 @@ fn obey(asked: Asked) -> Result<(), String> {
 /// Has the C library ask for huge pages, where the system gives them to those who ask.
 ///
 /// Random keys of a large data set miss the processor's table of pages at nearly every access, and in a
-/// virtual machine each miss is dear: with huge pages a pipelined command takes a third less processor time,
-/// and memory stays the same. The library reads this wish from the environment when a program starts, so the
-/// program starts once more, in the same process. Whoever has set `GLIBC_TUNABLES` is not overruled; where
-/// the library or the system knows nothing of it, nothing happens.
+/// virtual machine each miss is dear: with huge pages a pipelined command takes an eighth to a quarter less
+/// processor time, and memory stays the same. The library reads this wish from the environment when a program
+/// starts, so the program starts once more, in the same process. Whoever has set `GLIBC_TUNABLES` is not
+/// overruled; where the library or the system knows nothing of it, nothing happens.
 fn restart_with_huge_pages() {
     const TUNABLES: &str = "GLIBC_TUNABLES";
     let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();

@@ -184,14 +184,18 @@ fn compare_connections(options: &Options, programs: &[Program], report: &mut Rep
         let servers = start_all(&options, programs)?;
         let mut figures = Vec::new();
         for server in &servers {
-            fill(&options, server, options.keys, options.value_bytes, None)?;
-            let rounds = (0..options.rounds).map(|_| measure(&options, server, Verb::Get, 1));
-            let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
+            let rounds = rounds_of_gets(&options, server, 1)?;
             figures.push(median(rounds.iter().map(|figures| 1000.0 / figures.cpu_us).collect()));
         }
         report.add(&format!("GET from {connections} clients"), "1,000 commands per CPU second", figures);
     }
     Ok(())
+}
+
+/// What GETs cost a server that holds all the keys.
+fn rounds_of_gets(options: &Options, server: &Server, depth: usize) -> Result<Vec<Figures>, String> {
+    fill(options, server, options.keys, options.value_bytes, None)?;
+    (0..options.rounds).map(|_| measure(options, server, Verb::Get, depth)).collect()
 }
 
 /// Processor time of a command when more threads serve.
@@ -202,9 +206,7 @@ fn compare_threads(options: &Options, programs: &[Program], report: &mut Report)
         let servers = start_all(&options, programs)?;
         let mut figures = Vec::new();
         for server in &servers {
-            fill(&options, server, options.keys, options.value_bytes, None)?;
-            let rounds = (0..options.rounds).map(|_| measure(&options, server, Verb::Get, 16));
-            figures.push(rounds.collect::<Result<Vec<_>, _>>()?);
+            figures.push(rounds_of_gets(&options, server, 16)?);
         }
         let of = |figure: fn(&Figures) -> f64| {
             figures.iter().map(|rounds| median(rounds.iter().map(figure).collect())).collect()

@@ -100,11 +100,6 @@ impl Command {
         })
     }
 
-    /// Whether it is documented as changing data.
-    pub fn is_write(&self) -> bool {
-        matches!(self.run, Run::Write(_))
-    }
-
     /// The flags as COMMAND INFO names them, in the order of Redis.
     pub fn flag_names(&self) -> Vec<&'static str> {
         let run = match self.run {

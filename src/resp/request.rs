@@ -22,8 +22,8 @@ pub const ARGUMENTS_MAX: usize = 1 << 20;
 const PLAIN_ARGUMENTS_MAX: usize = 8;
 /// The longest header line that can hold an acceptable number: a sign, 19 digits, and a type byte.
 const NUMBER_LINE_BYTES_MAX: usize = 21;
-/// Requests that are read before the first of them is executed: so many misses of the cache can be waited for
-/// at once. Measured at a million keys: 64 is as good as more.
+/// Requests that are read before the first of them is executed: so many misses of the cache can be waited
+/// for at once.
 pub const READ_AHEAD_MAX: usize = 64;
 /// Arguments whose places are kept from one batch of requests to the next; beyond, the memory is given back.
 const SPANS_KEPT_MAX: usize = 4 * READ_AHEAD_MAX;

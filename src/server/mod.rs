@@ -52,7 +52,8 @@ pub fn run(config: Config) -> Result<(), String> {
 
 /// As many threads as are asked for, or as there are cores this process may use.
 ///
-/// One thread needs no scheduler that shares work: on one core it costs 20–40% at pipeline depth 1.
+/// One thread needs no scheduler that shares work: on one core it cost a prototype 20–40% at pipeline depth
+/// 1.
 fn runtime(config: &Config) -> io::Result<Runtime> {
     let threads = match config.io_threads.size() {
         0 => available_parallelism().map_or(1, usize::from),
