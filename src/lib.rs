@@ -8,6 +8,7 @@
 //!
 //! Each module of the list below uses only those above it; `tests/it/tidy.rs` checks that.
 
+pub mod allocator;
 pub mod clock;
 pub mod glob;
 pub mod resp;

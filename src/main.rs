@@ -4,7 +4,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
+use keyfast::allocator::Counted;
 use keyfast::options::{Asked, parse};
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
 
 fn main() -> ExitCode {
     restart_with_huge_pages();

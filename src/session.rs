@@ -25,6 +25,8 @@ pub struct Session {
     pub replies: Replies,
     /// Whether its connection ends once the replies so far are written.
     pub is_closing: bool,
+    /// Whether its commands leave no trace in what is known of the use of keys (CLIENT NO-TOUCH).
+    pub leaves_keys_untouched: bool,
     /// The name of its last command, with its subcommand.
     pub last_command: &'static str,
 }
@@ -57,6 +59,7 @@ impl Session {
             is_authenticated: !config.has_password(),
             replies: Replies::default(),
             is_closing: false,
+            leaves_keys_untouched: false,
             last_command: "NULL",
         }
     }
@@ -67,6 +70,7 @@ impl Session {
         profile.database = self.database;
         profile.protocol = self.protocol;
         profile.last_command = self.last_command;
+        profile.leaves_keys_untouched = self.leaves_keys_untouched;
         change(&mut profile);
     }
 
@@ -98,7 +102,6 @@ impl Session {
         self.publish(|profile| {
             profile.name.clear();
             profile.is_kept_from_eviction = false;
-            profile.leaves_keys_untouched = false;
         });
     }
 }

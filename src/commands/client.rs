@@ -452,7 +452,8 @@ const CLIENT_NO_TOUCH: Command = Command {
 
 fn no_touch(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
     let is_on = args::on_or_off(request.at(2))?;
-    session.publish(|profile| profile.leaves_keys_untouched = is_on);
+    session.leaves_keys_untouched = is_on;
+    session.publish(|_| {});
     Ok(reply.ok())
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::{Display, Write as _};
 use std::fs;
 
+use crate::allocator;
 use crate::resp::{Reply, Request};
 
 use super::args::is_word;
@@ -126,10 +127,9 @@ fn clients(section: &mut Section, context: &Context<'_, '_>) {
 }
 
 fn memory(section: &mut Section, context: &Context<'_, '_>) {
-    let dataset: usize = context.tx.database_sizes().map(|size| size.bytes).sum();
+    let dataset: usize = context.tx.database_sizes().map(|size| size.table_bytes).sum();
     let resident = Resident::read();
-    // Accounted as what the system sees: there is no allocator to ask.
-    section.bytes("used_memory", resident.now);
+    section.bytes("used_memory", allocator::used_bytes());
     section.bytes("used_memory_rss", resident.now);
     section.bytes("used_memory_peak", resident.peak);
     section.field("used_memory_peak_perc", format_args!("{:.2}%", percent(resident.now, resident.peak)));

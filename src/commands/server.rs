@@ -1,6 +1,6 @@
 //! The server: how much it holds, and emptying it.
 
-use crate::keyspace::Transaction;
+use crate::keyspace::{Garbage, Transaction};
 use crate::resp::{Reply, Request};
 
 use super::args::is_word;
@@ -89,6 +89,12 @@ fn flushall(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     Ok(reply.ok())
 }
 
+/// Frees memory while the client goes on.
+pub(super) fn free_elsewhere(garbage: Garbage) {
+    // Where there is no thread to be had, it is freed here and now.
+    let _ = std::thread::Builder::new().spawn(move || drop(garbage));
+}
+
 /// Whether the memory is to be freed in the background.
 fn parse_flush(request: Request<'_>) -> Result<bool> {
     match (request.get(1), request.len()) {
@@ -102,8 +108,6 @@ fn parse_flush(request: Request<'_>) -> Result<bool> {
 /// Without ASYNC the transaction frees what it emptied once its locks are free: only this client waits.
 fn free_flushed(tx: &mut Transaction<'_>, is_async: bool) {
     if is_async {
-        let emptied = tx.take_emptied();
-        // Where there is no thread to be had, it is freed here and now.
-        let _ = std::thread::Builder::new().spawn(move || drop(emptied));
+        free_elsewhere(tx.take_garbage());
     }
 }

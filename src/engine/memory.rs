@@ -45,6 +45,9 @@ pub fn execute(
     let mark = out.len();
     let result = admit(session, plan.command, request).and_then(|command| {
         let mut tx = begin(instance, session.database, command, request, plan.hash);
+        if session.leaves_keys_untouched {
+            tx.leave_untouched();
+        }
         let result = run(command, instance, session, &mut tx, request, out);
         if tx.has_seen_expired() && matches!(command.run, Run::Read(_)) {
             free_expired(&mut tx, command, request);

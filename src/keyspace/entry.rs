@@ -8,8 +8,9 @@
 //!
 //! | bytes | what | when |
 //! | --- | --- | --- |
-//! | 1 | flags: has an expiry, has long lengths | always |
+//! | 1 | flags: has an expiry, has long lengths, the encoding | always |
 //! | 1 + 2 | length of the key, of the value | always; unused if the lengths are long |
+//! | 4 | the access stamp, see [`access`](super::access) | always |
 //! | 4 + 4 | length of the key, of the value | a key above 255 or a value above 65,535 bytes |
 //! | 8 | the expiry, in milliseconds since 1970 | only where there is one |
 //! | … | the key, then the value | always |
@@ -19,18 +20,25 @@
 //! 1. `pointer` comes from the global allocator with the layout that [`Shape::layout`] computes from the
 //!    shape stored in the first bytes, and is owned by this entry alone.
 //! 2. All bytes of the allocation are initialised.
-//! 3. The shape stored never changes while the allocation lives; to change it, a new entry is made.
+//! 3. The shape stored changes only together with the allocation, in [`Entry::resize`].
+//! 4. The flags' encoding and the access stamp are no part of the shape. The stamp is written through shared
+//!    references: no slice is ever made of the header, and an entry is not `Sync`.
 
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ptr::NonNull;
 use std::slice;
 
 const HAS_EXPIRY: u8 = 1;
 const HAS_LONG_LENGTHS: u8 = 2;
+const IS_TEXT: u8 = 4;
+const IS_RAW: u8 = 8;
 
-const HEADER_BYTES: usize = 4;
+/// Flags and short lengths, before the stamp.
+const LENGTHS_BYTES: usize = 4;
+const STAMP_BYTES: usize = 4;
+const HEADER_BYTES: usize = LENGTHS_BYTES + STAMP_BYTES;
 const LONG_LENGTHS_BYTES: usize = 8;
 const EXPIRY_BYTES: usize = 8;
 
@@ -42,8 +50,17 @@ pub(super) struct Entry {
 
 // SAFETY: an entry owns its allocation alone (invariant 1) and holds plain bytes.
 unsafe impl Send for Entry {}
-// SAFETY: through a shared reference the bytes are only read.
-unsafe impl Sync for Entry {}
+
+/// How a value came to be, as far as OBJECT ENCODING tells: Redis keeps some in other forms than others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// Written whole: an integer is kept as one.
+    Plain,
+    /// Printed by INCRBYFLOAT: never kept as an integer.
+    Text,
+    /// Changed in parts: kept as bytes that may grow.
+    Raw,
+}
 
 /// What decides the places in an allocation.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,8 +101,8 @@ impl Shape {
         header[0] = if self.has_expiry { HAS_EXPIRY } else { 0 };
         if self.has_long_lengths() {
             header[0] |= HAS_LONG_LENGTHS;
-            header[4..8].copy_from_slice(&(self.key_bytes as u32).to_ne_bytes());
-            header[8..12].copy_from_slice(&(self.value_bytes as u32).to_ne_bytes());
+            header[8..12].copy_from_slice(&(self.key_bytes as u32).to_ne_bytes());
+            header[12..16].copy_from_slice(&(self.value_bytes as u32).to_ne_bytes());
         } else {
             header[1] = self.key_bytes as u8;
             header[2..4].copy_from_slice(&(self.value_bytes as u16).to_ne_bytes());
@@ -121,6 +138,13 @@ impl Entry {
         write(shape.key_offset(), key);
         write(shape.value_offset(), value);
         Entry { pointer }
+    }
+
+    /// The same value with the same expiry and encoding under another key.
+    pub(super) fn renamed(&self, key: &[u8]) -> Entry {
+        let copy = Entry::new(key, self.value(), self.expires_at_ms());
+        copy.set_stamp(self.stamp());
+        copy.with_encoding(self.encoding())
     }
 
     /// Has the processor fetch the entry's first two cache lines, and goes on at once. Entries are not
@@ -174,7 +198,105 @@ impl Entry {
         if let Some(expires_at_ms) = expires_at_ms {
             self.part_mut(shape.expiry_offset(), EXPIRY_BYTES).copy_from_slice(&expires_at_ms.to_ne_bytes());
         }
+        self.set_flags(self.flags() & !(IS_TEXT | IS_RAW));
         true
+    }
+
+    /// Makes the value `value_bytes` long: cuts it, or fills it up with zeros.
+    ///
+    /// # Panics
+    ///
+    /// As [`new`](Self::new).
+    pub(super) fn resize(&mut self, value_bytes: usize) {
+        assert!(value_bytes <= u32::MAX as usize);
+        let before = self.shape();
+        let after = Shape { value_bytes, ..before };
+        if before.has_long_lengths() != after.has_long_lengths() {
+            self.resize_elsewhere(value_bytes);
+            return;
+        }
+        // SAFETY: the layout is the one of the allocation (invariant 1), and the new size is not zero and was
+        // checked by `Shape::layout` not to overflow.
+        let moved = unsafe { realloc(self.pointer.as_ptr(), before.layout(), after.layout().size()) };
+        let Some(moved) = NonNull::new(moved) else { handle_alloc_error(after.layout()) };
+        self.pointer = moved;
+        if after.bytes() > before.bytes() {
+            // SAFETY: what lies between the old end and the new one belongs to the allocation now; it is
+            // initialised here (invariant 2).
+            unsafe { moved.add(before.bytes()).write_bytes(0, after.bytes() - before.bytes()) };
+        }
+        let (flags, stamp) = (self.flags(), self.stamp());
+        let (header, header_bytes) = after.header();
+        self.part_mut(0, header_bytes).copy_from_slice(&header[..header_bytes]);
+        self.set_flags(flags);
+        self.set_stamp(stamp);
+    }
+
+    /// Values on both sides of the limit of short lengths have their parts in different places.
+    #[cold]
+    fn resize_elsewhere(&mut self, value_bytes: usize) {
+        let kept = self.value().len().min(value_bytes);
+        let mut value = self.value()[..kept].to_vec();
+        value.resize(value_bytes, 0);
+        let resized = Entry::new(self.key(), &value, self.expires_at_ms());
+        resized.set_stamp(self.stamp());
+        *self = resized.with_encoding(self.encoding());
+    }
+
+    /// The value, to be changed in parts.
+    pub(super) fn value_mut(&mut self) -> &mut [u8] {
+        let shape = self.shape();
+        self.part_mut(shape.value_offset(), shape.value_bytes)
+    }
+
+    /// How the value came to be.
+    pub(super) fn encoding(&self) -> Encoding {
+        match self.flags() {
+            flags if flags & IS_RAW != 0 => Encoding::Raw,
+            flags if flags & IS_TEXT != 0 => Encoding::Text,
+            _ => Encoding::Plain,
+        }
+    }
+
+    /// The same entry with its value marked as one that came to be so.
+    fn with_encoding(mut self, encoding: Encoding) -> Entry {
+        self.set_encoding(encoding);
+        self
+    }
+
+    /// Marks the value as one that came to be so.
+    pub(super) fn set_encoding(&mut self, encoding: Encoding) {
+        let flag = match encoding {
+            Encoding::Plain => 0,
+            Encoding::Text => IS_TEXT,
+            Encoding::Raw => IS_RAW,
+        };
+        self.set_flags(self.flags() & !(IS_TEXT | IS_RAW) | flag);
+    }
+
+    /// The access stamp.
+    #[inline]
+    pub(super) fn stamp(&self) -> u32 {
+        u32::from_ne_bytes(self.array(LENGTHS_BYTES))
+    }
+
+    /// Replaces the access stamp.
+    #[inline]
+    pub(super) fn set_stamp(&self, stamp: u32) {
+        // SAFETY: the stamp's place is in every header, is covered by no slice, and no other thread has a
+        // reference to this entry (invariant 4).
+        unsafe { self.pointer.add(LENGTHS_BYTES).cast::<[u8; STAMP_BYTES]>().write(stamp.to_ne_bytes()) };
+    }
+
+    fn flags(&self) -> u8 {
+        let [flags] = self.array(0);
+        flags
+    }
+
+    /// Replaces the flags by others that tell of the same shape.
+    fn set_flags(&mut self, flags: u8) {
+        debug_assert_eq!((flags ^ self.flags()) & (HAS_EXPIRY | HAS_LONG_LENGTHS), 0);
+        self.part_mut(0, 1)[0] = flags;
     }
 
     /// Replaces the expiry alone.
@@ -185,7 +307,11 @@ impl Entry {
                 .part_mut(shape.expiry_offset(), EXPIRY_BYTES)
                 .copy_from_slice(&expires_at_ms.to_ne_bytes()),
             None if !shape.has_expiry => {}
-            _ => *self = Entry::new(self.key(), self.value(), expires_at_ms),
+            _ => {
+                let replaced = Entry::new(self.key(), self.value(), expires_at_ms);
+                replaced.set_stamp(self.stamp());
+                *self = replaced.with_encoding(self.encoding());
+            }
         }
     }
 
@@ -197,7 +323,7 @@ impl Entry {
     /// The shape that the first bytes tell.
     #[inline]
     fn shape(&self) -> Shape {
-        let [flags, key_bytes, value_low, value_high] = self.array::<HEADER_BYTES>(0);
+        let [flags, key_bytes, value_low, value_high] = self.array::<LENGTHS_BYTES>(0);
         let has_expiry = flags & HAS_EXPIRY != 0;
         if flags & HAS_LONG_LENGTHS == 0 {
             let value_bytes = usize::from(u16::from_ne_bytes([value_low, value_high]));
@@ -227,7 +353,7 @@ impl Entry {
     #[inline]
     fn part_mut(&mut self, offset: usize, bytes: usize) -> &mut [u8] {
         // SAFETY: as in `part`; the unique borrow of `self` makes this the only reference. Callers write
-        // the value or the expiry, never the header (invariant 3).
+        // the value or the expiry; `resize` alone writes the header, for what it has made of the allocation.
         unsafe { slice::from_raw_parts_mut(self.pointer.add(offset).as_ptr(), bytes) }
     }
 }
@@ -261,10 +387,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_16_and_a_value_of_32_bytes_take_52() {
+    fn a_key_of_16_and_a_value_of_32_bytes_take_56() {
         let (key, value) = ([b'k'; 16], [b'v'; 32]);
-        assert_eq!(Entry::new(&key, &value, None).bytes(), 52);
-        assert_eq!(Entry::new(&key, &value, Some(1)).bytes(), 60);
+        assert_eq!(Entry::new(&key, &value, None).bytes(), 56);
+        assert_eq!(Entry::new(&key, &value, Some(1)).bytes(), 64);
         assert_eq!(size_of::<Option<Entry>>(), 8);
     }
 
@@ -292,5 +418,38 @@ mod tests {
                 (&b"key"[..], &b"value"[..], expires_at_ms)
             );
         }
+    }
+    #[test]
+    fn a_value_grows_and_shrinks_whatever_its_lengths() {
+        for expires_at_ms in [None, Some(7)] {
+            let mut entry = Entry::new(b"key", b"value", expires_at_ms).with_encoding(Encoding::Raw);
+            entry.set_stamp(9);
+            let mut expected = b"value".to_vec();
+            for bytes in [5, 6, 0, 3, 65_535, 65_536, 200_000, 70_000, 65_535, 1] {
+                entry.resize(bytes);
+                expected.resize(bytes, 0);
+                assert_eq!((entry.key(), entry.value()), (&b"key"[..], expected.as_slice()));
+                assert_eq!((entry.expires_at_ms(), entry.stamp()), (expires_at_ms, 9));
+                assert_eq!(entry.encoding(), Encoding::Raw);
+                entry.value_mut().fill(b'x');
+                expected.fill(b'x');
+            }
+        }
+    }
+
+    #[test]
+    fn stamp_and_encoding_stay_with_the_value() {
+        let mut entry = Entry::new(b"key", b"value", None).with_encoding(Encoding::Text);
+        entry.set_stamp(u32::MAX);
+        entry.set_expiry(Some(1));
+        assert_eq!(
+            (entry.encoding(), entry.stamp(), entry.value()),
+            (Encoding::Text, u32::MAX, &b"value"[..])
+        );
+        let renamed = entry.renamed(b"another");
+        assert_eq!((renamed.key(), renamed.value()), (&b"another"[..], &b"value"[..]));
+        assert_eq!((renamed.encoding(), renamed.stamp()), (Encoding::Text, u32::MAX));
+        assert!(entry.replace_in_place(b"12345", Some(1)));
+        assert_eq!(entry.encoding(), Encoding::Plain, "a value that was written whole is a new one");
     }
 }

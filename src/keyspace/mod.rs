@@ -6,10 +6,13 @@
 //! transactions can wait for each other but never in a circle.
 //!
 //! [`entry`] is how one key lies in memory, [`shard`] the tables, [`transaction`] what a command can do,
-//! [`expiry`] how keys whose time has come are freed when nobody asks for them.
+//! [`scan`] how one goes over all keys without stopping anybody, [`expiry`] how keys whose time has come are
+//! freed when nobody asks for them, [`access`] what is noted of their use.
 
+pub mod access;
 mod entry;
 pub mod expiry;
+mod scan;
 mod shard;
 mod transaction;
 
@@ -21,9 +24,12 @@ use foldhash::quality::SeedableRandomState;
 use parking_lot::Mutex;
 
 use crate::clock::Clock;
+use access::Access;
+pub use entry::Encoding;
+pub use scan::{Cursor, ScanLimit};
 use shard::Shard;
 pub use shard::{DatabaseSize, KeyspaceCounters};
-pub use transaction::{Expiry, Transaction};
+pub use transaction::{Expiry, Facts, Garbage, Transaction};
 
 /// How many shards there are. In a prototype with 8 million keys the longest insert while tables grow was
 /// 343 ms with one shard and 0.55 ms with 1,024; with 4,096 reads became 5–10% slower.
@@ -37,6 +43,7 @@ pub struct Keyspace {
     /// of a table, can aim keys at one bucket. SipHash would promise more and costs 0.2 µs a command here.
     hashing: SeedableRandomState,
     clock: Clock,
+    access: Access,
     databases: usize,
 }
 
@@ -45,7 +52,7 @@ impl Keyspace {
     pub fn new(databases: usize) -> Keyspace {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         let hashing = SeedableRandomState::with_seed(random_number(), &HASH_SEED);
-        Keyspace { shards, hashing, clock: Clock::default(), databases }
+        Keyspace { shards, hashing, clock: Clock::default(), access: Access::default(), databases }
     }
 
     /// How many databases there are.
@@ -56,6 +63,11 @@ impl Keyspace {
     /// The clock by which keys expire.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// What is noted of the use of keys.
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     /// Makes ready what a transaction on this key will look at, without waiting for it: the memory of many

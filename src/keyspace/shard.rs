@@ -1,7 +1,7 @@
 //! The tables of one shard: one for each database that was ever written to.
 //!
-//! A table knows what its entries take, how many of them have an expiry, and from when on a sweep for expired
-//! ones is worth its time. It does not know what time it is, nor which keys are its own: the transaction
+//! A table knows how many of its entries have an expiry, and from when on a sweep for expired ones is worth
+//! its time. It does not know what time it is, nor which keys are its own: the transaction
 //! does.
 
 use std::cell::Cell;
@@ -24,6 +24,7 @@ pub(super) struct ShardCounters {
     pub(super) hits: Cell<u64>,
     pub(super) misses: Cell<u64>,
     pub(super) expired: u64,
+    pub(super) evicted: u64,
 }
 
 /// What happened in all shards since the start, or since CONFIG RESETSTAT.
@@ -35,6 +36,8 @@ pub struct KeyspaceCounters {
     pub misses: u64,
     /// Keys that were freed because their time had come.
     pub expired: u64,
+    /// Keys that were freed because memory was short.
+    pub evicted: u64,
 }
 
 /// How large a database is.
@@ -44,8 +47,8 @@ pub struct DatabaseSize {
     pub keys: usize,
     /// Of these, the ones with an expiry.
     pub expiring: usize,
-    /// Bytes of the entries and of the tables that point to them, without the allocator's rounding.
-    pub bytes: usize,
+    /// Bytes of the tables that point to the entries.
+    pub table_bytes: usize,
 }
 
 impl Shard {
@@ -63,6 +66,12 @@ impl Shard {
     /// Empties a database; the caller drops what was in it, once no lock is held.
     pub(super) fn take_table(&mut self, database: usize) -> Option<Table> {
         self.tables.get_mut(database).map(std::mem::take)
+    }
+
+    /// Exchanges two databases.
+    pub(super) fn swap_tables(&mut self, one: usize, other: usize) {
+        self.table_mut(one.max(other));
+        self.tables.swap(one, other);
     }
 
     /// Frees the expired entries of every table that is due. Answers how many it looked at.
@@ -84,15 +93,15 @@ pub(super) struct Table {
     entries: HashTable<Entry>,
     /// Entries with an expiry.
     expiring: usize,
-    /// Bytes of all entries.
-    entry_bytes: usize,
+    /// Goes on whenever entries may change their places; between two such moments each stays where it is.
+    layout: u32,
     /// A sweep before this moment would find nothing, or too little.
     sweep_at_ms: u64,
 }
 
 impl Default for Table {
     fn default() -> Table {
-        Table { entries: HashTable::new(), expiring: 0, entry_bytes: 0, sweep_at_ms: u64::MAX }
+        Table { entries: HashTable::new(), expiring: 0, layout: 0, sweep_at_ms: u64::MAX }
     }
 }
 
@@ -117,54 +126,87 @@ impl Table {
     }
 
     /// Writes a key, whether it is there or not; answers the expiry of what was there.
+    #[inline]
     pub(super) fn put(
         &mut self,
         hash: u64,
-        key: &[u8],
-        value: &[u8],
-        expires_at_ms: Option<u64>,
+        new: NewEntry<'_>,
         rehash: impl Fn(&Entry) -> u64,
     ) -> Option<u64> {
-        self.note_expiry(expires_at_ms);
-        let Some(entry) = self.entries.find_mut(hash, |entry| entry.key() == key) else {
-            let entry = Entry::new(key, value, expires_at_ms);
-            self.account(None, Some(Weight::of(&entry)));
-            self.entries.insert_unique(hash, entry, rehash);
+        let Some(entry) = self.entries.find_mut(hash, |entry| entry.key() == new.key) else {
+            self.insert(hash, new.into_entry(), rehash);
             return None;
         };
         let replaced_expires_at_ms = entry.expires_at_ms();
-        if !entry.replace_in_place(value, expires_at_ms) {
-            let before = Weight::of(entry);
-            *entry = Entry::new(key, value, expires_at_ms);
-            let after = Weight::of(entry);
-            self.account(Some(before), Some(after));
+        if entry.replace_in_place(new.value, new.expires_at_ms) {
+            entry.set_stamp(new.stamp);
+        } else {
+            *entry = new.into_entry();
         }
+        self.count_expiry(replaced_expires_at_ms, new.expires_at_ms);
         replaced_expires_at_ms
+    }
+
+    /// Writes a key that is not there.
+    pub(super) fn insert(&mut self, hash: u64, entry: Entry, rehash: impl Fn(&Entry) -> u64) {
+        if self.entries.len() == self.entries.capacity() {
+            self.layout = self.layout.wrapping_add(1);
+        }
+        self.count_expiry(None, entry.expires_at_ms());
+        self.entries.insert_unique(hash, entry, rehash);
+    }
+
+    /// An entry that is there, to be changed in its value only.
+    pub(super) fn entry_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut Entry> {
+        self.entries.find_mut(hash, |entry| entry.key() == key)
     }
 
     /// Replaces the expiry of a key that is there.
     pub(super) fn set_expiry(&mut self, hash: u64, key: &[u8], expires_at_ms: Option<u64>) {
         let Some(entry) = self.entries.find_mut(hash, |entry| entry.key() == key) else { return };
-        let before = Weight::of(entry);
+        let before_ms = entry.expires_at_ms();
         entry.set_expiry(expires_at_ms);
-        let after = Weight::of(entry);
-        self.account(Some(before), Some(after));
-        self.note_expiry(expires_at_ms);
+        self.count_expiry(before_ms, expires_at_ms);
     }
 
     /// Takes a key out.
     pub(super) fn remove(&mut self, hash: u64, key: &[u8]) -> Option<Entry> {
         let found = self.entries.find_entry(hash, |entry| entry.key() == key).ok()?;
         let (entry, _) = found.remove();
-        self.account(Some(Weight::of(&entry)), None);
+        self.count_expiry(entry.expires_at_ms(), None);
         Some(entry)
+    }
+
+    /// All entries.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The number of places for entries, and the entry at one of them.
+    pub(super) fn places(&self) -> usize {
+        self.entries.num_buckets()
+    }
+
+    /// The entry at a place.
+    pub(super) fn at(&self, place: usize) -> Option<&Entry> {
+        self.entries.get_bucket(place)
+    }
+
+    /// Which layout the entries are in: while it stays the same, so do their places.
+    pub(super) fn layout(&self) -> u32 {
+        self.layout
     }
 
     pub(super) fn size(&self) -> DatabaseSize {
         DatabaseSize {
             keys: self.entries.len(),
             expiring: self.expiring,
-            bytes: self.entry_bytes + self.entries.allocation_size(),
+            table_bytes: self.entries.allocation_size(),
         }
     }
 
@@ -174,11 +216,9 @@ impl Table {
     /// database of 8 million keys.
     fn sweep(&mut self, now_ms: u64, hash: impl Fn(&Entry) -> u64) -> usize {
         let (expiring, mut freed, mut earliest_ms) = (self.expiring, 0, u64::MAX);
-        let mut freed_bytes = 0;
         self.entries.retain(|entry| match entry.expires_at_ms() {
             Some(expires_at_ms) if expires_at_ms <= now_ms => {
                 freed += 1;
-                freed_bytes += entry.bytes();
                 false
             }
             Some(expires_at_ms) => {
@@ -188,38 +228,40 @@ impl Table {
             None => true,
         });
         self.expiring -= freed;
-        self.entry_bytes -= freed_bytes;
         let was_worthwhile = freed * Self::WORTHWHILE_SHARE >= expiring;
         self.sweep_at_ms = if was_worthwhile { earliest_ms } else { earliest_ms.max(now_ms + Self::REST_MS) };
         if self.entries.len() * 8 < self.entries.capacity() {
+            self.layout = self.layout.wrapping_add(1);
             self.entries.shrink_to(self.entries.len() * 2, hash);
         }
         freed
     }
 
-    fn account(&mut self, before: Option<Weight>, after: Option<Weight>) {
-        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-        self.entry_bytes = self.entry_bytes - before.bytes + after.bytes;
-        self.expiring = self.expiring - before.expiring + after.expiring;
-    }
-
-    fn note_expiry(&mut self, expires_at_ms: Option<u64>) {
-        if let Some(expires_at_ms) = expires_at_ms {
-            self.sweep_at_ms = self.sweep_at_ms.min(expires_at_ms);
+    /// Follows the expiry of one entry from what it was to what it is.
+    #[inline]
+    fn count_expiry(&mut self, before_ms: Option<u64>, after_ms: Option<u64>) {
+        self.expiring = self.expiring + usize::from(after_ms.is_some()) - usize::from(before_ms.is_some());
+        if let Some(after_ms) = after_ms {
+            self.sweep_at_ms = self.sweep_at_ms.min(after_ms);
         }
     }
 }
 
-/// What an entry adds to its table's sums.
-#[derive(Clone, Copy, Default)]
-struct Weight {
-    bytes: usize,
-    expiring: usize,
+/// What is to be written.
+#[derive(Clone, Copy)]
+pub(super) struct NewEntry<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
+    pub(super) expires_at_ms: Option<u64>,
+    pub(super) stamp: u32,
 }
 
-impl Weight {
-    fn of(entry: &Entry) -> Weight {
-        Weight { bytes: entry.bytes(), expiring: usize::from(entry.expires_at_ms().is_some()) }
+impl NewEntry<'_> {
+    #[inline]
+    pub(super) fn into_entry(self) -> Entry {
+        let entry = Entry::new(self.key, self.value, self.expires_at_ms);
+        entry.set_stamp(self.stamp);
+        entry
     }
 }
 
@@ -236,10 +278,14 @@ mod tests {
         hash(entry.key())
     }
 
+    fn new(key: &[u8], expires_at_ms: Option<u64>) -> NewEntry<'_> {
+        NewEntry { key, value: b"value", expires_at_ms, stamp: 0 }
+    }
+
     fn table(keys: &[(&str, Option<u64>)]) -> Table {
         let mut table = Table::default();
         for (key, expires_at_ms) in keys {
-            table.put(hash(key.as_bytes()), key.as_bytes(), b"value", *expires_at_ms, rehash);
+            table.put(hash(key.as_bytes()), new(key.as_bytes(), *expires_at_ms), rehash);
         }
         table
     }
@@ -248,7 +294,7 @@ mod tests {
     fn sums_follow_every_change() {
         let mut table = table(&[("a", None), ("b", Some(5)), ("c", Some(9))]);
         assert_eq!((table.size().keys, table.size().expiring), (3, 2));
-        table.put(1, b"b", b"value", None, rehash);
+        table.put(1, new(b"b", None), rehash);
         table.set_expiry(1, b"a", Some(7));
         table.set_expiry(1, b"missing", Some(7));
         assert_eq!((table.size().keys, table.size().expiring), (3, 2));
@@ -256,7 +302,7 @@ mod tests {
             assert!(table.remove(1, key).is_some());
         }
         assert!(table.remove(1, b"a").is_none());
-        assert_eq!((table.size().keys, table.size().expiring, table.entry_bytes), (0, 0, 0));
+        assert_eq!((table.size().keys, table.size().expiring), (0, 0));
     }
 
     #[test]
@@ -274,7 +320,7 @@ mod tests {
         let keys: Vec<String> = (0..100).map(|number| number.to_string()).collect();
         let mut table = Table::default();
         for (key, expires_at_ms) in keys.iter().zip(100..) {
-            table.put(hash(key.as_bytes()), key.as_bytes(), b"", Some(expires_at_ms), rehash);
+            table.put(hash(key.as_bytes()), new(key.as_bytes(), Some(expires_at_ms)), rehash);
         }
         assert_eq!(table.sweep(100, rehash), 1);
         assert_eq!(table.sweep_at_ms, 100 + Table::REST_MS);
@@ -284,7 +330,7 @@ mod tests {
     fn a_table_that_empties_gives_its_slots_back() {
         let mut table = Table::default();
         for number in 0..10_000_u64 {
-            table.put(number, &number.to_ne_bytes(), b"", Some(1), |entry| {
+            table.put(number, new(&number.to_ne_bytes(), Some(1)), |entry| {
                 u64::from_ne_bytes(entry.key().try_into().unwrap())
             });
         }

@@ -9,11 +9,13 @@
 //! shard time never runs backwards, and keys without an expiry do not pay for it.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
-use super::entry::Entry;
-use super::shard::{DatabaseSize, KeyspaceCounters, Shard, Table};
+use super::access::Access;
+use super::entry::{Encoding, Entry};
+use super::shard::{DatabaseSize, KeyspaceCounters, NewEntry, Shard, Table};
 use super::{KeyHash, Keyspace, SHARDS, shard_of};
 
 /// When a written key expires.
@@ -33,12 +35,34 @@ pub struct Transaction<'a> {
     keyspace: &'a Keyspace,
     database: usize,
     held: Held<'a>,
+    /// The moment as access stamps tell it; 0 if no use is to be noted.
+    stamp: u32,
     /// The moment, once it mattered; 0 before.
     now_ms: Cell<u64>,
     /// Whether something was passed over because it had expired.
     has_seen_expired: Cell<bool>,
-    /// Whole tables that were emptied. Declared after `held`: dropped once the locks are free.
-    emptied: Vec<Table>,
+    /// What was taken out and is to be freed. Declared after `held`: dropped once the locks are free.
+    garbage: Garbage,
+}
+
+/// Whole tables, and large entries, that are not in the keyspace any more.
+#[derive(Debug, Default)]
+pub struct Garbage {
+    tables: Vec<Table>,
+    entries: Vec<Entry>,
+}
+
+/// What OBJECT tells of a key.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// How its value came to be.
+    pub encoding: Encoding,
+    /// For how long it has not been used; zero while use is counted rather than dated.
+    pub idle: Duration,
+    /// How often it is used, on a logarithmic scale.
+    pub frequency: u8,
+    /// Bytes of its entry, without the allocator's rounding.
+    pub bytes: usize,
 }
 
 /// The shards that are locked.
@@ -87,7 +111,7 @@ impl Keyspace {
         self.transaction(database, Held::Many(held))
     }
 
-    /// Begins a transaction that touches no key.
+    /// Begins a transaction that holds nothing. It may go over shards one after the other.
     pub fn begin_none(&self, database: usize) -> Transaction<'_> {
         self.transaction(database, Held::Many(Vec::new()))
     }
@@ -97,9 +121,10 @@ impl Keyspace {
             keyspace: self,
             database,
             held,
+            stamp: self.access.now(),
             now_ms: Cell::new(0),
             has_seen_expired: Cell::new(false),
-            emptied: Vec::new(),
+            garbage: Garbage::default(),
         }
     }
 }
@@ -115,10 +140,14 @@ impl Transaction<'_> {
         self.now_ms.get()
     }
 
-    /// The value of a key, for a command that reads: it counts as a hit or a miss.
+    /// The value of a key, for a command that reads: it counts as a hit or a miss, and as a use.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        self.read(key).map(Entry::value)
+        let found = self.read(key);
+        if let Some(entry) = found {
+            self.note_use(entry);
+        }
+        found.map(Entry::value)
     }
 
     /// Whether a key is there, for a command that reads: it counts as a hit or a miss.
@@ -131,10 +160,70 @@ impl Transaction<'_> {
         self.read(key).map(Entry::expires_at_ms)
     }
 
-    /// The value of a key, for a command that writes: nothing is counted.
+    /// The value of a key, for a command that writes: it counts as a use only.
+    #[inline]
     pub fn peek(&self, key: &[u8]) -> Option<&[u8]> {
         let (hash, shard) = self.shard(key);
-        self.find(shard, hash, key).map(Entry::value)
+        let entry = self.find(shard, hash, key)?;
+        self.note_use(entry);
+        Some(entry.value())
+    }
+
+    /// When a key expires, for a command that writes: nothing is counted.
+    pub fn peek_expiry(&self, key: &[u8]) -> Option<Option<u64>> {
+        let (hash, shard) = self.shard(key);
+        self.find(shard, hash, key).map(Entry::expires_at_ms)
+    }
+
+    /// What there is to know about a key besides its value; nothing is counted.
+    pub fn facts(&self, key: &[u8]) -> Option<Facts> {
+        let (hash, shard) = self.shard(key);
+        let entry = self.find(shard, hash, key)?;
+        let access = &self.keyspace.access;
+        Some(Facts {
+            encoding: entry.encoding(),
+            idle: access.idle(entry.stamp()),
+            frequency: access.frequency(entry.stamp()),
+            bytes: entry.bytes(),
+        })
+    }
+
+    /// Notes no use from now on (CLIENT NO-TOUCH).
+    pub fn leave_untouched(&mut self) {
+        self.stamp = 0;
+    }
+
+    /// Notes use again, for a command that is about nothing else.
+    pub fn note_uses(&mut self) {
+        self.stamp = self.keyspace.access.now();
+    }
+
+    /// The number of the database that is looked at.
+    pub fn database(&self) -> usize {
+        self.database
+    }
+
+    /// Looks at another database from now on; what is held stays held, since a key has the same shard in all.
+    pub fn select(&mut self, database: usize) {
+        debug_assert!(database < self.keyspace.databases());
+        self.database = database;
+    }
+
+    /// Calls `visit` with each key of the database and its value. The transaction must hold everything.
+    pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8])) {
+        let tables = self.all_shards().filter_map(|shard| shard.table(self.database));
+        for entry in tables.flat_map(Table::entries).filter(|entry| !self.has_expired(entry)) {
+            visit(entry.key(), entry.value());
+        }
+    }
+
+    /// Looks at one shard: one of those that are held, or, if none is, one that is locked just for that.
+    pub(super) fn visit<T>(&self, number: usize, look: impl FnOnce(&Shard) -> T) -> T {
+        match &self.held {
+            Held::Many(shards) if shards.is_empty() => look(&self.keyspace.shards[number].lock()),
+            Held::Many(shards) if shards.len() == SHARDS => look(&shards[number].1),
+            _ => stray(),
+        }
     }
 
     /// How large the current database is. The transaction must hold everything.
@@ -154,6 +243,7 @@ impl Transaction<'_> {
             sum.hits += shard.counters.hits.get();
             sum.misses += shard.counters.misses.get();
             sum.expired += shard.counters.expired;
+            sum.evicted += shard.counters.evicted;
         }
         sum
     }
@@ -164,7 +254,7 @@ impl Transaction<'_> {
             let size = table.size();
             sum.keys += size.keys;
             sum.expiring += size.expiring;
-            sum.bytes += size.bytes;
+            sum.table_bytes += size.table_bytes;
         }
         sum
     }
@@ -181,11 +271,24 @@ impl Transaction<'_> {
     #[inline(always)]
     fn find<'t>(&'t self, shard: &'t Shard, hash: u64, key: &[u8]) -> Option<&'t Entry> {
         let entry = shard.table(self.database)?.find(hash, key)?;
-        if entry.expires_at_ms().is_some_and(|expires_at_ms| expires_at_ms <= self.now_ms()) {
+        if self.has_expired(entry) {
             self.has_seen_expired.set(true);
             return None;
         }
         Some(entry)
+    }
+
+    /// Whether an entry counts as absent.
+    #[inline(always)]
+    pub(super) fn has_expired(&self, entry: &Entry) -> bool {
+        entry.expires_at_ms().is_some_and(|expires_at_ms| expires_at_ms <= self.now_ms())
+    }
+
+    #[inline(always)]
+    fn note_use(&self, entry: &Entry) {
+        if self.stamp != 0 {
+            entry.set_stamp(self.keyspace.access.next(entry.stamp(), self.stamp));
+        }
     }
 }
 
@@ -194,24 +297,27 @@ impl Transaction<'_> {
     /// Writes a key, whatever was there before.
     #[inline]
     pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Expiry) {
-        let expires_at_ms = match expiry {
-            Expiry::Never => None,
-            Expiry::Keep => {
-                let (hash, shard) = self.shard(key);
-                self.find(shard, hash, key).and_then(Entry::expires_at_ms)
-            }
-            Expiry::At(expires_at_ms) if expires_at_ms <= self.now_ms() => {
-                self.remove(key);
-                return;
-            }
-            Expiry::At(expires_at_ms) => Some(expires_at_ms),
+        let Some(expires_at_ms) = self.resolve(key, expiry) else {
+            self.remove(key);
+            return;
         };
+        let new = NewEntry { key, value, expires_at_ms, stamp: self.stamp_of_written(key) };
         let (keyspace, database) = (self.keyspace, self.database);
         let (hash, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
-        let replaced = shard.table_mut(database).put(hash, key, value, expires_at_ms, rehash);
+        let replaced = shard.table_mut(database).put(hash, new, rehash);
         if replaced.is_some_and(|expired_at_ms| expired_at_ms <= self.now_ms()) {
             self.shard_mut(key).1.counters.expired += 1;
+        }
+    }
+
+    /// The same for a value that is not kept as plain ones are.
+    pub fn put_encoded(&mut self, key: &[u8], value: &[u8], expiry: Expiry, encoding: Encoding) {
+        self.put(key, value, expiry);
+        let database = self.database;
+        let (hash, shard) = self.shard_mut(key);
+        if let Some(entry) = shard.table_mut(database).entry_mut(hash, key) {
+            entry.set_encoding(encoding);
         }
     }
 
@@ -220,23 +326,131 @@ impl Transaction<'_> {
     /// This is SETNX: of any number of clients that call it for one key, exactly one is told yes.
     #[inline]
     pub fn insert_if_absent(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> bool {
-        let is_absent = self.peek(key).is_none();
-        if is_absent {
-            self.put(key, value, expiry);
+        let (hash, shard) = self.shard(key);
+        match shard.table(self.database).and_then(|table| table.find(hash, key)) {
+            Some(entry) if !self.has_expired(entry) => {
+                self.note_use(entry);
+                return false;
+            }
+            Some(_) => self.put(key, value, expiry),
+            None => self.insert(key, value, expiry),
         }
-        is_absent
+        true
+    }
+
+    /// Writes a key that is known to be absent.
+    #[inline]
+    fn insert(&mut self, key: &[u8], value: &[u8], expiry: Expiry) {
+        let expires_at_ms = match expiry {
+            Expiry::Never | Expiry::Keep => None,
+            Expiry::At(expires_at_ms) if expires_at_ms <= self.now_ms() => return,
+            Expiry::At(expires_at_ms) => Some(expires_at_ms),
+        };
+        let new = NewEntry { key, value, expires_at_ms, stamp: Access::first(self.keyspace.access.now()) };
+        self.insert_entry(key, new.into_entry());
+    }
+
+    fn insert_entry(&mut self, key: &[u8], entry: Entry) {
+        let (keyspace, database) = (self.keyspace, self.database);
+        let (hash, shard) = self.shard_mut(key);
+        let rehash = |entry: &Entry| keyspace.hash(entry.key());
+        shard.table_mut(database).insert(hash, entry, rehash);
+    }
+
+    /// When a key that is written now is to expire; `None` if at once.
+    #[inline]
+    fn resolve(&self, key: &[u8], expiry: Expiry) -> Option<Option<u64>> {
+        match expiry {
+            Expiry::Never => Some(None),
+            Expiry::Keep => Some(self.peek_expiry(key).flatten()),
+            Expiry::At(expires_at_ms) if expires_at_ms <= self.now_ms() => None,
+            Expiry::At(expires_at_ms) => Some(Some(expires_at_ms)),
+        }
+    }
+
+    /// The access stamp of a key that is written now. One that was there goes on being counted.
+    #[inline]
+    fn stamp_of_written(&self, key: &[u8]) -> u32 {
+        let access = &self.keyspace.access;
+        let now = access.now();
+        if !access.counts_frequency() {
+            return now;
+        }
+        let (hash, shard) = self.shard(key);
+        match self.find(shard, hash, key) {
+            Some(entry) if self.stamp == 0 => entry.stamp(),
+            Some(entry) => access.next(entry.stamp(), now),
+            None => Access::first(now),
+        }
+    }
+
+    /// Makes the value of a key at least `bytes` long, filled up with zeros, and answers all of it to be
+    /// changed in place. An absent key comes to be, without expiry.
+    pub fn grow(&mut self, key: &[u8], bytes: usize) -> &mut [u8] {
+        if self.peek(key).is_none() {
+            self.remove(key);
+            self.insert(key, b"", Expiry::Never);
+        }
+        let database = self.database;
+        let (hash, shard) = self.shard_mut(key);
+        let entry = shard.table_mut(database).entry_mut(hash, key).expect("it was made if it was not there");
+        if entry.value().len() < bytes {
+            entry.resize(bytes);
+        }
+        entry.set_encoding(Encoding::Raw);
+        entry.value_mut()
+    }
+
+    /// Writes `target` in a database with the value, the expiry and all else of `source`, which must be there,
+    /// in the current one. Whatever was there before goes.
+    pub fn copy(&mut self, source: &[u8], target_database: usize, target: &[u8]) {
+        let (hash, shard) = self.shard(source);
+        let copy = self.find(shard, hash, source).map(|entry| entry.renamed(target));
+        let source_database = std::mem::replace(&mut self.database, target_database);
+        self.remove(target);
+        if let Some(copy) = copy {
+            self.insert_entry(target, copy);
+        }
+        self.database = source_database;
+    }
+
+    /// Makes a key that is there tell of so much idleness, or of such a frequency, where that is what is noted.
+    pub fn set_use(&mut self, key: &[u8], idle: Option<Duration>, frequency: Option<u8>) {
+        let access = &self.keyspace.access;
+        let stamp = idle
+            .and_then(|idle| access.stamp_of_idle(idle))
+            .or_else(|| frequency.and_then(|frequency| access.stamp_of_frequency(frequency)));
+        let (hash, shard) = self.shard(key);
+        if let (Some(stamp), Some(entry)) = (stamp, self.find(shard, hash, key)) {
+            entry.set_stamp(stamp);
+        }
     }
 
     /// Deletes a key; answers whether it was there.
+    #[inline]
     pub fn remove(&mut self, key: &[u8]) -> bool {
+        self.take(key).is_some()
+    }
+
+    /// Deletes a key whose memory is freed once the locks are; answers whether it was there.
+    pub fn unlink(&mut self, key: &[u8]) -> bool {
+        let entry = self.take(key);
+        let was_there = entry.is_some();
+        self.garbage.entries.extend(entry);
+        was_there
+    }
+
+    /// Takes a key out, and counts it as expired rather than there if its time had come.
+    #[inline]
+    fn take(&mut self, key: &[u8]) -> Option<Entry> {
         let database = self.database;
         let (hash, shard) = self.shard_mut(key);
-        let Some(entry) = shard.table_mut(database).remove(hash, key) else { return false };
-        if entry.expires_at_ms().is_none_or(|expires_at_ms| expires_at_ms > self.now_ms()) {
-            return true;
+        let entry = shard.table_mut(database).remove(hash, key)?;
+        if !self.has_expired(&entry) {
+            return Some(entry);
         }
         self.shard_mut(key).1.counters.expired += 1;
-        false
+        None
     }
 
     /// Makes a key that is there expire at a moment, or never. A moment that has passed deletes it.
@@ -263,13 +477,21 @@ impl Transaction<'_> {
     fn flush(&mut self, databases: std::ops::Range<usize>) {
         let Held::Many(shards) = &mut self.held else { return };
         for (_, shard) in shards {
-            self.emptied.extend(databases.clone().filter_map(|database| shard.take_table(database)));
+            self.garbage.tables.extend(databases.clone().filter_map(|database| shard.take_table(database)));
         }
     }
 
-    /// The tables that were emptied, for a caller who will have them dropped elsewhere.
-    pub fn take_emptied(&mut self) -> impl Send + use<> {
-        std::mem::take(&mut self.emptied)
+    /// Exchanges two databases. The transaction must hold everything.
+    pub fn swap_databases(&mut self, one: usize, other: usize) {
+        let Held::Many(shards) = &mut self.held else { return };
+        for (_, shard) in shards {
+            shard.swap_tables(one, other);
+        }
+    }
+
+    /// What is to be freed, for a caller who will have it dropped elsewhere.
+    pub fn take_garbage(&mut self) -> Garbage {
+        std::mem::take(&mut self.garbage)
     }
 
     /// Sets all counters to zero. The transaction must hold everything.
@@ -291,8 +513,7 @@ impl Transaction<'_> {
     pub fn free_expired(&mut self, key: &[u8]) {
         let (hash, shard) = self.shard(key);
         let entry = shard.table(self.database).and_then(|table| table.find(hash, key));
-        let expires_at_ms = entry.and_then(Entry::expires_at_ms);
-        if expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= self.now_ms()) {
+        if entry.is_some_and(|entry| self.has_expired(entry)) {
             self.remove(key);
         }
     }
@@ -333,6 +554,18 @@ impl Transaction<'_> {
         };
         assert_eq!(shards.len(), SHARDS, "only a transaction on everything can tell");
         shards.iter().map(|(_, shard)| &**shard)
+    }
+}
+
+impl Garbage {
+    /// Bytes whose freeing is worth another thread's while. Redis frees strings of any size at once; freeing a
+    /// large one gives pages back to the system, which takes some 0.1 µs each.
+    const LARGE_BYTES: usize = 1 << 20;
+
+    /// Whether freeing it would keep a client waiting.
+    pub fn is_large(&self) -> bool {
+        !self.tables.is_empty()
+            || self.entries.iter().map(Entry::bytes).sum::<usize>() >= Garbage::LARGE_BYTES
     }
 }
 

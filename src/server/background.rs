@@ -7,17 +7,18 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::clients::Leaving;
 use crate::instance::Instance;
+use crate::keyspace::access;
 use crate::keyspace::expiry::Sweep;
 
-/// How often rates are sampled. Redis: `hz 10`.
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// How often rates are sampled and the clock of the keys' use moves on. Redis: `hz 10`.
+const TICK: Duration = access::TICK;
 /// How often idle clients are looked for: `timeout` counts seconds.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Starts it; it ends with the runtime.
 pub(super) fn start(instance: &Arc<Instance>) {
     tokio::spawn(free_expired_keys(Arc::clone(instance)));
-    tokio::spawn(sample_rates(Arc::clone(instance)));
+    tokio::spawn(keep_time(Arc::clone(instance)));
     tokio::spawn(close_idle_clients(Arc::clone(instance)));
 }
 
@@ -29,13 +30,14 @@ async fn free_expired_keys(instance: Arc<Instance>) {
     }
 }
 
-async fn sample_rates(instance: Arc<Instance>) {
-    let mut ticks = interval(SAMPLE_INTERVAL);
+async fn keep_time(instance: Arc<Instance>) {
+    let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last = ticks.tick().await;
     loop {
         let now = ticks.tick().await;
         instance.statistics.sample_rates((now - last).as_millis() as u64);
+        instance.keyspace.access().advance(instance.uptime());
         last = now;
     }
 }

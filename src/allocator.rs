@@ -1,0 +1,130 @@
+//! The system's allocator, with a count of what is taken from it: what INFO tells as `used_memory` and what
+//! `maxmemory` is held against.
+//!
+//! Every allocation is counted with the rounding of the C library, so that the sum stays near to what the
+//! system sees whatever the sizes are; a sum over the keyspace alone would miss buffers, tables and clients.
+//! Each thread counts for itself and adds to the common sum only when it has something to tell, which makes
+//! counting cost a handful of instructions an allocation and lets threads not wait for each other.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+
+/// Bytes that a thread may keep to itself, so the error of the sum for each thread.
+const UNTOLD_BYTES_MAX: isize = 16 << 10;
+
+static TOLD_BYTES: AtomicIsize = AtomicIsize::new(0);
+static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static UNTOLD_BYTES: Cell<isize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counted.
+#[derive(Debug)]
+pub struct Counted;
+
+// SAFETY: every method hands its arguments on to the system's allocator, whose contract is the same, and
+// touches nothing else but counters, which allocate nothing.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(taken(layout.size()));
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-taken(layout.size()));
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(taken(layout.size()));
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc_zeroed`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count(taken(bytes) - taken(layout.size()));
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`.
+        unsafe { System.realloc(pointer, layout, bytes) }
+    }
+}
+
+/// Bytes that are taken from the system's allocator.
+pub fn used_bytes() -> usize {
+    let untold = UNTOLD_BYTES.get();
+    let used = usize::try_from(TOLD_BYTES.load(Ordering::Relaxed) + untold).unwrap_or(0);
+    PEAK_BYTES.fetch_max(used, Ordering::Relaxed);
+    used
+}
+
+/// The most that [`used_bytes`] has answered.
+pub fn peak_bytes() -> usize {
+    PEAK_BYTES.load(Ordering::Relaxed).max(used_bytes())
+}
+
+/// Forgets the peak.
+pub fn reset_peak() {
+    PEAK_BYTES.store(used_bytes(), Ordering::Relaxed);
+}
+
+/// What an allocation of so many bytes takes: the C library puts eight bytes before it, rounds up to sixteen,
+/// and gives large ones pages of their own.
+#[inline]
+pub fn taken_bytes(bytes: usize) -> usize {
+    const LEAST: usize = 32;
+    const OWN_PAGES_FROM: usize = 128 << 10;
+    const PAGE: usize = 4096;
+    if bytes < OWN_PAGES_FROM {
+        ((bytes + 8 + 15) & !15).max(LEAST)
+    } else {
+        (bytes + 16).next_multiple_of(PAGE)
+    }
+}
+
+#[inline]
+fn taken(bytes: usize) -> isize {
+    taken_bytes(bytes) as isize
+}
+
+#[inline]
+fn count(bytes: isize) {
+    let untold = UNTOLD_BYTES.get() + bytes;
+    if untold.abs() < UNTOLD_BYTES_MAX {
+        UNTOLD_BYTES.set(untold);
+    } else {
+        TOLD_BYTES.fetch_add(untold, Ordering::Relaxed);
+        UNTOLD_BYTES.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_and_given_back_is_counted() {
+        let layout = Layout::from_size_align(1 << 20, 1).unwrap();
+        let before = used_bytes() as isize;
+        // SAFETY: the size is not zero, and each pointer is given back with the layout it was got with.
+        unsafe {
+            let pointer = Counted.alloc(layout);
+            assert_eq!(used_bytes() as isize - before, taken(1 << 20));
+            let pointer = Counted.realloc(pointer, layout, 2 << 20);
+            assert_eq!(used_bytes() as isize - before, taken(2 << 20));
+            Counted.dealloc(pointer, Layout::from_size_align(2 << 20, 1).unwrap());
+        }
+        assert_eq!(used_bytes() as isize, before);
+    }
+
+    #[test]
+    fn sizes_are_rounded_as_the_c_library_does() {
+        for (bytes, taken) in [(1, 32), (24, 32), (25, 48), (56, 64), (57, 80), (200_000, 200_704)] {
+            assert_eq!(taken_bytes(bytes), taken, "{bytes}");
+        }
+    }
+}

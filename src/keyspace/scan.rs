@@ -1,0 +1,199 @@
+//! Goes over all keys of a database, a few at a time, while others write (SCAN), and picks one at random.
+//!
+//! Entries stay where they are until their table is laid out anew, so a cursor is a place: the shard, the
+//! place in its table, and the table's layout in which that place means something. Where the layout has
+//! changed since, the whole shard is gone over again in one call. So a key that is there from the first call
+//! to the last is answered whatever happens to the others, at the price of some being answered twice; and
+//! every call gets further, however often tables grow. Redis reaches the same with a cursor whose bits are
+//! counted backwards, for which a table would have to keep its entries in the order of their hashes.
+
+use super::SHARDS;
+use super::shard::Table;
+use super::transaction::Transaction;
+
+const SHARD_BITS: u32 = SHARDS.trailing_zeros();
+/// 28 bits for a place, 15 for a layout and 10 for a shard: 53, which clients that keep numbers as floating
+/// point can tell exactly.
+const PLACE_BITS: u32 = 28;
+const LAYOUT_BITS: u32 = 53 - SHARD_BITS - PLACE_BITS;
+
+/// How far a scan has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    shard: usize,
+    place: usize,
+    layout: u32,
+}
+
+impl Cursor {
+    /// The beginning, and the end.
+    pub const START: Cursor = Cursor { shard: 0, place: 0, layout: 0 };
+
+    /// Reads what [`number`](Self::number) made. Any number is a cursor; one that was not made here begins
+    /// somewhere.
+    pub fn from_number(number: u64) -> Cursor {
+        let bits = |from: u32, bits: u32| (number >> from) & ((1 << bits) - 1);
+        Cursor {
+            shard: bits(PLACE_BITS + LAYOUT_BITS, SHARD_BITS) as usize,
+            place: bits(0, PLACE_BITS) as usize,
+            layout: bits(PLACE_BITS, LAYOUT_BITS) as u32,
+        }
+    }
+
+    /// The cursor as clients are told it; 0 is the start and the end.
+    pub fn number(self) -> u64 {
+        let shard = (self.shard as u64) << (PLACE_BITS + LAYOUT_BITS);
+        shard | u64::from(self.layout) << PLACE_BITS | self.place as u64
+    }
+
+    fn at_shard(shard: usize) -> Cursor {
+        if shard < SHARDS { Cursor { shard, ..Cursor::START } } else { Cursor::START }
+    }
+}
+
+/// How much one call of a scan does.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanLimit {
+    /// Keys that are looked at, about.
+    pub keys: usize,
+}
+
+impl ScanLimit {
+    /// Places that may be looked at for each key: nearly empty tables must not make a call long. Redis: ten.
+    const PLACES_PER_KEY: usize = 10;
+}
+
+impl Transaction<'_> {
+    /// Calls `visit` with keys and values from `cursor` on, until it has had enough of them; answers where to
+    /// go on. The transaction holds nothing, or everything.
+    pub fn scan(&self, cursor: Cursor, limit: ScanLimit, mut visit: impl FnMut(&[u8], &[u8])) -> Cursor {
+        let mut cursor = cursor;
+        let (mut keys_left, mut places_left) =
+            (limit.keys.max(1), limit.keys.max(1).saturating_mul(ScanLimit::PLACES_PER_KEY));
+        loop {
+            let next = self.visit(cursor.shard, |shard| {
+                let table = shard.table(self.database()).filter(|table| table.len() > 0)?;
+                let layout = table.layout() & ((1 << LAYOUT_BITS) - 1);
+                let is_same_layout = cursor.place == 0 || cursor.layout == layout;
+                let mut place = if is_same_layout { cursor.place } else { 0 };
+                while place < table.places() && (!is_same_layout || keys_left > 0 && places_left > 0) {
+                    if let Some(entry) = table.at(place).filter(|entry| !self.has_expired(entry)) {
+                        visit(entry.key(), entry.value());
+                        keys_left = keys_left.saturating_sub(1);
+                    }
+                    places_left = places_left.saturating_sub(1);
+                    place += 1;
+                }
+                let is_done = place >= table.places();
+                (!is_done).then_some(Cursor { shard: cursor.shard, place, layout })
+            });
+            cursor = next.unwrap_or_else(|| Cursor::at_shard(cursor.shard + 1));
+            if cursor == Cursor::START || keys_left == 0 || places_left == 0 {
+                return cursor;
+            }
+        }
+    }
+
+    /// Some key of the database; each is about as likely as any other. The transaction holds nothing, or
+    /// everything.
+    pub fn random_key(&self) -> Option<Vec<u8>> {
+        let first = fastrand::usize(..SHARDS);
+        (0..SHARDS).find_map(|distance| {
+            self.visit((first + distance) % SHARDS, |shard| {
+                let table = shard.table(self.database())?;
+                self.random_key_of(table)
+            })
+        })
+    }
+
+    fn random_key_of(&self, table: &Table) -> Option<Vec<u8>> {
+        let places = table.places();
+        let first = fastrand::usize(..places.max(1));
+        let at = |distance: usize| table.at((first + distance) % places);
+        let entry = (0..places).filter_map(at).find(|entry| !self.has_expired(entry))?;
+        Some(entry.key().to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::keyspace::{Expiry, Keyspace};
+
+    fn put(keyspace: &Keyspace, numbers: std::ops::Range<usize>) {
+        for number in numbers {
+            let key = number.to_string();
+            keyspace.begin(0, key.as_bytes()).put(key.as_bytes(), b"v", Expiry::Never);
+        }
+    }
+
+    /// Scans to the end, calling `between` before each call; answers the keys and the number of calls.
+    fn scan_all(keyspace: &Keyspace, keys: usize, mut between: impl FnMut()) -> (HashSet<Vec<u8>>, usize) {
+        let (mut cursor, mut found, mut calls) = (Cursor::START, HashSet::new(), 0);
+        loop {
+            between();
+            let tx = keyspace.begin_none(0);
+            cursor = tx.scan(cursor, ScanLimit { keys }, |key, _| {
+                found.insert(key.to_vec());
+            });
+            calls += 1;
+            if cursor == Cursor::START {
+                return (found, calls);
+            }
+            assert_eq!(Cursor::from_number(cursor.number()), cursor);
+        }
+    }
+
+    #[test]
+    fn every_key_is_answered() {
+        let keyspace = Keyspace::new(1);
+        assert_eq!(scan_all(&keyspace, 10, || ()), (HashSet::new(), 1));
+        put(&keyspace, 0..9);
+        let (found, calls) = scan_all(&keyspace, 10, || ());
+        assert_eq!((found.len(), calls), (9, 1), "a few keys come at once");
+        put(&keyspace, 0..20_000);
+        let (found, calls) = scan_all(&keyspace, 100, || ());
+        assert_eq!(found.len(), 20_000);
+        assert!((150..=500).contains(&calls), "{calls} calls for 20,000 keys by 100");
+    }
+
+    #[test]
+    fn keys_that_stay_are_answered_while_tables_grow_and_shrink() {
+        let keyspace = Keyspace::new(1);
+        put(&keyspace, 0..5000);
+        let mut next = 5000;
+        let (found, _) = scan_all(&keyspace, 50, || {
+            put(&keyspace, next..next + 500);
+            for number in next - 400..next {
+                let key = number.to_string();
+                if number >= 5000 {
+                    keyspace.begin(0, key.as_bytes()).remove(key.as_bytes());
+                }
+            }
+            next += 500;
+        });
+        for number in 0..5000 {
+            assert!(found.contains(number.to_string().as_bytes()), "{number} was there all the time");
+        }
+    }
+
+    #[test]
+    fn any_number_is_a_cursor() {
+        let keyspace = Keyspace::new(1);
+        put(&keyspace, 0..1000);
+        for number in [0, 1, u64::MAX, 1 << 53, 12_345_678_901_234_567] {
+            keyspace.begin_none(0).scan(Cursor::from_number(number), ScanLimit { keys: 10 }, |_, _| ());
+        }
+    }
+
+    #[test]
+    fn random_keys_are_all_of_them_in_time() {
+        let keyspace = Keyspace::new(1);
+        assert_eq!(keyspace.begin_none(0).random_key(), None);
+        put(&keyspace, 0..10);
+        let found: HashSet<_> = (0..1000).map(|_| keyspace.begin_none(0).random_key().unwrap()).collect();
+        assert_eq!(found.len(), 10);
+    }
+}
