@@ -401,8 +401,8 @@ impl Transaction<'_> {
         entry.value_mut()
     }
 
-    /// Writes `target` in a database with the value, the expiry and all else of `source`, which must be there,
-    /// in the current one. Whatever was there before goes.
+    /// Writes `target` in a database with the value, the expiry and all else of `source`, which must be
+    /// there, in the current one. Whatever was there before goes.
     pub fn copy(&mut self, source: &[u8], target_database: usize, target: &[u8]) {
         let (hash, shard) = self.shard(source);
         let copy = self.find(shard, hash, source).map(|entry| entry.renamed(target));
@@ -414,7 +414,7 @@ impl Transaction<'_> {
         self.database = source_database;
     }
 
-    /// Makes a key that is there tell of so much idleness, or of such a frequency, where that is what is noted.
+    /// Makes a key that is there tell of so much idleness, or of such a frequency, whichever is noted.
     pub fn set_use(&mut self, key: &[u8], idle: Option<Duration>, frequency: Option<u8>) {
         let access = &self.keyspace.access;
         let stamp = idle
