@@ -558,8 +558,8 @@ impl Transaction<'_> {
 }
 
 impl Garbage {
-    /// Bytes whose freeing is worth another thread's while. Redis frees strings of any size at once; freeing a
-    /// large one gives pages back to the system, which takes some 0.1 µs each.
+    /// Bytes whose freeing is worth another thread's while. Redis frees strings of any size at once; freeing
+    /// a large one gives pages back to the system, which takes some 0.1 µs each.
     const LARGE_BYTES: usize = 1 << 20;
 
     /// Whether freeing it would keep a client waiting.
