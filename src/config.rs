@@ -44,6 +44,22 @@ pub struct Config {
     pub client_query_buffer_limit: Integer,
     /// What is logged.
     pub loglevel: Choice,
+    /// Microseconds from which on a request is noted as slow; negative for never.
+    pub slowlog_log_slower_than: Integer,
+    /// Slow requests that are kept.
+    pub slowlog_max_len: Integer,
+    /// Milliseconds from which on an event is noted; 0 for none.
+    pub latency_monitor_threshold: Integer,
+    /// Bytes of memory beyond which keys are evicted or writes refused; 0 for no limit.
+    pub maxmemory: Integer,
+    /// Which keys are evicted.
+    pub maxmemory_policy: Choice,
+    /// Keys that are compared before one is evicted.
+    pub maxmemory_samples: Integer,
+    /// How much slower the count of a key's use grows the larger it is.
+    pub lfu_log_factor: Integer,
+    /// Minutes without use after which the count of a key's use falls by one; 0 for never.
+    pub lfu_decay_time: Integer,
     /// Snapshot points: none, since nothing is written to disk.
     pub save: Text,
     /// Whether writes are logged to disk: they are not.
@@ -94,6 +110,30 @@ pub const PARAMETERS: &[Parameter] = &[
         field: |config| Field::Integer(&config.io_threads),
     },
     Parameter {
+        name: "latency-monitor-threshold",
+        help: "Milliseconds from which on LATENCY notes an event; 0 for none",
+        default: "0",
+        kind: Kind::Integer { min: 0, max: i64::MAX },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.latency_monitor_threshold),
+    },
+    Parameter {
+        name: "lfu-decay-time",
+        help: "Minutes without use after which the count of a key's use falls; 0 for never",
+        default: "1",
+        kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.lfu_decay_time),
+    },
+    Parameter {
+        name: "lfu-log-factor",
+        help: "How much slower the count of a key's use grows the larger it is",
+        default: "10",
+        kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.lfu_log_factor),
+    },
+    Parameter {
         name: "loglevel",
         help: "What is logged: debug, verbose, notice or warning",
         default: "notice",
@@ -108,6 +148,30 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 1, max: u32::MAX as i64 },
         changes: Changes::Anytime,
         field: |config| Field::Integer(&config.maxclients),
+    },
+    Parameter {
+        name: "maxmemory",
+        help: "Bytes of memory beyond which keys are evicted or writes refused; 0 for no limit",
+        default: "0",
+        kind: Kind::Bytes { min: 0, max: i64::MAX },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.maxmemory),
+    },
+    Parameter {
+        name: "maxmemory-policy",
+        help: "Which keys are evicted when memory is short",
+        default: "noeviction",
+        kind: Kind::Choice(EVICTION_POLICIES),
+        changes: Changes::Anytime,
+        field: |config| Field::Choice(&config.maxmemory_policy),
+    },
+    Parameter {
+        name: "maxmemory-samples",
+        help: "Keys that are compared before one is evicted",
+        default: "5",
+        kind: Kind::Integer { min: 1, max: 64 },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.maxmemory_samples),
     },
     Parameter {
         name: "port",
@@ -150,6 +214,22 @@ pub const PARAMETERS: &[Parameter] = &[
         field: |config| Field::Text(&config.save),
     },
     Parameter {
+        name: "slowlog-log-slower-than",
+        help: "Microseconds from which on SLOWLOG notes a request; negative for never",
+        default: "10000",
+        kind: Kind::Integer { min: -1, max: i64::MAX },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.slowlog_log_slower_than),
+    },
+    Parameter {
+        name: "slowlog-max-len",
+        help: "Requests that SLOWLOG keeps",
+        default: "128",
+        kind: Kind::Integer { min: 0, max: 1 << 20 },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.slowlog_max_len),
+    },
+    Parameter {
         name: "tcp-backlog",
         help: "Connections the system holds ready before they are accepted",
         default: "511",
@@ -173,6 +253,18 @@ pub const PARAMETERS: &[Parameter] = &[
         changes: Changes::Anytime,
         field: |config| Field::Integer(&config.timeout),
     },
+];
+
+/// The policies of eviction, in the order in which Redis lists them.
+pub const EVICTION_POLICIES: &[&str] = &[
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "noeviction",
 ];
 
 /// The values of `loglevel`, from the most to the least talkative.
@@ -332,6 +424,11 @@ impl Parameter {
     /// With the text of Redis, if it is none that the parameter takes.
     pub fn check(&'static self, text: &[u8]) -> Result<Checked, Refusal> {
         Ok(Checked { parameter: self, value: self.kind.parse(text)? })
+    }
+
+    /// Whether its value is nobody's business.
+    pub fn is_secret(&self) -> bool {
+        self.name == "requirepass"
     }
 
     /// The current value, as CONFIG GET prints it.

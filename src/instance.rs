@@ -33,14 +33,15 @@ pub struct Instance {
 pub type MakeEffective = Box<dyn Fn(&Config) + Send + Sync>;
 
 impl Instance {
-    /// A server with these parameters and no data.
-    pub fn new(config: Config, make_effective: MakeEffective) -> Instance {
+    /// A server with these parameters and no data, for so many threads, that counts the use of so many
+    /// commands.
+    pub fn new(config: Config, threads: usize, commands: usize, make_effective: MakeEffective) -> Instance {
         let keyspace = Keyspace::new(config.databases.size());
         Instance {
             config,
             keyspace,
             clients: Arc::default(),
-            statistics: Statistics::default(),
+            statistics: Statistics::new(threads, commands),
             run_id: random_hex_digits(),
             listening_port: AtomicU16::new(0),
             started: Instant::now(),

@@ -73,11 +73,6 @@ impl Command {
         run: Run::Subcommands,
     };
 
-    /// The subcommand of a name, in any case.
-    pub fn subcommand(&self, name: &[u8]) -> Option<&'static Command> {
-        self.subcommands.iter().find(|command| command.own_name().as_bytes().eq_ignore_ascii_case(name))
-    }
-
     /// The name without that of its command.
     pub fn own_name(&self) -> &'static str {
         self.name.rsplit('|').next().unwrap_or(self.name)
@@ -256,6 +251,8 @@ flag_set! {
     STALE = "stale",
     /// Never slow.
     FAST = "fast",
+    /// Not noted by SLOWLOG.
+    SKIP_SLOWLOG = "skip_slowlog",
     /// Possible before authentication.
     NO_AUTH = "no_auth",
     /// Possible while a script runs too long.

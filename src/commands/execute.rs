@@ -12,6 +12,7 @@ use crate::session::{Replies, Session};
 use super::Command;
 use super::command::{Context, Flags, Result, Run};
 use super::error::Error;
+use super::lookup::Registered;
 
 /// Judges whether a request may run now; `found` is the command of its name, if there is one.
 ///
@@ -21,28 +22,32 @@ use super::error::Error;
 #[inline]
 pub fn admit(
     session: &mut Session,
-    found: Option<&'static Command>,
+    found: Option<&'static Registered>,
     request: Request<'_>,
-) -> Result<&'static Command> {
+) -> Result<&'static Registered> {
     if session.replies == Replies::SkipNext {
         session.replies = Replies::SkipThis;
     }
-    let Some(command) = found else { return Err(unknown(session, request)) };
-    let command = resolve(command, request)?;
-    session.last_command = command.name;
-    check_arity(command, request)?;
-    check_authentication(session, command)?;
-    Ok(command)
+    let Some(registered) = found else { return Err(unknown(session, request)) };
+    let registered = resolve(registered, request)?;
+    session.last_command = registered.command.name;
+    check_arity(registered.command, request)?;
+    check_authentication(session, registered.command)?;
+    Ok(registered)
 }
 
 /// The subcommand that a request names, where its command has any.
+///
+/// # Errors
+///
+/// If there is no such subcommand.
 #[inline]
-fn resolve(command: &'static Command, request: Request<'_>) -> Result<&'static Command> {
+pub fn resolve(registered: &'static Registered, request: Request<'_>) -> Result<&'static Registered> {
     match request.get(1) {
-        Some(name) if !command.subcommands.is_empty() => {
-            command.subcommand(name).ok_or_else(|| Error::unknown_subcommand(command.name, name))
-        }
-        _ => Ok(command),
+        Some(name) if !registered.subcommands.is_empty() => registered
+            .subcommand(name)
+            .ok_or_else(|| Error::unknown_subcommand(registered.command.name, name)),
+        _ => Ok(registered),
     }
 }
 
@@ -101,10 +106,9 @@ pub fn run(
 }
 
 /// Makes of what a request has written what its client is to be told: the error in place of anything half
-/// written, or nothing at all where no reply is wanted. Answers whether it was an error.
+/// written, or nothing at all where no reply is wanted.
 #[inline]
-pub fn conclude(session: &mut Session, result: Result<()>, out: &mut Vec<u8>, mark: usize) -> bool {
-    let is_error = result.is_err();
+pub fn conclude(session: &mut Session, result: Result<()>, out: &mut Vec<u8>, mark: usize) {
     if let Err(error) = result {
         out.truncate(mark);
         write_error(out, error.as_bytes());
@@ -115,5 +119,4 @@ pub fn conclude(session: &mut Session, result: Result<()>, out: &mut Vec<u8>, ma
             session.replies = Replies::On;
         }
     }
-    is_error
 }

@@ -5,6 +5,7 @@ use std::fs;
 
 use crate::allocator;
 use crate::resp::{Reply, Request};
+use crate::statistics::Count;
 
 use super::args::is_word;
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
@@ -177,15 +178,15 @@ fn kilobytes(text: &str, name: &str) -> usize {
 fn stats(section: &mut Section, context: &Context<'_, '_>) {
     let statistics = &context.instance.statistics;
     let keyspace = context.tx.counters();
-    section.field("total_connections_received", statistics.connections_received.get());
-    section.field("total_commands_processed", statistics.commands_processed.get());
+    section.field("total_connections_received", statistics.total(Count::ConnectionsReceived));
+    section.field("total_commands_processed", statistics.total(Count::CommandsProcessed));
     section.field("instantaneous_ops_per_sec", statistics.commands_rate.get());
-    section.field("total_net_input_bytes", statistics.input_bytes.get());
-    section.field("total_net_output_bytes", statistics.output_bytes.get());
+    section.field("total_net_input_bytes", statistics.total(Count::InputBytes));
+    section.field("total_net_output_bytes", statistics.total(Count::OutputBytes));
     let kilobytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
     section.field("instantaneous_input_kbps", kilobytes(statistics.input_rate.get()));
     section.field("instantaneous_output_kbps", kilobytes(statistics.output_rate.get()));
-    section.field("rejected_connections", statistics.connections_rejected.get());
+    section.field("rejected_connections", statistics.total(Count::ConnectionsRejected));
     section.field("expired_keys", keyspace.expired);
     section.field("evicted_keys", 0);
     section.field("evicted_clients", 0);
@@ -195,9 +196,9 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
     section.field("pubsub_patterns", 0);
     section.field("latest_fork_usec", 0);
     section.field("total_forks", 0);
-    section.field("total_error_replies", statistics.error_replies.get());
-    section.field("total_reads_processed", statistics.reads.get());
-    section.field("total_writes_processed", statistics.writes.get());
+    section.field("total_error_replies", statistics.total(Count::ErrorReplies));
+    section.field("total_reads_processed", statistics.total(Count::Reads));
+    section.field("total_writes_processed", statistics.total(Count::Writes));
 }
 
 fn keyspace(section: &mut Section, context: &Context<'_, '_>) {

@@ -6,12 +6,13 @@ use crate::glob;
 use crate::resp::{Reply, Request, Sent, tree};
 use crate::session::Session;
 
+use super::all;
 use super::args::is_word;
 use super::command::{
     Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 use super::error::Error;
-use super::{all, find, find_full};
+use super::lookup::{find, find_full};
 
 pub(super) const COMMANDS: &[Command] = &[COMMAND];
 
@@ -81,7 +82,7 @@ fn info(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result
         return command(session, request, reply);
     }
     Ok(reply.array_of(request.from(2), |name, reply| match find_full(name) {
-        Some(command) => write_info(command, reply),
+        Some(registered) => write_info(registered.command, reply),
         None => reply.nil(),
     }))
 }
@@ -142,7 +143,7 @@ fn docs(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
     let document = |command: &'static Command| (command.name, describe(command));
     Ok(reply.tree(&match request.len() {
         2 => tree::map(all().map(document)),
-        _ => tree::map(request.from(2).filter_map(find_full).map(document)),
+        _ => tree::map(request.from(2).filter_map(find_full).map(|registered| document(registered.command))),
     }))
 }
 
@@ -307,8 +308,9 @@ fn get_keys_and_flags(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -
 }
 
 fn keys_of(request: Request<'_>) -> Result<Vec<(&[u8], KeyFlags)>> {
-    let command = find(request.name()).ok_or(Error::fixed("ERR Invalid command specified"))?;
-    let command = request.get(1).and_then(|name| command.subcommand(name)).unwrap_or(command);
+    let registered = find(request.name()).ok_or(Error::fixed("ERR Invalid command specified"))?;
+    let subcommand = request.get(1).and_then(|name| registered.subcommand(name));
+    let command = subcommand.unwrap_or(registered).command;
     if command.keys.is_empty() {
         return Err(Error::fixed("ERR The command has no key arguments"));
     }

@@ -1,18 +1,21 @@
 //! The engine whose data is in this process: takes the locks, runs the command, lets go.
 
+use crate::commands::Command;
 use crate::commands::command::{Run, Scope};
-use crate::commands::execute::{admit, conclude, run};
-use crate::commands::{Command, find};
+use crate::commands::execute::{admit, conclude, resolve, run};
+use crate::commands::lookup::{Registered, find};
 use crate::instance::Instance;
 use crate::keyspace::{KeyHash, Transaction};
 use crate::resp::Request;
 use crate::session::Session;
 
+use super::meter::Meter;
+
 /// What is known of a request before it is executed.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The command of its name.
-    command: Option<&'static Command>,
+    command: Option<&'static Registered>,
     /// The hash of its one key, if it has been touched.
     hash: Option<KeyHash>,
 }
@@ -28,33 +31,54 @@ impl Plan {
     #[inline]
     pub fn for_later(instance: &Instance, session: &Session, request: Request<'_>) -> Plan {
         let command = find(request.name());
-        let key = command.and_then(|command| request.get(command.only_key()?));
+        let key = command.and_then(|registered| request.get(registered.command.only_key()?));
         Plan { command, hash: key.map(|key| instance.keyspace.touch(session.database, key)) }
     }
 }
 
-/// Executes one request and appends its reply to `out`. Answers whether the reply is an error.
+/// Executes one request and appends its reply to `out`.
 #[inline]
 pub fn execute(
     instance: &Instance,
     session: &mut Session,
     request: Request<'_>,
     plan: Plan,
+    meter: &mut Meter<'_>,
     out: &mut Vec<u8>,
-) -> bool {
+) {
     let mark = out.len();
-    let result = admit(session, plan.command, request).and_then(|command| {
-        let mut tx = begin(instance, session.database, command, request, plan.hash);
-        if session.leaves_keys_untouched {
-            tx.leave_untouched();
+    let result = match admit(session, plan.command, request) {
+        Ok(registered) => {
+            let command = registered.command;
+            let is_tallied = meter.begin(registered, request);
+            let mut tx = begin(instance, session.database, command, request, plan.hash);
+            if session.leaves_keys_untouched {
+                tx.leave_untouched();
+            }
+            let result = run(command, instance, session, &mut tx, request, out);
+            if tx.has_seen_expired() && matches!(command.run, Run::Read(_)) {
+                free_expired(&mut tx, command, request);
+            }
+            drop(tx);
+            if is_tallied {
+                meter.end_tallied(registered, session, request, out.len() - mark);
+            } else {
+                meter.end(registered, session, request);
+            }
+            if result.is_err() {
+                meter.failed(registered);
+            }
+            result
         }
-        let result = run(command, instance, session, &mut tx, request, out);
-        if tx.has_seen_expired() && matches!(command.run, Run::Read(_)) {
-            free_expired(&mut tx, command, request);
+        Err(refusal) => {
+            meter.refused(plan.command.and_then(|registered| resolve(registered, request).ok()));
+            Err(refusal)
         }
-        result
-    });
-    conclude(session, result, out, mark)
+    };
+    if let Err(error) = &result {
+        instance.statistics.errors.count(error.as_bytes());
+    }
+    conclude(session, result, out, mark);
 }
 
 /// A transaction over what the command needs.

@@ -4,3 +4,4 @@
 //! engine, [`memory`]; another could fetch a command's keys from elsewhere and write them back.
 
 pub mod memory;
+pub mod meter;

@@ -169,6 +169,12 @@ impl Entry {
         self.part(shape.key_offset(), shape.key_bytes)
     }
 
+    /// Whether this is its key.
+    #[inline]
+    pub(super) fn has_key(&self, key: &[u8]) -> bool {
+        is_same(self.key(), key)
+    }
+
     /// The value.
     #[inline]
     pub(super) fn value(&self) -> &[u8] {
@@ -358,6 +364,27 @@ impl Entry {
     }
 }
 
+/// Whether two keys are the same. Short ones, as nearly all are, are compared right here, eight bytes at once:
+/// a call to the C library costs more than the comparison.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    const SHORT_BYTES_MAX: usize = 64;
+    if one.len() != other.len() {
+        return false;
+    }
+    let ((words, rest), (other_words, other_rest)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
+    match (one.last_chunk::<8>(), other.last_chunk::<8>()) {
+        _ if one.len() > SHORT_BYTES_MAX => one == other,
+        // The last eight bytes may overlap with those before them.
+        (Some(last), Some(other_last)) => {
+            let number = |word: &[u8; 8]| u64::from_ne_bytes(*word);
+            let are_same = words.iter().zip(other_words).all(|(word, other)| number(word) == number(other));
+            are_same && number(last) == number(other_last)
+        }
+        _ => rest.iter().zip(other_rest).all(|(byte, other)| byte == other),
+    }
+}
+
 impl Drop for Entry {
     fn drop(&mut self) {
         let layout = self.shape().layout();
@@ -419,6 +446,21 @@ mod tests {
             );
         }
     }
+    #[test]
+    fn keys_are_told_apart_wherever_they_differ() {
+        for bytes in [0, 1, 3, 7, 8, 9, 15, 16, 17, 24, 63, 64, 65, 100] {
+            let key = vec![b'k'; bytes];
+            let entry = Entry::new(&key, b"value", None);
+            assert!(entry.has_key(&key));
+            assert!(!entry.has_key(&[&key[..], b"k"].concat()));
+            for at in 0..bytes {
+                let mut other = key.clone();
+                other[at] = b'x';
+                assert!(!entry.has_key(&other), "{at} of {bytes}");
+            }
+        }
+    }
+
     #[test]
     fn a_value_grows_and_shrinks_whatever_its_lengths() {
         for expires_at_ms in [None, Some(7)] {

@@ -113,7 +113,7 @@ impl Table {
 
     #[inline]
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<&Entry> {
-        self.entries.find(hash, |entry| entry.key() == key)
+        self.entries.find(hash, |entry| entry.has_key(key))
     }
 
     /// Has the processor fetch the entries that a key of this hash may be, and goes on at once.
@@ -133,7 +133,7 @@ impl Table {
         new: NewEntry<'_>,
         rehash: impl Fn(&Entry) -> u64,
     ) -> Option<u64> {
-        let Some(entry) = self.entries.find_mut(hash, |entry| entry.key() == new.key) else {
+        let Some(entry) = self.entries.find_mut(hash, |entry| entry.has_key(new.key)) else {
             self.insert(hash, new.into_entry(), rehash);
             return None;
         };
@@ -158,12 +158,12 @@ impl Table {
 
     /// An entry that is there, to be changed in its value only.
     pub(super) fn entry_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut Entry> {
-        self.entries.find_mut(hash, |entry| entry.key() == key)
+        self.entries.find_mut(hash, |entry| entry.has_key(key))
     }
 
     /// Replaces the expiry of a key that is there.
     pub(super) fn set_expiry(&mut self, hash: u64, key: &[u8], expires_at_ms: Option<u64>) {
-        let Some(entry) = self.entries.find_mut(hash, |entry| entry.key() == key) else { return };
+        let Some(entry) = self.entries.find_mut(hash, |entry| entry.has_key(key)) else { return };
         let before_ms = entry.expires_at_ms();
         entry.set_expiry(expires_at_ms);
         self.count_expiry(before_ms, expires_at_ms);
@@ -171,7 +171,7 @@ impl Table {
 
     /// Takes a key out.
     pub(super) fn remove(&mut self, hash: u64, key: &[u8]) -> Option<Entry> {
-        let found = self.entries.find_entry(hash, |entry| entry.key() == key).ok()?;
+        let found = self.entries.find_entry(hash, |entry| entry.has_key(key)).ok()?;
         let (entry, _) = found.remove();
         self.count_expiry(entry.expires_at_ms(), None);
         Some(entry)

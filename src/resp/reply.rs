@@ -72,7 +72,7 @@ impl<'a> Reply<'a> {
     }
 
     /// A bulk string.
-    #[inline]
+    #[inline(always)]
     pub fn bulk(self, value: &[u8]) -> Sent {
         // One check of the capacity for the whole of it.
         self.out.reserve(value.len() + BULK_FRAMING_BYTES_MAX);

@@ -125,6 +125,12 @@ impl<'a> Request<'a> {
         self.spans.len()
     }
 
+    /// How many bytes it took, about.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.spans.last().map_or(0, |span| span.end as usize)
+    }
+
     /// The argument at `index`.
     ///
     /// # Panics

@@ -18,10 +18,12 @@ use tokio::select;
 
 use crate::clients::{Leaving, Registration};
 use crate::engine::memory::{Plan, execute};
+use crate::engine::meter::Meter;
 use crate::instance::Instance;
 use crate::resp::reply::write_error;
 use crate::resp::{Limits, ProtocolError, Request, RequestReader};
 use crate::session::{Replies, Session};
+use crate::statistics::Count;
 
 use super::buffers::{self, READ_BYTES};
 
@@ -90,8 +92,8 @@ impl Connection {
             if read == 0 || !self.is_within_query_limit() {
                 return Ok(());
             }
-            self.instance.statistics.reads.add(1);
-            self.instance.statistics.input_bytes.add(read as u64);
+            self.instance.statistics.add(Count::Reads, 1);
+            self.instance.statistics.add(Count::InputBytes, read as u64);
             while self.answer() == Answered::Some {
                 self.flush().await?;
             }
@@ -135,7 +137,7 @@ impl Connection {
         if output.capacity() == 0 {
             *output = buffers::take_output();
         }
-        let (mut commands, mut errors) = (0, 0);
+        let mut meter = Meter::start(instance);
         let answered = loop {
             let limits = Limits {
                 bulk_bytes_max: instance.config.proto_max_bulk_len.size(),
@@ -145,7 +147,8 @@ impl Connection {
                 Ok(0) => break Answered::All,
                 Ok(ready) => ready,
                 Err(error) => {
-                    errors += 1;
+                    instance.statistics.add(Count::ErrorReplies, 1);
+                    instance.statistics.errors.count(&error.message());
                     refuse(session, error, output);
                     break Answered::All;
                 }
@@ -156,9 +159,8 @@ impl Connection {
                     break;
                 }
                 let request = reader.request(input, *done);
-                errors += u64::from(execute(instance, session, request, plan, output));
+                execute(instance, session, request, plan, &mut meter, output);
                 *done += 1;
-                commands += 1;
             }
             if session.is_closing {
                 break Answered::All;
@@ -177,12 +179,9 @@ impl Connection {
         if input.is_empty() {
             buffers::give_back_input(std::mem::take(input));
         }
-        instance.statistics.commands_processed.add(commands);
-        if errors > 0 {
-            instance.statistics.error_replies.add(errors);
-        }
+        let ended = meter.finish();
         session.publish(|profile| {
-            profile.last_active = Instant::now();
+            profile.last_active = ended;
             profile.query_bytes = query_bytes;
         });
         answered
@@ -203,13 +202,13 @@ impl Connection {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             written += more;
-            self.instance.statistics.writes.add(1);
+            self.instance.statistics.add(Count::Writes, 1);
             if written < self.output.len() {
                 // A client that takes its replies slowly is not idle.
                 self.session.publish(|profile| profile.last_active = Instant::now());
             }
         }
-        self.instance.statistics.output_bytes.add(written as u64);
+        self.instance.statistics.add(Count::OutputBytes, written as u64);
         buffers::give_back_output(std::mem::take(&mut self.output));
         Ok(())
     }

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::instance::Instance;
+use crate::statistics::Count;
 
 use super::connection::Connection;
 
@@ -163,13 +164,13 @@ async fn accept(instance: Arc<Instance>, listener: TcpListener) {
 /// Serves a client that has connected, or tells it why not.
 fn admit(instance: &Arc<Instance>, stream: TcpStream, address: SocketAddr) {
     let statistics = &instance.statistics;
-    statistics.connections_received.add(1);
+    statistics.add(Count::ConnectionsReceived, 1);
     if instance.clients.count() >= instance.config.maxclients.size() {
-        statistics.connections_rejected.add(1);
+        statistics.add(Count::ConnectionsRejected, 1);
         return dismiss(&stream, TOO_MANY_CLIENTS);
     }
     if instance.config.is_protected_from(&address) {
-        statistics.connections_rejected.add(1);
+        statistics.add(Count::ConnectionsRejected, 1);
         return dismiss(&stream, PROTECTED);
     }
     match prepare(instance, &stream) {

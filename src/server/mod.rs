@@ -17,6 +17,7 @@ use std::thread::available_parallelism;
 
 use tokio::runtime::{Builder, Runtime};
 
+use crate::commands::lookup;
 use crate::config::Config;
 use crate::instance::Instance;
 
@@ -27,13 +28,14 @@ use crate::instance::Instance;
 /// With one line for people, if it cannot start.
 pub fn run(config: Config) -> Result<(), String> {
     let set_log_level = log::start(config.loglevel.get());
-    let runtime = runtime(&config).map_err(|error| format!("could not start the threads: {error}"))?;
+    let threads = threads(&config);
+    let runtime = runtime(threads).map_err(|error| format!("could not start the threads: {error}"))?;
     let make_effective = move |config: &Config| {
         set_log_level(config.loglevel.get());
         raise_open_files_limit(config);
     };
     make_effective(&config);
-    let instance = Arc::new(Instance::new(config, Box::new(make_effective)));
+    let instance = Arc::new(Instance::new(config, threads, lookup::count(), Box::new(make_effective)));
     let served = runtime.block_on(async {
         let listeners = listener::open(&instance)?;
         let stop = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;
@@ -51,14 +53,16 @@ pub fn run(config: Config) -> Result<(), String> {
 }
 
 /// As many threads as are asked for, or as there are cores this process may use.
-///
-/// One thread needs no scheduler that shares work: on one core it cost a prototype 20–40% at pipeline depth
-/// 1.
-fn runtime(config: &Config) -> io::Result<Runtime> {
-    let threads = match config.io_threads.size() {
+fn threads(config: &Config) -> usize {
+    match config.io_threads.size() {
         0 => available_parallelism().map_or(1, usize::from),
         threads => threads,
-    };
+    }
+}
+
+/// One thread needs no scheduler that shares work: on one core it cost a prototype 20–40% at pipeline depth
+/// 1.
+fn runtime(threads: usize) -> io::Result<Runtime> {
     match threads {
         1 => Builder::new_current_thread().enable_all().build(),
         threads => Builder::new_multi_thread().worker_threads(threads).enable_all().build(),

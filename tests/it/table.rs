@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 
+use keyfast::commands::all;
 use keyfast::commands::command::{Command, Run};
-use keyfast::commands::{all, find_full};
+use keyfast::commands::lookup::find_full;
 use serde_json::{Map, Value, json};
 
 use crate::client::{Client, Reply};

@@ -15,8 +15,6 @@ pub(super) const MISSING: &[&str] = &[
     "client|trackinginfo",
     "client|unblock",
     "client|unpause",
-    "config maxmemory",
-    "config maxmemory-policy",
     "config notify-keyspace-events",
     "copy",
     "debug",

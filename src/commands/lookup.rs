@@ -1,0 +1,193 @@
+//! How a request finds its command: by name, in any case, without allocation.
+
+use std::sync::LazyLock;
+
+use super::all;
+use super::command::{Command, Scope};
+
+/// A command, or a subcommand, as the server knows it.
+#[derive(Debug)]
+pub struct Registered {
+    /// What it is.
+    pub command: &'static Command,
+    /// The number under which its use is counted: from zero, without gaps.
+    pub number: usize,
+    /// Whether it takes about as long whatever its arguments are.
+    pub is_brief: bool,
+    /// Its subcommands.
+    pub subcommands: Box<[Registered]>,
+}
+
+impl Registered {
+    fn new(command: &'static Command, next_number: &mut usize) -> Registered {
+        let number = *next_number;
+        *next_number += 1;
+        Registered {
+            command,
+            number,
+            is_brief: command.complexity == "O(1)"
+                && command.scope == Scope::Keys
+                && !command.keys.is_empty(),
+            subcommands: command.subcommands.iter().map(|sub| Registered::new(sub, next_number)).collect(),
+        }
+    }
+
+    /// The subcommand of a name, in any case.
+    pub fn subcommand(&self, name: &[u8]) -> Option<&Registered> {
+        let mut subcommands = self.subcommands.iter();
+        subcommands.find(|registered| registered.command.own_name().as_bytes().eq_ignore_ascii_case(name))
+    }
+}
+
+static TABLE: LazyLock<NameTable> = LazyLock::new(NameTable::new);
+
+/// The command of a name, in any case.
+#[inline]
+pub fn find(name: &[u8]) -> Option<&'static Registered> {
+    TABLE.find(name)
+}
+
+/// The command or subcommand of a full name such as `client|kill`, in any case.
+pub fn find_full(name: &[u8]) -> Option<&'static Registered> {
+    let mut parts = name.splitn(2, |byte| *byte == b'|');
+    let command = find(parts.next()?)?;
+    match parts.next() {
+        None => Some(command),
+        Some(subcommand) => command.subcommand(subcommand),
+    }
+}
+
+/// All commands and subcommands, in the order of their numbers.
+pub fn registered() -> impl Iterator<Item = &'static Registered> {
+    TABLE.commands.iter().flat_map(|command| std::iter::once(command).chain(&command.subcommands))
+}
+
+/// How many commands and subcommands there are.
+pub fn count() -> usize {
+    registered().count()
+}
+
+/// A table of names by a hash of their first eight bytes: one look and one comparison find nearly any of
+/// them.
+struct NameTable {
+    commands: Box<[Registered]>,
+    slots: Box<[Option<Slot>; NameTable::SLOTS]>,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    packed: Packed,
+    /// Whether the packed name is the whole name, and nothing else is packed like it.
+    is_exact: bool,
+    /// Which of the commands.
+    index: u16,
+}
+
+/// The length of a name with its first eight bytes in lower case, as one comparable value.
+///
+/// Case is folded by setting the bit in which upper and lower letters differ. That makes some other bytes
+/// equal too, but none to a letter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Packed {
+    length: usize,
+    folded: u64,
+}
+
+impl Packed {
+    /// Reads the bytes in two overlapping halves, which is quicker than one by one.
+    #[inline]
+    fn new(name: &[u8]) -> Packed {
+        let head = &name[..name.len().min(8)];
+        let four = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let (low, high) = match head {
+            [_, _, _, _, ..] => (four(&head[..4]), four(&head[head.len() - 4..])),
+            [first, second, rest @ ..] => {
+                (u32::from(*first) | u32::from(*second) << 8, rest.first().copied().map_or(0, u32::from))
+            }
+            [only] => (u32::from(*only), 0),
+            [] => (0, 0),
+        };
+        let folded = (u64::from(high) << 32 | u64::from(low)) | 0x2020_2020_2020_2020;
+        Packed { length: name.len(), folded }
+    }
+
+    #[inline]
+    fn slot(self) -> usize {
+        let mixed = (self.folded ^ self.length as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 32) as usize % NameTable::SLOTS
+    }
+}
+
+impl NameTable {
+    /// More than twice as many as commands, so that runs of taken slots stay short; a power of two.
+    const SLOTS: usize = 1024;
+
+    fn new() -> NameTable {
+        let mut next_number = 0;
+        let commands: Box<[Registered]> =
+            all().map(|command| Registered::new(command, &mut next_number)).collect();
+        let mut slots = Box::new([None; NameTable::SLOTS]);
+        for (index, registered) in (0..).zip(&commands) {
+            let name = registered.command.name;
+            let packed = Packed::new(name.as_bytes());
+            let mut at = packed.slot();
+            while slots[at].is_some() {
+                at = (at + 1) % NameTable::SLOTS;
+            }
+            let is_exact = packed.length <= 8 && name.bytes().all(|byte| byte.is_ascii_lowercase());
+            slots[at] = Some(Slot { packed, is_exact, index });
+        }
+        NameTable { commands, slots }
+    }
+
+    #[inline]
+    fn find(&self, name: &[u8]) -> Option<&Registered> {
+        let packed = Packed::new(name);
+        let mut at = packed.slot();
+        while let Some(slot) = self.slots[at] {
+            if slot.packed == packed {
+                let found = &self.commands[usize::from(slot.index)];
+                if slot.is_exact || found.command.name.as_bytes().eq_ignore_ascii_case(name) {
+                    return Some(found);
+                }
+            }
+            at = (at + 1) % NameTable::SLOTS;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_found_by_its_name_in_any_case() {
+        for command in all() {
+            for name in [command.name.to_owned(), command.name.to_ascii_uppercase()] {
+                assert!(std::ptr::eq(find(name.as_bytes()).unwrap().command, command), "{name}");
+            }
+            for subcommand in command.subcommands {
+                assert!(std::ptr::eq(find_full(subcommand.name.as_bytes()).unwrap().command, subcommand));
+            }
+        }
+        for name in ["", "nosuch", "setn", "setnxx", "client|nosuch", "get|x", "se\x14", "ge\u{34}", "echo\0"]
+        {
+            assert!(find_full(name.as_bytes()).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn most_commands_are_found_at_the_first_look() {
+        let table = NameTable::new();
+        let first = all().filter(|command| {
+            let first = table.slots[Packed::new(command.name.as_bytes()).slot()];
+            first.is_some_and(|slot| table.commands[usize::from(slot.index)].command.name == command.name)
+        });
+        assert!(first.count() * 10 >= all().count() * 8);
+    }
+    #[test]
+    fn numbers_have_no_gaps() {
+        assert!(registered().map(|registered| registered.number).eq(0..count()));
+    }
+}

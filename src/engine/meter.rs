@@ -1,0 +1,182 @@
+//! Measures what a batch of requests does, for INFO, SLOWLOG and LATENCY.
+//!
+//! Reading the clock twice for each command would cost more than many a command itself. So commands that take
+//! about as long whatever their arguments are, and are small, are only tallied, and the time of a run of them
+//! is shared out evenly among them; all others are timed one by one. Without pipelining a run is one command,
+//! so its time is exact.
+
+use std::time::{Duration, Instant};
+
+use crate::commands::command::Flags;
+use crate::commands::lookup::Registered;
+use crate::commands::secrets::visible_arguments;
+use crate::instance::Instance;
+use crate::resp::Request;
+use crate::session::Session;
+use crate::statistics::Count;
+use crate::statistics::commands::Usage;
+use crate::statistics::slowlog::{SlowRequest, cut};
+
+/// A request or a reply beyond this is no small one: copying it takes longer than reading the clock.
+const SMALL_BYTES_MAX: usize = 16 << 10;
+/// Who asks for requests that take less is told the time of each.
+const THOROUGH_BELOW: Duration = Duration::from_millis(1);
+/// Kinds of commands that are tallied before the clock is read.
+const KINDS_MAX: usize = 8;
+
+/// Follows one batch of requests from its first to its last.
+#[derive(Debug)]
+pub struct Meter<'a> {
+    instance: &'a Instance,
+    /// Up to when all time has been accounted for.
+    mark: Instant,
+    /// Whether nothing is tallied.
+    is_thorough: bool,
+    commands: u64,
+    errors: u64,
+    tally: [Tally; KINDS_MAX],
+    kinds: usize,
+}
+
+/// So many calls of one command.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    number: usize,
+    calls: u64,
+}
+
+impl Meter<'_> {
+    /// Begins a batch.
+    pub fn start(instance: &Instance) -> Meter<'_> {
+        let slower_than_us = instance.config.slowlog_log_slower_than.get();
+        Meter {
+            instance,
+            mark: Instant::now(),
+            is_thorough: (0..THOROUGH_BELOW.as_micros() as i64).contains(&slower_than_us),
+            commands: 0,
+            errors: 0,
+            tally: [Tally::default(); KINDS_MAX],
+            kinds: 0,
+        }
+    }
+
+    /// Says that a command is about to be run; answers whether it is one of those that are tallied.
+    #[inline]
+    pub(super) fn begin(&mut self, registered: &Registered, request: Request<'_>) -> bool {
+        let is_tallied = registered.is_brief && !self.is_thorough && request.bytes() <= SMALL_BYTES_MAX;
+        if !is_tallied && self.kinds > 0 {
+            self.settle();
+        }
+        is_tallied
+    }
+
+    /// Says that one of those has been run, and how much it has answered.
+    #[inline]
+    pub(super) fn end_tallied(
+        &mut self,
+        registered: &'static Registered,
+        session: &Session,
+        request: Request<'_>,
+        reply_bytes: usize,
+    ) {
+        self.commands += 1;
+        match self.tally.first_mut() {
+            _ if reply_bytes > SMALL_BYTES_MAX => self.charge(registered, session, request),
+            // Pipelines are mostly of one kind.
+            Some(first) if first.number == registered.number && self.kinds > 0 => first.calls += 1,
+            _ => self.tally(registered.number),
+        }
+    }
+
+    /// Says that another has been run.
+    pub(super) fn end(&mut self, registered: &'static Registered, session: &Session, request: Request<'_>) {
+        self.commands += 1;
+        self.charge(registered, session, request);
+    }
+
+    /// Says that it answered an error.
+    #[cold]
+    pub(super) fn failed(&mut self, registered: &Registered) {
+        self.errors += 1;
+        self.instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
+    }
+
+    /// Says that a request was refused; its command is known, or not.
+    #[cold]
+    pub(super) fn refused(&mut self, registered: Option<&Registered>) {
+        self.commands += 1;
+        self.errors += 1;
+        if let Some(registered) = registered {
+            self.instance.statistics.add_usage(registered.number, Usage { rejected: 1, ..Usage::default() });
+        }
+    }
+
+    /// Ends the batch; answers when that was.
+    pub fn finish(mut self) -> Instant {
+        self.settle();
+        self.instance.statistics.add(Count::CommandsProcessed, self.commands);
+        if self.errors > 0 {
+            self.instance.statistics.add(Count::ErrorReplies, self.errors);
+        }
+        self.mark
+    }
+
+    fn tally(&mut self, number: usize) {
+        if let Some(tally) = self.tally[..self.kinds].iter_mut().find(|tally| tally.number == number) {
+            tally.calls += 1;
+            return;
+        }
+        if self.kinds == KINDS_MAX {
+            self.settle();
+        }
+        self.tally[self.kinds] = Tally { number, calls: 1 };
+        self.kinds += 1;
+    }
+
+    /// Shares the time since the mark out among the commands that were tallied.
+    fn settle(&mut self) {
+        let took = self.advance();
+        let tallied = &self.tally[..self.kinds];
+        let calls: u64 = tallied.iter().map(|tally| tally.calls).sum();
+        for tally in tallied {
+            let nanos = took.as_nanos() as u64 / calls * tally.calls;
+            let usage = Usage { calls: tally.calls, nanos, ..Usage::default() };
+            self.instance.statistics.add_usage(tally.number, usage);
+        }
+        self.kinds = 0;
+    }
+
+    /// Puts the time since the mark down to one command.
+    fn charge(&mut self, registered: &'static Registered, session: &Session, request: Request<'_>) {
+        let took = self.advance();
+        let statistics = &self.instance.statistics;
+        let nanos = took.as_nanos() as u64;
+        statistics.add_usage(registered.number, Usage { calls: 1, nanos, ..Usage::default() });
+        let config = &self.instance.config;
+        let at_s = || self.instance.keyspace.clock().since_epoch().as_secs();
+        let threshold_ms = config.latency_monitor_threshold.size() as u128;
+        if threshold_ms > 0 && took.as_millis() >= threshold_ms {
+            let is_fast = registered.command.flags.contains(Flags::FAST);
+            statistics.latency.note(if is_fast { "fast-command" } else { "command" }, at_s(), took);
+        }
+        let slower_than_us = config.slowlog_log_slower_than.get();
+        let is_noted = !registered.command.flags.contains(Flags::SKIP_SLOWLOG);
+        if is_noted && slower_than_us >= 0 && took.as_micros() >= slower_than_us as u128 {
+            let request = SlowRequest {
+                id: 0,
+                at_s: at_s(),
+                took,
+                arguments: cut(visible_arguments(registered.command, request).into_iter()),
+                address: session.client.address.to_string(),
+                client_name: session.client.profile.lock().name.clone(),
+            };
+            statistics.slowlog.note(request, config.slowlog_max_len.size());
+        }
+    }
+
+    /// Moves the mark to now; answers how far that was.
+    fn advance(&mut self) -> Duration {
+        let now = Instant::now();
+        now - std::mem::replace(&mut self.mark, now)
+    }
+}

@@ -1,0 +1,180 @@
+//! How often each command was called, how long it took, and how that time was distributed.
+//!
+//! Times are kept in a histogram whose buckets grow by an eighth of a power of two, from a nanosecond on, so a
+//! percentile is right to within 12%; Redis's is right to within 1%, for twenty times the memory.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Buckets for each power of two.
+const STEPS: usize = 8;
+/// Buckets in all: for times up to 2^40 ns, 18 minutes.
+const BUCKETS: usize = 40 * STEPS;
+
+/// Some uses of one command.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// How often it was run.
+    pub calls: u64,
+    /// How long it ran, all calls together, in nanoseconds.
+    pub nanos: u64,
+    /// How often it was not run at all: wrong arity, no permission.
+    pub rejected: u64,
+    /// How often it was run and answered an error.
+    pub failed: u64,
+}
+
+/// What one thread counts of one command.
+#[derive(Debug, Default)]
+pub(super) struct CommandShare {
+    calls: AtomicU64,
+    nanos: AtomicU64,
+    rejected: AtomicU64,
+    failed: AtomicU64,
+    histogram: OnceLock<Box<[AtomicU64; BUCKETS]>>,
+}
+
+/// What all threads have counted of one command.
+#[derive(Clone, Debug)]
+pub struct CommandTotals {
+    /// All uses.
+    pub usage: Usage,
+    histogram: [u64; BUCKETS],
+}
+
+impl Default for CommandTotals {
+    fn default() -> CommandTotals {
+        CommandTotals { usage: Usage::default(), histogram: [0; BUCKETS] }
+    }
+}
+
+impl CommandShare {
+    #[inline]
+    pub(super) fn add(&self, usage: Usage) {
+        if usage.calls > 0 {
+            self.calls.fetch_add(usage.calls, Ordering::Relaxed);
+            self.nanos.fetch_add(usage.nanos, Ordering::Relaxed);
+            let histogram = self.histogram.get_or_init(|| Box::new([const { AtomicU64::new(0) }; BUCKETS]));
+            histogram[bucket(usage.nanos / usage.calls)].fetch_add(usage.calls, Ordering::Relaxed);
+        }
+        if usage.rejected + usage.failed > 0 {
+            self.rejected.fetch_add(usage.rejected, Ordering::Relaxed);
+            self.failed.fetch_add(usage.failed, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn reset(&self) {
+        for count in [&self.calls, &self.nanos, &self.rejected, &self.failed] {
+            count.store(0, Ordering::Relaxed);
+        }
+        let buckets = self.histogram.get().into_iter().flat_map(|histogram| histogram.iter());
+        buckets.for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+}
+
+impl CommandTotals {
+    pub(super) fn add(&mut self, share: &CommandShare) {
+        self.usage.calls += share.calls.load(Ordering::Relaxed);
+        self.usage.nanos += share.nanos.load(Ordering::Relaxed);
+        self.usage.rejected += share.rejected.load(Ordering::Relaxed);
+        self.usage.failed += share.failed.load(Ordering::Relaxed);
+        let counts = share.histogram.get().into_iter().flat_map(|histogram| histogram.iter());
+        for (sum, count) in self.histogram.iter_mut().zip(counts) {
+            *sum += count.load(Ordering::Relaxed);
+        }
+    }
+
+    /// The time within which so many percent of the calls ended, in microseconds.
+    pub fn percentile_us(&self, percent: f64) -> f64 {
+        let calls: u64 = self.histogram.iter().sum();
+        let wanted = ((percent / 100.0 * calls as f64).ceil() as u64).clamp(1, calls.max(1));
+        let mut sum = 0;
+        let found = self.histogram.iter().position(|count| {
+            sum += count;
+            sum >= wanted
+        });
+        found.map_or(0.0, |bucket| bucket_end(bucket) as f64 / 1000.0)
+    }
+
+    /// For each power of two of microseconds up to which new calls ended: that power, and how many calls ended
+    /// within it.
+    pub fn cumulative_us(&self) -> Vec<(u64, u64)> {
+        let (mut points, mut told, mut sum, mut bucket) = (Vec::new(), 0, 0, 0);
+        let calls: u64 = self.histogram.iter().sum();
+        let mut limit_us = 1;
+        while told < calls {
+            while bucket < BUCKETS && bucket_end(bucket) <= limit_us * 1000 {
+                sum += self.histogram[bucket];
+                bucket += 1;
+            }
+            if sum > told {
+                points.push((limit_us, sum));
+                told = sum;
+            }
+            if bucket == BUCKETS {
+                break;
+            }
+            limit_us *= 2;
+        }
+        points
+    }
+}
+
+/// The bucket of a time.
+#[inline]
+fn bucket(nanos: u64) -> usize {
+    let nanos = nanos.max(STEPS as u64);
+    let power = nanos.ilog2();
+    let step = (nanos >> (power - STEPS.ilog2())) as usize % STEPS;
+    (power as usize * STEPS + step).min(BUCKETS - 1)
+}
+
+/// The longest time of a bucket, in nanoseconds.
+fn bucket_end(bucket: usize) -> u64 {
+    let (power, step) = (bucket / STEPS, bucket % STEPS);
+    let width = (1_u64 << power) / STEPS as u64;
+    (1 << power) + (step as u64 + 1) * width - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn totals(nanos: &[u64]) -> CommandTotals {
+        let share = CommandShare::default();
+        for &nanos in nanos {
+            share.add(Usage { calls: 1, nanos, ..Usage::default() });
+        }
+        let mut totals = CommandTotals::default();
+        totals.add(&share);
+        totals
+    }
+
+    #[test]
+    fn a_bucket_holds_what_it_says() {
+        for nanos in [8, 9, 15, 16, 1000, 1023, 1024, 1_000_000, 123_456_789] {
+            let end = bucket_end(bucket(nanos));
+            assert!(nanos <= end && end as f64 <= nanos as f64 * 1.125, "{nanos} is in a bucket to {end}");
+        }
+        assert_eq!(bucket(0), bucket(8));
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn percentiles_are_near() {
+        let nanos: Vec<u64> = (1..=1000).map(|number| number * 1000).collect();
+        let totals = totals(&nanos);
+        for (percent, expected_us) in [(50.0, 500.0), (99.0, 990.0), (99.9, 999.0), (100.0, 1000.0)] {
+            let found_us = totals.percentile_us(percent);
+            assert!((expected_us..=expected_us * 1.13).contains(&found_us), "{percent}: {found_us}");
+        }
+        assert_eq!(CommandTotals::default().percentile_us(50.0), 0.0);
+    }
+
+    #[test]
+    fn powers_of_two_are_told_where_calls_are() {
+        let totals = totals(&[500, 700, 3000, 3500, 900_000]);
+        assert_eq!(totals.cumulative_us(), [(1, 2), (4, 4), (1024, 5)]);
+        assert!(CommandTotals::default().cumulative_us().is_empty());
+    }
+}

@@ -1,0 +1,66 @@
+//! How often each kind of error was answered: INFO errorstats.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+
+/// Kinds of errors that are told apart; more can only come from scripts that make up their own. Redis gives up
+/// at the same number.
+const KINDS_MAX: usize = 128;
+/// The kind that stands for all when there are too many.
+const OTHERS: &str = "ERRORSTATS_DISABLED";
+/// A kind is a short word.
+const KIND_BYTES_MAX: usize = 64;
+
+/// Counts of errors by their first word.
+#[derive(Debug, Default)]
+pub struct ErrorCounts(Mutex<BTreeMap<String, u64>>);
+
+impl ErrorCounts {
+    /// Counts an error by its text.
+    #[cold]
+    pub fn count(&self, text: &[u8]) {
+        let word = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let kind = String::from_utf8_lossy(&word[..word.len().min(KIND_BYTES_MAX)]);
+        let mut counts = self.0.lock();
+        if counts.len() >= KINDS_MAX && !counts.contains_key(&*kind) {
+            *counts.entry(OTHERS.to_owned()).or_default() += 1;
+            return;
+        }
+        *counts.entry(kind.into_owned()).or_default() += 1;
+    }
+
+    /// All kinds with their counts, in the order of their names.
+    pub fn all(&self) -> Vec<(String, u64)> {
+        self.0.lock().iter().map(|(kind, count)| (kind.clone(), *count)).collect()
+    }
+
+    /// Forgets them.
+    pub(super) fn reset(&self) {
+        self.0.lock().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_counted_by_their_first_word() {
+        let counts = ErrorCounts::default();
+        for text in [&b"ERR syntax error"[..], b"WRONGTYPE Operation", b"ERR no such key", b""] {
+            counts.count(text);
+        }
+        let expected = [("", 1), ("ERR", 2), ("WRONGTYPE", 1)].map(|(kind, count)| (kind.to_owned(), count));
+        assert_eq!(counts.all(), expected);
+    }
+
+    #[test]
+    fn there_are_not_more_kinds_than_allowed() {
+        let counts = ErrorCounts::default();
+        for number in 0..1000 {
+            counts.count(format!("KIND{number} text").as_bytes());
+        }
+        assert_eq!(counts.all().len(), KINDS_MAX + 1);
+    }
+}

@@ -1,0 +1,191 @@
+//! What the server counts and notes about its own work: totals, the use of each command, slow requests, events
+//! that took long.
+//!
+//! What is counted with every batch of requests is counted by each thread in a share of its own, so that
+//! threads never write to the same cache line; whoever asks adds the shares up. [`commands`] counts the use
+//! of each command, [`errors`] the kinds of errors; [`slowlog`] keeps the slowest requests and [`latency`] the
+//! longest events.
+
+pub mod commands;
+pub mod errors;
+pub mod latency;
+pub mod slowlog;
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use commands::{CommandShare, CommandTotals, Usage};
+use errors::ErrorCounts;
+use latency::LatencyEvents;
+use slowlog::SlowLog;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug)]
+pub enum Count {
+    /// Connections that were accepted, the rejected ones included.
+    ConnectionsReceived,
+    /// Connections that were refused because there were `maxclients` already.
+    ConnectionsRejected,
+    /// Commands that were executed, or refused.
+    CommandsProcessed,
+    /// Commands and requests that were answered with an error.
+    ErrorReplies,
+    /// Bytes read from clients.
+    InputBytes,
+    /// Bytes written to clients.
+    OutputBytes,
+    /// Reads from clients' sockets.
+    Reads,
+    /// Writes to clients' sockets.
+    Writes,
+}
+
+const COUNTS: usize = Count::Writes as usize + 1;
+
+/// All that is counted and noted; what happens to keys is counted in the keyspace's shards.
+#[derive(Debug)]
+pub struct Statistics {
+    shares: Box<[Share]>,
+    /// How often each kind of error was answered.
+    pub errors: ErrorCounts,
+    /// The slowest requests.
+    pub slowlog: SlowLog,
+    /// The longest events.
+    pub latency: LatencyEvents,
+    /// Commands a second, lately.
+    pub commands_rate: Rate,
+    /// Bytes read a second, lately.
+    pub input_rate: Rate,
+    /// Bytes written a second, lately.
+    pub output_rate: Rate,
+}
+
+/// What one thread counts; on cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Share {
+    counts: [AtomicU64; COUNTS],
+    commands: Box<[CommandShare]>,
+}
+
+thread_local! {
+    /// Which share is this thread's.
+    static SHARE: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+impl Statistics {
+    /// Nothing counted yet, for so many threads and commands.
+    pub fn new(threads: usize, commands: usize) -> Statistics {
+        let share = || Share {
+            counts: Default::default(),
+            commands: (0..commands).map(|_| CommandShare::default()).collect(),
+        };
+        Statistics {
+            shares: (0..threads.max(1)).map(|_| share()).collect(),
+            errors: ErrorCounts::default(),
+            slowlog: SlowLog::default(),
+            latency: LatencyEvents::default(),
+            commands_rate: Rate::default(),
+            input_rate: Rate::default(),
+            output_rate: Rate::default(),
+        }
+    }
+
+    /// Adds to a count.
+    #[inline]
+    pub fn add(&self, count: Count, amount: u64) {
+        self.share().counts[count as usize].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// What a count has come to.
+    pub fn total(&self, count: Count) -> u64 {
+        self.shares.iter().map(|share| share.counts[count as usize].load(Ordering::Relaxed)).sum()
+    }
+
+    /// Adds to the use of the command with this number.
+    #[inline]
+    pub fn add_usage(&self, command: usize, usage: Usage) {
+        self.share().commands[command].add(usage);
+    }
+
+    /// The use of the command with this number.
+    pub fn usage(&self, command: usize) -> CommandTotals {
+        self.shares.iter().fold(CommandTotals::default(), |mut totals, share| {
+            totals.add(&share.commands[command]);
+            totals
+        })
+    }
+
+    /// Sets all counts to zero (CONFIG RESETSTAT); what is noted stays.
+    pub fn reset(&self) {
+        for share in &self.shares {
+            share.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        }
+        self.reset_usage(|_| true);
+        self.errors.reset();
+        for rate in [&self.commands_rate, &self.input_rate, &self.output_rate] {
+            rate.reset();
+        }
+    }
+
+    /// Forgets the use of commands, chosen by their numbers.
+    pub fn reset_usage(&self, is_meant: impl Fn(usize) -> bool) {
+        for share in &self.shares {
+            let meant = share.commands.iter().enumerate().filter(|(number, _)| is_meant(*number));
+            meant.for_each(|(_, command)| command.reset());
+        }
+    }
+
+    /// Brings the rates up to date; called every so many milliseconds.
+    pub fn sample_rates(&self, elapsed_ms: u64) {
+        self.commands_rate.sample(self.total(Count::CommandsProcessed), elapsed_ms);
+        self.input_rate.sample(self.total(Count::InputBytes), elapsed_ms);
+        self.output_rate.sample(self.total(Count::OutputBytes), elapsed_ms);
+    }
+
+    #[inline]
+    fn share(&self) -> &Share {
+        match SHARE.get().and_then(|number| self.shares.get(number)) {
+            Some(share) => share,
+            None => self.take_share(),
+        }
+    }
+
+    /// Gives a thread its share. With more threads than shares some have one in common, which is only slower.
+    #[cold]
+    fn take_share(&self) -> &Share {
+        static TAKEN: AtomicUsize = AtomicUsize::new(0);
+        let number = TAKEN.fetch_add(1, Ordering::Relaxed) % self.shares.len();
+        SHARE.set(Some(number));
+        &self.shares[number]
+    }
+}
+
+/// How fast a count has grown over the last samples, in units a second.
+#[derive(Debug, Default)]
+pub struct Rate {
+    samples: [AtomicU64; Rate::SAMPLES],
+    next: AtomicU64,
+    last: AtomicU64,
+}
+
+impl Rate {
+    /// Redis: `STATS_METRIC_SAMPLES`.
+    const SAMPLES: usize = 16;
+
+    /// The mean of the samples.
+    pub fn get(&self) -> u64 {
+        self.samples.iter().map(|sample| sample.load(Ordering::Relaxed)).sum::<u64>() / Rate::SAMPLES as u64
+    }
+
+    fn sample(&self, total: u64, elapsed_ms: u64) {
+        let grown = total.saturating_sub(self.last.swap(total, Ordering::Relaxed));
+        let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % Rate::SAMPLES;
+        self.samples[at].store(grown * 1000 / elapsed_ms.max(1), Ordering::Relaxed);
+    }
+
+    fn reset(&self) {
+        self.last.store(0, Ordering::Relaxed);
+        self.samples.iter().for_each(|sample| sample.store(0, Ordering::Relaxed));
+    }
+}
