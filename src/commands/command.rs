@@ -6,6 +6,7 @@
 
 use crate::instance::Instance;
 use crate::keyspace::Transaction;
+use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, Sent};
 use crate::session::Session;
 
@@ -82,7 +83,7 @@ impl Command {
     #[inline]
     pub fn only_key(&self) -> Option<usize> {
         match self.keys {
-            [spec] if spec.last == 0 => Some(spec.first),
+            [spec] if spec.last == 0 && spec.count_at.is_none() => Some(spec.first),
             _ => None,
         }
     }
@@ -91,7 +92,7 @@ impl Command {
     pub fn keys_of<'a>(&self, request: Request<'a>) -> impl Iterator<Item = (&'a [u8], KeyFlags)> + use<'a> {
         self.keys.iter().flat_map(move |spec| {
             let flags = spec.variable.map_or(spec.flags, |flags_of| flags_of(request));
-            spec.positions(request.len()).map(move |position| (request.at(position), flags))
+            spec.positions(request).map(move |position| (request.at(position), flags))
         })
     }
 
@@ -245,16 +246,24 @@ flag_set! {
     ADMIN = "admin",
     /// Not for scripts.
     NOSCRIPT = "noscript",
+    /// May let its client wait.
+    BLOCKING = "blocking",
     /// Possible while data is loaded.
     LOADING = "loading",
     /// Possible on a replica that has lost its primary.
     STALE = "stale",
     /// Never slow.
     FAST = "fast",
+    /// Not shown by MONITOR.
+    SKIP_MONITOR = "skip_monitor",
     /// Not noted by SLOWLOG.
     SKIP_SLOWLOG = "skip_slowlog",
     /// Possible before authentication.
     NO_AUTH = "no_auth",
+    /// Not while a copy of the data is being loaded beside it.
+    NO_ASYNC_LOADING = "no_async_loading",
+    /// Not within a transaction.
+    NO_MULTI = "no_multi",
     /// Possible while a script runs too long.
     ALLOW_BUSY = "allow_busy",
 }
@@ -270,12 +279,16 @@ flag_set! {
     WRITE = "@write",
     /// Strings.
     STRING = "@string",
+    /// Strings as bits.
+    BITMAP = "@bitmap",
     /// For administrators.
     ADMIN = "@admin",
     /// Never slow.
     FAST = "@fast",
     /// Perhaps slow.
     SLOW = "@slow",
+    /// Lets its client wait.
+    BLOCKING = "@blocking",
     /// Able to do harm.
     DANGEROUS = "@dangerous",
     /// The connection's own state.
@@ -316,6 +329,9 @@ pub struct KeySpec {
     pub last: isize,
     /// The distance between two keys.
     pub step: usize,
+    /// The position of the argument that tells how many keys there are, where one does; then `last` says
+    /// nothing.
+    pub count_at: Option<usize>,
     /// How they are used by one request, where that varies…
     pub variable: Option<fn(Request<'_>) -> KeyFlags>,
     /// … and why.
@@ -325,12 +341,22 @@ pub struct KeySpec {
 impl KeySpec {
     /// One key, right after the name.
     pub const fn first(flags: KeyFlags) -> KeySpec {
-        KeySpec { flags, first: 1, last: 0, step: 1, variable: None, notes: None }
+        KeySpec::range(1, 0, 1, flags)
     }
 
     /// All arguments are keys, or each `step`-th.
     pub const fn every(step: usize, flags: KeyFlags) -> KeySpec {
-        KeySpec { flags, first: 1, last: -1, step, variable: None, notes: None }
+        KeySpec::range(1, -1, step, flags)
+    }
+
+    /// From one position to another.
+    pub const fn range(first: usize, last: isize, step: usize, flags: KeyFlags) -> KeySpec {
+        KeySpec { flags, first, last, step, count_at: None, variable: None, notes: None }
+    }
+
+    /// As many as the argument at a position says, from the next one on.
+    pub const fn counted(count_at: usize, step: usize, flags: KeyFlags) -> KeySpec {
+        KeySpec { count_at: Some(count_at), ..KeySpec::range(count_at + 1, 0, step, flags) }
     }
 
     /// The request decides how the key is used.
@@ -338,13 +364,18 @@ impl KeySpec {
         KeySpec { variable: Some(flags_of), notes: Some(notes), ..self }
     }
 
-    /// The positions of the keys in a request of so many arguments.
+    /// The positions of the keys in a request.
     #[inline]
-    pub fn positions(&self, arguments: usize) -> std::iter::StepBy<std::ops::Range<usize>> {
-        let last = if self.last < 0 {
-            arguments.saturating_add_signed(self.last)
-        } else {
-            self.first.saturating_add_signed(self.last)
+    pub fn positions(&self, request: Request<'_>) -> std::iter::StepBy<std::ops::Range<usize>> {
+        let arguments = request.len();
+        let last = match self.count_at {
+            Some(count_at) => {
+                let count = request.get(count_at).and_then(parse_integer).unwrap_or(0);
+                let count = usize::try_from(count).unwrap_or(0).min(arguments);
+                (self.first + count * self.step).saturating_sub(1)
+            }
+            None if self.last < 0 => arguments.saturating_add_signed(self.last),
+            None => self.first.saturating_add_signed(self.last),
         };
         (self.first..(last + 1).min(arguments)).step_by(self.step)
     }
@@ -357,6 +388,8 @@ pub enum Group {
     Generic,
     /// Strings.
     String,
+    /// Strings as bits.
+    Bitmap,
     /// The connection.
     Connection,
     /// The server.
@@ -369,6 +402,7 @@ impl Group {
         match self {
             Group::Generic => "generic",
             Group::String => "string",
+            Group::Bitmap => "bitmap",
             Group::Connection => "connection",
             Group::Server => "server",
         }
@@ -401,6 +435,10 @@ pub struct Argument {
     pub is_optional: bool,
     /// Whether it can be repeated.
     pub is_multiple: bool,
+    /// Whether its token is repeated with it.
+    pub repeats_token: bool,
+    /// Which of the command's key specifications it belongs to, for a key.
+    pub key_spec: usize,
     /// What it consists of, or what it is one of.
     pub arguments: &'static [Argument],
 }
@@ -408,12 +446,14 @@ pub struct Argument {
 /// What an argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgumentKind {
-    /// A key, the first of the command's key specifications.
+    /// A key.
     Key,
     /// Any bytes.
     String,
     /// A whole number.
     Integer,
+    /// A number with a fraction.
+    Double,
     /// A moment.
     UnixTime,
     /// A pattern.
@@ -433,6 +473,7 @@ impl ArgumentKind {
             ArgumentKind::Key => "key",
             ArgumentKind::String => "string",
             ArgumentKind::Integer => "integer",
+            ArgumentKind::Double => "double",
             ArgumentKind::UnixTime => "unix-time",
             ArgumentKind::Pattern => "pattern",
             ArgumentKind::PureToken => "pure-token",
@@ -456,6 +497,8 @@ impl Argument {
             deprecated_since: None,
             is_optional: false,
             is_multiple: false,
+            repeats_token: false,
+            key_spec: 0,
             arguments: &[],
         }
     }
@@ -468,6 +511,11 @@ impl Argument {
     /// A whole number.
     pub const fn integer(name: &'static str) -> Argument {
         Argument::new(name, ArgumentKind::Integer)
+    }
+
+    /// A number with a fraction.
+    pub const fn double(name: &'static str) -> Argument {
+        Argument::new(name, ArgumentKind::Double)
     }
 
     /// A moment.
@@ -518,5 +566,15 @@ impl Argument {
     /// May be there several times.
     pub const fn multiple(self) -> Argument {
         Argument { is_multiple: true, ..self }
+    }
+
+    /// May be there several times, each after its token.
+    pub const fn multiple_token(self) -> Argument {
+        Argument { repeats_token: true, ..self }
+    }
+
+    /// Belongs to this one of the command's key specifications.
+    pub const fn of_spec(self, key_spec: usize) -> Argument {
+        Argument { key_spec, ..self }
     }
 }

@@ -89,10 +89,7 @@ fn info(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result
 
 /// The ten facts of COMMAND INFO, in their order.
 fn write_info(command: &'static Command, reply: Reply<'_>) -> Sent {
-    let (first, last, step) = command.keys.first().map_or((0, 0, 0), |spec| {
-        let last = if spec.last < 0 { spec.last } else { spec.last + spec.first as isize };
-        (spec.first as i64, last as i64, spec.step as i64)
-    });
+    let (first, last, step) = key_range(command).unwrap_or_default();
     reply.array_of(0..10, |fact, reply| match fact {
         0 => reply.bulk(command.name.as_bytes()),
         1 => reply.integer(command.arity.number()),
@@ -107,19 +104,35 @@ fn write_info(command: &'static Command, reply: Reply<'_>) -> Sent {
     })
 }
 
+/// The first key, the last and the step between two, as clients were told before there were specifications:
+/// one range over all of them.
+fn key_range(command: &Command) -> Option<(i64, i64, i64)> {
+    let (first, last) = (command.keys.first()?, command.keys.last()?);
+    if command.keys.iter().any(|spec| spec.count_at.is_some()) {
+        return None;
+    }
+    let end = if last.last < 0 { last.last } else { last.last + last.first as isize };
+    Some((first.first as i64, end as i64, first.step as i64))
+}
+
 fn describe_keys(spec: &KeySpec) -> OwnedFrame {
     let typed = |kind: &str, spec| tree::map([("type", tree::bulk(kind)), ("spec", spec)]);
-    let begin = tree::map([("index", tree::integer(spec.first as i64))]);
-    let find = tree::map([
-        ("lastkey", tree::integer(spec.last as i64)),
-        ("keystep", tree::integer(spec.step as i64)),
-        ("limit", tree::integer(0)),
-    ]);
+    let begin = tree::map([("index", tree::integer(spec.count_at.unwrap_or(spec.first) as i64))]);
+    let step = ("keystep", tree::integer(spec.step as i64));
+    let (kind, find) = match spec.count_at {
+        Some(_) => {
+            ("keynum", tree::map([("keynumidx", tree::integer(0)), ("firstkey", tree::integer(1)), step]))
+        }
+        None => {
+            let last = ("lastkey", tree::integer(spec.last as i64));
+            ("range", tree::map([last, step, ("limit", tree::integer(0))]))
+        }
+    };
     let notes = spec.notes.map(|notes| ("notes", tree::bulk(notes)));
     tree::map(notes.into_iter().chain([
         ("flags", tree::set_of_simple(spec.flags.names())),
         ("begin_search", typed("index", begin)),
-        ("find_keys", typed("range", find)),
+        ("find_keys", typed(kind, find)),
     ]))
 }
 
@@ -172,7 +185,7 @@ fn describe(command: &'static Command) -> OwnedFrame {
 fn describe_argument(argument: &Argument) -> OwnedFrame {
     let mut facts = vec![("name", tree::bulk(argument.name)), ("type", tree::bulk(argument.kind.name()))];
     if argument.kind == ArgumentKind::Key {
-        facts.push(("key_spec_index", tree::integer(0)));
+        facts.push(("key_spec_index", tree::integer(argument.key_spec as i64)));
     }
     let texts = [
         ("token", argument.token),
@@ -180,8 +193,12 @@ fn describe_argument(argument: &Argument) -> OwnedFrame {
         ("deprecated_since", argument.deprecated_since),
     ];
     facts.extend(texts.into_iter().filter_map(|(name, text)| Some((name, tree::bulk(text?)))));
-    let flags = [("optional", argument.is_optional), ("multiple", argument.is_multiple)];
-    if argument.is_optional || argument.is_multiple {
+    let flags = [
+        ("optional", argument.is_optional),
+        ("multiple", argument.is_multiple),
+        ("multiple_token", argument.repeats_token),
+    ];
+    if flags.iter().any(|(_, applies)| *applies) {
         let flags = flags.into_iter().filter(|(_, applies)| *applies).map(|(name, _)| name);
         facts.push(("flags", tree::set_of_simple(flags)));
     }

@@ -364,8 +364,8 @@ impl Entry {
     }
 }
 
-/// Whether two keys are the same. Short ones, as nearly all are, are compared right here, eight bytes at once:
-/// a call to the C library costs more than the comparison.
+/// Whether two keys are the same. Short ones, as nearly all are, are compared right here, eight bytes at
+/// once: a call to the C library costs more than the comparison.
 #[inline]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     const SHORT_BYTES_MAX: usize = 64;

@@ -1,7 +1,7 @@
 //! How often each command was called, how long it took, and how that time was distributed.
 //!
-//! Times are kept in a histogram whose buckets grow by an eighth of a power of two, from a nanosecond on, so a
-//! percentile is right to within 12%; Redis's is right to within 1%, for twenty times the memory.
+//! Times are kept in a histogram whose buckets grow by an eighth of a power of two, from a nanosecond on, so
+//! a percentile is right to within 12%; Redis's is right to within 1%, for twenty times the memory.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,8 +96,8 @@ impl CommandTotals {
         found.map_or(0.0, |bucket| bucket_end(bucket) as f64 / 1000.0)
     }
 
-    /// For each power of two of microseconds up to which new calls ended: that power, and how many calls ended
-    /// within it.
+    /// For each power of two of microseconds up to which new calls ended: that power, and how many calls
+    /// ended within it.
     pub fn cumulative_us(&self) -> Vec<(u64, u64)> {
         let (mut points, mut told, mut sum, mut bucket) = (Vec::new(), 0, 0, 0);
         let calls: u64 = self.histogram.iter().sum();

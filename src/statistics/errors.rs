@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// Kinds of errors that are told apart; more can only come from scripts that make up their own. Redis gives up
-/// at the same number.
+/// Kinds of errors that are told apart; more can only come from scripts that make up their own. Redis gives
+/// up at the same number.
 const KINDS_MAX: usize = 128;
 /// The kind that stands for all when there are too many.
 const OTHERS: &str = "ERRORSTATS_DISABLED";

@@ -1,10 +1,10 @@
-//! What the server counts and notes about its own work: totals, the use of each command, slow requests, events
-//! that took long.
+//! What the server counts and notes about its own work: totals, the use of each command, slow requests,
+//! events that took long.
 //!
 //! What is counted with every batch of requests is counted by each thread in a share of its own, so that
 //! threads never write to the same cache line; whoever asks adds the shares up. [`commands`] counts the use
-//! of each command, [`errors`] the kinds of errors; [`slowlog`] keeps the slowest requests and [`latency`] the
-//! longest events.
+//! of each command, [`errors`] the kinds of errors; [`slowlog`] keeps the slowest requests and [`latency`]
+//! the longest events.
 
 pub mod commands;
 pub mod errors;
