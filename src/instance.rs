@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::clients::Clients;
-use crate::config::Config;
+use crate::config::{Config, EVICTION_POLICIES};
 use crate::keyspace::Keyspace;
 use crate::statistics::Statistics;
 
@@ -37,7 +37,7 @@ impl Instance {
     /// commands.
     pub fn new(config: Config, threads: usize, commands: usize, make_effective: MakeEffective) -> Instance {
         let keyspace = Keyspace::new(config.databases.size());
-        Instance {
+        let instance = Instance {
             config,
             keyspace,
             clients: Arc::default(),
@@ -46,7 +46,9 @@ impl Instance {
             listening_port: AtomicU16::new(0),
             started: Instant::now(),
             make_effective,
-        }
+        };
+        instance.configure_keyspace();
+        instance
     }
 
     /// How long it has been running.
@@ -61,6 +63,7 @@ impl Instance {
 
     /// Makes effective what parameters alone do not: called after some were changed.
     pub fn apply_config(&self) {
+        self.configure_keyspace();
         (self.make_effective)(&self.config);
     }
 }
@@ -68,6 +71,17 @@ impl Instance {
 impl fmt::Debug for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Instance").field("run_id", &self.run_id).finish_non_exhaustive()
+    }
+}
+
+impl Instance {
+    /// Tells the keyspace what it needs to know of the parameters.
+    fn configure_keyspace(&self) {
+        let config = &self.config;
+        self.keyspace.set_value_bytes_max(config.proto_max_bulk_len.size());
+        let counts_frequency = EVICTION_POLICIES[config.maxmemory_policy.get()].ends_with("lfu");
+        let factors = [&config.lfu_log_factor, &config.lfu_decay_time].map(|factor| factor.get() as u32);
+        self.keyspace.access().configure(counts_frequency, factors[0], factors[1], self.uptime());
     }
 }
 

@@ -10,7 +10,10 @@
 
 pub mod allocator;
 pub mod clock;
+pub mod digest;
 pub mod glob;
+pub mod lcs;
+pub mod long_double;
 pub mod resp;
 
 pub mod config;

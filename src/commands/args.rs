@@ -15,6 +15,16 @@ pub fn integer(argument: &[u8]) -> Result<i64> {
     parse_integer(argument).ok_or(Error::NOT_AN_INTEGER)
 }
 
+/// The number of one of so many databases.
+///
+/// # Errors
+///
+/// [`Error::NOT_AN_INTEGER`], [`Error::NOT_A_SHORT_INTEGER`], [`Error::NO_SUCH_DATABASE`]
+pub fn database(argument: &[u8], databases: usize) -> Result<usize> {
+    let number = i32::try_from(integer(argument)?).map_err(|_| Error::NOT_A_SHORT_INTEGER)?;
+    usize::try_from(number).ok().filter(|number| *number < databases).ok_or(Error::NO_SUCH_DATABASE)
+}
+
 /// Whether an argument is this word, in any case.
 pub fn is_word(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())

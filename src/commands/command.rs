@@ -103,7 +103,8 @@ impl Command {
             Run::Read(_) => Some("readonly"),
             _ => None,
         };
-        run.into_iter().chain(self.flags.names()).collect()
+        let are_movable = self.keys.iter().any(|spec| spec.count_at.is_some());
+        run.into_iter().chain(self.flags.names()).chain(are_movable.then_some("movablekeys")).collect()
     }
 
     /// The ACL categories as COMMAND INFO names them, in the order of Redis.
@@ -367,13 +368,19 @@ impl KeySpec {
     /// The positions of the keys in a request.
     #[inline]
     pub fn positions(&self, request: Request<'_>) -> std::iter::StepBy<std::ops::Range<usize>> {
-        let arguments = request.len();
+        let told = self.count_at.and_then(|count_at| parse_integer(request.get(count_at)?));
+        self.positions_among(request.len(), told.and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
+    }
+
+    /// The positions of the keys among so many arguments, if one of these tells that there are `told` keys.
+    #[inline]
+    pub fn positions_among(
+        &self,
+        arguments: usize,
+        told: usize,
+    ) -> std::iter::StepBy<std::ops::Range<usize>> {
         let last = match self.count_at {
-            Some(count_at) => {
-                let count = request.get(count_at).and_then(parse_integer).unwrap_or(0);
-                let count = usize::try_from(count).unwrap_or(0).min(arguments);
-                (self.first + count * self.step).saturating_sub(1)
-            }
+            Some(_) => (self.first + told.min(arguments) * self.step).saturating_sub(1),
             None if self.last < 0 => arguments.saturating_add_signed(self.last),
             None => self.first.saturating_add_signed(self.last),
         };

@@ -13,8 +13,27 @@ impl Error {
     pub const SYNTAX: Error = Error::fixed("ERR syntax error");
     /// A number that is none, or does not fit.
     pub const NOT_AN_INTEGER: Error = Error::fixed("ERR value is not an integer or out of range");
+    /// A number that does not fit into 32 bits.
+    pub const NOT_A_SHORT_INTEGER: Error =
+        Error::fixed("ERR value is out of range, value must between -2147483648 and 2147483647");
     /// A number that would not fit.
     pub const OVERFLOW: Error = Error::fixed("ERR increment or decrement would overflow");
+    /// A number with a fraction that is none.
+    pub const NOT_A_FLOAT: Error = Error::fixed("ERR value is not a valid float");
+    /// A sum that is no number.
+    pub const NOT_A_RESULT: Error = Error::fixed("ERR increment would produce NaN or Infinity");
+    /// A digest that is none.
+    pub const NOT_A_DIGEST: Error = Error::fixed("ERR digest must be exactly 16 hexadecimal characters");
+    /// A string that would become too long.
+    pub const STRING_TOO_LONG: Error =
+        Error::fixed("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+    /// Strings that are too long to be compared.
+    pub const LCS_TOO_LONG: Error =
+        Error::fixed("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
+    /// A key that must be there and is not.
+    pub const NO_SUCH_KEY: Error = Error::fixed("ERR no such key");
+    /// A key that is to be moved or copied to itself.
+    pub const SAME_OBJECT: Error = Error::fixed("ERR source and destination objects are the same");
     /// A database that there is not.
     pub const NO_SUCH_DATABASE: Error = Error::fixed("ERR DB index is out of range");
     /// A client that has to authenticate first.

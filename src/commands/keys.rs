@@ -1,13 +1,18 @@
-//! Keys of any type: whether they are there, and until when.
+//! Keys of any type: whether they are there, and under which name, in which database.
 
 use crate::keyspace::Transaction;
+use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 
 use super::args::{self, Options, is_word};
-use super::command::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
+use super::command::{
+    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
+};
 use super::error::Error;
+use super::server::free_elsewhere;
 
-pub(super) const COMMANDS: &[Command] = &[DEL, EXISTS, EXPIRE, PERSIST, PEXPIRE, PTTL, TTL, TYPE];
+pub(super) const COMMANDS: &[Command] =
+    &[COPY, DEL, EXISTS, MOVE, RENAME, RENAMENX, SWAPDB, TOUCH, TYPE, UNLINK];
 
 const DEL: Command = Command {
     name: "del",
@@ -76,224 +81,256 @@ fn kind(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
     Ok(reply.simple(if tx.exists(request.at(1)) { "string" } else { "none" }))
 }
 
-const TTL: Command = Command {
-    name: "ttl",
-    arity: Arity::Exactly(2),
+const UNLINK: Command = Command {
+    name: "unlink",
+    arity: Arity::AtLeast(2),
     flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    keys: &[KeySpec::every(1, KeyFlags::RM.and(KeyFlags::DELETE))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Tells in how many seconds a key expires: -1 for never, -2 if it is absent.",
+    summary: "Deletes keys, and frees what is large of them in the background; answers how many there were.",
+    since: "4.0.0",
+    complexity: "O(1) for each key removed regardless of its size. Then the command does O(N) work in a different thread in order to reclaim memory, where N is the number of allocations the deleted objects where composed of.",
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+    arguments: &[Argument::KEY.multiple()],
+    example: &[("SET key1 Hello", "OK"), ("SET key2 World", "OK"), ("UNLINK key1 key2 key3", "(integer) 2")],
+    run: Run::Write(unlink),
+    ..Command::DEFAULTS
+};
+
+fn unlink(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let sent = reply.count(request.from(1).filter(|key| tx.unlink(key)).count());
+    let garbage = tx.take_garbage();
+    if garbage.is_large() {
+        free_elsewhere(garbage);
+    }
+    Ok(sent)
+}
+
+const TOUCH: Command = Command {
+    name: "touch",
+    arity: Arity::AtLeast(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::every(1, KeyFlags::RO)],
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Notes a use of keys without reading them; answers how many are there.",
+    since: "3.2.1",
+    complexity: "O(N) where N is the number of keys that will be touched.",
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+    arguments: &[Argument::KEY.multiple()],
+    example: &[("SET key1 Hello", "OK"), ("TOUCH key1 key2", "(integer) 1")],
+    run: Run::Read(touch),
+    ..Command::DEFAULTS
+};
+
+fn touch(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(request.from(1).filter(|key| tx.touch(key)).count()))
+}
+
+const RENAME: Command = Command {
+    name: "rename",
+    arity: Arity::Exactly(3),
+    keys: &[
+        KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
+        KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::UPDATE)),
+    ],
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Gives a key another name, whatever has that name.",
     since: "1.0.0",
     complexity: "O(1)",
-    tips: &["nondeterministic_output"],
-    arguments: &[Argument::KEY],
-    example: &[("SET mykey Hello", "OK"), ("EXPIRE mykey 10", "(integer) 1"), ("TTL mykey", "(integer) 10")],
-    run: Run::Read(ttl),
+    arguments: &[Argument::KEY, Argument::new("newkey", ArgumentKind::Key).of_spec(1)],
+    example: &[
+        ("SET mykey Hello", "OK"),
+        ("RENAME mykey myotherkey", "OK"),
+        ("GET myotherkey", "\"Hello\""),
+        ("RENAME mykey myotherkey", "(error) ERR no such key"),
+    ],
+    run: Run::Write(rename),
     ..Command::DEFAULTS
 };
 
-fn ttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    // Rounded as Redis does: a key set to expire in ten seconds still has ten a moment later.
-    Ok(reply.integer(remaining(tx, request.at(1), |remaining_ms| (remaining_ms + 500) / 1000)))
-}
-
-const PTTL: Command = Command {
-    name: "pttl",
-    arity: Arity::Exactly(2),
-    flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
-    summary: "Tells in how many milliseconds a key expires: -1 for never, -2 if it is absent.",
-    since: "2.6.0",
-    complexity: "O(1)",
-    tips: &["nondeterministic_output"],
-    arguments: &[Argument::KEY],
-    example: &[("SET mykey Hello", "OK"), ("PTTL mykey", "(integer) -1"), ("PTTL nosuchkey", "(integer) -2")],
-    run: Run::Read(pttl),
-    ..Command::DEFAULTS
-};
-
-fn pttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.integer(remaining(tx, request.at(1), |remaining_ms| remaining_ms)))
-}
-
-/// The time a key has left, in the unit that `convert` makes of milliseconds.
-fn remaining(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(i64) -> i64) -> i64 {
-    match tx.expires_at_ms(key) {
-        None => -2,
-        Some(None) => -1,
-        Some(Some(expires_at_ms)) => convert(expires_at_ms.saturating_sub(tx.now_ms()) as i64),
+fn rename(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (source, target) = (request.at(1), request.at(2));
+    if tx.peek(source).is_none() {
+        return Err(Error::NO_SUCH_KEY);
     }
+    if source != target {
+        tx.copy(source, tx.database(), target);
+        tx.remove(source);
+    }
+    Ok(reply.ok())
 }
 
-const EXPIRE: Command = Command {
-    name: "expire",
-    arity: Arity::AtLeast(3),
+const RENAMENX: Command = Command {
+    name: "renamenx",
+    arity: Arity::Exactly(3),
     flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
+    keys: &[
+        KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
+        KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::INSERT)),
+    ],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Makes a key expire in so many seconds; one that is not in the future deletes it.",
+    summary: "Gives a key another name, if no key has it: 1 if it did, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
-    arguments: &[
-        Argument::KEY,
-        Argument::integer("seconds"),
-        Argument::one_of(
-            "condition",
-            &[
-                Argument::pure_token("nx", "NX"),
-                Argument::pure_token("xx", "XX"),
-                Argument::pure_token("gt", "GT"),
-                Argument::pure_token("lt", "LT"),
-            ],
-        )
-        .since("7.0.0")
-        .optional(),
-    ],
+    arguments: &[Argument::KEY, Argument::new("newkey", ArgumentKind::Key).of_spec(1)],
     example: &[
         ("SET mykey Hello", "OK"),
-        ("EXPIRE mykey 10", "(integer) 1"),
-        ("TTL mykey", "(integer) 10"),
-        ("EXPIRE mykey 20 NX", "(integer) 0"),
-        ("EXPIRE nosuchkey 10", "(integer) 0"),
+        ("SET myotherkey World", "OK"),
+        ("RENAMENX mykey myotherkey", "(integer) 0"),
+        ("RENAMENX mykey mythirdkey", "(integer) 1"),
     ],
-    run: Run::Write(expire),
+    run: Run::Write(renamenx),
     ..Command::DEFAULTS
 };
 
-fn expire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire_in("expire", 1000, tx, request, reply)
+fn renamenx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (source, target) = (request.at(1), request.at(2));
+    if tx.peek(source).is_none() {
+        return Err(Error::NO_SUCH_KEY);
+    }
+    let is_free = source != target && tx.peek(target).is_none();
+    if is_free {
+        tx.copy(source, tx.database(), target);
+        tx.remove(source);
+    }
+    Ok(reply.bool(is_free))
 }
 
-const PEXPIRE: Command = Command {
-    name: "pexpire",
+const COPY: Command = Command {
+    name: "copy",
     arity: Arity::AtLeast(3),
-    flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
+    flags: Flags::DENYOOM,
+    keys: &[
+        KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS)),
+        KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::UPDATE)),
+    ],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Makes a key expire in so many milliseconds; one that is not in the future deletes it.",
-    since: "2.6.0",
-    complexity: "O(1)",
+    summary: "Copies a key to another, in this database or in another one.",
+    since: "6.2.0",
+    complexity: "O(N) worst case for collections, where N is the number of nested items. O(1) for string values.",
     arguments: &[
-        Argument::KEY,
-        Argument::integer("milliseconds"),
-        Argument::one_of(
-            "condition",
-            &[
-                Argument::pure_token("nx", "NX"),
-                Argument::pure_token("xx", "XX"),
-                Argument::pure_token("gt", "GT"),
-                Argument::pure_token("lt", "LT"),
-            ],
-        )
-        .since("7.0.0")
-        .optional(),
+        Argument::new("source", ArgumentKind::Key),
+        Argument::new("destination", ArgumentKind::Key).of_spec(1),
+        Argument::integer("destination-db").token("DB").optional(),
+        Argument::pure_token("replace", "REPLACE").optional(),
     ],
+    example: &[
+        ("SET dolly sheep", "OK"),
+        ("COPY dolly clone", "(integer) 1"),
+        ("GET clone", "\"sheep\""),
+        ("COPY dolly clone", "(integer) 0"),
+        ("COPY dolly clone REPLACE", "(integer) 1"),
+    ],
+    run: Run::Write(copy),
+    ..Command::DEFAULTS
+};
+
+fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (source, target) = (request.at(1), request.at(2));
+    let (mut database, mut replaces) = (tx.database(), false);
+    let mut options = Options::new(request, 3);
+    while let Some(option) = options.next() {
+        match option {
+            _ if is_word(option, "replace") => replaces = true,
+            _ if is_word(option, "db") => database = args::database(options.value()?, tx.databases())?,
+            _ => return Err(Error::SYNTAX),
+        }
+    }
+    if source == target && database == tx.database() {
+        return Err(Error::SAME_OBJECT);
+    }
+    let is_copied = tx.peek(source).is_some() && (replaces || !is_in(tx, database, target));
+    if is_copied {
+        tx.copy(source, database, target);
+    }
+    Ok(reply.bool(is_copied))
+}
+
+const MOVE: Command = Command {
+    name: "move",
+    arity: Arity::Exactly(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Moves a key to another database, if it is not there: 1 if it did, 0 if not.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    arguments: &[Argument::KEY, Argument::integer("db")],
     example: &[
         ("SET mykey Hello", "OK"),
-        ("PEXPIRE mykey 1500", "(integer) 1"),
-        ("PEXPIRE mykey 1000 GT", "(integer) 0"),
+        ("MOVE mykey 1", "(integer) 1"),
+        ("GET mykey", "(nil)"),
+        ("SELECT 1", "OK"),
+        ("GET mykey", "\"Hello\""),
+        ("MOVE mykey 1", "(error) ERR source and destination objects are the same"),
+        ("SELECT 0", "OK"),
     ],
-    run: Run::Write(pexpire),
+    run: Run::Write(move_key),
     ..Command::DEFAULTS
 };
 
-fn pexpire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire_in("pexpire", 1, tx, request, reply)
-}
-
-fn expire_in(
-    command: &str,
-    unit_ms: i64,
-    tx: &mut Transaction<'_>,
-    request: Request<'_>,
-    reply: Reply<'_>,
-) -> Result {
+fn move_key(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let conditions = ExpireConditions::parse(request)?;
-    let amount = args::integer(request.at(2))?;
-    let delay_ms = amount.checked_mul(unit_ms).ok_or_else(|| Error::invalid_expire(command))?;
-    let moment_ms = delay_ms.checked_add(tx.now_ms() as i64).ok_or_else(|| Error::invalid_expire(command))?;
-    let Some(current_ms) = tx.expires_at_ms(key) else { return Ok(reply.bool(false)) };
-    let are_met = conditions.are_met(current_ms, moment_ms);
-    if are_met {
-        // A moment before 1970 has passed as well as 1970 itself.
-        tx.set_expiry(key, Some(u64::try_from(moment_ms).unwrap_or(0)));
+    let database = args::database(request.at(2), tx.databases())?;
+    if database == tx.database() {
+        return Err(Error::SAME_OBJECT);
     }
-    Ok(reply.bool(are_met))
+    let is_moved = tx.peek(key).is_some() && !is_in(tx, database, key);
+    if is_moved {
+        tx.copy(key, database, key);
+        tx.remove(key);
+    }
+    Ok(reply.bool(is_moved))
 }
 
-/// The options of the EXPIRE family: what must hold for the expiry to be changed.
-#[derive(Default)]
-struct ExpireConditions {
-    has_none: bool,
-    has_one: bool,
-    is_later: bool,
-    is_earlier: bool,
+/// Whether a key is there in another database.
+fn is_in(tx: &mut Transaction<'_>, database: usize, key: &[u8]) -> bool {
+    let own = tx.database();
+    tx.select(database);
+    let is_there = tx.peek(key).is_some();
+    tx.select(own);
+    is_there
 }
 
-impl ExpireConditions {
-    fn parse(request: Request<'_>) -> Result<ExpireConditions> {
-        let mut conditions = ExpireConditions::default();
-        for option in Options::new(request, 3) {
-            match option {
-                _ if is_word(option, "nx") => conditions.has_none = true,
-                _ if is_word(option, "xx") => conditions.has_one = true,
-                _ if is_word(option, "gt") => conditions.is_later = true,
-                _ if is_word(option, "lt") => conditions.is_earlier = true,
-                _ => return Err(Error::quoting("ERR Unsupported option ", option, "")),
-            }
-        }
-        let ExpireConditions { has_none, has_one, is_later, is_earlier } = conditions;
-        if has_none && (has_one || is_later || is_earlier) {
-            return Err(Error::fixed("ERR NX and XX, GT or LT options at the same time are not compatible"));
-        }
-        if is_later && is_earlier {
-            return Err(Error::fixed("ERR GT and LT options at the same time are not compatible"));
-        }
-        Ok(conditions)
-    }
-
-    /// A key without an expiry counts as one that expires later than any moment.
-    fn are_met(&self, current_ms: Option<u64>, moment_ms: i64) -> bool {
-        let current_ms = current_ms.map(|current_ms| current_ms as i64);
-        (!self.has_none || current_ms.is_none())
-            && (!self.has_one || current_ms.is_some())
-            && (!self.is_later || current_ms.is_some_and(|current_ms| moment_ms > current_ms))
-            && (!self.is_earlier || current_ms.is_none_or(|current_ms| moment_ms < current_ms))
-    }
-}
-
-const PERSIST: Command = Command {
-    name: "persist",
-    arity: Arity::Exactly(2),
+const SWAPDB: Command = Command {
+    name: "swapdb",
+    arity: Arity::Exactly(3),
     flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
-    summary: "Takes the expiry off a key.",
-    since: "2.2.0",
-    complexity: "O(1)",
-    arguments: &[Argument::KEY],
+    scope: Scope::Everything,
+    categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
+    group: Group::Server,
+    summary: "Exchanges two databases: at once everybody sees the one as the other.",
+    since: "4.0.0",
+    complexity: "O(N) where N is the count of clients watching or blocking on keys from both databases.",
+    arguments: &[Argument::integer("index1"), Argument::integer("index2")],
     example: &[
-        ("SET mykey Hello EX 10", "OK"),
-        ("PERSIST mykey", "(integer) 1"),
-        ("TTL mykey", "(integer) -1"),
-        ("PERSIST mykey", "(integer) 0"),
+        ("SET mykey Hello", "OK"),
+        ("SWAPDB 0 1", "OK"),
+        ("EXISTS mykey", "(integer) 0"),
+        ("SWAPDB 1 0", "OK"),
     ],
-    run: Run::Write(persist),
+    run: Run::Write(swapdb),
     ..Command::DEFAULTS
 };
 
-fn persist(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let key = request.at(1);
-    let has_expiry = tx.expires_at_ms(key).flatten().is_some();
-    if has_expiry {
-        tx.set_expiry(key, None);
-    }
-    Ok(reply.bool(has_expiry))
+fn swapdb(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let number = |at: usize, wrong: &'static str| {
+        let number = parse_integer(request.at(at)).and_then(|number| i32::try_from(number).ok());
+        number.ok_or(Error::fixed(wrong))
+    };
+    let one = number(1, "ERR invalid first DB index")?;
+    let other = number(2, "ERR invalid second DB index")?;
+    let check = |number: i32| {
+        let number = usize::try_from(number).ok().filter(|number| *number < tx.databases());
+        number.ok_or(Error::NO_SUCH_DATABASE)
+    };
+    let (one, other) = (check(one)?, check(other)?);
+    tx.swap_databases(one, other);
+    Ok(reply.ok())
 }

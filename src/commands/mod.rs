@@ -12,13 +12,20 @@ pub mod execute;
 pub mod lookup;
 pub mod secrets;
 
+mod browsing;
 mod client;
+mod compare;
 mod config;
 mod connection;
+mod counters;
+mod expiries;
 mod info;
 mod introspection;
 mod keys;
+mod object;
+mod ranges;
 mod server;
+mod several;
 mod strings;
 
 pub use command::Command;
@@ -26,7 +33,14 @@ pub use command::Command;
 /// All commands.
 pub const FAMILIES: &[&[Command]] = &[
     strings::COMMANDS,
+    several::COMMANDS,
+    counters::COMMANDS,
+    ranges::COMMANDS,
+    compare::COMMANDS,
     keys::COMMANDS,
+    expiries::COMMANDS,
+    browsing::COMMANDS,
+    object::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,

@@ -1,5 +1,6 @@
 //! Strings: SETNX, SET, GET and what is around them.
 
+use crate::digest;
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 
@@ -9,7 +10,7 @@ use super::command::{
 };
 use super::error::Error;
 
-pub(super) const COMMANDS: &[Command] = &[GET, GETSET, INCR, MGET, MSET, MSETNX, SET, SETNX, STRLEN];
+pub(super) const COMMANDS: &[Command] = &[GET, GETDEL, GETEX, GETSET, PSETEX, SET, SETEX, SETNX];
 
 const SETNX: Command = Command {
     name: "setnx",
@@ -101,9 +102,19 @@ const SET: Command = Command {
     arguments: &[
         Argument::KEY,
         Argument::string("value"),
-        Argument::one_of("condition", &[Argument::pure_token("nx", "NX"), Argument::pure_token("xx", "XX")])
-            .since("2.6.12")
-            .optional(),
+        Argument::one_of(
+            "condition",
+            &[
+                Argument::pure_token("nx", "NX"),
+                Argument::pure_token("xx", "XX"),
+                Argument::string("ifeq-value").token("IFEQ").since("8.1.0"),
+                Argument::string("ifne-value").token("IFNE").since("8.4.0"),
+                Argument::string("ifdeq-digest").token("IFDEQ").since("8.4.0"),
+                Argument::string("ifdne-digest").token("IFDNE").since("8.4.0"),
+            ],
+        )
+        .since("2.6.12")
+        .optional(),
         Argument::pure_token("get", "GET").since("6.2.0").optional(),
         Argument::one_of(
             "expiration",
@@ -122,6 +133,7 @@ const SET: Command = Command {
         ("GET mykey", "\"Hello\""),
         ("SET mykey World NX", "(nil)"),
         ("SET mykey World XX GET", "\"Hello\""),
+        ("SET mykey Moon IFEQ World", "OK"),
         ("SET anotherkey \"will expire in a minute\" EX 60", "OK"),
         ("TTL anotherkey", "(integer) 60"),
     ],
@@ -132,10 +144,10 @@ const SET: Command = Command {
 fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let options = SetOptions::parse(request)?;
     let (key, value) = (request.at(1), request.at(2));
-    let expiry = options.expires.resolve(tx)?;
+    let expiry = options.expires.resolve("set", tx)?;
     if options.answers_old_value {
         let old = tx.get(key);
-        let is_met = options.condition.is_met(old.is_some());
+        let is_met = options.condition.is_met(old);
         let sent = reply.bulk_or_nil(old);
         if is_met {
             tx.put(key, value, expiry);
@@ -145,7 +157,7 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
     let is_written = match options.condition {
         Condition::Absent => tx.insert_if_absent(key, value, expiry),
         condition => {
-            let is_met = condition == Condition::None || tx.peek(key).is_some();
+            let is_met = condition == Condition::None || condition.is_met(tx.peek(key));
             if is_met {
                 tx.put(key, value, expiry);
             }
@@ -157,25 +169,59 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
 
 /// What follows key and value.
 struct SetOptions<'a> {
-    condition: Condition,
+    condition: Condition<'a>,
     answers_old_value: bool,
     expires: Expires<'a>,
 }
 
-/// What must hold for SET to write.
+/// What must hold for a key to be written, or deleted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Condition {
+pub(super) enum Condition<'a> {
+    /// Nothing.
     None,
+    /// It is absent.
     Absent,
+    /// It is there.
     Present,
+    /// It is there, with this value.
+    Equal(&'a [u8]),
+    /// It is not there with this value.
+    Unequal(&'a [u8]),
+    /// It is there, with a value of this digest.
+    EqualDigest(u64),
+    /// It is not there with a value of this digest.
+    UnequalDigest(u64),
 }
 
-impl Condition {
-    fn is_met(self, is_present: bool) -> bool {
+impl<'a> Condition<'a> {
+    /// The condition on the value that an option asks for, if it is one.
+    pub(super) fn of_value(option: &[u8], options: &mut Options<'a>) -> Result<Option<Condition<'a>>> {
+        let mut parse_digest = || digest::parse(options.value()?).ok_or(Error::NOT_A_DIGEST);
+        Ok(Some(match option {
+            _ if is_word(option, "ifdeq") => Condition::EqualDigest(parse_digest()?),
+            _ if is_word(option, "ifdne") => Condition::UnequalDigest(parse_digest()?),
+            _ if is_word(option, "ifeq") => Condition::Equal(options.value()?),
+            _ if is_word(option, "ifne") => Condition::Unequal(options.value()?),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Takes up another condition; only one can be asked for, though NX and XX may be repeated.
+    pub(super) fn or(self, asked: Condition<'a>) -> Result<Condition<'a>> {
+        let is_repeated = self == asked && matches!(asked, Condition::Absent | Condition::Present);
+        if self == Condition::None || is_repeated { Ok(asked) } else { Err(Error::SYNTAX) }
+    }
+
+    /// Whether it holds for a key with this value.
+    pub(super) fn is_met(self, value: Option<&[u8]>) -> bool {
         match self {
             Condition::None => true,
-            Condition::Absent => !is_present,
-            Condition::Present => is_present,
+            Condition::Absent => value.is_none(),
+            Condition::Present => value.is_some(),
+            Condition::Equal(expected) => value == Some(expected),
+            Condition::Unequal(other) => value != Some(other),
+            Condition::EqualDigest(expected) => value.map(digest::digest) == Some(expected),
+            Condition::UnequalDigest(other) => value.map(digest::digest) != Some(other),
         }
     }
 }
@@ -187,32 +233,35 @@ impl<'a> SetOptions<'a> {
         let mut options = Options::new(request, 3);
         while let Some(option) = options.next() {
             match option {
-                _ if is_word(option, "nx") && parsed.condition != Condition::Present => {
-                    parsed.condition = Condition::Absent;
-                }
-                _ if is_word(option, "xx") && parsed.condition != Condition::Absent => {
-                    parsed.condition = Condition::Present;
-                }
+                _ if is_word(option, "nx") => parsed.condition = parsed.condition.or(Condition::Absent)?,
+                _ if is_word(option, "xx") => parsed.condition = parsed.condition.or(Condition::Present)?,
                 _ if is_word(option, "get") => parsed.answers_old_value = true,
-                _ => parsed.expires = parsed.expires.or(option, &mut options)?,
+                _ => match Condition::of_value(option, &mut options)? {
+                    Some(asked) => parsed.condition = parsed.condition.or(asked)?,
+                    None => parsed.expires = parsed.expires.or(option, &mut options)?,
+                },
             }
         }
         Ok(parsed)
     }
 }
 
-/// When SET's key is to expire, as it was asked.
+/// When a key is to expire, as it was asked.
 #[derive(Clone, Copy)]
-enum Expires<'a> {
+pub(super) enum Expires<'a> {
+    /// Never.
     Never,
+    /// When it did before.
     Keep,
+    /// In so much time.
     In { amount: &'a [u8], unit_ms: i64 },
+    /// At a moment.
     At { amount: &'a [u8], unit_ms: i64 },
 }
 
 impl<'a> Expires<'a> {
     /// Takes up an option, unless another kind of expiry was asked for before it.
-    fn or(self, option: &[u8], options: &mut Options<'a>) -> Result<Expires<'a>> {
+    pub(super) fn or(self, option: &[u8], options: &mut Options<'a>) -> Result<Expires<'a>> {
         let mut amount = || options.value();
         let asked = match option {
             _ if is_word(option, "keepttl") => Expires::Keep,
@@ -239,7 +288,7 @@ impl<'a> Expires<'a> {
     }
 
     /// The moment meant, which must lie after 1970 and within the range of Redis's clock.
-    fn resolve(self, tx: &Transaction<'_>) -> Result<Expiry> {
+    pub(super) fn resolve(self, command: &str, tx: &Transaction<'_>) -> Result<Expiry> {
         let (amount, unit_ms, is_relative) = match self {
             Expires::Never => return Ok(Expiry::Never),
             Expires::Keep => return Ok(Expiry::Keep),
@@ -251,7 +300,7 @@ impl<'a> Expires<'a> {
         let moment_ms = amount.checked_mul(unit_ms).and_then(|delay_ms| delay_ms.checked_add(base_ms));
         match moment_ms {
             Some(moment_ms) if amount > 0 => Ok(Expiry::At(moment_ms as u64)),
-            _ => Err(Error::invalid_expire("set")),
+            _ => Err(Error::invalid_expire(command)),
         }
     }
 }
@@ -264,145 +313,138 @@ fn set_key_flags(request: Request<'_>) -> KeyFlags {
     }
 }
 
-const STRLEN: Command = Command {
-    name: "strlen",
+const GETDEL: Command = Command {
+    name: "getdel",
     arity: Arity::Exactly(2),
     flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RO)],
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Tells the length of a string in bytes, 0 if it is absent.",
-    since: "2.2.0",
+    summary: "Reads a string and deletes its key, in one step.",
+    since: "6.2.0",
     complexity: "O(1)",
     arguments: &[Argument::KEY],
-    example: &[
-        ("SET mykey \"Hello world\"", "OK"),
-        ("STRLEN mykey", "(integer) 11"),
-        ("STRLEN nonexisting", "(integer) 0"),
-    ],
-    run: Run::Read(strlen),
+    example: &[("SET mykey Hello", "OK"), ("GETDEL mykey", "\"Hello\""), ("GET mykey", "(nil)")],
+    run: Run::Write(getdel),
     ..Command::DEFAULTS
 };
 
-fn strlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(tx.get(request.at(1)).map_or(0, <[u8]>::len)))
+fn getdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let key = request.at(1);
+    let sent = reply.bulk_or_nil(tx.get(key));
+    tx.remove(key);
+    Ok(sent)
 }
 
-const INCR: Command = Command {
-    name: "incr",
-    arity: Arity::Exactly(2),
-    flags: Flags::DENYOOM.and(Flags::FAST),
+const GETEX: Command = Command {
+    name: "getex",
+    arity: Arity::AtLeast(2),
+    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Adds one to the integer in a string, taking an absent one for 0.",
-    since: "1.0.0",
+    summary: "Reads a string and changes when its key expires.",
+    since: "6.2.0",
     complexity: "O(1)",
-    arguments: &[Argument::KEY],
-    example: &[("SET mykey 10", "OK"), ("INCR mykey", "(integer) 11"), ("GET mykey", "\"11\"")],
-    run: Run::Write(incr),
+    arguments: &[
+        Argument::KEY,
+        Argument::one_of(
+            "expiration",
+            &[
+                Argument::integer("seconds").token("EX"),
+                Argument::integer("milliseconds").token("PX"),
+                Argument::unix_time("unix-time-seconds").token("EXAT"),
+                Argument::unix_time("unix-time-milliseconds").token("PXAT"),
+                Argument::pure_token("persist", "PERSIST"),
+            ],
+        )
+        .optional(),
+    ],
+    example: &[
+        ("SET mykey Hello", "OK"),
+        ("GETEX mykey EX 60", "\"Hello\""),
+        ("TTL mykey", "(integer) 60"),
+        ("GETEX mykey PERSIST", "\"Hello\""),
+        ("TTL mykey", "(integer) -1"),
+    ],
+    run: Run::Write(getex),
     ..Command::DEFAULTS
 };
 
-fn incr(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+fn getex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let before = tx.peek(key).map_or(Ok(0), args::integer)?;
-    let after = before.checked_add(1).ok_or(Error::OVERFLOW)?;
-    tx.put(key, itoa::Buffer::new().format(after).as_bytes(), Expiry::Keep);
-    Ok(reply.integer(after))
-}
-
-const MGET: Command = Command {
-    name: "mget",
-    arity: Arity::AtLeast(2),
-    flags: Flags::FAST,
-    keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::STRING,
-    group: Group::String,
-    summary: "Reads several strings in one step.",
-    since: "1.0.0",
-    complexity: "O(N) where N is the number of keys to retrieve.",
-    tips: &["request_policy:multi_shard"],
-    arguments: &[Argument::KEY.multiple()],
-    example: &[
-        ("SET key1 Hello", "OK"),
-        ("SET key2 World", "OK"),
-        ("MGET key1 key2 nonexisting", "[\"Hello\", \"World\", (nil)]"),
-    ],
-    run: Run::Read(mget),
-    ..Command::DEFAULTS
-};
-
-fn mget(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.array_of(request.from(1), |key, reply| reply.bulk_or_nil(tx.get(key))))
-}
-
-const MSET: Command = Command {
-    name: "mset",
-    arity: Arity::AtLeast(3),
-    flags: Flags::DENYOOM,
-    keys: &[KeySpec::every(2, KeyFlags::OW.and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
-    summary: "Writes several strings in one step.",
-    since: "1.0.1",
-    complexity: "O(N) where N is the number of keys to set.",
-    tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
-    arguments: &[Argument::block("key_value", &[Argument::KEY, Argument::string("value")]).multiple()],
-    example: &[("MSET key1 Hello key2 World", "OK"), ("GET key1", "\"Hello\""), ("GET key2", "\"World\"")],
-    run: Run::Write(mset),
-    ..Command::DEFAULTS
-};
-
-fn mset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    put_pairs(tx, pairs("mset", request)?);
-    Ok(reply.ok())
-}
-
-const MSETNX: Command = Command {
-    name: "msetnx",
-    arity: Arity::AtLeast(3),
-    flags: Flags::DENYOOM,
-    keys: &[KeySpec::every(2, KeyFlags::OW.and(KeyFlags::INSERT))],
-    categories: Categories::STRING,
-    group: Group::String,
-    summary: "Writes several strings in one step, but none if any of their keys is present.",
-    since: "1.0.1",
-    complexity: "O(N) where N is the number of keys to set.",
-    tips: &["request_policy:multi_shard", "response_policy:agg_min"],
-    arguments: &[Argument::block("key_value", &[Argument::KEY, Argument::string("value")]).multiple()],
-    example: &[
-        ("MSETNX key1 Hello key2 there", "(integer) 1"),
-        ("MSETNX key2 new key3 World", "(integer) 0"),
-        ("MGET key1 key2 key3", "[\"Hello\", \"there\", (nil)]"),
-    ],
-    run: Run::Write(msetnx),
-    ..Command::DEFAULTS
-};
-
-fn msetnx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let pairs = pairs("msetnx", request)?;
-    let are_absent = pairs.clone().all(|(key, _)| tx.peek(key).is_none());
-    if are_absent {
-        put_pairs(tx, pairs);
+    let (mut expires, mut persists) = (Expires::Never, false);
+    let mut options = Options::new(request, 2);
+    while let Some(option) = options.next() {
+        match option {
+            _ if is_word(option, "persist") && matches!(expires, Expires::Never) => persists = true,
+            _ if persists || is_word(option, "keepttl") => return Err(Error::SYNTAX),
+            _ => expires = expires.or(option, &mut options)?,
+        }
     }
-    Ok(reply.bool(are_absent))
+    let Some(value) = tx.get(key) else { return Ok(reply.nil()) };
+    let expiry = expires.resolve("getex", tx)?;
+    let sent = reply.bulk(value);
+    match expiry {
+        Expiry::At(expires_at_ms) => tx.set_expiry(key, Some(expires_at_ms)),
+        _ if persists => tx.set_expiry(key, None),
+        _ => {}
+    }
+    Ok(sent)
 }
 
-/// The keys and values that are a request's arguments in turn.
-fn pairs<'a>(
+const SETEX: Command = Command {
+    name: "setex",
+    arity: Arity::Exactly(4),
+    flags: Flags::DENYOOM,
+    keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Writes a string that expires in so many seconds.",
+    since: "2.0.0",
+    complexity: "O(1)",
+    arguments: &[Argument::KEY, Argument::integer("seconds"), Argument::string("value")],
+    example: &[
+        ("SETEX mykey 10 Hello", "OK"),
+        ("TTL mykey", "(integer) 10"),
+        ("SETEX mykey 0 Hello", "(error) ERR invalid expire time in 'setex' command"),
+    ],
+    run: Run::Write(setex),
+    ..Command::DEFAULTS
+};
+
+fn setex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    set_for("setex", 1000, tx, request, reply)
+}
+
+const PSETEX: Command = Command {
+    name: "psetex",
+    arity: Arity::Exactly(4),
+    flags: Flags::DENYOOM,
+    keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Writes a string that expires in so many milliseconds.",
+    since: "2.6.0",
+    complexity: "O(1)",
+    arguments: &[Argument::KEY, Argument::integer("milliseconds"), Argument::string("value")],
+    example: &[("PSETEX mykey 10000 Hello", "OK"), ("TTL mykey", "(integer) 10"), ("GET mykey", "\"Hello\"")],
+    run: Run::Write(psetex),
+    ..Command::DEFAULTS
+};
+
+fn psetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    set_for("psetex", 1, tx, request, reply)
+}
+
+fn set_for(
     command: &str,
-    request: Request<'a>,
-) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a>> {
-    if request.len().is_multiple_of(2) {
-        return Err(Error::wrong_arity(command));
-    }
-    let (keys, values) = (request.from(1).step_by(2), request.from(2).step_by(2));
-    Ok(keys.zip(values))
-}
-
-fn put_pairs<'a>(tx: &mut Transaction<'_>, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
-    for (key, value) in pairs {
-        tx.put(key, value, Expiry::Never);
-    }
+    unit_ms: i64,
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Result {
+    let expiry = Expires::In { amount: request.at(2), unit_ms }.resolve(command, tx)?;
+    tx.put(request.at(1), request.at(3), expiry);
+    Ok(reply.ok())
 }

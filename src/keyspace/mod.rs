@@ -18,6 +18,7 @@ mod transaction;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
@@ -45,6 +46,8 @@ pub struct Keyspace {
     clock: Clock,
     access: Access,
     databases: usize,
+    /// How long a value may become.
+    value_bytes_max: AtomicUsize,
 }
 
 impl Keyspace {
@@ -52,7 +55,14 @@ impl Keyspace {
     pub fn new(databases: usize) -> Keyspace {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         let hashing = SeedableRandomState::with_seed(random_number(), &HASH_SEED);
-        Keyspace { shards, hashing, clock: Clock::default(), access: Access::default(), databases }
+        Keyspace {
+            shards,
+            hashing,
+            clock: Clock::default(),
+            access: Access::default(),
+            databases,
+            value_bytes_max: AtomicUsize::new(usize::MAX),
+        }
     }
 
     /// How many databases there are.
@@ -63,6 +73,11 @@ impl Keyspace {
     /// The clock by which keys expire.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Changes how long a value may become.
+    pub fn set_value_bytes_max(&self, bytes: usize) {
+        self.value_bytes_max.store(bytes, Ordering::Relaxed);
     }
 
     /// What is noted of the use of keys.

@@ -9,6 +9,7 @@
 //! shard time never runs backwards, and keys without an expiry do not pay for it.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
@@ -55,7 +56,9 @@ pub struct Garbage {
 
 /// What OBJECT tells of a key.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts {
+pub struct Facts<'t> {
+    /// The value.
+    pub value: &'t [u8],
     /// How its value came to be.
     pub encoding: Encoding,
     /// For how long it has not been used; zero while use is counted rather than dated.
@@ -177,11 +180,12 @@ impl Transaction<'_> {
     }
 
     /// What there is to know about a key besides its value; nothing is counted.
-    pub fn facts(&self, key: &[u8]) -> Option<Facts> {
+    pub fn facts(&self, key: &[u8]) -> Option<Facts<'_>> {
         let (hash, shard) = self.shard(key);
         let entry = self.find(shard, hash, key)?;
         let access = &self.keyspace.access;
         Some(Facts {
+            value: entry.value(),
             encoding: entry.encoding(),
             idle: access.idle(entry.stamp()),
             frequency: access.frequency(entry.stamp()),
@@ -194,9 +198,29 @@ impl Transaction<'_> {
         self.stamp = 0;
     }
 
-    /// Notes use again, for a command that is about nothing else.
-    pub fn note_uses(&mut self) {
-        self.stamp = self.keyspace.access.now();
+    /// Notes a use of a key, even where none are noted; answers whether it is there.
+    pub fn touch(&self, key: &[u8]) -> bool {
+        let found = self.read(key);
+        if let Some(entry) = found {
+            let access = &self.keyspace.access;
+            entry.set_stamp(access.next(entry.stamp(), access.now()));
+        }
+        found.is_some()
+    }
+
+    /// Whether the frequency of use is noted, rather than the moment of the last one.
+    pub fn counts_frequency(&self) -> bool {
+        self.keyspace.access.counts_frequency()
+    }
+
+    /// How many databases there are.
+    pub fn databases(&self) -> usize {
+        self.keyspace.databases()
+    }
+
+    /// How long a value may become; handlers that make one longer ask.
+    pub fn value_bytes_max(&self) -> usize {
+        self.keyspace.value_bytes_max.load(Ordering::Relaxed)
     }
 
     /// The number of the database that is looked at.
@@ -210,12 +234,10 @@ impl Transaction<'_> {
         self.database = database;
     }
 
-    /// Calls `visit` with each key of the database and its value. The transaction must hold everything.
-    pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8])) {
+    /// All keys of the database. The transaction must hold everything.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let tables = self.all_shards().filter_map(|shard| shard.table(self.database));
-        for entry in tables.flat_map(Table::entries).filter(|entry| !self.has_expired(entry)) {
-            visit(entry.key(), entry.value());
-        }
+        tables.flat_map(Table::entries).filter(|entry| !self.has_expired(entry)).map(Entry::key)
     }
 
     /// Looks at one shard: one of those that are held, or, if none is, one that is locked just for that.

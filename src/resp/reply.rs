@@ -115,6 +115,13 @@ impl<'a> Reply<'a> {
         self.aggregate(b'*', items, write)
     }
 
+    /// An array of two.
+    pub fn pair(self, first: impl FnOnce(Reply<'_>) -> Sent, second: impl FnOnce(Reply<'_>) -> Sent) -> Sent {
+        header(self.out, b'*', 2);
+        let Sent(()) = first(Reply { out: self.out, protocol: self.protocol });
+        second(self)
+    }
+
     /// A set of `items` in RESP3, an array in RESP2.
     pub fn set_of<T>(
         self,

@@ -27,6 +27,11 @@ pub fn integer(value: i64) -> OwnedFrame {
 }
 
 /// An array.
+pub fn count(value: usize) -> OwnedFrame {
+    integer(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+/// An array.
 pub fn array(items: impl IntoIterator<Item = OwnedFrame>) -> OwnedFrame {
     OwnedFrame::Array { data: items.into_iter().collect(), attributes: None }
 }

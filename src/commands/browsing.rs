@@ -1,0 +1,138 @@
+//! Finding keys: all at once, a few at a time, any one.
+
+use crate::glob;
+use crate::keyspace::{Cursor, ScanLimit, Transaction};
+use crate::resp::{Reply, Request};
+
+use super::args::{self, Options, is_word};
+use super::command::{Argument, Arity, Categories, Command, Group, Result, Run, Scope};
+use super::error::Error;
+
+pub(super) const COMMANDS: &[Command] = &[KEYS, RANDOMKEY, SCAN];
+
+const KEYS: Command = Command {
+    name: "keys",
+    arity: Arity::Exactly(2),
+    scope: Scope::Everything,
+    categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
+    group: Group::Generic,
+    summary: "Names all keys that match a pattern, while everybody waits; SCAN lets the others go on.",
+    since: "1.0.0",
+    complexity: "O(N) with N being the number of keys in the database, under the assumption that the key names in the database and the given pattern have limited length.",
+    tips: &["request_policy:all_shards", "nondeterministic_output_order"],
+    arguments: &[Argument::pattern("pattern")],
+    example: &[("MSET firstname Jack lastname Stuntman age 35", "OK"), ("KEYS a??", "[\"age\"]")],
+    run: Run::Read(keys),
+    ..Command::DEFAULTS
+};
+
+fn keys(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let pattern = request.at(1);
+    let is_meant = |key: &&[u8]| pattern == b"*" || glob::matches(pattern, key, false);
+    let found: Vec<&[u8]> = tx.keys().filter(is_meant).collect();
+    Ok(reply.array_of(found.into_iter(), |key, reply| reply.bulk(key)))
+}
+
+const SCAN: Command = Command {
+    name: "scan",
+    arity: Arity::AtLeast(2),
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Names some keys and where to go on: whoever goes on to the end has seen every key that was there all along.",
+    since: "2.8.0",
+    complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
+    tips: &["nondeterministic_output", "request_policy:special"],
+    arguments: &[
+        Argument::integer("cursor"),
+        Argument::pattern("pattern").token("MATCH").optional(),
+        Argument::integer("count").token("COUNT").optional(),
+        Argument::string("type").token("TYPE").since("6.0.0").optional(),
+    ],
+    example: &[
+        ("SET mykey Hello", "OK"),
+        ("SCAN 0 MATCH my*", "[\"0\", [\"mykey\"]]"),
+        ("SCAN 0 TYPE list", "[\"0\", []]"),
+    ],
+    run: Run::Read(scan),
+    ..Command::DEFAULTS
+};
+
+fn scan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let cursor = parse_cursor(request.at(1)).ok_or(Error::fixed("ERR invalid cursor"))?;
+    let filter = Filter::parse(request)?;
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    let next = tx.scan(cursor, ScanLimit { keys: filter.keys }, |key, _| {
+        if filter.matches(key) {
+            found.push(key.to_vec());
+        }
+    });
+    Ok(reply.pair(
+        |reply| reply.bulk(itoa::Buffer::new().format(next.number()).as_bytes()),
+        |reply| reply.array_of(found.iter(), |key, reply| reply.bulk(key)),
+    ))
+}
+
+/// Reads a cursor as `strtoul` of C does, which Redis leaves it to: nothing is zero, and a negative number wraps
+/// around.
+fn parse_cursor(text: &[u8]) -> Option<Cursor> {
+    let text = std::str::from_utf8(text).ok()?;
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let number: u64 = match text {
+        "" => 0,
+        _ => digits.parse().ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_digit()))?,
+    };
+    Some(Cursor::from_number(if text.starts_with('-') { number.wrapping_neg() } else { number }))
+}
+
+/// Which keys SCAN names, and how many it looks at.
+struct Filter<'a> {
+    pattern: Option<&'a [u8]>,
+    kind: Option<&'a [u8]>,
+    keys: usize,
+}
+
+impl<'a> Filter<'a> {
+    /// Redis: the default of COUNT.
+    const KEYS: usize = 10;
+
+    fn parse(request: Request<'a>) -> Result<Filter<'a>> {
+        let mut filter = Filter { pattern: None, kind: None, keys: Filter::KEYS };
+        let mut options = Options::new(request, 2);
+        while let Some(option) = options.next() {
+            match option {
+                _ if is_word(option, "match") => filter.pattern = Some(options.value()?),
+                _ if is_word(option, "type") => filter.kind = Some(options.value()?),
+                _ if is_word(option, "count") => {
+                    let keys = args::integer(options.value()?)?;
+                    filter.keys = usize::try_from(keys).ok().filter(|keys| *keys > 0).ok_or(Error::SYNTAX)?;
+                }
+                _ => return Err(Error::SYNTAX),
+            }
+        }
+        filter.pattern = filter.pattern.filter(|pattern| *pattern != b"*");
+        Ok(filter)
+    }
+
+    fn matches(&self, key: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| glob::matches(pattern, key, false))
+            && self.kind.is_none_or(|kind| is_word(kind, "string"))
+    }
+}
+
+const RANDOMKEY: Command = Command {
+    name: "randomkey",
+    arity: Arity::Exactly(1),
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Names some key.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    tips: &["request_policy:all_shards", "nondeterministic_output"],
+    example: &[("RANDOMKEY", "(nil)"), ("SET mykey Hello", "OK"), ("RANDOMKEY", "\"mykey\"")],
+    run: Run::Read(randomkey),
+    ..Command::DEFAULTS
+};
+
+fn randomkey(tx: &Transaction<'_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.bulk_or_nil(tx.random_key().as_deref()))
+}

@@ -1,0 +1,115 @@
+//! Compare, then act: how a lock is let go or extended only by the one who holds it.
+//!
+//! Two dialects: DELIFEQ is Valkey's, DELEX and DIGEST are those of Redis. SET takes the same conditions.
+
+use crate::digest;
+use crate::keyspace::Transaction;
+use crate::resp::{Reply, Request};
+
+use super::args::Options;
+use super::command::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
+use super::error::Error;
+use super::strings::Condition;
+
+pub(super) const COMMANDS: &[Command] = &[DELEX, DELIFEQ, DIGEST];
+
+const DELIFEQ: Command = Command {
+    name: "delifeq",
+    arity: Arity::Exactly(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Deletes a key only if its string is this one: how a lock is let go by the one who holds it.",
+    since: "9.0.0",
+    complexity: "O(1)",
+    arguments: &[Argument::KEY, Argument::string("value")],
+    example: &[
+        ("SET mylock token-1", "OK"),
+        ("DELIFEQ mylock token-2", "(integer) 0"),
+        ("DELIFEQ mylock token-1", "(integer) 1"),
+        ("EXISTS mylock", "(integer) 0"),
+    ],
+    run: Run::Write(delifeq),
+    ..Command::DEFAULTS
+};
+
+fn delifeq(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    delete_if(tx, request.at(1), Condition::Equal(request.at(2)), reply)
+}
+
+const DELEX: Command = Command {
+    name: "delex",
+    arity: Arity::AtLeast(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Deletes a key, or only if its string or the digest of it is this one, or is not.",
+    since: "8.4.0",
+    complexity: "O(1) for IFEQ/IFNE, O(N) for IFDEQ/IFDNE where N is the length of the string value.",
+    arguments: &[
+        Argument::KEY,
+        Argument::one_of(
+            "condition",
+            &[
+                Argument::string("ifeq-value").token("IFEQ"),
+                Argument::string("ifne-value").token("IFNE"),
+                Argument::string("ifdeq-digest").token("IFDEQ"),
+                Argument::string("ifdne-digest").token("IFDNE"),
+            ],
+        )
+        .optional(),
+    ],
+    example: &[
+        ("SET mylock token-1", "OK"),
+        ("DELEX mylock IFEQ token-2", "(integer) 0"),
+        ("DELEX mylock IFNE token-2", "(integer) 1"),
+        ("DELEX mylock", "(integer) 0"),
+    ],
+    run: Run::Write(delex),
+    ..Command::DEFAULTS
+};
+
+fn delex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let mut condition = Condition::Present;
+    let mut options = Options::new(request, 2);
+    while let Some(option) = options.next() {
+        let asked = Condition::of_value(option, &mut options)?.ok_or(Error::SYNTAX)?;
+        if condition != Condition::Present {
+            return Err(Error::SYNTAX);
+        }
+        condition = asked;
+    }
+    delete_if(tx, request.at(1), condition, reply)
+}
+
+fn delete_if(tx: &mut Transaction<'_>, key: &[u8], condition: Condition<'_>, reply: Reply<'_>) -> Result {
+    let is_met = tx.peek(key).is_some_and(|value| condition.is_met(Some(value)));
+    Ok(reply.bool(is_met && tx.remove(key)))
+}
+
+const DIGEST: Command = Command {
+    name: "digest",
+    arity: Arity::Exactly(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Tells the digest of a string, to compare with later: 16 hexadecimal digits of XXH3.",
+    since: "8.4.0",
+    complexity: "O(N) where N is the length of the string value.",
+    arguments: &[Argument::KEY],
+    example: &[
+        ("SET mykey \"Hello world\"", "OK"),
+        ("DIGEST mykey", "\"b6acb9d84a38ff74\""),
+        ("DIGEST nonexisting", "(nil)"),
+    ],
+    run: Run::Read(tell_digest),
+    ..Command::DEFAULTS
+};
+
+fn tell_digest(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let digest = tx.get(request.at(1)).map(|value| digest::to_text(digest::digest(value)));
+    Ok(reply.bulk_or_nil(digest.as_deref().map(str::as_bytes)))
+}

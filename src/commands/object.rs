@@ -1,0 +1,172 @@
+//! OBJECT: what there is to know about a key besides its value.
+
+use crate::keyspace::{Encoding, Facts, Transaction};
+use crate::resp::number::parse_integer;
+use crate::resp::{Reply, Request};
+use crate::session::Session;
+
+use super::command::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
+use super::error::Error;
+use super::introspection;
+
+pub(super) const COMMANDS: &[Command] = &[OBJECT];
+
+/// A string up to this length is kept beside its object in Redis. Redis: `OBJ_ENCODING_EMBSTR_SIZE_LIMIT`.
+const EMBEDDED_BYTES_MAX: usize = 44;
+/// A longer text is no integer. Redis: `tryObjectEncoding`.
+const INTEGER_BYTES_MAX: usize = 20;
+/// Integers below this are shared by all keys in Redis. Redis: `OBJ_SHARED_INTEGERS`.
+const SHARED_INTEGERS: i64 = 10_000;
+/// The number of references that Redis tells of a shared value.
+const SHARED_REFERENCES: i64 = i32::MAX as i64;
+
+const OBJECT: Command = Command {
+    name: "object",
+    arity: Arity::AtLeast(2),
+    group: Group::Generic,
+    summary: "Tells what there is to know about a key besides its value.",
+    since: "2.2.3",
+    complexity: "Depends on subcommand.",
+    subcommands: &[OBJECT_ENCODING, OBJECT_FREQ, OBJECT_HELP, OBJECT_IDLETIME, OBJECT_REFCOUNT],
+    run: Run::Subcommands,
+    ..Command::DEFAULTS
+};
+
+const OBJECT_ENCODING: Command = Command {
+    name: "object|encoding",
+    arity: Arity::Exactly(3),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Tells in which form Redis would keep a value.",
+    since: "2.2.3",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY],
+    example: &[
+        ("SET mykey 1000", "OK"),
+        ("OBJECT ENCODING mykey", "\"int\""),
+        ("APPEND mykey bar", "(integer) 7"),
+        ("OBJECT ENCODING mykey", "\"raw\""),
+    ],
+    run: Run::Read(encoding),
+    ..Command::DEFAULTS
+};
+
+fn encoding(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let name = tx.facts(request.at(2)).map(|facts| encoding_name(&facts));
+    Ok(reply.bulk_or_nil(name.map(str::as_bytes)))
+}
+
+/// The form in which Redis would keep a value.
+pub(super) fn encoding_name(facts: &Facts<'_>) -> &'static str {
+    let is_integer = facts.value.len() <= INTEGER_BYTES_MAX && parse_integer(facts.value).is_some();
+    match facts.encoding {
+        Encoding::Plain if is_integer => "int",
+        Encoding::Plain | Encoding::Text if facts.value.len() <= EMBEDDED_BYTES_MAX => "embstr",
+        _ => "raw",
+    }
+}
+
+const OBJECT_FREQ: Command = Command {
+    name: "object|freq",
+    arity: Arity::Exactly(3),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Tells how often a key is used, on a logarithmic scale, under an LFU policy of eviction.",
+    since: "4.0.0",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY],
+    example: &[("SET mykey Hello", "OK")],
+    run: Run::Read(freq),
+    ..Command::DEFAULTS
+};
+
+fn freq(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    match tx.facts(request.at(2)) {
+        None => Ok(reply.nil()),
+        Some(_) if !tx.counts_frequency() => Err(Error::fixed(
+            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+             switching between policies at runtime LRU and LFU data will take some time to adjust.",
+        )),
+        Some(facts) => Ok(reply.integer(i64::from(facts.frequency))),
+    }
+}
+
+const OBJECT_IDLETIME: Command = Command {
+    name: "object|idletime",
+    arity: Arity::Exactly(3),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Tells for how many seconds a key has not been used.",
+    since: "2.2.3",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY],
+    example: &[("SET mykey Hello", "OK"), ("OBJECT IDLETIME mykey", "(integer) 0")],
+    run: Run::Read(idletime),
+    ..Command::DEFAULTS
+};
+
+fn idletime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    match tx.facts(request.at(2)) {
+        None => Ok(reply.nil()),
+        Some(_) if tx.counts_frequency() => Err(Error::fixed(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching \
+             between policies at runtime LRU and LFU data will take some time to adjust.",
+        )),
+        Some(facts) => Ok(reply.integer(facts.idle.as_secs() as i64)),
+    }
+}
+
+const OBJECT_REFCOUNT: Command = Command {
+    name: "object|refcount",
+    arity: Arity::Exactly(3),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Tells how many references to a value Redis would keep.",
+    since: "2.2.3",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY],
+    example: &[("SET mykey Hello", "OK"), ("OBJECT REFCOUNT mykey", "(integer) 1")],
+    run: Run::Read(refcount),
+    ..Command::DEFAULTS
+};
+
+fn refcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    match tx.facts(request.at(2)) {
+        None => Ok(reply.nil()),
+        Some(facts) => Ok(reply.integer(references(&facts))),
+    }
+}
+
+/// The number of references to a value that Redis would keep.
+pub(super) fn references(facts: &Facts<'_>) -> i64 {
+    let integer = parse_integer(facts.value).filter(|_| encoding_name(facts) == "int");
+    match integer {
+        Some(0..SHARED_INTEGERS) => SHARED_REFERENCES,
+        _ => 1,
+    }
+}
+
+const OBJECT_HELP: Command = Command {
+    name: "object|help",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Lists the subcommands.",
+    since: "6.2.0",
+    complexity: "O(1)",
+    run: Run::Session(help),
+    ..Command::DEFAULTS
+};
+
+fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(introspection::help(&OBJECT, reply))
+}

@@ -1,0 +1,244 @@
+//! Parts of strings: APPEND, GETRANGE and their like, and what two strings have in common.
+
+use crate::keyspace::{Expiry, Transaction};
+use crate::lcs::{CommonSubsequence, Match};
+use crate::resp::{Reply, Request, tree};
+
+use super::args::{self, Options, is_word};
+use super::command::{
+    Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
+    Run,
+};
+use super::error::Error;
+
+pub(super) const COMMANDS: &[Command] = &[APPEND, GETRANGE, LCS, SETRANGE, STRLEN, SUBSTR];
+
+const STRLEN: Command = Command {
+    name: "strlen",
+    arity: Arity::Exactly(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO)],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Tells the length of a string in bytes, 0 if it is absent.",
+    since: "2.2.0",
+    complexity: "O(1)",
+    arguments: &[Argument::KEY],
+    example: &[
+        ("SET mykey \"Hello world\"", "OK"),
+        ("STRLEN mykey", "(integer) 11"),
+        ("STRLEN nonexisting", "(integer) 0"),
+    ],
+    run: Run::Read(strlen),
+    ..Command::DEFAULTS
+};
+
+fn strlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(tx.get(request.at(1)).map_or(0, <[u8]>::len)))
+}
+
+const APPEND: Command = Command {
+    name: "append",
+    arity: Arity::Exactly(3),
+    flags: Flags::DENYOOM.and(Flags::FAST),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Appends to a string, or writes it if it is absent; answers its new length.",
+    since: "2.0.0",
+    complexity: "O(1). The amortized time complexity is O(1) assuming the appended value is small and the already present value is of any size, since the dynamic string library used by Redis will double the free space available on every reallocation.",
+    arguments: &[Argument::KEY, Argument::string("value")],
+    example: &[
+        ("APPEND mykey Hello", "(integer) 5"),
+        ("APPEND mykey \" World\"", "(integer) 11"),
+        ("GET mykey", "\"Hello World\""),
+    ],
+    run: Run::Write(append),
+    ..Command::DEFAULTS
+};
+
+fn append(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (key, tail) = (request.at(1), request.at(2));
+    let Some(before) = tx.peek(key).map(<[u8]>::len) else {
+        tx.put(key, tail, Expiry::Never);
+        return Ok(reply.count(tail.len()));
+    };
+    let after = checked_length(tx, before, tail.len())?;
+    tx.grow(key, after)[before..].copy_from_slice(tail);
+    Ok(reply.count(after))
+}
+
+const SETRANGE: Command = Command {
+    name: "setrange",
+    arity: Arity::Exactly(4),
+    flags: Flags::DENYOOM,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Overwrites a string from an offset on, and pads it with zero bytes as far as need be.",
+    since: "2.2.0",
+    complexity: "O(1), not counting the time taken to copy the new string in place. Usually, this string is very small so the amortized complexity is O(1). Otherwise, complexity is O(M) with M being the length of the value argument.",
+    arguments: &[Argument::KEY, Argument::integer("offset"), Argument::string("value")],
+    example: &[
+        ("SET key1 \"Hello World\"", "OK"),
+        ("SETRANGE key1 6 Redis", "(integer) 11"),
+        ("GET key1", "\"Hello Redis\""),
+    ],
+    run: Run::Write(setrange),
+    ..Command::DEFAULTS
+};
+
+fn setrange(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (key, part) = (request.at(1), request.at(3));
+    let offset = args::integer(request.at(2))?;
+    let offset = usize::try_from(offset).map_err(|_| Error::fixed("ERR offset is out of range"))?;
+    let before = tx.peek(key).map_or(0, <[u8]>::len);
+    if part.is_empty() {
+        return Ok(reply.count(before));
+    }
+    let end = checked_length(tx, offset, part.len())?;
+    let value = tx.grow(key, end);
+    value[offset..end].copy_from_slice(part);
+    Ok(reply.count(value.len()))
+}
+
+/// The sum of two lengths, if a string may be so long.
+fn checked_length(tx: &Transaction<'_>, bytes: usize, more: usize) -> Result<usize> {
+    let sum = bytes.checked_add(more).filter(|sum| *sum <= tx.value_bytes_max());
+    sum.ok_or(Error::STRING_TOO_LONG)
+}
+
+const GETRANGE: Command = Command {
+    name: "getrange",
+    arity: Arity::Exactly(4),
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Reads a part of a string, from one offset to another; negative ones count from its end.",
+    since: "2.4.0",
+    complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
+    arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("end")],
+    example: &[
+        ("SET mykey \"This is a string\"", "OK"),
+        ("GETRANGE mykey 0 3", "\"This\""),
+        ("GETRANGE mykey -3 -1", "\"ing\""),
+        ("GETRANGE mykey 10 100", "\"string\""),
+    ],
+    run: Run::Read(getrange),
+    ..Command::DEFAULTS
+};
+
+fn getrange(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (start, end) = (args::integer(request.at(2))?, args::integer(request.at(3))?);
+    let value = tx.get(request.at(1)).unwrap_or_default();
+    Ok(reply.bulk(part(value, start, end)))
+}
+
+const SUBSTR: Command = Command {
+    name: "substr",
+    arity: Arity::Exactly(4),
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Reads a part of a string: the former name of GETRANGE.",
+    since: "1.0.0",
+    complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
+    deprecated: Some(Deprecated { since: "2.0.0", replaced_by: "`GETRANGE`" }),
+    arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("end")],
+    example: &[("SET mykey \"This is a string\"", "OK"), ("SUBSTR mykey 0 3", "\"This\"")],
+    run: Run::Read(getrange),
+    ..Command::DEFAULTS
+};
+
+/// The part of a value from `start` to `end`, both included.
+fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
+    let length = value.len() as i64;
+    // Redis looks at this before it counts from the end.
+    if start < 0 && end < 0 && start > end {
+        return &[];
+    }
+    let from_start = |offset: i64| if offset < 0 { offset.saturating_add(length).max(0) } else { offset };
+    let (start, end) = (from_start(start), from_start(end).min(length - 1));
+    if start > end { &[] } else { &value[start as usize..=end as usize] }
+}
+
+const LCS: Command = Command {
+    name: "lcs",
+    arity: Arity::AtLeast(3),
+    keys: &[KeySpec::range(1, 1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Finds the longest subsequence that two strings have in common.",
+    since: "7.0.0",
+    complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
+    arguments: &[
+        Argument::new("key1", ArgumentKind::Key),
+        Argument::new("key2", ArgumentKind::Key),
+        Argument::pure_token("len", "LEN").optional(),
+        Argument::pure_token("idx", "IDX").optional(),
+        Argument::integer("len").token("MINMATCHLEN").optional(),
+        Argument::pure_token("withmatchlen", "WITHMATCHLEN").optional(),
+    ],
+    example: &[
+        ("MSET key1 ohmytext key2 mynewtext", "OK"),
+        ("LCS key1 key2", "\"mytext\""),
+        ("LCS key1 key2 LEN", "(integer) 6"),
+    ],
+    run: Run::Read(lcs),
+    ..Command::DEFAULTS
+};
+
+fn lcs(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let one = tx.get(request.at(1)).unwrap_or_default();
+    let other = tx.get(request.at(2)).unwrap_or_default();
+    let options = LcsOptions::parse(request)?;
+    let found = CommonSubsequence::find(one, other, tx.value_bytes_max()).map_err(|_| Error::LCS_TOO_LONG)?;
+    if options.wants_length {
+        return Ok(reply.count(found.length()));
+    }
+    if !options.wants_matches {
+        return Ok(reply.bulk(&found.bytes(one)));
+    }
+    let matches = found.matches().into_iter().filter(|found| found.bytes() >= options.least_match_bytes);
+    let describe = |found: Match| {
+        let range = |start: usize| tree::array([start, start + found.bytes() - 1].map(tree::count));
+        let length = options.tells_match_length.then(|| tree::count(found.bytes()));
+        tree::array([range(found.one), range(found.other)].into_iter().chain(length))
+    };
+    Ok(reply.tree(&tree::map([
+        ("matches", tree::array(matches.map(describe))),
+        ("len", tree::count(found.length())),
+    ])))
+}
+
+/// What follows the keys of LCS.
+#[derive(Default)]
+struct LcsOptions {
+    wants_length: bool,
+    wants_matches: bool,
+    tells_match_length: bool,
+    least_match_bytes: usize,
+}
+
+impl LcsOptions {
+    fn parse(request: Request<'_>) -> Result<LcsOptions> {
+        let mut parsed = LcsOptions::default();
+        let mut options = Options::new(request, 3);
+        while let Some(option) = options.next() {
+            match option {
+                _ if is_word(option, "len") => parsed.wants_length = true,
+                _ if is_word(option, "idx") => parsed.wants_matches = true,
+                _ if is_word(option, "withmatchlen") => parsed.tells_match_length = true,
+                _ if is_word(option, "minmatchlen") => {
+                    let least = args::integer(options.value()?)?;
+                    parsed.least_match_bytes = usize::try_from(least).unwrap_or(0);
+                }
+                _ => return Err(Error::SYNTAX),
+            }
+        }
+        if parsed.wants_length && parsed.wants_matches {
+            return Err(Error::fixed("ERR If you want both the length and indexes, please just use IDX."));
+        }
+        Ok(parsed)
+    }
+}
