@@ -9,6 +9,7 @@
 //! Each module of the list below uses only those above it; `tests/it/tidy.rs` checks that.
 
 pub mod allocator;
+pub mod bits;
 pub mod clock;
 pub mod digest;
 pub mod glob;

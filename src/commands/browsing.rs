@@ -72,8 +72,8 @@ fn scan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
     ))
 }
 
-/// Reads a cursor as `strtoul` of C does, which Redis leaves it to: nothing is zero, and a negative number wraps
-/// around.
+/// Reads a cursor as `strtoul` of C does, which Redis leaves it to: nothing is zero, and a negative number
+/// wraps around.
 fn parse_cursor(text: &[u8]) -> Option<Cursor> {
     let text = std::str::from_utf8(text).ok()?;
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);

@@ -54,16 +54,16 @@ fn pttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 }
 
 /// The time a key has left, in the unit that `convert` makes of milliseconds.
-fn remaining(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(i64) -> i64) -> i64 {
-    told(tx, key, |expires_at_ms| convert((expires_at_ms - tx.now_ms() as i64).max(0)))
+fn remaining(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(u64) -> u64) -> i64 {
+    told(tx, key, |expires_at_ms| convert(expires_at_ms.saturating_sub(tx.now_ms())))
 }
 
 /// What `convert` makes of the moment at which a key expires.
-fn told(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(i64) -> i64) -> i64 {
+fn told(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(u64) -> u64) -> i64 {
     match tx.expires_at_ms(key) {
         None => -2,
         Some(None) => -1,
-        Some(Some(expires_at_ms)) => convert(expires_at_ms as i64),
+        Some(Some(expires_at_ms)) => convert(expires_at_ms) as i64,
     }
 }
 

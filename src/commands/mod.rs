@@ -12,6 +12,8 @@ pub mod execute;
 pub mod lookup;
 pub mod secrets;
 
+mod bitfield;
+mod bitmaps;
 mod browsing;
 mod client;
 mod compare;
@@ -37,6 +39,7 @@ pub const FAMILIES: &[&[Command]] = &[
     counters::COMMANDS,
     ranges::COMMANDS,
     compare::COMMANDS,
+    bitmaps::COMMANDS,
     keys::COMMANDS,
     expiries::COMMANDS,
     browsing::COMMANDS,

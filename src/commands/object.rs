@@ -88,8 +88,8 @@ fn freq(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
     match tx.facts(request.at(2)) {
         None => Ok(reply.nil()),
         Some(_) if !tx.counts_frequency() => Err(Error::fixed(
-            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
-             switching between policies at runtime LRU and LFU data will take some time to adjust.",
+            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
+             when switching between policies at runtime LRU and LFU data will take some time to adjust.",
         )),
         Some(facts) => Ok(reply.integer(i64::from(facts.frequency))),
     }

@@ -4,11 +4,6 @@
 
 /// Commands; subcommands after a bar; parameters after a space.
 pub(super) const MISSING: &[&str] = &[
-    "bitcount",
-    "bitfield",
-    "bitfield_ro",
-    "bitop",
-    "bitpos",
     "client|getredir",
     "client|pause",
     "client|trackinginfo",
@@ -22,7 +17,6 @@ pub(super) const MISSING: &[&str] = &[
     "eval_ro",
     "evalsha",
     "exec",
-    "getbit",
     "hset",
     "lastsave",
     "latency",
@@ -39,7 +33,6 @@ pub(super) const MISSING: &[&str] = &[
     "rpush",
     "sadd",
     "script",
-    "setbit",
     "shutdown",
     "slowlog",
     "sort",

@@ -1,0 +1,292 @@
+//! Strings as bits: single ones, counts, and integers of any width.
+//!
+//! Bits are numbered from the highest of the first byte on. What lies beyond the end of a string is zero.
+
+use crate::bits;
+use crate::keyspace::{Encoding, Expiry, Transaction};
+use crate::resp::{Reply, Request};
+
+use super::args::{self, is_word};
+use super::bitfield;
+use super::command::{
+    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
+use super::error::Error;
+
+pub(super) const COMMANDS: &[Command] =
+    &[BITCOUNT, bitfield::BITFIELD, bitfield::BITFIELD_RO, BITOP, BITPOS, GETBIT, SETBIT];
+
+const SETBIT: Command = Command {
+    name: "setbit",
+    arity: Arity::Exactly(4),
+    flags: Flags::DENYOOM,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
+    categories: Categories::BITMAP,
+    group: Group::Bitmap,
+    summary: "Writes one bit of a string, which grows as far as need be; answers what it was.",
+    since: "2.2.0",
+    complexity: "O(1)",
+    arguments: &[Argument::KEY, Argument::integer("offset"), Argument::integer("value")],
+    example: &[
+        ("SETBIT mykey 7 1", "(integer) 0"),
+        ("SETBIT mykey 7 0", "(integer) 1"),
+        ("GET mykey", "\"\\x00\""),
+    ],
+    run: Run::Write(setbit),
+    ..Command::DEFAULTS
+};
+
+fn setbit(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let key = request.at(1);
+    let offset = bit_offset(request.at(2), None, tx.value_bytes_max())?;
+    let bit = match args::integer(request.at(3)) {
+        Ok(bit @ 0..=1) => bit as u64,
+        _ => return Err(Error::fixed("ERR bit is not an integer or out of range")),
+    };
+    let value = tx.grow(key, offset / 8 + 1);
+    let before = bits::get(value, offset, 1);
+    bits::set(value, offset, 1, bit);
+    Ok(reply.bool(before == 1))
+}
+
+const GETBIT: Command = Command {
+    name: "getbit",
+    arity: Arity::Exactly(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::BITMAP,
+    group: Group::Bitmap,
+    summary: "Reads one bit of a string.",
+    since: "2.2.0",
+    complexity: "O(1)",
+    arguments: &[Argument::KEY, Argument::integer("offset")],
+    example: &[
+        ("SETBIT mykey 7 1", "(integer) 0"),
+        ("GETBIT mykey 0", "(integer) 0"),
+        ("GETBIT mykey 7", "(integer) 1"),
+        ("GETBIT mykey 100", "(integer) 0"),
+    ],
+    run: Run::Read(getbit),
+    ..Command::DEFAULTS
+};
+
+fn getbit(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let offset = bit_offset(request.at(2), None, tx.value_bytes_max())?;
+    let value = tx.get(request.at(1)).unwrap_or_default();
+    Ok(reply.bool(bits::get(value, offset, 1) == 1))
+}
+
+/// The number of a bit; one after `#` counts integers of `width` bits.
+pub(super) fn bit_offset(text: &[u8], width: Option<usize>, value_bytes_max: usize) -> Result<usize> {
+    let (digits, factor) = match (text, width) {
+        ([b'#', digits @ ..], Some(width)) => (digits, width as i64),
+        _ => (text, 1),
+    };
+    let offset = args::integer(digits).ok().and_then(|number| number.checked_mul(factor));
+    let offset = offset.and_then(|offset| usize::try_from(offset).ok());
+    let offset = offset.filter(|offset| offset / 8 < value_bytes_max);
+    offset.ok_or(Error::fixed("ERR bit offset is not an integer or out of range"))
+}
+
+const BITCOUNT: Command = Command {
+    name: "bitcount",
+    arity: Arity::AtLeast(2),
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::BITMAP,
+    group: Group::Bitmap,
+    summary: "Counts the bits that are set in a string, or in a part of it.",
+    since: "2.6.0",
+    complexity: "O(N)",
+    arguments: &[
+        Argument::KEY,
+        Argument::block(
+            "index",
+            &[
+                Argument::integer("start"),
+                Argument::integer("end"),
+                Argument::one_of(
+                    "index_unit",
+                    &[Argument::pure_token("byte", "BYTE"), Argument::pure_token("bit", "BIT")],
+                )
+                .since("7.0.0")
+                .optional(),
+            ],
+        )
+        .optional(),
+    ],
+    example: &[
+        ("SET mykey foobar", "OK"),
+        ("BITCOUNT mykey", "(integer) 26"),
+        ("BITCOUNT mykey 1 1", "(integer) 6"),
+        ("BITCOUNT mykey 5 30 BIT", "(integer) 17"),
+    ],
+    run: Run::Read(bitcount),
+    ..Command::DEFAULTS
+};
+
+fn bitcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let Some(value) = tx.get(request.at(1)) else { return Ok(reply.count(0)) };
+    let range = match request.len() {
+        2 => Some((0, (8 * value.len()).saturating_sub(1))),
+        4 | 5 => {
+            let (start, end) = (args::integer(request.at(2))?, args::integer(request.at(3))?);
+            let is_backwards = start < 0 && end < 0 && start > end;
+            let unit = if is_backwards { Unit::Byte } else { Unit::parse(request.get(4))? };
+            unit.range(value, start, end).filter(|_| !is_backwards)
+        }
+        _ => return Err(Error::SYNTAX),
+    };
+    Ok(reply.count(range.map_or(0, |(first, last)| bits::count(value, first, last))))
+}
+
+/// What a range is counted in.
+#[derive(Clone, Copy)]
+enum Unit {
+    Byte,
+    Bit,
+}
+
+impl Unit {
+    fn parse(word: Option<&[u8]>) -> Result<Unit> {
+        match word {
+            None => Ok(Unit::Byte),
+            Some(word) if is_word(word, "byte") => Ok(Unit::Byte),
+            Some(word) if is_word(word, "bit") => Ok(Unit::Bit),
+            Some(_) => Err(Error::SYNTAX),
+        }
+    }
+
+    /// The first and the last bit of a range; negative ends count from the end of the value.
+    fn range(self, value: &[u8], start: i64, end: i64) -> Option<(usize, usize)> {
+        let bits = match self {
+            Unit::Byte => 8,
+            Unit::Bit => 1,
+        };
+        let units = (8 * value.len() / bits) as i64;
+        let from_start = |at: i64| if at < 0 { at.saturating_add(units).max(0) } else { at };
+        let (first, last) = (from_start(start), from_start(end).min(units - 1));
+        (first <= last).then(|| (first as usize * bits, (last as usize + 1) * bits - 1))
+    }
+}
+
+const BITPOS: Command = Command {
+    name: "bitpos",
+    arity: Arity::AtLeast(3),
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::BITMAP,
+    group: Group::Bitmap,
+    summary: "Finds the first bit of a string, or of a part of it, that is set, or that is not.",
+    since: "2.8.7",
+    complexity: "O(N)",
+    arguments: &[
+        Argument::KEY,
+        Argument::integer("bit"),
+        Argument::block(
+            "index",
+            &[
+                Argument::integer("start"),
+                Argument::block(
+                    "end_index",
+                    &[
+                        Argument::integer("end"),
+                        Argument::one_of(
+                            "index_unit",
+                            &[Argument::pure_token("byte", "BYTE"), Argument::pure_token("bit", "BIT")],
+                        )
+                        .since("7.0.0")
+                        .optional(),
+                    ],
+                )
+                .optional(),
+            ],
+        )
+        .optional(),
+    ],
+    example: &[
+        ("SET mykey foobar", "OK"),
+        ("BITPOS mykey 1", "(integer) 1"),
+        ("BITPOS mykey 1 2", "(integer) 17"),
+        ("BITPOS mykey 0 17 -1 BIT", "(integer) 19"),
+    ],
+    run: Run::Read(bitpos),
+    ..Command::DEFAULTS
+};
+
+fn bitpos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let bit = match args::integer(request.at(2))? {
+        bit @ 0..=1 => bit == 1,
+        _ => return Err(Error::fixed("ERR The bit argument must be 1 or 0.")),
+    };
+    let Some(value) = tx.get(request.at(1)) else { return Ok(reply.integer(if bit { -1 } else { 0 })) };
+    let (mut start, mut end, mut unit, mut has_end) = (0, -1, Unit::Byte, false);
+    if let Some(text) = request.get(3) {
+        start = args::integer(text)?;
+        unit = Unit::parse(request.get(5))?;
+    }
+    if let Some(text) = request.get(4) {
+        (end, has_end) = (args::integer(text)?, true);
+    }
+    if request.len() > 6 {
+        return Err(Error::SYNTAX);
+    }
+    let Some((first, last)) = unit.range(value, start, end) else { return Ok(reply.integer(-1)) };
+    Ok(reply.integer(match bits::find(value, bit, first, last) {
+        Some(at) => at as i64,
+        // A value that is all ones goes on with zeros, unless it was said where to stop.
+        None if !bit && !has_end => 8 * value.len() as i64,
+        None => -1,
+    }))
+}
+
+const BITOP: Command = Command {
+    name: "bitop",
+    arity: Arity::AtLeast(4),
+    flags: Flags::DENYOOM,
+    keys: &[
+        KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::UPDATE)),
+        KeySpec::range(3, -1, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
+    ],
+    categories: Categories::BITMAP,
+    group: Group::Bitmap,
+    summary: "Combines strings bit by bit, and writes the result to another key; answers its length.",
+    since: "2.6.0",
+    complexity: "O(N)",
+    arguments: &[
+        Argument::string("operation"),
+        Argument::new("destkey", ArgumentKind::Key),
+        Argument::KEY.of_spec(1).multiple(),
+    ],
+    example: &[
+        ("SET key1 foobar", "OK"),
+        ("SET key2 abcdef", "OK"),
+        ("BITOP AND dest key1 key2", "(integer) 6"),
+        ("GET dest", "\"`bc`ab\""),
+    ],
+    run: Run::Write(bitop),
+    ..Command::DEFAULTS
+};
+
+fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let combine: Option<fn(u8, u8) -> u8> = match request.at(1) {
+        operation if is_word(operation, "and") => Some(|one, other| one & other),
+        operation if is_word(operation, "or") => Some(|one, other| one | other),
+        operation if is_word(operation, "xor") => Some(|one, other| one ^ other),
+        operation if is_word(operation, "not") && request.len() == 4 => None,
+        operation if is_word(operation, "not") => {
+            return Err(Error::fixed("ERR BITOP NOT must be called with a single source key."));
+        }
+        _ => return Err(Error::SYNTAX),
+    };
+    let sources: Vec<&[u8]> = request.from(3).map(|key| tx.peek(key).unwrap_or_default()).collect();
+    let result = match combine {
+        Some(combine) => bits::combine(&sources, combine),
+        None => sources[0].iter().map(|byte| !byte).collect(),
+    };
+    let target = request.at(2);
+    if result.is_empty() {
+        tx.remove(target);
+    } else {
+        tx.put_encoded(target, &result, Expiry::Never, Encoding::Raw);
+    }
+    Ok(reply.count(result.len()))
+}
