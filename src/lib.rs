@@ -17,6 +17,8 @@ pub mod lcs;
 pub mod long_double;
 pub mod resp;
 
+pub mod dump;
+
 pub mod config;
 pub mod statistics;
 

@@ -28,9 +28,10 @@ const SETBIT: Command = Command {
     complexity: "O(1)",
     arguments: &[Argument::KEY, Argument::integer("offset"), Argument::integer("value")],
     example: &[
+        ("SETBIT mykey 1 1", "(integer) 0"),
+        ("SETBIT mykey 2 1", "(integer) 0"),
         ("SETBIT mykey 7 1", "(integer) 0"),
-        ("SETBIT mykey 7 0", "(integer) 1"),
-        ("GET mykey", "\"\\x00\""),
+        ("GET mykey", "\"a\""),
     ],
     run: Run::Write(setbit),
     ..Command::DEFAULTS

@@ -20,6 +20,7 @@ mod compare;
 mod config;
 mod connection;
 mod counters;
+mod dumping;
 mod expiries;
 mod info;
 mod introspection;
@@ -44,6 +45,7 @@ pub const FAMILIES: &[&[Command]] = &[
     expiries::COMMANDS,
     browsing::COMMANDS,
     object::COMMANDS,
+    dumping::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,

@@ -1,0 +1,269 @@
+//! What DUMP makes of a value and RESTORE takes: the format of Redis's snapshots, for one string.
+//!
+//! A byte for the type, the string, the version of the format, a checksum. A short string that is an integer
+//! of at most 32 bits is kept as one; one above twenty bytes is compressed ([`lzf`]) where that makes it
+//! shorter. Payloads come from clients: every length in one is held against what is really there before it is
+//! believed.
+
+mod lzf;
+
+use crc::{CRC_64_REDIS, Crc};
+
+use crate::resp::number::parse_integer;
+
+static CHECKSUM: Crc<u64> = Crc::<u64>::new(&CRC_64_REDIS);
+
+/// The version of the format that Redis 7.0 writes, and the newest it reads.
+const VERSION: u16 = 10;
+const FOOTER_BYTES: usize = 2 + 8;
+
+const TYPE_STRING: u8 = 0;
+/// The two highest bits of a length say how it goes on.
+const LENGTH_KIND: u8 = 0xc0;
+const LENGTH_14_BITS: u8 = 0x40;
+const LENGTH_32_BITS: u8 = 0x80;
+const LENGTH_64_BITS: u8 = 0x81;
+/// Not a length but a string in another form.
+const ENCODED: u8 = 0xc0;
+const ENCODED_INT8: u8 = ENCODED;
+const ENCODED_INT16: u8 = ENCODED | 1;
+const ENCODED_INT32: u8 = ENCODED | 2;
+const ENCODED_LZF: u8 = ENCODED | 3;
+
+/// A longer text is not looked at for an integer.
+const INTEGER_BYTES_MAX: usize = 11;
+/// A shorter string is not compressed.
+const COMPRESSED_FROM_BYTES: usize = 21;
+/// What compression must save.
+const SAVED_BYTES_MIN: usize = 4;
+
+/// Why a payload is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DumpError {
+    /// It is too new, or was changed on its way.
+    VersionOrChecksum,
+    /// It is not a string, or not whole, or too long.
+    BadFormat,
+}
+
+/// Makes a payload of a value.
+pub fn encode(value: &[u8]) -> Vec<u8> {
+    let mut payload = vec![TYPE_STRING];
+    write_string(&mut payload, value);
+    payload.extend(VERSION.to_le_bytes());
+    let checksum = CHECKSUM.checksum(&payload);
+    payload.extend(checksum.to_le_bytes());
+    payload
+}
+
+/// Reads a payload.
+///
+/// # Errors
+///
+/// If it is none, or its value would be longer than `value_bytes_max`.
+pub fn decode(payload: &[u8], value_bytes_max: usize) -> Result<Vec<u8>, DumpError> {
+    let (checked, checksum) = payload.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
+    let (content, version) = checked.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
+    let is_right = u16::from_le_bytes(*version) <= VERSION
+        && CHECKSUM.checksum(checked) == u64::from_le_bytes(*checksum)
+        && payload.len() >= FOOTER_BYTES;
+    if !is_right {
+        return Err(DumpError::VersionOrChecksum);
+    }
+    let mut reader = Reader { rest: content, value_bytes_max };
+    let value = match reader.byte() {
+        Some(TYPE_STRING) => reader.string(),
+        _ => None,
+    };
+    value.filter(|_| reader.rest.is_empty()).ok_or(DumpError::BadFormat)
+}
+
+fn write_string(payload: &mut Vec<u8>, value: &[u8]) {
+    let integer = if value.len() <= INTEGER_BYTES_MAX { parse_integer(value) } else { None };
+    if let Some(integer) = integer {
+        if let Ok(integer) = i8::try_from(integer) {
+            payload.push(ENCODED_INT8);
+            return payload.extend(integer.to_le_bytes());
+        }
+        if let Ok(integer) = i16::try_from(integer) {
+            payload.push(ENCODED_INT16);
+            return payload.extend(integer.to_le_bytes());
+        }
+        if let Ok(integer) = i32::try_from(integer) {
+            payload.push(ENCODED_INT32);
+            return payload.extend(integer.to_le_bytes());
+        }
+    }
+    if value.len() >= COMPRESSED_FROM_BYTES
+        && let Some(compressed) = lzf::compress(value, value.len() - SAVED_BYTES_MIN)
+    {
+        payload.push(ENCODED_LZF);
+        write_length(payload, compressed.len());
+        write_length(payload, value.len());
+        return payload.extend(compressed);
+    }
+    write_length(payload, value.len());
+    payload.extend(value);
+}
+
+fn write_length(payload: &mut Vec<u8>, length: usize) {
+    match length {
+        0..64 => payload.push(length as u8),
+        64..16_384 => payload.extend((length as u16 | u16::from(LENGTH_14_BITS) << 8).to_be_bytes()),
+        _ => match u32::try_from(length) {
+            Ok(length) => {
+                payload.push(LENGTH_32_BITS);
+                payload.extend(length.to_be_bytes());
+            }
+            Err(_) => {
+                payload.push(LENGTH_64_BITS);
+                payload.extend((length as u64).to_be_bytes());
+            }
+        },
+    }
+}
+
+/// Reads a payload from its front; every answer is none if the payload ends too early.
+struct Reader<'a> {
+    rest: &'a [u8],
+    value_bytes_max: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(*array)
+    }
+
+    fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.rest.split_at_checked(length)?;
+        self.rest = rest;
+        Some(bytes)
+    }
+
+    fn string(&mut self) -> Option<Vec<u8>> {
+        let integer = match self.rest.first()? {
+            &first if first & LENGTH_KIND != ENCODED => {
+                let length = self.length().filter(|length| *length <= self.value_bytes_max)?;
+                return self.bytes(length).map(<[u8]>::to_vec);
+            }
+            _ => self.byte()?,
+        };
+        let integer = match integer {
+            ENCODED_INT8 => i32::from(i8::from_le_bytes(self.array()?)),
+            ENCODED_INT16 => i32::from(i16::from_le_bytes(self.array()?)),
+            ENCODED_INT32 => i32::from_le_bytes(self.array()?),
+            ENCODED_LZF => {
+                let (compressed, length) = (self.length()?, self.length()?);
+                let compressed = self.bytes(compressed)?;
+                return lzf::decompress(
+                    compressed,
+                    Some(length).filter(|length| *length <= self.value_bytes_max)?,
+                );
+            }
+            _ => return None,
+        };
+        Some(integer.to_string().into_bytes())
+    }
+
+    fn length(&mut self) -> Option<usize> {
+        let first = self.byte()?;
+        match first & LENGTH_KIND {
+            0 => Some(usize::from(first)),
+            LENGTH_14_BITS => Some(usize::from(first & !LENGTH_KIND) << 8 | usize::from(self.byte()?)),
+            _ if first == LENGTH_32_BITS => usize::try_from(u32::from_be_bytes(self.array()?)).ok(),
+            _ if first == LENGTH_64_BITS => usize::try_from(u64::from_be_bytes(self.array()?)).ok(),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const VALUE_BYTES_MAX: usize = 1 << 20;
+
+    /// A value with what compression and its limits are about: repetitions, near and far.
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![vec(any::<u8>(), 0..40), vec(0..3_u8, 0..400), Just(vec![b'x'; 300])];
+        vec(piece, 0..20).prop_map(|pieces| pieces.concat())
+    }
+
+    #[test]
+    fn payloads_are_those_of_redis() {
+        for (value, expected) in [
+            (&b"10"[..], &b"\x00\xc0\n\n\x00n\x9fWE\x0e\xaec\xbb"[..]),
+            (&[b'x'; 100], b"\x00\xc3\x09@d\x01xx\xe0W\x00\x01xx\n\x00]\xb7\xf6c\xbb\x08b_"),
+        ] {
+            assert_eq!(encode(value).escape_ascii().to_string(), expected.escape_ascii().to_string());
+        }
+    }
+
+    #[test]
+    fn what_was_changed_on_its_way_is_refused() {
+        let payload = encode(b"some value, long enough to be worth it");
+        for at in 0..payload.len() {
+            let mut changed = payload.clone();
+            changed[at] ^= 1;
+            assert_eq!(decode(&changed, VALUE_BYTES_MAX), Err(DumpError::VersionOrChecksum), "{at}");
+            assert_eq!(decode(&payload[..at], VALUE_BYTES_MAX), Err(DumpError::VersionOrChecksum));
+        }
+    }
+
+    /// A payload whose checksum is right, whatever is in it.
+    fn signed(content: &[u8]) -> Vec<u8> {
+        let mut payload = [content, &VERSION.to_le_bytes()].concat();
+        payload.extend(CHECKSUM.checksum(&payload).to_le_bytes());
+        payload
+    }
+
+    #[test]
+    fn hostile_payloads_are_refused() {
+        for content in [
+            &b""[..],
+            b"\x01\x00",
+            b"\x00",
+            b"\x00\x05abc",
+            b"\x00\x03abcd",
+            b"\x00\x81\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"\x00\x80\x7f\xff\xff\xffabc",
+            b"\x00\xc4",
+            b"\x00\xc3\x02\x81\x7f\xff\xff\xff\xff\xff\xff\xff\x00a",
+            b"\x00\xc3\x03\x40\xff\x00a\x20",
+            b"\x00\xc3\x02\x09\xe0\xff",
+        ] {
+            let payload = signed(content);
+            assert_eq!(decode(&payload, VALUE_BYTES_MAX), Err(DumpError::BadFormat), "{content:?}");
+        }
+        let long = encode(&[b'x'; 1000]);
+        assert_eq!(decode(&long, 999), Err(DumpError::BadFormat), "longer than allowed");
+        let mut newer = encode(b"value");
+        newer.truncate(newer.len() - FOOTER_BYTES);
+        newer.extend((VERSION + 1).to_le_bytes());
+        newer.extend(CHECKSUM.checksum(&newer).to_le_bytes());
+        assert_eq!(decode(&newer, VALUE_BYTES_MAX), Err(DumpError::VersionOrChecksum));
+    }
+
+    proptest! {
+        #[test]
+        fn values_come_back(value in value()) {
+            prop_assert_eq!(decode(&encode(&value), VALUE_BYTES_MAX), Ok(value));
+        }
+
+        #[test]
+        fn garbage_does_no_harm(content in vec(any::<u8>(), 0..200)) {
+            let _ = decode(&signed(&[&[TYPE_STRING, ENCODED_LZF][..], &content].concat()), VALUE_BYTES_MAX);
+            let _ = decode(&signed(&content), VALUE_BYTES_MAX);
+            let _ = decode(&content, VALUE_BYTES_MAX);
+        }
+    }
+}
