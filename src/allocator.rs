@@ -72,6 +72,15 @@ pub fn reset_peak() {
     PEAK_BYTES.store(used_bytes(), Ordering::Relaxed);
 }
 
+/// Gives memory that is free back to the system, where the C library can.
+pub fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the function may be called at any time from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// What an allocation of so many bytes takes: the C library puts eight bytes before it, rounds up to sixteen,
 /// and gives large ones pages of their own.
 #[inline]

@@ -45,7 +45,7 @@ pub fn find(value: &[u8], wanted: bool, first: usize, last: usize) -> Option<usi
     let skipped = if wanted { 0 } else { 0xff };
     let mut at = first;
     // The bits before the first belong to its byte, but are not meant.
-    if at % 8 != 0 {
+    if !at.is_multiple_of(8) {
         let byte = if wanted { bytes[0] } else { !bytes[0] } & (0xff >> (at % 8));
         if byte != 0 {
             return Some(at / 8 * 8 + byte.leading_zeros() as usize).filter(|at| *at <= last);

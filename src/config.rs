@@ -50,6 +50,8 @@ pub struct Config {
     pub slowlog_max_len: Integer,
     /// Milliseconds from which on an event is noted; 0 for none.
     pub latency_monitor_threshold: Integer,
+    /// Who may use DEBUG.
+    pub enable_debug_command: Choice,
     /// Bytes of memory beyond which keys are evicted or writes refused; 0 for no limit.
     pub maxmemory: Integer,
     /// Which keys are evicted.
@@ -100,6 +102,14 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 1, max: 16_384 },
         changes: Changes::AtStart,
         field: |config| Field::Integer(&config.databases),
+    },
+    Parameter {
+        name: "enable-debug-command",
+        help: "Who may use DEBUG: nobody, everybody, clients on this machine",
+        default: "no",
+        kind: Kind::Choice(DEBUG_ALLOWED),
+        changes: Changes::AtStart,
+        field: |config| Field::Choice(&config.enable_debug_command),
     },
     Parameter {
         name: "io-threads",
@@ -266,6 +276,9 @@ pub const EVICTION_POLICIES: &[&str] = &[
     "allkeys-random",
     "noeviction",
 ];
+
+/// The values of `enable-debug-command`.
+pub const DEBUG_ALLOWED: &[&str] = &["no", "yes", "local"];
 
 /// The values of `loglevel`, from the most to the least talkative.
 pub const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning"];

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+
+use crate::allocator;
 use crate::clients::Clients;
 use crate::config::{Config, EVICTION_POLICIES};
 use crate::keyspace::Keyspace;
@@ -25,6 +28,12 @@ pub struct Instance {
     pub run_id: String,
     /// The port it listens on, once it does; it may have been chosen by the system.
     pub listening_port: AtomicU16,
+    /// Somebody wants the server to end.
+    pub shutdown: Notify,
+    /// Whether expired keys are freed that nobody asks for.
+    pub expires_actively: AtomicBool,
+    /// Bytes that were taken before there were clients and keys.
+    pub startup_bytes: usize,
     started: Instant,
     make_effective: MakeEffective,
 }
@@ -44,6 +53,9 @@ impl Instance {
             statistics: Statistics::new(threads, commands),
             run_id: random_hex_digits(),
             listening_port: AtomicU16::new(0),
+            shutdown: Notify::new(),
+            expires_actively: AtomicBool::new(true),
+            startup_bytes: allocator::used_bytes(),
             started: Instant::now(),
             make_effective,
         };

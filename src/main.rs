@@ -23,7 +23,7 @@ fn main() -> ExitCode {
 
 fn obey(asked: Asked) -> Result<(), String> {
     match asked {
-        Asked::Serve(config) => keyfast::server::run(config),
+        Asked::Serve(config) => keyfast::server::run(*config),
         Asked::Print(text) => {
             print!("{text}");
             Ok(())

@@ -9,7 +9,7 @@ use crate::config::{Config, Kind, PARAMETERS, Parameter};
 #[derive(Debug)]
 pub enum Asked {
     /// A server with these parameters.
-    Serve(Config),
+    Serve(Box<Config>),
     /// A text: the help, or the version.
     Print(String),
 }
@@ -27,7 +27,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Asked, Strin
         }
         Err(error) => return Err(first_line(&error.to_string())),
     };
-    let config = Config::new();
+    let config = Box::new(Config::new());
     for parameter in PARAMETERS {
         let Some(text) = matches.get_one::<String>(parameter.name) else { continue };
         let checked = parameter
@@ -96,7 +96,7 @@ fn first_line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Config, String> {
+    fn parsed(line: &str) -> Result<Box<Config>, String> {
         match parse(format!("keyfast {line}").split(' ').map(str::to_owned))? {
             Asked::Serve(config) => Ok(config),
             Asked::Print(text) => Err(text),

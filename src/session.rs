@@ -3,6 +3,7 @@
 //! What only the client's own commands need is here; what other clients may see is in its [`Client`].
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use subtle::ConstantTimeEq;
 
@@ -27,8 +28,19 @@ pub struct Session {
     pub is_closing: bool,
     /// Whether its commands leave no trace in what is known of the use of keys (CLIENT NO-TOUCH).
     pub leaves_keys_untouched: bool,
+    /// How long its last command is to wait before it is answered, if it is.
+    pub wait: Option<Wait>,
     /// The name of its last command, with its subcommand.
     pub last_command: &'static str,
+}
+
+/// How long a client that waits does so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until this moment.
+    Until(Instant),
+    /// Until somebody ends it.
+    ForEver,
 }
 
 /// Which replies a client wants (CLIENT REPLY).
@@ -60,6 +72,7 @@ impl Session {
             replies: Replies::default(),
             is_closing: false,
             leaves_keys_untouched: false,
+            wait: None,
             last_command: "NULL",
         }
     }

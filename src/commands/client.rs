@@ -3,15 +3,16 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::clients::{Client, Leaving};
+use crate::clients::{Client, Leaving, Waiting};
 use crate::resp::number::parse_integer;
-use crate::resp::{Reply, Request};
+use crate::resp::{Reply, Request, tree};
 use crate::session::{Replies, Session};
 
 use super::args::{self, Options, is_word};
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
 use super::error::Error;
 use super::introspection;
+use super::waiting;
 
 pub(super) const COMMANDS: &[Command] = &[CLIENT];
 
@@ -23,7 +24,9 @@ const CLIENT: Command = Command {
     since: "2.4.0",
     complexity: "Depends on subcommand.",
     subcommands: &[
+        CLIENT_CAPA,
         CLIENT_GETNAME,
+        CLIENT_GETREDIR,
         CLIENT_HELP,
         CLIENT_ID,
         CLIENT_INFO,
@@ -34,6 +37,10 @@ const CLIENT: Command = Command {
         CLIENT_REPLY,
         CLIENT_SETINFO,
         CLIENT_SETNAME,
+        CLIENT_TRACKINGINFO,
+        waiting::CLIENT_PAUSE,
+        waiting::CLIENT_UNBLOCK,
+        waiting::CLIENT_UNPAUSE,
     ],
     ..Command::DEFAULTS
 };
@@ -263,6 +270,7 @@ const CLIENT_KILL: Command = Command {
                     Argument::string("ip:port").token("ADDR").optional(),
                     Argument::string("ip:port").token("LADDR").since("6.2.0").optional(),
                     Argument::string("yes/no").token("SKIPME").optional(),
+                    Argument::integer("maxage").token("MAXAGE").since("7.4.0").optional(),
                 ],
             )
             .multiple(),
@@ -322,6 +330,11 @@ fn parse_kill_filters(request: Request<'_>) -> Result<Filter<'_>> {
             _ if is_word(option, "user") => {
                 return Err(Error::quoting("ERR No such user '", value, "'"));
             }
+            _ if is_word(option, "maxage") => {
+                let seconds = parse_integer(value).and_then(|seconds| u64::try_from(seconds).ok());
+                let wrong = Error::fixed("ERR maxage is not an integer or out of range");
+                filter.age_s_min = Some(seconds.filter(|seconds| *seconds > 0).ok_or(wrong)?);
+            }
             _ if is_word(option, "skipme") && is_word(value, "yes") => filter.includes_own = false,
             _ if is_word(option, "skipme") && is_word(value, "no") => filter.includes_own = true,
             _ => return Err(Error::SYNTAX),
@@ -337,6 +350,7 @@ struct Filter<'a> {
     kind: Option<Kind>,
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
+    age_s_min: Option<u64>,
     includes_own: bool,
 }
 
@@ -366,6 +380,7 @@ impl Filter<'_> {
         self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
             && self.kind.is_none_or(|kind| kind == Kind::Normal)
             && self.address.is_none_or(|address| address == client.address.to_string().as_bytes())
+            && self.age_s_min.is_none_or(|least| client.connected_at.elapsed().as_secs() >= least)
             && self.local_address.is_none_or(|address| address == client.local_address.to_string().as_bytes())
     }
 }
@@ -375,6 +390,12 @@ fn describe(client: &Client) -> String {
     let profile = client.profile.lock().clone();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut flags = String::new();
+    if profile.is_monitor {
+        flags.push('O');
+    }
+    if client.waiting() == Waiting::Yes {
+        flags.push('b');
+    }
     if profile.is_kept_from_eviction {
         flags.push('e');
     }
@@ -507,4 +528,62 @@ const CLIENT_HELP: Command = Command {
 
 fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
     Ok(introspection::help(&CLIENT, reply))
+}
+
+const CLIENT_CAPA: Command = Command {
+    name: "client|capa",
+    arity: Arity::AtLeast(3),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Says what the client can do. Nothing here depends on it: there are no replicas that redirect.",
+    since: "8.0.0",
+    complexity: "O(1)",
+    arguments: &[Argument::string("capability").multiple()],
+    example: &[("CLIENT CAPA redirect", "OK")],
+    run: Run::Session(capa),
+    ..Command::DEFAULTS
+};
+
+fn capa(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.ok())
+}
+
+const CLIENT_GETREDIR: Command = Command {
+    name: "client|getredir",
+    arity: Arity::Exactly(2),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Tells to which client invalidations are redirected: to none, as nothing is tracked.",
+    since: "6.0.0",
+    complexity: "O(1)",
+    example: &[("CLIENT GETREDIR", "(integer) -1")],
+    run: Run::Session(getredir),
+    ..Command::DEFAULTS
+};
+
+fn getredir(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.integer(-1))
+}
+
+const CLIENT_TRACKINGINFO: Command = Command {
+    name: "client|trackinginfo",
+    arity: Arity::Exactly(2),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Tells which keys are tracked for the client: none.",
+    since: "6.2.0",
+    complexity: "O(1)",
+    run: Run::Session(trackinginfo),
+    ..Command::DEFAULTS
+};
+
+fn trackinginfo(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.tree(&tree::map([
+        ("flags", tree::set_of([tree::bulk("off")])),
+        ("redirect", tree::integer(-1)),
+        ("prefixes", tree::array([])),
+    ])))
 }

@@ -40,6 +40,8 @@ pub struct Command {
     pub complexity: &'static str,
     /// Since when another should be used, and which.
     pub deprecated: Option<Deprecated>,
+    /// Whether it is for the server itself and its developers, not for applications.
+    pub is_system: bool,
     /// Hints for clients and proxies.
     pub tips: &'static [&'static str],
     /// What it takes, for people and for their tools.
@@ -67,6 +69,7 @@ impl Command {
         since: "",
         complexity: "",
         deprecated: None,
+        is_system: false,
         tips: &[],
         arguments: &[],
         example: &[],

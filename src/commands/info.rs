@@ -164,6 +164,11 @@ impl Resident {
     }
 }
 
+/// Bytes that the system holds for this process.
+pub(super) fn resident_bytes() -> usize {
+    Resident::read().now
+}
+
 fn system_memory() -> usize {
     kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:")
 }

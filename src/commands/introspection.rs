@@ -167,8 +167,13 @@ fn describe(command: &'static Command) -> OwnedFrame {
         ("group", tree::bulk(command.group.name())),
         ("complexity", tree::bulk(command.complexity)),
     ];
+    let doc_flags = [("deprecated", command.deprecated.is_some()), ("syscmd", command.is_system)];
+    let doc_flags: Vec<&str> =
+        doc_flags.into_iter().filter(|(_, applies)| *applies).map(|(name, _)| name).collect();
+    if !doc_flags.is_empty() {
+        facts.push(("doc_flags", tree::set_of_simple(doc_flags)));
+    }
     if let Some(deprecated) = &command.deprecated {
-        facts.push(("doc_flags", tree::set_of_simple(["deprecated"])));
         facts.push(("deprecated_since", tree::bulk(deprecated.since)));
         facts.push(("replaced_by", tree::bulk(deprecated.replaced_by)));
     }

@@ -20,16 +20,20 @@ mod compare;
 mod config;
 mod connection;
 mod counters;
+mod debug;
 mod dumping;
 mod expiries;
 mod info;
 mod introspection;
 mod keys;
+mod memory;
 mod object;
 mod ranges;
 mod server;
 mod several;
+mod slow;
 mod strings;
+mod waiting;
 
 pub use command::Command;
 
@@ -48,7 +52,11 @@ pub const FAMILIES: &[&[Command]] = &[
     dumping::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
+    waiting::COMMANDS,
     server::COMMANDS,
+    slow::COMMANDS,
+    memory::COMMANDS,
+    debug::COMMANDS,
     config::COMMANDS,
     info::COMMANDS,
     introspection::COMMANDS,

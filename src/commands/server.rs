@@ -1,13 +1,17 @@
-//! The server: how much it holds, and emptying it.
+//! The server: how much it holds, emptying it, watching it, ending it.
+
+use std::sync::Arc;
 
 use crate::keyspace::{Garbage, Transaction};
-use crate::resp::{Reply, Request};
+use crate::resp::{Reply, Request, tree};
+use crate::session::Session;
 
-use super::args::is_word;
-use super::command::{Argument, Arity, Categories, Command, Flags, Group, Result, Run, Scope};
+use super::args::{self, is_word};
+use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 use super::error::Error;
 
-pub(super) const COMMANDS: &[Command] = &[DBSIZE, FLUSHALL, FLUSHDB];
+pub(super) const COMMANDS: &[Command] =
+    &[DBSIZE, FLUSHALL, FLUSHDB, LASTSAVE, LOLWUT, MONITOR, ROLE, SHUTDOWN, TIME];
 
 const DBSIZE: Command = Command {
     name: "dbsize",
@@ -110,4 +114,173 @@ fn free_flushed(tx: &mut Transaction<'_>, is_async: bool) {
     if is_async {
         free_elsewhere(tx.take_garbage());
     }
+}
+
+const TIME: Command = Command {
+    name: "time",
+    arity: Arity::Exactly(1),
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    group: Group::Server,
+    summary: "Tells the time of day: seconds since 1970, and microseconds.",
+    since: "2.6.0",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output"],
+    run: Run::Server(time),
+    ..Command::DEFAULTS
+};
+
+fn time(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let now = context.instance.keyspace.clock().since_epoch();
+    let part = |number: u64, reply: Reply<'_>| reply.bulk(itoa::Buffer::new().format(number).as_bytes());
+    Ok(reply.pair(|reply| part(now.as_secs(), reply), |reply| part(u64::from(now.subsec_micros()), reply)))
+}
+
+const LASTSAVE: Command = Command {
+    name: "lastsave",
+    arity: Arity::Exactly(1),
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    categories: Categories::ADMIN.and(Categories::DANGEROUS),
+    group: Group::Server,
+    summary: "Tells when the data was last written to disk, or else when the server was started.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output"],
+    run: Run::Server(lastsave),
+    ..Command::DEFAULTS
+};
+
+fn lastsave(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let instance = context.instance;
+    let started = instance.keyspace.clock().since_epoch().saturating_sub(instance.uptime());
+    Ok(reply.integer(started.as_secs() as i64))
+}
+
+const ROLE: Command = Command {
+    name: "role",
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+    categories: Categories::ADMIN.and(Categories::DANGEROUS),
+    group: Group::Server,
+    summary: "Tells the server's part in replication: that of a primary without replicas.",
+    since: "2.8.12",
+    complexity: "O(1)",
+    example: &[("ROLE", "[\"master\", (integer) 0, []]")],
+    run: Run::Session(role),
+    ..Command::DEFAULTS
+};
+
+fn role(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.tree(&tree::array([tree::bulk("master"), tree::integer(0), tree::array([])])))
+}
+
+const LOLWUT: Command = Command {
+    name: "lolwut",
+    arity: Arity::AtLeast(1),
+    flags: Flags::FAST,
+    group: Group::Server,
+    summary: "Draws something that is of no use.",
+    since: "5.0.0",
+    complexity: "O(1)",
+    arguments: &[Argument::integer("version").token("VERSION").optional()],
+    run: Run::Read(lolwut),
+    ..Command::DEFAULTS
+};
+
+fn lolwut(_: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let version = match request.get(1) {
+        Some(word) if is_word(word, "version") && request.len() > 2 => args::integer(request.at(2))?,
+        _ => 0,
+    };
+    let drawing = if version == 5 || version == 6 { padlocks() } else { String::new() };
+    Ok(reply.verbatim(&format!("{drawing}Redis ver. 7.0.15\n")))
+}
+
+/// Rows of padlocks, of which each has an even chance to be open.
+fn padlocks() -> String {
+    const ROWS: usize = 3;
+    const LOCKS: usize = 8;
+    let mut drawing = String::new();
+    for _ in 0..ROWS {
+        let sides: String =
+            (0..LOCKS).map(|_| if fastrand::bool() { "  |     " } else { "  | |   " }).collect();
+        for line in ["  .-.   ".repeat(LOCKS), sides, " [ o ]  ".repeat(LOCKS)] {
+            drawing.push_str(line.trim_end());
+            drawing.push('\n');
+        }
+        drawing.push('\n');
+    }
+    drawing
+}
+
+const SHUTDOWN: Command = Command {
+    name: "shutdown",
+    arity: Arity::AtLeast(1),
+    flags: Flags::ADMIN
+        .and(Flags::NOSCRIPT)
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::ALLOW_BUSY)
+        .and(Flags::NO_MULTI),
+    group: Group::Server,
+    summary: "Ends the server, after an answer to all that was sent.",
+    since: "1.0.0",
+    complexity: "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
+    arguments: &[
+        Argument::one_of(
+            "nosave_save",
+            &[Argument::pure_token("nosave", "NOSAVE"), Argument::pure_token("save", "SAVE")],
+        )
+        .optional(),
+        Argument::pure_token("now", "NOW").since("7.0.0").optional(),
+        Argument::pure_token("force", "FORCE").since("7.0.0").optional(),
+        Argument::pure_token("abort", "ABORT").since("7.0.0").optional(),
+    ],
+    example: &[("SHUTDOWN ABORT", "(error) ERR No shutdown in progress.")],
+    run: Run::Server(shutdown),
+    ..Command::DEFAULTS
+};
+
+fn shutdown(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (mut saves, mut does_not_save, mut is_forced, mut aborts) = (false, false, false, false);
+    for option in request.from(1) {
+        match option {
+            _ if is_word(option, "save") => saves = true,
+            _ if is_word(option, "nosave") => does_not_save = true,
+            // There are no replicas to wait for.
+            _ if is_word(option, "now") => {}
+            _ if is_word(option, "force") => is_forced = true,
+            _ if is_word(option, "abort") => aborts = true,
+            _ => return Err(Error::SYNTAX),
+        }
+    }
+    if aborts && request.len() > 2 || saves && does_not_save {
+        return Err(Error::SYNTAX);
+    }
+    if aborts {
+        return Err(Error::fixed("ERR No shutdown in progress."));
+    }
+    if saves && !is_forced {
+        tracing::warn!("Nothing can be written to disk yet: SHUTDOWN NOSAVE ends the server without");
+        return Err(Error::fixed("ERR Errors trying to SHUTDOWN. Check logs."));
+    }
+    context.instance.shutdown.notify_one();
+    context.session.is_closing = true;
+    Ok(reply.nothing())
+}
+
+const MONITOR: Command = Command {
+    name: "monitor",
+    arity: Arity::Exactly(1),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    summary: "Shows every command that any client sends, as it is executed.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    run: Run::Server(monitor),
+    ..Command::DEFAULTS
+};
+
+fn monitor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    context.instance.clients.add_monitor(Arc::clone(&context.session.client));
+    Ok(reply.ok())
 }

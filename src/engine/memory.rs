@@ -1,12 +1,15 @@
 //! The engine whose data is in this process: takes the locks, runs the command, lets go.
 
+use crate::clients::Paused;
 use crate::commands::Command;
-use crate::commands::command::{Run, Scope};
+use crate::commands::command::{Flags, Run, Scope};
 use crate::commands::execute::{admit, conclude, resolve, run};
 use crate::commands::lookup::{Registered, find};
+use crate::commands::secrets::visible_arguments;
 use crate::instance::Instance;
 use crate::keyspace::{KeyHash, Transaction};
 use crate::resp::Request;
+use crate::resp::reply::write_quoted;
 use crate::session::Session;
 
 use super::meter::Meter;
@@ -34,6 +37,12 @@ impl Plan {
         let key = command.and_then(|registered| request.get(registered.command.only_key()?));
         Plan { command, hash: key.map(|key| instance.keyspace.touch(session.database, key)) }
     }
+
+    /// Whether the request has to wait for the end of a pause.
+    pub fn has_to_wait(&self, paused: Paused) -> bool {
+        let writes = self.command.is_some_and(|registered| matches!(registered.command.run, Run::Write(_)));
+        paused == Paused::All || writes
+    }
 }
 
 /// Executes one request and appends its reply to `out`.
@@ -60,6 +69,9 @@ pub fn execute(
                 free_expired(&mut tx, command, request);
             }
             drop(tx);
+            if meter.is_watched && result.is_ok() {
+                show(instance, session, command, request);
+            }
             if is_tallied {
                 meter.end_tallied(registered, session, request, out.len() - mark);
             } else {
@@ -79,6 +91,24 @@ pub fn execute(
         instance.statistics.errors.count(error.as_bytes());
     }
     conclude(session, result, out, mark);
+}
+
+/// Shows a request to those who see every command, but for what is too dangerous to be shown.
+#[cold]
+fn show(instance: &Instance, session: &Session, command: &Command, request: Request<'_>) {
+    if command.flags.contains(Flags::ADMIN) || command.flags.contains(Flags::SKIP_MONITOR) {
+        return;
+    }
+    let now = instance.keyspace.clock().since_epoch();
+    let (seconds, micros) = (now.as_secs(), now.subsec_micros());
+    let from = (session.database, &session.client.address);
+    let mut line = format!("+{seconds}.{micros:06} [{} {}]", from.0, from.1).into_bytes();
+    for argument in visible_arguments(command, request) {
+        line.push(b' ');
+        write_quoted(&mut line, argument);
+    }
+    line.extend_from_slice(b"\r\n");
+    instance.clients.send_to_monitors(&line);
 }
 
 /// A transaction over what the command needs.

@@ -30,6 +30,8 @@ pub struct Meter<'a> {
     instance: &'a Instance,
     /// Up to when all time has been accounted for.
     mark: Instant,
+    /// Whether anybody sees every command.
+    pub(super) is_watched: bool,
     /// Whether nothing is tallied.
     is_thorough: bool,
     commands: u64,
@@ -52,6 +54,7 @@ impl Meter<'_> {
         Meter {
             instance,
             mark: Instant::now(),
+            is_watched: instance.clients.has_monitors(),
             is_thorough: (0..THOROUGH_BELOW.as_micros() as i64).contains(&slower_than_us),
             commands: 0,
             errors: 0,

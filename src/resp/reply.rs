@@ -101,6 +101,11 @@ impl<'a> Reply<'a> {
         }
     }
 
+    /// Nothing at all, for a connection that ends.
+    pub fn nothing(self) -> Sent {
+        Sent(())
+    }
+
     /// A text for people to read: a verbatim string in RESP3.
     pub fn verbatim(self, text: &str) -> Sent {
         self.tree(&tree::verbatim(text))
@@ -180,6 +185,24 @@ pub fn write_error(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'-');
     out.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
     out.extend_from_slice(b"\r\n");
+}
+
+/// Writes bytes in double quotes, with escapes for what cannot be read, as MONITOR and redis-cli do.
+pub fn write_quoted(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.push(b'"');
+    for &byte in bytes {
+        match byte {
+            b'\\' | b'"' => out.extend([b'\\', byte]),
+            b'\n' => out.extend(b"\\n"),
+            b'\r' => out.extend(b"\\r"),
+            b'\t' => out.extend(b"\\t"),
+            0x07 => out.extend(b"\\a"),
+            0x08 => out.extend(b"\\b"),
+            b' '..=b'~' => out.push(byte),
+            _ => out.extend(format!("\\x{byte:02x}").into_bytes()),
+        }
+    }
+    out.push(b'"');
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub fn integer(value: i64) -> OwnedFrame {
     OwnedFrame::Number { data: value, attributes: None }
 }
 
-/// An array.
+/// How many of something there are.
 pub fn count(value: usize) -> OwnedFrame {
     integer(i64::try_from(value).unwrap_or(i64::MAX))
 }
@@ -45,6 +45,36 @@ pub fn map<'a>(pairs: impl IntoIterator<Item = (&'a str, OwnedFrame)>) -> OwnedF
 /// A set of simple strings.
 pub fn set_of_simple<'a>(items: impl IntoIterator<Item = &'a str>) -> OwnedFrame {
     OwnedFrame::Set { data: items.into_iter().map(simple).collect(), attributes: None }
+}
+
+/// A set of what is no aggregate.
+pub fn set_of(items: impl IntoIterator<Item = OwnedFrame>) -> OwnedFrame {
+    OwnedFrame::Set { data: items.into_iter().collect(), attributes: None }
+}
+
+/// A map whose keys are no aggregates.
+pub fn map_of(pairs: impl IntoIterator<Item = (OwnedFrame, OwnedFrame)>) -> OwnedFrame {
+    OwnedFrame::Map { data: pairs.into_iter().collect(), attributes: None }
+}
+
+/// A number with a fraction, which RESP2 sees as a text.
+pub fn double(value: f64) -> OwnedFrame {
+    OwnedFrame::Double { data: value, attributes: None }
+}
+
+/// An integer of any size, in decimal.
+pub fn big_number(digits: &str) -> OwnedFrame {
+    OwnedFrame::BigNumber { data: digits.as_bytes().to_vec(), attributes: None }
+}
+
+/// Truth, which RESP2 sees as 1 or 0.
+pub fn boolean(value: bool) -> OwnedFrame {
+    OwnedFrame::Boolean { data: value, attributes: None }
+}
+
+/// What the client did not ask for.
+pub fn push(items: impl IntoIterator<Item = OwnedFrame>) -> OwnedFrame {
+    OwnedFrame::Push { data: items.into_iter().collect(), attributes: None }
 }
 
 /// A text for people.

@@ -1,6 +1,7 @@
 //! What is done every so often, whether clients ask for anything or not.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -8,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use crate::clients::Leaving;
 use crate::instance::Instance;
 use crate::keyspace::access;
-use crate::keyspace::expiry::Sweep;
+use crate::keyspace::expiry::{self, Sweep};
 
 /// How often rates are sampled and the clock of the keys' use moves on. Redis: `hz 10`.
 const TICK: Duration = access::TICK;
@@ -25,7 +26,11 @@ pub(super) fn start(instance: &Arc<Instance>) {
 async fn free_expired_keys(instance: Arc<Instance>) {
     let mut sweep = Sweep::default();
     loop {
-        let wait = sweep.slice(&instance.keyspace, instance.keyspace.clock().now_ms());
+        let is_on = instance.expires_actively.load(Ordering::Relaxed);
+        let wait = match is_on && instance.clients.pause.paused().is_none() {
+            true => sweep.slice(&instance.keyspace, instance.keyspace.clock().now_ms()),
+            false => expiry::REST,
+        };
         sleep(wait).await;
     }
 }

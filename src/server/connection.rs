@@ -15,14 +15,15 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::select;
+use tokio::time::sleep_until;
 
-use crate::clients::{Leaving, Registration};
+use crate::clients::{Attention, Leaving, Registration, Waiting};
 use crate::engine::memory::{Plan, execute};
 use crate::engine::meter::Meter;
 use crate::instance::Instance;
 use crate::resp::reply::write_error;
 use crate::resp::{Limits, ProtocolError, Request, RequestReader};
-use crate::session::{Replies, Session};
+use crate::session::{Replies, Session, Wait};
 use crate::statistics::Count;
 
 use super::buffers::{self, READ_BYTES};
@@ -48,11 +49,16 @@ pub(super) struct Connection {
     _registration: Registration,
 }
 
-/// Whether input is left whose replies found no room.
-#[derive(PartialEq, Eq)]
+/// How far the requests that were read have been executed.
 enum Answered {
+    /// All of them.
     All,
+    /// Not all: the replies found no room.
     Some,
+    /// Not all: the next one has to wait for the end of a pause.
+    Paused,
+    /// Not all: the client waits before it is given its last reply, which begins here.
+    Waiting { reply: usize, wait: Wait },
 }
 
 impl Connection {
@@ -82,22 +88,79 @@ impl Connection {
 
     async fn converse(&mut self) -> io::Result<()> {
         let client = Arc::clone(&self.session.client);
-        let mut asked_to_leave = pin!(client.asked_to_leave(Leaving::WhenAnswered));
+        let mut attention = pin!(client.attention());
         while !self.session.is_closing {
             let read = select! {
                 biased;
                 read = self.read() => read?,
-                () = &mut asked_to_leave => return Ok(()),
+                what = &mut attention => {
+                    if what == Attention::Leave {
+                        return Ok(());
+                    }
+                    self.output.append(&mut client.take_mail());
+                    self.flush().await?;
+                    attention.set(client.attention());
+                    continue;
+                }
             };
             if read == 0 || !self.is_within_query_limit() {
                 return Ok(());
             }
             self.instance.statistics.add(Count::Reads, 1);
             self.instance.statistics.add(Count::InputBytes, read as u64);
-            while self.answer() == Answered::Some {
-                self.flush().await?;
+            loop {
+                match self.answer() {
+                    Answered::All => break,
+                    Answered::Some => self.flush().await?,
+                    Answered::Paused => {
+                        self.flush().await?;
+                        self.sit_out_pause().await?;
+                    }
+                    Answered::Waiting { reply, wait } => self.wait(reply, wait).await?,
+                }
             }
             self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of a pause.
+    async fn sit_out_pause(&mut self) -> io::Result<()> {
+        select! {
+            () = self.instance.clients.pause.ended() => Ok(()),
+            () = self.session.client.asked_to_leave(Leaving::WhenAnswered) => Err(made_to_leave()),
+        }
+    }
+
+    /// Gives the client its replies, but the last one, which begins at `reply`, only after a wait.
+    async fn wait(&mut self, reply: usize, wait: Wait) -> io::Result<()> {
+        let last_reply = self.output.split_off(reply);
+        self.flush().await?;
+        let client = Arc::clone(&self.session.client);
+        let over = async {
+            match wait {
+                Wait::Until(moment) => sleep_until(moment.into()).await,
+                Wait::ForEver => std::future::pending().await,
+            }
+        };
+        let mut over = pin!(over);
+        let ended = loop {
+            select! {
+                () = &mut over => break Waiting::TimedOut,
+                how = client.waiting_ended() => break how,
+                () = client.asked_to_leave(Leaving::WhenAnswered) => return Err(made_to_leave()),
+                // A client that has gone waits for nothing; what it sends meanwhile is answered later.
+                read = self.read() => {
+                    if read? == 0 || !self.is_within_query_limit() {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+            }
+        };
+        client.set_waiting(Waiting::No);
+        match ended {
+            Waiting::Failed => write_error(&mut self.output, UNBLOCKED),
+            _ => self.output.extend_from_slice(&last_reply),
         }
         Ok(())
     }
@@ -153,20 +216,30 @@ impl Connection {
                     break Answered::All;
                 }
             };
+            let paused = instance.clients.pause.paused();
             plan(instance, session, plans, (*done..ready).map(|index| reader.request(input, index)));
+            let mut reply = 0;
             for plan in plans.drain(..) {
-                if session.is_closing || output.len() >= OUTPUT_BYTES_MAX {
+                if session.is_closing || session.wait.is_some() || output.len() >= OUTPUT_BYTES_MAX {
+                    break;
+                }
+                if paused.is_some_and(|paused| plan.has_to_wait(paused)) {
                     break;
                 }
                 let request = reader.request(input, *done);
+                reply = output.len();
                 execute(instance, session, request, plan, &mut meter, output);
                 *done += 1;
             }
             if session.is_closing {
                 break Answered::All;
             }
+            if let Some(wait) = session.wait.take() {
+                break Answered::Waiting { reply, wait };
+            }
             if *done < ready {
-                break Answered::Some;
+                let is_full = output.len() >= OUTPUT_BYTES_MAX;
+                break if is_full { Answered::Some } else { Answered::Paused };
             }
             input.advance(reader.release());
             *done = 0;
@@ -195,7 +268,7 @@ impl Connection {
                 biased;
                 written = self.stream.write(&self.output[written..]) => written?,
                 () = self.session.client.asked_to_leave(Leaving::Now) => {
-                    return Err(io::Error::other("it was made to leave"));
+                    return Err(made_to_leave());
                 }
             };
             if more == 0 {
@@ -212,6 +285,13 @@ impl Connection {
         buffers::give_back_output(std::mem::take(&mut self.output));
         Ok(())
     }
+}
+
+/// What a client is told whose waiting was ended by another.
+const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
+
+fn made_to_leave() -> io::Error {
+    io::Error::other("it was made to leave")
 }
 
 /// Plans requests that are to be executed one after the other.

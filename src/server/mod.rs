@@ -42,7 +42,7 @@ pub fn run(config: Config) -> Result<(), String> {
         tracing::info!("Ready to accept connections tcp");
         background::start(&instance);
         let accepting = listener::accept_all(&instance, listeners);
-        shutdown::wait(stop).await;
+        shutdown::wait(stop, &instance).await;
         drop(accepting);
         shutdown::drain(&instance).await;
         Ok(())

@@ -26,11 +26,12 @@ pub(super) fn signals() -> io::Result<Signals> {
     Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
 }
 
-/// Waits for one of them.
-pub(super) async fn wait(mut signals: Signals) {
+/// Waits for one of them, or for SHUTDOWN.
+pub(super) async fn wait(mut signals: Signals, instance: &Instance) {
     let name = select! {
         _ = signals.terminate.recv() => "SIGTERM",
         _ = signals.interrupt.recv() => "SIGINT",
+        () = instance.shutdown.notified() => return,
     };
     tracing::info!("Received {name} scheduling shutdown...");
 }

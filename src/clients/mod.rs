@@ -1,0 +1,305 @@
+//! Who is connected: what one client may know of another, and how it can be made to leave.
+//!
+//! Each connection registers a [`Client`] and is the only one to describe it; CLIENT LIST, CLIENT KILL, the
+//! sweep of idle clients and the shutdown come from other threads. They reach a connection in three ways:
+//! they ask it to leave, they end its waiting, they send it something that it did not ask for.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+pub use self::pause::{Pause, Paused};
+use crate::resp::Protocol;
+
+mod pause;
+
+/// All clients that are connected.
+#[derive(Debug, Default)]
+pub struct Clients {
+    connected: Mutex<BTreeMap<u64, Arc<Client>>>,
+    /// Those that see every command (MONITOR).
+    monitors: Mutex<Vec<Arc<Client>>>,
+    monitor_count: AtomicUsize,
+    /// Who must not be served for a while (CLIENT PAUSE).
+    pub pause: Pause,
+    count: AtomicUsize,
+    last_id: AtomicU64,
+}
+
+/// One client, as others see it.
+#[derive(Debug)]
+pub struct Client {
+    /// A number that no other client of this server has or had.
+    pub id: u64,
+    /// Where it connects from.
+    pub address: SocketAddr,
+    /// Where it connected to.
+    pub local_address: SocketAddr,
+    /// The system's number of its socket.
+    pub descriptor: i32,
+    /// When it connected.
+    pub connected_at: Instant,
+    /// What it tells about itself; locked once a batch of requests.
+    pub profile: Mutex<Profile>,
+    leaving: AtomicU8,
+    waiting: AtomicU8,
+    /// What others have sent and the connection has not taken yet.
+    mail: Mutex<Vec<u8>>,
+    attention: Notify,
+}
+
+/// What a connection must attend to although its client has sent nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attention {
+    /// It was asked to leave.
+    Leave,
+    /// Others have sent it something.
+    Mail,
+}
+
+/// Whether a client waits for something (WAIT), and what ended that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Waiting {
+    /// It does not.
+    No = 0,
+    /// It does.
+    Yes = 1,
+    /// It is to go on as if its time were over.
+    TimedOut = 2,
+    /// It is to be told that it was unblocked.
+    Failed = 3,
+}
+
+/// Bytes that others may have sent without the connection taking them; one that is slower than that is
+/// closed. Redis: `client-output-buffer-limit pubsub`, whose hard limit is the same.
+const MAIL_BYTES_MAX: usize = 32 << 20;
+
+/// What changes while a client is connected.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// CLIENT SETNAME; empty for none.
+    pub name: Vec<u8>,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: Vec<u8>,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_version: Vec<u8>,
+    /// The database it has selected.
+    pub database: usize,
+    /// The protocol it speaks.
+    pub protocol: Protocol,
+    /// CLIENT NO-EVICT.
+    pub is_kept_from_eviction: bool,
+    /// CLIENT NO-TOUCH.
+    pub leaves_keys_untouched: bool,
+    /// The name of its last command, with its subcommand.
+    pub last_command: &'static str,
+    /// When that was.
+    pub last_active: Instant,
+    /// Bytes received that do not make a whole request yet.
+    pub query_bytes: usize,
+    /// MONITOR.
+    pub is_monitor: bool,
+}
+
+/// How soon a client that was asked to leave should do so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Leaving {
+    /// Nobody asked.
+    Not = 0,
+    /// When what it has sent is answered.
+    WhenAnswered = 1,
+    /// At once, whatever it waits for.
+    Now = 2,
+}
+
+impl Clients {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Registers a client; it is known until the answer is dropped.
+    pub fn register(
+        self: &Arc<Self>,
+        address: SocketAddr,
+        local_address: SocketAddr,
+        descriptor: i32,
+    ) -> Registration {
+        let now = Instant::now();
+        let client = Arc::new(Client {
+            id: self.last_id.fetch_add(1, Ordering::Relaxed) + 1,
+            address,
+            local_address,
+            descriptor,
+            connected_at: now,
+            profile: Mutex::new(Profile {
+                name: Vec::new(),
+                lib_name: Vec::new(),
+                lib_version: Vec::new(),
+                database: 0,
+                protocol: Protocol::default(),
+                is_kept_from_eviction: false,
+                leaves_keys_untouched: false,
+                last_command: "NULL",
+                last_active: now,
+                query_bytes: 0,
+                is_monitor: false,
+            }),
+            leaving: AtomicU8::new(Leaving::Not as u8),
+            waiting: AtomicU8::new(Waiting::No as u8),
+            mail: Mutex::default(),
+            attention: Notify::new(),
+        });
+        self.connected.lock().insert(client.id, Arc::clone(&client));
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Registration { clients: Arc::clone(self), client }
+    }
+
+    /// Lets a client see every command from now on.
+    pub fn add_monitor(&self, client: Arc<Client>) {
+        let mut monitors = self.monitors.lock();
+        client.profile.lock().is_monitor = true;
+        monitors.retain(|other| other.id != client.id);
+        monitors.push(client);
+        self.monitor_count.store(monitors.len(), Ordering::Relaxed);
+    }
+
+    /// Ends that.
+    pub fn remove_monitor(&self, client: &Client) {
+        let mut monitors = self.monitors.lock();
+        client.profile.lock().is_monitor = false;
+        monitors.retain(|other| other.id != client.id);
+        self.monitor_count.store(monitors.len(), Ordering::Relaxed);
+    }
+
+    /// Whether anybody sees every command.
+    #[inline]
+    pub fn has_monitors(&self) -> bool {
+        self.monitor_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Sends something to all who see every command.
+    pub fn send_to_monitors(&self, bytes: &[u8]) {
+        self.monitors.lock().iter().for_each(|monitor| monitor.send(bytes));
+    }
+
+    /// All clients, the eldest first.
+    pub fn all(&self) -> Vec<Arc<Client>> {
+        self.connected.lock().values().cloned().collect()
+    }
+}
+
+/// Keeps a client registered.
+#[derive(Debug)]
+pub struct Registration {
+    clients: Arc<Clients>,
+    /// The client.
+    pub client: Arc<Client>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if self.client.profile.lock().is_monitor {
+            self.clients.remove_monitor(&self.client);
+        }
+        self.clients.connected.lock().remove(&self.client.id);
+        self.clients.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Client {
+    /// Asks the client to leave. A wish for more haste replaces one for less.
+    pub fn ask_to_leave(&self, leaving: Leaving) {
+        self.leaving.fetch_max(leaving as u8, Ordering::Release);
+        self.attention.notify_waiters();
+    }
+
+    /// What it was asked.
+    pub fn leaving(&self) -> Leaving {
+        match self.leaving.load(Ordering::Acquire) {
+            0 => Leaving::Not,
+            1 => Leaving::WhenAnswered,
+            _ => Leaving::Now,
+        }
+    }
+
+    /// Waits until the client is asked to leave at least as soon as `leaving`.
+    pub async fn asked_to_leave(&self, leaving: Leaving) {
+        self.until(|| (self.leaving() >= leaving).then_some(())).await;
+    }
+
+    /// Waits until there is something to attend to.
+    pub async fn attention(&self) -> Attention {
+        self.until(|| match self.leaving() {
+            Leaving::Not => (!self.mail.lock().is_empty()).then_some(Attention::Mail),
+            _ => Some(Attention::Leave),
+        })
+        .await
+    }
+
+    /// Sends the client something that it did not ask for. If it does not take what it is sent, it is closed.
+    pub fn send(&self, bytes: &[u8]) {
+        let mut mail = self.mail.lock();
+        if mail.len() + bytes.len() > MAIL_BYTES_MAX {
+            *mail = Vec::new();
+            drop(mail);
+            tracing::warn!("Client {} closed for overcoming of output buffer limits.", self.address);
+            return self.ask_to_leave(Leaving::Now);
+        }
+        mail.extend_from_slice(bytes);
+        drop(mail);
+        self.attention.notify_waiters();
+    }
+
+    /// Takes what others have sent.
+    pub fn take_mail(&self) -> Vec<u8> {
+        std::mem::take(&mut self.mail.lock())
+    }
+
+    /// Says that the client waits, or no longer does.
+    pub fn set_waiting(&self, waiting: Waiting) {
+        self.waiting.store(waiting as u8, Ordering::Release);
+    }
+
+    /// Whether it waits.
+    pub fn waiting(&self) -> Waiting {
+        match self.waiting.load(Ordering::Acquire) {
+            0 => Waiting::No,
+            1 => Waiting::Yes,
+            2 => Waiting::TimedOut,
+            _ => Waiting::Failed,
+        }
+    }
+
+    /// Ends the client's waiting; answers whether it waited.
+    pub fn end_waiting(&self, how: Waiting) -> bool {
+        let (yes, how) = (Waiting::Yes as u8, how as u8);
+        let has_waited = self.waiting.compare_exchange(yes, how, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        self.attention.notify_waiters();
+        has_waited
+    }
+
+    /// Waits until somebody ends the client's waiting; answers how.
+    pub async fn waiting_ended(&self) -> Waiting {
+        self.until(|| Some(self.waiting()).filter(|waiting| *waiting != Waiting::Yes)).await
+    }
+
+    /// Waits until `look`, which looks anew whenever somebody calls for attention, finds something.
+    async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
+        loop {
+            // Made before the look: whoever calls after the look wakes it.
+            let called = self.attention.notified();
+            if let Some(found) = look() {
+                return found;
+            }
+            called.await;
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! DEBUG: for those who test clients and servers.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::config::DEBUG_ALLOWED;
+use crate::dump;
+use crate::glob;
+use crate::resp::number::parse_integer;
+use crate::resp::{Protocol, Reply, Request, tree};
+
+use super::args::is_word;
+use super::command::{Arity, Command, Context, Flags, Group, Result, Run, Scope};
+use super::error::Error;
+use super::object;
+
+pub(super) const COMMANDS: &[Command] = &[DEBUG];
+
+/// The longest time that DEBUG SLEEP stops the server for.
+const SLEEP_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The double that DEBUG PROTOCOL answers.
+#[expect(clippy::approx_constant, reason = "it is what Redis answers")]
+const SHOWN_DOUBLE: f64 = 3.141;
+/// The longest text that DEBUG STRINGMATCH-LEN makes up.
+const TEXT_BYTES_MAX: i64 = 1 << 20;
+
+const DEBUG: Command = Command {
+    name: "debug",
+    arity: Arity::AtLeast(2),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    scope: Scope::Everything,
+    is_system: true,
+    group: Group::Server,
+    summary: "For those who test clients and servers; off unless `enable-debug-command` says otherwise.",
+    since: "1.0.0",
+    complexity: "Depends on subcommand.",
+    run: Run::Server(debug),
+    ..Command::DEFAULTS
+};
+
+fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    if !is_allowed(context) {
+        return Err(Error::fixed(
+            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can \
+             run it from a local connection, otherwise you need to set this option in the configuration \
+             file, and then restart the server.",
+        ));
+    }
+    let name = request.at(1);
+    match request.len() {
+        2 if is_word(name, "help") => Ok(reply.array_of(HELP.iter(), |line, reply| reply.simple(line))),
+        3 if is_word(name, "sleep") => sleep(request, reply),
+        3 if is_word(name, "set-active-expire") => {
+            let is_active = parse_integer(request.at(2)).is_some_and(|number| number != 0);
+            context.instance.expires_actively.store(is_active, Ordering::Relaxed);
+            Ok(reply.ok())
+        }
+        3 if is_word(name, "object") => tell_object(context, request, reply),
+        4 if is_word(name, "stringmatch-len") => {
+            let length = parse_integer(request.at(2)).filter(|length| (0..=TEXT_BYTES_MAX).contains(length));
+            let text = vec![b'a'; length.ok_or(Error::NOT_AN_INTEGER)? as usize];
+            Ok(reply.bool(glob::matches(request.at(3), &text, false)))
+        }
+        3 if is_word(name, "protocol") => show_type(request, reply),
+        3 if is_word(name, "error") => Err(Error::quoting("", request.at(2), "")),
+        3 if is_word(name, "log") => {
+            tracing::warn!("DEBUG LOG: {}", request.at(2).escape_ascii());
+            Ok(reply.ok())
+        }
+        _ => Err(Error::quoting(
+            "ERR unknown subcommand or wrong number of arguments for '",
+            &name[..name.len().min(128)],
+            "'. Try DEBUG HELP.",
+        )),
+    }
+}
+
+const HELP: &[&str] = &[
+    "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ERROR <string>",
+    "    Answers this error.",
+    "LOG <message>",
+    "    Writes this line to the log.",
+    "OBJECT <key>",
+    "    Tells how a value is kept.",
+    "PROTOCOL <type>",
+    "    Answers a value of a type: string, integer, double, bignum, null, array, set, map, push, verbatim,",
+    "    true, false.",
+    "SET-ACTIVE-EXPIRE <0|1>",
+    "    Stops the freeing of expired keys that nobody asks for, or lets it go on.",
+    "SLEEP <seconds>",
+    "    Stops the server for so long; fractions are allowed.",
+    "STRINGMATCH-LEN <length> <pattern>",
+    "    Matches a pattern with so many letters a.",
+    "HELP",
+    "    Prints this help.",
+];
+
+/// Whether `enable-debug-command` lets this client in.
+fn is_allowed(context: &Context<'_, '_>) -> bool {
+    match DEBUG_ALLOWED[context.instance.config.enable_debug_command.get()] {
+        "yes" => true,
+        "local" => context.session.client.address.ip().to_canonical().is_loopback(),
+        _ => false,
+    }
+}
+
+/// Everything is locked meanwhile: nobody gets at any key.
+fn sleep(request: Request<'_>, reply: Reply<'_>) -> Result {
+    let seconds = std::str::from_utf8(request.at(2)).ok().and_then(|text| text.parse().ok()).unwrap_or(0.0);
+    std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or_default().min(SLEEP_MAX));
+    Ok(reply.ok())
+}
+
+fn tell_object(context: &Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let facts = context.tx.facts(request.at(2)).ok_or(Error::NO_SUCH_KEY)?;
+    // What DUMP makes of it, without the type and the footer.
+    let serialized = dump::encode(facts.value).len() - 1 - 10;
+    Ok(reply.simple(&format!(
+        "Value at:{:p} refcount:{} encoding:{} serializedlength:{serialized} lru:{} lru_seconds_idle:{}",
+        facts.value.as_ptr(),
+        object::references(&facts),
+        object::encoding_name(&facts),
+        context.instance.uptime().as_secs().saturating_sub(facts.idle.as_secs()),
+        facts.idle.as_secs(),
+    )))
+}
+
+fn show_type(request: Request<'_>, reply: Reply<'_>) -> Result {
+    let integers = || (0..3).map(tree::integer);
+    let frame = match request.at(2) {
+        kind if is_word(kind, "string") => tree::bulk("Hello World"),
+        kind if is_word(kind, "integer") => tree::integer(12345),
+        kind if is_word(kind, "double") => tree::double(SHOWN_DOUBLE),
+        kind if is_word(kind, "bignum") => tree::big_number("1234567999999999999999999999999999999"),
+        kind if is_word(kind, "null") => return Ok(reply.nil()),
+        kind if is_word(kind, "array") => tree::array(integers()),
+        kind if is_word(kind, "set") => tree::set_of(integers()),
+        kind if is_word(kind, "map") => tree::map_of(integers().zip([false, true, false].map(tree::boolean))),
+        kind if is_word(kind, "push") && reply.protocol() == Protocol::Resp2 => {
+            return Err(Error::fixed("ERR RESP2 is not supported by this command"));
+        }
+        kind if is_word(kind, "push") => tree::push([tree::bulk("server-cpu-usage"), tree::integer(42)]),
+        kind if is_word(kind, "verbatim") => tree::verbatim("This is a verbatim\nstring"),
+        kind if is_word(kind, "true") => tree::boolean(true),
+        kind if is_word(kind, "false") => tree::boolean(false),
+        _ => {
+            return Err(Error::fixed(
+                "ERR Wrong protocol type name. Please use one of the following: \
+                 string|integer|double|null|array|set|map|attrib|push|verbatim|true|false",
+            ));
+        }
+    };
+    Ok(reply.tree(&frame))
+}

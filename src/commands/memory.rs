@@ -1,0 +1,261 @@
+//! MEMORY: who takes how much.
+
+use crate::allocator;
+use crate::keyspace::Transaction;
+use crate::resp::{Reply, Request, tree};
+use crate::session::Session;
+
+use super::args::{self, is_word};
+use super::command::{
+    Argument, Arity, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
+};
+use super::error::Error;
+use super::introspection;
+
+pub(super) const COMMANDS: &[Command] = &[MEMORY];
+
+const MEMORY: Command = Command {
+    name: "memory",
+    arity: Arity::AtLeast(2),
+    group: Group::Server,
+    summary: "Everything about memory.",
+    subcommands: &[MEMORY_DOCTOR, MEMORY_HELP, MEMORY_MALLOC_STATS, MEMORY_PURGE, MEMORY_STATS, MEMORY_USAGE],
+    since: "4.0.0",
+    complexity: "Depends on subcommand.",
+    run: Run::Subcommands,
+    ..Command::DEFAULTS
+};
+
+const MEMORY_USAGE: Command = Command {
+    name: "memory|usage",
+    arity: Arity::AtLeast(3),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    group: Group::Server,
+    summary: "Tells how many bytes a key takes, with its value and its place in the tables.",
+    since: "4.0.0",
+    complexity: "O(N) where N is the number of samples.",
+    arguments: &[Argument::KEY, Argument::integer("count").token("SAMPLES").optional()],
+    example: &[("MEMORY USAGE nosuchkey", "(nil)")],
+    run: Run::Read(usage),
+    ..Command::DEFAULTS
+};
+
+fn usage(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    match (request.get(3), request.len()) {
+        (None, _) => {}
+        // A string is not sampled.
+        (Some(option), 5) if is_word(option, "samples") => {
+            if args::integer(request.at(4))? < 0 {
+                return Err(Error::SYNTAX);
+            }
+        }
+        _ => return Err(Error::SYNTAX),
+    }
+    match tx.facts(request.at(2)) {
+        Some(facts) => Ok(reply.count(facts.bytes_taken())),
+        None => Ok(reply.nil()),
+    }
+}
+
+const MEMORY_STATS: Command = Command {
+    name: "memory|stats",
+    arity: Arity::Exactly(2),
+    scope: Scope::Everything,
+    group: Group::Server,
+    summary: "Tells who takes how much memory.",
+    since: "4.0.0",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    run: Run::Server(stats),
+    ..Command::DEFAULTS
+};
+
+fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let memory = MemoryUse::of(context);
+    let sizes: Vec<_> = context.tx.database_sizes().enumerate().filter(|(_, size)| size.keys > 0).collect();
+    let keys: usize = sizes.iter().map(|(_, size)| size.keys).sum();
+    let count = |name, bytes| (name, tree::count(bytes));
+    let ratio = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    let databases = sizes.iter().map(|(number, size)| {
+        let overheads = [
+            count("overhead.hashtable.main", size.table_bytes),
+            count("overhead.hashtable.expires", 0),
+            count("overhead.hashtable.slot-to-keys", 0),
+        ];
+        (format!("db.{number}"), tree::map(overheads))
+    });
+    let databases: Vec<_> = databases.collect();
+    let before = [
+        count("peak.allocated", memory.peak),
+        count("total.allocated", memory.used),
+        count("startup.allocated", memory.startup),
+        count("replication.backlog", 0),
+        count("clients.slaves", 0),
+        count("clients.normal", memory.clients),
+        count("cluster.links", 0),
+        count("aof.buffer", 0),
+        count("lua.caches", 0),
+        count("functions.caches", 0),
+    ];
+    let after = [
+        count("overhead.total", memory.overhead()),
+        count("keys.count", keys),
+        count(
+            "keys.bytes-per-key",
+            memory.used.saturating_sub(memory.startup).checked_div(keys).unwrap_or(0),
+        ),
+        count("dataset.bytes", memory.dataset()),
+        ("dataset.percentage", tree::double(100.0 * ratio(memory.dataset(), memory.used - memory.startup))),
+        ("peak.percentage", tree::double(100.0 * ratio(memory.used, memory.peak))),
+        count("allocator.allocated", memory.used),
+        count("allocator.active", memory.used),
+        count("allocator.resident", memory.resident),
+        ("allocator-fragmentation.ratio", tree::double(1.0)),
+        count("allocator-fragmentation.bytes", 0),
+        ("allocator-rss.ratio", tree::double(ratio(memory.resident, memory.used))),
+        count("allocator-rss.bytes", memory.resident.saturating_sub(memory.used)),
+        ("rss-overhead.ratio", tree::double(1.0)),
+        count("rss-overhead.bytes", 0),
+        ("fragmentation", tree::double(ratio(memory.resident, memory.used))),
+        count("fragmentation.bytes", memory.resident.saturating_sub(memory.used)),
+    ];
+    let databases = databases.iter().map(|(name, frame)| (name.as_str(), frame.clone()));
+    Ok(reply.tree(&tree::map(before.into_iter().chain(databases).chain(after))))
+}
+
+/// How the memory is used, in bytes.
+pub(super) struct MemoryUse {
+    /// What is taken from the allocator.
+    pub(super) used: usize,
+    /// The most that ever was.
+    pub(super) peak: usize,
+    /// What was before there were clients and keys.
+    pub(super) startup: usize,
+    /// What the system holds for the process.
+    pub(super) resident: usize,
+    /// The clients' part.
+    pub(super) clients: usize,
+    /// The tables' part.
+    pub(super) tables: usize,
+}
+
+impl MemoryUse {
+    pub(super) fn of(context: &Context<'_, '_>) -> MemoryUse {
+        let clients = context.instance.clients.all();
+        let buffers: usize = clients.iter().map(|client| client.profile.lock().query_bytes).sum();
+        MemoryUse {
+            used: allocator::used_bytes(),
+            peak: allocator::peak_bytes(),
+            startup: context.instance.startup_bytes,
+            resident: super::info::resident_bytes(),
+            clients: buffers + clients.len() * size_of::<Session>(),
+            tables: context.tx.database_sizes().map(|size| size.table_bytes).sum(),
+        }
+    }
+
+    /// What is taken by anything but keys and values.
+    pub(super) fn overhead(&self) -> usize {
+        (self.startup + self.clients + self.tables).min(self.used)
+    }
+
+    /// What is taken by keys and values.
+    pub(super) fn dataset(&self) -> usize {
+        self.used - self.overhead()
+    }
+}
+
+const MEMORY_DOCTOR: Command = Command {
+    name: "memory|doctor",
+    arity: Arity::Exactly(2),
+    scope: Scope::Everything,
+    group: Group::Server,
+    summary: "Says in words whether anything about memory is worth a look.",
+    since: "4.0.0",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    run: Run::Server(doctor),
+    ..Command::DEFAULTS
+};
+
+fn doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    /// Redis: less than this says nothing about the rest.
+    const LITTLE_BYTES: usize = 5 << 20;
+    let memory = MemoryUse::of(context);
+    let mut findings = Vec::new();
+    if memory.used < LITTLE_BYTES {
+        return Ok(
+            reply.verbatim("This instance is empty or uses very little memory: there is nothing to find.\n")
+        );
+    }
+    if memory.peak > memory.used + memory.used / 2 {
+        findings.push(
+            "Peak: it once used more than 150% of what it uses now. What was freed may still be held by the \
+             process; MEMORY PURGE gives it back.",
+        );
+    }
+    if memory.resident > memory.used + memory.used / 2 {
+        findings.push(
+            "Fragmentation: the system holds more than 150% of what is used. Values that change their \
+             lengths leave gaps; MEMORY PURGE gives back what can be.",
+        );
+    }
+    if memory.clients > memory.used / 10 {
+        findings
+            .push("Clients: their buffers take more than a tenth of the memory. CLIENT LIST tells whose.");
+    }
+    let report = match findings.as_slice() {
+        [] => "No memory problem was found.\n".to_owned(),
+        _ => findings.iter().map(|finding| format!("- {finding}\n")).collect(),
+    };
+    Ok(reply.verbatim(&report))
+}
+
+const MEMORY_PURGE: Command = Command {
+    name: "memory|purge",
+    arity: Arity::Exactly(2),
+    group: Group::Server,
+    summary: "Gives memory that is free back to the system.",
+    since: "4.0.0",
+    complexity: "Depends on how much memory is allocated, could be slow",
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    example: &[("MEMORY PURGE", "OK")],
+    run: Run::Session(purge),
+    ..Command::DEFAULTS
+};
+
+fn purge(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    allocator::give_back();
+    Ok(reply.ok())
+}
+
+const MEMORY_MALLOC_STATS: Command = Command {
+    name: "memory|malloc-stats",
+    arity: Arity::Exactly(2),
+    group: Group::Server,
+    summary: "Tells what the allocator tells about itself.",
+    since: "4.0.0",
+    complexity: "Depends on how much memory is allocated, could be slow",
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    run: Run::Session(malloc_stats),
+    ..Command::DEFAULTS
+};
+
+fn malloc_stats(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.bulk(b"Stats not supported for the current allocator"))
+}
+
+const MEMORY_HELP: Command = Command {
+    name: "memory|help",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    group: Group::Server,
+    summary: "Lists the subcommands.",
+    since: "4.0.0",
+    complexity: "O(1)",
+    run: Run::Session(help),
+    ..Command::DEFAULTS
+};
+
+fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(introspection::help(&MEMORY, reply))
+}

@@ -1,0 +1,142 @@
+//! Who waits for what: WAIT, CLIENT PAUSE and what ends them.
+
+use std::time::{Duration, Instant};
+
+use crate::clients::{Paused, Waiting};
+use crate::resp::number::parse_integer;
+use crate::resp::{Reply, Request};
+use crate::session::{Session, Wait};
+
+use super::args::{self, is_word};
+use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
+use super::error::Error;
+
+pub(super) const COMMANDS: &[Command] = &[WAIT];
+
+const WAIT: Command = Command {
+    name: "wait",
+    arity: Arity::Exactly(3),
+    flags: Flags::NOSCRIPT,
+    categories: Categories::CONNECTION,
+    group: Group::Generic,
+    summary: "Waits until so many replicas have what was written. There are none: it waits out its time.",
+    since: "3.0.0",
+    complexity: "O(1)",
+    tips: &["request_policy:all_shards", "response_policy:agg_min"],
+    arguments: &[Argument::integer("numreplicas"), Argument::integer("timeout")],
+    example: &[("WAIT 0 100", "(integer) 0"), ("WAIT 1 1", "(integer) 0")],
+    run: Run::Session(wait),
+    ..Command::DEFAULTS
+};
+
+fn wait(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let replicas = args::integer(request.at(1))?;
+    let timeout_ms = timeout_ms(request.at(2))?;
+    if replicas > 0 {
+        let wait = match timeout_ms {
+            0 => Wait::ForEver,
+            _ => Instant::now()
+                .checked_add(Duration::from_millis(timeout_ms))
+                .map_or(Wait::ForEver, Wait::Until),
+        };
+        session.client.set_waiting(Waiting::Yes);
+        session.wait = Some(wait);
+    }
+    Ok(reply.count(0))
+}
+
+fn timeout_ms(text: &[u8]) -> Result<u64> {
+    let timeout_ms =
+        parse_integer(text).ok_or(Error::fixed("ERR timeout is not an integer or out of range"))?;
+    u64::try_from(timeout_ms).map_err(|_| Error::fixed("ERR timeout is negative"))
+}
+
+pub(super) const CLIENT_PAUSE: Command = Command {
+    name: "client|pause",
+    arity: Arity::AtLeast(3),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Lets all clients wait for so many milliseconds, or those that write.",
+    since: "2.9.50",
+    complexity: "O(1)",
+    arguments: &[
+        Argument::integer("timeout"),
+        Argument::one_of(
+            "mode",
+            &[Argument::pure_token("write", "WRITE"), Argument::pure_token("all", "ALL")],
+        )
+        .since("6.2.0")
+        .optional(),
+    ],
+    example: &[("CLIENT PAUSE 0", "OK")],
+    run: Run::Server(pause),
+    ..Command::DEFAULTS
+};
+
+fn pause(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let paused = match request.get(3) {
+        None => Paused::All,
+        Some(mode) if is_word(mode, "all") => Paused::All,
+        Some(mode) if is_word(mode, "write") => Paused::Writes,
+        Some(_) => return Err(Error::fixed("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+    };
+    let until = Instant::now().checked_add(Duration::from_millis(timeout_ms(request.at(2))?));
+    let until = until.ok_or(Error::fixed("ERR timeout is not an integer or out of range"))?;
+    context.instance.clients.pause.begin(until, paused);
+    Ok(reply.ok())
+}
+
+pub(super) const CLIENT_UNPAUSE: Command = Command {
+    name: "client|unpause",
+    arity: Arity::Exactly(2),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Ends the pause of CLIENT PAUSE.",
+    since: "6.2.0",
+    complexity: "O(N) Where N is the number of paused clients",
+    example: &[("CLIENT UNPAUSE", "OK")],
+    run: Run::Server(unpause),
+    ..Command::DEFAULTS
+};
+
+fn unpause(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    context.instance.clients.pause.end();
+    Ok(reply.ok())
+}
+
+pub(super) const CLIENT_UNBLOCK: Command = Command {
+    name: "client|unblock",
+    arity: Arity::AtLeast(3),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Ends the waiting of another client, as if its time were over or with an error.",
+    since: "5.0.0",
+    complexity: "O(log N) where N is the number of client connections",
+    arguments: &[
+        Argument::integer("client-id"),
+        Argument::one_of(
+            "timeout_error",
+            &[Argument::pure_token("timeout", "TIMEOUT"), Argument::pure_token("error", "ERROR")],
+        )
+        .optional(),
+    ],
+    example: &[("CLIENT UNBLOCK 999999", "(integer) 0")],
+    run: Run::Server(unblock),
+    ..Command::DEFAULTS
+};
+
+fn unblock(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let how = match request.get(3) {
+        None => Waiting::TimedOut,
+        Some(reason) if is_word(reason, "timeout") => Waiting::TimedOut,
+        Some(reason) if is_word(reason, "error") => Waiting::Failed,
+        Some(_) => return Err(Error::fixed("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+    };
+    let id = args::integer(request.at(2))?;
+    let all = context.instance.clients.all();
+    let found = all.iter().find(|client| i64::try_from(client.id) == Ok(id));
+    Ok(reply.bool(found.is_some_and(|client| client.end_waiting(how))))
+}
