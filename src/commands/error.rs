@@ -40,6 +40,8 @@ impl Error {
     pub const SAME_OBJECT: Error = Error::fixed("ERR source and destination objects are the same");
     /// A database that there is not.
     pub const NO_SUCH_DATABASE: Error = Error::fixed("ERR DB index is out of range");
+    /// A command that needs memory where there is none.
+    pub const OUT_OF_MEMORY: Error = Error::fixed("OOM command not allowed when used memory > 'maxmemory'.");
     /// A client that has to authenticate first.
     pub const NOT_AUTHENTICATED: Error = Error::fixed("NOAUTH Authentication required.");
     /// HELLO of such a client.

@@ -3,22 +3,38 @@
 use std::fmt::{Display, Write as _};
 use std::fs;
 
-use crate::allocator;
+use crate::clients::Waiting;
+use crate::config::EVICTION_POLICIES;
 use crate::resp::{Reply, Request};
 use crate::statistics::Count;
 
 use super::args::is_word;
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 use super::connection::REDIS_VERSION;
+use super::lookup::registered;
+use super::memory::MemoryUse;
 
 pub(super) const COMMANDS: &[Command] = &[INFO];
 
 /// Writes the fields of one section.
 type Describe = fn(&mut Section, &Context<'_, '_>);
 
-/// The sections, in the order in which they are printed.
-const SECTIONS: &[(&str, Describe)] =
-    &[("Server", server), ("Clients", clients), ("Memory", memory), ("Stats", stats), ("Keyspace", keyspace)];
+/// The sections, in the order in which they are printed, and whether they are printed by default.
+const SECTIONS: &[(&str, bool, Describe)] = &[
+    ("Server", true, server),
+    ("Clients", true, clients),
+    ("Memory", true, memory),
+    ("Persistence", true, persistence),
+    ("Stats", true, stats),
+    ("Replication", true, replication),
+    ("CPU", true, cpu),
+    ("Modules", true, |_, _| ()),
+    ("Commandstats", false, command_statistics),
+    ("Errorstats", true, error_statistics),
+    ("Latencystats", false, latency_statistics),
+    ("Cluster", true, |section, _| section.field("cluster_enabled", 0)),
+    ("Keyspace", true, keyspace),
+];
 
 const INFO: Command = Command {
     name: "info",
@@ -38,14 +54,14 @@ const INFO: Command = Command {
 };
 
 fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let is_asked_for = |name: &str| {
-        let is_meant = |word: &[u8]| {
-            is_word(word, name) || ["all", "default", "everything"].iter().any(|all| is_word(word, all))
-        };
-        request.len() == 1 || request.from(1).any(is_meant)
-    };
+    let asks_for = |word: &str| request.from(1).any(|asked| is_word(asked, word));
+    let (wants_default, wants_all) =
+        (request.len() == 1 || asks_for("default"), asks_for("all") || asks_for("everything"));
+    let is_asked_for =
+        |name: &str, is_default: bool| wants_all || wants_default && is_default || asks_for(name);
     let mut text = String::new();
-    for (name, describe) in SECTIONS.iter().filter(|(name, _)| is_asked_for(name)) {
+    let asked = SECTIONS.iter().filter(|(name, is_default, _)| is_asked_for(name, *is_default));
+    for (name, _, describe) in asked {
         let separator = if text.is_empty() { "" } else { "\r\n" };
         let mut section = Section { text: format!("{separator}# {name}\r\n") };
         describe(&mut section, context);
@@ -122,51 +138,67 @@ fn clients(section: &mut Section, context: &Context<'_, '_>) {
     section.field("maxclients", context.instance.config.maxclients.get());
     section.field("client_recent_max_input_buffer", largest_query.unwrap_or(0));
     section.field("client_recent_max_output_buffer", 0);
-    section.field("blocked_clients", 0);
+    let blocked = all.iter().filter(|client| client.waiting() == Waiting::Yes);
+    section.field("blocked_clients", blocked.count());
     section.field("tracking_clients", 0);
     section.field("clients_in_timeout_table", 0);
 }
 
 fn memory(section: &mut Section, context: &Context<'_, '_>) {
-    let dataset: usize = context.tx.database_sizes().map(|size| size.table_bytes).sum();
-    let resident = Resident::read();
-    section.bytes("used_memory", allocator::used_bytes());
-    section.bytes("used_memory_rss", resident.now);
-    section.bytes("used_memory_peak", resident.peak);
-    section.field("used_memory_peak_perc", format_args!("{:.2}%", percent(resident.now, resident.peak)));
-    section.field("used_memory_overhead", resident.now.saturating_sub(dataset));
-    section.field("used_memory_dataset", dataset);
-    section.field("used_memory_dataset_perc", format_args!("{:.2}%", percent(dataset, resident.now)));
+    let config = &context.instance.config;
+    let memory = MemoryUse::of(context);
+    let fragmentation = memory.resident as f64 / memory.used.max(1) as f64;
+    let free = memory.resident.saturating_sub(memory.used);
+    section.bytes("used_memory", memory.used);
+    section.bytes("used_memory_rss", memory.resident);
+    section.bytes("used_memory_peak", memory.peak);
+    section.field("used_memory_peak_perc", format_args!("{:.2}%", percent(memory.used, memory.peak)));
+    section.field("used_memory_overhead", memory.overhead());
+    section.field("used_memory_startup", memory.startup);
+    section.field("used_memory_dataset", memory.dataset());
+    let beyond_startup = memory.used.saturating_sub(memory.startup);
+    section
+        .field("used_memory_dataset_perc", format_args!("{:.2}%", percent(memory.dataset(), beyond_startup)));
+    section.field("allocator_allocated", memory.used);
+    section.field("allocator_active", memory.used);
+    section.field("allocator_resident", memory.resident);
     section.bytes("total_system_memory", system_memory());
-    section.bytes("maxmemory", 0);
-    section.field("maxmemory_policy", "noeviction");
-    section.field("mem_fragmentation_ratio", "1.00");
-    section.field("mem_fragmentation_bytes", 0);
+    section.bytes("used_memory_lua", 0);
+    section.bytes("used_memory_vm_total", 0);
+    section.bytes("used_memory_scripts", 0);
+    section.field("number_of_cached_scripts", 0);
+    section.field("number_of_functions", 0);
+    section.field("number_of_libraries", 0);
+    section.bytes("maxmemory", config.maxmemory.size());
+    section.field("maxmemory_policy", EVICTION_POLICIES[config.maxmemory_policy.get()]);
+    section.field("allocator_frag_ratio", "1.00");
+    section.field("allocator_frag_bytes", 0);
+    section.field("allocator_rss_ratio", format_args!("{fragmentation:.2}"));
+    section.field("allocator_rss_bytes", free);
+    section.field("rss_overhead_ratio", "1.00");
+    section.field("rss_overhead_bytes", 0);
+    section.field("mem_fragmentation_ratio", format_args!("{fragmentation:.2}"));
+    section.field("mem_fragmentation_bytes", free);
+    section.field("mem_not_counted_for_evict", 0);
+    section.field("mem_replication_backlog", 0);
+    section.field("mem_total_replication_buffers", 0);
+    section.field("mem_clients_slaves", 0);
+    section.field("mem_clients_normal", memory.clients);
+    section.field("mem_cluster_links", 0);
+    section.field("mem_aof_buffer", 0);
     section.field("mem_allocator", "libc");
     section.field("active_defrag_running", 0);
     section.field("lazyfree_pending_objects", 0);
+    section.field("lazyfreed_objects", 0);
 }
 
 fn percent(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// Memory of this process that the system holds for it.
-struct Resident {
-    now: usize,
-    peak: usize,
-}
-
-impl Resident {
-    fn read() -> Resident {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        Resident { now: kilobytes(&status, "VmRSS:"), peak: kilobytes(&status, "VmHWM:") }
-    }
-}
-
 /// Bytes that the system holds for this process.
 pub(super) fn resident_bytes() -> usize {
-    Resident::read().now
+    kilobytes(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmRSS:")
 }
 
 fn system_memory() -> usize {
@@ -193,7 +225,7 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
     section.field("instantaneous_output_kbps", kilobytes(statistics.output_rate.get()));
     section.field("rejected_connections", statistics.total(Count::ConnectionsRejected));
     section.field("expired_keys", keyspace.expired);
-    section.field("evicted_keys", 0);
+    section.field("evicted_keys", keyspace.evicted);
     section.field("evicted_clients", 0);
     section.field("keyspace_hits", keyspace.hits);
     section.field("keyspace_misses", keyspace.misses);
@@ -204,6 +236,103 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
     section.field("total_error_replies", statistics.total(Count::ErrorReplies));
     section.field("total_reads_processed", statistics.total(Count::Reads));
     section.field("total_writes_processed", statistics.total(Count::Writes));
+}
+
+fn persistence(section: &mut Section, context: &Context<'_, '_>) {
+    let instance = context.instance;
+    let started = instance.keyspace.clock().since_epoch().saturating_sub(instance.uptime());
+    section.field("loading", 0);
+    section.field("async_loading", 0);
+    section.field("rdb_changes_since_last_save", 0);
+    section.field("rdb_bgsave_in_progress", 0);
+    section.field("rdb_last_save_time", started.as_secs());
+    section.field("rdb_last_bgsave_status", "ok");
+    section.field("rdb_last_bgsave_time_sec", -1);
+    section.field("rdb_current_bgsave_time_sec", -1);
+    section.field("aof_enabled", 0);
+    section.field("aof_rewrite_in_progress", 0);
+    section.field("aof_rewrite_scheduled", 0);
+    section.field("aof_last_rewrite_time_sec", -1);
+    section.field("aof_current_rewrite_time_sec", -1);
+    section.field("aof_last_bgrewrite_status", "ok");
+    section.field("aof_last_write_status", "ok");
+}
+
+fn replication(section: &mut Section, context: &Context<'_, '_>) {
+    section.field("role", "master");
+    section.field("connected_slaves", 0);
+    section.field("master_failover_state", "no-failover");
+    section.field("master_replid", &context.instance.run_id);
+    section.field("master_replid2", "0".repeat(40));
+    section.field("master_repl_offset", 0);
+    section.field("second_repl_offset", -1);
+    section.field("repl_backlog_active", 0);
+    section.field("repl_backlog_size", 0);
+    section.field("repl_backlog_first_byte_offset", 0);
+    section.field("repl_backlog_histlen", 0);
+}
+
+/// Processor time of this process and of its main thread, in seconds.
+fn cpu(section: &mut Section, _: &Context<'_, '_>) {
+    /// Units of `/proc/*/stat` in a second, on every Linux there is.
+    const TICKS: f64 = 100.0;
+    let times = |file: &str, fields: [usize; 2]| {
+        let stat = fs::read_to_string(file).unwrap_or_default();
+        // The name of the program, in parentheses, may contain blanks.
+        let after_name = stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()).unwrap_or_default();
+        let times: Vec<f64> = after_name.split(' ').map(|field| field.parse().unwrap_or(0.0)).collect();
+        fields.map(|field| times.get(field).copied().unwrap_or(0.0) / TICKS)
+    };
+    let [user, system] = times("/proc/self/stat", [11, 12]);
+    let [user_children, system_children] = times("/proc/self/stat", [13, 14]);
+    let [user_main, system_main] = times(&format!("/proc/self/task/{}/stat", std::process::id()), [11, 12]);
+    for (name, seconds) in [
+        ("used_cpu_sys", system),
+        ("used_cpu_user", user),
+        ("used_cpu_sys_children", system_children),
+        ("used_cpu_user_children", user_children),
+        ("used_cpu_sys_main_thread", system_main),
+        ("used_cpu_user_main_thread", user_main),
+    ] {
+        section.field(name, format_args!("{seconds:.6}"));
+    }
+}
+
+fn command_statistics(section: &mut Section, context: &Context<'_, '_>) {
+    for registered in registered() {
+        let usage = context.instance.statistics.usage(registered.number).usage;
+        if usage.calls + usage.rejected + usage.failed == 0 {
+            continue;
+        }
+        let micros = usage.nanos / 1000;
+        let mean = usage.nanos as f64 / 1000.0 / usage.calls.max(1) as f64;
+        section.field(
+            &format!("cmdstat_{}", registered.command.name),
+            format_args!(
+                "calls={},usec={micros},usec_per_call={mean:.2},rejected_calls={},failed_calls={}",
+                usage.calls, usage.rejected, usage.failed
+            ),
+        );
+    }
+}
+
+fn error_statistics(section: &mut Section, context: &Context<'_, '_>) {
+    for (kind, count) in context.instance.statistics.errors.all() {
+        section.field(&format!("errorstat_{kind}"), format_args!("count={count}"));
+    }
+}
+
+fn latency_statistics(section: &mut Section, context: &Context<'_, '_>) {
+    for registered in registered() {
+        let totals = context.instance.statistics.usage(registered.number);
+        if totals.usage.calls > 0 {
+            let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| totals.percentile_us(percent));
+            section.field(
+                &format!("latency_percentiles_usec_{}", registered.command.name),
+                format_args!("p50={p50:.3},p99={p99:.3},p99.9={p999:.3}"),
+            );
+        }
+    }
 }
 
 fn keyspace(section: &mut Section, context: &Context<'_, '_>) {

@@ -2,7 +2,8 @@
 
 use crate::clients::Paused;
 use crate::commands::Command;
-use crate::commands::command::{Flags, Run, Scope};
+use crate::commands::command::{Flags, Result, Run, Scope};
+use crate::commands::error::Error;
 use crate::commands::execute::{admit, conclude, resolve, run};
 use crate::commands::lookup::{Registered, find};
 use crate::commands::secrets::visible_arguments;
@@ -13,6 +14,7 @@ use crate::resp::reply::write_quoted;
 use crate::session::Session;
 
 use super::meter::Meter;
+use super::room::make_room;
 
 /// What is known of a request before it is executed.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +58,8 @@ pub fn execute(
     out: &mut Vec<u8>,
 ) {
     let mark = out.len();
-    let result = match admit(session, plan.command, request) {
+    let admitted = admit(session, plan.command, request);
+    let result = match admitted.and_then(|registered| check_memory(instance, registered)) {
         Ok(registered) => {
             let command = registered.command;
             let is_tallied = meter.begin(registered, request);
@@ -91,6 +94,17 @@ pub fn execute(
         instance.statistics.errors.count(error.as_bytes());
     }
     conclude(session, result, out, mark);
+}
+
+/// Makes room before a command that may need it; refuses one that does where there is none to be had.
+#[inline]
+fn check_memory(instance: &Instance, registered: &'static Registered) -> Result<&'static Registered> {
+    match instance.config.maxmemory.size() {
+        0 => Ok(registered),
+        limit_bytes if !make_room(instance, limit_bytes) => Ok(registered),
+        _ if registered.command.flags.contains(Flags::DENYOOM) => Err(Error::OUT_OF_MEMORY),
+        _ => Ok(registered),
+    }
 }
 
 /// Shows a request to those who see every command, but for what is too dangerous to be shown.

@@ -7,10 +7,12 @@
 //!
 //! [`entry`] is how one key lies in memory, [`shard`] the tables, [`transaction`] what a command can do,
 //! [`scan`] how one goes over all keys without stopping anybody, [`expiry`] how keys whose time has come are
-//! freed when nobody asks for them, [`access`] what is noted of their use.
+//! freed when nobody asks for them, [`access`] what is noted of their use, [`eviction`] which keys go when
+//! memory is short.
 
 pub mod access;
 mod entry;
+mod eviction;
 pub mod expiry;
 mod scan;
 mod shard;
@@ -27,6 +29,8 @@ use parking_lot::Mutex;
 use crate::clock::Clock;
 use access::Access;
 pub use entry::Encoding;
+use eviction::Pool;
+pub use eviction::{Candidates, First};
 pub use scan::{Cursor, ScanLimit};
 use shard::Shard;
 pub use shard::{DatabaseSize, KeyspaceCounters};
@@ -45,6 +49,7 @@ pub struct Keyspace {
     hashing: SeedableRandomState,
     clock: Clock,
     access: Access,
+    pool: Pool,
     databases: usize,
     /// How long a value may become.
     value_bytes_max: AtomicUsize,
@@ -60,6 +65,7 @@ impl Keyspace {
             hashing,
             clock: Clock::default(),
             access: Access::default(),
+            pool: Pool::default(),
             databases,
             value_bytes_max: AtomicUsize::new(usize::MAX),
         }

@@ -63,6 +63,11 @@ impl Shard {
         &mut self.tables[database]
     }
 
+    /// The tables of all databases that were ever written to.
+    pub(super) fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
     /// Empties a database; the caller drops what was in it, once no lock is held.
     pub(super) fn take_table(&mut self, database: usize) -> Option<Table> {
         self.tables.get_mut(database).map(std::mem::take)

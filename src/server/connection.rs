@@ -244,7 +244,7 @@ impl Connection {
             input.advance(reader.release());
             *done = 0;
         };
-        if *done == 0 {
+        if *done == 0 && matches!(answered, Answered::All) {
             // What is left is the beginning of a request.
             input.advance(reader.release());
         }

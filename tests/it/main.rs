@@ -12,6 +12,7 @@ mod connection;
 mod expiry;
 mod libraries;
 mod limits;
+mod observing;
 mod protocol;
 mod race;
 mod starting;

@@ -1,0 +1,84 @@
+//! Makes room while more memory is used than `maxmemory` allows.
+
+use std::time::{Duration, Instant};
+
+use crate::allocator;
+use crate::config::EVICTION_POLICIES;
+use crate::instance::Instance;
+use crate::keyspace::{Candidates, First};
+
+/// How long one request may take to make room; the next ones go on with it. Redis:
+/// `maxmemory-eviction-tenacity` of 10.
+const TIME_MAX: Duration = Duration::from_micros(500);
+/// Keys that are freed between two looks at the clock.
+const KEYS_PER_GLANCE: usize = 16;
+
+/// Frees keys while memory is short. Answers whether it is still short and nothing can be done about it.
+pub(super) fn make_room(instance: &Instance, limit_bytes: usize) -> bool {
+    if allocator::used_bytes() <= limit_bytes {
+        return false;
+    }
+    let Some((candidates, first)) = policy(EVICTION_POLICIES[instance.config.maxmemory_policy.get()]) else {
+        return true;
+    };
+    let started = Instant::now();
+    let is_stuck = free(instance, limit_bytes, candidates, first, started);
+    let took = started.elapsed();
+    let threshold_ms = instance.config.latency_monitor_threshold.size() as u128;
+    if threshold_ms > 0 && took.as_millis() >= threshold_ms {
+        let at_s = instance.keyspace.clock().since_epoch().as_secs();
+        instance.statistics.latency.note("eviction-cycle", at_s, took);
+    }
+    is_stuck
+}
+
+fn free(
+    instance: &Instance,
+    limit_bytes: usize,
+    candidates: Candidates,
+    first: First,
+    started: Instant,
+) -> bool {
+    let samples = instance.config.maxmemory_samples.size();
+    loop {
+        for _ in 0..KEYS_PER_GLANCE {
+            if !instance.keyspace.evict(candidates, first, samples) {
+                return true;
+            }
+            if allocator::used_bytes() <= limit_bytes {
+                return false;
+            }
+        }
+        if started.elapsed() >= TIME_MAX {
+            return false;
+        }
+    }
+}
+
+/// What a policy says; none for the one that frees nothing.
+fn policy(name: &str) -> Option<(Candidates, First)> {
+    let (candidates, first) = name.split_once('-')?;
+    let candidates = if candidates == "volatile" { Candidates::Expiring } else { Candidates::All };
+    let first = match first {
+        "lru" => First::Idlest,
+        "lfu" => First::LeastUsed,
+        "ttl" => First::NextToExpire,
+        _ => First::Any,
+    };
+    Some((candidates, first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_understood() {
+        let understood: Vec<_> = EVICTION_POLICIES.iter().map(|name| policy(name)).collect();
+        assert_eq!(understood[0], Some((Candidates::Expiring, First::Idlest)));
+        assert_eq!(understood[3], Some((Candidates::Expiring, First::NextToExpire)));
+        assert_eq!(understood[5], Some((Candidates::All, First::LeastUsed)));
+        assert_eq!(understood[6], Some((Candidates::All, First::Any)));
+        assert_eq!(understood[7], None);
+    }
+}

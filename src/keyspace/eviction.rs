@@ -1,0 +1,218 @@
+//! Frees keys while memory is short.
+//!
+//! Which key is the oldest, the least used or the next to expire nobody knows without an order over all keys,
+//! which would cost memory and time with every use. So a few keys are sampled and the best of them goes, as
+//! in Redis (`evict.c`); the runners-up stay in a pool and compete with the next samples, which comes close
+//! to the exact choice. Sampling locks one shard, and another one only where it has no key to offer.
+
+use parking_lot::Mutex;
+
+use super::Keyspace;
+use super::SHARDS;
+use super::entry::Entry;
+use super::shard::{Shard, Table};
+
+/// Candidates that are kept for the next time. Redis: `EVPOOL_SIZE`.
+const POOL_MAX: usize = 16;
+
+/// Which keys may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Candidates {
+    /// All.
+    All,
+    /// Those with an expiry.
+    Expiring,
+}
+
+/// Which of them goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// The one that has not been used for the longest time.
+    Idlest,
+    /// The one that is used least.
+    LeastUsed,
+    /// The one that expires next.
+    NextToExpire,
+    /// Any.
+    Any,
+}
+
+/// The candidates of the last times.
+#[derive(Debug, Default)]
+pub(super) struct Pool(Mutex<Vec<Candidate>>);
+
+/// A key that may go.
+#[derive(Debug)]
+struct Candidate {
+    /// The higher, the sooner it goes.
+    score: u64,
+    database: usize,
+    key: Vec<u8>,
+}
+
+impl Keyspace {
+    /// Frees one key, the best of so many samples; answers whether there was one.
+    pub fn evict(&self, candidates: Candidates, first: First, samples: usize) -> bool {
+        let mut pool = self.pool.0.lock();
+        if first == First::Any {
+            // What was sampled for another policy means nothing.
+            pool.clear();
+        }
+        self.sample(candidates, first, if first == First::Any { 1 } else { samples }, &mut pool);
+        pool.sort_by_key(|candidate| candidate.score);
+        pool.dedup_by(|one, other| one.database == other.database && one.key == other.key);
+        let surplus = pool.len().saturating_sub(POOL_MAX);
+        pool.drain(..surplus);
+        while let Some(candidate) = pool.pop() {
+            if self.evict_candidate(&candidate, candidates) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Frees a key, if it is still there and still may go.
+    fn evict_candidate(&self, candidate: &Candidate, candidates: Candidates) -> bool {
+        let hash = self.hash(&candidate.key);
+        let mut shard = self.shards[super::shard_of(hash)].lock();
+        let table = shard.table_mut(candidate.database);
+        let may_go = table.find(hash, &candidate.key).is_some_and(|entry| may_go(entry, candidates));
+        if may_go {
+            let evicted = table.remove(hash, &candidate.key);
+            shard.counters.evicted += 1;
+            drop(shard);
+            drop(evicted);
+        }
+        may_go
+    }
+
+    /// Adds samples to the pool, from some shard on.
+    fn sample(&self, candidates: Candidates, first: First, samples: usize, pool: &mut Vec<Candidate>) {
+        let mut left = samples;
+        let start = fastrand::usize(..SHARDS);
+        for distance in 0..SHARDS {
+            let shard = self.shards[(start + distance) % SHARDS].lock();
+            self.sample_shard(&shard, candidates, first, &mut left, pool);
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    fn sample_shard(
+        &self,
+        shard: &Shard,
+        candidates: Candidates,
+        first: First,
+        left: &mut usize,
+        pool: &mut Vec<Candidate>,
+    ) {
+        let tables = shard.tables();
+        let start = fastrand::usize(..tables.len().max(1));
+        for distance in 0..tables.len() {
+            let database = (start + distance) % tables.len();
+            let table = &tables[database];
+            if candidates == Candidates::Expiring && table.size().expiring == 0 {
+                continue;
+            }
+            for entry in from_anywhere(table).filter(|entry| may_go(entry, candidates)).take(*left) {
+                let score = self.score(entry, first);
+                pool.push(Candidate { score, database, key: entry.key().to_vec() });
+                *left -= 1;
+            }
+        }
+    }
+
+    fn score(&self, entry: &Entry, first: First) -> u64 {
+        match first {
+            First::Idlest => self.access.idle(entry.stamp()).as_millis() as u64,
+            First::LeastUsed => u64::from(u8::MAX - self.access.frequency(entry.stamp())),
+            First::NextToExpire => u64::MAX - entry.expires_at_ms().unwrap_or(u64::MAX),
+            First::Any => 0,
+        }
+    }
+}
+
+fn may_go(entry: &Entry, candidates: Candidates) -> bool {
+    candidates == Candidates::All || entry.expires_at_ms().is_some()
+}
+
+/// All entries of a table, from some place on and around.
+fn from_anywhere(table: &Table) -> impl Iterator<Item = &Entry> {
+    let places = table.places();
+    let start = fastrand::usize(..places.max(1));
+    (0..places).filter_map(move |distance| table.at((start + distance) % places))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::keyspace::Expiry;
+
+    const SAMPLES: usize = 5;
+
+    fn put(keyspace: &Keyspace, key: &str, expiry: Expiry) {
+        keyspace.begin(0, key.as_bytes()).put(key.as_bytes(), b"value", expiry);
+    }
+
+    fn keys(keyspace: &Keyspace) -> usize {
+        keyspace.begin_all(0).database_size().keys
+    }
+
+    #[test]
+    fn only_keys_that_may_go_are_evicted() {
+        let keyspace = Keyspace::new(2);
+        let later = keyspace.clock().now_ms() + 1_000_000;
+        for number in 0..100 {
+            put(&keyspace, &format!("stays:{number}"), Expiry::Never);
+        }
+        for number in 0..10 {
+            put(&keyspace, &format!("goes:{number}"), Expiry::At(later));
+        }
+        for first in [First::Any, First::Idlest] {
+            for _ in 0..5 {
+                assert!(keyspace.evict(Candidates::Expiring, first, SAMPLES));
+            }
+        }
+        assert!(!keyspace.evict(Candidates::Expiring, First::NextToExpire, SAMPLES));
+        assert_eq!((keys(&keyspace), keyspace.begin_all(0).counters().evicted), (100, 10));
+        while keyspace.evict(Candidates::All, First::Any, SAMPLES) {}
+        assert_eq!(keys(&keyspace), 0);
+    }
+
+    #[test]
+    fn keys_in_use_outlive_the_others() {
+        let keyspace = Keyspace::new(1);
+        for number in 0..2000 {
+            put(&keyspace, &number.to_string(), Expiry::Never);
+        }
+        keyspace.access().advance(Duration::from_secs(60));
+        for number in 0..1000 {
+            let key = number.to_string();
+            keyspace.begin(0, key.as_bytes()).get(key.as_bytes());
+        }
+        for _ in 0..500 {
+            assert!(keyspace.evict(Candidates::All, First::Idlest, SAMPLES));
+        }
+        let tx = keyspace.begin_all(0);
+        let in_use = tx.keys().filter(|key| std::str::from_utf8(key).unwrap().parse::<u32>().unwrap() < 1000);
+        assert!(in_use.count() > 950, "sampling may err, but rarely");
+    }
+
+    #[test]
+    fn the_next_to_expire_goes_first() {
+        let keyspace = Keyspace::new(1);
+        let now_ms = keyspace.clock().now_ms();
+        for number in 1..=500_u64 {
+            put(&keyspace, &number.to_string(), Expiry::At(now_ms + 1_000_000 * number));
+        }
+        for _ in 0..200 {
+            assert!(keyspace.evict(Candidates::Expiring, First::NextToExpire, SAMPLES));
+        }
+        let tx = keyspace.begin_all(0);
+        let late = tx.keys().filter(|key| std::str::from_utf8(key).unwrap().parse::<u32>().unwrap() > 250);
+        assert!(late.count() > 220, "sampling may err, but rarely");
+    }
+}

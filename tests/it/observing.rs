@@ -1,0 +1,261 @@
+//! What people watch and steer a server with.
+
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, Reply};
+use crate::server::Server;
+
+#[test]
+fn a_monitor_sees_what_others_do_but_no_secrets() {
+    let server = Server::start();
+    let (mut monitor, mut other) = (server.client(), server.client());
+    monitor.line("MONITOR").is_ok();
+    other.cmd(["SET", "key", "a \"b\""]).is_ok();
+    other.line("AUTH user secret");
+    other.line("HELLO 2 AUTH default secret");
+    other.line("CONFIG SET requirepass secret").is_ok();
+    other.line("NOSUCH x");
+    other.line("PING").is_simple("PONG");
+    let seen = |monitor: &mut Client| match monitor.reply().reply() {
+        Reply::Simple(line) => line,
+        other => panic!("not a line: {other:?}"),
+    };
+    let line = seen(&mut monitor);
+    assert!(line.ends_with(r#"] "SET" "key" "a \"b\"""#), "{line}");
+    assert!(line.contains(&format!("[0 {}]", other.local_address())), "{line}");
+    let line = seen(&mut monitor);
+    assert!(line.ends_with(r#""HELLO" "2" "AUTH" "(redacted)" "(redacted)""#), "{line}");
+    let line = seen(&mut monitor);
+    assert!(line.ends_with(r#""PING""#), "{line}");
+    assert!(other.line("CLIENT LIST").text().contains("flags=O"));
+    monitor.line("RESET");
+    other.line("PING").is_simple("PONG");
+    assert!(monitor.is_silent_for(Duration::from_millis(200)));
+}
+
+#[test]
+fn slow_requests_are_kept_with_who_sent_them() {
+    let mut client = Server::start().into_client();
+    client.line("CLIENT SETNAME slowcoach").is_ok();
+    client.line("CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 3").is_ok();
+    client.line("SET key value").is_ok();
+    client.line("GET key").is("value");
+    client.line("CONFIG SET requirepass secret").is_ok();
+    client.line("CONFIG SET slowlog-log-slower-than -1").is_ok();
+    client.line("PING").is_simple("PONG");
+    client.line("SLOWLOG LEN").is(3);
+    let entries = client.line("SLOWLOG GET").items();
+    let Reply::Array(newest) = &entries[0] else { panic!("{entries:?}") };
+    let words = |words: &[&str]| Reply::Array(words.iter().map(|word| Reply::from(*word)).collect());
+    assert_eq!(newest[3], words(&["CONFIG", "SET", "requirepass", "(redacted)"]));
+    assert_eq!(newest[4], Reply::from(client.local_address().to_string().as_str()));
+    assert_eq!(newest[5], Reply::from("slowcoach"));
+    let Reply::Array(second) = &entries[1] else { panic!("{entries:?}") };
+    assert_eq!(second[3], words(&["GET", "key"]));
+    client.line("SLOWLOG RESET").is_ok();
+    client.line("SLOWLOG GET -1").is(Reply::Array(Vec::new()));
+}
+
+#[test]
+fn the_use_of_each_command_is_counted() {
+    let mut client = Server::start().into_client();
+    for _ in 0..3 {
+        client.line("SET key value").is_ok();
+    }
+    client.line("SET key").is_error("ERR wrong number of arguments for 'set' command");
+    client.line("INCR key").is_error("ERR value is not an integer or out of range");
+    client.line("OBJECT ENCODING key").is("embstr");
+    let statistics = client.line("INFO commandstats").text();
+    let set = statistics.lines().find(|line| line.starts_with("cmdstat_set:")).unwrap();
+    assert!(set.starts_with("cmdstat_set:calls=3,usec=") && set.ends_with("rejected_calls=1,failed_calls=0"));
+    let incr = statistics.lines().find(|line| line.starts_with("cmdstat_incr:")).unwrap();
+    assert!(incr.ends_with("rejected_calls=0,failed_calls=1"));
+    assert!(statistics.contains("cmdstat_object|encoding:calls=1"));
+    assert_eq!(client.line("INFO errorstats").text(), "# Errorstats\r\nerrorstat_ERR:count=2\r\n");
+    assert!(client.line("INFO latencystats").text().contains("latency_percentiles_usec_set:p50="));
+    let histogram = client.line("LATENCY HISTOGRAM set nosuch").items();
+    assert_eq!(histogram.len(), 2, "a name and its histogram");
+    client.line("CONFIG RESETSTAT").is_ok();
+    assert!(!client.line("INFO commandstats").text().contains("cmdstat_set:"));
+}
+
+#[test]
+fn pipelined_commands_are_counted_each() {
+    let mut client = Server::start().into_client();
+    let mut pipeline = Vec::new();
+    for number in 0..500 {
+        pipeline.extend(format!("SET key:{number} value\r\nGET key:{number}\r\n").into_bytes());
+    }
+    client.send(&pipeline);
+    for _ in 0..500 {
+        client.reply().is_ok();
+        client.reply().is("value");
+    }
+    let statistics = client.line("INFO commandstats").text();
+    for command in ["set", "get"] {
+        assert!(statistics.contains(&format!("cmdstat_{command}:calls=500,")), "{statistics}");
+    }
+}
+
+#[test]
+fn events_that_take_long_are_kept() {
+    let mut client = Server::start_with(&["--enable-debug-command", "local"]).into_client();
+    client.line("CONFIG SET latency-monitor-threshold 5").is_ok();
+    client.line("DEBUG SLEEP 0.02").is_ok();
+    let latest = client.line("LATENCY LATEST").items();
+    let Reply::Array(event) = &latest[0] else { panic!("{latest:?}") };
+    assert_eq!((latest.len(), &event[0]), (1, &Reply::from("command")));
+    assert_eq!(client.line("LATENCY HISTORY command").items().len(), 1);
+    assert!(client.line("LATENCY DOCTOR").text().contains("command: 1 times"));
+    client.line("LATENCY RESET command").is(1);
+}
+
+#[test]
+fn debug_is_for_those_who_are_let_in() {
+    let mut client = Server::start().into_client();
+    let refusal = client.line("DEBUG SLEEP 0").reply().to_string();
+    assert!(refusal.starts_with("(error) ERR DEBUG command not allowed."), "{refusal}");
+    let mut client = Server::start_with(&["--enable-debug-command", "yes"]).into_client();
+    client.line("SET key 12").is_ok();
+    let object = client.line("DEBUG OBJECT key").reply().to_string();
+    assert!(object.contains("encoding:int serializedlength:2"), "{object}");
+    client.line("DEBUG STRINGMATCH-LEN 100000 a*a*a*a*a*a*a*b").is(0);
+    client.line("DEBUG STRINGMATCH-LEN 5 aaaaa").is(1);
+    client.line("DEBUG ERROR \"MINE alone\"").is_error("MINE alone");
+    client.line("DEBUG PROTOCOL map").is(Reply::Array([0, 0, 1, 1, 2, 0].map(Reply::Integer).to_vec()));
+    client.line("DEBUG SET-ACTIVE-EXPIRE 0").is_ok();
+    client.line("PEXPIRE key 1").is(1);
+    while client.line("DBSIZE").integer() == 1 && client.line("EXISTS key").integer() == 1 {}
+    client.line("DBSIZE").is(0);
+}
+
+#[test]
+fn a_client_that_waits_can_be_unblocked() {
+    let server = Server::start();
+    let (mut waiting, mut other) = (server.client(), server.client());
+    let id = waiting.line("CLIENT ID").integer();
+    waiting.send(b"PING\r\nWAIT 1 0\r\nECHO after\r\n");
+    waiting.reply().is_simple("PONG");
+    wait_until(|| other.info("blocked_clients") == "1");
+    assert!(other.line("CLIENT LIST").text().contains("flags=b"));
+    other.line(&format!("CLIENT UNBLOCK {id}")).is(1);
+    waiting.reply().is(0);
+    waiting.reply().is("after");
+    waiting.send(b"WAIT 1 0\r\n");
+    wait_until(|| other.info("blocked_clients") == "1");
+    other.line(&format!("CLIENT UNBLOCK {id} ERROR")).is(1);
+    waiting.reply().is_error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+    other.line(&format!("CLIENT UNBLOCK {id}")).is(0);
+    waiting.line("WAIT 1 10").is(0);
+    waiting.send(b"WAIT 1 0\r\n");
+    wait_until(|| other.info("blocked_clients") == "1");
+    drop(waiting);
+    wait_until(|| other.info("blocked_clients") == "0");
+}
+
+#[test]
+fn a_pause_holds_back_writes_and_lets_reads_through() {
+    let server = Server::start();
+    let (mut paused, mut other) = (server.client(), server.client());
+    other.line("CLIENT PAUSE 60000 WRITE").is_ok();
+    paused.send(b"GET key\r\nSET key value\r\nGET key\r\n");
+    paused.reply().is_nil();
+    assert!(paused.is_silent_for(Duration::from_millis(100)));
+    other.line("GET key").is_nil();
+    other.line("CLIENT UNPAUSE").is_ok();
+    paused.reply().is_ok();
+    paused.reply().is("value");
+    other.line("CLIENT PAUSE 100").is_ok();
+    let started = Instant::now();
+    other.line("PING").is_simple("PONG");
+    assert!(started.elapsed() >= Duration::from_millis(90), "everything waits for the end of the pause");
+}
+
+#[test]
+fn shutdown_ends_the_server_after_all_was_answered() {
+    let mut server = Server::start();
+    let mut client = server.client();
+    client.line("SHUTDOWN SAVE").is_error("ERR Errors trying to SHUTDOWN. Check logs.");
+    client.line("SHUTDOWN NOSAVE SAVE").is_error("ERR syntax error");
+    client.send(b"SET key value\r\nSHUTDOWN NOSAVE\r\n");
+    client.reply().is_ok();
+    assert!(client.is_closed());
+    assert!(server.wait_for_end().success());
+}
+
+#[test]
+fn memory_is_told_near_to_what_the_system_sees() {
+    let server = Server::start();
+    let mut client = server.client();
+    let before = server.resident_bytes();
+    let mut pipeline = Vec::new();
+    for number in 0..300_000 {
+        pipeline.extend(format!("SET key:{number:012} {number:032}\r\n").into_bytes());
+    }
+    let told_before: usize = client.info("used_memory").parse().unwrap();
+    for part in pipeline.chunks(1 << 20) {
+        client.send(part);
+    }
+    for _ in 0..300_000 {
+        client.reply().is_ok();
+    }
+    let grown = server.resident_bytes() - before;
+    let told = client.info("used_memory").parse::<usize>().unwrap() - told_before;
+    let ratio = told as f64 / grown as f64;
+    assert!((0.9..=1.1).contains(&ratio), "{told} told, {grown} seen by the system");
+    let usage = client.line("MEMORY USAGE key:000000000001").integer();
+    assert!((64..100).contains(&usage), "{usage}");
+}
+
+#[test]
+fn keys_are_evicted_when_memory_is_short_and_writes_refused_when_none_may_go() {
+    let server = Server::start();
+    let mut client = server.client();
+    let limit = client.info("used_memory").parse::<usize>().unwrap() + (4 << 20);
+    client.line(&format!("CONFIG SET maxmemory {limit} maxmemory-policy allkeys-lru")).is_ok();
+    let value = "v".repeat(1000);
+    for number in 0..10_000 {
+        client.cmd(["SET", &format!("key:{number}"), &value]).is_ok();
+    }
+    let used = client.info("used_memory").parse::<usize>().unwrap();
+    assert!(used <= limit + (64 << 10), "{used} used of {limit}");
+    assert!(client.info("evicted_keys").parse::<u64>().unwrap() > 5000);
+    client.line("GET key:9999").is(value.as_str());
+    client.line("CONFIG SET maxmemory-policy volatile-ttl").is_ok();
+    client.line("CONFIG SET maxmemory 1mb").is_ok();
+    let oom = "OOM command not allowed when used memory > 'maxmemory'.";
+    client.line("SET another value").is_error(oom);
+    client.line("GET key:9999").is(value.as_str());
+    client.line("DEL key:9999").is(1);
+    client.line("CONFIG SET maxmemory 0").is_ok();
+    client.line("SET another value").is_ok();
+}
+
+#[test]
+fn use_is_told_by_recency_or_by_frequency() {
+    let mut client = Server::start().into_client();
+    client.line("SET key value").is_ok();
+    client.line("OBJECT IDLETIME key").is(0);
+    let refusal = client.line("OBJECT FREQ key").reply().to_string();
+    assert!(refusal.contains("An LFU maxmemory policy is not selected"), "{refusal}");
+    client.line("CONFIG SET maxmemory-policy allkeys-lfu lfu-log-factor 0").is_ok();
+    client.line("SET key value").is_ok();
+    for _ in 0..20 {
+        client.line("GET key").is("value");
+    }
+    let frequency = client.line("OBJECT FREQ key").integer();
+    assert!(frequency >= 20, "{frequency}");
+    client.line("CLIENT NO-TOUCH ON").is_ok();
+    client.line("GET key").is("value");
+    client.line("OBJECT FREQ key").is(frequency);
+    client.line("TOUCH key").is(1);
+    client.line("OBJECT FREQ key").is(frequency + 1);
+}
+
+/// Waits for what must come to be, as long as the tests have patience.
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < crate::server::PATIENCE, "it does not come to be");
+    }
+}
