@@ -231,6 +231,7 @@ const RESET: Command = Command {
 
 fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     context.session.reset(&context.instance.config);
+    context.instance.clients.remove_monitor(&context.session.client);
     Ok(reply.simple("RESET"))
 }
 
