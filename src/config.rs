@@ -7,7 +7,6 @@
 //! silent yes.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
@@ -18,8 +17,23 @@ use crate::resp::number::parse_integer;
 /// The values of all parameters.
 #[derive(Debug, Default)]
 pub struct Config {
-    /// The port clients connect to; 0 asks the system for a free one.
+    /// The port clients connect to; 0 asks the system for a free one, or for none if there are other ways to
+    /// connect.
     pub port: Integer,
+    /// The port for clients that use TLS; 0 for none.
+    pub tls_port: Integer,
+    /// The file with the server's certificate.
+    pub tls_cert_file: Text,
+    /// The file with its key.
+    pub tls_key_file: Text,
+    /// The file with the certificates of those who vouch for clients.
+    pub tls_ca_cert_file: Text,
+    /// Whether clients need a certificate.
+    pub tls_auth_clients: Choice,
+    /// The path of the Unix socket; empty for none.
+    pub unixsocket: Text,
+    /// The permissions of the Unix socket; 0 for those of any new file.
+    pub unixsocketperm: Integer,
     /// The addresses to listen on.
     pub bind: Text,
     /// Connections that the system may hold ready before they are accepted.
@@ -185,7 +199,7 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "port",
-        help: "Port to listen on; 0 asks for a free one, which is logged",
+        help: "Port to listen on; 0 asks for a free one, or for none if there is a Unix socket or TLS",
         default: "6379",
         kind: Kind::Integer { min: 0, max: 65_535 },
         changes: Changes::AtStart,
@@ -263,6 +277,62 @@ pub const PARAMETERS: &[Parameter] = &[
         changes: Changes::Anytime,
         field: |config| Field::Integer(&config.timeout),
     },
+    Parameter {
+        name: "tls-auth-clients",
+        help: "Whether clients must have a certificate, may have one, or need none",
+        default: "yes",
+        kind: Kind::Choice(TLS_AUTH_CLIENTS),
+        changes: Changes::AtStart,
+        field: |config| Field::Choice(&config.tls_auth_clients),
+    },
+    Parameter {
+        name: "tls-ca-cert-file",
+        help: "File with the certificates of those who vouch for clients, in PEM",
+        default: "",
+        kind: Kind::Text,
+        changes: Changes::AtStart,
+        field: |config| Field::Text(&config.tls_ca_cert_file),
+    },
+    Parameter {
+        name: "tls-cert-file",
+        help: "File with the server's certificate, in PEM",
+        default: "",
+        kind: Kind::Text,
+        changes: Changes::AtStart,
+        field: |config| Field::Text(&config.tls_cert_file),
+    },
+    Parameter {
+        name: "tls-key-file",
+        help: "File with the key of the certificate, in PEM",
+        default: "",
+        kind: Kind::Text,
+        changes: Changes::AtStart,
+        field: |config| Field::Text(&config.tls_key_file),
+    },
+    Parameter {
+        name: "tls-port",
+        help: "Port to listen on for TLS; 0 for none",
+        default: "0",
+        kind: Kind::Integer { min: 0, max: 65_535 },
+        changes: Changes::AtStart,
+        field: |config| Field::Integer(&config.tls_port),
+    },
+    Parameter {
+        name: "unixsocket",
+        help: "Path of the Unix socket to listen on; empty for none",
+        default: "",
+        kind: Kind::Text,
+        changes: Changes::AtStart,
+        field: |config| Field::Text(&config.unixsocket),
+    },
+    Parameter {
+        name: "unixsocketperm",
+        help: "Permissions of the Unix socket, in octal; 0 for those of any new file",
+        default: "0",
+        kind: Kind::Octal { max: 0o777 },
+        changes: Changes::AtStart,
+        field: |config| Field::Integer(&config.unixsocketperm),
+    },
 ];
 
 /// The policies of eviction, in the order in which Redis lists them.
@@ -279,6 +349,9 @@ pub const EVICTION_POLICIES: &[&str] = &[
 
 /// The values of `enable-debug-command`.
 pub const DEBUG_ALLOWED: &[&str] = &["no", "yes", "local"];
+
+/// The values of `tls-auth-clients`.
+pub const TLS_AUTH_CLIENTS: &[&str] = &["no", "yes", "optional"];
 
 /// The values of `loglevel`, from the most to the least talkative.
 pub const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning"];
@@ -314,6 +387,11 @@ pub enum Kind {
     Bytes {
         /// The smallest.
         min: i64,
+        /// The largest.
+        max: i64,
+    },
+    /// A number in octal.
+    Octal {
         /// The largest.
         max: i64,
     },
@@ -447,7 +525,10 @@ impl Parameter {
     /// The current value, as CONFIG GET prints it.
     pub fn print(&self, config: &Config) -> Vec<u8> {
         match (self.field)(config) {
-            Field::Integer(field) => field.get().to_string().into_bytes(),
+            Field::Integer(field) => match self.kind {
+                Kind::Octal { .. } => format!("{:o}", field.get()).into_bytes(),
+                _ => field.get().to_string().into_bytes(),
+            },
             Field::Flag(field) => if field.get() { "yes" } else { "no" }.into(),
             Field::Text(field) => field.get().to_vec(),
             Field::Choice(field) => match self.kind {
@@ -468,6 +549,12 @@ impl Kind {
             Kind::Bytes { min, max } => {
                 let refusal = || Refusal("argument must be a memory value".into());
                 within(parse_bytes(text).ok_or_else(refusal)?, min, max)
+            }
+            Kind::Octal { max } => {
+                let number =
+                    std::str::from_utf8(text).ok().and_then(|text| i64::from_str_radix(text, 8).ok());
+                let refusal = || Refusal("argument couldn't be parsed as an octal number".into());
+                within(number.ok_or_else(refusal)?, 0, max)
             }
             Kind::Flag => parse_flag(text).map(Value::Flag),
             Kind::Text => Ok(Value::Text(text.into())),
@@ -544,11 +631,11 @@ impl Config {
         !self.requirepass.get().is_empty()
     }
 
-    /// Whether a client from `address` is to be refused because nothing protects the data from it.
+    /// Whether clients from other machines are to be refused because nothing protects the data from them.
     ///
     /// As in Redis 7, whatever addresses the server listens on.
-    pub fn is_protected_from(&self, address: &SocketAddr) -> bool {
-        self.protected_mode.get() && !self.has_password() && !address.ip().to_canonical().is_loopback()
+    pub fn is_protected(&self) -> bool {
+        self.protected_mode.get() && !self.has_password()
     }
 }
 
@@ -597,19 +684,27 @@ mod tests {
     }
 
     #[test]
-    fn protected_mode_lets_only_this_machine_in() {
+    fn protected_mode_ends_with_a_password_or_when_it_is_turned_off() {
         let config = Config::new();
-        let is_refused = |address: &str| config.is_protected_from(&address.parse().unwrap());
-        for loopback in ["127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-            assert!(!is_refused(loopback));
+        let set = |name: &str, value: &str| {
+            config.store(Parameter::named(name.as_bytes()).unwrap().check(value.as_bytes()).unwrap());
+        };
+        assert!(config.is_protected());
+        set("requirepass", "secret");
+        assert!(!config.is_protected());
+        set("requirepass", "");
+        set("protected-mode", "no");
+        assert!(!config.is_protected());
+    }
+
+    #[test]
+    fn permissions_are_octal() {
+        let permissions = Parameter::named(b"unixsocketperm").unwrap();
+        let config = Config::new();
+        config.store(permissions.check(b"700").unwrap());
+        assert_eq!((config.unixsocketperm.get(), permissions.print(&config)), (0o700, b"700".to_vec()));
+        for text in ["8", "x", "1000", "-1"] {
+            assert!(permissions.check(text.as_bytes()).is_err(), "{text}");
         }
-        for other in ["192.0.2.1:1", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:1"] {
-            assert!(is_refused(other));
-        }
-        config.store(Parameter::named(b"requirepass").unwrap().check(b"secret").unwrap());
-        assert!(!is_refused("192.0.2.1:1"));
-        config.store(Parameter::named(b"requirepass").unwrap().check(b"").unwrap());
-        config.store(Parameter::named(b"protected-mode").unwrap().check(b"no").unwrap());
-        assert!(!is_refused("192.0.2.1:1"));
     }
 }

@@ -5,7 +5,6 @@
 //! they ask it to leave, they end its waiting, they send it something that it did not ask for.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -13,9 +12,11 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+pub use self::address::Address;
 pub use self::pause::{Pause, Paused};
 use crate::resp::Protocol;
 
+mod address;
 mod pause;
 
 /// All clients that are connected.
@@ -37,9 +38,9 @@ pub struct Client {
     /// A number that no other client of this server has or had.
     pub id: u64,
     /// Where it connects from.
-    pub address: SocketAddr,
+    pub address: Address,
     /// Where it connected to.
-    pub local_address: SocketAddr,
+    pub local_address: Address,
     /// The system's number of its socket.
     pub descriptor: i32,
     /// When it connected.
@@ -128,8 +129,8 @@ impl Clients {
     /// Registers a client; it is known until the answer is dropped.
     pub fn register(
         self: &Arc<Self>,
-        address: SocketAddr,
-        local_address: SocketAddr,
+        address: Address,
+        local_address: Address,
         descriptor: i32,
     ) -> Registration {
         let now = Instant::now();

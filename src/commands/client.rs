@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::clients::{Client, Leaving, Waiting};
+use crate::clients::{Address, Client, Leaving, Waiting};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::session::{Replies, Session};
@@ -395,6 +395,9 @@ fn describe(client: &Client) -> String {
     }
     if client.waiting() == Waiting::Yes {
         flags.push('b');
+    }
+    if matches!(client.address, Address::Unix(_)) {
+        flags.push('U');
     }
     if profile.is_kept_from_eviction {
         flags.push('e');

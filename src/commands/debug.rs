@@ -100,7 +100,7 @@ const HELP: &[&str] = &[
 fn is_allowed(context: &Context<'_, '_>) -> bool {
     match DEBUG_ALLOWED[context.instance.config.enable_debug_command.get()] {
         "yes" => true,
-        "local" => context.session.client.address.ip().to_canonical().is_loopback(),
+        "local" => context.session.client.address.is_local(),
         _ => false,
     }
 }

@@ -1,6 +1,6 @@
 //! The engine whose data is in this process: takes the locks, runs the command, lets go.
 
-use crate::clients::Paused;
+use crate::clients::{Address, Paused};
 use crate::commands::Command;
 use crate::commands::command::{Flags, Result, Run, Scope};
 use crate::commands::error::Error;
@@ -115,8 +115,11 @@ fn show(instance: &Instance, session: &Session, command: &Command, request: Requ
     }
     let now = instance.keyspace.clock().since_epoch();
     let (seconds, micros) = (now.as_secs(), now.subsec_micros());
-    let from = (session.database, &session.client.address);
-    let mut line = format!("+{seconds}.{micros:06} [{} {}]", from.0, from.1).into_bytes();
+    let from = match &session.client.address {
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(path) => format!("unix:{}", path.display()),
+    };
+    let mut line = format!("+{seconds}.{micros:06} [{} {from}]", session.database).into_bytes();
     for argument in visible_arguments(command, request) {
         line.push(b' ');
         write_quoted(&mut line, argument);

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::select;
 use tokio::time::sleep_until;
 
@@ -32,9 +31,9 @@ use super::buffers::{self, READ_BYTES};
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// A client and its socket.
-pub(super) struct Connection {
+pub(super) struct Connection<Stream> {
     instance: Arc<Instance>,
-    stream: TcpStream,
+    stream: Stream,
     session: Session,
     reader: RequestReader,
     /// How many of the reader's requests have been executed.
@@ -61,8 +60,12 @@ enum Answered {
     Waiting { reply: usize, wait: Wait },
 }
 
-impl Connection {
-    pub(super) fn new(instance: Arc<Instance>, stream: TcpStream, registration: Registration) -> Connection {
+impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
+    pub(super) fn new(
+        instance: Arc<Instance>,
+        stream: Stream,
+        registration: Registration,
+    ) -> Connection<Stream> {
         let session = Session::new(Arc::clone(&registration.client), &instance.config);
         Connection {
             instance,
@@ -79,7 +82,8 @@ impl Connection {
 
     /// Serves the client until it leaves, or is made to.
     pub(super) async fn serve(mut self) {
-        let address = self.session.client.address;
+        let client = Arc::clone(&self.session.client);
+        let address = &client.address;
         match self.converse().await {
             Ok(()) => tracing::debug!("Client closed connection {address}"),
             Err(error) => tracing::debug!("Client {address} is gone: {error}"),
@@ -281,6 +285,8 @@ impl Connection {
                 self.session.publish(|profile| profile.last_active = Instant::now());
             }
         }
+        // TLS may hold something back.
+        self.stream.flush().await?;
         self.instance.statistics.add(Count::OutputBytes, written as u64);
         buffers::give_back_output(std::mem::take(&mut self.output));
         Ok(())

@@ -1,20 +1,24 @@
-//! The port: opening it, and letting clients in.
+//! The doors: opening the ports and the Unix socket, and letting clients in.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener, ToSocketAddrs};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::JoinSet;
 
+use crate::clients::{Address, Registration};
+use crate::config::Config;
 use crate::instance::Instance;
 use crate::statistics::Count;
 
 use super::connection::Connection;
+use super::tls::Tls;
+use super::unix::SocketFile;
 
 /// What a client beyond `maxclients` is told.
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
@@ -40,29 +44,69 @@ const PAUSE_WITHOUT_SOCKETS: Duration = Duration::from_millis(100);
 const FREE_PORT_ATTEMPTS: usize = 16;
 
 /// An address of the parameter `bind`.
-struct Address {
+struct BindAddress {
     ip: IpAddr,
     /// Whether the server does without it where the machine has no such address.
     is_optional: bool,
 }
 
-/// Opens the port on every address of the parameter `bind`.
+/// What the server listens on.
+pub(super) struct Doors {
+    tcp: Vec<TcpListener>,
+    tls: Vec<TcpListener>,
+    /// How clients that use TLS are greeted.
+    greeter: Option<Tls>,
+    unix: Option<(UnixListener, SocketFile)>,
+}
+
+/// Opens what the parameters say.
 ///
 /// # Errors
 ///
-/// With one line for people, if an address is none, or is taken.
-pub(super) fn open(instance: &Instance) -> Result<Vec<TcpListener>, String> {
-    let addresses = addresses(&instance.config.bind.get())?;
-    let port = instance.config.port.get() as u16;
-    let backlog = instance.config.tcp_backlog.get() as i32;
+/// With one line for people.
+pub(super) fn open(instance: &Instance) -> Result<Doors, String> {
+    let config = &instance.config;
+    let (port, tls_port) = (config.port.get() as u16, config.tls_port.get() as u16);
+    let greeter = if tls_port == 0 { None } else { Some(Tls::of(config)?) };
+    let unix = match SocketFile::of(config) {
+        Some(file) => Some((file.open(config)?, file)),
+        None => None,
+    };
+    let has_other_ways = greeter.is_some() || unix.is_some();
+    let tcp = if port == 0 && has_other_ways { Vec::new() } else { open_port(config, port)? };
+    let tls = if tls_port == 0 { Vec::new() } else { open_port(config, tls_port)? };
+    for listener in tcp.iter().chain(&tls) {
+        tracing::info!("Listening on {}", listener.local_addr().map_err(|error| error.to_string())?);
+    }
+    let chosen = tcp.first().and_then(|listener| listener.local_addr().ok());
+    instance.listening_port.store(chosen.map_or(0, |address| address.port()), Ordering::Relaxed);
+    Ok(Doors { tcp, tls, greeter, unix })
+}
+
+impl Doors {
+    /// Says what clients can connect by, in the words that tools wait for.
+    pub(super) fn announce(&self) {
+        if !self.tcp.is_empty() {
+            tracing::info!("Ready to accept connections tcp");
+        }
+        if self.unix.is_some() {
+            tracing::info!("Ready to accept connections unix");
+        }
+        if !self.tls.is_empty() {
+            tracing::info!("Ready to accept connections tls");
+        }
+    }
+}
+
+/// Opens a port on every address of the parameter `bind`.
+fn open_port(config: &Config, port: u16) -> Result<Vec<TcpListener>, String> {
+    let addresses = addresses(&config.bind.get())?;
+    let backlog = config.tcp_backlog.get() as i32;
     let attempts = if port == 0 { FREE_PORT_ATTEMPTS } else { 1 };
     let mut failure = String::from("no address to listen on");
     for _ in 0..attempts {
         match open_all(&addresses, port, backlog) {
-            Ok(listeners) if !listeners.is_empty() => {
-                announce(instance, &listeners)?;
-                return Ok(listeners);
-            }
+            Ok(listeners) if !listeners.is_empty() => return Ok(listeners),
             Ok(_) => {}
             Err(error) => failure = error,
         }
@@ -71,7 +115,7 @@ pub(super) fn open(instance: &Instance) -> Result<Vec<TcpListener>, String> {
 }
 
 /// Opens one port on all addresses: `port`, or for 0 the free one that the first address is given.
-fn open_all(addresses: &[Address], mut port: u16, backlog: i32) -> Result<Vec<TcpListener>, String> {
+fn open_all(addresses: &[BindAddress], mut port: u16, backlog: i32) -> Result<Vec<TcpListener>, String> {
     let mut listeners = Vec::new();
     for address in addresses {
         let target = SocketAddr::new(address.ip, port);
@@ -111,7 +155,7 @@ fn is_missing_address(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(97)
 }
 
-fn addresses(bind: &[u8]) -> Result<Vec<Address>, String> {
+fn addresses(bind: &[u8]) -> Result<Vec<BindAddress>, String> {
     let bind = String::from_utf8_lossy(bind);
     let mut addresses = Vec::new();
     for word in bind.split_whitespace() {
@@ -122,7 +166,7 @@ fn addresses(bind: &[u8]) -> Result<Vec<Address>, String> {
             name => resolve(name),
         };
         match ip {
-            Ok(ip) => addresses.push(Address { ip, is_optional }),
+            Ok(ip) => addresses.push(BindAddress { ip, is_optional }),
             Err(_) if is_optional => {}
             Err(error) => return Err(format!("could not listen on '{name}': {error}")),
         }
@@ -135,57 +179,93 @@ fn resolve(name: &str) -> io::Result<IpAddr> {
     found.map(|address| address.ip()).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
-fn announce(instance: &Instance, listeners: &[TcpListener]) -> Result<(), String> {
-    for listener in listeners {
-        let address = listener.local_addr().map_err(|error| error.to_string())?;
-        instance.listening_port.store(address.port(), Ordering::Relaxed);
-        tracing::info!("Listening on {address}");
-    }
-    Ok(())
-}
-
 /// Accepts clients until the answer is dropped.
-pub(super) fn accept_all(instance: &Arc<Instance>, listeners: Vec<TcpListener>) -> JoinSet<()> {
-    listeners.into_iter().map(|listener| accept(Arc::clone(instance), listener)).collect()
+pub(super) fn accept_all(instance: &Arc<Instance>, doors: Doors) -> JoinSet<()> {
+    let mut accepting = JoinSet::new();
+    for listener in doors.tcp {
+        accepting.spawn(accept_tcp(Arc::clone(instance), listener, None));
+    }
+    for listener in doors.tls {
+        accepting.spawn(accept_tcp(Arc::clone(instance), listener, doors.greeter.clone()));
+    }
+    if let Some((listener, file)) = doors.unix {
+        accepting.spawn(accept_unix(Arc::clone(instance), listener, file));
+    }
+    accepting
 }
 
-async fn accept(instance: Arc<Instance>, listener: TcpListener) {
+async fn accept_tcp(instance: Arc<Instance>, listener: TcpListener, greeter: Option<Tls>) {
     loop {
         match listener.accept().await {
-            Ok((stream, address)) => admit(&instance, stream, address),
-            Err(error) => {
-                tracing::warn!("Error accepting a client connection: {error}");
-                tokio::time::sleep(PAUSE_WITHOUT_SOCKETS).await;
-            }
+            Ok((stream, address)) => admit_tcp(&instance, stream, address, greeter.clone()),
+            Err(error) => pause_accepting(&error).await,
         }
     }
 }
 
-/// Serves a client that has connected, or tells it why not.
-fn admit(instance: &Arc<Instance>, stream: TcpStream, address: SocketAddr) {
+async fn accept_unix(instance: Arc<Instance>, listener: UnixListener, file: SocketFile) {
+    let address = Address::Unix(file.path().into());
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                if let Some(registration) = admit(&instance, &stream, address.clone(), address.clone()) {
+                    tokio::spawn(Connection::new(Arc::clone(&instance), stream, registration).serve());
+                }
+            }
+            Err(error) => pause_accepting(&error).await,
+        }
+    }
+}
+
+async fn pause_accepting(error: &io::Error) {
+    tracing::warn!("Error accepting a client connection: {error}");
+    tokio::time::sleep(PAUSE_WITHOUT_SOCKETS).await;
+}
+
+/// Serves a client that has connected to a port.
+fn admit_tcp(instance: &Arc<Instance>, stream: TcpStream, address: SocketAddr, greeter: Option<Tls>) {
+    let local_address = match prepare(instance, &stream) {
+        Ok(local_address) => Address::Tcp(local_address),
+        Err(error) => return tracing::debug!("Client {address} left at once: {error}"),
+    };
+    let Some(registration) = admit(instance, &stream, Address::Tcp(address), local_address) else { return };
+    let instance = Arc::clone(instance);
+    match greeter {
+        None => drop(tokio::spawn(Connection::new(instance, stream, registration).serve())),
+        // The next client need not wait until this one has greeted.
+        Some(greeter) => drop(tokio::spawn(async move {
+            match greeter.greet(stream).await {
+                Ok(stream) => Connection::new(instance, stream, registration).serve().await,
+                Err(error) => tracing::debug!("Error accepting a TLS client {address}: {error}"),
+            }
+        })),
+    }
+}
+
+/// Registers a client, or tells it why it is not served.
+fn admit(
+    instance: &Arc<Instance>,
+    stream: &(impl AsFd + AsRawFd),
+    address: Address,
+    local_address: Address,
+) -> Option<Registration> {
     let statistics = &instance.statistics;
     statistics.add(Count::ConnectionsReceived, 1);
-    if instance.clients.count() >= instance.config.maxclients.size() {
+    let refusal = if instance.clients.count() >= instance.config.maxclients.size() {
+        Some(TOO_MANY_CLIENTS)
+    } else if instance.config.is_protected() && !address.is_local() {
+        Some(PROTECTED)
+    } else {
+        None
+    };
+    if let Some(refusal) = refusal {
         statistics.add(Count::ConnectionsRejected, 1);
-        return dismiss(&stream, TOO_MANY_CLIENTS);
+        // Its last words; it may have gone already.
+        let _ = SockRef::from(stream).send(refusal);
+        return None;
     }
-    if instance.config.is_protected_from(&address) {
-        statistics.add(Count::ConnectionsRejected, 1);
-        return dismiss(&stream, PROTECTED);
-    }
-    match prepare(instance, &stream) {
-        Ok(local_address) => {
-            tracing::debug!("Accepted {address}");
-            let registration = instance.clients.register(address, local_address, stream.as_raw_fd());
-            tokio::spawn(Connection::new(Arc::clone(instance), stream, registration).serve());
-        }
-        Err(error) => tracing::debug!("Client {address} left at once: {error}"),
-    }
-}
-
-/// The last words to a client that is not served; it may have gone already.
-fn dismiss(stream: &TcpStream, words: &[u8]) {
-    let _ = SockRef::from(stream).send(words);
+    tracing::debug!("Accepted {address}");
+    Some(instance.clients.register(address, local_address, stream.as_raw_fd()))
 }
 
 fn prepare(instance: &Instance, stream: &TcpStream) -> io::Result<SocketAddr> {

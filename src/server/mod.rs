@@ -1,8 +1,8 @@
 //! Sockets and time: everything that waits.
 //!
-//! [`listener`] opens the port and lets clients in, [`connection`] is one client from its first byte to its
-//! last, [`background`] does what is to be done every so often, [`shutdown`] ends it all in order; [`log`]
-//! prints the lines that people and tools read.
+//! [`listener`] opens the doors and lets clients in ([`unix`] and [`tls`] are two of them), [`connection`] is
+//! one client from its first byte to its last, [`background`] does what is to be done every so often,
+//! [`shutdown`] ends it all in order; [`log`] prints the lines that people and tools read.
 
 mod background;
 mod buffers;
@@ -10,6 +10,8 @@ mod connection;
 mod listener;
 pub mod log;
 mod shutdown;
+mod tls;
+mod unix;
 
 use std::io;
 use std::sync::Arc;
@@ -37,11 +39,11 @@ pub fn run(config: Config) -> Result<(), String> {
     make_effective(&config);
     let instance = Arc::new(Instance::new(config, threads, lookup::count(), Box::new(make_effective)));
     let served = runtime.block_on(async {
-        let listeners = listener::open(&instance)?;
+        let doors = listener::open(&instance)?;
         let stop = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;
-        tracing::info!("Ready to accept connections tcp");
+        doors.announce();
         background::start(&instance);
-        let accepting = listener::accept_all(&instance, listeners);
+        let accepting = listener::accept_all(&instance, doors);
         shutdown::wait(stop, &instance).await;
         drop(accepting);
         shutdown::drain(&instance).await;

@@ -18,3 +18,4 @@ mod race;
 mod starting;
 mod table;
 mod tidy;
+mod transport;

@@ -1,0 +1,54 @@
+//! Where clients connect from and to.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+/// One end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An IP address and a port.
+    Tcp(SocketAddr),
+    /// The Unix socket.
+    Unix(Arc<Path>),
+}
+
+impl Address {
+    /// Whether the client is on this machine.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Address::Unix(_) => true,
+        }
+    }
+}
+
+/// As Redis prints them: the Unix socket has the port 0.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => write!(f, "{}:0", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_local() {
+        let address = |text: &str| Address::Tcp(text.parse().unwrap());
+        for local in ["127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert!(address(local).is_local(), "{local}");
+        }
+        for other in ["192.0.2.1:1", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:1"] {
+            assert!(!address(other).is_local(), "{other}");
+        }
+        let unix = Address::Unix(Path::new("/run/keyfast.sock").into());
+        assert!(unix.is_local());
+        assert_eq!(unix.to_string(), "/run/keyfast.sock:0");
+    }
+}

@@ -1,0 +1,97 @@
+//! TLS: what the parameters say about it, and the greeting of a client that uses it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::server::TlsStream;
+
+use crate::config::{Config, TLS_AUTH_CLIENTS, Text};
+
+/// How long a client may take to greet. It takes two round trips and some arithmetic; a client that connects
+/// and says nothing must not hold one of `maxclients` places for ever.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// What is needed to greet clients.
+#[derive(Clone)]
+pub(super) struct Tls(TlsAcceptor);
+
+impl Tls {
+    /// Reads certificate, key and authorities from the files that the parameters name.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub(super) fn of(config: &Config) -> Result<Tls, String> {
+        let wrong = |error: &dyn std::fmt::Display| format!("could not configure TLS: {error}");
+        let certificates = certificates("tls-cert-file", &config.tls_cert_file)?;
+        let key_file = file("tls-key-file", &config.tls_key_file)?;
+        let key = PrivateKeyDer::from_pem_file(&key_file)
+            .map_err(|error| wrong(&format_args!("{key_file}: {error}")))?;
+        let provider = Arc::new(default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| wrong(&error))?;
+        let builder = match TLS_AUTH_CLIENTS[config.tls_auth_clients.get()] {
+            "no" => builder.with_no_client_auth(),
+            who => builder.with_client_cert_verifier(verifier(config, who == "optional", provider)?),
+        };
+        let config = builder.with_single_cert(certificates, key).map_err(|error| wrong(&error))?;
+        Ok(Tls(TlsAcceptor::from(Arc::new(config))))
+    }
+
+    /// Greets a client.
+    ///
+    /// # Errors
+    ///
+    /// If it does not greet back in time, or not as it should.
+    pub(super) async fn greet(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        timeout(HANDSHAKE_MAX, self.0.accept(stream)).await?
+    }
+}
+
+/// Who says which clients are who they say.
+fn verifier(
+    config: &Config,
+    is_optional: bool,
+    provider: Arc<tokio_rustls::rustls::crypto::CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    if config.tls_ca_cert_file.get().is_empty() {
+        return Err(
+            "could not configure TLS: tls-ca-cert-file must be specified unless tls-auth-clients is no"
+                .into(),
+        );
+    }
+    let mut authorities = RootCertStore::empty();
+    authorities.add_parsable_certificates(certificates("tls-ca-cert-file", &config.tls_ca_cert_file)?);
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
+    let builder = if is_optional { builder.allow_unauthenticated() } else { builder };
+    builder.build().map_err(|error| format!("could not configure TLS: {error}"))
+}
+
+fn certificates(name: &str, parameter: &Text) -> Result<Vec<CertificateDer<'static>>, String> {
+    let file = file(name, parameter)?;
+    let certificates = CertificateDer::pem_file_iter(&file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => {
+            Err(format!("could not configure TLS: {file} holds no certificate"))
+        }
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(format!("could not configure TLS: {file}: {error}")),
+    }
+}
+
+/// The file that a parameter names.
+fn file(name: &str, parameter: &Text) -> Result<String, String> {
+    let file = String::from_utf8_lossy(&parameter.get()).into_owned();
+    if file.is_empty() { Err(format!("could not configure TLS: no {name} specified")) } else { Ok(file) }
+}

@@ -1,0 +1,192 @@
+//! The other ways to connect: the Unix socket, and TLS.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::server::{PATIENCE, Server, free_port};
+
+/// A folder of a test's own, gone with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("keyfast-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Sends a line and reads what comes back, which must be this.
+#[track_caller]
+fn expect(stream: &mut (impl Read + Write), line: &str, expected: &str) {
+    stream.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+    let mut reply = vec![0; expected.len()];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(String::from_utf8(reply).unwrap(), expected);
+}
+
+fn unix_client(path: &str) -> UnixStream {
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+#[test]
+fn a_unix_socket_serves_and_is_gone_afterwards() {
+    let folder = Folder::new("unix");
+    let path = folder.file("keyfast.sock");
+    fs::write(&path, "left by a server before").unwrap();
+    let mut server = Server::start_on(free_port(), &["--unixsocket", &path, "--unixsocketperm", "700"]);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    let mut stream = unix_client(&path);
+    expect(&mut stream, "SETNX lock mine", ":1\r\n");
+    expect(&mut stream, "CONFIG GET unixsocketperm", "*2\r\n$14\r\nunixsocketperm\r\n$3\r\n700\r\n");
+    let mut other = server.client();
+    other.line("SETNX lock theirs").is(0);
+    let list = other.line("CLIENT LIST").text();
+    assert!(list.contains(&format!("addr={path}:0 laddr={path}:0 ")), "{list}");
+    assert!(list.contains(" flags=U "), "{list}");
+    server.signal("TERM");
+    assert!(server.wait_for_end().success());
+    assert!(!Path::new(&path).exists());
+}
+
+/// Certificates for a server and a client, and the authority that vouches for both.
+struct Certificates {
+    folder: Folder,
+}
+
+impl Certificates {
+    fn new(name: &str) -> Certificates {
+        let folder = Folder::new(name);
+        let mut authority = CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        fs::write(folder.file("ca.pem"), authority.self_signed(&key).unwrap().pem()).unwrap();
+        let issuer = Issuer::new(authority, key);
+        for who in ["server", "client"] {
+            let key = KeyPair::generate().unwrap();
+            let names = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            let certificate = names.signed_by(&key, &issuer).unwrap();
+            fs::write(folder.file(&format!("{who}.pem")), certificate.pem()).unwrap();
+            fs::write(folder.file(&format!("{who}.key")), key.serialize_pem()).unwrap();
+        }
+        Certificates { folder }
+    }
+
+    /// A server that uses them, and its port for TLS.
+    fn serve(&self, auth_clients: &str) -> (Server, u16) {
+        let tls_port = free_port();
+        let file = |name: &str| self.folder.file(name);
+        let options = [
+            "--tls-port",
+            &tls_port.to_string(),
+            "--tls-cert-file",
+            &file("server.pem"),
+            "--tls-key-file",
+            &file("server.key"),
+            "--tls-ca-cert-file",
+            &file("ca.pem"),
+            "--tls-auth-clients",
+            auth_clients,
+        ];
+        (Server::start_on(free_port(), &options), tls_port)
+    }
+
+    /// A client that trusts the authority, with a certificate of its own or without.
+    fn client(&self, port: u16, has_certificate: bool) -> StreamOwned<ClientConnection, TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(self.folder.file("ca.pem")).unwrap()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = if has_certificate {
+            let certificate = CertificateDer::from_pem_file(self.folder.file("client.pem")).unwrap();
+            let key = PrivateKeyDer::from_pem_file(self.folder.file("client.key")).unwrap();
+            builder.with_client_auth_cert(vec![certificate], key).unwrap()
+        } else {
+            builder.with_no_client_auth()
+        };
+        let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        StreamOwned::new(connection, stream)
+    }
+}
+
+#[test]
+fn clients_with_a_certificate_are_served_over_tls() {
+    let certificates = Certificates::new("tls");
+    let (server, tls_port) = certificates.serve("yes");
+    // One that says nothing keeps nobody waiting, and one that does not speak TLS does no harm.
+    let silent = TcpStream::connect(("127.0.0.1", tls_port)).unwrap();
+    let mut plain = TcpStream::connect(("127.0.0.1", tls_port)).unwrap();
+    plain.write_all(b"SETNX lock plain\r\n").unwrap();
+    let mut client = certificates.client(tls_port, true);
+    expect(&mut client, "SETNX lock mine", ":1\r\n");
+    let value = "v".repeat(100_000);
+    expect(&mut client, &format!("*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n$100000\r\n{value}"), "+OK\r\n");
+    expect(&mut client, "GET long", &format!("$100000\r\n{value}\r\n"));
+    server.client().line("GET lock").is("mine");
+    let mut stranger = certificates.client(tls_port, false);
+    let refused = stranger.write_all(b"PING\r\n").and_then(|()| stranger.read(&mut [0; 64]));
+    assert!(refused.is_err(), "{refused:?}");
+    drop(silent);
+}
+
+#[test]
+fn a_certificate_is_asked_for_only_as_the_parameters_say() {
+    let certificates = Certificates::new("tls-optional");
+    for auth_clients in ["optional", "no"] {
+        let (_server, tls_port) = certificates.serve(auth_clients);
+        expect(&mut certificates.client(tls_port, false), "PING", "+PONG\r\n");
+        expect(&mut certificates.client(tls_port, true), "PING", "+PONG\r\n");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_certificates_is_said_in_one_line() {
+    let certificates = Certificates::new("tls-wrong");
+    let file = |name: &str| certificates.folder.file(name);
+    let (certificate, key, nothing) = (file("server.pem"), file("server.key"), file("nothing.pem"));
+    for (options, expected) in [
+        (vec![], "no tls-cert-file specified"),
+        (vec!["--tls-cert-file", &certificate], "no tls-key-file specified"),
+        (
+            vec!["--tls-cert-file", &certificate, "--tls-key-file", &key],
+            "tls-ca-cert-file must be specified unless tls-auth-clients is no",
+        ),
+        (vec!["--tls-cert-file", &nothing, "--tls-key-file", &key], "nothing.pem"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keyfast"));
+        let output =
+            command.args(["--port", "0", "--tls-port", &free_port().to_string()]).args(options).output();
+        let output = output.unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
+    }
+}
