@@ -10,6 +10,7 @@ mod commands;
 mod conformance;
 mod connection;
 mod expiry;
+mod keys;
 mod libraries;
 mod limits;
 mod observing;
