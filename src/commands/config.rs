@@ -18,7 +18,7 @@ const CONFIG: Command = Command {
     summary: "Everything about parameters.",
     since: "2.0.0",
     complexity: "Depends on subcommand.",
-    subcommands: &[CONFIG_GET, CONFIG_HELP, CONFIG_RESETSTAT, CONFIG_SET],
+    subcommands: &[CONFIG_GET, CONFIG_HELP, CONFIG_RESETSTAT, CONFIG_REWRITE, CONFIG_SET],
     ..Command::DEFAULTS
 };
 
@@ -126,6 +126,24 @@ fn reset_statistics(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<
     context.instance.statistics.reset();
     context.tx.reset_counters();
     Ok(reply.ok())
+}
+
+const CONFIG_REWRITE: Command = Command {
+    name: "config|rewrite",
+    arity: Arity::Exactly(2),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    summary: "Writes the parameters as they are now into the configuration file that the server was started with.",
+    since: "2.8.0",
+    complexity: "O(1)",
+    example: &[("CONFIG REWRITE", "(error) ERR The server is running without a config file")],
+    run: Run::Session(rewrite),
+    ..Command::DEFAULTS
+};
+
+/// There is no such file yet: parameters come from the command line.
+fn rewrite(_: &mut Session, _: Request<'_>, _: Reply<'_>) -> Result {
+    Err(Error::fixed("ERR The server is running without a config file"))
 }
 
 const CONFIG_HELP: Command = Command {

@@ -17,6 +17,7 @@ mod observing;
 mod protocol;
 mod race;
 mod starting;
+mod surface;
 mod table;
 mod tidy;
 mod transport;
