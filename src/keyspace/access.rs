@@ -2,7 +2,7 @@
 //! FREQ go by.
 //!
 //! Each entry carries a stamp of 32 bits. By recency (all policies but LFU) it is the moment of the last use,
-//! in ticks of a tenth of a second. By frequency it is what Redis keeps (`evict.c` describes it): a
+//! in ticks of a second, as in Redis: a key that is used often need not be written each time. By frequency it is what Redis keeps (`evict.c` describes it): a
 //! logarithmic counter of 8 bits that grows the more slowly the larger it is, and the minute at which it was
 //! last made smaller for not being used. The highest bit tells which, so that a stamp from before a change of
 //! policy is known for what it is.
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// How long a tick of recency is.
-pub const TICK: Duration = Duration::from_millis(100);
+const TICK: Duration = Duration::from_secs(1);
 
 const BY_FREQUENCY: u32 = 1 << 31;
 const MINUTES_MAX: u32 = 0xffff;
@@ -35,7 +35,8 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Moves on to a moment, told by the time since some fixed one; called every [`TICK`].
+    /// Moves on to a moment, told by the time since some fixed one; called more often
+    /// than once a second.
     pub fn advance(&self, since: Duration) {
         let now = match self.counts_frequency() {
             true => BY_FREQUENCY | minutes(since) << 8,
@@ -139,7 +140,7 @@ mod tests {
         access.advance(HOUR + Duration::from_secs(7));
         assert_eq!(access.idle(stamp), Duration::from_secs(7));
         assert_eq!(access.idle(access.stamp_of_idle(HOUR / 2).unwrap()), HOUR / 2);
-        assert_eq!(access.idle(access.stamp_of_idle(2 * HOUR).unwrap()).as_secs(), HOUR.as_secs() + 6);
+        assert_eq!(access.idle(access.stamp_of_idle(2 * HOUR).unwrap()), HOUR + Duration::from_secs(6));
     }
 
     #[test]

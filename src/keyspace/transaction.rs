@@ -311,8 +311,13 @@ impl Transaction<'_> {
 
     #[inline(always)]
     fn note_use(&self, entry: &Entry) {
-        if self.stamp != 0 {
-            entry.set_stamp(self.keyspace.access.next(entry.stamp(), self.stamp));
+        if self.stamp == 0 {
+            return;
+        }
+        let (before, after) = (entry.stamp(), self.keyspace.access.next(entry.stamp(), self.stamp));
+        // What is not written stays in the caches of other processors, too.
+        if before != after {
+            entry.set_stamp(after);
         }
     }
 }

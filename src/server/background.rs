@@ -8,11 +8,10 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::clients::Leaving;
 use crate::instance::Instance;
-use crate::keyspace::access;
 use crate::keyspace::expiry::{self, Sweep};
 
 /// How often rates are sampled and the clock of the keys' use moves on. Redis: `hz 10`.
-const TICK: Duration = access::TICK;
+const TICK: Duration = Duration::from_millis(100);
 /// How often idle clients are looked for: `timeout` counts seconds.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
