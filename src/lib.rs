@@ -3,7 +3,7 @@
 //! A request goes one way through the house. [`server`] reads bytes from a socket, [`resp`] cuts them into a
 //! request, [`engine`] has it admitted by [`commands::execute`], begins a transaction over the [`keyspace`]
 //! and runs the command's handler on it; the reply lies in the connection's output buffer, which [`server`]
-//! writes once for the whole batch. The way in five files: `server/connection.rs`, `engine/memory.rs`,
+//! writes once for the whole batch. The way in five files: `server/conversation.rs`, `engine/memory.rs`,
 //! `commands/execute.rs`, `commands/strings.rs`, `keyspace/transaction.rs`.
 //!
 //! Each module of the list below uses only those above it; `tests/it/tidy.rs` checks that.

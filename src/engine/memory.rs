@@ -33,7 +33,7 @@ impl Plan {
     }
 
     /// For a request that is executed after others: what it needs is fetched from memory meanwhile.
-    #[inline]
+    #[inline(always)]
     pub fn for_later(instance: &Instance, session: &Session, request: Request<'_>) -> Plan {
         let command = find(request.name());
         let key = command.and_then(|registered| request.get(registered.command.only_key()?));
@@ -48,7 +48,7 @@ impl Plan {
 }
 
 /// Executes one request and appends its reply to `out`.
-#[inline]
+#[inline(always)]
 pub fn execute(
     instance: &Instance,
     session: &mut Session,

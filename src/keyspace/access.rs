@@ -2,10 +2,10 @@
 //! FREQ go by.
 //!
 //! Each entry carries a stamp of 32 bits. By recency (all policies but LFU) it is the moment of the last use,
-//! in ticks of a second, as in Redis: a key that is used often need not be written each time. By frequency it is what Redis keeps (`evict.c` describes it): a
-//! logarithmic counter of 8 bits that grows the more slowly the larger it is, and the minute at which it was
-//! last made smaller for not being used. The highest bit tells which, so that a stamp from before a change of
-//! policy is known for what it is.
+//! in ticks of a second, as in Redis: a key that is used often need not be written each time. By frequency it
+//! is what Redis keeps (`evict.c` describes it): a logarithmic counter of 8 bits that grows the more slowly
+//! the larger it is, and the minute at which it was last made smaller for not being used. The highest bit
+//! tells which, so that a stamp from before a change of policy is known for what it is.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -56,6 +56,7 @@ impl Shard {
         self.tables.get(database)
     }
 
+    #[inline(always)]
     pub(super) fn table_mut(&mut self, database: usize) -> &mut Table {
         if database >= self.tables.len() {
             self.tables.resize_with(database + 1, Table::default);

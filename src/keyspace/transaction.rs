@@ -567,7 +567,7 @@ impl Transaction<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn shard_mut(&mut self, key: &[u8]) -> (u64, &mut Shard) {
         match &mut self.held {
             Held::One { key: held, hash, shard } if is_same(held, key) => (*hash, shard),

@@ -7,6 +7,7 @@
 mod background;
 mod buffers;
 mod connection;
+mod conversation;
 mod listener;
 pub mod log;
 mod shutdown;

@@ -1,0 +1,163 @@
+//! What a client and the server say to each other, without the socket between them: bytes go in, requests are
+//! executed, replies come out.
+
+use std::sync::Arc;
+
+use bytes::{Buf, BytesMut};
+
+use crate::engine::memory::{Plan, execute};
+use crate::engine::meter::Meter;
+use crate::instance::Instance;
+use crate::resp::reply::write_error;
+use crate::resp::{Limits, ProtocolError, Request, RequestReader};
+use crate::session::{Replies, Session, Wait};
+use crate::statistics::Count;
+
+use super::buffers;
+
+/// Replies are written before they grow beyond this, even if more requests wait.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// A client's side of the server.
+pub(super) struct Conversation {
+    pub(super) instance: Arc<Instance>,
+    pub(super) session: Session,
+    reader: RequestReader,
+    /// How many of the reader's requests have been executed.
+    done: usize,
+    /// What is known of the others; empty between two batches.
+    plans: Vec<Plan>,
+    /// What was read and not yet executed; without memory while there is nothing.
+    pub(super) input: BytesMut,
+    /// Replies that are not yet written; without memory while there are none.
+    pub(super) output: Vec<u8>,
+}
+
+/// How far the requests that were read have been executed.
+pub(super) enum Answered {
+    /// All of them.
+    All,
+    /// Not all: the replies found no room.
+    Some,
+    /// Not all: the next one has to wait for the end of a pause.
+    Paused,
+    /// Not all: the client waits before it is given its last reply, which begins here.
+    Waiting { reply: usize, wait: Wait },
+}
+
+impl Conversation {
+    pub(super) fn new(instance: Arc<Instance>, session: Session) -> Conversation {
+        Conversation {
+            instance,
+            session,
+            reader: RequestReader::default(),
+            done: 0,
+            plans: Vec::new(),
+            input: BytesMut::new(),
+            output: Vec::new(),
+        }
+    }
+
+    /// Whether what was read and not executed is within `client-query-buffer-limit`.
+    pub(super) fn is_within_query_limit(&self) -> bool {
+        let is_within = self.input.len() <= self.instance.config.client_query_buffer_limit.size();
+        if !is_within {
+            tracing::warn!(
+                "Closing client that reached max query buffer length: {} at {} bytes",
+                self.session.client.address,
+                self.input.len()
+            );
+        }
+        is_within
+    }
+
+    /// Executes the requests that have been read whole.
+    pub(super) fn answer(&mut self) -> Answered {
+        let Conversation { instance, session, reader, done, plans, input, output } = self;
+        if output.capacity() == 0 {
+            *output = buffers::take_output();
+        }
+        let mut meter = Meter::start(instance);
+        let answered = loop {
+            let limits = Limits {
+                bulk_bytes_max: instance.config.proto_max_bulk_len.size(),
+                unauthenticated: !session.is_authenticated,
+            };
+            let ready = match reader.read_ahead(input, &limits) {
+                Ok(0) => break Answered::All,
+                Ok(ready) => ready,
+                Err(error) => {
+                    instance.statistics.add(Count::ErrorReplies, 1);
+                    instance.statistics.errors.count(&error.message());
+                    refuse(session, error, output);
+                    break Answered::All;
+                }
+            };
+            let paused = instance.clients.pause.paused();
+            plan(instance, session, plans, (*done..ready).map(|index| reader.request(input, index)));
+            let mut reply = 0;
+            for plan in plans.drain(..) {
+                if session.is_closing || session.wait.is_some() || output.len() >= OUTPUT_BYTES_MAX {
+                    break;
+                }
+                if paused.is_some_and(|paused| plan.has_to_wait(paused)) {
+                    break;
+                }
+                let request = reader.request(input, *done);
+                reply = output.len();
+                execute(instance, session, request, plan, &mut meter, output);
+                *done += 1;
+            }
+            if session.is_closing {
+                break Answered::All;
+            }
+            if let Some(wait) = session.wait.take() {
+                break Answered::Waiting { reply, wait };
+            }
+            if *done < ready {
+                let is_full = output.len() >= OUTPUT_BYTES_MAX;
+                break if is_full { Answered::Some } else { Answered::Paused };
+            }
+            input.advance(reader.release());
+            *done = 0;
+        };
+        if *done == 0 && matches!(answered, Answered::All) {
+            // What is left is the beginning of a request.
+            input.advance(reader.release());
+        }
+        let query_bytes = input.len();
+        if input.is_empty() {
+            buffers::give_back_input(std::mem::take(input));
+        }
+        let ended = meter.finish();
+        session.publish(|profile| {
+            profile.last_active = ended;
+            profile.query_bytes = query_bytes;
+        });
+        answered
+    }
+}
+
+/// Plans requests that are to be executed one after the other.
+fn plan<'a>(
+    instance: &Instance,
+    session: &Session,
+    plans: &mut Vec<Plan>,
+    requests: impl ExactSizeIterator<Item = Request<'a>>,
+) {
+    match requests.len() {
+        // Nothing could be done meanwhile.
+        1 => plans.extend(requests.map(Plan::for_now)),
+        _ => plans.extend(requests.map(|request| Plan::for_later(instance, session, request))),
+    }
+}
+
+/// Answers a stream that cannot be read any further; it ends with the answer.
+#[cold]
+fn refuse(session: &mut Session, error: ProtocolError, output: &mut Vec<u8>) {
+    tracing::debug!("Protocol error from client {}: {error}", session.client.address);
+    if session.replies == Replies::On {
+        write_error(output, &error.message());
+    }
+    session.is_closing = true;
+}
