@@ -58,8 +58,11 @@ pub fn execute(
     out: &mut Vec<u8>,
 ) {
     let mark = out.len();
-    let admitted = admit(session, plan.command, request);
-    let result = match admitted.and_then(|registered| check_memory(instance, registered)) {
+    let mut admitted = admit(session, plan.command, request);
+    if !meter.is_plain() {
+        admitted = admitted.and_then(|registered| check_memory(instance, registered));
+    }
+    let result = match admitted {
         Ok(registered) => {
             let command = registered.command;
             let is_tallied = meter.begin(registered, request);
@@ -72,13 +75,13 @@ pub fn execute(
                 free_expired(&mut tx, command, request);
             }
             drop(tx);
-            if meter.is_watched && result.is_ok() {
-                show(instance, session, command, request);
-            }
             if is_tallied {
                 meter.end_tallied(registered, session, request, out.len() - mark);
             } else {
                 meter.end(registered, session, request);
+                if meter.is_watched && result.is_ok() {
+                    show(instance, session, command, request);
+                }
             }
             if result.is_err() {
                 meter.failed(registered);
@@ -97,7 +100,7 @@ pub fn execute(
 }
 
 /// Makes room before a command that may need it; refuses one that does where there is none to be had.
-#[inline]
+#[cold]
 fn check_memory(instance: &Instance, registered: &'static Registered) -> Result<&'static Registered> {
     match instance.config.maxmemory.size() {
         0 => Ok(registered),

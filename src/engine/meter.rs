@@ -30,10 +30,11 @@ pub struct Meter<'a> {
     instance: &'a Instance,
     /// Up to when all time has been accounted for.
     mark: Instant,
+    /// Whether nobody sees every command, wants to know the time of each, or limits the memory: one look for
+    /// all that rarely is.
+    is_plain: bool,
     /// Whether anybody sees every command.
     pub(super) is_watched: bool,
-    /// Whether nothing is tallied.
-    is_thorough: bool,
     commands: u64,
     errors: u64,
     tally: [Tally; KINDS_MAX],
@@ -51,11 +52,14 @@ impl Meter<'_> {
     /// Begins a batch.
     pub fn start(instance: &Instance) -> Meter<'_> {
         let slower_than_us = instance.config.slowlog_log_slower_than.get();
+        let is_thorough = (0..THOROUGH_BELOW.as_micros() as i64).contains(&slower_than_us);
+        let is_watched = instance.clients.has_monitors();
+        let is_limited = instance.config.maxmemory.get() > 0;
         Meter {
             instance,
             mark: Instant::now(),
-            is_watched: instance.clients.has_monitors(),
-            is_thorough: (0..THOROUGH_BELOW.as_micros() as i64).contains(&slower_than_us),
+            is_plain: !is_thorough && !is_watched && !is_limited,
+            is_watched,
             commands: 0,
             errors: 0,
             tally: [Tally::default(); KINDS_MAX],
@@ -63,10 +67,16 @@ impl Meter<'_> {
         }
     }
 
+    /// Whether nothing is asked for but that commands are executed.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
     /// Says that a command is about to be run; answers whether it is one of those that are tallied.
     #[inline]
     pub(super) fn begin(&mut self, registered: &Registered, request: Request<'_>) -> bool {
-        let is_tallied = registered.is_brief && !self.is_thorough && request.bytes() <= SMALL_BYTES_MAX;
+        let is_tallied = registered.is_brief && self.is_plain && request.bytes() <= SMALL_BYTES_MAX;
         if !is_tallied && self.kinds > 0 {
             self.settle();
         }
