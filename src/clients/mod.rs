@@ -4,6 +4,9 @@
 //! sweep of idle clients and the shutdown come from other threads. They reach a connection in three ways:
 //! they ask it to leave, they end its waiting, they send it something that it did not ask for.
 
+mod address;
+mod pause;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -12,12 +15,9 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use self::address::Address;
-pub use self::pause::{Pause, Paused};
 use crate::resp::Protocol;
-
-mod address;
-mod pause;
+pub use address::Address;
+pub use pause::{Pause, Paused};
 
 /// All clients that are connected.
 #[derive(Debug, Default)]

@@ -77,21 +77,7 @@ const EXPIRE: Command = Command {
     summary: "Makes a key expire in so many seconds; one that is not in the future deletes it.",
     since: "1.0.0",
     complexity: "O(1)",
-    arguments: &[
-        Argument::KEY,
-        Argument::integer("seconds"),
-        Argument::one_of(
-            "condition",
-            &[
-                Argument::pure_token("nx", "NX"),
-                Argument::pure_token("xx", "XX"),
-                Argument::pure_token("gt", "GT"),
-                Argument::pure_token("lt", "LT"),
-            ],
-        )
-        .since("7.0.0")
-        .optional(),
-    ],
+    arguments: &[Argument::KEY, Argument::integer("seconds"), ExpireConditions::ARGUMENT],
     example: &[
         ("SET mykey Hello", "OK"),
         ("EXPIRE mykey 10", "(integer) 1"),
@@ -117,21 +103,7 @@ const PEXPIRE: Command = Command {
     summary: "Makes a key expire in so many milliseconds; one that is not in the future deletes it.",
     since: "2.6.0",
     complexity: "O(1)",
-    arguments: &[
-        Argument::KEY,
-        Argument::integer("milliseconds"),
-        Argument::one_of(
-            "condition",
-            &[
-                Argument::pure_token("nx", "NX"),
-                Argument::pure_token("xx", "XX"),
-                Argument::pure_token("gt", "GT"),
-                Argument::pure_token("lt", "LT"),
-            ],
-        )
-        .since("7.0.0")
-        .optional(),
-    ],
+    arguments: &[Argument::KEY, Argument::integer("milliseconds"), ExpireConditions::ARGUMENT],
     example: &[
         ("SET mykey Hello", "OK"),
         ("PEXPIRE mykey 1500", "(integer) 1"),
@@ -189,6 +161,19 @@ struct ExpireConditions {
 }
 
 impl ExpireConditions {
+    /// How they are asked for.
+    const ARGUMENT: Argument = Argument::one_of(
+        "condition",
+        &[
+            Argument::pure_token("nx", "NX"),
+            Argument::pure_token("xx", "XX"),
+            Argument::pure_token("gt", "GT"),
+            Argument::pure_token("lt", "LT"),
+        ],
+    )
+    .since("7.0.0")
+    .optional();
+
     fn parse(request: Request<'_>) -> Result<ExpireConditions> {
         let mut conditions = ExpireConditions::default();
         for option in Options::new(request, 3) {
@@ -260,21 +245,7 @@ const EXPIREAT: Command = Command {
     summary: "Makes a key expire at a moment, in seconds since 1970; one that is not in the future deletes it.",
     since: "1.2.0",
     complexity: "O(1)",
-    arguments: &[
-        Argument::KEY,
-        Argument::unix_time("unix-time-seconds"),
-        Argument::one_of(
-            "condition",
-            &[
-                Argument::pure_token("nx", "NX"),
-                Argument::pure_token("xx", "XX"),
-                Argument::pure_token("gt", "GT"),
-                Argument::pure_token("lt", "LT"),
-            ],
-        )
-        .since("7.0.0")
-        .optional(),
-    ],
+    arguments: &[Argument::KEY, Argument::unix_time("unix-time-seconds"), ExpireConditions::ARGUMENT],
     example: &[
         ("SET mykey Hello", "OK"),
         ("EXPIREAT mykey 33177117420", "(integer) 1"),
@@ -300,21 +271,7 @@ const PEXPIREAT: Command = Command {
     summary: "Makes a key expire at a moment, in milliseconds since 1970; one that is not in the future deletes it.",
     since: "2.6.0",
     complexity: "O(1)",
-    arguments: &[
-        Argument::KEY,
-        Argument::unix_time("unix-time-milliseconds"),
-        Argument::one_of(
-            "condition",
-            &[
-                Argument::pure_token("nx", "NX"),
-                Argument::pure_token("xx", "XX"),
-                Argument::pure_token("gt", "GT"),
-                Argument::pure_token("lt", "LT"),
-            ],
-        )
-        .since("7.0.0")
-        .optional(),
-    ],
+    arguments: &[Argument::KEY, Argument::unix_time("unix-time-milliseconds"), ExpireConditions::ARGUMENT],
     example: &[
         ("SET mykey Hello", "OK"),
         ("PEXPIREAT mykey 33177117420000", "(integer) 1"),

@@ -120,17 +120,7 @@ const MSETEX: Command = Command {
         Argument::block("data", &[Argument::KEY, Argument::string("value")]).multiple(),
         Argument::one_of("condition", &[Argument::pure_token("nx", "NX"), Argument::pure_token("xx", "XX")])
             .optional(),
-        Argument::one_of(
-            "expiration",
-            &[
-                Argument::integer("seconds").token("EX").since("2.6.12"),
-                Argument::integer("milliseconds").token("PX").since("2.6.12"),
-                Argument::unix_time("unix-time-seconds").token("EXAT").since("6.2.0"),
-                Argument::unix_time("unix-time-milliseconds").token("PXAT").since("6.2.0"),
-                Argument::pure_token("keepttl", "KEEPTTL").since("6.0.0"),
-            ],
-        )
-        .optional(),
+        Expires::ARGUMENT,
     ],
     example: &[
         ("MSETEX 2 key1 Hello key2 World EX 60", "(integer) 1"),

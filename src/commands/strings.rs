@@ -116,17 +116,7 @@ const SET: Command = Command {
         .since("2.6.12")
         .optional(),
         Argument::pure_token("get", "GET").since("6.2.0").optional(),
-        Argument::one_of(
-            "expiration",
-            &[
-                Argument::integer("seconds").token("EX").since("2.6.12"),
-                Argument::integer("milliseconds").token("PX").since("2.6.12"),
-                Argument::unix_time("unix-time-seconds").token("EXAT").since("6.2.0"),
-                Argument::unix_time("unix-time-milliseconds").token("PXAT").since("6.2.0"),
-                Argument::pure_token("keepttl", "KEEPTTL").since("6.0.0"),
-            ],
-        )
-        .optional(),
+        Expires::ARGUMENT,
     ],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -257,6 +247,21 @@ pub(super) enum Expires<'a> {
     In { amount: &'a [u8], unit_ms: i64 },
     /// At a moment.
     At { amount: &'a [u8], unit_ms: i64 },
+}
+
+impl Expires<'_> {
+    /// How it is asked for.
+    pub(super) const ARGUMENT: Argument = Argument::one_of(
+        "expiration",
+        &[
+            Argument::integer("seconds").token("EX").since("2.6.12"),
+            Argument::integer("milliseconds").token("PX").since("2.6.12"),
+            Argument::unix_time("unix-time-seconds").token("EXAT").since("6.2.0"),
+            Argument::unix_time("unix-time-milliseconds").token("PXAT").since("6.2.0"),
+            Argument::pure_token("keepttl", "KEEPTTL").since("6.0.0"),
+        ],
+    )
+    .optional();
 }
 
 impl<'a> Expires<'a> {

@@ -97,27 +97,29 @@ impl Transaction<'_> {
     /// Some key of the database; each is about as likely as any other. The transaction holds nothing, or
     /// everything.
     pub fn random_key(&self) -> Option<Vec<u8>> {
-        let first = fastrand::usize(..SHARDS);
-        (0..SHARDS).find_map(|distance| {
-            self.visit((first + distance) % SHARDS, |shard| {
-                let table = shard.table(self.database())?;
-                self.random_key_of(table)
-            })
-        })
+        let look =
+            |shard: usize| self.visit(shard, |shard| self.random_key_of(shard.table(self.database())?));
+        // Going on from an empty shard to the next would favour the keys that follow large gaps.
+        let drawn = (0..DRAWS_MAX).find_map(|_| look(fastrand::usize(..SHARDS)));
+        drawn.or_else(|| (0..SHARDS).find_map(look))
     }
 
     fn random_key_of(&self, table: &Table) -> Option<Vec<u8>> {
         let places = table.places();
-        let first = fastrand::usize(..places.max(1));
-        let at = |distance: usize| table.at((first + distance) % places);
-        let entry = (0..places).filter_map(at).find(|entry| !self.has_expired(entry))?;
-        Some(entry.key().to_vec())
+        let at = |place: usize| table.at(place).filter(|entry| !self.has_expired(entry));
+        let drawn = (0..DRAWS_MAX.min(4 * places)).find_map(|_| at(fastrand::usize(..places)));
+        let found = drawn.or_else(|| (0..places).find_map(at));
+        found.map(|entry| entry.key().to_vec())
     }
 }
 
+/// How often a random place is drawn before all are gone through: enough to find one key among all shards
+/// nine times in ten.
+const DRAWS_MAX: usize = 2048;
+
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{HashMap, HashSet};
 
     use super::*;
     use crate::keyspace::{Expiry, Keyspace};
@@ -193,7 +195,11 @@ mod tests {
         let keyspace = Keyspace::new(1);
         assert_eq!(keyspace.begin_none(0).random_key(), None);
         put(&keyspace, 0..10);
-        let found: HashSet<_> = (0..1000).map(|_| keyspace.begin_none(0).random_key().unwrap()).collect();
+        let mut found: HashMap<Vec<u8>, u32> = HashMap::new();
+        for _ in 0..10_000 {
+            *found.entry(keyspace.begin_none(0).random_key().unwrap()).or_default() += 1;
+        }
         assert_eq!(found.len(), 10);
+        assert!(found.values().all(|times| *times > 200), "each is about as likely: {found:?}");
     }
 }
