@@ -164,7 +164,10 @@ fn memory(section: &mut Section, context: &Context<'_, '_>) {
     section.field("allocator_resident", memory.resident);
     section.bytes("total_system_memory", system_memory());
     section.bytes("used_memory_lua", 0);
+    section.bytes("used_memory_vm_eval", 0);
+    section.bytes("used_memory_vm_functions", 0);
     section.bytes("used_memory_vm_total", 0);
+    section.bytes("used_memory_functions", 0);
     section.bytes("used_memory_scripts", 0);
     section.field("number_of_cached_scripts", 0);
     section.field("number_of_functions", 0);
@@ -224,15 +227,31 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
     section.field("instantaneous_input_kbps", kilobytes(statistics.input_rate.get()));
     section.field("instantaneous_output_kbps", kilobytes(statistics.output_rate.get()));
     section.field("rejected_connections", statistics.total(Count::ConnectionsRejected));
+    section.field("sync_full", 0);
+    section.field("sync_partial_ok", 0);
+    section.field("sync_partial_err", 0);
     section.field("expired_keys", keyspace.expired);
+    section.field("expired_stale_perc", "0.00");
+    section.field("expired_time_cap_reached_count", 0);
     section.field("evicted_keys", keyspace.evicted);
     section.field("evicted_clients", 0);
     section.field("keyspace_hits", keyspace.hits);
     section.field("keyspace_misses", keyspace.misses);
     section.field("pubsub_channels", 0);
     section.field("pubsub_patterns", 0);
+    section.field("migrate_cached_sockets", 0);
+    section.field("slave_expires_tracked_keys", 0);
+    section.field("active_defrag_hits", 0);
+    section.field("active_defrag_misses", 0);
+    section.field("active_defrag_key_hits", 0);
+    section.field("active_defrag_key_misses", 0);
     section.field("latest_fork_usec", 0);
     section.field("total_forks", 0);
+    section.field("tracking_total_keys", 0);
+    section.field("tracking_total_items", 0);
+    section.field("tracking_total_prefixes", 0);
+    section.field("unexpected_error_replies", 0);
+    section.field("dump_payload_sanitizations", 0);
     section.field("total_error_replies", statistics.total(Count::ErrorReplies));
     section.field("total_reads_processed", statistics.total(Count::Reads));
     section.field("total_writes_processed", statistics.total(Count::Writes));
@@ -249,6 +268,10 @@ fn persistence(section: &mut Section, context: &Context<'_, '_>) {
     section.field("rdb_last_bgsave_status", "ok");
     section.field("rdb_last_bgsave_time_sec", -1);
     section.field("rdb_current_bgsave_time_sec", -1);
+    section.field("rdb_saves", 0);
+    section.field("rdb_last_cow_size", 0);
+    section.field("rdb_last_load_keys_expired", 0);
+    section.field("rdb_last_load_keys_loaded", 0);
     section.field("aof_enabled", 0);
     section.field("aof_rewrite_in_progress", 0);
     section.field("aof_rewrite_scheduled", 0);
@@ -256,6 +279,9 @@ fn persistence(section: &mut Section, context: &Context<'_, '_>) {
     section.field("aof_current_rewrite_time_sec", -1);
     section.field("aof_last_bgrewrite_status", "ok");
     section.field("aof_last_write_status", "ok");
+    section.field("aof_last_cow_size", 0);
+    section.field("module_fork_in_progress", 0);
+    section.field("module_fork_last_cow_size", 0);
 }
 
 fn replication(section: &mut Section, context: &Context<'_, '_>) {

@@ -113,8 +113,8 @@ impl Transaction<'_> {
     }
 }
 
-/// How often a random place is drawn before all are gone through: enough to find one key among all shards
-/// nine times in ten.
+/// How often a random place is drawn before all are gone through: enough to find the only key of all shards
+/// six times in seven.
 const DRAWS_MAX: usize = 2048;
 
 #[cfg(test)]

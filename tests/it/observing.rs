@@ -252,6 +252,47 @@ fn use_is_told_by_recency_or_by_frequency() {
     client.line("OBJECT FREQ key").is(frequency + 1);
 }
 
+#[test]
+fn exporters_find_their_fields() {
+    // The fields that oliver006's redis_exporter makes metrics of, as far as a primary without modules has
+    // them.
+    const FIELDS: &str = "uptime_in_seconds process_id connected_clients blocked_clients maxclients \
+        tracking_clients \
+        clients_in_timeout_table client_recent_max_input_buffer client_recent_max_output_buffer \
+        allocator_active allocator_allocated allocator_resident allocator_frag_ratio allocator_frag_bytes \
+        allocator_rss_ratio allocator_rss_bytes used_memory used_memory_rss used_memory_peak used_memory_lua \
+        used_memory_vm_eval used_memory_vm_functions used_memory_scripts used_memory_overhead \
+        used_memory_startup used_memory_dataset number_of_cached_scripts number_of_functions \
+        number_of_libraries maxmemory maxmemory_policy mem_fragmentation_ratio mem_fragmentation_bytes \
+        mem_clients_slaves mem_clients_normal mem_cluster_links mem_aof_buffer mem_replication_backlog \
+        mem_not_counted_for_evict mem_total_replication_buffers active_defrag_running \
+        lazyfree_pending_objects lazyfreed_objects migrate_cached_sockets active_defrag_hits \
+        active_defrag_misses active_defrag_key_hits active_defrag_key_misses loading async_loading \
+        rdb_changes_since_last_save rdb_bgsave_in_progress rdb_last_save_time rdb_last_bgsave_status \
+        rdb_last_bgsave_time_sec rdb_current_bgsave_time_sec rdb_saves rdb_last_cow_size \
+        rdb_last_load_keys_expired rdb_last_load_keys_loaded aof_enabled aof_rewrite_in_progress \
+        aof_rewrite_scheduled aof_last_rewrite_time_sec aof_current_rewrite_time_sec aof_last_cow_size \
+        aof_last_bgrewrite_status aof_last_write_status module_fork_in_progress module_fork_last_cow_size \
+        total_connections_received total_commands_processed instantaneous_ops_per_sec total_net_input_bytes \
+        total_net_output_bytes instantaneous_input_kbps instantaneous_output_kbps rejected_connections \
+        sync_full sync_partial_ok sync_partial_err expired_keys expired_stale_perc \
+        expired_time_cap_reached_count evicted_keys evicted_clients keyspace_hits keyspace_misses \
+        pubsub_channels pubsub_patterns latest_fork_usec slave_expires_tracked_keys tracking_total_keys \
+        tracking_total_items tracking_total_prefixes unexpected_error_replies total_error_replies \
+        dump_payload_sanitizations total_reads_processed total_writes_processed role connected_slaves \
+        master_replid master_repl_offset second_repl_offset repl_backlog_active repl_backlog_size \
+        repl_backlog_first_byte_offset repl_backlog_histlen used_cpu_sys used_cpu_user \
+        used_cpu_sys_children used_cpu_user_children used_cpu_sys_main_thread used_cpu_user_main_thread \
+        cluster_enabled redis_version redis_mode os";
+    let mut client = Server::start().into_client();
+    let info = client.line("INFO all").text();
+    for field in FIELDS.split_whitespace() {
+        assert!(info.contains(&format!("\n{field}:")), "{field} is missing");
+    }
+    assert_eq!(client.line("INFO CPU keyspace").text().matches("# ").count(), 2);
+    assert!(!client.line("INFO").text().contains("# Commandstats"));
+}
+
 /// Waits for what must come to be, as long as the tests have patience.
 fn wait_until(mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
