@@ -157,11 +157,12 @@ pub(super) fn decompress(mut input: &[u8], length: usize) -> Option<Vec<u8>> {
     if length > input.len().saturating_mul(RATIO_MAX) {
         return None;
     }
-    let mut output = Vec::with_capacity(length);
+    let mut output = Vec::new();
     while let Some((&control, rest)) = input.split_first() {
         input = rest;
         if usize::from(control) < LITERALS_MAX {
             let (literals, rest) = input.split_at_checked(usize::from(control) + 1)?;
+            make_room(&mut output, literals.len(), length)?;
             output.extend_from_slice(literals);
             input = rest;
         } else {
@@ -171,14 +172,46 @@ pub(super) fn decompress(mut input: &[u8], length: usize) -> Option<Vec<u8>> {
             }
             let distance = usize::from(control & 0x1f) << 8 | usize::from(*input.split_off_first()?);
             let from = output.len().checked_sub(distance + 1)?;
+            make_room(&mut output, repeated, length)?;
             // It may reach into what it writes.
             for at in from..from + repeated {
                 output.push(output[at]);
             }
         }
-        if output.len() > length {
-            return None;
-        }
     }
     (output.len() == length).then_some(output)
+}
+
+/// Makes room for `added` bytes more, if the output stays within `length_max`.
+///
+/// What is announced is not yet there: the room at most doubles what was decompressed so far.
+fn make_room(output: &mut Vec<u8>, added: usize, length_max: usize) -> Option<()> {
+    const ROOM_BYTES_MIN: usize = 1 << 12;
+    let left = length_max - output.len();
+    if added > left {
+        return None;
+    }
+    if output.capacity() - output.len() < added {
+        output.reserve_exact(output.len().max(ROOM_BYTES_MIN).min(left));
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_made_for_what_is_there_and_not_for_what_is_announced() {
+        const ANNOUNCED: usize = 1 << 20;
+        let mut output = Vec::new();
+        make_room(&mut output, 1, ANNOUNCED).unwrap();
+        assert!(output.capacity() < ANNOUNCED / 100);
+        while output.len() < ANNOUNCED {
+            make_room(&mut output, 1, ANNOUNCED).unwrap();
+            output.push(b'x');
+            assert!(output.capacity() <= ANNOUNCED.min((2 * output.len()).max(ANNOUNCED / 100)));
+        }
+        assert_eq!(make_room(&mut output, 1, ANNOUNCED), None);
+    }
 }
