@@ -115,8 +115,24 @@ mod tests {
 
     #[test]
     fn of_several_the_one_of_redis_is_found() {
-        assert_eq!(find("abc", "cba").bytes(b"abc"), b"c");
-        assert_eq!(find("axbycz", "abcxyz").bytes(b"axbycz"), b"abcz");
+        for (one, other, bytes, matches) in [
+            ("abc", "cba", "c", &[(2, 0, 1)][..]),
+            ("abab", "baba", "bab", &[(1, 0, 3)]),
+            ("aab", "abaa", "ab", &[(1, 0, 2)]),
+            ("aaaa", "aa", "aa", &[(2, 0, 2)]),
+            ("aa", "aaaa", "aa", &[(0, 2, 2)]),
+            ("bbaab", "ababb", "aab", &[(4, 4, 1), (3, 2, 1), (2, 0, 1)]),
+            ("abcbdab", "bdcaba", "bdab", &[(5, 3, 2), (3, 0, 2)]),
+            ("axbycz", "abcxyz", "abcz", &[(5, 5, 1), (4, 2, 1), (2, 1, 1), (0, 0, 1)]),
+            ("xaxbxcx", "abcabc", "abc", &[(5, 2, 1), (3, 1, 1), (1, 0, 1)]),
+            ("zzabcq", "abcqq", "abcq", &[(5, 4, 1), (2, 0, 3)]),
+            ("lock:owner-1", "lock:owner-22", "lock:owner-", &[(0, 0, 11)]),
+        ] {
+            let found = find(one, other);
+            assert_eq!(found.bytes(one.as_bytes()), bytes.as_bytes(), "{one} {other}");
+            let runs: Vec<_> = found.matches().iter().map(|run| (run.one, run.other, run.bytes())).collect();
+            assert_eq!(runs, matches, "{one} {other}");
+        }
     }
 
     #[test]

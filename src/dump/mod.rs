@@ -200,12 +200,50 @@ mod tests {
 
     #[test]
     fn payloads_are_those_of_redis() {
-        for (value, expected) in [
-            (&b"10"[..], &b"\x00\xc0\n\n\x00n\x9fWE\x0e\xaec\xbb"[..]),
+        let bytes: Vec<u8> = (0..64).collect();
+        for (value, payload) in [
+            (&b""[..], &b"\x00\x00\n\x00]\x9b\\@\x0f\x7f\xa2\xda"[..]),
+            (b"10", b"\x00\xc0\n\n\x00n\x9fWE\x0e\xaec\xbb"),
+            (b"-128", b"\x00\xc0\x80\n\x00\x99f2m/\x0c[\xd9"),
+            (b"128", b"\x00\xc1\x80\x00\n\x00\xebz\xb3\xb5\x10\xcfKe"),
+            (b"-32769", b"\x00\xc2\xff\x7f\xff\xff\n\x00\xae\xe3LM\x06\xc6\x856"),
+            (b"2147483647", b"\x00\xc2\xff\xff\xff\x7f\n\x00,t\xe5\x9e\xe0.\xad\xa1"),
+            (b"2147483648", b"\x00\n2147483648\n\x00\xe7\xb1)\xa3L\x1dv\xee"),
+            (b"007", b"\x00\x03007\n\x00rX\xe2{Li\xba\xd9"),
+            (b"token-1", b"\x00\x07token-1\n\x00DP\xe6\xd9\xa6\xbbU+"),
+            (&bytes, &[b"\x00@@", &bytes[..], b"\n\x00\x8c\x0c\x07\xac\xf5\x08\xb4E"].concat()),
+            (&[b'x'; 20], b"\x00\x14xxxxxxxxxxxxxxxxxxxx\n\x00[<\x81\xec\xa5\x8c\xc5k"),
+            (&[b'x'; 21], b"\x00\xc3\x06\x15\x01xx\xe0\n\x00\n\x00\x94\x1a\x83g`\x17\x19/"),
             (&[b'x'; 100], b"\x00\xc3\x09@d\x01xx\xe0W\x00\x01xx\n\x00]\xb7\xf6c\xbb\x08b_"),
+            (
+                &[b'x'; 1000],
+                b"\x00\xc3\x12C\xe8\x01xx\xe0\xff\x00\xe0\xff\x00\xe0\xff\x00\xe0\xc3\x00\x01xx\
+                  \n\x00\x92\x19\xe2\x96m\x93,\x99",
+            ),
+            (&b"ab".repeat(40), b"\x00\xc3\n@P\x02aba\xe0B\x01\x01ab\n\x00\x94\x9d_\x0e\xb1\xde\xa4E"),
+            // What lies across the end of a repetition is found again.
+            (
+                b"(abcdef)(abcdX)cdX(abcdef)cdX)(abcdef)",
+                b"\x00\xc3\x1b&\x08(abcdef)(@\x07\x01X) \x03`\x09 \x11 \n\x80\x15 \x0b\n\x003\xe3\x81\xa3S\x8f\"\xad",
+            ),
+            (
+                b"the lock of the job of the day of the lock",
+                b"\x00\xc3 *\x0cthe lock of t \x0b\x02job\xc0\n\x02day\xc0\n !\x00k\
+                  \n\x00+\x90\xee\xc4U\x87\xb1I",
+            ),
         ] {
-            assert_eq!(encode(value).escape_ascii().to_string(), expected.escape_ascii().to_string());
+            assert_eq!(encode(value).escape_ascii().to_string(), payload.escape_ascii().to_string());
+            assert_eq!(decode(payload, VALUE_BYTES_MAX).as_deref(), Ok(value));
         }
+    }
+
+    #[test]
+    fn long_lengths_are_those_of_redis() {
+        let start = b"\x00\xc3@\xea\x80\x00\x00N \x01\x00\x00";
+        let end = b"\xe0\xbb\x00\x01\x00\x00\n\x00)\x09\x14U\xd2<\"\xcb";
+        let payload = [&start[..], &b"\xe0\xff\x00".repeat(75), end].concat();
+        assert_eq!(encode(&[0; 20_000]), payload);
+        assert_eq!(decode(&payload, VALUE_BYTES_MAX), Ok(vec![0; 20_000]));
     }
 
     #[test]
