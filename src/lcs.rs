@@ -30,14 +30,16 @@ impl CommonSubsequence {
     ///
     /// # Errors
     ///
-    /// If the table takes more than `table_bytes_max`.
+    /// If the table takes more than `table_bytes_max`, or more than there is.
     pub fn find(one: &[u8], other: &[u8], table_bytes_max: usize) -> Result<CommonSubsequence, TooLong> {
         let width = other.len() + 1;
         let cells = (one.len() + 1).checked_mul(width).ok_or(TooLong)?;
         if cells.checked_mul(size_of::<u32>()).is_none_or(|bytes| bytes > table_bytes_max) {
             return Err(TooLong);
         }
-        let mut lengths = vec![0_u32; cells];
+        let mut lengths: Vec<u32> = Vec::new();
+        lengths.try_reserve_exact(cells).map_err(|_| TooLong)?;
+        lengths.resize(cells, 0);
         for (row, byte) in (1..).zip(one) {
             for (column, other) in (1..).zip(other) {
                 let at = row * width + column;
