@@ -12,7 +12,8 @@ mod pause;
 mod report;
 mod server;
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use load::{Load, Verb};
 use options::{Options, Part};
@@ -156,22 +157,34 @@ fn compare_memory(options: &Options, programs: &[Program], report: &mut Report) 
     Ok(())
 }
 
-/// How long a client may have to wait while another one fills the server as fast as it can.
+/// How long a client may have to wait while another one fills the server as fast as it can, and while a million
+/// keys expire in the same second.
 fn compare_pauses(options: &Options, programs: &[Program], report: &mut Report) -> Result<(), String> {
+    const EXPIRING: usize = 1_000_000;
+    const EXPIRY_MS: u64 = 5000;
+    /// Longer than the expiry and the freeing of them all take.
+    const WATCHED: Duration = Duration::from_secs(9);
     let keys = options.pause_keys;
-    let mut waits = Vec::new();
+    let (mut inserting, mut expiring) = (Vec::new(), Vec::new());
     for program in programs {
         let server = program.start(options.server_cores)?;
         pin_this_process(options.server_cores);
-        waits.push(pause::measure(&server, || fill(options, &server, keys, options.value_bytes, None))?);
+        inserting.push(pause::measure(&server, || fill(options, &server, keys, options.value_bytes, None))?);
+        drop(server);
+        let server = program.start(options.server_cores)?;
+        fill(options, &server, EXPIRING, options.value_bytes, Some(EXPIRY_MS))?;
+        expiring.push(pause::measure(&server, || {
+            thread::sleep(WATCHED);
+            Ok(())
+        })?);
     }
-    let of = |wait: fn(&pause::Waits) -> f64| waits.iter().map(wait).collect();
-    report.add(
-        &format!("a GET while {keys} keys are inserted"),
-        "longest wait, ms",
-        of(|waits| waits.longest_ms),
-    );
-    report.add("", "99.9th percentile, ms", of(|waits| waits.most_ms));
+    for (what, waits) in [
+        (format!("a GET while {keys} keys are inserted"), inserting),
+        (format!("a GET while {EXPIRING} keys expire"), expiring),
+    ] {
+        report.add(&what, "longest wait, ms", waits.iter().map(|waits| waits.longest_ms).collect());
+        report.add("", "99.9th percentile, ms", waits.iter().map(|waits| waits.most_ms).collect());
+    }
     Ok(())
 }
 
