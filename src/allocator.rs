@@ -72,6 +72,18 @@ pub fn reset_peak() {
     PEAK_BYTES.store(used_bytes(), Ordering::Relaxed);
 }
 
+/// Has the C library put what is freed together at once; called when the program starts.
+///
+/// By default it lays small pieces aside and puts all of them together some time later, in one go: after a
+/// million keys had expired some client waited 54 to 72 ms for that, and 9 ms without.
+pub fn prepare() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the function may be called at any time; an unknown parameter is refused.
+    unsafe {
+        libc::mallopt(libc::M_MXFAST, 0);
+    }
+}
+
 /// Gives memory that is free back to the system, where the C library can.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]

@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
-use keyfast::allocator::Counted;
+use keyfast::allocator::{self, Counted};
 use keyfast::options::{Asked, parse};
 
 #[global_allocator]
@@ -12,6 +12,7 @@ static ALLOCATOR: Counted = Counted;
 
 fn main() -> ExitCode {
     restart_with_huge_pages();
+    allocator::prepare();
     match parse(env::args()).and_then(obey) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
