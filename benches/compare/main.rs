@@ -157,8 +157,8 @@ fn compare_memory(options: &Options, programs: &[Program], report: &mut Report) 
     Ok(())
 }
 
-/// How long a client may have to wait while another one fills the server as fast as it can, and while a million
-/// keys expire in the same second.
+/// How long a client may have to wait while another one fills the server as fast as it can, and while a
+/// million keys expire in the same second.
 fn compare_pauses(options: &Options, programs: &[Program], report: &mut Report) -> Result<(), String> {
     const EXPIRING: usize = 1_000_000;
     const EXPIRY_MS: u64 = 5000;
