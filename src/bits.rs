@@ -32,11 +32,12 @@ pub fn set(value: &mut [u8], offset: usize, width: usize, bits: u64) {
 pub fn count(value: &[u8], first: usize, last: usize) -> usize {
     let Some(bytes) = value.get(first / 8..=last / 8) else { return 0 };
     let (words, rest) = bytes.as_chunks::<8>();
-    let in_words: u32 = words.iter().map(|word| u64::from_ne_bytes(*word).count_ones()).sum();
-    let in_rest: u32 = rest.iter().map(|byte| byte.count_ones()).sum();
-    let before = (bytes[0] & !(0xff >> (first % 8))).count_ones();
-    let after = (bytes[bytes.len() - 1] & !(0xff << (7 - last % 8))).count_ones();
-    (in_words + in_rest - before - after) as usize
+    // 512 MiB of ones are one more than 32 bits can count.
+    let in_words: usize = words.iter().map(|word| u64::from_ne_bytes(*word).count_ones() as usize).sum();
+    let in_rest: usize = rest.iter().map(|byte| byte.count_ones() as usize).sum();
+    let before = (bytes[0] & !(0xff >> (first % 8))).count_ones() as usize;
+    let after = (bytes[bytes.len() - 1] & !(0xff << (7 - last % 8))).count_ones() as usize;
+    in_words + in_rest - before - after
 }
 
 /// The first bit from `first` to `last`, both included and within the value, that is as wanted.
@@ -115,6 +116,12 @@ mod tests {
             let expected = (first..=last).find(|at| bit(&value, *at) == wanted);
             prop_assert_eq!(find(&value, wanted, first, last), expected);
         }
+    }
+
+    #[test]
+    fn the_longest_value_has_more_ones_than_32_bits_count() {
+        let ones = vec![0xff; 512 << 20];
+        assert_eq!(count(&ones, 0, 8 * ones.len() - 1), 1 << 32);
     }
 
     #[test]
