@@ -83,7 +83,8 @@ pub(super) fn bit_offset(text: &[u8], width: Option<usize>, value_bytes_max: usi
         ([b'#', digits @ ..], Some(width)) => (digits, width as i64),
         _ => (text, 1),
     };
-    let offset = args::integer(digits).ok().and_then(|number| number.checked_mul(factor));
+    // Redis multiplies without looking, and judges what it gets.
+    let offset = args::integer(digits).ok().map(|number| number.wrapping_mul(factor));
     let offset = offset.and_then(|offset| usize::try_from(offset).ok());
     let offset = offset.filter(|offset| offset / 8 < value_bytes_max);
     offset.ok_or(Error::fixed("ERR bit offset is not an integer or out of range"))
@@ -219,6 +220,10 @@ fn bitpos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
         _ => return Err(Error::fixed("ERR The bit argument must be 1 or 0.")),
     };
     let Some(value) = tx.get(request.at(1)) else { return Ok(reply.integer(if bit { -1 } else { 0 })) };
+    // As Redis has it, before any of them is looked at.
+    if request.len() > 6 {
+        return Err(Error::SYNTAX);
+    }
     let (mut start, mut end, mut unit, mut has_end) = (0, -1, Unit::Byte, false);
     if let Some(text) = request.get(3) {
         start = args::integer(text)?;
@@ -226,9 +231,6 @@ fn bitpos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
     }
     if let Some(text) = request.get(4) {
         (end, has_end) = (args::integer(text)?, true);
-    }
-    if request.len() > 6 {
-        return Err(Error::SYNTAX);
     }
     let Some((first, last)) = unit.range(value, start, end) else { return Ok(reply.integer(-1)) };
     Ok(reply.integer(match bits::find(value, bit, first, last) {
@@ -268,20 +270,18 @@ const BITOP: Command = Command {
 };
 
 fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let combine: Option<fn(u8, u8) -> u8> = match request.at(1) {
-        operation if is_word(operation, "and") => Some(|one, other| one & other),
-        operation if is_word(operation, "or") => Some(|one, other| one | other),
-        operation if is_word(operation, "xor") => Some(|one, other| one ^ other),
-        operation if is_word(operation, "not") && request.len() == 4 => None,
-        operation if is_word(operation, "not") => {
-            return Err(Error::fixed("ERR BITOP NOT must be called with a single source key."));
-        }
-        _ => return Err(Error::SYNTAX),
-    };
-    let sources: Vec<&[u8]> = request.from(3).map(|key| tx.peek(key).unwrap_or_default()).collect();
-    let result = match combine {
-        Some(combine) => bits::combine(&sources, combine),
-        None => sources[0].iter().map(|byte| !byte).collect(),
+    let operation = Operation::parse(request.at(1))?;
+    if operation == Operation::Not && request.len() > 4 {
+        return Err(Error::fixed("ERR BITOP NOT must be called with a single source key."));
+    }
+    // Sources are read, and count as such, though the command writes.
+    let sources: Vec<&[u8]> = request.from(3).map(|key| tx.get(key).unwrap_or_default()).collect();
+    // Each closure is compiled into a loop of its own: a pointer to a function would be called for each byte.
+    let result = match operation {
+        Operation::And => bits::combine(&sources, |one, other| one & other),
+        Operation::Or => bits::combine(&sources, |one, other| one | other),
+        Operation::Xor => bits::combine(&sources, |one, other| one ^ other),
+        Operation::Not => sources[0].iter().map(|byte| !byte).collect(),
     };
     let target = request.at(2);
     if result.is_empty() {
@@ -290,4 +290,25 @@ fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
         tx.put_encoded(target, &result, Expiry::Never, Encoding::Raw);
     }
     Ok(reply.count(result.len()))
+}
+
+/// What BITOP does with its sources.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    And,
+    Or,
+    Xor,
+    Not,
+}
+
+impl Operation {
+    fn parse(word: &[u8]) -> Result<Operation> {
+        match word {
+            _ if is_word(word, "and") => Ok(Operation::And),
+            _ if is_word(word, "or") => Ok(Operation::Or),
+            _ if is_word(word, "xor") => Ok(Operation::Xor),
+            _ if is_word(word, "not") => Ok(Operation::Not),
+            _ => Err(Error::SYNTAX),
+        }
+    }
 }
