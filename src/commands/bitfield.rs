@@ -130,12 +130,20 @@ fn bitfield_ro(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     Ok(answer_gets(tx.get(request.at(1)).unwrap_or_default(), &operations, reply))
 }
 
-/// BITFIELD writes only if asked to.
+/// BITFIELD writes only if asked to. What cannot be understood might write, so Redis takes it for a writer.
 fn bitfield_key_flags(request: Request<'_>) -> KeyFlags {
-    match request.from(2).any(|word| is_word(word, "set") || is_word(word, "incrby")) {
-        true => KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE),
-        false => KeyFlags::RO.and(KeyFlags::ACCESS),
+    let mut words = request.from(2);
+    while let Some(word) = words.next() {
+        let last_argument = match word {
+            _ if is_word(word, "get") => words.nth(1),
+            _ if is_word(word, "overflow") => words.next(),
+            _ => None,
+        };
+        if last_argument.is_none() {
+            return KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE);
+        }
     }
+    KeyFlags::RO.and(KeyFlags::ACCESS)
 }
 
 fn answer_gets(value: &[u8], operations: &[Operation], reply: Reply<'_>) -> Sent {
@@ -255,6 +263,13 @@ impl Operation {
         let fitting = match self.overflow {
             _ if (least..=most).contains(&wanted) => wanted,
             Overflow::Wrap => wanted,
+            // Redis computes the distance of a value that is set to the largest one in 64 bits: where that
+            // wraps, the value passes for one that is too large.
+            Overflow::Saturate
+                if matches!(self.action, Action::Set(_)) && most - wanted > i64::MAX.into() =>
+            {
+                most
+            }
             Overflow::Saturate => wanted.clamp(least, most),
             Overflow::Fail => return None,
         };
