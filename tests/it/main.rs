@@ -6,6 +6,7 @@
 mod client;
 mod server;
 
+mod bits;
 mod commands;
 mod conformance;
 mod connection;
