@@ -44,9 +44,10 @@ pub fn run(config: Config) -> Result<(), String> {
         let stop = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;
         doors.announce();
         background::start(&instance);
-        let accepting = listener::accept_all(&instance, doors);
+        let mut accepting = listener::accept_all(&instance, doors);
         shutdown::wait(stop, &instance).await;
-        drop(accepting);
+        // Waited for, so that no client comes in unseen and the Unix socket's file is gone before the process.
+        accepting.shutdown().await;
         shutdown::drain(&instance).await;
         Ok(())
     });

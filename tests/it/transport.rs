@@ -73,6 +73,19 @@ fn a_unix_socket_serves_and_is_gone_afterwards() {
     assert!(!Path::new(&path).exists());
 }
 
+#[test]
+fn the_file_of_the_socket_never_outlives_the_server() {
+    let folder = Folder::new("unix-gone");
+    let path = folder.file("keyfast.sock");
+    // A race between the end and the removal would be lost now and then, not every time.
+    for attempt in 0..30 {
+        let mut server = Server::start_on(free_port(), &["--unixsocket", &path]);
+        server.signal("TERM");
+        assert!(server.wait_for_end().success());
+        assert!(!Path::new(&path).exists(), "attempt {attempt}");
+    }
+}
+
 /// Certificates for a server and a client, and the authority that vouches for both.
 struct Certificates {
     folder: Folder,
