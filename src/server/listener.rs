@@ -68,13 +68,11 @@ pub(super) fn open(instance: &Instance) -> Result<Doors, String> {
     let config = &instance.config;
     let (port, tls_port) = (config.port.get() as u16, config.tls_port.get() as u16);
     let greeter = if tls_port == 0 { None } else { Some(Tls::of(config)?) };
-    let unix = match SocketFile::of(config) {
-        Some(file) => Some((file.open(config)?, file)),
-        None => None,
-    };
-    let has_other_ways = greeter.is_some() || unix.is_some();
+    let has_other_ways = greeter.is_some() || !config.unixsocket.get().is_empty();
     let tcp = if port == 0 && has_other_ways { Vec::new() } else { open_port(config, port)? };
     let tls = if tls_port == 0 { Vec::new() } else { open_port(config, tls_port)? };
+    // The last, as in Redis: where a port is taken, the socket may be that of the server which has it.
+    let unix = SocketFile::open(config)?;
     for listener in tcp.iter().chain(&tls) {
         tracing::info!("Listening on {}", listener.local_addr().map_err(|error| error.to_string())?);
     }

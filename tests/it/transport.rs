@@ -15,7 +15,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::server::{PATIENCE, Server, free_port};
+use crate::server::{PATIENCE, Server, free_port, program};
 
 /// A folder of a test's own, gone with it.
 struct Folder(PathBuf);
@@ -84,6 +84,18 @@ fn the_file_of_the_socket_never_outlives_the_server() {
         assert!(server.wait_for_end().success());
         assert!(!Path::new(&path).exists(), "attempt {attempt}");
     }
+}
+
+#[test]
+fn a_server_that_cannot_start_leaves_the_socket_of_another_alone() {
+    let folder = Folder::new("unix-other");
+    let path = folder.file("keyfast.sock");
+    let port = free_port().to_string();
+    let _server = Server::start_on(port.parse().unwrap(), &["--unixsocket", &path]);
+    let options = ["--port", &port, "--bind", "127.0.0.1", "--unixsocket", &path];
+    let second = Command::new(program()).args(options).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    expect(&mut unix_client(&path), "PING", "+PONG\r\n");
 }
 
 /// Certificates for a server and a client, and the authority that vouches for both.
