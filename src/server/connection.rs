@@ -151,29 +151,31 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
 
     /// Writes the replies, in one write unless the client is slow to take them.
     async fn flush(&mut self) -> io::Result<()> {
-        let mut written = 0;
-        while written < self.conversation.output.len() {
-            let more = select! {
-                biased;
-                written = self.stream.write(&self.conversation.output[written..]) => written?,
-                () = self.conversation.session.client.asked_to_leave(Leaving::Now) => {
-                    return Err(made_to_leave());
+        let Connection { stream, conversation: Conversation { instance, session, output, .. }, .. } = self;
+        let writing = async {
+            let mut written = 0;
+            while written < output.len() {
+                let more = stream.write(&output[written..]).await?;
+                if more == 0 {
+                    return Err(io::ErrorKind::WriteZero.into());
                 }
-            };
-            if more == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
+                written += more;
+                instance.statistics.add(Count::Writes, 1);
+                if written < output.len() {
+                    // A client that takes its replies slowly is not idle.
+                    session.publish(|profile| profile.last_active = Instant::now());
+                }
             }
-            written += more;
-            self.conversation.instance.statistics.add(Count::Writes, 1);
-            if written < self.conversation.output.len() {
-                // A client that takes its replies slowly is not idle.
-                self.conversation.session.publish(|profile| profile.last_active = Instant::now());
-            }
+            // TLS may hold something back, and wait for the client as a write does.
+            stream.flush().await
+        };
+        select! {
+            biased;
+            done = writing => done?,
+            () = session.client.asked_to_leave(Leaving::Now) => return Err(made_to_leave()),
         }
-        // TLS may hold something back.
-        self.stream.flush().await?;
-        self.conversation.instance.statistics.add(Count::OutputBytes, written as u64);
-        buffers::give_back_output(std::mem::take(&mut self.conversation.output));
+        instance.statistics.add(Count::OutputBytes, output.len() as u64);
+        buffers::give_back_output(std::mem::take(output));
         Ok(())
     }
 }

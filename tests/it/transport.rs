@@ -8,13 +8,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use crate::client::Client;
 use crate::server::{PATIENCE, Server, free_port, program};
 
 /// A folder of a test's own, gone with it.
@@ -108,6 +110,8 @@ impl Certificates {
         let folder = Folder::new(name);
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // A name of its own: one who bears the authority's name is taken by OpenSSL for the authority.
+        authority.distinguished_name.push(DnType::CommonName, "authority");
         let key = KeyPair::generate().unwrap();
         fs::write(folder.file("ca.pem"), authority.self_signed(&key).unwrap().pem()).unwrap();
         let issuer = Issuer::new(authority, key);
@@ -190,6 +194,44 @@ fn a_certificate_is_asked_for_only_as_the_parameters_say() {
         expect(&mut certificates.client(tls_port, false), "PING", "+PONG\r\n");
         expect(&mut certificates.client(tls_port, true), "PING", "+PONG\r\n");
     }
+}
+
+/// Waits until only one client is connected, which asks.
+#[track_caller]
+fn wait_until_alone(client: &mut Client) {
+    let deadline = Instant::now() + PATIENCE / 2;
+    while client.info("connected_clients") != "1" {
+        assert!(Instant::now() < deadline, "{}", client.line("CLIENT LIST").text());
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_over_tls_can_be_made_to_leave() {
+    let certificates = Certificates::new("tls-unread");
+    let (server, tls_port) = certificates.serve("no");
+    let mut other = server.client();
+    // A reply that TLS takes as a whole, also where the socket has no room left.
+    other.cmd(["SET", "value", &"v".repeat(50_000)]).is_ok();
+    let mut client = certificates.client(tls_port, false);
+    expect(&mut client, "PING", "+PONG\r\n");
+    let is_answered = |other: &mut Client, gets: usize| {
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_millis(200) {
+            if other.info("keyspace_hits") == gets.to_string() {
+                return true;
+            }
+        }
+        false
+    };
+    let mut gets = 1;
+    client.write_all(b"GET value\r\n").unwrap();
+    // Redis would go on reading, and keep the replies.
+    while gets < 1000 && is_answered(&mut other, gets) {
+        client.write_all(b"GET value\r\n").unwrap();
+        gets += 1;
+    }
+    other.line(&format!("CLIENT KILL LADDR 127.0.0.1:{tls_port}")).is(1);
+    wait_until_alone(&mut other);
 }
 
 #[test]
