@@ -26,7 +26,7 @@ use super::conversation::{Answered, Conversation};
 
 /// A client and its socket.
 pub(super) struct Connection<Stream> {
-    stream: Stream,
+    pub(super) stream: Stream,
     conversation: Conversation,
     /// Known to others until the connection ends.
     _registration: Registration,
@@ -43,7 +43,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
     }
 
     /// Serves the client until it leaves, or is made to.
-    pub(super) async fn serve(mut self) {
+    pub(super) async fn serve(&mut self) {
         let client = Arc::clone(&self.conversation.session.client);
         let address = &client.address;
         match self.converse().await {

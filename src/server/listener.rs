@@ -8,16 +8,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::select;
 use tokio::task::JoinSet;
 
-use crate::clients::{Address, Registration};
+use crate::clients::{Address, Leaving, Registration};
 use crate::config::Config;
 use crate::instance::Instance;
 use crate::statistics::Count;
 
 use super::connection::Connection;
-use super::tls::Tls;
+use super::tls::{self, Tls};
 use super::unix::SocketFile;
 
 /// What a client beyond `maxclients` is told.
@@ -207,7 +209,7 @@ async fn accept_unix(instance: Arc<Instance>, listener: UnixListener, file: Sock
         match listener.accept().await {
             Ok((stream, _)) => {
                 if let Some(registration) = admit(&instance, &stream, address.clone(), address.clone()) {
-                    tokio::spawn(Connection::new(Arc::clone(&instance), stream, registration).serve());
+                    serve(&instance, stream, registration);
                 }
             }
             Err(error) => pause_accepting(&error).await,
@@ -226,44 +228,94 @@ fn admit_tcp(instance: &Arc<Instance>, stream: TcpStream, address: SocketAddr, g
         Ok(local_address) => Address::Tcp(local_address),
         Err(error) => return tracing::debug!("Client {address} left at once: {error}"),
     };
-    let Some(registration) = admit(instance, &stream, Address::Tcp(address), local_address) else { return };
-    let instance = Arc::clone(instance);
+    let address = Address::Tcp(address);
     match greeter {
-        None => drop(tokio::spawn(Connection::new(instance, stream, registration).serve())),
-        // The next client need not wait until this one has greeted.
-        Some(greeter) => drop(tokio::spawn(async move {
-            match greeter.greet(stream).await {
-                Ok(stream) => Connection::new(instance, stream, registration).serve().await,
-                Err(error) => tracing::debug!("Error accepting a TLS client {address}: {error}"),
+        None => {
+            if let Some(registration) = admit(instance, &stream, address, local_address) {
+                serve(instance, stream, registration);
             }
-        })),
+        }
+        // Before the greeting it would not understand a word: as in Redis it is told none.
+        Some(_) if is_full(instance) => instance.statistics.add(Count::ConnectionsRejected, 1),
+        Some(greeter) => {
+            let registration = register(instance, &stream, address, local_address);
+            // The next client need not wait until this one has greeted.
+            tokio::spawn(serve_tls(Arc::clone(instance), stream, registration, greeter));
+        }
     }
 }
 
 /// Registers a client, or tells it why it is not served.
 fn admit(
-    instance: &Arc<Instance>,
+    instance: &Instance,
     stream: &(impl AsFd + AsRawFd),
     address: Address,
     local_address: Address,
 ) -> Option<Registration> {
-    let statistics = &instance.statistics;
-    statistics.add(Count::ConnectionsReceived, 1);
-    let refusal = if instance.clients.count() >= instance.config.maxclients.size() {
-        Some(TOO_MANY_CLIENTS)
-    } else if instance.config.is_protected() && !address.is_local() {
-        Some(PROTECTED)
+    let refusal = if is_full(instance) {
+        TOO_MANY_CLIENTS
+    } else if is_barred(instance, &address) {
+        PROTECTED
     } else {
-        None
+        instance.statistics.add(Count::ConnectionsReceived, 1);
+        return Some(register(instance, stream, address, local_address));
     };
-    if let Some(refusal) = refusal {
-        statistics.add(Count::ConnectionsRejected, 1);
-        // Its last words; it may have gone already.
-        let _ = SockRef::from(stream).send(refusal);
-        return None;
-    }
+    instance.statistics.add(Count::ConnectionsRejected, 1);
+    // Its last words; it may have gone already.
+    let _ = SockRef::from(stream).send(refusal);
+    None
+}
+
+/// Whether there is no place for another client.
+fn is_full(instance: &Instance) -> bool {
+    instance.clients.count() >= instance.config.maxclients.size()
+}
+
+/// Whether the client is on another machine and nothing protects the data from it.
+fn is_barred(instance: &Instance, address: &Address) -> bool {
+    instance.config.is_protected() && !address.is_local()
+}
+
+fn register(
+    instance: &Instance,
+    stream: &impl AsRawFd,
+    address: Address,
+    local_address: Address,
+) -> Registration {
     tracing::debug!("Accepted {address}");
-    Some(instance.clients.register(address, local_address, stream.as_raw_fd()))
+    instance.clients.register(address, local_address, stream.as_raw_fd())
+}
+
+/// Serves a client in a task of its own.
+fn serve<Stream>(instance: &Arc<Instance>, stream: Stream, registration: Registration)
+where
+    Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut connection = Connection::new(Arc::clone(instance), stream, registration);
+    tokio::spawn(async move { connection.serve().await });
+}
+
+/// Greets a client and serves it. It has its place among `maxclients` from the beginning, and can be made to
+/// leave.
+async fn serve_tls(instance: Arc<Instance>, stream: TcpStream, registration: Registration, greeter: Tls) {
+    let client = Arc::clone(&registration.client);
+    let greeted = select! {
+        greeted = greeter.greet(stream) => greeted,
+        () = client.asked_to_leave(Leaving::WhenAnswered) => return,
+    };
+    match greeted {
+        Err(error) => tracing::debug!("Error accepting a TLS client {}: {error}", client.address),
+        Ok(mut stream) if is_barred(&instance, &client.address) => {
+            instance.statistics.add(Count::ConnectionsRejected, 1);
+            tls::end(&mut stream, PROTECTED).await;
+        }
+        Ok(stream) => {
+            instance.statistics.add(Count::ConnectionsReceived, 1);
+            let mut connection = Connection::new(instance, stream, registration);
+            connection.serve().await;
+            tls::end(&mut connection.stream, &[]).await;
+        }
+    }
 }
 
 fn prepare(instance: &Instance, stream: &TcpStream) -> io::Result<SocketAddr> {

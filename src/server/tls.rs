@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -57,6 +58,17 @@ impl Tls {
     pub(super) async fn greet(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         timeout(HANDSHAKE_MAX, self.0.accept(stream)).await?
     }
+}
+
+/// Says the last words to a client and ends its stream as TLS wants it: so a client can tell a conversation
+/// that is over from one that was cut off. One that takes nothing more at once is not waited for.
+pub(super) async fn end(stream: &mut TlsStream<TcpStream>, last_words: &[u8]) {
+    let ending = async {
+        stream.write_all(last_words).await?;
+        stream.shutdown().await
+    };
+    // Whether it hears them is its own affair.
+    let _ = timeout(Duration::ZERO, ending).await;
 }
 
 /// Who says which clients are who they say.

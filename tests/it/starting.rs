@@ -119,7 +119,7 @@ fn the_log_has_the_form_that_tools_wait_for() {
 }
 
 /// An address of this machine by which others reach it, if it has any network at all.
-fn outward_address() -> Option<SocketAddr> {
+pub(crate) fn outward_address() -> Option<SocketAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     // Sends nothing: it only asks for the way.
     socket.connect("192.0.2.1:9").ok()?;

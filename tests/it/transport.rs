@@ -18,6 +18,7 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stream
 
 use crate::client::Client;
 use crate::server::{PATIENCE, Server, free_port, program};
+use crate::starting::outward_address;
 
 /// A folder of a test's own, gone with it.
 struct Folder(PathBuf);
@@ -100,6 +101,8 @@ fn a_server_that_cannot_start_leaves_the_socket_of_another_alone() {
     expect(&mut unix_client(&path), "PING", "+PONG\r\n");
 }
 
+type TlsClient = StreamOwned<ClientConnection, TcpStream>;
+
 /// Certificates for a server and a client, and the authority that vouches for both.
 struct Certificates {
     folder: Folder,
@@ -127,6 +130,11 @@ impl Certificates {
 
     /// A server that uses them, and its port for TLS.
     fn serve(&self, auth_clients: &str) -> (Server, u16) {
+        self.serve_with(auth_clients, &[])
+    }
+
+    /// The same with more options.
+    fn serve_with(&self, auth_clients: &str, more: &[&str]) -> (Server, u16) {
         let tls_port = free_port();
         let file = |name: &str| self.folder.file(name);
         let options = [
@@ -141,11 +149,16 @@ impl Certificates {
             "--tls-auth-clients",
             auth_clients,
         ];
-        (Server::start_on(free_port(), &options), tls_port)
+        (Server::start_on(free_port(), &[&options, more].concat()), tls_port)
     }
 
     /// A client that trusts the authority, with a certificate of its own or without.
-    fn client(&self, port: u16, has_certificate: bool) -> StreamOwned<ClientConnection, TcpStream> {
+    fn client(&self, port: u16, has_certificate: bool) -> TlsClient {
+        self.client_of(TcpStream::connect(("127.0.0.1", port)).unwrap(), has_certificate)
+    }
+
+    /// The same on a connection that is there already.
+    fn client_of(&self, stream: TcpStream, has_certificate: bool) -> TlsClient {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.folder.file("ca.pem")).unwrap()).unwrap();
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -160,7 +173,6 @@ impl Certificates {
             builder.with_no_client_auth()
         };
         let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
-        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         StreamOwned::new(connection, stream)
     }
@@ -232,6 +244,51 @@ fn a_client_that_does_not_read_over_tls_can_be_made_to_leave() {
     }
     other.line(&format!("CLIENT KILL LADDR 127.0.0.1:{tls_port}")).is(1);
     wait_until_alone(&mut other);
+}
+
+#[test]
+fn a_client_that_has_not_greeted_can_be_made_to_leave() {
+    let (server, tls_port) = Certificates::new("tls-silent").serve("no");
+    let mut other = server.client();
+    let _silent = TcpStream::connect(("127.0.0.1", tls_port)).unwrap();
+    while other.info("connected_clients") != "2" {}
+    other.line(&format!("CLIENT KILL LADDR 127.0.0.1:{tls_port}")).is(1);
+    wait_until_alone(&mut other);
+}
+
+#[test]
+fn a_conversation_over_tls_has_an_end() {
+    let certificates = Certificates::new("tls-end");
+    let (_server, tls_port) = certificates.serve("no");
+    let mut client = certificates.client(tls_port, false);
+    expect(&mut client, "QUIT", "+OK\r\n");
+    // One that was cut off is an error.
+    assert_eq!(client.read(&mut [0; 64]).unwrap(), 0);
+}
+
+#[test]
+fn a_full_server_says_nothing_that_a_client_of_tls_would_not_understand() {
+    let certificates = Certificates::new("tls-full");
+    let (server, tls_port) = certificates.serve("no");
+    let mut other = server.client();
+    other.line("CONFIG SET maxclients 1").is_ok();
+    let mut refused = TcpStream::connect(("127.0.0.1", tls_port)).unwrap();
+    refused.set_read_timeout(Some(PATIENCE / 2)).unwrap();
+    assert_eq!(refused.read(&mut [0; 64]).unwrap(), 0);
+    assert_eq!(other.info("rejected_connections"), "1");
+    assert_eq!(other.info("total_connections_received"), "1");
+}
+
+#[test]
+fn protected_mode_explains_itself_over_tls() {
+    // Without a network there are no others.
+    let Some(outward) = outward_address() else { return };
+    let certificates = Certificates::new("tls-protected");
+    let (_server, tls_port) = certificates.serve_with("no", &["--bind", "*"]);
+    let stream = TcpStream::connect((outward.ip(), tls_port)).unwrap();
+    let mut explanation = String::new();
+    certificates.client_of(stream, false).read_to_string(&mut explanation).unwrap();
+    assert!(explanation.starts_with("-DENIED Redis is running in protected mode"), "{explanation}");
 }
 
 #[test]
