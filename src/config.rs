@@ -554,7 +554,9 @@ impl Kind {
                 let number =
                     std::str::from_utf8(text).ok().and_then(|text| i64::from_str_radix(text, 8).ok());
                 let refusal = || Refusal("argument couldn't be parsed as an octal number".into());
-                within(number.ok_or_else(refusal)?, 0, max)
+                let number = number.ok_or_else(refusal)?;
+                let beyond = |_| Refusal(format!("argument must be between 0 and {max:o} inclusive"));
+                within(number, 0, max).map_err(beyond)
             }
             Kind::Flag => parse_flag(text).map(Value::Flag),
             Kind::Text => Ok(Value::Text(text.into())),
@@ -703,8 +705,12 @@ mod tests {
         let config = Config::new();
         config.store(permissions.check(b"700").unwrap());
         assert_eq!((config.unixsocketperm.get(), permissions.print(&config)), (0o700, b"700".to_vec()));
-        for text in ["8", "x", "1000", "-1"] {
-            assert!(permissions.check(text.as_bytes()).is_err(), "{text}");
+        let (no_octal, beyond) = (
+            "argument couldn't be parsed as an octal number",
+            "argument must be between 0 and 777 inclusive",
+        );
+        for (text, expected) in [("8", no_octal), ("x", no_octal), ("1000", beyond), ("-1", beyond)] {
+            assert_eq!(permissions.check(text.as_bytes()).unwrap_err().to_string(), expected, "{text}");
         }
     }
 }

@@ -78,7 +78,8 @@ pub(super) fn open(instance: &Instance) -> Result<Doors, String> {
     for listener in tcp.iter().chain(&tls) {
         tracing::info!("Listening on {}", listener.local_addr().map_err(|error| error.to_string())?);
     }
-    let chosen = tcp.first().and_then(|listener| listener.local_addr().ok());
+    // Redis: the port for TLS counts where there is no other.
+    let chosen = tcp.iter().chain(&tls).find_map(|listener| listener.local_addr().ok());
     instance.listening_port.store(chosen.map_or(0, |address| address.port()), Ordering::Relaxed);
     Ok(Doors { tcp, tls, greeter, unix })
 }

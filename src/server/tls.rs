@@ -34,7 +34,8 @@ impl Tls {
     /// With one line for people.
     pub(super) fn of(config: &Config) -> Result<Tls, String> {
         let wrong = |error: &dyn std::fmt::Display| format!("could not configure TLS: {error}");
-        let certificates = certificates("tls-cert-file", &config.tls_cert_file)?;
+        let certificate_file = file("tls-cert-file", &config.tls_cert_file)?;
+        let certificates = certificates(&certificate_file)?;
         let key_file = file("tls-key-file", &config.tls_key_file)?;
         let key = PrivateKeyDer::from_pem_file(&key_file)
             .map_err(|error| wrong(&format_args!("{key_file}: {error}")))?;
@@ -46,7 +47,9 @@ impl Tls {
             "no" => builder.with_no_client_auth(),
             who => builder.with_client_cert_verifier(verifier(config, who == "optional", provider)?),
         };
-        let config = builder.with_single_cert(certificates, key).map_err(|error| wrong(&error))?;
+        let config = builder
+            .with_single_cert(certificates, key)
+            .map_err(|error| wrong(&format_args!("{certificate_file} with {key_file}: {error}")))?;
         Ok(Tls(TlsAcceptor::from(Arc::new(config))))
     }
 
@@ -78,21 +81,23 @@ fn verifier(
     provider: Arc<tokio_rustls::rustls::crypto::CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, String> {
     if config.tls_ca_cert_file.get().is_empty() {
+        // In the words of Redis, which people search for, although not all of its parameters are here.
         return Err(
-            "could not configure TLS: tls-ca-cert-file must be specified unless tls-auth-clients is no"
+            "could not configure TLS: Either tls-ca-cert-file or tls-ca-cert-dir must be specified when \
+             tls-cluster, tls-replication or tls-auth-clients are enabled!"
                 .into(),
         );
     }
     let mut authorities = RootCertStore::empty();
-    authorities.add_parsable_certificates(certificates("tls-ca-cert-file", &config.tls_ca_cert_file)?);
+    authorities
+        .add_parsable_certificates(certificates(&file("tls-ca-cert-file", &config.tls_ca_cert_file)?)?);
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
     let builder = if is_optional { builder.allow_unauthenticated() } else { builder };
     builder.build().map_err(|error| format!("could not configure TLS: {error}"))
 }
 
-fn certificates(name: &str, parameter: &Text) -> Result<Vec<CertificateDer<'static>>, String> {
-    let file = file(name, parameter)?;
-    let certificates = CertificateDer::pem_file_iter(&file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+fn certificates(file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match certificates {
         Ok(certificates) if certificates.is_empty() => {
             Err(format!("could not configure TLS: {file} holds no certificate"))
@@ -105,5 +110,5 @@ fn certificates(name: &str, parameter: &Text) -> Result<Vec<CertificateDer<'stat
 /// The file that a parameter names.
 fn file(name: &str, parameter: &Text) -> Result<String, String> {
     let file = String::from_utf8_lossy(&parameter.get()).into_owned();
-    if file.is_empty() { Err(format!("could not configure TLS: no {name} specified")) } else { Ok(file) }
+    if file.is_empty() { Err(format!("could not configure TLS: No {name} configured!")) } else { Ok(file) }
 }

@@ -267,6 +267,17 @@ fn a_conversation_over_tls_has_an_end() {
 }
 
 #[test]
+fn the_port_for_tls_is_told_where_there_is_no_other() {
+    let certificates = Certificates::new("tls-alone");
+    let (_server, tls_port) = certificates.serve_with("no", &["--port", "0"]);
+    let mut client = certificates.client(tls_port, false);
+    client.write_all(b"INFO server\r\nQUIT\r\n").unwrap();
+    let mut told = String::new();
+    client.read_to_string(&mut told).unwrap();
+    assert!(told.contains(&format!("\r\ntcp_port:{tls_port}\r\n")), "{told}");
+}
+
+#[test]
 fn a_full_server_says_nothing_that_a_client_of_tls_would_not_understand() {
     let certificates = Certificates::new("tls-full");
     let (server, tls_port) = certificates.serve("no");
@@ -296,14 +307,20 @@ fn what_is_wrong_with_the_certificates_is_said_in_one_line() {
     let certificates = Certificates::new("tls-wrong");
     let file = |name: &str| certificates.folder.file(name);
     let (certificate, key, nothing) = (file("server.pem"), file("server.key"), file("nothing.pem"));
+    let other_key = file("client.key");
     for (options, expected) in [
-        (vec![], "no tls-cert-file specified"),
-        (vec!["--tls-cert-file", &certificate], "no tls-key-file specified"),
+        (vec![], "No tls-cert-file configured!"),
+        (vec!["--tls-cert-file", &certificate], "No tls-key-file configured!"),
         (
             vec!["--tls-cert-file", &certificate, "--tls-key-file", &key],
-            "tls-ca-cert-file must be specified unless tls-auth-clients is no",
+            "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or \
+             tls-auth-clients are enabled!",
         ),
         (vec!["--tls-cert-file", &nothing, "--tls-key-file", &key], "nothing.pem"),
+        (
+            vec!["--tls-cert-file", &certificate, "--tls-key-file", &other_key, "--tls-auth-clients", "no"],
+            "client.key",
+        ),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keyfast"));
         let output =
