@@ -78,20 +78,20 @@ fn work_on_keys(group: &mut BenchmarkGroup<'_, WallTime>, keys: u64) {
     let keyspace = Keyspace::new(16);
     let (present, absent) = (scattered_keys(0, keys), scattered_keys(keys, keys));
     for key in &present {
-        keyspace.begin(0, key).put(key, VALUE, Expiry::Never);
+        keyspace.begin(0, key).unwrap().put(key, VALUE, Expiry::Never);
     }
     bench_each(group, "GET of one that is there", &present, |key| {
-        keyspace.begin(0, key).get(key).map(<[u8]>::len)
+        keyspace.begin(0, key).unwrap().get(key).map(<[u8]>::len)
     });
     bench_each(group, "SET of one that is there", &present, |key| {
-        keyspace.begin(0, key).put(key, VALUE, Expiry::Never)
+        keyspace.begin(0, key).unwrap().put(key, VALUE, Expiry::Never)
     });
     bench_each(group, "SETNX of one that is there", &present, |key| {
-        keyspace.begin(0, key).insert_if_absent(key, VALUE, Expiry::Never)
+        keyspace.begin(0, key).unwrap().insert_if_absent(key, VALUE, Expiry::Never)
     });
     // Deleted at once, so that the next round finds it absent, too.
     bench_each(group, "SETNX and DEL of one that is not", &absent, |key| {
-        let mut tx = keyspace.begin(0, key);
+        let mut tx = keyspace.begin(0, key).unwrap();
         tx.insert_if_absent(key, VALUE, Expiry::Never) && tx.remove(key)
     });
 }

@@ -11,7 +11,9 @@ use tokio::sync::Notify;
 use crate::allocator;
 use crate::clients::Clients;
 use crate::config::{Config, EVICTION_POLICIES};
-use crate::keyspace::Keyspace;
+use crate::events::EventClass;
+use crate::keyspace::{Effect, Keyspace};
+use crate::pubsub::PubSub;
 use crate::statistics::Statistics;
 
 /// One running server.
@@ -22,6 +24,8 @@ pub struct Instance {
     pub keyspace: Keyspace,
     /// Who is connected.
     pub clients: Arc<Clients>,
+    /// Who listens to which channel.
+    pub pubsub: PubSub,
     /// What it counts.
     pub statistics: Statistics,
     /// 40 hexadecimal digits that no other run has.
@@ -46,10 +50,12 @@ impl Instance {
     /// commands.
     pub fn new(config: Config, threads: usize, commands: usize, make_effective: MakeEffective) -> Instance {
         let keyspace = Keyspace::new(config.databases.size());
+        let output_limits = Arc::clone(&config.client_output_buffer_limit);
         let instance = Instance {
             config,
             keyspace,
-            clients: Arc::default(),
+            clients: Arc::new(Clients::new(output_limits)),
+            pubsub: PubSub::default(),
             statistics: Statistics::new(threads, commands),
             run_id: random_hex_digits(),
             listening_port: AtomicU16::new(0),
@@ -80,6 +86,36 @@ impl Instance {
     }
 }
 
+/// Telling others what has happened to keys.
+impl Instance {
+    /// Tells those concerned.
+    #[cold]
+    pub fn tell(&self, effects: Vec<Effect>) {
+        let classes = self.event_classes();
+        for effect in effects {
+            match effect {
+                Effect::Event { name, database, key } => self.publish_event(classes, name, database, &key),
+                Effect::Changed(_) | Effect::Flushed => {}
+            }
+        }
+    }
+
+    /// Publishes one event to the channel of its key and to that of its name.
+    fn publish_event(&self, classes: EventClass, name: &str, database: usize, key: &[u8]) {
+        if classes.contains(EventClass::AS_KEYSPACE) {
+            let channel = [format!("__keyspace@{database}__:").as_bytes(), key].concat();
+            self.pubsub.publish(&channel, name.as_bytes());
+        }
+        if classes.contains(EventClass::AS_KEYEVENT) {
+            self.pubsub.publish(format!("__keyevent@{database}__:{name}").as_bytes(), key);
+        }
+    }
+
+    fn event_classes(&self) -> EventClass {
+        EventClass::from_bits(self.config.notify_keyspace_events.get() as u32)
+    }
+}
+
 impl fmt::Debug for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Instance").field("run_id", &self.run_id).finish_non_exhaustive()
@@ -91,6 +127,7 @@ impl Instance {
     fn configure_keyspace(&self) {
         let config = &self.config;
         self.keyspace.set_value_bytes_max(config.proto_max_bulk_len.size());
+        self.keyspace.set_event_classes(self.event_classes());
         let counts_frequency = EVICTION_POLICIES[config.maxmemory_policy.get()].ends_with("lfu");
         let factors = [&config.lfu_log_factor, &config.lfu_decay_time].map(|factor| factor.get() as u32);
         self.keyspace.access().configure(counts_frequency, factors[0], factors[1], self.uptime());

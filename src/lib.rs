@@ -12,6 +12,7 @@ pub mod allocator;
 pub mod bits;
 pub mod clock;
 pub mod digest;
+pub mod events;
 pub mod glob;
 pub mod lcs;
 pub mod long_double;
@@ -25,6 +26,7 @@ pub mod statistics;
 pub mod keyspace;
 
 pub mod clients;
+pub mod pubsub;
 pub mod session;
 
 pub mod instance;

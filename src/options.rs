@@ -83,6 +83,8 @@ fn option(parameter: &'static Parameter) -> Arg {
         (_, Kind::Bytes { .. }) => arg.value_name("bytes"),
         (_, Kind::Flag | Kind::Only("yes" | "no", _)) => arg.value_name("yes|no"),
         (_, Kind::Choice(words)) => arg.value_name(words.join("|")),
+        (_, Kind::Events) => arg.value_name("letters"),
+        (_, Kind::Limits) => arg.value_name("limits"),
         (_, Kind::Text | Kind::Only(..)) => arg.value_name("text"),
     }
 }

@@ -8,8 +8,10 @@ use std::time::Instant;
 use subtle::ConstantTimeEq;
 
 use crate::clients::{Client, Profile};
-use crate::config::Config;
-use crate::resp::Protocol;
+use crate::config::{ClientClass, Config};
+use crate::keyspace::Watching;
+use crate::pubsub::{KINDS, Subscriptions};
+use crate::resp::{OwnedRequest, Protocol, Request};
 
 /// The state of one client.
 #[derive(Debug)]
@@ -28,10 +30,38 @@ pub struct Session {
     pub is_closing: bool,
     /// Whether its commands leave no trace in what is known of the use of keys (CLIENT NO-TOUCH).
     pub leaves_keys_untouched: bool,
+    /// The transaction that it has begun, if it has.
+    pub queue: Option<Queue>,
+    /// The keys that it watches for its next transaction.
+    pub watching: Watching,
+    /// What it listens to.
+    pub subscriptions: Subscriptions,
+    /// Whether its command is one of several, none of which may wait.
+    pub may_not_wait: bool,
     /// How long its last command is to wait before it is answered, if it is.
     pub wait: Option<Wait>,
     /// The name of its last command, with its subcommand.
     pub last_command: &'static str,
+}
+
+/// The commands of a transaction between MULTI and EXEC.
+#[derive(Debug, Default)]
+pub struct Queue {
+    /// In their order.
+    pub requests: Vec<OwnedRequest>,
+    /// Bytes of them.
+    pub bytes: usize,
+    /// One was refused: none will be executed.
+    pub is_broken: bool,
+}
+
+impl Queue {
+    /// Adds a command.
+    pub fn push(&mut self, request: Request<'_>) {
+        let request = OwnedRequest::of(request);
+        self.bytes += request.bytes() + size_of::<OwnedRequest>();
+        self.requests.push(request);
+    }
 }
 
 /// How long a client that waits does so.
@@ -72,6 +102,10 @@ impl Session {
             replies: Replies::default(),
             is_closing: false,
             leaves_keys_untouched: false,
+            queue: None,
+            watching: Watching::default(),
+            subscriptions: Subscriptions::default(),
+            may_not_wait: false,
             wait: None,
             last_command: "NULL",
         }
@@ -79,11 +113,14 @@ impl Session {
 
     /// Changes what others see, and shows them the state as it is now.
     pub fn publish(&self, change: impl FnOnce(&mut Profile)) {
+        self.client.set_protocol(self.protocol);
         let mut profile = self.client.profile.lock();
         profile.database = self.database;
         profile.protocol = self.protocol;
         profile.last_command = self.last_command;
         profile.leaves_keys_untouched = self.leaves_keys_untouched;
+        profile.subscriptions = KINDS.map(|kind| self.subscriptions.count(kind));
+        profile.queued = self.queue.as_ref().map(|queue| queue.requests.len());
         change(&mut profile);
     }
 
@@ -108,10 +145,25 @@ impl Session {
         Ok(())
     }
 
-    /// Puts everything back to what it was when the client connected (RESET).
+    /// Whether the next command is to be executed as any other: no transaction is being queued, no channel
+    /// listened to. One look for all that rarely is.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.queue.is_none() && self.subscriptions.is_empty()
+    }
+
+    /// To be called whenever what the client listens to has changed.
+    pub fn subscriptions_changed(&self) {
+        let is_listening = !self.subscriptions.is_empty();
+        self.client.mail().set_class(if is_listening { ClientClass::PubSub } else { ClientClass::Normal });
+    }
+
+    /// Puts everything back to what it was when the client connected (RESET). What it watches and listens to
+    /// must have ended.
     pub fn reset(&mut self, config: &Config) {
         let last_command = self.last_command;
-        *self = Session { last_command, ..Session::new(Arc::clone(&self.client), config) };
+        let watching = std::mem::take(&mut self.watching);
+        *self = Session { last_command, watching, ..Session::new(Arc::clone(&self.client), config) };
         self.publish(|profile| {
             profile.name.clear();
             profile.is_kept_from_eviction = false;

@@ -5,22 +5,25 @@
 //! they ask it to leave, they end its waiting, they send it something that it did not ask for.
 
 mod address;
+mod mail;
 mod pause;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::config::OutputLimits;
 use crate::resp::Protocol;
 pub use address::Address;
+use mail::Mail;
 pub use pause::{Pause, Paused};
 
 /// All clients that are connected.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Clients {
     connected: Mutex<BTreeMap<u64, Arc<Client>>>,
     /// Those that see every command (MONITOR).
@@ -28,6 +31,8 @@ pub struct Clients {
     monitor_count: AtomicUsize,
     /// Who must not be served for a while (CLIENT PAUSE).
     pub pause: Pause,
+    /// How much may wait for a client.
+    output_limits: Arc<OutputLimits>,
     count: AtomicUsize,
     last_id: AtomicU64,
 }
@@ -49,8 +54,9 @@ pub struct Client {
     pub profile: Mutex<Profile>,
     leaving: AtomicU8,
     waiting: AtomicU8,
-    /// What others have sent and the connection has not taken yet.
-    mail: Mutex<Vec<u8>>,
+    speaks_resp3: AtomicBool,
+    /// What others have sent it.
+    mail: Mail,
     attention: Notify,
 }
 
@@ -77,10 +83,6 @@ pub enum Waiting {
     Failed = 3,
 }
 
-/// Bytes that others may have sent without the connection taking them; one that is slower than that is
-/// closed. Redis: `client-output-buffer-limit pubsub`, whose hard limit is the same.
-const MAIL_BYTES_MAX: usize = 32 << 20;
-
 /// What changes while a client is connected.
 #[derive(Clone, Debug)]
 pub struct Profile {
@@ -106,6 +108,10 @@ pub struct Profile {
     pub query_bytes: usize,
     /// MONITOR.
     pub is_monitor: bool,
+    /// Channels, patterns and sharded channels that it listens to.
+    pub subscriptions: [usize; 3],
+    /// Commands queued since MULTI, if there was one.
+    pub queued: Option<usize>,
 }
 
 /// How soon a client that was asked to leave should do so.
@@ -121,6 +127,19 @@ pub enum Leaving {
 }
 
 impl Clients {
+    /// Nobody yet.
+    pub fn new(output_limits: Arc<OutputLimits>) -> Clients {
+        Clients {
+            connected: Mutex::default(),
+            monitors: Mutex::default(),
+            monitor_count: AtomicUsize::new(0),
+            pause: Pause::default(),
+            output_limits,
+            count: AtomicUsize::new(0),
+            last_id: AtomicU64::new(0),
+        }
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
@@ -152,10 +171,13 @@ impl Clients {
                 last_active: now,
                 query_bytes: 0,
                 is_monitor: false,
+                subscriptions: [0; 3],
+                queued: None,
             }),
             leaving: AtomicU8::new(Leaving::Not as u8),
             waiting: AtomicU8::new(Waiting::No as u8),
-            mail: Mutex::default(),
+            speaks_resp3: AtomicBool::new(false),
+            mail: Mail::new(Arc::clone(&self.output_limits)),
             attention: Notify::new(),
         });
         self.connected.lock().insert(client.id, Arc::clone(&client));
@@ -239,7 +261,7 @@ impl Client {
     /// Waits until there is something to attend to.
     pub async fn attention(&self) -> Attention {
         self.until(|| match self.leaving() {
-            Leaving::Not => (!self.mail.lock().is_empty()).then_some(Attention::Mail),
+            Leaving::Not => self.mail.is_waiting().then_some(Attention::Mail),
             _ => Some(Attention::Leave),
         })
         .await
@@ -247,21 +269,27 @@ impl Client {
 
     /// Sends the client something that it did not ask for. If it does not take what it is sent, it is closed.
     pub fn send(&self, bytes: &[u8]) {
-        let mut mail = self.mail.lock();
-        if mail.len() + bytes.len() > MAIL_BYTES_MAX {
-            *mail = Vec::new();
-            drop(mail);
+        if self.mail.put(bytes) {
+            self.attention.notify_waiters();
+        } else if self.leaving() != Leaving::Now {
             tracing::warn!("Client {} closed for overcoming of output buffer limits.", self.address);
-            return self.ask_to_leave(Leaving::Now);
+            self.ask_to_leave(Leaving::Now);
         }
-        mail.extend_from_slice(bytes);
-        drop(mail);
-        self.attention.notify_waiters();
     }
 
-    /// Takes what others have sent.
-    pub fn take_mail(&self) -> Vec<u8> {
-        std::mem::take(&mut self.mail.lock())
+    /// What others have sent.
+    pub fn mail(&self) -> &Mail {
+        &self.mail
+    }
+
+    /// The version of the protocol it speaks.
+    pub fn protocol(&self) -> Protocol {
+        if self.speaks_resp3.load(Ordering::Relaxed) { Protocol::Resp3 } else { Protocol::Resp2 }
+    }
+
+    /// Says which version of the protocol it speaks from now on.
+    pub fn set_protocol(&self, protocol: Protocol) {
+        self.speaks_resp3.store(protocol == Protocol::Resp3, Ordering::Relaxed);
     }
 
     /// Says that the client waits, or no longer does.

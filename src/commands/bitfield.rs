@@ -1,6 +1,7 @@
 //! BITFIELD: integers of any width at any place in a string.
 
 use crate::bits;
+use crate::events::EventClass;
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request, Sent};
 
@@ -93,10 +94,12 @@ fn bitfield(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
         return Ok(answer_gets(tx.get(key).unwrap_or_default(), &operations, reply));
     };
     let value = tx.grow(key, bytes);
-    Ok(reply.array_of(operations.iter(), |operation, reply| match operation.run(value) {
+    let sent = reply.array_of(operations.iter(), |operation, reply| match operation.run(value) {
         Some(result) => reply.integer(result),
         None => reply.nil(),
-    }))
+    });
+    tx.event(EventClass::STRING, "setbit", key);
+    Ok(sent)
 }
 
 pub(super) const BITFIELD_RO: Command = Command {

@@ -3,6 +3,7 @@
 //! Bits are numbered from the highest of the first byte on. What lies beyond the end of a string is zero.
 
 use crate::bits;
+use crate::events::EventClass;
 use crate::keyspace::{Encoding, Expiry, Transaction};
 use crate::resp::{Reply, Request};
 
@@ -44,9 +45,14 @@ fn setbit(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         Ok(bit @ 0..=1) => bit as u64,
         _ => return Err(Error::fixed("ERR bit is not an integer or out of range")),
     };
+    if tx.peek(key).is_some_and(|value| offset / 8 < value.len() && bits::get(value, offset, 1) == bit) {
+        tx.make_raw(key);
+        return Ok(reply.bool(bit == 1));
+    }
     let value = tx.grow(key, offset / 8 + 1);
     let before = bits::get(value, offset, 1);
     bits::set(value, offset, 1, bit);
+    tx.event(EventClass::STRING, "setbit", key);
     Ok(reply.bool(before == 1))
 }
 
@@ -285,9 +291,12 @@ fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     };
     let target = request.at(2);
     if result.is_empty() {
-        tx.remove(target);
+        if tx.remove(target) {
+            tx.event(EventClass::GENERIC, "del", target);
+        }
     } else {
         tx.put_encoded(target, &result, Expiry::Never, Encoding::Raw);
+        tx.event(EventClass::STRING, "set", target);
     }
     Ok(reply.count(result.len()))
 }

@@ -364,6 +364,10 @@ enum Kind {
 }
 
 impl Kind {
+    fn of(client: &Client) -> Kind {
+        if client.profile.lock().subscriptions == [0; 3] { Kind::Normal } else { Kind::Subscriber }
+    }
+
     fn parse(word: &[u8]) -> Result<Kind> {
         match word {
             _ if is_word(word, "normal") => Ok(Kind::Normal),
@@ -378,7 +382,7 @@ impl Kind {
 impl Filter<'_> {
     fn matches(&self, client: &Client) -> bool {
         self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
-            && self.kind.is_none_or(|kind| kind == Kind::Normal)
+            && self.kind.is_none_or(|kind| kind == Kind::of(client))
             && self.address.is_none_or(|address| address == client.address.to_string().as_bytes())
             && self.age_s_min.is_none_or(|least| client.connected_at.elapsed().as_secs() >= least)
             && self.local_address.is_none_or(|address| address == client.local_address.to_string().as_bytes())
@@ -392,6 +396,12 @@ fn describe(client: &Client) -> String {
     let mut flags = String::new();
     if profile.is_monitor {
         flags.push('O');
+    }
+    if profile.subscriptions != [0; 3] {
+        flags.push('P');
+    }
+    if profile.queued.is_some() {
+        flags.push('x');
     }
     if client.waiting() == Waiting::Yes {
         flags.push('b');
@@ -408,12 +418,14 @@ fn describe(client: &Client) -> String {
     if flags.is_empty() {
         flags.push('N');
     }
+    let [channels, patterns, shard_channels] = profile.subscriptions;
     let mut line = String::new();
     let _ = writeln!(
         line,
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 \
-         multi=-1 qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem={} \
-         events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={channels} \
+         psub={patterns} ssub={shard_channels} multi={} qbuf={} qbuf-free=0 argv-mem=0 \
+         multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem={} events=r cmd={} \
+         user=default redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
         client.local_address,
@@ -422,6 +434,7 @@ fn describe(client: &Client) -> String {
         client.connected_at.elapsed().as_secs(),
         profile.last_active.elapsed().as_secs(),
         profile.database,
+        profile.queued.map_or(-1, |queued| queued as i64),
         profile.query_bytes,
         size_of::<Client>() + size_of::<Session>() + profile.query_bytes,
         profile.last_command,

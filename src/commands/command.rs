@@ -86,17 +86,29 @@ impl Command {
     #[inline]
     pub fn only_key(&self) -> Option<usize> {
         match self.keys {
-            [spec] if spec.last == 0 && spec.count_at.is_none() => Some(spec.first),
+            [spec] if spec.last == 0 && spec.count_at.is_none() && spec.is_of_keys() => Some(spec.first),
             _ => None,
         }
     }
 
     /// The keys of a request, with how each is used. Empty if the request is too short for any.
     pub fn keys_of<'a>(&self, request: Request<'a>) -> impl Iterator<Item = (&'a [u8], KeyFlags)> + use<'a> {
-        self.keys.iter().flat_map(move |spec| {
+        self.keys.iter().filter(|spec| spec.is_of_keys()).flat_map(move |spec| {
             let flags = spec.variable.map_or(spec.flags, |flags_of| flags_of(request));
             spec.positions(request).map(move |position| (request.at(position), flags))
         })
+    }
+
+    /// Whether it needs a transaction over all shards if it is to share it: commands without keys may go over
+    /// shards one after the other otherwise.
+    pub fn needs_everything(&self) -> bool {
+        let goes_over_shards = self.keys.is_empty() && matches!(self.run, Run::Read(_) | Run::Write(_));
+        self.scope == Scope::Everything || goes_over_shards
+    }
+
+    /// Whether it may write, or tell others something, so that it has to wait while writing is paused.
+    pub fn may_write(&self) -> bool {
+        matches!(self.run, Run::Write(_)) || matches!(self.name, "publish" | "spublish")
     }
 
     /// The flags as COMMAND INFO names them, in the order of Redis.
@@ -163,6 +175,8 @@ pub enum Scope {
     Keys,
     /// All shards.
     Everything,
+    /// What the commands need that the client has queued, and the keys that it watches.
+    Queue,
 }
 
 /// A handler, by what it is given: the type is the permission.
@@ -248,6 +262,8 @@ flag_set! {
     DENYOOM = "denyoom",
     /// For administrators.
     ADMIN = "admin",
+    /// About channels.
+    PUBSUB = "pubsub",
     /// Not for scripts.
     NOSCRIPT = "noscript",
     /// May let its client wait.
@@ -264,6 +280,8 @@ flag_set! {
     SKIP_SLOWLOG = "skip_slowlog",
     /// Possible before authentication.
     NO_AUTH = "no_auth",
+    /// Possible without keys although it has places for some.
+    NO_MANDATORY_KEYS = "no_mandatory_keys",
     /// Not while a copy of the data is being loaded beside it.
     NO_ASYNC_LOADING = "no_async_loading",
     /// Not within a transaction.
@@ -285,6 +303,8 @@ flag_set! {
     STRING = "@string",
     /// Strings as bits.
     BITMAP = "@bitmap",
+    /// Channels.
+    PUBSUB = "@pubsub",
     /// For administrators.
     ADMIN = "@admin",
     /// Never slow.
@@ -297,6 +317,10 @@ flag_set! {
     DANGEROUS = "@dangerous",
     /// The connection's own state.
     CONNECTION = "@connection",
+    /// Several commands as one.
+    TRANSACTION = "@transaction",
+    /// Scripts.
+    SCRIPTING = "@scripting",
 }
 
 flag_set! {
@@ -310,6 +334,8 @@ flag_set! {
     OW = "OW",
     /// Removed.
     RM = "RM",
+    /// Not a key, although it is where it says.
+    NOT_KEY = "not_key",
     /// Its value is returned or copied.
     ACCESS = "access",
     /// Its value is changed.
@@ -368,6 +394,11 @@ impl KeySpec {
         KeySpec { variable: Some(flags_of), notes: Some(notes), ..self }
     }
 
+    /// Whether what it finds are keys.
+    pub const fn is_of_keys(&self) -> bool {
+        !self.flags.contains(KeyFlags::NOT_KEY)
+    }
+
     /// The positions of the keys in a request.
     #[inline]
     pub fn positions(&self, request: Request<'_>) -> std::iter::StepBy<std::ops::Range<usize>> {
@@ -402,6 +433,12 @@ pub enum Group {
     Bitmap,
     /// The connection.
     Connection,
+    /// Several commands as one.
+    Transactions,
+    /// Channels.
+    PubSub,
+    /// Scripts.
+    Scripting,
     /// The server.
     Server,
 }
@@ -414,6 +451,9 @@ impl Group {
             Group::String => "string",
             Group::Bitmap => "bitmap",
             Group::Connection => "connection",
+            Group::Transactions => "transactions",
+            Group::PubSub => "pubsub",
+            Group::Scripting => "scripting",
             Group::Server => "server",
         }
     }

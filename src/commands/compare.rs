@@ -3,6 +3,7 @@
 //! Two dialects: DELIFEQ is Valkey's, DELEX and DIGEST are those of Redis. SET takes the same conditions.
 
 use crate::digest;
+use crate::events::EventClass;
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 
@@ -86,7 +87,11 @@ fn delex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 
 fn delete_if(tx: &mut Transaction<'_>, key: &[u8], condition: Condition<'_>, reply: Reply<'_>) -> Result {
     let is_met = tx.peek(key).is_some_and(|value| condition.is_met(Some(value)));
-    Ok(reply.bool(is_met && tx.remove(key)))
+    if is_met {
+        tx.remove(key);
+        tx.event(EventClass::GENERIC, "del", key);
+    }
+    Ok(reply.bool(is_met))
 }
 
 const DIGEST: Command = Command {

@@ -159,8 +159,14 @@ const PING: Command = Command {
     ..Command::DEFAULTS
 };
 
-fn ping(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+fn ping(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let is_listening = !session.subscriptions.is_empty() && session.protocol == Protocol::Resp2;
     match request.len() {
+        // To be told from a message.
+        1 | 2 if is_listening => {
+            let message = request.get(1).unwrap_or(b"");
+            Ok(reply.pair(|reply| reply.bulk(b"pong"), |reply| reply.bulk(message)))
+        }
         1 => Ok(reply.simple("PONG")),
         2 => Ok(reply.bulk(request.at(1))),
         _ => Err(Error::wrong_arity("ping")),
@@ -230,7 +236,11 @@ const RESET: Command = Command {
 };
 
 fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    context.session.reset(&context.instance.config);
+    let Context { instance, session, .. } = context;
+    instance.keyspace.unwatch(&mut session.watching);
+    instance.pubsub.leave(&session.client, &mut session.subscriptions);
+    session.subscriptions_changed();
+    session.reset(&instance.config);
     context.instance.clients.remove_monitor(&context.session.client);
     Ok(reply.simple("RESET"))
 }

@@ -1,5 +1,6 @@
 //! Strings that are numbers: INCR and its like.
 
+use crate::events::EventClass;
 use crate::keyspace::{Encoding, Expiry, Transaction};
 use crate::long_double::LongDouble;
 use crate::resp::{Reply, Request};
@@ -102,6 +103,7 @@ fn add(tx: &mut Transaction<'_>, key: &[u8], amount: i64, reply: Reply<'_>) -> R
     let before = tx.peek(key).map_or(Ok(0), args::integer)?;
     let after = before.checked_add(amount).ok_or(Error::OVERFLOW)?;
     tx.put(key, itoa::Buffer::new().format(after).as_bytes(), Expiry::Keep);
+    tx.event(EventClass::STRING, "incrby", key);
     Ok(reply.integer(after))
 }
 
@@ -134,5 +136,6 @@ fn incrbyfloat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>)
     let amount = number(request.at(2))?;
     let after = before.checked_add(amount).ok_or(Error::NOT_A_RESULT)?.to_text();
     tx.put_encoded(key, after.as_bytes(), Expiry::Keep, Encoding::Text);
+    tx.event(EventClass::STRING, "incrbyfloat", key);
     Ok(reply.bulk(after.as_bytes()))
 }

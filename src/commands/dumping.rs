@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::dump::{self, DumpError};
+use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 
@@ -76,6 +77,7 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     };
     tx.put(key, &value, expiry);
     tx.set_use(key, options.idle, options.frequency);
+    tx.event(EventClass::GENERIC, "restore", key);
     Ok(reply.ok())
 }
 

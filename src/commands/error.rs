@@ -34,6 +34,10 @@ impl Error {
     /// Strings that are too long to be compared.
     pub const LCS_TOO_LONG: Error =
         Error::fixed("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
+    /// A script has been running for too long.
+    pub const BUSY: Error = Error::fixed(
+        "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    );
     /// A key that must be there and is not.
     pub const NO_SUCH_KEY: Error = Error::fixed("ERR no such key");
     /// A key that is to be moved or copied to itself.

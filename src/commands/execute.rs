@@ -3,16 +3,20 @@
 //! [`admit`] judges a request by the facts of its command alone; the engine then takes the locks that the
 //! command's keys need; [`run`] calls the handler on the transaction and writes the error, if it is one.
 
+use std::time::Instant;
+
 use crate::instance::Instance;
 use crate::keyspace::Transaction;
 use crate::resp::reply::write_error;
-use crate::resp::{Reply, Request};
+use crate::resp::{Protocol, Reply, Request, Sent};
 use crate::session::{Replies, Session};
+use crate::statistics::commands::Usage;
 
 use super::Command;
 use super::command::{Context, Flags, Result, Run};
 use super::error::Error;
 use super::lookup::Registered;
+use super::traces::{Origin, charge, show};
 
 /// Judges whether a request may run now; `found` is the command of its name, if there is one.
 ///
@@ -81,7 +85,49 @@ fn check_authentication(session: &Session, command: &Command) -> Result<()> {
     }
 }
 
-/// Runs an admitted request on a transaction over its keys.
+/// A client of RESP2 that listens to channels could not tell a reply from a message.
+///
+/// # Errors
+///
+/// If the command is not one of those that it understands then.
+pub fn check_listening(session: &Session, command: &Command) -> Result<()> {
+    const ALLOWED: &[&str] = &[
+        "ping",
+        "subscribe",
+        "psubscribe",
+        "ssubscribe",
+        "unsubscribe",
+        "punsubscribe",
+        "sunsubscribe",
+        "quit",
+        "reset",
+    ];
+    if session.subscriptions.is_empty()
+        || session.protocol == Protocol::Resp3
+        || ALLOWED.contains(&command.name)
+    {
+        return Ok(());
+    }
+    Err(Error::text(format!(
+        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+         this context",
+        command.name
+    )))
+}
+
+/// While a script runs for too long, only what may end it, or does nothing, is possible.
+///
+/// # Errors
+///
+/// [`Error::BUSY`]
+pub fn check_busy(instance: &Instance, command: &Command) -> Result<()> {
+    if instance.keyspace.is_busy() && !command.flags.contains(Flags::ALLOW_BUSY) {
+        return Err(Error::BUSY);
+    }
+    Ok(())
+}
+
+/// Runs an admitted request on a transaction over its keys, and tells those who want to know what came of it.
 #[inline]
 pub fn run(
     command: &'static Command,
@@ -89,11 +135,16 @@ pub fn run(
     session: &mut Session,
     tx: &mut Transaction<'_>,
     request: Request<'_>,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let reply = Reply::new(out, session.protocol);
+    reply: Reply<'_>,
+) -> Result {
     let sent = match command.run {
-        Run::Read(handler) => handler(tx, request, reply),
+        Run::Read(handler) => {
+            let sent = handler(tx, request, reply);
+            if tx.has_seen_expired() {
+                free_expired(tx, command, request);
+            }
+            sent
+        }
         Run::Write(handler) => handler(tx, request, reply),
         Run::Session(handler) => handler(session, request, reply),
         Run::Server(handler) => {
@@ -102,7 +153,43 @@ pub fn run(
         }
         Run::Subcommands => Err(Error::wrong_arity(command.name)),
     };
-    sent.map(|_sent| ())
+    let effects = tx.take_effects();
+    if !effects.is_empty() {
+        instance.tell(effects);
+    }
+    sent
+}
+
+/// A command that only reads leaves what it found expired in place; it goes before the locks do.
+#[cold]
+fn free_expired(tx: &mut Transaction<'_>, command: &Command, request: Request<'_>) {
+    for (key, _) in command.keys_of(request) {
+        tx.free_expired(key);
+    }
+}
+
+/// Runs a request that shares its transaction with others, and answers its reply or its error.
+pub fn call(
+    context: &mut Context<'_, '_>,
+    registered: &'static Registered,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Sent {
+    let Context { instance, session, tx } = context;
+    let started = Instant::now();
+    tx.select(session.database);
+    let answered = reply
+        .in_protocol(session.protocol)
+        .attempt(|reply| run(registered.command, instance, session, tx, request, reply));
+    charge(instance, session, registered, request, started.elapsed());
+    if instance.clients.has_monitors() {
+        show(instance, session, Origin::Client, registered.command, request);
+    }
+    answered.unwrap_or_else(|(error, reply)| {
+        instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
+        instance.statistics.errors.count(error.as_bytes());
+        reply.error(error.as_bytes())
+    })
 }
 
 /// Makes of what a request has written what its client is to be told: the error in place of anything half

@@ -5,6 +5,7 @@ use std::fs;
 
 use crate::clients::Waiting;
 use crate::config::EVICTION_POLICIES;
+use crate::pubsub::Kind as PubSubKind;
 use crate::resp::{Reply, Request};
 use crate::statistics::Count;
 
@@ -237,8 +238,8 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
     section.field("evicted_clients", 0);
     section.field("keyspace_hits", keyspace.hits);
     section.field("keyspace_misses", keyspace.misses);
-    section.field("pubsub_channels", 0);
-    section.field("pubsub_patterns", 0);
+    section.field("pubsub_channels", context.instance.pubsub.count(PubSubKind::Channel));
+    section.field("pubsub_patterns", context.instance.pubsub.count(PubSubKind::Pattern));
     section.field("migrate_cached_sockets", 0);
     section.field("slave_expires_tracked_keys", 0);
     section.field("active_defrag_hits", 0);

@@ -1,5 +1,6 @@
 //! Keys of any type: whether they are there, and under which name, in which database.
 
+use crate::events::EventClass;
 use crate::keyspace::Transaction;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
@@ -31,7 +32,23 @@ const DEL: Command = Command {
 };
 
 fn del(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(request.from(1).filter(|key| tx.remove(key)).count()))
+    Ok(reply.count(
+        request
+            .from(1)
+            .filter(|key| {
+                let was_there = tx.remove(key);
+                tell_of_deletion(tx, key, was_there)
+            })
+            .count(),
+    ))
+}
+
+/// Tells of a key that was deleted, if it was there; answers whether it was.
+fn tell_of_deletion(tx: &Transaction<'_>, key: &[u8], was_there: bool) -> bool {
+    if was_there {
+        tx.event(EventClass::GENERIC, "del", key);
+    }
+    was_there
 }
 
 const EXISTS: Command = Command {
@@ -99,7 +116,15 @@ const UNLINK: Command = Command {
 };
 
 fn unlink(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let sent = reply.count(request.from(1).filter(|key| tx.unlink(key)).count());
+    let sent = reply.count(
+        request
+            .from(1)
+            .filter(|key| {
+                let was_there = tx.unlink(key);
+                tell_of_deletion(tx, key, was_there)
+            })
+            .count(),
+    );
     let garbage = tx.take_garbage();
     if garbage.is_large() {
         free_elsewhere(garbage);
@@ -157,10 +182,17 @@ fn rename(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         return Err(Error::NO_SUCH_KEY);
     }
     if source != target {
-        tx.copy(source, tx.database(), target);
-        tx.remove(source);
+        carry(tx, source, target);
     }
     Ok(reply.ok())
+}
+
+/// Gives a key that is there another name.
+fn carry(tx: &mut Transaction<'_>, source: &[u8], target: &[u8]) {
+    tx.copy(source, tx.database(), target);
+    tx.remove(source);
+    tx.event(EventClass::GENERIC, "rename_from", source);
+    tx.event(EventClass::GENERIC, "rename_to", target);
 }
 
 const RENAMENX: Command = Command {
@@ -194,8 +226,7 @@ fn renamenx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     }
     let is_free = source != target && tx.peek(target).is_none();
     if is_free {
-        tx.copy(source, tx.database(), target);
-        tx.remove(source);
+        carry(tx, source, target);
     }
     Ok(reply.bool(is_free))
 }
@@ -247,6 +278,7 @@ fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     let is_copied = tx.peek(source).is_some() && (replaces || !is_in(tx, database, target));
     if is_copied {
         tx.copy(source, database, target);
+        tx.event_in(database, EventClass::GENERIC, "copy_to", target);
     }
     Ok(reply.bool(is_copied))
 }
@@ -285,6 +317,8 @@ fn move_key(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     if is_moved {
         tx.copy(key, database, key);
         tx.remove(key);
+        tx.event(EventClass::GENERIC, "move_from", key);
+        tx.event_in(database, EventClass::GENERIC, "move_to", key);
     }
     Ok(reply.bool(is_moved))
 }

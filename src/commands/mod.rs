@@ -11,6 +11,8 @@ pub mod error;
 pub mod execute;
 pub mod lookup;
 pub mod secrets;
+pub mod traces;
+pub mod transactions;
 
 mod bitfield;
 mod bitmaps;
@@ -28,6 +30,7 @@ mod introspection;
 mod keys;
 mod memory;
 mod object;
+mod pubsub;
 mod ranges;
 mod server;
 mod several;
@@ -50,6 +53,8 @@ pub const FAMILIES: &[&[Command]] = &[
     browsing::COMMANDS,
     object::COMMANDS,
     dumping::COMMANDS,
+    transactions::COMMANDS,
+    pubsub::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     waiting::COMMANDS,

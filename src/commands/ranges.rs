@@ -1,5 +1,6 @@
 //! Parts of strings: APPEND, GETRANGE and their like, and what two strings have in common.
 
+use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
 use crate::lcs::{CommonSubsequence, Match};
 use crate::resp::{Reply, Request, tree};
@@ -61,10 +62,12 @@ fn append(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     let (key, tail) = (request.at(1), request.at(2));
     let Some(before) = tx.peek(key).map(<[u8]>::len) else {
         tx.put(key, tail, Expiry::Never);
+        tx.event(EventClass::STRING, "append", key);
         return Ok(reply.count(tail.len()));
     };
     let after = checked_length(tx, before, tail.len())?;
     tx.grow(key, after)[before..].copy_from_slice(tail);
+    tx.event(EventClass::STRING, "append", key);
     Ok(reply.count(after))
 }
 
@@ -99,7 +102,9 @@ fn setrange(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     let end = checked_length(tx, offset, part.len())?;
     let value = tx.grow(key, end);
     value[offset..end].copy_from_slice(part);
-    Ok(reply.count(value.len()))
+    let sent = reply.count(value.len());
+    tx.event(EventClass::STRING, "setrange", key);
+    Ok(sent)
 }
 
 /// The sum of two lengths, if a string may be so long.

@@ -6,7 +6,7 @@ use crate::resp::{Reply, Request};
 use super::args::{self, Options, is_word};
 use super::command::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use super::error::Error;
-use super::strings::{Condition, Expires};
+use super::strings::{Condition, Expires, tell_of_write};
 
 pub(super) const COMMANDS: &[Command] = &[MGET, MSET, MSETEX, MSETNX];
 
@@ -102,6 +102,7 @@ fn pairs<'a>(
 fn put_pairs<'a>(tx: &mut Transaction<'_>, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
     for (key, value) in pairs {
         tx.put(key, value, Expiry::Never);
+        tell_of_write(tx, key, Expiry::Never);
     }
 }
 
@@ -155,6 +156,7 @@ fn msetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     if are_met {
         for (key, value) in keys().zip(request.from(3).step_by(2)) {
             tx.put(key, value, expiry);
+            tell_of_write(tx, key, expiry);
         }
     }
     Ok(reply.bool(are_met))

@@ -1,6 +1,7 @@
 //! Strings: SETNX, SET, GET and what is around them.
 
 use crate::digest;
+use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 
@@ -34,8 +35,21 @@ const SETNX: Command = Command {
 };
 
 fn setnx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let is_inserted = tx.insert_if_absent(request.at(1), request.at(2), Expiry::Never);
+    let key = request.at(1);
+    let is_inserted = tx.insert_if_absent(key, request.at(2), Expiry::Never);
+    if is_inserted {
+        tell_of_write(tx, key, Expiry::Never);
+    }
     Ok(reply.bool(is_inserted))
+}
+
+/// Tells that a string was written.
+#[inline(always)]
+pub(super) fn tell_of_write(tx: &Transaction<'_>, key: &[u8], expiry: Expiry) {
+    tx.event(EventClass::STRING, "set", key);
+    if let Expiry::At(_) = expiry {
+        tx.event(EventClass::GENERIC, "expire", key);
+    }
 }
 
 const GET: Command = Command {
@@ -83,6 +97,7 @@ fn getset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     let key = request.at(1);
     let sent = reply.bulk_or_nil(tx.get(key));
     tx.put(key, request.at(2), Expiry::Never);
+    tell_of_write(tx, key, Expiry::Never);
     Ok(sent)
 }
 
@@ -141,6 +156,7 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
         let sent = reply.bulk_or_nil(old);
         if is_met {
             tx.put(key, value, expiry);
+            tell_of_write(tx, key, expiry);
         }
         return Ok(sent);
     }
@@ -154,7 +170,11 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
             is_met
         }
     };
-    Ok(if is_written { reply.ok() } else { reply.nil() })
+    if !is_written {
+        return Ok(reply.nil());
+    }
+    tell_of_write(tx, key, expiry);
+    Ok(reply.ok())
 }
 
 /// What follows key and value.
@@ -337,7 +357,9 @@ const GETDEL: Command = Command {
 fn getdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
     let sent = reply.bulk_or_nil(tx.get(key));
-    tx.remove(key);
+    if tx.remove(key) {
+        tx.event(EventClass::GENERIC, "del", key);
+    }
     Ok(sent)
 }
 
@@ -451,5 +473,6 @@ fn set_for(
 ) -> Result {
     let expiry = Expires::In { amount: request.at(2), unit_ms }.resolve(command, tx)?;
     tx.put(request.at(1), request.at(3), expiry);
+    tell_of_write(tx, request.at(1), expiry);
     Ok(reply.ok())
 }

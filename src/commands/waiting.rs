@@ -32,7 +32,7 @@ const WAIT: Command = Command {
 fn wait(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
     let replicas = args::integer(request.at(1))?;
     let timeout_ms = timeout_ms(request.at(2))?;
-    if replicas > 0 {
+    if replicas > 0 && !session.may_not_wait {
         let wait = match timeout_ms {
             0 => Wait::ForEver,
             _ => Instant::now()

@@ -1,16 +1,16 @@
 //! The engine whose data is in this process: takes the locks, runs the command, lets go.
 
-use crate::clients::{Address, Paused};
+use crate::clients::Paused;
 use crate::commands::Command;
-use crate::commands::command::{Flags, Result, Run, Scope};
+use crate::commands::command::{Flags, KeySpec, Result, Scope};
 use crate::commands::error::Error;
-use crate::commands::execute::{admit, conclude, resolve, run};
+use crate::commands::execute::{admit, check_busy, check_listening, conclude, resolve, run};
 use crate::commands::lookup::{Registered, find};
-use crate::commands::secrets::visible_arguments;
+use crate::commands::traces::{Origin, show};
+use crate::commands::transactions::{queue, queued, refused};
 use crate::instance::Instance;
-use crate::keyspace::{KeyHash, Transaction};
-use crate::resp::Request;
-use crate::resp::reply::write_quoted;
+use crate::keyspace::{Busy, KeyHash, Keyspace, Transaction};
+use crate::resp::{Reply, Request};
 use crate::session::Session;
 
 use super::meter::Meter;
@@ -41,8 +41,16 @@ impl Plan {
     }
 
     /// Whether the request has to wait for the end of a pause.
-    pub fn has_to_wait(&self, paused: Paused) -> bool {
-        let writes = self.command.is_some_and(|registered| matches!(registered.command.run, Run::Write(_)));
+    pub fn has_to_wait(&self, session: &Session, paused: Paused) -> bool {
+        let Some(registered) = self.command else { return paused == Paused::All };
+        let writes = match (&session.queue, registered.command.scope) {
+            (Some(queue), Scope::Queue) => {
+                queued(queue).any(|(registered, _)| registered.command.may_write())
+            }
+            // What is only queued does nothing yet.
+            (Some(_), _) => false,
+            (None, _) => registered.command.may_write(),
+        };
         paused == Paused::All || writes
     }
 }
@@ -58,29 +66,24 @@ pub fn execute(
     out: &mut Vec<u8>,
 ) {
     let mark = out.len();
+    let is_plain = meter.is_plain() && session.is_plain();
     let mut admitted = admit(session, plan.command, request);
-    if !meter.is_plain() {
-        admitted = admitted.and_then(|registered| check_memory(instance, registered));
+    if !is_plain {
+        admitted = admitted.and_then(|registered| judge(instance, session, registered));
+        if admitted.is_ok() && queue(session, plan.command, request, out) {
+            return conclude(session, Ok(()), out, mark);
+        }
     }
     let result = match admitted {
         Ok(registered) => {
-            let command = registered.command;
             let is_tallied = meter.begin(registered, request);
-            let mut tx = begin(instance, session.database, command, request, plan.hash);
-            if session.leaves_keys_untouched {
-                tx.leave_untouched();
-            }
-            let result = run(command, instance, session, &mut tx, request, out);
-            if tx.has_seen_expired() && matches!(command.run, Run::Read(_)) {
-                free_expired(&mut tx, command, request);
-            }
-            drop(tx);
+            let result = begin_and_run(instance, session, registered.command, request, plan.hash, out);
             if is_tallied {
                 meter.end_tallied(registered, session, request, out.len() - mark);
             } else {
                 meter.end(registered, session, request);
                 if meter.is_watched && result.is_ok() {
-                    show(instance, session, command, request);
+                    show(instance, session, Origin::Client, registered.command, request);
                 }
             }
             if result.is_err() {
@@ -90,72 +93,106 @@ pub fn execute(
         }
         Err(refusal) => {
             meter.refused(plan.command.and_then(|registered| resolve(registered, request).ok()));
-            Err(refusal)
+            Err(refused(instance, session, plan.command, refusal))
         }
     };
     if let Err(error) = &result {
         instance.statistics.errors.count(error.as_bytes());
     }
     conclude(session, result, out, mark);
+    if !is_plain {
+        deliver_mail(session, out, mark);
+    }
+}
+
+/// Runs an admitted request on a transaction of its own.
+#[inline(always)]
+fn begin_and_run(
+    instance: &Instance,
+    session: &mut Session,
+    command: &'static Command,
+    request: Request<'_>,
+    hash: Option<KeyHash>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let mut tx = begin(instance, session, command, request, hash).map_err(|Busy| Error::BUSY)?;
+    if session.leaves_keys_untouched {
+        tx.leave_untouched();
+    }
+    let reply = Reply::new(out, session.protocol);
+    run(command, instance, session, &mut tx, request, reply).map(|_sent| ())
+}
+
+/// Judges what rarely matters: whether there is memory, whether a script has been running for too long,
+/// whether the client may do nothing but listen.
+#[cold]
+fn judge(
+    instance: &Instance,
+    session: &Session,
+    registered: &'static Registered,
+) -> Result<&'static Registered> {
+    check_memory(instance, registered)?;
+    check_listening(session, registered.command)?;
+    check_busy(instance, registered.command)?;
+    Ok(registered)
 }
 
 /// Makes room before a command that may need it; refuses one that does where there is none to be had.
-#[cold]
-fn check_memory(instance: &Instance, registered: &'static Registered) -> Result<&'static Registered> {
+fn check_memory(instance: &Instance, registered: &'static Registered) -> Result<()> {
     match instance.config.maxmemory.size() {
-        0 => Ok(registered),
-        limit_bytes if !make_room(instance, limit_bytes) => Ok(registered),
+        0 => Ok(()),
+        limit_bytes if !make_room(instance, limit_bytes) => Ok(()),
         _ if registered.command.flags.contains(Flags::DENYOOM) => Err(Error::OUT_OF_MEMORY),
-        _ => Ok(registered),
+        _ => Ok(()),
     }
 }
 
-/// Shows a request to those who see every command, but for what is too dangerous to be shown.
+/// Gives a client that listens to channels what it was sent meanwhile, before the reply to what it asked:
+/// that may be its own message.
 #[cold]
-fn show(instance: &Instance, session: &Session, command: &Command, request: Request<'_>) {
-    if command.flags.contains(Flags::ADMIN) || command.flags.contains(Flags::SKIP_MONITOR) {
-        return;
+fn deliver_mail(session: &Session, out: &mut Vec<u8>, mark: usize) {
+    let mail = session.client.mail();
+    if mail.is_waiting() {
+        let reply = out.split_off(mark);
+        mail.take(out);
+        out.extend_from_slice(&reply);
     }
-    let now = instance.keyspace.clock().since_epoch();
-    let (seconds, micros) = (now.as_secs(), now.subsec_micros());
-    let from = match &session.client.address {
-        Address::Tcp(address) => address.to_string(),
-        Address::Unix(path) => format!("unix:{}", path.display()),
-    };
-    let mut line = format!("+{seconds}.{micros:06} [{} {from}]", session.database).into_bytes();
-    for argument in visible_arguments(command, request) {
-        line.push(b' ');
-        write_quoted(&mut line, argument);
-    }
-    line.extend_from_slice(b"\r\n");
-    instance.clients.send_to_monitors(&line);
 }
 
 /// A transaction over what the command needs.
 #[inline]
 fn begin<'a>(
     instance: &'a Instance,
-    database: usize,
+    session: &Session,
     command: &Command,
     request: Request<'a>,
     hash: Option<KeyHash>,
-) -> Transaction<'a> {
-    let keyspace = &instance.keyspace;
+) -> std::result::Result<Transaction<'a>, Busy> {
+    let (keyspace, database) = (&instance.keyspace, session.database);
     if let (Some(hash), [spec]) = (hash, command.keys) {
         return keyspace.begin_hashed(database, request.at(spec.first), hash);
     }
     match (command.scope, command.only_key()) {
         (Scope::Keys, Some(position)) => keyspace.begin(database, request.at(position)),
         (Scope::Everything, _) => keyspace.begin_all(database),
-        (Scope::Keys, None) if command.keys.is_empty() => keyspace.begin_none(database),
+        (Scope::Queue, _) => begin_queued(keyspace, session),
+        (Scope::Keys, None) if !command.keys.iter().any(KeySpec::is_of_keys) => {
+            Ok(keyspace.begin_none(database))
+        }
         (Scope::Keys, None) => keyspace.begin_many(database, command.keys_of(request).map(|(key, _)| key)),
     }
 }
 
-/// A command that only reads leaves what it found expired in place; it goes before the locks do.
-#[cold]
-fn free_expired(tx: &mut Transaction<'_>, command: &Command, request: Request<'_>) {
-    for (key, _) in command.keys_of(request) {
-        tx.free_expired(key);
+/// A transaction over what the commands need that a client has queued, and over the keys that it watches.
+fn begin_queued<'a>(keyspace: &'a Keyspace, session: &Session) -> std::result::Result<Transaction<'a>, Busy> {
+    let database = session.database;
+    let Some(queue) = &session.queue else { return Ok(keyspace.begin_none(database)) };
+    if queue.is_broken {
+        return Ok(keyspace.begin_none(database));
     }
+    if queued(queue).any(|(registered, _)| registered.command.needs_everything()) {
+        return keyspace.begin_all(database);
+    }
+    let keys = queued(queue).flat_map(|(registered, request)| registered.command.keys_of(request));
+    keyspace.begin_many(database, session.watching.keys().chain(keys.map(|(key, _)| key)))
 }

@@ -7,15 +7,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::commands::command::Flags;
 use crate::commands::lookup::Registered;
-use crate::commands::secrets::visible_arguments;
+use crate::commands::traces::charge;
 use crate::instance::Instance;
 use crate::resp::Request;
 use crate::session::Session;
 use crate::statistics::Count;
 use crate::statistics::commands::Usage;
-use crate::statistics::slowlog::{SlowRequest, cut};
 
 /// A request or a reply beyond this is no small one: copying it takes longer than reading the clock.
 const SMALL_BYTES_MAX: usize = 16 << 10;
@@ -30,8 +28,8 @@ pub struct Meter<'a> {
     instance: &'a Instance,
     /// Up to when all time has been accounted for.
     mark: Instant,
-    /// Whether nobody sees every command, wants to know the time of each, or limits the memory: one look for
-    /// all that rarely is.
+    /// Whether nobody sees every command, wants to know the time of each, limits the memory or runs a script
+    /// that takes too long: one look for all that rarely is.
     is_plain: bool,
     /// Whether anybody sees every command.
     pub(super) is_watched: bool,
@@ -54,7 +52,7 @@ impl Meter<'_> {
         let slower_than_us = instance.config.slowlog_log_slower_than.get();
         let is_thorough = (0..THOROUGH_BELOW.as_micros() as i64).contains(&slower_than_us);
         let is_watched = instance.clients.has_monitors();
-        let is_limited = instance.config.maxmemory.get() > 0;
+        let is_limited = instance.config.maxmemory.get() > 0 || instance.keyspace.is_busy();
         Meter {
             instance,
             mark: Instant::now(),
@@ -162,29 +160,7 @@ impl Meter<'_> {
     /// Puts the time since the mark down to one command.
     fn charge(&mut self, registered: &'static Registered, session: &Session, request: Request<'_>) {
         let took = self.advance();
-        let statistics = &self.instance.statistics;
-        let nanos = took.as_nanos() as u64;
-        statistics.add_usage(registered.number, Usage { calls: 1, nanos, ..Usage::default() });
-        let config = &self.instance.config;
-        let at_s = || self.instance.keyspace.clock().since_epoch().as_secs();
-        let threshold_ms = config.latency_monitor_threshold.size() as u128;
-        if threshold_ms > 0 && took.as_millis() >= threshold_ms {
-            let is_fast = registered.command.flags.contains(Flags::FAST);
-            statistics.latency.note(if is_fast { "fast-command" } else { "command" }, at_s(), took);
-        }
-        let slower_than_us = config.slowlog_log_slower_than.get();
-        let is_noted = !registered.command.flags.contains(Flags::SKIP_SLOWLOG);
-        if is_noted && slower_than_us >= 0 && took.as_micros() >= slower_than_us as u128 {
-            let request = SlowRequest {
-                id: 0,
-                at_s: at_s(),
-                took,
-                arguments: cut(visible_arguments(registered.command, request).into_iter()),
-                address: session.client.address.to_string(),
-                client_name: session.client.profile.lock().name.clone(),
-            };
-            statistics.slowlog.note(request, config.slowlog_max_len.size());
-        }
+        charge(self.instance, session, registered, request, took);
     }
 
     /// Moves the mark to now; answers how far that was.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::allocator;
 use crate::config::EVICTION_POLICIES;
 use crate::instance::Instance;
-use crate::keyspace::{Candidates, First};
+use crate::keyspace::{Candidates, Effect, First};
 
 /// How long one request may take to make room; the next ones go on with it. Redis:
 /// `maxmemory-eviction-tenacity` of 10.
@@ -22,7 +22,11 @@ pub(super) fn make_room(instance: &Instance, limit_bytes: usize) -> bool {
         return true;
     };
     let started = Instant::now();
-    let is_stuck = free(instance, limit_bytes, candidates, first, started);
+    let mut effects = Vec::new();
+    let is_stuck = free(instance, limit_bytes, candidates, first, started, &mut effects);
+    if !effects.is_empty() {
+        instance.tell(effects);
+    }
     let took = started.elapsed();
     let threshold_ms = instance.config.latency_monitor_threshold.size() as u128;
     if threshold_ms > 0 && took.as_millis() >= threshold_ms {
@@ -38,11 +42,12 @@ fn free(
     candidates: Candidates,
     first: First,
     started: Instant,
+    effects: &mut Vec<Effect>,
 ) -> bool {
     let samples = instance.config.maxmemory_samples.size();
     loop {
         for _ in 0..KEYS_PER_GLANCE {
-            if !instance.keyspace.evict(candidates, first, samples) {
+            if !instance.keyspace.evict(candidates, first, samples, effects) {
                 return true;
             }
             if allocator::used_bytes() <= limit_bytes {

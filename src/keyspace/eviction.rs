@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use super::Keyspace;
 use super::SHARDS;
 use super::entry::Entry;
+use super::interest::Effect;
 use super::shard::{Shard, Table};
+use crate::events::EventClass;
 
 /// Candidates that are kept for the next time. Redis: `EVPOOL_SIZE`.
 const POOL_MAX: usize = 16;
@@ -51,8 +53,15 @@ struct Candidate {
 }
 
 impl Keyspace {
-    /// Frees one key, the best of so many samples; answers whether there was one.
-    pub fn evict(&self, candidates: Candidates, first: First, samples: usize) -> bool {
+    /// Frees one key, the best of so many samples, and adds to what somebody has to be told of; answers
+    /// whether there was one.
+    pub fn evict(
+        &self,
+        candidates: Candidates,
+        first: First,
+        samples: usize,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         let mut pool = self.pool.0.lock();
         if first == First::Any {
             // What was sampled for another policy means nothing.
@@ -64,7 +73,7 @@ impl Keyspace {
         let surplus = pool.len().saturating_sub(POOL_MAX);
         pool.drain(..surplus);
         while let Some(candidate) = pool.pop() {
-            if self.evict_candidate(&candidate, candidates) {
+            if self.evict_candidate(&candidate, candidates, effects) {
                 return true;
             }
         }
@@ -72,14 +81,23 @@ impl Keyspace {
     }
 
     /// Frees a key, if it is still there and still may go.
-    fn evict_candidate(&self, candidate: &Candidate, candidates: Candidates) -> bool {
+    fn evict_candidate(
+        &self,
+        candidate: &Candidate,
+        candidates: Candidates,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         let hash = self.hash(&candidate.key);
-        let mut shard = self.shards[super::shard_of(hash)].lock();
+        let Some(mut shard) = self.lock_soon(super::shard_of(hash)) else { return false };
         let table = shard.table_mut(candidate.database);
         let may_go = table.find(hash, &candidate.key).is_some_and(|entry| may_go(entry, candidates));
         if may_go {
             let evicted = table.remove(hash, &candidate.key);
             shard.counters.evicted += 1;
+            if self.interest.load().any() {
+                let key = candidate.key.as_slice().into();
+                self.follow_loss(&shard, candidate.database, key, EventClass::EVICTED, effects);
+            }
             drop(shard);
             drop(evicted);
         }
@@ -91,7 +109,7 @@ impl Keyspace {
         let mut left = samples;
         let start = fastrand::usize(..SHARDS);
         for distance in 0..SHARDS {
-            let shard = self.shards[(start + distance) % SHARDS].lock();
+            let Some(shard) = self.lock_soon((start + distance) % SHARDS) else { continue };
             self.sample_shard(&shard, candidates, first, &mut left, pool);
             if left == 0 {
                 return;
@@ -154,11 +172,11 @@ mod tests {
     const SAMPLES: usize = 5;
 
     fn put(keyspace: &Keyspace, key: &str, expiry: Expiry) {
-        keyspace.begin(0, key.as_bytes()).put(key.as_bytes(), b"value", expiry);
+        keyspace.begin(0, key.as_bytes()).unwrap().put(key.as_bytes(), b"value", expiry);
     }
 
     fn keys(keyspace: &Keyspace) -> usize {
-        keyspace.begin_all(0).database_size().keys
+        keyspace.begin_all(0).unwrap().database_size().keys
     }
 
     #[test]
@@ -173,12 +191,12 @@ mod tests {
         }
         for first in [First::Any, First::Idlest] {
             for _ in 0..5 {
-                assert!(keyspace.evict(Candidates::Expiring, first, SAMPLES));
+                assert!(keyspace.evict(Candidates::Expiring, first, SAMPLES, &mut Vec::new()));
             }
         }
-        assert!(!keyspace.evict(Candidates::Expiring, First::NextToExpire, SAMPLES));
-        assert_eq!((keys(&keyspace), keyspace.begin_all(0).counters().evicted), (100, 10));
-        while keyspace.evict(Candidates::All, First::Any, SAMPLES) {}
+        assert!(!keyspace.evict(Candidates::Expiring, First::NextToExpire, SAMPLES, &mut Vec::new()));
+        assert_eq!((keys(&keyspace), keyspace.begin_all(0).unwrap().counters().evicted), (100, 10));
+        while keyspace.evict(Candidates::All, First::Any, SAMPLES, &mut Vec::new()) {}
         assert_eq!(keys(&keyspace), 0);
     }
 
@@ -191,12 +209,12 @@ mod tests {
         keyspace.access().advance(Duration::from_secs(60));
         for number in 0..1000 {
             let key = number.to_string();
-            keyspace.begin(0, key.as_bytes()).get(key.as_bytes());
+            keyspace.begin(0, key.as_bytes()).unwrap().get(key.as_bytes());
         }
         for _ in 0..500 {
-            assert!(keyspace.evict(Candidates::All, First::Idlest, SAMPLES));
+            assert!(keyspace.evict(Candidates::All, First::Idlest, SAMPLES, &mut Vec::new()));
         }
-        let tx = keyspace.begin_all(0);
+        let tx = keyspace.begin_all(0).unwrap();
         let in_use = tx.keys().filter(|key| std::str::from_utf8(key).unwrap().parse::<u32>().unwrap() < 1000);
         assert!(in_use.count() > 950, "sampling may err, but rarely");
     }
@@ -209,9 +227,9 @@ mod tests {
             put(&keyspace, &number.to_string(), Expiry::At(now_ms + 1_000_000 * number));
         }
         for _ in 0..200 {
-            assert!(keyspace.evict(Candidates::Expiring, First::NextToExpire, SAMPLES));
+            assert!(keyspace.evict(Candidates::Expiring, First::NextToExpire, SAMPLES, &mut Vec::new()));
         }
-        let tx = keyspace.begin_all(0);
+        let tx = keyspace.begin_all(0).unwrap();
         let late = tx.keys().filter(|key| std::str::from_utf8(key).unwrap().parse::<u32>().unwrap() > 250);
         assert!(late.count() > 220, "sampling may err, but rarely");
     }

@@ -9,7 +9,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::Keyspace;
+use super::entry::Entry;
+use super::interest::Effect;
+use super::shard::Shard;
+use super::{Keyspace, SHARDS};
+use crate::events::EventClass;
 
 /// How long the sweep works before it lets others work.
 pub const SLICE: Duration = Duration::from_millis(1);
@@ -29,12 +33,15 @@ pub struct Sweep {
 
 impl Sweep {
     /// Frees what has expired at `now_ms`, for one slice, from where the last one ended; answers how long to
-    /// wait before the next.
-    pub fn slice(&mut self, keyspace: &Keyspace, now_ms: u64) -> Duration {
+    /// wait before the next. `tell` is called for those who want to know what was freed, under the lock.
+    pub fn slice(&mut self, keyspace: &Keyspace, now_ms: u64, mut tell: impl FnMut(Vec<Effect>)) -> Duration {
         let started = Instant::now();
         let mut looked_at = 0;
-        while let Some(shard) = keyspace.shards.get(self.next_shard) {
-            looked_at += shard.lock().sweep(now_ms, |entry| keyspace.hash(entry.key()));
+        while self.next_shard < SHARDS {
+            // Whoever holds one for long is not waited for: this thread has clients to serve.
+            if let Some(mut shard) = keyspace.lock_soon(self.next_shard) {
+                looked_at += keyspace.sweep_shard(&mut shard, now_ms, &mut tell);
+            }
             self.next_shard += 1;
             if looked_at >= ENTRIES_PER_GLANCE {
                 looked_at = 0;
@@ -45,6 +52,27 @@ impl Sweep {
         }
         self.next_shard = 0;
         REST
+    }
+}
+
+impl Keyspace {
+    fn sweep_shard(&self, shard: &mut Shard, now_ms: u64, tell: &mut impl FnMut(Vec<Effect>)) -> usize {
+        let wanted = self.interest.load();
+        let hash = |entry: &Entry| self.hash(entry.key());
+        if !wanted.any() {
+            return shard.sweep(now_ms, hash, |_, _| ());
+        }
+        let mut freed: Vec<(usize, Box<[u8]>)> = Vec::new();
+        let looked_at =
+            shard.sweep(now_ms, hash, |database, entry| freed.push((database, entry.key().into())));
+        let mut effects = Vec::new();
+        for (database, key) in freed {
+            self.follow_loss(shard, database, key, EventClass::EXPIRED, &mut effects);
+        }
+        if !effects.is_empty() {
+            tell(effects);
+        }
+        looked_at
     }
 }
 
@@ -60,11 +88,11 @@ mod tests {
         for number in 0..10_000 {
             let key = format!("key:{number}");
             let expiry = if number % 2 == 0 { Expiry::At(soon_ms) } else { Expiry::Never };
-            keyspace.begin(number % 2, key.as_bytes()).put(key.as_bytes(), b"v", expiry);
+            keyspace.begin(number % 2, key.as_bytes()).unwrap().put(key.as_bytes(), b"v", expiry);
         }
         let mut sweep = Sweep::default();
-        while sweep.slice(&keyspace, soon_ms) != REST {}
-        let tx = keyspace.begin_all(0);
+        while sweep.slice(&keyspace, soon_ms, |_| ()) != REST {}
+        let tx = keyspace.begin_all(0).unwrap();
         assert_eq!(tx.database_sizes().map(|size| size.keys).collect::<Vec<_>>(), [0, 5000]);
         assert_eq!(tx.counters().expired, 5000);
     }

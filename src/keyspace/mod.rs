@@ -8,33 +8,41 @@
 //! [`entry`] is how one key lies in memory, [`shard`] the tables, [`transaction`] what a command can do,
 //! [`scan`] how one goes over all keys without stopping anybody, [`expiry`] how keys whose time has come are
 //! freed when nobody asks for them, [`access`] what is noted of their use, [`eviction`] which keys go when
-//! memory is short.
+//! memory is short, [`interest`] who wants to know of changes, [`locking`] how shards are waited for.
 
 pub mod access;
 mod entry;
 mod eviction;
 pub mod expiry;
+mod interest;
+mod locking;
 mod scan;
 mod shard;
 mod transaction;
+mod watching;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 use parking_lot::Mutex;
 
 use crate::clock::Clock;
+use crate::events::EventClass;
 use access::Access;
 pub use entry::Encoding;
 use eviction::Pool;
 pub use eviction::{Candidates, First};
+use interest::Interest;
+pub use interest::{Effect, Mark};
+pub use locking::Busy;
 pub use scan::{Cursor, ScanLimit};
 use shard::Shard;
 pub use shard::{DatabaseSize, KeyspaceCounters};
 pub use transaction::{Expiry, Facts, Garbage, Transaction};
+pub use watching::Watching;
 
 /// How many shards there are. In a prototype with 8 million keys the longest insert while tables grow was
 /// 343 ms with one shard and 0.55 ms with 1,024; with 4,096 reads became 5–10% slower.
@@ -50,6 +58,9 @@ pub struct Keyspace {
     clock: Clock,
     access: Access,
     pool: Pool,
+    interest: Interest,
+    /// Whether a script has held shards for so long that nobody else is to wait for them.
+    is_busy: AtomicBool,
     databases: usize,
     /// How long a value may become.
     value_bytes_max: AtomicUsize,
@@ -66,6 +77,8 @@ impl Keyspace {
             clock: Clock::default(),
             access: Access::default(),
             pool: Pool::default(),
+            interest: Interest::default(),
+            is_busy: AtomicBool::new(false),
             databases,
             value_bytes_max: AtomicUsize::new(usize::MAX),
         }
@@ -84,6 +97,16 @@ impl Keyspace {
     /// Changes how long a value may become.
     pub fn set_value_bytes_max(&self, bytes: usize) {
         self.value_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Chooses the events that are published.
+    pub fn set_event_classes(&self, classes: EventClass) {
+        self.interest.set_classes(classes);
+    }
+
+    /// Says whether anybody keeps copies of keys and wants to know when they change.
+    pub fn set_tracking(&self, is_on: bool) {
+        self.interest.set_tracking(is_on);
     }
 
     /// What is noted of the use of keys.

@@ -127,7 +127,7 @@ mod tests {
     fn put(keyspace: &Keyspace, numbers: std::ops::Range<usize>) {
         for number in numbers {
             let key = number.to_string();
-            keyspace.begin(0, key.as_bytes()).put(key.as_bytes(), b"v", Expiry::Never);
+            keyspace.begin(0, key.as_bytes()).unwrap().put(key.as_bytes(), b"v", Expiry::Never);
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
             for number in next - 400..next {
                 let key = number.to_string();
                 if number >= 5000 {
-                    keyspace.begin(0, key.as_bytes()).remove(key.as_bytes());
+                    keyspace.begin(0, key.as_bytes()).unwrap().remove(key.as_bytes());
                 }
             }
             next += 500;

@@ -8,7 +8,7 @@
 //! is read after the locks are taken, and only once something that expires was found: for the keys of one
 //! shard time never runs backwards, and keys without an expiry do not pay for it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -18,8 +18,11 @@ use crate::allocator::taken_bytes;
 
 use super::access::Access;
 use super::entry::{Encoding, Entry};
+use super::interest::{Effect, Wanted};
+use super::locking::{Busy, HeldShards};
 use super::shard::{DatabaseSize, KeyspaceCounters, NewEntry, Shard, Table};
 use super::{KeyHash, Keyspace, SHARDS, shard_of};
+use crate::events::EventClass;
 
 /// When a written key expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +47,10 @@ pub struct Transaction<'a> {
     now_ms: Cell<u64>,
     /// Whether something was passed over because it had expired.
     has_seen_expired: Cell<bool>,
+    /// What anybody wants to know of changes.
+    wanted: Wanted,
+    /// What they are to be told.
+    effects: RefCell<Vec<Effect>>,
     /// What was taken out and is to be freed. Declared after `held`: dropped once the locks are free. Nearly
     /// no transaction has any.
     garbage: Option<Box<Garbage>>,
@@ -77,44 +84,63 @@ enum Held<'a> {
     /// That of one key, whose hash is remembered.
     One { key: &'a [u8], hash: u64, shard: MutexGuard<'a, Shard> },
     /// Several, by their numbers in ascending order.
-    Many(Vec<(usize, MutexGuard<'a, Shard>)>),
+    Many(HeldShards<'a>),
 }
 
 impl Keyspace {
     /// Begins a transaction on one key.
+    ///
+    /// # Errors
+    ///
+    /// This and the others: if a script holds a shard and has been running for too long.
     #[inline]
-    pub fn begin<'a>(&'a self, database: usize, key: &'a [u8]) -> Transaction<'a> {
+    pub fn begin<'a>(&'a self, database: usize, key: &'a [u8]) -> Result<Transaction<'a>, Busy> {
         self.begin_hashed(database, key, KeyHash(self.hash(key)))
     }
 
     /// The same for a key that has been touched.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`]
     #[inline]
-    pub fn begin_hashed<'a>(&'a self, database: usize, key: &'a [u8], hash: KeyHash) -> Transaction<'a> {
+    pub fn begin_hashed<'a>(
+        &'a self,
+        database: usize,
+        key: &'a [u8],
+        hash: KeyHash,
+    ) -> Result<Transaction<'a>, Busy> {
         let KeyHash(hash) = hash;
         debug_assert_eq!(hash, self.hash(key));
-        let shard = self.shards[shard_of(hash)].lock();
-        self.transaction(database, Held::One { key, hash, shard })
+        let shard = self.lock_one(shard_of(hash))?;
+        Ok(self.transaction(database, Held::One { key, hash, shard }))
     }
 
     /// Begins a transaction on any number of keys.
-    pub fn begin_many<'a>(
-        &'a self,
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`]
+    pub fn begin_many<'k>(
+        &self,
         database: usize,
-        keys: impl Iterator<Item = &'a [u8]>,
-    ) -> Transaction<'a> {
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<Transaction<'_>, Busy> {
         let mut is_wanted = [false; SHARDS];
         for key in keys {
             is_wanted[shard_of(self.hash(key))] = true;
         }
         let wanted = (0..SHARDS).filter(|number| is_wanted[*number]);
-        let held = wanted.map(|number| (number, self.shards[number].lock())).collect();
-        self.transaction(database, Held::Many(held))
+        Ok(self.transaction(database, Held::Many(self.lock_many(wanted)?)))
     }
 
     /// Begins a transaction on everything. Others wait until it ends.
-    pub fn begin_all(&self, database: usize) -> Transaction<'_> {
-        let held = self.shards.iter().map(|shard| shard.lock()).enumerate().collect();
-        self.transaction(database, Held::Many(held))
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`]
+    pub fn begin_all(&self, database: usize) -> Result<Transaction<'_>, Busy> {
+        Ok(self.transaction(database, Held::Many(self.lock_many(0..SHARDS)?)))
     }
 
     /// Begins a transaction that holds nothing. It may go over shards one after the other.
@@ -130,6 +156,8 @@ impl Keyspace {
             stamp: self.access.now(),
             now_ms: Cell::new(0),
             has_seen_expired: Cell::new(false),
+            wanted: self.interest.load(),
+            effects: RefCell::default(),
             garbage: None,
         }
     }
@@ -290,6 +318,9 @@ impl Transaction<'_> {
         let found = self.find(shard, hash, key);
         let counter = if found.is_some() { &shard.counters.hits } else { &shard.counters.misses };
         counter.set(counter.get() + 1);
+        if found.is_none() && self.wanted.event(EventClass::MISS) {
+            self.push_event("keymiss", self.database, key);
+        }
         found
     }
 
@@ -329,8 +360,12 @@ impl Transaction<'_> {
     pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Expiry) {
         let Some(expires_at_ms) = self.resolve(key, expiry) else {
             self.remove(key);
+            self.event(EventClass::EXPIRED, "expired", key);
             return;
         };
+        if self.wanted.any() {
+            self.follow_put(key);
+        }
         let new = NewEntry { key, value, expires_at_ms, stamp: self.stamp_of_written(key) };
         let (keyspace, database) = (self.keyspace, self.database);
         let (hash, shard) = self.shard_mut(key);
@@ -381,6 +416,9 @@ impl Transaction<'_> {
     }
 
     fn insert_entry(&mut self, key: &[u8], entry: Entry) {
+        if self.wanted.any() {
+            self.follow_put(key);
+        }
         let (keyspace, database) = (self.keyspace, self.database);
         let (hash, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
@@ -420,6 +458,8 @@ impl Transaction<'_> {
         if self.peek(key).is_none() {
             self.remove(key);
             self.insert(key, b"", Expiry::Never);
+        } else {
+            self.follow_change(key);
         }
         let database = self.database;
         let (hash, shard) = self.shard_mut(key);
@@ -429,6 +469,15 @@ impl Transaction<'_> {
         }
         entry.set_encoding(Encoding::Raw);
         entry.value_mut()
+    }
+
+    /// Says that the value of a key is kept as plain bytes, whatever it looks like.
+    pub fn make_raw(&mut self, key: &[u8]) {
+        let database = self.database;
+        let (hash, shard) = self.shard_mut(key);
+        if let Some(entry) = shard.table_mut(database).entry_mut(hash, key) {
+            entry.set_encoding(Encoding::Raw);
+        }
     }
 
     /// Writes `target` in a database with the value, the expiry and all else of `source`, which must be
@@ -479,18 +528,25 @@ impl Transaction<'_> {
         let (hash, shard) = self.shard_mut(key);
         let entry = shard.table_mut(database).remove(hash, key)?;
         if !self.has_expired(&entry) {
+            self.follow_change(key);
             return Some(entry);
         }
         self.shard_mut(key).1.counters.expired += 1;
+        self.follow_expiry(key);
         None
     }
 
-    /// Makes a key that is there expire at a moment, or never. A moment that has passed deletes it.
+    /// Makes a key that is there expire at a moment, or never. A moment that has passed deletes it, and tells
+    /// so.
     pub fn set_expiry(&mut self, key: &[u8], expires_at_ms: Option<u64>) {
         if expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= self.now_ms()) {
             self.remove(key);
+            self.event(EventClass::GENERIC, "del", key);
             return;
         }
+        let name = if expires_at_ms.is_some() { "expire" } else { "persist" };
+        self.event(EventClass::GENERIC, name, key);
+        self.follow_change(key);
         let database = self.database;
         let (hash, shard) = self.shard_mut(key);
         shard.table_mut(database).set_expiry(hash, key, expires_at_ms);
@@ -507,6 +563,7 @@ impl Transaction<'_> {
     }
 
     fn flush(&mut self, databases: std::ops::Range<usize>) {
+        self.follow_replacement(|database| databases.contains(&database), &[]);
         let Held::Many(shards) = &mut self.held else { return };
         let garbage = self.garbage.get_or_insert_default();
         for (_, shard) in shards {
@@ -516,6 +573,7 @@ impl Transaction<'_> {
 
     /// Exchanges two databases. The transaction must hold everything.
     pub fn swap_databases(&mut self, one: usize, other: usize) {
+        self.follow_replacement(|database| [one, other].contains(&database), &[one, other]);
         let Held::Many(shards) = &mut self.held else { return };
         for (_, shard) in shards {
             shard.swap_tables(one, other);
@@ -552,6 +610,140 @@ impl Transaction<'_> {
     }
 }
 
+/// Following changes, for those who want to know of them.
+impl<'a> Transaction<'a> {
+    /// Tells of an event, if anybody wants to know of its class. Handlers do, once what they tell of is done.
+    #[inline(always)]
+    pub fn event(&self, class: EventClass, name: &'static str, key: &[u8]) {
+        if self.wanted.event(class) {
+            self.push_event(name, self.database, key);
+        }
+    }
+
+    /// The same for a key of another database.
+    pub fn event_in(&self, database: usize, class: EventClass, name: &'static str, key: &[u8]) {
+        if self.wanted.event(class) {
+            self.push_event(name, database, key);
+        }
+    }
+
+    /// Takes what somebody has to be told of.
+    #[inline(always)]
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        match self.effects.get_mut() {
+            effects if effects.is_empty() => Vec::new(),
+            effects => std::mem::take(effects),
+        }
+    }
+
+    pub(super) fn keyspace(&self) -> &'a Keyspace {
+        self.keyspace
+    }
+
+    /// Whether a key is there and has expired.
+    pub(super) fn is_expired(&self, key: &[u8]) -> bool {
+        let (hash, shard) = self.shard(key);
+        let found = shard.table(self.database).and_then(|table| table.find(hash, key));
+        found.is_some_and(|entry| self.has_expired(entry))
+    }
+
+    #[cold]
+    fn push_event(&self, name: &'static str, database: usize, key: &[u8]) {
+        self.effects.borrow_mut().push(Effect::Event { name, database, key: key.into() });
+    }
+
+    /// To be called before a key is written that may be absent.
+    #[cold]
+    fn follow_put(&self, key: &[u8]) {
+        self.follow_change(key);
+        let (hash, shard) = self.shard(key);
+        match shard.table(self.database).and_then(|table| table.find(hash, key)) {
+            Some(entry) if !self.has_expired(entry) => {}
+            found => {
+                if found.is_some() {
+                    self.event(EventClass::EXPIRED, "expired", key);
+                }
+                self.event(EventClass::NEW, "new", key);
+            }
+        }
+    }
+
+    /// To be called for every key that changes, or is deleted.
+    #[inline(always)]
+    fn follow_change(&self, key: &[u8]) {
+        if self.wanted.changes() {
+            self.tell_of_change(key, true);
+        }
+    }
+
+    /// To be called for every key that was freed because it had expired.
+    #[cold]
+    fn follow_expiry(&self, key: &[u8]) {
+        self.tell_of_change(key, false);
+        self.event(EventClass::EXPIRED, "expired", key);
+    }
+
+    #[cold]
+    fn tell_of_change(&self, key: &[u8], was_there: bool) {
+        let (hash, shard) = self.shard(key);
+        shard.watched.mark(hash, self.database, key, was_there);
+        if self.wanted.tracking() {
+            self.effects.borrow_mut().push(Effect::Changed(key.into()));
+        }
+    }
+
+    /// To be called before databases are emptied, or replaced by one of `others`.
+    fn follow_replacement(&mut self, is_replaced: impl Fn(usize) -> bool, others: &[usize]) {
+        if self.wanted.tracking() {
+            self.effects.get_mut().push(Effect::Flushed);
+        }
+        let Held::Many(shards) = &self.held else { return };
+        for (_, shard) in shards.iter().filter(|_| self.wanted.watched()) {
+            let has = |database: usize, hash: u64, key: &[u8]| {
+                shard.table(database).is_some_and(|table| table.find(hash, key).is_some())
+            };
+            shard.watched.mark_where(|database, hash, key| {
+                let mut replacing = others.iter();
+                is_replaced(database)
+                    && (has(database, hash, key) || replacing.any(|other| has(*other, hash, key)))
+            });
+        }
+    }
+}
+
+/// Holding more than what the transaction was begun for: only a script may, and only one at a time, see
+/// [`locking`](super::locking).
+impl Transaction<'_> {
+    /// Holds these keys as well, whatever it takes.
+    pub fn hold<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) {
+        for key in keys {
+            match &self.held {
+                Held::One { key: held, .. } if is_same(held, key) => {}
+                _ => self.hold_shard(shard_of(self.keyspace.hash(key))),
+            }
+        }
+    }
+
+    /// Holds everything, whatever it takes.
+    pub fn hold_everything(&mut self) {
+        (0..SHARDS).for_each(|number| self.hold_shard(number));
+    }
+
+    fn hold_shard(&mut self, wanted: usize) {
+        if let Held::One { .. } = &self.held {
+            let Held::One { hash, shard, .. } = std::mem::replace(&mut self.held, Held::Many(Vec::new()))
+            else {
+                return;
+            };
+            self.held = Held::Many(vec![(shard_of(hash), shard)]);
+        }
+        let Held::Many(shards) = &mut self.held else { return };
+        if let Err(at) = shards.binary_search_by_key(&wanted, |(number, _)| *number) {
+            shards.insert(at, (wanted, self.keyspace.shards[wanted].lock()));
+        }
+    }
+}
+
 /// Finding the shard of a key.
 impl Transaction<'_> {
     #[inline(always)]
@@ -568,7 +760,7 @@ impl Transaction<'_> {
     }
 
     #[inline(always)]
-    fn shard_mut(&mut self, key: &[u8]) -> (u64, &mut Shard) {
+    pub(super) fn shard_mut(&mut self, key: &[u8]) -> (u64, &mut Shard) {
         match &mut self.held {
             Held::One { key: held, hash, shard } if is_same(held, key) => (*hash, shard),
             Held::One { .. } => stray(),
@@ -629,12 +821,13 @@ mod tests {
     #[test]
     fn databases_hold_different_keys_of_one_name() {
         let keyspace = Keyspace::new(2);
-        keyspace.begin(0, b"k").put(b"k", b"zero", Expiry::Never);
-        assert_eq!(keyspace.begin(1, b"k").get(b"k"), None);
-        assert!(keyspace.begin(1, b"k").insert_if_absent(b"k", b"one", Expiry::Never));
-        assert_eq!(keyspace.begin(0, b"k").get(b"k"), Some(&b"zero"[..]));
-        keyspace.begin_all(1).flush_database();
-        let sizes: Vec<usize> = keyspace.begin_all(0).database_sizes().map(|size| size.keys).collect();
+        keyspace.begin(0, b"k").unwrap().put(b"k", b"zero", Expiry::Never);
+        assert_eq!(keyspace.begin(1, b"k").unwrap().get(b"k"), None);
+        assert!(keyspace.begin(1, b"k").unwrap().insert_if_absent(b"k", b"one", Expiry::Never));
+        assert_eq!(keyspace.begin(0, b"k").unwrap().get(b"k"), Some(&b"zero"[..]));
+        keyspace.begin_all(1).unwrap().flush_database();
+        let sizes: Vec<usize> =
+            keyspace.begin_all(0).unwrap().database_sizes().map(|size| size.keys).collect();
         assert_eq!(sizes, [1, 0]);
     }
 
@@ -642,18 +835,18 @@ mod tests {
     fn several_keys_are_held_whatever_their_shards() {
         let keyspace = Keyspace::new(1);
         let keys: Vec<String> = (0..5000).map(|number| format!("key:{number}")).collect();
-        let mut tx = keyspace.begin_many(0, keys.iter().map(|key| key.as_bytes()));
+        let mut tx = keyspace.begin_many(0, keys.iter().map(|key| key.as_bytes())).unwrap();
         for key in &keys {
             assert!(tx.insert_if_absent(key.as_bytes(), b"v", Expiry::Never));
         }
         drop(tx);
-        assert_eq!(keyspace.begin_all(0).database_size().keys, keys.len());
+        assert_eq!(keyspace.begin_all(0).unwrap().database_size().keys, keys.len());
     }
 
     #[test]
     fn an_expired_key_is_absent_before_it_is_freed() {
         let keyspace = Keyspace::new(1);
-        let mut tx = keyspace.begin(0, b"k");
+        let mut tx = keyspace.begin(0, b"k").unwrap();
         let now_ms = tx.now_ms();
         tx.put(b"k", b"v", Expiry::At(now_ms + 1));
         assert_eq!(tx.get(b"k"), Some(&b"v"[..]));
@@ -663,13 +856,13 @@ mod tests {
         assert!(tx.insert_if_absent(b"k", b"w", Expiry::Keep), "an expired lock can be taken");
         assert_eq!(tx.expires_at_ms(b"k"), Some(None), "and keeps nothing of the old one");
         drop(tx);
-        assert_eq!(keyspace.begin_all(0).counters().expired, 1);
+        assert_eq!(keyspace.begin_all(0).unwrap().counters().expired, 1);
     }
 
     #[test]
     fn an_expiry_that_has_passed_deletes() {
         let keyspace = Keyspace::new(1);
-        let mut tx = keyspace.begin(0, b"k");
+        let mut tx = keyspace.begin(0, b"k").unwrap();
         tx.put(b"k", b"v", Expiry::Never);
         tx.put(b"k", b"v", Expiry::At(1));
         assert_eq!(tx.get(b"k"), None);
@@ -682,6 +875,6 @@ mod tests {
     #[should_panic(expected = "a handler touched a key")]
     fn a_key_that_was_not_named_cannot_be_touched() {
         let keyspace = Keyspace::new(1);
-        keyspace.begin(0, b"a").put(b"b", b"v", Expiry::Never);
+        keyspace.begin(0, b"a").unwrap().put(b"b", b"v", Expiry::Never);
     }
 }

@@ -13,7 +13,7 @@ pub mod request;
 pub mod tree;
 
 pub use reply::{Reply, Sent};
-pub use request::{Limits, ProtocolError, Request, RequestReader};
+pub use request::{Limits, OwnedRequest, ProtocolError, Request, RequestReader};
 
 /// The version of the protocol that a connection speaks; HELLO chooses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -101,6 +101,52 @@ impl<'a> Reply<'a> {
         }
     }
 
+    /// Several replies, one after the other, to a command that answers for each of its arguments on its own.
+    pub fn each_of<T>(
+        self,
+        items: impl ExactSizeIterator<Item = T>,
+        mut write: impl FnMut(T, Reply<'_>) -> Sent,
+    ) -> Sent {
+        debug_assert!(items.len() > 0, "every command answers");
+        for item in items {
+            let Sent(()) = write(item, Reply { out: self.out, protocol: self.protocol });
+        }
+        Sent(())
+    }
+
+    /// The null that stands for an array in RESP2.
+    pub fn nil_array(self) -> Sent {
+        self.out.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"*-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+        Sent(())
+    }
+
+    /// What is answered instead of what a handler could not.
+    pub fn error(self, text: &[u8]) -> Sent {
+        write_error(self.out, text);
+        Sent(())
+    }
+
+    /// Lets `answer` answer. If it fails, whatever it has written is cut off, and the error goes back with the
+    /// permission to answer.
+    pub fn attempt<E>(
+        self,
+        answer: impl FnOnce(Reply<'_>) -> Result<Sent, E>,
+    ) -> Result<Sent, (E, Reply<'a>)> {
+        let mark = self.out.len();
+        answer(Reply { out: self.out, protocol: self.protocol }).map_err(|error| {
+            self.out.truncate(mark);
+            (error, self)
+        })
+    }
+
+    /// Bytes that have been written so far for all that the client is to be answered.
+    pub fn written(&self) -> usize {
+        self.out.len()
+    }
+
     /// Nothing at all, for a connection that ends.
     pub fn nothing(self) -> Sent {
         Sent(())
@@ -134,6 +180,16 @@ impl<'a> Reply<'a> {
         write: impl FnMut(T, Reply<'_>) -> Sent,
     ) -> Sent {
         let kind = if self.protocol == Protocol::Resp3 { b'~' } else { b'*' };
+        self.aggregate(kind, items, write)
+    }
+
+    /// What the client did not ask for: a push in RESP3, an array in RESP2.
+    pub fn push_of<T>(
+        self,
+        items: impl ExactSizeIterator<Item = T>,
+        write: impl FnMut(T, Reply<'_>) -> Sent,
+    ) -> Sent {
+        let kind = if self.protocol == Protocol::Resp3 { b'>' } else { b'*' };
         self.aggregate(kind, items, write)
     }
 

@@ -165,6 +165,49 @@ impl<'a> Request<'a> {
     }
 }
 
+/// A request that is kept, or made by the server itself.
+#[derive(Clone, Debug, Default)]
+pub struct OwnedRequest {
+    source: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl OwnedRequest {
+    /// A copy.
+    pub fn of(request: Request<'_>) -> OwnedRequest {
+        let mut owned = OwnedRequest::default();
+        for argument in request.from(0) {
+            owned.push(argument);
+        }
+        owned
+    }
+
+    /// Adds an argument; answers whether there was room: positions have 32 bits.
+    pub fn push(&mut self, argument: &[u8]) -> bool {
+        let (start, end) = (self.source.len(), self.source.len() + argument.len());
+        let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(end)) else { return false };
+        self.source.extend_from_slice(argument);
+        self.spans.push(Span { start, end });
+        true
+    }
+
+    /// Takes all arguments away.
+    pub fn clear(&mut self) {
+        self.source.clear();
+        self.spans.clear();
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        self.source.len() + self.spans.len() * size_of::<Span>()
+    }
+
+    /// The request; none as long as it has no arguments.
+    pub fn request(&self) -> Option<Request<'_>> {
+        (!self.spans.is_empty()).then_some(Request { source: &self.source, spans: &self.spans })
+    }
+}
+
 /// Cuts a stream into requests; one for each connection.
 ///
 /// The caller keeps the input. It asks for the requests that are there ([`read_ahead`](Self::read_ahead)),

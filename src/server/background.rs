@@ -27,7 +27,10 @@ async fn free_expired_keys(instance: Arc<Instance>) {
     loop {
         let is_on = instance.expires_actively.load(Ordering::Relaxed);
         let wait = match is_on && instance.clients.pause.paused().is_none() {
-            true => sweep.slice(&instance.keyspace, instance.keyspace.clock().now_ms()),
+            true => {
+                let now_ms = instance.keyspace.clock().now_ms();
+                sweep.slice(&instance.keyspace, now_ms, |effects| instance.tell(effects))
+            }
             false => expiry::REST,
         };
         sleep(wait).await;

@@ -9,11 +9,11 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::select;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use crate::clients::{Attention, Leaving, Registration, Waiting};
 use crate::instance::Instance;
@@ -50,6 +50,19 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             Ok(()) => tracing::debug!("Client closed connection {address}"),
             Err(error) => tracing::debug!("Client {address} is gone: {error}"),
         }
+        self.leave().await;
+    }
+
+    /// Ends what the client listened to and watched.
+    async fn leave(&mut self) {
+        let Conversation { instance, session, .. } = &mut self.conversation;
+        instance.pubsub.leave(&session.client, &mut session.subscriptions);
+        instance.keyspace.unwatch(&mut session.watching);
+        while !session.watching.is_forgotten() {
+            // A script has the shards.
+            sleep(SCRIPT_GLANCE).await;
+            instance.keyspace.unwatch(&mut session.watching);
+        }
     }
 
     async fn converse(&mut self) -> io::Result<()> {
@@ -63,8 +76,9 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
                     if what == Attention::Leave {
                         return Ok(());
                     }
-                    self.conversation.output.append(&mut client.take_mail());
+                    client.mail().take(&mut self.conversation.output);
                     self.flush().await?;
+                    client.mail().written();
                     attention.set(client.attention());
                     continue;
                 }
@@ -179,6 +193,9 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         Ok(())
     }
 }
+
+/// How often to look whether a script that runs for too long is over.
+const SCRIPT_GLANCE: Duration = Duration::from_millis(10);
 
 /// What a client is told whose waiting was ended by another.
 const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";

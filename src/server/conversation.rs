@@ -60,12 +60,14 @@ impl Conversation {
 
     /// Whether what was read and not executed is within `client-query-buffer-limit`.
     pub(super) fn is_within_query_limit(&self) -> bool {
-        let is_within = self.input.len() <= self.instance.config.client_query_buffer_limit.size();
+        let queued_bytes = self.session.queue.as_ref().map_or(0, |queue| queue.bytes);
+        let total = self.input.len() + queued_bytes;
+        let is_within = total <= self.instance.config.client_query_buffer_limit.size();
         if !is_within {
             tracing::warn!(
                 "Closing client that reached max query buffer length: {} at {} bytes",
                 self.session.client.address,
-                self.input.len()
+                total
             );
         }
         is_within
@@ -100,7 +102,7 @@ impl Conversation {
                 if session.is_closing || session.wait.is_some() || output.len() >= OUTPUT_BYTES_MAX {
                     break;
                 }
-                if paused.is_some_and(|paused| plan.has_to_wait(paused)) {
+                if paused.is_some_and(|paused| plan.has_to_wait(session, paused)) {
                     break;
                 }
                 let request = reader.request(input, *done);

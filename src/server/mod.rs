@@ -46,7 +46,8 @@ pub fn run(config: Config) -> Result<(), String> {
         background::start(&instance);
         let mut accepting = listener::accept_all(&instance, doors);
         shutdown::wait(stop, &instance).await;
-        // Waited for, so that no client comes in unseen and the Unix socket's file is gone before the process.
+        // Waited for, so that no client comes in unseen and the Unix socket's file is gone before the
+        // process.
         accepting.shutdown().await;
         shutdown::drain(&instance).await;
         Ok(())

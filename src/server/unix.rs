@@ -18,8 +18,8 @@ use crate::config::Config;
 pub(super) struct SocketFile(PathBuf);
 
 impl SocketFile {
-    /// Opens the socket where the parameters say, if they do. What a server before has left there is replaced,
-    /// as in Redis.
+    /// Opens the socket where the parameters say, if they do. What a server before has left there is
+    /// replaced, as in Redis.
     ///
     /// # Errors
     ///

@@ -28,6 +28,7 @@ pub(crate) enum Reply {
     Null,
     Array(Vec<Reply>),
     Set(Vec<Reply>),
+    Push(Vec<Reply>),
     Map(Vec<(Reply, Reply)>),
 }
 
@@ -268,9 +269,14 @@ impl Reply {
                 };
                 (value, &rest[2..])
             }
-            b'*' | b'~' => {
+            b'*' | b'~' | b'>' => {
                 let (items, rest) = many(number() as usize);
-                (if bytes[0] == b'*' { Reply::Array(items) } else { Reply::Set(items) }, rest)
+                let make = match bytes[0] {
+                    b'*' => Reply::Array,
+                    b'~' => Reply::Set,
+                    _ => Reply::Push,
+                };
+                (make(items), rest)
             }
             b'%' => {
                 let (items, rest) = many(2 * number() as usize);
@@ -293,7 +299,7 @@ impl fmt::Display for Reply {
             Reply::Integer(integer) => write!(f, "(integer) {integer}"),
             Reply::Bulk(bytes) => write!(f, "\"{}\"", String::from_utf8_lossy(bytes)),
             Reply::Null => f.write_str("(nil)"),
-            Reply::Array(items) | Reply::Set(items) => write!(f, "[{}]", list(items)),
+            Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => write!(f, "[{}]", list(items)),
             Reply::Map(pairs) => {
                 let items: Vec<Reply> = pairs.iter().flat_map(|(k, v)| [k.clone(), v.clone()]).collect();
                 write!(f, "[{}]", list(&items))

@@ -3,6 +3,7 @@
 //! [`server`] starts the real program, [`client`] talks to it; every other module is a subject, and every
 //! test in it a conversation.
 
+mod channels;
 mod client;
 mod server;
 
@@ -21,4 +22,5 @@ mod starting;
 mod surface;
 mod table;
 mod tidy;
+mod transactions;
 mod transport;

@@ -6,13 +6,17 @@
 //! A parameter of Redis that has no meaning here is not in the table: setting it is an error rather than a
 //! silent yes.
 
+mod limits;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
+use crate::events::EventClass;
 use crate::resp::number::parse_integer;
+pub use limits::{ClientClass, OutputLimit, OutputLimits};
 
 /// The values of all parameters.
 #[derive(Debug, Default)]
@@ -54,6 +58,12 @@ pub struct Config {
     pub io_threads: Integer,
     /// Bytes of one argument.
     pub proto_max_bulk_len: Integer,
+    /// How much may wait for a client that is slow to take it.
+    pub client_output_buffer_limit: Arc<OutputLimits>,
+    /// Which events of keys are published.
+    pub notify_keyspace_events: Integer,
+    /// Milliseconds after which a script is said to run for too long.
+    pub busy_reply_threshold: Integer,
     /// Bytes of a client's incomplete requests.
     pub client_query_buffer_limit: Integer,
     /// What is logged.
@@ -99,6 +109,22 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Text,
         changes: Changes::AtStart,
         field: |config| Field::Text(&config.bind),
+    },
+    Parameter {
+        name: "busy-reply-threshold",
+        help: "Milliseconds after which clients are told that a script runs; 0 for never",
+        default: "5000",
+        kind: Kind::Integer { min: 0, max: i64::MAX },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.busy_reply_threshold),
+    },
+    Parameter {
+        name: "client-output-buffer-limit",
+        help: "Bytes that may wait for a client: class, hard limit, soft limit, seconds",
+        default: "normal 0 0 0 slave 256mb 64mb 60 pubsub 32mb 8mb 60",
+        kind: Kind::Limits,
+        changes: Changes::Anytime,
+        field: |config| Field::Limits(&config.client_output_buffer_limit),
     },
     Parameter {
         name: "client-query-buffer-limit",
@@ -196,6 +222,14 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 1, max: 64 },
         changes: Changes::Anytime,
         field: |config| Field::Integer(&config.maxmemory_samples),
+    },
+    Parameter {
+        name: "notify-keyspace-events",
+        help: "Which events of keys are published, by the letters of Redis",
+        default: "",
+        kind: Kind::Events,
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.notify_keyspace_events),
     },
     Parameter {
         name: "port",
@@ -399,6 +433,10 @@ pub enum Kind {
     Flag,
     /// Any text.
     Text,
+    /// Letters of event classes.
+    Events,
+    /// How much may wait for clients, by their class.
+    Limits,
     /// One of some words, in any case.
     Choice(&'static [&'static str]),
     /// This value alone, and why no other: for what client tools ask about or set blindly.
@@ -420,6 +458,7 @@ enum Field<'a> {
     Integer(&'a Integer),
     Flag(&'a Flag),
     Text(&'a Text),
+    Limits(&'a OutputLimits),
     Choice(&'a Choice),
 }
 
@@ -490,6 +529,7 @@ enum Value {
     Flag(bool),
     Text(Arc<[u8]>),
     Choice(usize),
+    Limits(Vec<(ClientClass, OutputLimit)>),
 }
 
 /// Why a value was refused. The text is that of Redis, without the parameter's name.
@@ -527,10 +567,12 @@ impl Parameter {
         match (self.field)(config) {
             Field::Integer(field) => match self.kind {
                 Kind::Octal { .. } => format!("{:o}", field.get()).into_bytes(),
+                Kind::Events => EventClass::from_bits(field.get() as u32).letters(),
                 _ => field.get().to_string().into_bytes(),
             },
             Field::Flag(field) => if field.get() { "yes" } else { "no" }.into(),
             Field::Text(field) => field.get().to_vec(),
+            Field::Limits(field) => field.print().into_bytes(),
             Field::Choice(field) => match self.kind {
                 Kind::Choice(words) => words[field.get()].into(),
                 _ => Vec::new(),
@@ -560,6 +602,12 @@ impl Kind {
             }
             Kind::Flag => parse_flag(text).map(Value::Flag),
             Kind::Text => Ok(Value::Text(text.into())),
+            Kind::Events => {
+                let wrong = "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.";
+                let classes = EventClass::parse(text).ok_or_else(|| Refusal(wrong.into()))?;
+                Ok(Value::Integer(i64::from(classes.bits())))
+            }
+            Kind::Limits => limits::parse(text).map(Value::Limits).map_err(|why| Refusal(why.into())),
             Kind::Choice(words) => {
                 let chosen = words.iter().position(|word| word.as_bytes().eq_ignore_ascii_case(text));
                 let refusal =
@@ -623,6 +671,9 @@ impl Config {
             (Field::Integer(field), Value::Integer(value)) => field.set(value),
             (Field::Flag(field), Value::Flag(value)) => field.0.store(value, Ordering::Relaxed),
             (Field::Text(field), Value::Text(value)) => *field.0.write() = value,
+            (Field::Limits(field), Value::Limits(limits)) => {
+                limits.into_iter().for_each(|(class, limit)| field.set(class, limit));
+            }
             (Field::Choice(field), Value::Choice(value)) => field.0.store(value, Ordering::Relaxed),
             (_, value) => unreachable!("{} is not a {value:?}", checked.parameter.name),
         }

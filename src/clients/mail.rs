@@ -1,0 +1,88 @@
+//! What others send a client without its asking: messages of channels, invalidations, every command.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::config::{ClientClass, OutputLimits};
+
+/// What may wait for a client without a limit: Redis has none then, but nothing grows without bound here.
+const BYTES_MAX: usize = 32 << 20;
+/// The same for one that listens to channels, whose limit was taken away on purpose.
+const PUBSUB_BYTES_MAX: usize = 1 << 30;
+
+/// What waits for one client.
+#[derive(Debug)]
+pub struct Mail {
+    limits: Arc<OutputLimits>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    class: ClientClass,
+    waiting: Vec<u8>,
+    /// Bytes that the connection has taken, and is writing.
+    taken: usize,
+    /// Since when more waits than the soft limit allows.
+    over_soft_limit_since: Option<Instant>,
+}
+
+impl Mail {
+    pub(super) fn new(limits: Arc<OutputLimits>) -> Mail {
+        let class = ClientClass::Normal;
+        let state = State { class, waiting: Vec::new(), taken: 0, over_soft_limit_since: None };
+        Mail { limits, state: Mutex::new(state) }
+    }
+
+    /// Says whether the client listens to channels, which has limits of its own.
+    pub fn set_class(&self, class: ClientClass) {
+        self.state.lock().class = class;
+    }
+
+    /// Puts something in; answers whether the client may stay.
+    pub(super) fn put(&self, bytes: &[u8]) -> bool {
+        let mut state = self.state.lock();
+        let total = state.waiting.len() + state.taken + bytes.len();
+        let bytes_max = if state.class == ClientClass::PubSub { PUBSUB_BYTES_MAX } else { BYTES_MAX };
+        if total > bytes_max || !self.is_within_limits(&mut state, total) {
+            state.waiting = Vec::new();
+            return false;
+        }
+        state.waiting.extend_from_slice(bytes);
+        true
+    }
+
+    fn is_within_limits(&self, state: &mut State, total: usize) -> bool {
+        let limit = self.limits.get(state.class);
+        let exceeds = |bytes: u64| bytes > 0 && total as u64 > bytes;
+        if !exceeds(limit.soft_bytes) {
+            state.over_soft_limit_since = None;
+            return !exceeds(limit.hard_bytes);
+        }
+        let since = state.over_soft_limit_since.get_or_insert_with(Instant::now);
+        !exceeds(limit.hard_bytes) && since.elapsed() <= Duration::from_secs(limit.soft_seconds)
+    }
+
+    /// Whether there is any that was not taken.
+    pub fn is_waiting(&self) -> bool {
+        !self.state.lock().waiting.is_empty()
+    }
+
+    /// Moves what waits to the end of `output`.
+    pub fn take(&self, output: &mut Vec<u8>) {
+        let mut state = self.state.lock();
+        state.taken += state.waiting.len();
+        match output.is_empty() {
+            true => std::mem::swap(output, &mut state.waiting),
+            false => output.append(&mut state.waiting),
+        }
+        state.waiting = Vec::new();
+    }
+
+    /// Says that what was taken has been written.
+    pub fn written(&self) {
+        self.state.lock().taken = 0;
+    }
+}

@@ -1,0 +1,371 @@
+//! Channels: SUBSCRIBE, PUBLISH and what is around them.
+
+use crate::pubsub::Kind;
+use crate::resp::{Reply, Request, Sent};
+use crate::session::Session;
+
+use super::command::{
+    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
+use super::error::Error;
+use super::introspection;
+
+pub(super) const COMMANDS: &[Command] =
+    &[PSUBSCRIBE, PUBLISH, PUBSUB, PUNSUBSCRIBE, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, UNSUBSCRIBE];
+
+const SUBSCRIBE: Command = Command {
+    name: "subscribe",
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Listens to channels.",
+    since: "2.0.0",
+    complexity: "O(N) where N is the number of channels to subscribe to.",
+    arguments: &[Argument::string("channel").multiple()],
+    example: &[("SUBSCRIBE mychannel", "[\"subscribe\", \"mychannel\", (integer) 1]")],
+    run: Run::Server(subscribe),
+    ..Command::DEFAULTS
+};
+
+fn subscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    listen(context, Kind::Channel, "subscribe", request, reply)
+}
+
+const PSUBSCRIBE: Command = Command {
+    name: "psubscribe",
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Listens to all channels that match patterns.",
+    since: "2.0.0",
+    complexity: "O(N) where N is the number of patterns the client is already subscribed to.",
+    arguments: &[Argument::block("pattern", &[Argument::pattern("pattern")]).multiple()],
+    example: &[("PSUBSCRIBE news.*", "[\"psubscribe\", \"news.*\", (integer) 1]")],
+    run: Run::Server(psubscribe),
+    ..Command::DEFAULTS
+};
+
+fn psubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    listen(context, Kind::Pattern, "psubscribe", request, reply)
+}
+
+const SSUBSCRIBE: Command = Command {
+    name: "ssubscribe",
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    keys: &[KeySpec::every(1, KeyFlags::NOT_KEY)],
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Listens to sharded channels.",
+    since: "7.0.0",
+    complexity: "O(N) where N is the number of shard channels to subscribe to.",
+    arguments: &[Argument::string("shardchannel").multiple()],
+    example: &[("SSUBSCRIBE orders", "[\"ssubscribe\", \"orders\", (integer) 1]")],
+    run: Run::Server(ssubscribe),
+    ..Command::DEFAULTS
+};
+
+fn ssubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    listen(context, Kind::Shard, "ssubscribe", request, reply)
+}
+
+fn listen(
+    context: &mut Context<'_, '_>,
+    kind: Kind,
+    verb: &str,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Result {
+    let Session { client, subscriptions, .. } = &mut *context.session;
+    let sent = reply.each_of(request.from(1), |name, reply| {
+        context.instance.pubsub.subscribe(kind, name, client, subscriptions);
+        tell_change(verb, Some(name), subscriptions.told(kind), reply)
+    });
+    context.session.subscriptions_changed();
+    Ok(sent)
+}
+
+/// What a client is told of one subscription that began or ended.
+fn tell_change(verb: &str, name: Option<&[u8]>, left: usize, reply: Reply<'_>) -> Sent {
+    reply.push_of(0..3, |part, reply| match part {
+        0 => reply.bulk(verb.as_bytes()),
+        1 => reply.bulk_or_nil(name),
+        _ => reply.count(left),
+    })
+}
+
+const UNSUBSCRIBE: Command = Command {
+    name: "unsubscribe",
+    arity: Arity::AtLeast(1),
+    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Ends listening to channels, or to all of them.",
+    since: "2.0.0",
+    complexity: "O(N) where N is the number of clients already subscribed to a channel.",
+    arguments: &[Argument::string("channel").optional().multiple()],
+    example: &[("UNSUBSCRIBE", "[\"unsubscribe\", (nil), (integer) 0]")],
+    run: Run::Server(unsubscribe),
+    ..Command::DEFAULTS
+};
+
+fn unsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    end_listening(context, Kind::Channel, "unsubscribe", request, reply)
+}
+
+const PUNSUBSCRIBE: Command = Command {
+    name: "punsubscribe",
+    arity: Arity::AtLeast(1),
+    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Ends listening to patterns, or to all of them.",
+    since: "2.0.0",
+    complexity: "O(N+M) where N is the number of patterns the client is already subscribed and M is the number of total patterns subscribed in the system (by any client).",
+    arguments: &[Argument::pattern("pattern").optional().multiple()],
+    example: &[("PUNSUBSCRIBE", "[\"punsubscribe\", (nil), (integer) 0]")],
+    run: Run::Server(punsubscribe),
+    ..Command::DEFAULTS
+};
+
+fn punsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    end_listening(context, Kind::Pattern, "punsubscribe", request, reply)
+}
+
+const SUNSUBSCRIBE: Command = Command {
+    name: "sunsubscribe",
+    arity: Arity::AtLeast(1),
+    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    keys: &[KeySpec::every(1, KeyFlags::NOT_KEY)],
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Ends listening to sharded channels, or to all of them.",
+    since: "7.0.0",
+    complexity: "O(N) where N is the number of clients already subscribed to a shard channel.",
+    arguments: &[Argument::string("shardchannel").optional().multiple()],
+    example: &[("SUNSUBSCRIBE", "[\"sunsubscribe\", (nil), (integer) 0]")],
+    run: Run::Server(sunsubscribe),
+    ..Command::DEFAULTS
+};
+
+fn sunsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    end_listening(context, Kind::Shard, "sunsubscribe", request, reply)
+}
+
+fn end_listening(
+    context: &mut Context<'_, '_>,
+    kind: Kind,
+    verb: &str,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Result {
+    let Session { client, subscriptions, .. } = &mut *context.session;
+    let all: Vec<Box<[u8]>> = subscriptions.names(kind).map(Box::from).collect();
+    let names: Vec<&[u8]> = match request.len() {
+        1 => all.iter().map(|name| &**name).collect(),
+        _ => request.from(1).collect(),
+    };
+    let sent = if names.is_empty() {
+        tell_change(verb, None, subscriptions.told(kind), reply)
+    } else {
+        reply.each_of(names.into_iter(), |name, reply| {
+            context.instance.pubsub.unsubscribe(kind, name, client, subscriptions);
+            tell_change(verb, Some(name), subscriptions.told(kind), reply)
+        })
+    };
+    context.session.subscriptions_changed();
+    Ok(sent)
+}
+
+const PUBLISH: Command = Command {
+    name: "publish",
+    arity: Arity::Exactly(3),
+    flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Sends a message to all who listen to a channel, and answers how often it was sent.",
+    since: "2.0.0",
+    complexity: "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the total number of subscribed patterns (by any client).",
+    arguments: &[Argument::string("channel"), Argument::string("message")],
+    example: &[("PUBLISH mychannel Hello", "(integer) 0")],
+    run: Run::Server(publish),
+    ..Command::DEFAULTS
+};
+
+fn publish(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(context.instance.pubsub.publish(request.at(1), request.at(2))))
+}
+
+const SPUBLISH: Command = Command {
+    name: "spublish",
+    arity: Arity::Exactly(3),
+    flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+    keys: &[KeySpec::first(KeyFlags::NOT_KEY)],
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Sends a message to all who listen to a sharded channel, and answers how often it was sent.",
+    since: "7.0.0",
+    complexity: "O(N) where N is the number of clients subscribed to the receiving shard channel.",
+    arguments: &[Argument::string("shardchannel"), Argument::string("message")],
+    example: &[("SPUBLISH orders Hello", "(integer) 0")],
+    run: Run::Server(spublish),
+    ..Command::DEFAULTS
+};
+
+fn spublish(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(context.instance.pubsub.publish_sharded(request.at(1), request.at(2))))
+}
+
+const PUBSUB: Command = Command {
+    name: "pubsub",
+    arity: Arity::AtLeast(2),
+    group: Group::PubSub,
+    summary: "Tells who listens to what.",
+    since: "2.8.0",
+    complexity: "Depends on subcommand.",
+    subcommands: &[
+        PUBSUB_CHANNELS,
+        PUBSUB_HELP,
+        PUBSUB_NUMPAT,
+        PUBSUB_NUMSUB,
+        PUBSUB_SHARDCHANNELS,
+        PUBSUB_SHARDNUMSUB,
+    ],
+    run: Run::Subcommands,
+    ..Command::DEFAULTS
+};
+
+const PUBSUB_CHANNELS: Command = Command {
+    name: "pubsub|channels",
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Lists the channels that anybody listens to, or those that match a pattern.",
+    since: "2.8.0",
+    complexity: "O(N) where N is the number of active channels, and assuming constant time pattern matching (relatively short channels and patterns)",
+    arguments: &[Argument::pattern("pattern").optional()],
+    example: &[("PUBSUB CHANNELS", "[]")],
+    run: Run::Server(channels),
+    ..Command::DEFAULTS
+};
+
+fn channels(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    list_channels(context, Kind::Channel, request, reply)
+}
+
+const PUBSUB_SHARDCHANNELS: Command = Command {
+    name: "pubsub|shardchannels",
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Lists the sharded channels that anybody listens to, or those that match a pattern.",
+    since: "7.0.0",
+    complexity: "O(N) where N is the number of active shard channels, and assuming constant time pattern matching (relatively short shard channels).",
+    arguments: &[Argument::pattern("pattern").optional()],
+    example: &[("PUBSUB SHARDCHANNELS", "[]")],
+    run: Run::Server(shard_channels),
+    ..Command::DEFAULTS
+};
+
+fn shard_channels(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    list_channels(context, Kind::Shard, request, reply)
+}
+
+fn list_channels(
+    context: &mut Context<'_, '_>,
+    kind: Kind,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Result {
+    if request.len() > 3 {
+        let name = if kind == Kind::Shard { "pubsub|shardchannels" } else { "pubsub|channels" };
+        return Err(Error::wrong_arity(name));
+    }
+    let names = context.instance.pubsub.names(kind, request.get(2));
+    Ok(reply.array_of(names.iter(), |name, reply| reply.bulk(name)))
+}
+
+const PUBSUB_NUMSUB: Command = Command {
+    name: "pubsub|numsub",
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Tells how many clients listen to each of some channels.",
+    since: "2.8.0",
+    complexity: "O(N) for the NUMSUB subcommand, where N is the number of requested channels",
+    arguments: &[Argument::string("channel").optional().multiple()],
+    example: &[("PUBSUB NUMSUB mychannel", "[\"mychannel\", (integer) 0]")],
+    run: Run::Server(listeners),
+    ..Command::DEFAULTS
+};
+
+fn listeners(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(count_listeners(context, Kind::Channel, request, reply))
+}
+
+const PUBSUB_SHARDNUMSUB: Command = Command {
+    name: "pubsub|shardnumsub",
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Tells how many clients listen to each of some sharded channels.",
+    since: "7.0.0",
+    complexity: "O(N) for the SHARDNUMSUB subcommand, where N is the number of requested shard channels",
+    arguments: &[Argument::string("shardchannel").optional().multiple()],
+    example: &[("PUBSUB SHARDNUMSUB orders", "[\"orders\", (integer) 0]")],
+    run: Run::Server(shard_listeners),
+    ..Command::DEFAULTS
+};
+
+fn shard_listeners(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(count_listeners(context, Kind::Shard, request, reply))
+}
+
+fn count_listeners(context: &Context<'_, '_>, kind: Kind, request: Request<'_>, reply: Reply<'_>) -> Sent {
+    let channels = request.from(2);
+    let pubsub = &context.instance.pubsub;
+    reply.array_of(0..channels.len() * 2, |at, reply| match (request.at(2 + at / 2), at % 2) {
+        (channel, 0) => reply.bulk(channel),
+        (channel, _) => reply.count(pubsub.listeners(kind, channel)),
+    })
+}
+
+const PUBSUB_NUMPAT: Command = Command {
+    name: "pubsub|numpat",
+    arity: Arity::Exactly(2),
+    flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::PUBSUB,
+    group: Group::PubSub,
+    summary: "Tells how many patterns anybody listens to.",
+    since: "2.8.0",
+    complexity: "O(1)",
+    example: &[("PUBSUB NUMPAT", "(integer) 0")],
+    run: Run::Server(patterns),
+    ..Command::DEFAULTS
+};
+
+fn patterns(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(context.instance.pubsub.count(Kind::Pattern)))
+}
+
+const PUBSUB_HELP: Command = Command {
+    name: "pubsub|help",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    group: Group::PubSub,
+    summary: "Lists the subcommands.",
+    since: "6.2.0",
+    complexity: "O(1)",
+    run: Run::Session(help),
+    ..Command::DEFAULTS
+};
+
+fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(introspection::help(&PUBSUB, reply))
+}

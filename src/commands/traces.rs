@@ -1,0 +1,80 @@
+//! What a command leaves behind: its use is counted, MONITOR shows it, SLOWLOG and LATENCY note it if it took
+//! long.
+
+use std::time::Duration;
+
+use crate::clients::Address;
+use crate::instance::Instance;
+use crate::resp::Request;
+use crate::resp::reply::write_quoted;
+use crate::session::Session;
+use crate::statistics::commands::Usage;
+use crate::statistics::slowlog::{SlowRequest, cut};
+
+use super::command::{Command, Flags};
+use super::lookup::Registered;
+use super::secrets::visible_arguments;
+
+/// Counts a call that took so long, and notes it if that was too long.
+pub fn charge(
+    instance: &Instance,
+    session: &Session,
+    registered: &'static Registered,
+    request: Request<'_>,
+    took: Duration,
+) {
+    let statistics = &instance.statistics;
+    let nanos = took.as_nanos() as u64;
+    statistics.add_usage(registered.number, Usage { calls: 1, nanos, ..Usage::default() });
+    let config = &instance.config;
+    let at_s = || instance.keyspace.clock().since_epoch().as_secs();
+    let threshold_ms = config.latency_monitor_threshold.size() as u128;
+    if threshold_ms > 0 && took.as_millis() >= threshold_ms {
+        let is_fast = registered.command.flags.contains(Flags::FAST);
+        statistics.latency.note(if is_fast { "fast-command" } else { "command" }, at_s(), took);
+    }
+    let slower_than_us = config.slowlog_log_slower_than.get();
+    let is_noted = !registered.command.flags.contains(Flags::SKIP_SLOWLOG);
+    if is_noted && slower_than_us >= 0 && took.as_micros() >= slower_than_us as u128 {
+        let request = SlowRequest {
+            id: 0,
+            at_s: at_s(),
+            took,
+            arguments: cut(visible_arguments(registered.command, request).into_iter()),
+            address: session.client.address.to_string(),
+            client_name: session.client.profile.lock().name.clone(),
+        };
+        statistics.slowlog.note(request, config.slowlog_max_len.size());
+    }
+}
+
+/// Where a command comes from, for those who see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A client.
+    Client,
+    /// A script that a client runs.
+    Script,
+}
+
+/// Shows a request to those who see every command, but for what is too dangerous to be shown.
+#[cold]
+pub fn show(instance: &Instance, session: &Session, origin: Origin, command: &Command, request: Request<'_>) {
+    if command.flags.contains(Flags::ADMIN) || command.flags.contains(Flags::SKIP_MONITOR) {
+        return;
+    }
+    let now = instance.keyspace.clock().since_epoch();
+    let (seconds, micros) = (now.as_secs(), now.subsec_micros());
+    let from = match &session.client.address {
+        _ if origin == Origin::Script => "lua".to_owned(),
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(path) => format!("unix:{}", path.display()),
+    };
+    let mut line = format!("+{seconds}.{micros:06} [{} {from}]", session.database).into_bytes();
+    for argument in visible_arguments(command, request) {
+        line.push(b' ');
+        write_quoted(&mut line, argument);
+    }
+    line.extend_from_slice(b"\r\n");
+    instance.clients.send_to_monitors(&line);
+}

@@ -1,0 +1,213 @@
+//! Several commands as one: MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+
+use crate::instance::Instance;
+use crate::resp::{Reply, Request};
+use crate::session::{Queue, Session};
+
+use super::command::{
+    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
+};
+use super::error::Error;
+use super::execute::{call, resolve};
+use super::lookup::{Registered, find};
+
+pub(super) const COMMANDS: &[Command] = &[DISCARD, EXEC, MULTI, UNWATCH, WATCH];
+
+/// Commands that are executed at once although a transaction is being queued.
+const NEVER_QUEUED: &[&str] = &["discard", "exec", "multi", "quit", "reset", "watch"];
+
+const MULTI: Command = Command {
+    name: "multi",
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
+    categories: Categories::TRANSACTION,
+    group: Group::Transactions,
+    summary: "Queues the commands that follow; EXEC will execute them as one.",
+    since: "1.2.0",
+    complexity: "O(1)",
+    example: &[
+        ("MULTI", "OK"),
+        ("INCR mykey", "QUEUED"),
+        ("INCR mykey", "QUEUED"),
+        ("EXEC", "[(integer) 1, (integer) 2]"),
+    ],
+    run: Run::Session(multi),
+    ..Command::DEFAULTS
+};
+
+fn multi(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    if session.queue.is_some() {
+        return Err(Error::fixed("ERR MULTI calls can not be nested"));
+    }
+    session.queue = Some(Queue::default());
+    Ok(reply.ok())
+}
+
+/// Puts an admitted command into the client's queue, if there is one and it belongs there, and answers that
+/// it is.
+pub fn queue(
+    session: &mut Session,
+    found: Option<&'static Registered>,
+    request: Request<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
+    let (Some(queue), Some(found)) = (&mut session.queue, found) else { return false };
+    if NEVER_QUEUED.contains(&found.command.name) {
+        return false;
+    }
+    queue.push(request);
+    out.extend_from_slice(b"+QUEUED\r\n");
+    true
+}
+
+/// What a client is told whose command was refused. In a transaction that is the end of it.
+pub fn refused(
+    instance: &Instance,
+    session: &mut Session,
+    found: Option<&'static Registered>,
+    refusal: Error,
+) -> Error {
+    if found.is_none_or(|found| found.command.name != "exec") {
+        session.queue.iter_mut().for_each(|queue| queue.is_broken = true);
+        return refusal;
+    }
+    end(instance, session);
+    let why = refusal.as_bytes();
+    Error::quoting(
+        "EXECABORT Transaction discarded because of: ",
+        why.strip_prefix(b"ERR ").unwrap_or(why),
+        "",
+    )
+}
+
+/// The commands of a queue. They were found and admitted when they were queued.
+pub fn queued(queue: &Queue) -> impl Iterator<Item = (&'static Registered, Request<'_>)> {
+    queue.requests.iter().filter_map(|request| {
+        let request = request.request()?;
+        Some((resolve(find(request.name())?, request).ok()?, request))
+    })
+}
+
+/// Ends the transaction that is being queued, and the watching of keys.
+fn end(instance: &Instance, session: &mut Session) {
+    session.queue = None;
+    instance.keyspace.unwatch(&mut session.watching);
+}
+
+const EXEC: Command = Command {
+    name: "exec",
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::SKIP_SLOWLOG),
+    scope: Scope::Queue,
+    categories: Categories::TRANSACTION,
+    group: Group::Transactions,
+    summary: "Executes the queued commands as one, unless a watched key has changed.",
+    since: "1.2.0",
+    complexity: "Depends on commands in the transaction",
+    example: &[("EXEC", "(error) ERR EXEC without MULTI"), ("MULTI", "OK"), ("EXEC", "[]")],
+    run: Run::Server(exec),
+    ..Command::DEFAULTS
+};
+
+fn exec(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let Some(queue) = context.session.queue.take() else {
+        return Err(Error::fixed("ERR EXEC without MULTI"));
+    };
+    if queue.is_broken {
+        end(context.instance, context.session);
+        return Err(Error::fixed("EXECABORT Transaction discarded because of previous errors."));
+    }
+    let is_overtaken = context.tx.is_overtaken(&context.session.watching);
+    context.tx.unwatch(&mut context.session.watching);
+    if is_overtaken {
+        return Ok(reply.nil_array());
+    }
+    let commands: Vec<_> = queued(&queue).collect();
+    context.session.may_not_wait = true;
+    let sent = reply.array_of(commands.into_iter(), |(registered, request), reply| {
+        call(context, registered, request, reply)
+    });
+    context.session.may_not_wait = false;
+    Ok(sent)
+}
+
+const DISCARD: Command = Command {
+    name: "discard",
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
+    categories: Categories::TRANSACTION,
+    group: Group::Transactions,
+    summary: "Forgets the queued commands and the watched keys.",
+    since: "2.0.0",
+    complexity: "O(N), when N is the number of queued commands",
+    example: &[
+        ("DISCARD", "(error) ERR DISCARD without MULTI"),
+        ("MULTI", "OK"),
+        ("SET mykey 1", "QUEUED"),
+        ("DISCARD", "OK"),
+        ("GET mykey", "(nil)"),
+    ],
+    run: Run::Server(discard),
+    ..Command::DEFAULTS
+};
+
+fn discard(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    if context.session.queue.is_none() {
+        return Err(Error::fixed("ERR DISCARD without MULTI"));
+    }
+    end(context.instance, context.session);
+    Ok(reply.ok())
+}
+
+const WATCH: Command = Command {
+    name: "watch",
+    arity: Arity::AtLeast(2),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
+    keys: &[KeySpec::every(1, KeyFlags::RO)],
+    categories: Categories::TRANSACTION,
+    group: Group::Transactions,
+    summary: "Watches keys: if one of them changes, the next EXEC executes nothing and answers null.",
+    since: "2.2.0",
+    complexity: "O(1) for every key.",
+    arguments: &[Argument::KEY.multiple()],
+    example: &[
+        ("WATCH mykey", "OK"),
+        ("SET mykey 1", "OK"),
+        ("MULTI", "OK"),
+        ("INCR mykey", "QUEUED"),
+        ("EXEC", "(nil)"),
+        ("GET mykey", "\"1\""),
+    ],
+    run: Run::Server(watch),
+    ..Command::DEFAULTS
+};
+
+fn watch(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    if context.session.queue.is_some() {
+        return Err(Error::fixed("ERR WATCH inside MULTI is not allowed"));
+    }
+    for key in request.from(1) {
+        context.tx.watch(&mut context.session.watching, key);
+    }
+    Ok(reply.ok())
+}
+
+const UNWATCH: Command = Command {
+    name: "unwatch",
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
+    categories: Categories::TRANSACTION,
+    group: Group::Transactions,
+    summary: "Forgets the watched keys.",
+    since: "2.2.0",
+    complexity: "O(1)",
+    example: &[("WATCH mykey", "OK"), ("UNWATCH", "OK")],
+    run: Run::Server(unwatch),
+    ..Command::DEFAULTS
+};
+
+fn unwatch(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    // Within a transaction EXEC has done so already: then nothing is left to be locked.
+    context.instance.keyspace.unwatch(&mut context.session.watching);
+    Ok(reply.ok())
+}

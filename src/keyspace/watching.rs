@@ -1,0 +1,165 @@
+//! The keys that a client watches until its next transaction: WATCH.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use super::interest::Mark;
+use super::transaction::Transaction;
+use super::{Keyspace, shard_of};
+
+/// What one client watches.
+#[derive(Debug, Default)]
+pub struct Watching {
+    mark: Arc<Mark>,
+    /// By database and key; whether it had expired already, so that its being freed is no change.
+    keys: BTreeMap<(usize, Box<[u8]>), bool>,
+    /// What it does not watch any more, but is noted to, since a script held the shard.
+    former: Vec<(usize, Box<[u8]>, Arc<Mark>)>,
+}
+
+impl Watching {
+    /// Whether nothing is watched.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Whether nothing is noted anywhere of what was watched.
+    pub fn is_forgotten(&self) -> bool {
+        self.keys.is_empty() && self.former.is_empty()
+    }
+
+    /// The keys.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.keys().map(|(_, key)| &**key)
+    }
+
+    /// Whether one of the keys has changed, as far as anybody has noted.
+    pub fn has_changed(&self) -> bool {
+        self.mark.is_set()
+    }
+}
+
+impl Transaction<'_> {
+    /// Watches a key of the current database from now on.
+    pub fn watch(&mut self, watching: &mut Watching, key: &[u8]) {
+        let database = self.database();
+        let had_expired = self.is_expired(key);
+        let Entry::Vacant(new) = watching.keys.entry((database, key.into())) else { return };
+        new.insert(had_expired);
+        let keyspace = self.keyspace();
+        let (hash, shard) = self.shard_mut(key);
+        shard.watched.add(hash, database, key, &watching.mark, had_expired);
+        keyspace.interest.add_watched();
+    }
+
+    /// Whether a watched key has changed, or expired, which nobody may have noted yet. The transaction must
+    /// hold the keys.
+    pub fn is_overtaken(&mut self, watching: &Watching) -> bool {
+        let current = self.database();
+        let has_expired = watching.keys.iter().any(|((database, key), had_expired)| {
+            self.select(*database);
+            !had_expired && self.is_expired(key)
+        });
+        self.select(current);
+        has_expired || watching.has_changed()
+    }
+
+    /// Ends the watching. The transaction must hold the keys.
+    pub fn unwatch(&mut self, watching: &mut Watching) {
+        let keyspace = self.keyspace();
+        for ((database, key), _) in std::mem::take(&mut watching.keys) {
+            let (hash, shard) = self.shard_mut(&key);
+            shard.watched.remove(hash, database, &key, &watching.mark);
+            keyspace.interest.remove_watched();
+        }
+        watching.mark = Arc::default();
+    }
+}
+
+impl Keyspace {
+    /// Ends the watching, for somebody who holds nothing. Where a script is in the way, what is noted of it
+    /// stays until the next time.
+    pub fn unwatch(&self, watching: &mut Watching) {
+        let mark = std::mem::take(&mut watching.mark);
+        let keys = std::mem::take(&mut watching.keys).into_keys();
+        watching.former.extend(keys.map(|(database, key)| (database, key, Arc::clone(&mark))));
+        while let Some((database, key, mark)) = watching.former.pop() {
+            let hash = self.hash(&key);
+            let Ok(mut shard) = self.lock_one(shard_of(hash)) else {
+                return watching.former.push((database, key, mark));
+            };
+            shard.watched.remove(hash, database, &key, &mark);
+            self.interest.remove_watched();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::Expiry;
+
+    fn watch(keyspace: &Keyspace, keys: &[&[u8]]) -> Watching {
+        let mut watching = Watching::default();
+        for key in keys {
+            keyspace.begin(0, key).unwrap().watch(&mut watching, key);
+        }
+        watching
+    }
+
+    fn put(keyspace: &Keyspace, database: usize, key: &[u8]) {
+        keyspace.begin(database, key).unwrap().put(key, b"v", Expiry::Never);
+    }
+
+    #[test]
+    fn only_changes_of_watched_keys_count() {
+        let keyspace = Keyspace::new(2);
+        put(&keyspace, 0, b"a");
+        let mut watching = watch(&keyspace, &[b"a", b"b", b"a"]);
+        put(&keyspace, 0, b"c");
+        put(&keyspace, 1, b"a");
+        keyspace.begin(0, b"b").unwrap().remove(b"b");
+        keyspace.begin(0, b"a").unwrap().get(b"a");
+        assert!(!watching.has_changed());
+        put(&keyspace, 0, b"a");
+        assert!(watching.has_changed());
+        keyspace.unwatch(&mut watching);
+        assert!(!watching.has_changed() && watching.is_forgotten());
+        put(&keyspace, 0, b"a");
+        assert!(!watching.has_changed());
+    }
+
+    #[test]
+    fn a_key_that_expires_unnoticed_has_changed() {
+        let keyspace = Keyspace::new(1);
+        let now_ms = keyspace.clock().now_ms();
+        keyspace.begin(0, b"k").unwrap().put(b"k", b"v", Expiry::At(now_ms + 30));
+        let watching = watch(&keyspace, &[b"k"]);
+        let is_overtaken = || keyspace.begin(0, b"k").unwrap().is_overtaken(&watching);
+        assert!(!is_overtaken());
+        while keyspace.clock().now_ms() < now_ms + 30 {}
+        assert!(!watching.has_changed());
+        assert!(is_overtaken());
+        let after = watch(&keyspace, &[b"k"]);
+        let mut tx = keyspace.begin(0, b"k").unwrap();
+        assert!(!tx.is_overtaken(&after), "it had expired before it was watched");
+        tx.free_expired(b"k");
+        assert!(tx.is_overtaken(&watching));
+        assert!(!tx.is_overtaken(&after), "its being freed is no change");
+    }
+
+    #[test]
+    fn flushing_and_swapping_change_what_is_there() {
+        let keyspace = Keyspace::new(2);
+        put(&keyspace, 0, b"there");
+        let (there, not_there) = (watch(&keyspace, &[b"there"]), watch(&keyspace, &[b"not there"]));
+        keyspace.begin_all(1).unwrap().flush_database();
+        assert!(!there.has_changed());
+        keyspace.begin_all(0).unwrap().flush_database();
+        assert!(there.has_changed() && !not_there.has_changed());
+        put(&keyspace, 1, b"not there");
+        keyspace.begin_all(0).unwrap().swap_databases(0, 1);
+        assert!(not_there.has_changed());
+    }
+}
