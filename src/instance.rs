@@ -1,16 +1,20 @@
 //! What all clients of one running server share.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::acl::{Catalog, User, Users};
 use crate::allocator;
 use crate::clients::Clients;
-use crate::config::{Config, EVICTION_POLICIES};
+use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
 use crate::events::EventClass;
 use crate::keyspace::{Effect, Keyspace};
 use crate::pubsub::PubSub;
@@ -22,6 +26,8 @@ pub struct Instance {
     pub config: Config,
     /// Its data.
     pub keyspace: Keyspace,
+    /// Who may do what.
+    pub users: Users,
     /// Who is connected.
     pub clients: Arc<Clients>,
     /// Who listens to which channel.
@@ -46,17 +52,18 @@ pub struct Instance {
 pub type MakeEffective = Box<dyn Fn(&Config) + Send + Sync>;
 
 impl Instance {
-    /// A server with these parameters and no data, for so many threads, that counts the use of so many
-    /// commands.
-    pub fn new(config: Config, threads: usize, commands: usize, make_effective: MakeEffective) -> Instance {
+    /// A server with these parameters and no data, for so many threads, that has these commands.
+    pub fn new(config: Config, threads: usize, commands: Catalog, make_effective: MakeEffective) -> Instance {
+        let statistics = Statistics::new(threads, commands.len());
         let keyspace = Keyspace::new(config.databases.size());
         let output_limits = Arc::clone(&config.client_output_buffer_limit);
         let instance = Instance {
             config,
             keyspace,
+            users: Users::new(commands),
             clients: Arc::new(Clients::new(output_limits)),
             pubsub: PubSub::default(),
-            statistics: Statistics::new(threads, commands),
+            statistics,
             run_id: random_hex_digits(),
             listening_port: AtomicU16::new(0),
             shutdown: Notify::new(),
@@ -66,6 +73,7 @@ impl Instance {
             make_effective,
         };
         instance.configure_keyspace();
+        instance.apply_requirepass();
         instance
     }
 
@@ -77,6 +85,34 @@ impl Instance {
     /// The port clients connect to.
     pub fn port(&self) -> u16 {
         self.listening_port.load(Ordering::Relaxed)
+    }
+
+    /// Gives the user `default` the password of `requirepass`: called after that was set.
+    pub fn apply_requirepass(&self) {
+        self.users.set_default_password(&self.config.requirepass.get());
+    }
+
+    /// Whether a new user may use all channels (`acl-pubsub-default`).
+    pub fn gives_all_channels(&self) -> bool {
+        PUBSUB_DEFAULTS[self.config.acl_pubsub_default.get()] == "allchannels"
+    }
+
+    /// Makes the users of `aclfile` those of the server, if there is such a file. Answers who is no longer one.
+    ///
+    /// # Errors
+    ///
+    /// With all that is wrong with the file; nothing has changed then.
+    pub fn load_users(&self) -> Result<Vec<Arc<User>>, String> {
+        match self.acl_file() {
+            Some(path) => self.users.load(&path, self.gives_all_channels()),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Where the users are kept, if anywhere.
+    pub fn acl_file(&self) -> Option<PathBuf> {
+        let path = self.config.aclfile.get();
+        (!path.is_empty()).then(|| OsStr::from_bytes(&path).into())
     }
 
     /// Makes effective what parameters alone do not: called after some were changed.

@@ -25,6 +25,8 @@ pub mod statistics;
 
 pub mod keyspace;
 
+pub mod acl;
+
 pub mod clients;
 pub mod pubsub;
 pub mod session;

@@ -170,6 +170,22 @@ impl PubSub {
         of_channel.map_or(0, |of_channel| send(of_channel, &[b"smessage", channel, message]))
     }
 
+    /// Clients that listen to something for which `is_refused`.
+    pub fn listeners_refused(
+        &self,
+        mut is_refused: impl FnMut(Kind, &[u8], &Client) -> bool,
+    ) -> Vec<Arc<Client>> {
+        let mut refused: BTreeMap<u64, Arc<Client>> = BTreeMap::new();
+        let listeners = self.listeners.lock();
+        for (kind, of_kind) in KINDS.into_iter().zip(&*listeners) {
+            for (name, of_name) in of_kind {
+                let those = of_name.values().filter(|client| is_refused(kind, name, client));
+                refused.extend(those.map(|client| (client.id, Arc::clone(client))));
+            }
+        }
+        refused.into_values().collect()
+    }
+
     /// How many channels or patterns anybody listens to.
     pub fn count(&self, kind: Kind) -> usize {
         self.listeners.lock()[kind as usize].len()

@@ -5,10 +5,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use subtle::ConstantTimeEq;
-
+use crate::acl::{User, Users};
 use crate::clients::{Client, Profile};
-use crate::config::{ClientClass, Config};
+use crate::config::ClientClass;
 use crate::keyspace::Watching;
 use crate::pubsub::{KINDS, Subscriptions};
 use crate::resp::{OwnedRequest, Protocol, Request};
@@ -22,6 +21,8 @@ pub struct Session {
     pub database: usize,
     /// The version of the protocol it speaks.
     pub protocol: Protocol,
+    /// Who it is.
+    pub user: Arc<User>,
     /// Whether it may do more than authenticate.
     pub is_authenticated: bool,
     /// Which replies it wants.
@@ -87,18 +88,21 @@ pub enum Replies {
     SkipThis,
 }
 
-/// The password was wrong, or the user is not `default`.
+/// The password was wrong, or there is no such user, or it is disabled.
 #[derive(Debug)]
 pub struct WrongPassword;
 
 impl Session {
     /// The state of a client that has just connected.
-    pub fn new(client: Arc<Client>, config: &Config) -> Session {
+    pub fn new(client: Arc<Client>, users: &Users) -> Session {
+        let user = Arc::clone(users.default_user());
+        client.profile.lock().user = Some(Arc::clone(&user));
         Session {
             client,
             database: 0,
             protocol: Protocol::default(),
-            is_authenticated: !config.has_password(),
+            user,
+            is_authenticated: users.admits_everybody(),
             replies: Replies::default(),
             is_closing: false,
             leaves_keys_untouched: false,
@@ -124,21 +128,20 @@ impl Session {
         change(&mut profile);
     }
 
-    /// Lets a client in that knows the password. There is one user, `default`; where there is no password,
-    /// any will do.
+    /// Lets a client in that knows the password of a user.
     ///
     /// # Errors
     ///
     /// If user or password are wrong; the client keeps the rights it had.
-    pub fn authenticate(
-        &mut self,
-        config: &Config,
-        user: &[u8],
-        password: &[u8],
-    ) -> Result<(), WrongPassword> {
-        let expected = config.requirepass.get();
-        let is_right = expected.is_empty() || bool::from(expected.ct_eq(password));
-        if user != b"default" || !is_right {
+    pub fn authenticate(&mut self, users: &Users, name: &[u8], password: &[u8]) -> Result<(), WrongPassword> {
+        let user = users.authenticate(name, password).ok_or(WrongPassword)?;
+        let before = std::mem::replace(&mut self.user, Arc::clone(&user));
+        self.publish(|profile| profile.user = Some(Arc::clone(&user)));
+        // Looked at after the client was seen to be this user: whoever removes the user sees the client, or is
+        // seen here.
+        if user.is_removed() {
+            self.publish(|profile| profile.user = Some(Arc::clone(&before)));
+            self.user = before;
             return Err(WrongPassword);
         }
         self.is_authenticated = true;
@@ -158,12 +161,18 @@ impl Session {
         self.client.mail().set_class(if is_listening { ClientClass::PubSub } else { ClientClass::Normal });
     }
 
+    /// Takes all rights from the client until it authenticates anew.
+    pub fn lock_out(&mut self, users: &Users) {
+        self.user = Arc::clone(users.default_user());
+        self.is_authenticated = false;
+    }
+
     /// Puts everything back to what it was when the client connected (RESET). What it watches and listens to
     /// must have ended.
-    pub fn reset(&mut self, config: &Config) {
+    pub fn reset(&mut self, users: &Users) {
         let last_command = self.last_command;
         let watching = std::mem::take(&mut self.watching);
-        *self = Session { last_command, watching, ..Session::new(Arc::clone(&self.client), config) };
+        *self = Session { last_command, watching, ..Session::new(Arc::clone(&self.client), users) };
         self.publish(|profile| {
             profile.name.clear();
             profile.is_kept_from_eviction = false;

@@ -16,6 +16,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::acl::User;
 use crate::config::OutputLimits;
 use crate::resp::Protocol;
 pub use address::Address;
@@ -92,6 +93,8 @@ pub struct Profile {
     pub lib_name: Vec<u8>,
     /// CLIENT SETINFO LIB-VER.
     pub lib_version: Vec<u8>,
+    /// Who it is; unknown until it has a session.
+    pub user: Option<Arc<User>>,
     /// The database it has selected.
     pub database: usize,
     /// The protocol it speaks.
@@ -163,6 +166,7 @@ impl Clients {
                 name: Vec::new(),
                 lib_name: Vec::new(),
                 lib_version: Vec::new(),
+                user: None,
                 database: 0,
                 protocol: Protocol::default(),
                 is_kept_from_eviction: false,

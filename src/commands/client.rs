@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use crate::acl::{self, User, Users};
 use crate::clients::{Address, Client, Leaving, Waiting};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
@@ -290,7 +291,7 @@ fn kill(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let filter = if is_old_form {
         Filter { address: Some(request.at(2)), includes_own: true, ..Filter::default() }
     } else {
-        parse_kill_filters(request)?
+        parse_kill_filters(request, &context.instance.users)?
     };
     let mut killed = 0;
     for client in context.instance.clients.all() {
@@ -313,7 +314,7 @@ fn kill(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     }
 }
 
-fn parse_kill_filters(request: Request<'_>) -> Result<Filter<'_>> {
+fn parse_kill_filters<'a>(request: Request<'a>, users: &Users) -> Result<Filter<'a>> {
     let mut filter = Filter::default();
     let mut options = Options::new(request, 2);
     while let Some(option) = options.next() {
@@ -326,9 +327,9 @@ fn parse_kill_filters(request: Request<'_>) -> Result<Filter<'_>> {
             _ if is_word(option, "type") => filter.kind = Some(Kind::parse(value)?),
             _ if is_word(option, "addr") => filter.address = Some(value),
             _ if is_word(option, "laddr") => filter.local_address = Some(value),
-            _ if is_word(option, "user") && value == b"default" => {}
             _ if is_word(option, "user") => {
-                return Err(Error::quoting("ERR No such user '", value, "'"));
+                let unknown = || Error::quoting("ERR No such user '", value, "'");
+                filter.user = Some(users.get(value).ok_or_else(unknown)?);
             }
             _ if is_word(option, "maxage") => {
                 let seconds = parse_integer(value).and_then(|seconds| u64::try_from(seconds).ok());
@@ -348,6 +349,7 @@ fn parse_kill_filters(request: Request<'_>) -> Result<Filter<'_>> {
 struct Filter<'a> {
     ids: Option<Vec<u64>>,
     kind: Option<Kind>,
+    user: Option<Arc<User>>,
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
     age_s_min: Option<u64>,
@@ -381,7 +383,9 @@ impl Kind {
 
 impl Filter<'_> {
     fn matches(&self, client: &Client) -> bool {
+        let is_user = |user| client.profile.lock().user.as_ref().is_some_and(|own| Arc::ptr_eq(own, user));
         self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
+            && self.user.as_ref().is_none_or(is_user)
             && self.kind.is_none_or(|kind| kind == Kind::of(client))
             && self.address.is_none_or(|address| address == client.address.to_string().as_bytes())
             && self.age_s_min.is_none_or(|least| client.connected_at.elapsed().as_secs() >= least)
@@ -390,7 +394,7 @@ impl Filter<'_> {
 }
 
 /// One line of CLIENT LIST, with the fields of Redis 7.2 in its order.
-fn describe(client: &Client) -> String {
+pub(super) fn describe(client: &Client) -> String {
     let profile = client.profile.lock().clone();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut flags = String::new();
@@ -425,7 +429,7 @@ fn describe(client: &Client) -> String {
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={channels} \
          psub={patterns} ssub={shard_channels} multi={} qbuf={} qbuf-free=0 argv-mem=0 \
          multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem={} events=r cmd={} \
-         user=default redir=-1 resp={} lib-name={} lib-ver={}",
+         user={} redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
         client.local_address,
@@ -438,6 +442,7 @@ fn describe(client: &Client) -> String {
         profile.query_bytes,
         size_of::<Client>() + size_of::<Session>() + profile.query_bytes,
         profile.last_command,
+        text(profile.user.as_ref().map_or(acl::DEFAULT, |user| user.name())),
         profile.protocol.number(),
         text(&profile.lib_name),
         text(&profile.lib_version),

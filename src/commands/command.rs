@@ -92,7 +92,10 @@ impl Command {
     }
 
     /// The keys of a request, with how each is used. Empty if the request is too short for any.
-    pub fn keys_of<'a>(&self, request: Request<'a>) -> impl Iterator<Item = (&'a [u8], KeyFlags)> + use<'a> {
+    pub fn keys_of<'a>(
+        &self,
+        request: Request<'a>,
+    ) -> impl Iterator<Item = (&'a [u8], KeyFlags)> + Clone + use<'a> {
         self.keys.iter().filter(|spec| spec.is_of_keys()).flat_map(move |spec| {
             let flags = spec.variable.map_or(spec.flags, |flags_of| flags_of(request));
             spec.positions(request).map(move |position| (request.at(position), flags))

@@ -5,6 +5,7 @@ use crate::glob;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
+use super::args::is_word;
 use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope};
 use super::error::Error;
 use super::introspection;
@@ -74,6 +75,9 @@ fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     for checked in parse_settings(request)? {
         context.instance.config.store(checked);
     }
+    if request.from(2).step_by(2).any(|name| is_word(name, "requirepass")) {
+        context.instance.apply_requirepass();
+    }
     context.instance.apply_config();
     Ok(reply.ok())
 }
@@ -124,6 +128,7 @@ const CONFIG_RESETSTAT: Command = Command {
 
 fn reset_statistics(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     context.instance.statistics.reset();
+    context.instance.users.log.reset_counts();
     context.tx.reset_counters();
     Ok(reply.ok())
 }

@@ -1,5 +1,7 @@
 //! The connection: who is there, in which protocol, with which database.
 
+use crate::acl;
+use crate::acl::log::Reason;
 use crate::resp::number::parse_integer;
 use crate::resp::{Protocol, Reply, Request, tree};
 use crate::session::Session;
@@ -8,6 +10,7 @@ use super::args::{self, Options, is_word};
 use super::client;
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
 use super::error::Error;
+use super::permission;
 
 pub(super) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
 
@@ -49,9 +52,8 @@ const HELLO: Command = Command {
 
 fn hello(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let greeting = Greeting::parse(request, context.session.protocol)?;
-    let config = &context.instance.config;
     if let Some((user, password)) = greeting.credentials {
-        context.session.authenticate(config, user, password).map_err(|_| Error::WRONG_PASSWORD)?;
+        authenticate(context, request, user, password)?;
     }
     if !context.session.is_authenticated {
         return Err(Error::HELLO_NOT_AUTHENTICATED);
@@ -132,15 +134,32 @@ const AUTH: Command = Command {
 };
 
 fn auth(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let config = &context.instance.config;
     let (user, password) = match request.len() {
-        2 if !config.has_password() => return Err(Error::NO_PASSWORD_SET),
-        2 => (&b"default"[..], request.at(1)),
+        2 if context.instance.users.default_user().grants().needs_no_password => {
+            return Err(Error::NO_PASSWORD_SET);
+        }
+        2 => (acl::DEFAULT, request.at(1)),
         3 => (request.at(1), request.at(2)),
         _ => return Err(Error::SYNTAX),
     };
-    context.session.authenticate(config, user, password).map_err(|_| Error::WRONG_PASSWORD)?;
+    authenticate(context, request, user, password)?;
     Ok(reply.ok())
+}
+
+/// Lets a client in that knows the password of a user; who does not is noted.
+fn authenticate(
+    context: &mut Context<'_, '_>,
+    request: Request<'_>,
+    user: &[u8],
+    password: &[u8],
+) -> Result<()> {
+    let Context { instance, session, .. } = context;
+    session.authenticate(&instance.users, user, password).map_err(|_| {
+        let object = request.name();
+        let context = permission::Origin::of(session).context();
+        permission::note(instance, session, Reason::Auth, context, user, object);
+        Error::WRONG_PASSWORD
+    })
 }
 
 const PING: Command = Command {
@@ -240,7 +259,7 @@ fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
     instance.keyspace.unwatch(&mut session.watching);
     instance.pubsub.leave(&session.client, &mut session.subscriptions);
     session.subscriptions_changed();
-    session.reset(&instance.config);
+    session.reset(&instance.users);
     context.instance.clients.remove_monitor(&context.session.client);
     Ok(reply.simple("RESET"))
 }

@@ -16,7 +16,8 @@ use super::Command;
 use super::command::{Context, Flags, Result, Run};
 use super::error::Error;
 use super::lookup::Registered;
-use super::traces::{Origin, charge, show};
+use super::permission::{self, Origin};
+use super::traces::{charge, show};
 
 /// Judges whether a request may run now; `found` is the command of its name, if there is one.
 ///
@@ -25,6 +26,7 @@ use super::traces::{Origin, charge, show};
 /// With what is to be answered instead.
 #[inline]
 pub fn admit(
+    instance: &Instance,
     session: &mut Session,
     found: Option<&'static Registered>,
     request: Request<'_>,
@@ -36,7 +38,7 @@ pub fn admit(
     let registered = resolve(registered, request)?;
     session.last_command = registered.command.name;
     check_arity(registered.command, request)?;
-    check_authentication(session, registered.command)?;
+    check_permission(instance, session, registered, request)?;
     Ok(registered)
 }
 
@@ -78,10 +80,15 @@ fn check_arity(command: &Command, request: Request<'_>) -> Result<()> {
 }
 
 #[inline]
-fn check_authentication(session: &Session, command: &Command) -> Result<()> {
-    match session.is_authenticated || command.flags.contains(Flags::NO_AUTH) {
+fn check_permission(
+    instance: &Instance,
+    session: &Session,
+    registered: &'static Registered,
+    request: Request<'_>,
+) -> Result<()> {
+    match session.is_authenticated && session.user.is_unrestricted() {
         true => Ok(()),
-        false => Err(Error::NOT_AUTHENTICATED),
+        false => permission::check(instance, session, registered, request, Origin::of(session)),
     }
 }
 
@@ -178,12 +185,13 @@ pub fn call(
     let Context { instance, session, tx } = context;
     let started = Instant::now();
     tx.select(session.database);
-    let answered = reply
-        .in_protocol(session.protocol)
-        .attempt(|reply| run(registered.command, instance, session, tx, request, reply));
+    let answered = reply.in_protocol(session.protocol).attempt(|reply| {
+        check_permission(instance, session, registered, request)?;
+        run(registered.command, instance, session, tx, request, reply)
+    });
     charge(instance, session, registered, request, started.elapsed());
     if instance.clients.has_monitors() {
-        show(instance, session, Origin::Client, registered.command, request);
+        show(instance, session, Origin::Request, registered.command, request);
     }
     answered.unwrap_or_else(|(error, reply)| {
         instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });

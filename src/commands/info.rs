@@ -3,6 +3,7 @@
 use std::fmt::{Display, Write as _};
 use std::fs;
 
+use crate::acl::log::Reason;
 use crate::clients::Waiting;
 use crate::config::EVICTION_POLICIES;
 use crate::pubsub::Kind as PubSubKind;
@@ -256,6 +257,11 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
     section.field("total_error_replies", statistics.total(Count::ErrorReplies));
     section.field("total_reads_processed", statistics.total(Count::Reads));
     section.field("total_writes_processed", statistics.total(Count::Writes));
+    let log = &context.instance.users.log;
+    section.field("acl_access_denied_auth", log.count(Reason::Auth));
+    section.field("acl_access_denied_cmd", log.count(Reason::Command));
+    section.field("acl_access_denied_key", log.count(Reason::Key));
+    section.field("acl_access_denied_channel", log.count(Reason::Channel));
 }
 
 fn persistence(section: &mut Section, context: &Context<'_, '_>) {

@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use crate::acl::Catalog;
+
 use super::all;
 use super::command::{Command, Scope};
 
@@ -65,6 +67,15 @@ pub fn registered() -> impl Iterator<Item = &'static Registered> {
 /// How many commands and subcommands there are.
 pub fn count() -> usize {
     registered().count()
+}
+
+/// What rules about users may name.
+pub fn catalog() -> Catalog {
+    let mut catalog = Catalog::default();
+    for Registered { command, subcommands, .. } in registered() {
+        catalog.add(command.name, command.category_names(), subcommands.len());
+    }
+    catalog
 }
 
 /// A table of names by a hash of their first eight bytes: one look and one comparison find nearly any of

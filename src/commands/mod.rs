@@ -3,17 +3,19 @@
 //! Each family is a file with one constant for each command, its handler beneath it and their list on top;
 //! [`FAMILIES`] is the list of these lists. [`command`] says what a command is, [`lookup`] finds it by its
 //! name, [`error`] and [`args`] serve the handlers, [`execute`] is the one door through which all of them are
-//! run.
+//! run, and [`permission`] asks there who may.
 
 pub mod args;
 pub mod command;
 pub mod error;
 pub mod execute;
 pub mod lookup;
+pub mod permission;
 pub mod secrets;
 pub mod traces;
 pub mod transactions;
 
+mod acl;
 mod bitfield;
 mod bitmaps;
 mod browsing;
@@ -63,6 +65,7 @@ pub const FAMILIES: &[&[Command]] = &[
     memory::COMMANDS,
     debug::COMMANDS,
     config::COMMANDS,
+    acl::COMMANDS,
     info::COMMANDS,
     introspection::COMMANDS,
 ];

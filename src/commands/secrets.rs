@@ -18,6 +18,7 @@ pub fn visible_arguments<'a>(command: &Command, request: Request<'a>) -> Vec<&'a
             let auth = request.from(0).position(|argument| is_word(argument, "auth"));
             auth.into_iter().for_each(|at| hide(&mut arguments, at + 1..at + 3));
         }
+        "acl|setuser" => hide(&mut arguments, 2..request.len()),
         "config|set" => {
             let is_secret =
                 |name: &[u8]| Parameter::named(name).is_some_and(|parameter| parameter.is_secret());

@@ -13,6 +13,7 @@ use crate::statistics::slowlog::{SlowRequest, cut};
 
 use super::command::{Command, Flags};
 use super::lookup::Registered;
+use super::permission::Origin;
 use super::secrets::visible_arguments;
 
 /// Counts a call that took so long, and notes it if that was too long.
@@ -46,15 +47,6 @@ pub fn charge(
         };
         statistics.slowlog.note(request, config.slowlog_max_len.size());
     }
-}
-
-/// Where a command comes from, for those who see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// A client.
-    Client,
-    /// A script that a client runs.
-    Script,
 }
 
 /// Shows a request to those who see every command, but for what is too dangerous to be shown.

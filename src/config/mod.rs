@@ -21,6 +21,12 @@ pub use limits::{ClientClass, OutputLimit, OutputLimits};
 /// The values of all parameters.
 #[derive(Debug, Default)]
 pub struct Config {
+    /// Which channels a new user may use.
+    pub acl_pubsub_default: Choice,
+    /// The file that users are read from; empty for none.
+    pub aclfile: Text,
+    /// Refusals that ACL LOG keeps.
+    pub acllog_max_len: Integer,
     /// The port clients connect to; 0 asks the system for a free one, or for none if there are other ways to
     /// connect.
     pub port: Integer,
@@ -94,6 +100,30 @@ pub struct Config {
 
 /// All parameters, by name.
 pub const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "acl-pubsub-default",
+        help: "Channels that new users may use: all, or none",
+        default: "resetchannels",
+        kind: Kind::Choice(PUBSUB_DEFAULTS),
+        changes: Changes::Anytime,
+        field: |config| Field::Choice(&config.acl_pubsub_default),
+    },
+    Parameter {
+        name: "aclfile",
+        help: "File with the users, one a line as ACL LIST prints them; empty for none",
+        default: "",
+        kind: Kind::Text,
+        changes: Changes::AtStart,
+        field: |config| Field::Text(&config.aclfile),
+    },
+    Parameter {
+        name: "acllog-max-len",
+        help: "Refusals that ACL LOG keeps",
+        default: "128",
+        kind: Kind::Integer { min: 0, max: 1 << 20 },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.acllog_max_len),
+    },
     Parameter {
         name: "appendonly",
         help: "Whether writes are logged to disk; only `no` so far",
@@ -380,6 +410,9 @@ pub const EVICTION_POLICIES: &[&str] = &[
     "allkeys-random",
     "noeviction",
 ];
+
+/// The values of `acl-pubsub-default`, in the order in which Redis lists them.
+pub const PUBSUB_DEFAULTS: &[&str] = &["allchannels", "resetchannels"];
 
 /// The values of `enable-debug-command`.
 pub const DEBUG_ALLOWED: &[&str] = &["no", "yes", "local"];
@@ -678,18 +711,6 @@ impl Config {
             (_, value) => unreachable!("{} is not a {value:?}", checked.parameter.name),
         }
     }
-
-    /// Whether clients have to authenticate.
-    pub fn has_password(&self) -> bool {
-        !self.requirepass.get().is_empty()
-    }
-
-    /// Whether clients from other machines are to be refused because nothing protects the data from them.
-    ///
-    /// As in Redis 7, whatever addresses the server listens on.
-    pub fn is_protected(&self) -> bool {
-        self.protected_mode.get() && !self.has_password()
-    }
 }
 
 #[cfg(test)]
@@ -734,20 +755,6 @@ mod tests {
         for text in ["", "kb", "-1", "1tb", "1 mb", "99999999999gb"] {
             assert_eq!(parse_bytes(text.as_bytes()), None, "{text}");
         }
-    }
-
-    #[test]
-    fn protected_mode_ends_with_a_password_or_when_it_is_turned_off() {
-        let config = Config::new();
-        let set = |name: &str, value: &str| {
-            config.store(Parameter::named(name.as_bytes()).unwrap().check(value.as_bytes()).unwrap());
-        };
-        assert!(config.is_protected());
-        set("requirepass", "secret");
-        assert!(!config.is_protected());
-        set("requirepass", "");
-        set("protected-mode", "no");
-        assert!(!config.is_protected());
     }
 
     #[test]

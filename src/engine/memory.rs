@@ -6,7 +6,8 @@ use crate::commands::command::{Flags, KeySpec, Result, Scope};
 use crate::commands::error::Error;
 use crate::commands::execute::{admit, check_busy, check_listening, conclude, resolve, run};
 use crate::commands::lookup::{Registered, find};
-use crate::commands::traces::{Origin, show};
+use crate::commands::permission::Origin;
+use crate::commands::traces::show;
 use crate::commands::transactions::{queue, queued, refused};
 use crate::instance::Instance;
 use crate::keyspace::{Busy, KeyHash, Keyspace, Transaction};
@@ -67,7 +68,7 @@ pub fn execute(
 ) {
     let mark = out.len();
     let is_plain = meter.is_plain() && session.is_plain();
-    let mut admitted = admit(session, plan.command, request);
+    let mut admitted = admit(instance, session, plan.command, request);
     if !is_plain {
         admitted = admitted.and_then(|registered| judge(instance, session, registered));
         if admitted.is_ok() && queue(session, plan.command, request, out) {
@@ -83,7 +84,7 @@ pub fn execute(
             } else {
                 meter.end(registered, session, request);
                 if meter.is_watched && result.is_ok() {
-                    show(instance, session, Origin::Client, registered.command, request);
+                    show(instance, session, Origin::Request, registered.command, request);
                 }
             }
             if result.is_err() {

@@ -38,7 +38,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         stream: Stream,
         registration: Registration,
     ) -> Connection<Stream> {
-        let session = Session::new(Arc::clone(&registration.client), &instance.config);
+        let session = Session::new(Arc::clone(&registration.client), &instance.users);
         Connection { stream, conversation: Conversation::new(instance, session), _registration: registration }
     }
 

@@ -272,9 +272,11 @@ fn is_full(instance: &Instance) -> bool {
     instance.clients.count() >= instance.config.maxclients.size()
 }
 
-/// Whether the client is on another machine and nothing protects the data from it.
+/// Whether the client is on another machine and nothing protects the data from it. As in Redis 7, whatever
+/// addresses the server listens on.
 fn is_barred(instance: &Instance, address: &Address) -> bool {
-    instance.config.is_protected() && !address.is_local()
+    let is_open = instance.users.default_user().grants().needs_no_password;
+    instance.config.protected_mode.get() && is_open && !address.is_local()
 }
 
 fn register(

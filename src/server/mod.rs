@@ -38,7 +38,8 @@ pub fn run(config: Config) -> Result<(), String> {
         raise_open_files_limit(config);
     };
     make_effective(&config);
-    let instance = Arc::new(Instance::new(config, threads, lookup::count(), Box::new(make_effective)));
+    let instance = Arc::new(Instance::new(config, threads, lookup::catalog(), Box::new(make_effective)));
+    instance.load_users()?;
     let served = runtime.block_on(async {
         let doors = listener::open(&instance)?;
         let stop = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;

@@ -1,0 +1,258 @@
+//! Users: who may do what.
+//!
+//! A [`User`] is a name and its [`Grants`]: how to authenticate and what is allowed then. [`selector`] knows
+//! what one set of rules allows, [`catalog`] what rules may name; [`file`] reads and writes all users, and
+//! [`log`] keeps who was refused what. The rules and their words are those of Redis 7; rules about commands
+//! are kept and printed in the order in which they were given, as Redis 7.2 does. (Redis 7.0 makes up a
+//! shorter list of its own, in an order that differs from run to run.)
+//!
+//! A session holds its user: what changes about a user counts for the next command of all who are
+//! authenticated as it. [`User::is_unrestricted`] is one look at one atomic, so that who may do everything
+//! pays nothing for the rest.
+
+mod catalog;
+mod file;
+mod grants;
+pub mod log;
+mod selector;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{RwLock, RwLockReadGuard};
+
+pub use catalog::{CATEGORIES, Catalog};
+pub use grants::{Grants, PasswordHash};
+use grants::{is_name, merge};
+use log::AclLog;
+use selector::has_blanks;
+pub use selector::{Access, Attempt, Denial, Mistake, Selector};
+
+/// The user of everybody who has not said otherwise.
+pub const DEFAULT: &[u8] = b"default";
+
+/// One user.
+#[derive(Debug)]
+pub struct User {
+    name: Box<[u8]>,
+    grants: RwLock<Grants>,
+    is_unrestricted: AtomicBool,
+    is_removed: AtomicBool,
+}
+
+impl User {
+    fn new(name: &[u8], grants: Grants, catalog: &Catalog) -> User {
+        let is_unrestricted = grants.allow_everything(catalog);
+        User {
+            name: name.into(),
+            grants: RwLock::new(grants),
+            is_unrestricted: AtomicBool::new(is_unrestricted),
+            is_removed: AtomicBool::new(false),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Whether it may do everything.
+    #[inline]
+    pub fn is_unrestricted(&self) -> bool {
+        self.is_unrestricted.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is no longer a user: nobody may do anything in its name.
+    pub fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
+    }
+
+    /// What it may do, as long as the answer is held.
+    pub fn grants(&self) -> RwLockReadGuard<'_, Grants> {
+        self.grants.read()
+    }
+
+    fn replace(&self, grants: Grants, catalog: &Catalog) {
+        let is_unrestricted = grants.allow_everything(catalog);
+        let mut own = self.grants.write();
+        *own = grants;
+        self.is_unrestricted.store(is_unrestricted, Ordering::Relaxed);
+    }
+
+    fn remove(&self) {
+        let _changing = self.grants.write();
+        self.is_unrestricted.store(false, Ordering::Relaxed);
+        self.is_removed.store(true, Ordering::Release);
+    }
+}
+
+/// All users.
+#[derive(Debug)]
+pub struct Users {
+    catalog: Catalog,
+    default: Arc<User>,
+    /// `default` is always among them.
+    by_name: RwLock<BTreeMap<Box<[u8]>, Arc<User>>>,
+    /// Who was refused what.
+    pub log: AclLog,
+}
+
+/// Why a user was not changed.
+#[derive(Debug)]
+pub enum Refused {
+    /// The name has blanks in it.
+    Name,
+    /// A parenthesis in this rule, from zero, is never closed.
+    Unclosed(usize),
+    /// A rule is none.
+    Rule(Vec<u8>, Mistake),
+}
+
+impl Users {
+    /// The user `default` alone, who may do everything without a password.
+    pub fn new(catalog: Catalog) -> Users {
+        let default = Arc::new(User::new(DEFAULT, Grants::everything(&catalog), &catalog));
+        let by_name = BTreeMap::from([(DEFAULT.into(), Arc::clone(&default))]);
+        Users { catalog, default, by_name: RwLock::new(by_name), log: AclLog::default() }
+    }
+
+    /// What rules may name.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The user `default`.
+    pub fn default_user(&self) -> &Arc<User> {
+        &self.default
+    }
+
+    /// Whether everybody who connects is let in.
+    pub fn admits_everybody(&self) -> bool {
+        let grants = self.default.grants();
+        grants.is_enabled && grants.needs_no_password
+    }
+
+    /// The user of a name.
+    pub fn get(&self, name: &[u8]) -> Option<Arc<User>> {
+        self.by_name.read().get(name).cloned()
+    }
+
+    /// All users, by their names.
+    pub fn all(&self) -> Vec<Arc<User>> {
+        self.by_name.read().values().cloned().collect()
+    }
+
+    /// The user of a name, if this is a password of it and it is enabled.
+    pub fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
+        self.get(name).filter(|user| user.grants().admits(password))
+    }
+
+    /// Changes a user, or makes one: by all of the rules, or by none if any is wrong. `all_channels` is
+    /// whether a new one may use them (`acl-pubsub-default`).
+    ///
+    /// # Errors
+    ///
+    /// With what is wrong.
+    pub fn set<'a>(
+        &self,
+        name: &[u8],
+        rules: impl Iterator<Item = &'a [u8]>,
+        all_channels: bool,
+    ) -> Result<(), Refused> {
+        if !is_name(name) {
+            return Err(Refused::Name);
+        }
+        let rules = merge(rules).map_err(Refused::Unclosed)?;
+        // Held all the while, so that nobody else's change is lost.
+        let mut by_name = self.by_name.write();
+        let known = by_name.get(name);
+        let mut grants = match known {
+            Some(user) => user.grants().clone(),
+            None => Grants::none(&self.catalog, all_channels),
+        };
+        for rule in rules {
+            grants
+                .apply(&rule, &self.catalog, all_channels)
+                .map_err(|mistake| Refused::Rule(rule, mistake))?;
+        }
+        match known {
+            Some(user) => user.replace(grants, &self.catalog),
+            None => {
+                by_name.insert(name.into(), Arc::new(User::new(name, grants, &self.catalog)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives `default` this password and no other, or none at all (`requirepass`).
+    pub fn set_default_password(&self, password: &[u8]) {
+        let rules: [&[u8]; 2] = match password {
+            [] => [b"resetpass", b"nopass"],
+            password => [b"resetpass", &[b">", password].concat()],
+        };
+        let changed = self.set(DEFAULT, rules.into_iter(), false);
+        debug_assert!(changed.is_ok());
+    }
+
+    /// Removes a user. Whoever is authenticated as it must be made to leave.
+    pub fn remove(&self, name: &[u8]) -> Option<Arc<User>> {
+        if name == DEFAULT {
+            return None;
+        }
+        let removed = self.by_name.write().remove(name);
+        removed.iter().for_each(|user| user.remove());
+        removed
+    }
+
+    /// Puts the users of a file in place of all that there are; `default` is as at the beginning if it is not
+    /// among them. Answers who was there before: whoever is authenticated as one of them must be made to
+    /// leave, as in Redis, even if there is a user of the same name again.
+    ///
+    /// # Errors
+    ///
+    /// With all that is wrong with the file; nothing has changed then.
+    pub fn load(&self, path: &Path, all_channels: bool) -> Result<Vec<Arc<User>>, String> {
+        let mut users = file::load(path, &self.catalog, all_channels)?;
+        let mut by_name = self.by_name.write();
+        let default = users.remove(DEFAULT).unwrap_or_else(|| Grants::everything(&self.catalog));
+        self.default.replace(default, &self.catalog);
+        let users = users.into_iter().map(|(name, grants)| {
+            let user = User::new(&name, grants, &self.catalog);
+            (name.into(), Arc::new(user))
+        });
+        let users = users.chain([(DEFAULT.into(), Arc::clone(&self.default))]).collect();
+        let mut before = std::mem::replace(&mut *by_name, users);
+        before.remove(DEFAULT);
+        let before: Vec<_> = before.into_values().collect();
+        before.iter().for_each(|user| user.remove());
+        Ok(before)
+    }
+
+    /// Writes all users to a file.
+    ///
+    /// # Errors
+    ///
+    /// If that fails; what was there is still there then.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        let mut text = self.describe().join(&b'\n');
+        text.push(b'\n');
+        file::save(path, &text)
+    }
+
+    /// One line for each user, as ACL LIST prints it.
+    pub fn describe(&self) -> Vec<Vec<u8>> {
+        let line = |user: Arc<User>| [b"user ", user.name(), b" ", &user.grants().describe()].concat();
+        self.all().into_iter().map(line).collect()
+    }
+}
+
+/// Its name.
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.name))
+    }
+}

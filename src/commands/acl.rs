@@ -1,0 +1,474 @@
+//! ACL: who may do what.
+
+use std::sync::Arc;
+
+use redis_protocol::resp3::types::OwnedFrame;
+
+use crate::acl::log::{Entry, Reason};
+use crate::acl::{CATEGORIES, Grants, Refused, Selector, User};
+use crate::clients::Leaving;
+use crate::pubsub::Kind;
+use crate::resp::number::parse_integer;
+use crate::resp::{Reply, Request, tree};
+use crate::session::Session;
+
+use super::args::{self, is_word};
+use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
+use super::error::Error;
+use super::execute::resolve;
+use super::introspection;
+use super::lookup::find;
+use super::permission::{self, judge, object_of};
+
+pub(super) const COMMANDS: &[Command] = &[ACL];
+
+const ACL: Command = Command {
+    name: "acl",
+    arity: Arity::AtLeast(2),
+    group: Group::Server,
+    summary: "Everything about users and what they may do.",
+    since: "6.0.0",
+    complexity: "Depends on subcommand.",
+    subcommands: &[
+        ACL_CAT,
+        ACL_DELUSER,
+        ACL_DRYRUN,
+        ACL_GENPASS,
+        ACL_GETUSER,
+        ACL_HELP,
+        ACL_LIST,
+        ACL_LOAD,
+        ACL_LOG,
+        ACL_SAVE,
+        ACL_SETUSER,
+        ACL_USERS,
+        ACL_WHOAMI,
+    ],
+    run: Run::Subcommands,
+    ..Command::DEFAULTS
+};
+
+/// What most of the subcommands are.
+const ADMINISTRATION: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
+
+const ACL_SETUSER: Command = Command {
+    name: "acl|setuser",
+    arity: Arity::AtLeast(3),
+    flags: ADMINISTRATION,
+    group: Group::Server,
+    summary: "Changes a user, or makes one: by all of these rules, or by none if any is wrong.",
+    since: "6.0.0",
+    complexity: "O(N). Where N is the number of rules provided.",
+    arguments: &[Argument::string("username"), Argument::string("rule").optional().multiple()],
+    example: &[
+        ("ACL SETUSER alice on nopass ~mine:* -@all +get", "OK"),
+        ("ACL SETUSER alice nosuch", "(error) ERR Error in ACL SETUSER modifier 'nosuch': Syntax error"),
+    ],
+    run: Run::Server(set_user),
+    ..Command::DEFAULTS
+};
+
+fn set_user(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    /// Where the rules begin.
+    const FIRST: usize = 3;
+    let instance = context.instance;
+    let refuse = |refused| match refused {
+        Refused::Name => Error::fixed("ERR Usernames can't contain spaces or null characters"),
+        Refused::Unclosed(number) => {
+            let before = "ERR Unmatched parenthesis in acl selector starting at '";
+            Error::quoting(before, request.at(FIRST + number), "'.")
+        }
+        Refused::Rule(rule, mistake) => {
+            Error::quoting("ERR Error in ACL SETUSER modifier '", &rule, &format!("': {mistake}"))
+        }
+    };
+    let all_channels = instance.gives_all_channels();
+    instance.users.set(request.at(2), request.from(FIRST), all_channels).map_err(refuse)?;
+    close_listeners(context);
+    Ok(reply.ok())
+}
+
+/// Makes everybody leave who listens to a channel that its user may listen to no longer.
+fn close_listeners(context: &mut Context<'_, '_>) {
+    let refused = context.instance.pubsub.listeners_refused(|kind, name, client| {
+        let user = client.profile.lock().user.clone();
+        user.is_some_and(|user| {
+            !permission::check_channels(&user.grants(), std::iter::once(name), kind == Kind::Pattern)
+        })
+    });
+    for client in refused {
+        if Arc::ptr_eq(&client, &context.session.client) {
+            context.session.is_closing = true;
+        } else {
+            client.ask_to_leave(Leaving::Now);
+        }
+    }
+}
+
+const ACL_DELUSER: Command = Command {
+    name: "acl|deluser",
+    arity: Arity::AtLeast(3),
+    flags: ADMINISTRATION,
+    group: Group::Server,
+    summary: "Removes users, and closes the connections of those who are authenticated as one of them.",
+    since: "6.0.0",
+    complexity: "O(1) amortized time considering the typical user.",
+    arguments: &[Argument::string("username").multiple()],
+    example: &[
+        ("ACL SETUSER bob", "OK"),
+        ("ACL DELUSER bob nobody", "(integer) 1"),
+        ("ACL DELUSER default", "(error) ERR The 'default' user cannot be removed"),
+    ],
+    run: Run::Server(remove_users),
+    ..Command::DEFAULTS
+};
+
+fn remove_users(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    if request.from(2).any(|name| name == crate::acl::DEFAULT) {
+        return Err(Error::fixed("ERR The 'default' user cannot be removed"));
+    }
+    let removed: Vec<_> = request.from(2).filter_map(|name| context.instance.users.remove(name)).collect();
+    close_clients(context, &removed);
+    Ok(reply.count(removed.len()))
+}
+
+/// Makes everybody leave who is authenticated as a user that is one no longer; this client is told so first.
+fn close_clients(context: &mut Context<'_, '_>, removed: &[Arc<User>]) {
+    for client in context.instance.clients.all() {
+        let user = client.profile.lock().user.clone();
+        if !user.is_some_and(|user| removed.iter().any(|removed| Arc::ptr_eq(removed, &user))) {
+            continue;
+        }
+        if Arc::ptr_eq(&client, &context.session.client) {
+            context.session.lock_out(&context.instance.users);
+            context.session.is_closing = true;
+        } else {
+            client.ask_to_leave(Leaving::Now);
+        }
+    }
+}
+
+const ACL_GETUSER: Command = Command {
+    name: "acl|getuser",
+    arity: Arity::Exactly(3),
+    flags: ADMINISTRATION,
+    group: Group::Server,
+    summary: "Describes a user.",
+    since: "6.0.0",
+    complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
+    arguments: &[Argument::string("username")],
+    example: &[("ACL GETUSER nobody", "(nil)")],
+    run: Run::Server(get_user),
+    ..Command::DEFAULTS
+};
+
+fn get_user(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let Some(user) = context.instance.users.get(request.at(2)) else { return Ok(reply.nil()) };
+    let frame = describe_user(&user.grants());
+    Ok(reply.tree(&frame))
+}
+
+fn describe_user(grants: &Grants) -> OwnedFrame {
+    let passwords = grants.passwords().iter().map(|hash| tree::bulk(hash.as_bytes()));
+    let beginning =
+        [("flags", tree::set_of(grants.flags().map(tree::bulk))), ("passwords", tree::array(passwords))];
+    let selectors = grants.selectors.iter().map(|selector| tree::map(describe_selector(selector)));
+    let end = [("selectors", tree::array(selectors))];
+    tree::map(beginning.into_iter().chain(describe_selector(&grants.root)).chain(end))
+}
+
+fn describe_selector(selector: &Selector) -> [(&'static str, OwnedFrame); 3] {
+    [
+        ("commands", tree::bulk(selector.describe_commands())),
+        ("keys", tree::bulk(selector.describe_keys())),
+        ("channels", tree::bulk(selector.describe_channels())),
+    ]
+}
+
+const ACL_LIST: Command = Command {
+    name: "acl|list",
+    arity: Arity::Exactly(2),
+    flags: ADMINISTRATION,
+    group: Group::Server,
+    summary: "Lists all users with the rules that make them.",
+    since: "6.0.0",
+    complexity: "O(N). Where N is the number of configured users.",
+    run: Run::Server(list),
+    ..Command::DEFAULTS
+};
+
+fn list(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let lines = context.instance.users.describe();
+    Ok(reply.array_of(lines.iter(), |line, reply| reply.bulk(line)))
+}
+
+const ACL_USERS: Command = Command {
+    name: "acl|users",
+    arity: Arity::Exactly(2),
+    flags: ADMINISTRATION,
+    group: Group::Server,
+    summary: "Names all users.",
+    since: "6.0.0",
+    complexity: "O(N). Where N is the number of configured users.",
+    run: Run::Server(users),
+    ..Command::DEFAULTS
+};
+
+fn users(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let users = context.instance.users.all();
+    Ok(reply.array_of(users.iter(), |user, reply| reply.bulk(user.name())))
+}
+
+const ACL_WHOAMI: Command = Command {
+    name: "acl|whoami",
+    arity: Arity::Exactly(2),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    summary: "Names the user of this connection.",
+    since: "6.0.0",
+    complexity: "O(1)",
+    example: &[("ACL WHOAMI", "\"default\"")],
+    run: Run::Session(whoami),
+    ..Command::DEFAULTS
+};
+
+fn whoami(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.bulk(session.user.name()))
+}
+
+const ACL_CAT: Command = Command {
+    name: "acl|cat",
+    arity: Arity::AtLeast(2),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    summary: "Names the categories, or the commands of one.",
+    since: "6.0.0",
+    complexity: "O(1) since the categories and commands are a fixed set.",
+    arguments: &[Argument::string("categoryname").optional()],
+    example: &[("ACL CAT nosuch", "(error) ERR Unknown category 'nosuch'")],
+    run: Run::Server(cat),
+    ..Command::DEFAULTS
+};
+
+fn cat(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let Some(category) = request.get(2) else {
+        return Ok(reply.array_of(CATEGORIES.iter(), |name, reply| reply.bulk(name.as_bytes())));
+    };
+    check_length(request, 3)?;
+    let catalog = context.instance.users.catalog();
+    let Some(numbers) = catalog.of_category(category) else {
+        const QUOTED_BYTES_MAX: usize = 128;
+        let quoted = &category[..category.len().min(QUOTED_BYTES_MAX)];
+        return Err(Error::quoting("ERR Unknown category '", quoted, "'"));
+    };
+    let names: Vec<_> = numbers.map(|number| catalog.name(number)).collect();
+    Ok(reply.array_of(names.into_iter(), |name, reply| reply.bulk(name.as_bytes())))
+}
+
+/// The arity says only how many arguments there are at least.
+fn check_length(request: Request<'_>, length_max: usize) -> Result<()> {
+    if request.len() <= length_max {
+        return Ok(());
+    }
+    let before = "ERR unknown subcommand or wrong number of arguments for '";
+    Err(Error::quoting(before, request.at(1), "'. Try ACL HELP."))
+}
+
+const ACL_GENPASS: Command = Command {
+    name: "acl|genpass",
+    arity: Arity::AtLeast(2),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    summary: "Makes a password that nobody can guess, of 256 bits or as many as asked for, in hexadecimal.",
+    since: "6.0.0",
+    complexity: "O(1)",
+    arguments: &[Argument::integer("bits").optional()],
+    example: &[(
+        "ACL GENPASS 0",
+        "(error) ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
+    )],
+    run: Run::Session(generate_password),
+    ..Command::DEFAULTS
+};
+
+fn generate_password(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    const BITS: i64 = 256;
+    const BITS_MAX: i64 = 4096;
+    check_length(request, 3)?;
+    let bits = request.get(2).map_or(Ok(BITS), args::integer)?;
+    if !(1..=BITS_MAX).contains(&bits) {
+        return Err(Error::text(format!(
+            "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number \
+             up to {BITS_MAX}"
+        )));
+    }
+    let digits = (bits as usize).div_ceil(4);
+    let mut random = vec![0; digits.div_ceil(2)];
+    getrandom::fill(&mut random).map_err(|_| Error::fixed("ERR the system has no random numbers to give"))?;
+    let mut password: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    password.truncate(digits);
+    Ok(reply.bulk(password.as_bytes()))
+}
+
+const ACL_LOG: Command = Command {
+    name: "acl|log",
+    arity: Arity::AtLeast(2),
+    flags: ADMINISTRATION,
+    group: Group::Server,
+    summary: "Lists who was refused what lately: ten entries, or so many; or forgets them all.",
+    since: "6.0.0",
+    complexity: "O(N) with N being the number of entries shown.",
+    arguments: &[Argument::one_of(
+        "operation",
+        &[Argument::integer("count"), Argument::pure_token("reset", "RESET")],
+    )
+    .optional()],
+    example: &[("ACL LOG RESET", "OK"), ("ACL LOG", "[]")],
+    run: Run::Server(log),
+    ..Command::DEFAULTS
+};
+
+fn log(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    const COUNT: i64 = 10;
+    check_length(request, 3)?;
+    let instance = context.instance;
+    let count = match request.get(2) {
+        None => COUNT,
+        Some(word) if is_word(word, "reset") => {
+            instance.users.log.clear();
+            return Ok(reply.ok());
+        }
+        Some(count) => parse_integer(count).ok_or(Error::NOT_AN_INTEGER)?,
+    };
+    let now_ms = instance.keyspace.clock().now_ms();
+    let newest = instance.users.log.newest(usize::try_from(count).unwrap_or(0));
+    Ok(reply.tree(&tree::array(newest.into_iter().map(|entry| describe_entry(&entry, now_ms)))))
+}
+
+/// The fields of Redis 7.2 in its order.
+fn describe_entry(entry: &Entry, now_ms: u64) -> OwnedFrame {
+    let refusal = &entry.refusal;
+    tree::map([
+        ("count", tree::integer(entry.count as i64)),
+        ("reason", tree::bulk(refusal.reason.name())),
+        ("context", tree::bulk(refusal.context.name())),
+        ("object", tree::bulk(&refusal.object)),
+        ("username", tree::bulk(&refusal.username)),
+        ("age-seconds", tree::double(now_ms.saturating_sub(refusal.at_ms) as f64 / 1000.0)),
+        ("client-info", tree::bulk(&refusal.client)),
+        ("entry-id", tree::integer(entry.id as i64)),
+        ("timestamp-created", tree::integer(entry.created_ms as i64)),
+        ("timestamp-last-updated", tree::integer(refusal.at_ms as i64)),
+    ])
+}
+
+const ACL_DRYRUN: Command = Command {
+    name: "acl|dryrun",
+    arity: Arity::AtLeast(4),
+    flags: ADMINISTRATION,
+    group: Group::Server,
+    summary: "Tells whether a user may run a command, without running it.",
+    since: "7.0.0",
+    complexity: "O(1).",
+    arguments: &[
+        Argument::string("username"),
+        Argument::string("command"),
+        Argument::string("arg").optional().multiple(),
+    ],
+    example: &[
+        ("ACL SETUSER carol +get ~mine:*", "OK"),
+        ("ACL DRYRUN carol get mine:1", "OK"),
+        ("ACL DRYRUN carol get yours", "\"This user has no permissions to access the 'yours' key\""),
+        ("ACL DRYRUN carol set mine:1 x", "\"This user has no permissions to run the 'set' command\""),
+    ],
+    run: Run::Server(dry_run),
+    ..Command::DEFAULTS
+};
+
+fn dry_run(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let name = request.at(2);
+    let unknown_user = || Error::quoting("ERR User '", name, "' not found");
+    let user = context.instance.users.get(name).ok_or_else(unknown_user)?;
+    let request = request.without_first(3);
+    let unknown = || Error::quoting("ERR Command '", request.name(), "' not found");
+    let registered = find(request.name()).ok_or_else(unknown)?;
+    let registered = resolve(registered, request).map_err(|_| unknown())?;
+    let command = registered.command;
+    if !command.arity.allows(request.len()) {
+        return Err(Error::wrong_arity(command.name));
+    }
+    let Err(denial) = judge(&user.grants(), registered, request) else { return Ok(reply.ok()) };
+    let (reason, object) = object_of(denial, command, request);
+    let (before, after): (&[u8], &[u8]) = match reason {
+        Reason::Command | Reason::Auth => (b"run the '", b"' command"),
+        Reason::Key => (b"access the '", b"' key"),
+        Reason::Channel => (b"access the '", b"' channel"),
+    };
+    Ok(reply.bulk(&[b"This user has no permissions to ", before, object, after].concat()))
+}
+
+const ACL_LOAD: Command = Command {
+    name: "acl|load",
+    arity: Arity::Exactly(2),
+    flags: ADMINISTRATION,
+    group: Group::Server,
+    summary: "Reads the users anew from the ACL file: all of them, or none if anything is wrong with it.",
+    since: "6.0.0",
+    complexity: "O(N). Where N is the number of configured users.",
+    run: Run::Server(load),
+    ..Command::DEFAULTS
+};
+
+fn load(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    context.instance.acl_file().ok_or(NO_FILE)?;
+    let before = context.instance.load_users().map_err(|wrong| Error::text(format!("ERR {wrong}")))?;
+    close_clients(context, &before);
+    Ok(reply.ok())
+}
+
+/// ACL LOAD or SAVE where there is no `aclfile`.
+const NO_FILE: Error = Error::fixed(
+    "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL \
+     SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in \
+     order to store users in the Redis configuration.",
+);
+
+const ACL_SAVE: Command = Command {
+    name: "acl|save",
+    arity: Arity::Exactly(2),
+    flags: ADMINISTRATION,
+    group: Group::Server,
+    summary: "Writes the users as they are now to the ACL file.",
+    since: "6.0.0",
+    complexity: "O(N). Where N is the number of configured users.",
+    run: Run::Server(save),
+    ..Command::DEFAULTS
+};
+
+fn save(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let path = context.instance.acl_file().ok_or(NO_FILE)?;
+    context.instance.users.save(&path).map_err(|error| {
+        tracing::warn!("Writing ACL file for ACL SAVE: {error}");
+        Error::fixed(
+            "ERR There was an error trying to save the ACLs. Please check the server logs for more \
+             information",
+        )
+    })?;
+    Ok(reply.ok())
+}
+
+const ACL_HELP: Command = Command {
+    name: "acl|help",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    group: Group::Server,
+    summary: "Lists the subcommands.",
+    since: "6.0.0",
+    complexity: "O(1)",
+    run: Run::Session(help),
+    ..Command::DEFAULTS
+};
+
+fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(introspection::help(&ACL, reply))
+}

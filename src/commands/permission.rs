@@ -1,0 +1,193 @@
+//! Whether the user of a session may do what a request asks for.
+//!
+//! Who may do everything never comes here: [`admit`](super::execute::admit) sees that by one look. For all
+//! others [`check`] asks, for a request and for what a transaction or a script wants done; whoever is refused
+//! is told why, and ACL LOG notes it.
+
+use crate::acl::log::{Context, Reason, Refusal};
+use crate::acl::{Access, Attempt, Denial, Grants};
+use crate::instance::Instance;
+use crate::resp::Request;
+use crate::session::Session;
+
+use super::Command;
+use super::client;
+use super::command::{Flags, KeyFlags, Result};
+use super::error::Error;
+use super::lookup::Registered;
+
+/// Where a request comes from: that decides how a refusal is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A client, which wants it run now.
+    Request,
+    /// A client, which wants it run later (between MULTI and EXEC).
+    Queue,
+    /// EXEC, which runs what was queued.
+    Transaction,
+    /// A script.
+    Script,
+}
+
+impl Origin {
+    /// Where a request comes from that a session is asked to run.
+    pub fn of(session: &Session) -> Origin {
+        match &session.queue {
+            Some(_) => Origin::Queue,
+            None if session.may_not_wait => Origin::Transaction,
+            None => Origin::Request,
+        }
+    }
+
+    /// As ACL LOG names it.
+    pub fn context(self) -> Context {
+        match self {
+            Origin::Request => Context::TopLevel,
+            Origin::Queue | Origin::Transaction => Context::Multi,
+            Origin::Script => Context::Lua,
+        }
+    }
+}
+
+/// Which arguments of a request are channels.
+struct Channels {
+    first: usize,
+    count: usize,
+    are_patterns: bool,
+}
+
+impl Channels {
+    /// The commands with channels are few, and have nothing else in common.
+    fn of(command: &Command) -> Channels {
+        let (count, are_patterns) = match command.name {
+            "publish" | "spublish" => (1, false),
+            "subscribe" | "ssubscribe" => (usize::MAX, false),
+            "psubscribe" => (usize::MAX, true),
+            _ => (0, false),
+        };
+        Channels { first: 1, count, are_patterns }
+    }
+}
+
+/// Judges what a session wants done; its command, and how many arguments it takes, have been judged already.
+///
+/// # Errors
+///
+/// If the client must authenticate first, or its user may not do that; the latter is noted by ACL LOG.
+#[cold]
+pub fn check(
+    instance: &Instance,
+    session: &Session,
+    registered: &Registered,
+    request: Request<'_>,
+    origin: Origin,
+) -> Result<()> {
+    let command = registered.command;
+    let may_be_anybody = command.flags.contains(Flags::NO_AUTH);
+    let is_authenticated = session.is_authenticated || instance.users.admits_everybody();
+    if !may_be_anybody && (!is_authenticated || session.user.is_removed()) {
+        return Err(Error::NOT_AUTHENTICATED);
+    }
+    let judged = judge(&session.user.grants(), registered, request);
+    let Err(denial) = judged else { return Ok(()) };
+    let (reason, object) = object_of(denial, command, request);
+    note(instance, session, reason, origin.context(), session.user.name(), object);
+    Err(refuse(reason, command, origin))
+}
+
+/// Judges whether channels may be used by what is no request of their own kind (a script that publishes, a
+/// subscription that is looked at again after the user was changed): all of them, or patterns of them.
+pub fn check_channels<'a>(
+    grants: &Grants,
+    mut channels: impl Iterator<Item = &'a [u8]>,
+    are_patterns: bool,
+) -> bool {
+    channels.all(|channel| grants.allow_channel(channel, are_patterns))
+}
+
+/// Judges a request by what a user is allowed.
+pub(super) fn judge(
+    grants: &Grants,
+    registered: &Registered,
+    request: Request<'_>,
+) -> std::result::Result<(), Denial> {
+    let command = registered.command;
+    let channels = Channels::of(command);
+    grants.check(&Attempt {
+        command: (!command.flags.contains(Flags::NO_AUTH)).then_some(registered.number),
+        first_argument: request.get(1),
+        keys: command.keys_of(request).map(|(key, flags)| (key, access(flags))),
+        channels: request.from(channels.first).take(channels.count),
+        channels_are_patterns: channels.are_patterns,
+    })
+}
+
+fn access(flags: KeyFlags) -> Access {
+    let has_any = |flag: &[KeyFlags]| flag.iter().any(|flag| flags.contains(*flag));
+    Access {
+        reads: flags.contains(KeyFlags::ACCESS),
+        writes: has_any(&[KeyFlags::INSERT, KeyFlags::DELETE, KeyFlags::UPDATE]),
+    }
+}
+
+/// What was denied, and its name.
+pub(super) fn object_of<'a>(denial: Denial, command: &Command, request: Request<'a>) -> (Reason, &'a [u8]) {
+    match denial {
+        Denial::Command => (Reason::Command, command.name.as_bytes()),
+        Denial::Key(at) => (Reason::Key, command.keys_of(request).nth(at).map_or(&b""[..], |(key, _)| key)),
+        Denial::Channel(at) => {
+            (Reason::Channel, request.get(Channels::of(command).first + at).unwrap_or_default())
+        }
+    }
+}
+
+/// The words of Redis, which differ by where the request comes from.
+fn refuse(reason: Reason, command: &Command, origin: Origin) -> Error {
+    const CHANGED: &str = "NOPERM ACLs rules changed between the moment the transaction was accumulated and \
+                           the EXEC call. This command is no longer allowed for the following reason: ";
+    const SCRIPT: &str = "ERR The user executing the script can't ";
+    const USER: &str = "NOPERM this user has no permissions to ";
+    let (beginning, what) = match (origin, reason) {
+        (Origin::Request | Origin::Queue, Reason::Command | Reason::Auth) => {
+            return Error::text(format!("{USER}run the '{}' command", command.name));
+        }
+        (Origin::Request | Origin::Queue, Reason::Key) => (USER, "access one of the keys used as arguments"),
+        (Origin::Request | Origin::Queue, Reason::Channel) => {
+            (USER, "access one of the channels used as arguments")
+        }
+        (Origin::Transaction, Reason::Command | Reason::Auth) => {
+            (CHANGED, "no permission to execute the command or subcommand")
+        }
+        (Origin::Transaction, Reason::Key) => (CHANGED, "no permission to touch the specified keys"),
+        (Origin::Transaction, Reason::Channel) => {
+            (CHANGED, "no permission to access one of the channels used as argument to the command")
+        }
+        (Origin::Script, Reason::Command | Reason::Auth) => (SCRIPT, "run this command or subcommand"),
+        (Origin::Script, Reason::Key) => {
+            (SCRIPT, "access at least one of the keys mentioned in the command arguments")
+        }
+        (Origin::Script, Reason::Channel) => (SCRIPT, "publish to the channel mentioned in the command"),
+    };
+    Error::text(format!("{beginning}{what}"))
+}
+
+/// Notes in ACL LOG that a client was refused something, as this user or one of this name.
+pub(super) fn note(
+    instance: &Instance,
+    session: &Session,
+    reason: Reason,
+    context: Context,
+    username: &[u8],
+    object: &[u8],
+) {
+    session.publish(|_| {});
+    let refusal = Refusal {
+        reason,
+        context,
+        object: object.to_vec(),
+        username: username.to_vec(),
+        at_ms: instance.keyspace.clock().now_ms(),
+        client: client::describe(&session.client).trim_end().to_owned(),
+    };
+    instance.users.log.note(refusal, instance.config.acllog_max_len.size());
+}
