@@ -97,7 +97,7 @@ impl Instance {
         PUBSUB_DEFAULTS[self.config.acl_pubsub_default.get()] == "allchannels"
     }
 
-    /// Makes the users of `aclfile` those of the server, if there is such a file. Answers who is no longer one.
+    /// Makes the users of `aclfile` those of the server, if there is a file. Answers who is one no longer.
     ///
     /// # Errors
     ///

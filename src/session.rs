@@ -137,7 +137,7 @@ impl Session {
         let user = users.authenticate(name, password).ok_or(WrongPassword)?;
         let before = std::mem::replace(&mut self.user, Arc::clone(&user));
         self.publish(|profile| profile.user = Some(Arc::clone(&user)));
-        // Looked at after the client was seen to be this user: whoever removes the user sees the client, or is
+        // Looked at after others can see who the client is: whoever removes the user sees the client, or is
         // seen here.
         if user.is_removed() {
             self.publish(|profile| profile.user = Some(Arc::clone(&before)));

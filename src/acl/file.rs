@@ -90,7 +90,8 @@ fn read_line(
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-/// Writes a file of users in place of the one that is there: whoever reads it sees the old one or the new one.
+/// Writes a file of users in place of the one that is there: whoever reads it sees the old one or the new
+/// one.
 ///
 /// # Errors
 ///

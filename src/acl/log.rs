@@ -10,6 +10,9 @@ use parking_lot::Mutex;
 const GROUPED_MS_MAX: u64 = 60_000;
 /// Entries that are compared with a new refusal, as in Redis.
 const COMPARED_MAX: usize = 10;
+/// Bytes of a key or a name that are kept: whoever is refused must not fill the memory with what it asked
+/// for.
+const KEPT_BYTES_MAX: usize = 1024;
 
 /// The latest refusals, the newest first.
 #[derive(Debug, Default)]
@@ -106,7 +109,9 @@ impl Context {
 
 impl AclLog {
     /// Notes a refusal, with one like it if there was one lately; the oldest entries beyond `length_max` go.
-    pub fn note(&self, refusal: Refusal, length_max: usize) {
+    pub fn note(&self, mut refusal: Refusal, length_max: usize) {
+        refusal.object.truncate(KEPT_BYTES_MAX);
+        refusal.username.truncate(KEPT_BYTES_MAX);
         self.counts[refusal.reason as usize].fetch_add(1, Ordering::Relaxed);
         let mut log = self.log.lock();
         let mut newest = log.entries.iter().take(COMPARED_MAX);

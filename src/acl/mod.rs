@@ -256,3 +256,117 @@ impl fmt::Display for User {
         f.write_str(&String::from_utf8_lossy(&self.name))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn users() -> Users {
+        let mut catalog = Catalog::default();
+        catalog.add("get", ["@read", "@fast"], 0);
+        catalog.add("set", ["@write", "@slow"], 0);
+        catalog.add("config", ["@slow"], 2);
+        catalog.add("config|get", ["@admin", "@slow"], 0);
+        catalog.add("config|set", ["@admin", "@slow"], 0);
+        Users::new(catalog)
+    }
+
+    fn set(users: &Users, rules: &str) -> Arc<User> {
+        users.set(b"alice", rules.split(' ').map(str::as_bytes), false).unwrap();
+        users.get(b"alice").unwrap()
+    }
+
+    fn allows(user: &User, command: usize) -> bool {
+        let attempt = Attempt {
+            command: Some(command),
+            first_argument: Some(b"a"),
+            keys: std::iter::empty(),
+            channels: std::iter::empty(),
+            channels_are_patterns: false,
+        };
+        user.grants().check(&attempt).is_ok()
+    }
+
+    #[test]
+    fn who_may_do_everything_is_known_at_one_look() {
+        let users = users();
+        assert!(users.default_user().is_unrestricted());
+        for (rules, is_unrestricted) in [
+            ("+@all ~* &*", true),
+            ("-get", false),
+            ("+get", true),
+            ("resetkeys ~a", false),
+            ("(+@all ~* &*)", true),
+            ("clearselectors", false),
+            ("~* resetchannels", false),
+            ("-@all +get +set +config &*", true),
+            ("-config|set", false),
+        ] {
+            assert_eq!(set(&users, rules).is_unrestricted(), is_unrestricted, "{rules}");
+        }
+        let user = set(&users, "reset +@all ~* &*");
+        users.remove(b"alice");
+        assert!(!user.is_unrestricted() && user.is_removed());
+    }
+
+    #[test]
+    fn a_category_takes_the_subcommands_of_its_commands_along() {
+        let users = users();
+        let told = |rules: &str| {
+            let user = set(&users, rules);
+            (0..5).map(|command| allows(&user, command)).collect::<Vec<_>>()
+        };
+        assert_eq!(told("reset +@slow"), [false, true, true, true, true]);
+        assert_eq!(told("-config +@ADMIN"), [false, true, false, true, true]);
+        assert_eq!(told("-@all +config|get"), [false, false, false, true, false]);
+        assert_eq!(told("-@all +get|A"), [true, false, false, false, false]);
+        assert_eq!(told("-get +set|b"), [false; 5]);
+    }
+
+    #[test]
+    fn channels_match_patterns_but_patterns_only_themselves() {
+        let users = users();
+        let user = set(&users, "&news.* &chat (&other ~k)");
+        let grants = user.grants();
+        for (channel, is_pattern, is_allowed) in [
+            (&b"news.de"[..], false, true),
+            (b"chat", false, true),
+            (b"other", false, true),
+            (b"chats", false, false),
+            (b"news.*", true, true),
+            (b"news.d*", true, false),
+            (b"*", true, false),
+        ] {
+            assert_eq!(grants.allow_channel(channel, is_pattern), is_allowed, "{channel:?}");
+        }
+        let attempt = |channels: &'static [&'static [u8]]| Attempt {
+            command: None,
+            first_argument: None,
+            keys: std::iter::empty(),
+            channels: channels.iter().copied(),
+            channels_are_patterns: false,
+        };
+        assert_eq!(grants.check(&attempt(&[b"chat", b"news.de"])), Ok(()));
+        assert_eq!(grants.check(&attempt(&[b"chat", b"private"])), Err(Denial::Channel(1)));
+        drop(grants);
+        assert!(set(&users, "allchannels").grants().allow_channel(b"*", true));
+    }
+
+    #[test]
+    fn a_user_is_made_again_from_its_description() {
+        let users = users();
+        for rules in [
+            "on >secret ~a %R~b &c +@all -config|set",
+            "reset nopass +@slow -set +get|x allkeys allchannels",
+            "reset (+get ~a) (%W~b +set &*)",
+        ] {
+            let description = |rules: &str| {
+                let text = String::from_utf8(set(&users, rules).grants().describe()).unwrap();
+                // RESET says what is done with payloads.
+                text.replace("sanitize-payload ", "")
+            };
+            let described = description(rules);
+            assert_eq!(description(&format!("reset {described}")), described);
+        }
+    }
+}

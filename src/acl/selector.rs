@@ -147,6 +147,7 @@ impl Selector {
             _ if is("resetchannels") => self.set_channels(false),
             _ if is("allcommands") || is("+@all") => self.set_commands(true),
             _ if is("nocommands") || is("-@all") => self.set_commands(false),
+            [b'~' | b'%', ..] if self.all_keys => return Err(Mistake::KeysAfterAll),
             [b'~', pattern @ ..] => {
                 return self.add_key_pattern(pattern, Access { reads: true, writes: true });
             }
@@ -187,9 +188,6 @@ impl Selector {
     }
 
     fn add_key_pattern(&mut self, pattern: &[u8], access: Access) -> Result<(), Mistake> {
-        if self.all_keys {
-            return Err(Mistake::KeysAfterAll);
-        }
         if has_blanks(pattern) {
             return Err(Mistake::Syntax);
         }

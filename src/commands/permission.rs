@@ -191,3 +191,40 @@ pub(super) fn note(
     };
     instance.users.log.note(refusal, instance.config.acllog_max_len.size());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::lookup::find_full;
+
+    #[test]
+    fn a_refusal_is_told_by_where_the_request_comes_from() {
+        let command = find_full(b"config|set").unwrap().command;
+        let text =
+            |reason, origin| String::from_utf8(refuse(reason, command, origin).as_bytes().to_vec()).unwrap();
+        for origin in [Origin::Request, Origin::Queue] {
+            let expected = "NOPERM this user has no permissions to run the 'config|set' command";
+            assert_eq!(text(Reason::Command, origin), expected);
+        }
+        assert_eq!(
+            text(Reason::Key, Origin::Script),
+            "ERR The user executing the script can't access at least one of the keys mentioned in the command \
+             arguments"
+        );
+        assert_eq!(
+            text(Reason::Key, Origin::Transaction),
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
+             This command is no longer allowed for the following reason: no permission to touch the specified keys"
+        );
+    }
+
+    #[test]
+    fn how_a_key_is_used_follows_from_its_flags() {
+        let used = |flags| (access(flags).reads, access(flags).writes);
+        assert_eq!(used(KeyFlags::RO.and(KeyFlags::ACCESS)), (true, false));
+        assert_eq!(used(KeyFlags::OW.and(KeyFlags::UPDATE)), (false, true));
+        assert_eq!(used(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)), (true, true));
+        // EXISTS and TYPE: any rule about the key will do.
+        assert_eq!(used(KeyFlags::RO), (false, false));
+    }
+}

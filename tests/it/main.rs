@@ -7,6 +7,7 @@ mod channels;
 mod client;
 mod server;
 
+mod acl;
 mod bits;
 mod commands;
 mod conformance;
