@@ -208,13 +208,14 @@ mod tests {
         }
         assert_eq!(
             text(Reason::Key, Origin::Script),
-            "ERR The user executing the script can't access at least one of the keys mentioned in the command \
-             arguments"
+            "ERR The user executing the script can't access at least one of the keys mentioned in the \
+             command arguments"
         );
         assert_eq!(
             text(Reason::Key, Origin::Transaction),
             "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
-             This command is no longer allowed for the following reason: no permission to touch the specified keys"
+             This command is no longer allowed for the following reason: no permission to touch the \
+             specified keys"
         );
     }
 
