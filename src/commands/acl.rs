@@ -100,7 +100,7 @@ fn close_listeners(context: &mut Context<'_, '_>) {
         if Arc::ptr_eq(&client, &context.session.client) {
             context.session.is_closing = true;
         } else {
-            client.ask_to_leave(Leaving::Now);
+            client.ask_to_leave(Leaving::WhenAnswered);
         }
     }
 }

@@ -72,7 +72,7 @@ const SLOWLOG_LEN: Command = Command {
     since: "2.2.12",
     complexity: "O(1)",
     tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
-    example: &[("SLOWLOG LEN", "(integer) 0")],
+    example: &[("SLOWLOG RESET", "OK"), ("SLOWLOG LEN", "(integer) 0")],
     run: Run::Server(slowlog_len),
     ..Command::DEFAULTS
 };

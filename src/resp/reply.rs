@@ -129,8 +129,8 @@ impl<'a> Reply<'a> {
         Sent(())
     }
 
-    /// Lets `answer` answer. If it fails, whatever it has written is cut off, and the error goes back with the
-    /// permission to answer.
+    /// Lets `answer` answer. If it fails, whatever it has written is cut off, and the error goes back with
+    /// the permission to answer.
     pub fn attempt<E>(
         self,
         answer: impl FnOnce(Reply<'_>) -> Result<Sent, E>,

@@ -73,11 +73,11 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
                 biased;
                 read = self.read() => read?,
                 what = &mut attention => {
+                    client.mail().take(&mut self.conversation.output);
+                    self.flush().await?;
                     if what == Attention::Leave {
                         return Ok(());
                     }
-                    client.mail().take(&mut self.conversation.output);
-                    self.flush().await?;
                     client.mail().written();
                     attention.set(client.attention());
                     continue;

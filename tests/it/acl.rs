@@ -588,3 +588,56 @@ fn without_a_file_there_is_none_to_read_or_write() {
         );
     }
 }
+
+#[test]
+fn what_a_transaction_may_do_is_judged_when_it_is_queued_and_again_when_it_is_executed() {
+    let server = Server::start();
+    let (mut admin, mut user) = (server.client(), server.client());
+    admin.line("ACL SETUSER u on nopass ~* &* +@all -debug").is_ok();
+    user.line("AUTH u x").is_ok();
+    user.line("MULTI").is_ok();
+    user.line("SET k v").is_simple("QUEUED");
+    user.line("GET k").is_simple("QUEUED");
+    admin.line("ACL SETUSER u -set").is_ok();
+    user.line("SET k w").is_error("NOPERM this user has no permissions to run the 'set' command");
+    user.line("EXEC").is_error("EXECABORT Transaction discarded because of previous errors.");
+    admin.line("ACL SETUSER u +set").is_ok();
+    user.line("MULTI").is_ok();
+    user.line("SET k v").is_simple("QUEUED");
+    user.line("PING").is_simple("QUEUED");
+    admin.line("ACL SETUSER u resetkeys ~other").is_ok();
+    let replies = user.line("EXEC").items();
+    assert_eq!(
+        replies[0],
+        Reply::Error(
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
+             This command is no longer allowed for the following reason: no permission to touch the specified \
+             keys"
+                .into()
+        )
+    );
+    assert_eq!(replies[1], Reply::Simple("PONG".into()));
+    admin.line("GET k").is_nil();
+}
+
+#[test]
+fn channels_are_judged_and_listeners_leave_whose_channels_are_taken_away() {
+    let server = Server::start();
+    let (mut admin, mut user, mut other) = (server.client(), server.client(), server.client());
+    admin.line("ACL SETUSER u on nopass ~* +@all resetchannels &news.*").is_ok();
+    user.line("AUTH u x").is_ok();
+    other.line("AUTH u x").is_ok();
+    let refusal = "NOPERM this user has no permissions to access one of the channels used as arguments";
+    for refused in ["SUBSCRIBE news.a other", "PSUBSCRIBE news.a", "PUBLISH other m", "SSUBSCRIBE other"] {
+        user.line(refused).is_error(refusal);
+    }
+    user.line("PSUBSCRIBE news.*").reply();
+    other.line("SUBSCRIBE news.a").reply();
+    admin.line("PUBLISH news.a m").is(2);
+    admin.line("ACL SETUSER u resetchannels &news.a").is_ok();
+    user.reply();
+    assert!(user.is_closed());
+    other.reply();
+    admin.line("PUBLISH news.a m").is(1);
+    assert_eq!(other.reply().items().len(), 3);
+}
