@@ -29,6 +29,7 @@ pub mod acl;
 
 pub mod clients;
 pub mod pubsub;
+pub mod scripting;
 pub mod session;
 
 pub mod instance;

@@ -1,0 +1,182 @@
+//! `cjson`: JSON, as Lua CJSON 2.1.0 writes and reads it.
+//!
+//! A table is an array where all its keys are integers from 1 up, and an object otherwise; an empty one is an
+//! object. Null is a light userdata, `cjson.null`, since a table of Lua holds no nil. Strings are bytes: nothing
+//! is checked for being UTF-8, neither way. A text ends at its first zero byte, and numbers are what `strtod`
+//! takes for one, where the options do not forbid it.
+//!
+//! Every table that `cjson.new` makes has options of its own. [`DEPTH_MAX`] holds whatever they say.
+
+mod decode;
+mod encode;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use mlua::{Lua, MultiValue, Result, Table, Value};
+use parking_lot::Mutex;
+
+use super::raise::Call;
+
+/// How deep arrays and objects may lie in each other, even if the options allow more: CJSON would go on up to
+/// 4,000 to 8,000, where the stack of Lua ends.
+const DEPTH_MAX: i32 = 1_000;
+
+/// The words for whether something is so.
+const SWITCH: &[&str] = &["off", "on"];
+/// The words for what becomes of a number that JSON does not have.
+const INVALID_NUMBERS: &[&str] = &["off", "on", "null"];
+
+/// The options of one table of functions.
+#[derive(Clone, Copy)]
+struct Options {
+    /// Whether arrays with too many holes become objects.
+    encode_sparse_convert: bool,
+    /// How many elements an array may have for each that is not nil; 0 stands for any number.
+    encode_sparse_ratio: i32,
+    /// Up to which index an array may have any holes.
+    encode_sparse_safe: i32,
+    encode_max_depth: i32,
+    decode_max_depth: i32,
+    /// Significant digits.
+    encode_number_precision: i32,
+    /// Without effect: a buffer that stays would have to be shared by threads.
+    encode_keep_buffer: bool,
+    encode_invalid_numbers: InvalidNumbers,
+    decode_invalid_numbers: bool,
+}
+
+/// What becomes of infinity and of what is no number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InvalidNumbers {
+    Refuse,
+    Write,
+    WriteNull,
+}
+
+impl Options {
+    const DEFAULT: Options = Options {
+        encode_sparse_convert: false,
+        encode_sparse_ratio: 2,
+        encode_sparse_safe: 10,
+        encode_max_depth: DEPTH_MAX,
+        decode_max_depth: DEPTH_MAX,
+        encode_number_precision: 14,
+        encode_keep_buffer: true,
+        encode_invalid_numbers: InvalidNumbers::Refuse,
+        decode_invalid_numbers: true,
+    };
+}
+
+/// A function that tells an option, after setting it where it is called with arguments.
+type Setting = fn(&Call<'_>, &mut Options) -> Result<MultiValue>;
+
+/// The settings, and how many arguments each takes.
+const SETTINGS: &[(&str, usize, Setting)] = &[
+    ("encode_sparse_array", 3, encode_sparse_array),
+    ("encode_max_depth", 1, |call, options| {
+        integer(call, 1, &mut options.encode_max_depth, 1, i32::MAX).map(only)
+    }),
+    ("decode_max_depth", 1, |call, options| {
+        integer(call, 1, &mut options.decode_max_depth, 1, i32::MAX).map(only)
+    }),
+    ("encode_number_precision", 1, |call, options| {
+        integer(call, 1, &mut options.encode_number_precision, 1, 14).map(only)
+    }),
+    ("encode_keep_buffer", 1, |call, options| switch(call, &mut options.encode_keep_buffer).map(only)),
+    ("encode_invalid_numbers", 1, encode_invalid_numbers),
+    ("decode_invalid_numbers", 1, |call, options| {
+        switch(call, &mut options.decode_invalid_numbers).map(only)
+    }),
+];
+
+/// Makes the table of functions.
+pub(in crate::scripting) fn cjson(lua: &Lua) -> Result<Table> {
+    let options = Arc::new(Mutex::new(Options::DEFAULT));
+    let table = lua.create_table()?;
+    let shared = options.clone();
+    let encode = lua.create_function(move |lua, arguments| {
+        let options = *shared.lock();
+        encode::encode(&Call::new(lua, arguments), options)
+    })?;
+    table.raw_set("encode", encode)?;
+    let shared = options.clone();
+    let decode = lua.create_function(move |lua, arguments| {
+        let options = *shared.lock();
+        decode::decode(&Call::new(lua, arguments), options)
+    })?;
+    table.raw_set("decode", decode)?;
+    for &(name, arguments_max, setting) in SETTINGS {
+        let shared = options.clone();
+        let function = lua.create_function(move |lua, arguments| {
+            let call = Call::new(lua, arguments);
+            if call.count() > arguments_max {
+                return Err(call.bad_argument(arguments_max + 1, b"found too many arguments"));
+            }
+            setting(&call, &mut shared.lock())
+        })?;
+        table.raw_set(name, function)?;
+    }
+    table.raw_set("new", lua.create_function(|lua, _: MultiValue| cjson(lua))?)?;
+    table.raw_set("null", Value::NULL)?;
+    table.raw_set("_NAME", "cjson")?;
+    table.raw_set("_VERSION", "2.1.0")?;
+    Ok(table)
+}
+
+fn only(value: Value) -> MultiValue {
+    MultiValue::from_vec(vec![value])
+}
+
+/// Sets an integer, unless the argument is nil, and tells it.
+///
+/// The error names the first argument, whichever it was: so does CJSON.
+fn integer(call: &Call<'_>, position: usize, setting: &mut i32, min: i32, max: i32) -> Result<Value> {
+    if !call.value(position).is_nil() {
+        let value = call.integer(position)? as i32; // as C does: the lower half
+        if !(min..=max).contains(&value) {
+            let what = format!("expected integer between {min} and {max}");
+            return Err(call.bad_argument(1, what.as_bytes()));
+        }
+        *setting = value;
+    }
+    Ok(Value::Number(f64::from(*setting)))
+}
+
+/// Sets what is so or is not, unless the argument is nil, and tells it.
+fn switch(call: &Call<'_>, setting: &mut bool) -> Result<Value> {
+    match call.value(1) {
+        Value::Nil => {}
+        Value::Boolean(value) => *setting = *value,
+        _ => *setting = call.option(1, SWITCH)? == 1,
+    }
+    Ok(Value::Boolean(*setting))
+}
+
+/// `encode_sparse_array([convert[, ratio[, safe]]])`. What comes before an argument that is wrong is set.
+fn encode_sparse_array(call: &Call<'_>, options: &mut Options) -> Result<MultiValue> {
+    let convert = switch(call, &mut options.encode_sparse_convert)?;
+    let ratio = integer(call, 2, &mut options.encode_sparse_ratio, 0, i32::MAX)?;
+    let safe = integer(call, 3, &mut options.encode_sparse_safe, 0, i32::MAX)?;
+    Ok(MultiValue::from_vec(vec![convert, ratio, safe]))
+}
+
+/// `encode_invalid_numbers([setting])`.
+fn encode_invalid_numbers(call: &Call<'_>, options: &mut Options) -> Result<MultiValue> {
+    let chosen = match call.value(1) {
+        Value::Nil => None,
+        Value::Boolean(value) => Some(usize::from(*value)),
+        _ => Some(call.option(1, INVALID_NUMBERS)?),
+    };
+    match chosen {
+        None => {}
+        Some(0) => options.encode_invalid_numbers = InvalidNumbers::Refuse,
+        Some(1) => options.encode_invalid_numbers = InvalidNumbers::Write,
+        Some(_) => options.encode_invalid_numbers = InvalidNumbers::WriteNull,
+    }
+    Ok(only(match options.encode_invalid_numbers {
+        InvalidNumbers::WriteNull => Value::String(call.lua.create_string("null")?),
+        other => Value::Boolean(other == InvalidNumbers::Write),
+    }))
+}

@@ -1,0 +1,418 @@
+//! `cjson.decode`.
+//!
+//! Arrays and objects that are not yet closed lie in a list, so that no nesting of the input takes the stack of a
+//! thread. A text is read as if a zero byte came after it; the first one ends it, wherever it lies.
+
+use mlua::{Error, LuaString, Result, Table, Value};
+use rustc_apfloat::ieee::Double;
+use rustc_apfloat::{Float, Round};
+
+use super::{DEPTH_MAX, Options};
+use crate::scripting::libraries::raise::Call;
+
+/// Reads a text.
+pub(super) fn decode(call: &Call<'_>, options: Options) -> Result<Value> {
+    if call.count() != 1 {
+        return Err(call.bad_argument(1, b"expected 1 argument"));
+    }
+    let text = call.string(1)?;
+    let text = text.as_bytes();
+    if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {
+        return Err(call.error(b"JSON parser does not support UTF-16 or UTF-32"));
+    }
+    let reader = Reader { text: &text, at: 0, takes_invalid_numbers: options.decode_invalid_numbers };
+    let depth_max = options.decode_max_depth.min(DEPTH_MAX).unsigned_abs() as usize;
+    let mut decoder = Decoder { call, reader, depth_max, open: Vec::new() };
+    let value = decoder.value()?;
+    let (end, start) = decoder.reader.token();
+    if end == Token::End { Ok(value) } else { Err(decoder.unexpected("the end", end, start)) }
+}
+
+#[derive(Debug, PartialEq)]
+enum Token {
+    ObjectBegin,
+    ObjectEnd,
+    ArrayBegin,
+    ArrayEnd,
+    String(Vec<u8>),
+    Number(f64),
+    Boolean(bool),
+    Null,
+    Colon,
+    Comma,
+    End,
+    /// What is wrong with it.
+    Error(&'static str),
+}
+
+impl Token {
+    /// What an error says was found.
+    fn name(&self) -> &'static str {
+        match self {
+            Token::ObjectBegin => "T_OBJ_BEGIN",
+            Token::ObjectEnd => "T_OBJ_END",
+            Token::ArrayBegin => "T_ARR_BEGIN",
+            Token::ArrayEnd => "T_ARR_END",
+            Token::String(_) => "T_STRING",
+            Token::Number(_) => "T_NUMBER",
+            Token::Boolean(_) => "T_BOOLEAN",
+            Token::Null => "T_NULL",
+            Token::Colon => "T_COLON",
+            Token::Comma => "T_COMMA",
+            Token::End => "T_END",
+            Token::Error(what) => what,
+        }
+    }
+}
+
+/// An array or an object that is not yet closed.
+enum Open {
+    /// And the index of its next element.
+    Array(Table, usize),
+    /// And the key of the member that comes.
+    Object(Table, LuaString),
+}
+
+/// What the text goes on with.
+enum Next {
+    Value(Token, usize),
+    /// Nothing inside of what was just finished.
+    Finished(Value),
+}
+
+struct Decoder<'a> {
+    call: &'a Call<'a>,
+    reader: Reader<'a>,
+    depth_max: usize,
+    open: Vec<Open>,
+}
+
+impl Decoder<'_> {
+    /// Reads one value with all that lies in it.
+    fn value(&mut self) -> Result<Value> {
+        let (token, start) = self.reader.token();
+        let mut next = Next::Value(token, start);
+        loop {
+            next = match next {
+                Next::Value(token, start) => self.begin(token, start)?,
+                Next::Finished(value) => match self.open.pop() {
+                    None => return Ok(value),
+                    Some(open) => self.add(open, value)?,
+                },
+            };
+        }
+    }
+
+    /// A value that begins with a token.
+    fn begin(&mut self, token: Token, start: usize) -> Result<Next> {
+        Ok(Next::Finished(match token {
+            Token::String(string) => Value::String(self.call.lua.create_string(string)?),
+            Token::Number(number) => Value::Number(number),
+            Token::Boolean(value) => Value::Boolean(value),
+            Token::Null => Value::NULL,
+            Token::ArrayBegin => {
+                let table = self.descend()?;
+                let (token, start) = self.reader.token();
+                if token != Token::ArrayEnd {
+                    self.open.push(Open::Array(table, 1));
+                    return Ok(Next::Value(token, start));
+                }
+                Value::Table(table)
+            }
+            Token::ObjectBegin => {
+                let table = self.descend()?;
+                let (token, start) = self.reader.token();
+                if token != Token::ObjectEnd {
+                    return self.member(table, token, start);
+                }
+                Value::Table(table)
+            }
+            other => return Err(self.unexpected("value", other, start)),
+        }))
+    }
+
+    /// Makes the table of an array or object.
+    fn descend(&mut self) -> Result<Table> {
+        let depth = self.open.len() + 1;
+        if depth > self.depth_max {
+            let at = self.reader.at;
+            let text = format!("Found too many nested data structures ({depth}) at character {at}");
+            return Err(self.call.error(text.as_bytes()));
+        }
+        self.call.lua.create_table()
+    }
+
+    /// A member of an object, which begins with its key.
+    fn member(&mut self, table: Table, key: Token, start: usize) -> Result<Next> {
+        let Token::String(key) = key else { return Err(self.unexpected("object key string", key, start)) };
+        let key = self.call.lua.create_string(key)?;
+        let (colon, start) = self.reader.token();
+        if colon != Token::Colon {
+            return Err(self.unexpected("colon", colon, start));
+        }
+        self.open.push(Open::Object(table, key));
+        let (token, start) = self.reader.token();
+        Ok(Next::Value(token, start))
+    }
+
+    /// Adds a value to what it lies in.
+    fn add(&mut self, open: Open, value: Value) -> Result<Next> {
+        match open {
+            Open::Array(table, index) => {
+                table.raw_set(index, value)?;
+                match self.reader.token() {
+                    (Token::ArrayEnd, _) => Ok(Next::Finished(Value::Table(table))),
+                    (Token::Comma, _) => {
+                        self.open.push(Open::Array(table, index + 1));
+                        let (token, start) = self.reader.token();
+                        Ok(Next::Value(token, start))
+                    }
+                    (other, start) => Err(self.unexpected("comma or array end", other, start)),
+                }
+            }
+            Open::Object(table, key) => {
+                table.raw_set(key, value)?;
+                match self.reader.token() {
+                    (Token::ObjectEnd, _) => Ok(Next::Finished(Value::Table(table))),
+                    (Token::Comma, _) => {
+                        let (token, start) = self.reader.token();
+                        self.member(table, token, start)
+                    }
+                    (other, start) => Err(self.unexpected("comma or object end", other, start)),
+                }
+            }
+        }
+    }
+
+    /// The error of a token that cannot come here; `start` counts bytes from 0.
+    #[cold]
+    fn unexpected(&self, expected: &str, found: Token, start: usize) -> Error {
+        let (found, character) = (found.name(), start + 1);
+        let text = format!("Expected {expected} but found {found} at character {character}");
+        self.call.error(text.as_bytes())
+    }
+}
+
+/// Cuts a text into tokens.
+struct Reader<'a> {
+    text: &'a [u8],
+    at: usize,
+    takes_invalid_numbers: bool,
+}
+
+impl Reader<'_> {
+    /// A byte some way ahead, 0 behind the end.
+    fn ahead(&self, distance: usize) -> u8 {
+        self.text.get(self.at + distance).copied().unwrap_or(0)
+    }
+
+    /// The next token, and where it begins; an error within a string is where it was met.
+    fn token(&mut self) -> (Token, usize) {
+        while matches!(self.ahead(0), b' ' | b'\t' | b'\n' | b'\r') {
+            self.at += 1;
+        }
+        let start = self.at;
+        let single = match self.ahead(0) {
+            0 => return (Token::End, start),
+            b'{' => Token::ObjectBegin,
+            b'}' => Token::ObjectEnd,
+            b'[' => Token::ArrayBegin,
+            b']' => Token::ArrayEnd,
+            b',' => Token::Comma,
+            b':' => Token::Colon,
+            b'"' => {
+                let string = self.string();
+                let start = if matches!(string, Token::Error(_)) { self.at } else { start };
+                return (string, start);
+            }
+            b'-' | b'0'..=b'9' if !self.takes_invalid_numbers && self.is_invalid_number() => {
+                return (Token::Error("invalid number"), start);
+            }
+            b'-' | b'0'..=b'9' => return (self.number(), start),
+            b'f' | b'i' | b'I' | b'n' | b'N' | b't' | b'+' => return (self.word(), start),
+            _ => return (Token::Error("invalid token"), start),
+        };
+        self.at += 1;
+        (single, start)
+    }
+
+    fn word(&mut self) -> Token {
+        let words =
+            [(&b"true"[..], Token::Boolean(true)), (b"false", Token::Boolean(false)), (b"null", Token::Null)];
+        for (word, token) in words {
+            if self.text[self.at..].starts_with(word) {
+                self.at += word.len();
+                return token;
+            }
+        }
+        // Only what is known to be a number that JSON does not have, so that other words are called invalid.
+        if self.takes_invalid_numbers && self.is_invalid_number() {
+            return self.number();
+        }
+        Token::Error("invalid token")
+    }
+
+    fn number(&mut self) -> Token {
+        match read_number(&self.text[self.at..]) {
+            Some((number, length)) => {
+                self.at += length;
+                Token::Number(number)
+            }
+            None => Token::Error("invalid number"),
+        }
+    }
+
+    /// Whether `strtod` may take something for a number that JSON does not have.
+    fn is_invalid_number(&self) -> bool {
+        let after_sign = usize::from(self.ahead(0) == b'-');
+        match self.ahead(after_sign) {
+            b'+' if after_sign == 0 => true,
+            b'0' => matches!(self.ahead(after_sign + 1), b'x' | b'X' | b'0'..=b'9'),
+            0..=b'9' => false,
+            _ => {
+                let word = [1, 2, 3].map(|next| self.ahead(after_sign + next - 1).to_ascii_lowercase());
+                word == *b"inf" || word == *b"nan"
+            }
+        }
+    }
+
+    fn string(&mut self) -> Token {
+        let mut string = Vec::new();
+        self.at += 1;
+        loop {
+            match self.ahead(0) {
+                b'"' => break,
+                0 => return Token::Error("unexpected end of string"),
+                b'\\' => {
+                    let byte = match self.ahead(1) {
+                        b'u' => match self.code_point() {
+                            Some(code_point) => {
+                                write_utf8(&mut string, code_point);
+                                continue;
+                            }
+                            None => return Token::Error("invalid unicode escape code"),
+                        },
+                        byte @ (b'"' | b'\\' | b'/') => byte,
+                        b'b' => b'\x08',
+                        b't' => b'\t',
+                        b'n' => b'\n',
+                        b'f' => b'\x0c',
+                        b'r' => b'\r',
+                        _ => return Token::Error("invalid escape code"),
+                    };
+                    string.push(byte);
+                    self.at += 2;
+                }
+                byte => {
+                    string.push(byte);
+                    self.at += 1;
+                }
+            }
+        }
+        self.at += 1;
+        Token::String(string)
+    }
+
+    /// Reads `\uXXXX`, or the two that a code point beyond 16 bits is made of.
+    fn code_point(&mut self) -> Option<u32> {
+        let high = self.code_unit(2)?;
+        if high & 0xf800 != 0xd800 {
+            self.at += 6;
+            return Some(high);
+        }
+        if high & 0x400 != 0 || self.ahead(6) != b'\\' || self.ahead(7) != b'u' {
+            return None;
+        }
+        let low = self.code_unit(8).filter(|low| low & 0xfc00 == 0xdc00)?;
+        self.at += 12;
+        Some(((high & 0x3ff) << 10 | low & 0x3ff) + 0x10000)
+    }
+
+    /// Four hexadecimal digits.
+    fn code_unit(&self, distance: usize) -> Option<u32> {
+        (0..4).try_fold(0, |unit, next| {
+            let digit = char::from(self.ahead(distance + next)).to_digit(16)?;
+            Some(unit << 4 | digit)
+        })
+    }
+}
+
+/// Writes a code point, which is none of the surrogates.
+fn write_utf8(string: &mut Vec<u8>, code_point: u32) {
+    if let Some(character) = char::from_u32(code_point) {
+        string.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+}
+
+/// Reads a number at the beginning of a text as `strtod` does, and tells its length.
+fn read_number(text: &[u8]) -> Option<(f64, usize)> {
+    let sign = usize::from(matches!(text.first(), Some(b'+' | b'-')));
+    let (magnitude, length) = read_magnitude(&text[sign..])?;
+    let number = if text[0] == b'-' { -magnitude } else { magnitude };
+    Some((number, sign + length))
+}
+
+fn read_magnitude(text: &[u8]) -> Option<(f64, usize)> {
+    let begins = |word: &[u8]| text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
+    if begins(b"infinity") {
+        return Some((f64::INFINITY, 8));
+    }
+    if begins(b"inf") {
+        return Some((f64::INFINITY, 3));
+    }
+    if begins(b"nan") {
+        return Some((f64::NAN, 3 + nan_tail(&text[3..])));
+    }
+    if begins(b"0x")
+        && let Some(length) = digits_length(&text[2..], u8::is_ascii_hexdigit, b'p')
+    {
+        let hexadecimal = str::from_utf8(&text[..2 + length]).ok()?;
+        return Some((read_hexadecimal(hexadecimal)?, 2 + length));
+    }
+    let length = digits_length(text, u8::is_ascii_digit, b'e')?;
+    let decimal = str::from_utf8(&text[..length]).ok()?;
+    Some((decimal.parse().ok()?, length))
+}
+
+/// Digits, with a point or none, and an exponent or none; nothing where there is no digit.
+fn digits_length(text: &[u8], is_digit: fn(&u8) -> bool, exponent: u8) -> Option<usize> {
+    let run = |from: usize, is_digit: fn(&u8) -> bool| {
+        text[from..].iter().take_while(|byte| is_digit(byte)).count()
+    };
+    let whole = run(0, is_digit);
+    let mut length = whole;
+    if text.get(whole) == Some(&b'.') {
+        let fraction = run(whole + 1, is_digit);
+        if whole + fraction > 0 {
+            length = whole + 1 + fraction;
+        }
+    }
+    if length == 0 {
+        return None;
+    }
+    if text.get(length).is_some_and(|byte| byte.to_ascii_lowercase() == exponent) {
+        let sign = usize::from(matches!(text.get(length + 1), Some(b'+' | b'-')));
+        let digits_from = length + 1 + sign;
+        let digits = if digits_from <= text.len() { run(digits_from, u8::is_ascii_digit) } else { 0 };
+        if digits > 0 {
+            length = digits_from + digits;
+        }
+    }
+    Some(length)
+}
+
+/// What may follow `nan` in parentheses.
+fn nan_tail(text: &[u8]) -> usize {
+    let is_inside = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
+    let Some(rest) = text.strip_prefix(b"(") else { return 0 };
+    let inside = rest.iter().take_while(is_inside).count();
+    if rest.get(inside) == Some(&b')') { inside + 2 } else { 0 }
+}
+
+/// A number in base 16, with the prefix; an exponent counts in base 2.
+fn read_hexadecimal(text: &str) -> Option<f64> {
+    let has_exponent = text.contains(['p', 'P']);
+    let with_exponent = if has_exponent { text.to_owned() } else { format!("{text}p0") };
+    let number = Double::from_str_r(&with_exponent, Round::NearestTiesToEven).ok()?.value;
+    Some(f64::from_bits(number.to_bits() as u64))
+}

@@ -1,0 +1,226 @@
+//! `cjson.encode`.
+//!
+//! A function calls itself once for each level of arrays and objects, [`DEPTH_MAX`] at most. What it does not need
+//! across that call lives in other functions, so that a level takes little of a thread's stack.
+
+use mlua::{Error, LuaString, Result, Table, Value};
+
+use super::{DEPTH_MAX, InvalidNumbers, Options};
+use crate::scripting::libraries::raise::{Call, type_name};
+
+/// Longest text: the longest string that commands take. Where any holes are allowed, one element is enough for an
+/// array of gigabytes.
+const TEXT_BYTES_MAX: usize = 512 << 20;
+
+/// Writes a value.
+pub(super) fn encode(call: &Call<'_>, options: Options) -> Result<LuaString> {
+    if call.count() != 1 {
+        return Err(call.bad_argument(1, b"expected 1 argument"));
+    }
+    let mut encoder = Encoder { call, options, text: Vec::new() };
+    match call.value(1) {
+        Value::Table(table) => encoder.table(table, 1)?,
+        other => encoder.scalar(other)?,
+    }
+    call.lua.create_string(&encoder.text)
+}
+
+struct Encoder<'a> {
+    call: &'a Call<'a>,
+    options: Options,
+    text: Vec<u8>,
+}
+
+impl Encoder<'_> {
+    /// A table, which lies in `depth - 1` others.
+    fn table(&mut self, table: &Table, depth: i32) -> Result<()> {
+        if depth > self.options.encode_max_depth.min(DEPTH_MAX) {
+            return Err(self.too_deep(depth));
+        }
+        match self.array_length(table)? {
+            Some(length) => {
+                self.text.push(b'[');
+                for index in 1..=length {
+                    if let Some(inner) = self.element(table, index)? {
+                        self.table(&inner, depth + 1)?;
+                    }
+                }
+                self.text.push(b']');
+            }
+            None => {
+                self.text.push(b'{');
+                let start = self.text.len();
+                for pair in table.pairs::<Value, Value>() {
+                    if let Some(inner) = self.member(pair, start)? {
+                        self.table(&inner, depth + 1)?;
+                    }
+                }
+                self.text.push(b'}');
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an element of an array, or only the comma before it, if it is a table.
+    #[inline(never)]
+    fn element(&mut self, table: &Table, index: i32) -> Result<Option<Table>> {
+        if index > 1 {
+            self.text.push(b',');
+        }
+        self.scalar_or_table(table.raw_get(index)?)
+    }
+
+    /// Writes a member of an object, or only its key, if it is a table.
+    #[inline(never)]
+    fn member(&mut self, pair: Result<(Value, Value)>, start: usize) -> Result<Option<Table>> {
+        let (key, value) = pair?;
+        if self.text.len() > start {
+            self.text.push(b',');
+        }
+        match &key {
+            Value::String(key) => self.string(key),
+            Value::Number(_) | Value::Integer(_) => {
+                self.text.push(b'"');
+                self.scalar(&key)?;
+                self.text.push(b'"');
+            }
+            other => return Err(self.refused(other, "table key must be a number or string")),
+        }
+        self.text.push(b':');
+        self.scalar_or_table(value)
+    }
+
+    fn scalar_or_table(&mut self, value: Value) -> Result<Option<Table>> {
+        if let Value::Table(table) = value {
+            return Ok(Some(table));
+        }
+        self.scalar(&value)?;
+        Ok(None)
+    }
+
+    /// Writes what is no table.
+    fn scalar(&mut self, value: &Value) -> Result<()> {
+        match value {
+            Value::Nil => self.text.extend_from_slice(b"null"),
+            Value::Boolean(true) => self.text.extend_from_slice(b"true"),
+            Value::Boolean(false) => self.text.extend_from_slice(b"false"),
+            Value::Number(number) => self.number(*number, value)?,
+            Value::Integer(integer) => self.number(*integer as f64, value)?,
+            Value::String(string) => self.string(string),
+            Value::LightUserData(pointer) if pointer.0.is_null() => self.text.extend_from_slice(b"null"),
+            other => return Err(self.refused(other, "type not supported")),
+        }
+        if self.text.len() > TEXT_BYTES_MAX {
+            return Err(self.call.error(b"not enough memory"));
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, number: f64, value: &Value) -> Result<()> {
+        match self.options.encode_invalid_numbers {
+            _ if number.is_finite() => {}
+            InvalidNumbers::Refuse => return Err(self.refused(value, "must not be NaN or Inf")),
+            InvalidNumbers::Write => {}
+            InvalidNumbers::WriteNull => {
+                self.text.extend_from_slice(b"null");
+                return Ok(());
+            }
+        }
+        write_number(&mut self.text, number, self.options.encode_number_precision.unsigned_abs() as usize);
+        Ok(())
+    }
+
+    fn string(&mut self, string: &LuaString) {
+        self.text.push(b'"');
+        for byte in string.as_bytes().iter() {
+            match escape(*byte) {
+                None if *byte < b' ' || *byte == 0x7f => {
+                    self.text.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+                }
+                None => self.text.push(*byte),
+                Some(letter) => self.text.extend_from_slice(&[b'\\', letter]),
+            }
+        }
+        self.text.push(b'"');
+    }
+
+    /// How many elements an array has; nothing if the table is an object.
+    #[inline(never)]
+    fn array_length(&self, table: &Table) -> Result<Option<i32>> {
+        let (mut last, mut items) = (0_i32, 0_i32);
+        for pair in table.pairs::<Value, Value>() {
+            let key = match pair?.0 {
+                Value::Number(number) => number,
+                Value::Integer(integer) => integer as f64,
+                _ => return Ok(None),
+            };
+            if key < 1.0 || key.floor() != key {
+                return Ok(None);
+            }
+            if key > f64::from(last) {
+                // In C, what is too large becomes the smallest: such a table is written as an object.
+                last = if key > f64::from(i32::MAX) { i32::MIN } else { key as i32 };
+            }
+            items = items.wrapping_add(1);
+        }
+        let options = &self.options;
+        let elements_max = items.wrapping_mul(options.encode_sparse_ratio);
+        if options.encode_sparse_ratio > 0 && last > elements_max && last > options.encode_sparse_safe {
+            if options.encode_sparse_convert {
+                return Ok(None);
+            }
+            return Err(self.call.error(b"Cannot serialise table: excessively sparse array"));
+        }
+        Ok(Some(last).filter(|last| *last > 0))
+    }
+
+    #[cold]
+    fn refused(&self, value: &Value, reason: &str) -> Error {
+        self.call.error(format!("Cannot serialise {}: {reason}", type_name(value)).as_bytes())
+    }
+
+    #[cold]
+    fn too_deep(&self, depth: i32) -> Error {
+        self.call.error(format!("Cannot serialise, excessive nesting ({depth})").as_bytes())
+    }
+}
+
+/// The letter of a byte's short escape.
+fn escape(byte: u8) -> Option<u8> {
+    match byte {
+        b'\x08' => Some(b'b'),
+        b'\t' => Some(b't'),
+        b'\n' => Some(b'n'),
+        b'\x0c' => Some(b'f'),
+        b'\r' => Some(b'r'),
+        b'"' | b'\\' | b'/' => Some(byte),
+        _ => None,
+    }
+}
+
+/// Prints a number as `%.<digits>g` of C does.
+fn write_number(text: &mut Vec<u8>, number: f64, digits: usize) {
+    if number.is_nan() {
+        return text.extend_from_slice(b"nan");
+    }
+    if number.is_infinite() {
+        return text.extend_from_slice(if number > 0.0 { b"inf" } else { b"-inf" });
+    }
+    let scientific = format!("{:.*e}", digits - 1, number);
+    let Some((mantissa, exponent)) = scientific.split_once('e') else { return };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if exponent < -4 || exponent >= digits as i32 {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        let exponent = exponent.unsigned_abs();
+        text.extend_from_slice(format!("{}e{sign}{exponent:02}", without_zeros(mantissa)).as_bytes());
+    } else {
+        let decimals = digits as i32 - 1 - exponent;
+        let fixed = format!("{number:.*}", decimals.unsigned_abs() as usize);
+        text.extend_from_slice(without_zeros(&fixed).as_bytes());
+    }
+}
+
+/// Cuts off the zeros at the end of a fraction.
+fn without_zeros(decimal: &str) -> &str {
+    if decimal.contains('.') { decimal.trim_end_matches('0').trim_end_matches('.') } else { decimal }
+}

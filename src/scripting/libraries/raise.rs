@@ -1,0 +1,198 @@
+//! Errors as a C function of Lua raises them.
+//!
+//! `luaL_error` raises a string, with the place of the call before it (`user_script:1: `) where a function in Lua
+//! called. `luaL_argerror` adds the number of the argument and the name under which the function was called. A
+//! [`Call`] makes the same texts, from the stack of the interpreter at the moment of the error. A wrapper in Lua
+//! around the function could not: `return cjson.decode(x)` is a tail call, which would take the caller, and with
+//! it the place, off the stack before the wrapper runs.
+//!
+//! An error that a function in Rust answers is raised by mlua as a userdata of its own, in which the text waits as
+//! a [`Raised`]. Two doors turn it into the string that a script expects. [`catch_as_values`] replaces `pcall`,
+//! `xpcall` and `coroutine.resume` by functions that hand over strings; [`value_of`] is for whoever runs the
+//! whole script. `coroutine.wrap` passes such an error on unchanged, until one of the doors; it does not put its
+//! own place before the text, as it does before strings.
+//!
+//! The text is kept as bytes, not as a value of Lua: a script that collects errors would otherwise fill the table
+//! of references that mlua keeps, which holds some 8,000.
+
+use std::fmt;
+
+use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
+
+/// Who called a function of a library.
+const CALLER: usize = 1;
+/// The function itself.
+const FUNCTION: usize = 0;
+
+/// A string that was raised as an error.
+#[derive(Debug)]
+pub(in crate::scripting) struct Raised(Vec<u8>);
+
+impl fmt::Display for Raised {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// What a function was called with, numbered from 1.
+pub(super) struct Call<'a> {
+    /// The interpreter.
+    pub(super) lua: &'a Lua,
+    arguments: MultiValue,
+}
+
+impl<'a> Call<'a> {
+    /// A call with these arguments, from within the function.
+    pub(super) fn new(lua: &'a Lua, arguments: MultiValue) -> Call<'a> {
+        Call { lua, arguments }
+    }
+
+    /// How many arguments there are, those that are nil included.
+    pub(super) fn count(&self) -> usize {
+        self.arguments.len()
+    }
+
+    /// An argument; nil where there is none.
+    pub(super) fn value(&self, position: usize) -> &Value {
+        self.arguments.get(position - 1).unwrap_or(&Value::Nil)
+    }
+
+    /// A number, or a string that reads as one.
+    pub(super) fn number(&self, position: usize) -> Result<f64> {
+        match self.lua.coerce_number(self.value(position).clone())? {
+            Some(number) => Ok(number),
+            None => Err(self.wrong_type(position, "number")),
+        }
+    }
+
+    /// A number without its fraction.
+    pub(super) fn integer(&self, position: usize) -> Result<i64> {
+        self.number(position).map(truncate)
+    }
+
+    /// A number without its fraction, or what nil and nothing stand for.
+    pub(super) fn integer_or(&self, position: usize, default: i64) -> Result<i64> {
+        if self.value(position).is_nil() { Ok(default) } else { self.integer(position) }
+    }
+
+    /// A string, or a number's text.
+    pub(super) fn string(&self, position: usize) -> Result<LuaString> {
+        match self.lua.coerce_string(self.value(position).clone())? {
+            Some(string) => Ok(string),
+            None => Err(self.wrong_type(position, "string")),
+        }
+    }
+
+    /// The position of a string in a list of what it may be.
+    pub(super) fn option(&self, position: usize, options: &[&str]) -> Result<usize> {
+        let given = self.string(position)?;
+        let given = given.as_bytes();
+        let given = given.split(|byte| *byte == 0).next().unwrap_or_default();
+        let found = options.iter().position(|option| option.as_bytes() == given);
+        found.ok_or_else(|| self.bad_argument(position, &[b"invalid option '", given, b"'"].concat()))
+    }
+
+    /// The error of an argument of another type than expected.
+    pub(super) fn wrong_type(&self, position: usize, expected: &str) -> Error {
+        let found = if position > self.count() { "no value" } else { type_name(self.value(position)) };
+        self.bad_argument(position, format!("{expected} expected, got {found}").as_bytes())
+    }
+
+    /// The error of an argument, as `luaL_argerror` has it.
+    pub(super) fn bad_argument(&self, position: usize, what: &[u8]) -> Error {
+        let names = self.lua.inspect_stack(FUNCTION, |function| {
+            let names = function.names();
+            (names.name.map(|name| name.into_owned()), names.name_what == Some("method"))
+        });
+        let (name, is_method) = names.unwrap_or_default();
+        let name = name.as_deref().unwrap_or("?");
+        let beginning = match position.checked_sub(usize::from(is_method)) {
+            Some(0) if is_method => format!("calling '{name}' on bad self ("),
+            position => format!("bad argument #{} to '{name}' (", position.unwrap_or(0)),
+        };
+        self.error(&[beginning.as_bytes(), what, b")"].concat())
+    }
+
+    /// An error, as `luaL_error` has it.
+    pub(super) fn error(&self, text: &[u8]) -> Error {
+        let place = self.lua.inspect_stack(CALLER, |caller| {
+            let source = caller.source().short_src.map(|source| source.into_owned());
+            let line = caller.current_line().filter(|line| *line > 0);
+            line.map(|line| format!("{}:{line}: ", source.unwrap_or_default()))
+        });
+        let place = place.flatten().unwrap_or_default();
+        Error::external(Raised([place.as_bytes(), text].concat()))
+    }
+}
+
+/// The name of a value's type, in the words of Lua.
+pub(super) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::LightUserData(_) | Value::Error(_) | Value::Other(_) => "userdata",
+        Value::Integer(_) => "number",
+        other => other.type_name(),
+    }
+}
+
+/// What x86 makes of a double that becomes a signed integer of 64 bits, too large ones included.
+pub(super) fn truncate(number: f64) -> i64 {
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    if (-END..END).contains(&number) { number as i64 } else { i64::MIN }
+}
+
+/// The value that a script would have caught if the error had been raised in C.
+pub(in crate::scripting) fn value_of(lua: &Lua, error: &Error) -> Result<Value> {
+    let text = match error.downcast_ref::<Raised>() {
+        Some(raised) => lua.create_string(&raised.0),
+        None => lua.create_string(text_of(error)),
+    };
+    text.map(Value::String)
+}
+
+/// The text of an error that Lua, or mlua, raised.
+fn text_of(error: &Error) -> String {
+    match error {
+        Error::CallbackError { cause, .. } => text_of(cause),
+        Error::RuntimeError(text) | Error::SyntaxError { message: text, .. } => text.clone(),
+        Error::MemoryError(_) => "not enough memory".to_owned(),
+        Error::StackError => "stack overflow".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The names of these functions are those that Lua prints where they are called wrongly.
+const CATCHING: &str = "
+local pcall, xpcall, resume, value_of, type = ...
+local function handed(ok, ...)
+  if ok or type((...)) ~= 'userdata' then return ok, ... end
+  return ok, value_of((...))
+end
+return function(...) return handed(pcall(...)) end,
+  function(run, handle) return xpcall(run, function(e)
+    return handle(type(e) == 'userdata' and value_of(e) or e)
+  end) end,
+  function(...) return handed(resume(...)) end
+";
+
+/// Has `pcall`, `xpcall` and `coroutine.resume` hand over strings where a function in Rust has failed.
+pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<()> {
+    let globals = lua.globals();
+    let coroutines: Table = globals.get("coroutine")?;
+    let value_of = lua.create_function(|lua, value: Value| match value {
+        Value::Error(error) => value_of(lua, &error),
+        other => Ok(other),
+    })?;
+    let functions = (
+        globals.get::<Value>("pcall")?,
+        globals.get::<Value>("xpcall")?,
+        coroutines.get::<Value>("resume")?,
+        value_of,
+        globals.get::<Value>("type")?,
+    );
+    let caught: (Value, Value, Value) = lua.load(CATCHING).set_name("=[C]").call(functions)?;
+    globals.raw_set("pcall", caught.0)?;
+    globals.raw_set("xpcall", caught.1)?;
+    coroutines.raw_set("resume", caught.2)
+}
