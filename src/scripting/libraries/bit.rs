@@ -78,3 +78,51 @@ fn hex(call: &Call<'_>) -> Result<String> {
     let kept = count.unsigned_abs().min(HEX_DIGITS) as usize;
     Ok(digits[digits.len() - kept..].to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::scripting::libraries::observed::compare;
+
+    #[test]
+    fn it_answers_as_redis_does() {
+        compare(OBSERVED);
+    }
+
+    #[rustfmt::skip]
+    const OBSERVED: &[(&str, &str)] = &[
+        ("return bit.tobit(2^31)", "true -2147483648"),
+        ("return bit.tobit(2^52+1)", "true 0"),
+        (r#"return bit.tobit("0xff")"#, "true 255"),
+        ("return bit.tobit(1.5)", "true 2"),
+        ("return bit.tobit(2.5)", "true 2"),
+        ("return bit.tobit(-0.5)", "true 0"),
+        ("return bit.tobit(1/0)", "true 0"),
+        ("return bit.bnot(0)", "true -1"),
+        ("return bit.bswap(0x12345678)", "true 2018915346"),
+        ("return bit.band(0xff, 0x0f, 7)", "true 7"),
+        ("return bit.bor(1, 2, 4)", "true 7"),
+        ("return bit.bxor(5, 1, -1)", "true -5"),
+        ("return bit.lshift(1, 33)", "true 2"),
+        ("return bit.rshift(-1, 28)", "true 15"),
+        ("return bit.arshift(-256, 4)", "true -16"),
+        ("return bit.rol(0x12345678, 8)", "true 878082066"),
+        ("return bit.ror(0x12345678, 8)", "true 2014458966"),
+        ("return bit.rol(7, 0)", "true 7"),
+        ("return bit.tohex(255)", r#"true "000000ff""#),
+        ("return bit.tohex(255, 2)", r#"true "ff""#),
+        ("return bit.tohex(-1, -4)", r#"true "FFFF""#),
+        ("return bit.tohex(1, 0)", r#"true """#),
+        ("return bit.tohex(1, -2147483648)", r#"true "00000001""#),
+        ("return bit.tohex(1, nil)", r#"false "user_script:1: bad argument #2 to 'tohex' (number expected, got nil)""#),
+        ("return bit.band()", r#"false "user_script:1: bad argument #1 to 'band' (number expected, got no value)""#),
+        (r#"return bit.band(1, "x", {})"#, r#"false "user_script:1: bad argument #3 to 'band' (number expected, got table)""#),
+        ("return bit.band(nil)", r#"false "user_script:1: bad argument #1 to 'band' (number expected, got nil)""#),
+        ("return bit:band()", r#"false "user_script:1: calling 'band' on bad self (number expected, got table)""#),
+        ("local f = bit.rol return f(1)", r#"false "user_script:1: bad argument #2 to 'f' (number expected, got no value)""#),
+        ("return pcall(bit.bnot, {})", r#"true false "bad argument #1 to '?' (number expected, got table)""#),
+        ("local t = {deep = {f = bit.bnot}} t.deep.f()", r#"false "user_script:1: bad argument #1 to 'f' (number expected, got no value)""#),
+        (r#"return xpcall(bit.bnot, function(e) return "<" .. e .. ">" end)"#, r#"true false "<bad argument #1 to '?' (number expected, got no value)>""#),
+        ("return coroutine.resume(coroutine.create(function() bit.bnot() end))", r#"true false "user_script:1: bad argument #1 to 'bnot' (number expected, got no value)""#),
+        ("local function f() return bit.bnot() end return f()", r#"false "user_script:1: bad argument #1 to 'bnot' (number expected, got no value)""#),
+    ];
+}

@@ -9,8 +9,14 @@
 
 mod bit;
 mod cjson;
+mod cmsgpack;
+#[cfg(test)]
+mod observed;
 mod raise;
+mod structs;
 
 pub(super) use bit::bit;
 pub(super) use cjson::cjson;
+pub(super) use cmsgpack::cmsgpack;
 pub(super) use raise::{catch_as_values, value_of};
+pub(super) use structs::structs;

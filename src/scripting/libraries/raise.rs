@@ -24,6 +24,9 @@ const CALLER: usize = 1;
 /// The function itself.
 const FUNCTION: usize = 0;
 
+/// How many values a C function may have on the stack of Lua 5.1; what the libraries would keep there ends here.
+pub(super) const STACK_SLOTS_MAX: usize = 8_000;
+
 /// A string that was raised as an error.
 #[derive(Debug)]
 pub(in crate::scripting) struct Raised(Vec<u8>);
@@ -125,6 +128,11 @@ impl<'a> Call<'a> {
         let place = place.flatten().unwrap_or_default();
         Error::external(Raised([place.as_bytes(), text].concat()))
     }
+
+    /// An error that Lua itself raises within a function in C: it has no place.
+    pub(super) fn error_of_lua(&self, text: &[u8]) -> Error {
+        Error::external(Raised(text.to_vec()))
+    }
 }
 
 /// The name of a value's type, in the words of Lua.
@@ -162,21 +170,35 @@ fn text_of(error: &Error) -> String {
     }
 }
 
-/// The names of these functions are those that Lua prints where they are called wrongly.
+/// What replaces them. The `pcall` of Redis takes the field `err` out of a table that was raised; where there is
+/// none, it answers what it has found there, too.
 const CATCHING: &str = "
-local pcall, xpcall, resume, value_of, type = ...
+local pcall, xpcall, resume, value_of, type, select = ...
 local function handed(ok, ...)
   if ok or type((...)) ~= 'userdata' then return ok, ... end
   return ok, value_of((...))
 end
-return function(...) return handed(pcall(...)) end,
+local function opened(ok, ...)
+  if ok then return ok, ... end
+  local e = ...
+  if type(e) == 'userdata' then return ok, value_of(e) end
+  if type(e) ~= 'table' then return ok, e end
+  local err = e.err
+  if type(err) == 'string' or type(err) == 'number' then return ok, err end
+  return ok, e, err
+end
+return function(...)
+    if select('#', ...) == 0 then return false, 'attempt to call a boolean value' end
+    return opened(pcall(...))
+  end,
   function(run, handle) return xpcall(run, function(e)
     return handle(type(e) == 'userdata' and value_of(e) or e)
   end) end,
   function(...) return handed(resume(...)) end
 ";
 
-/// Has `pcall`, `xpcall` and `coroutine.resume` hand over strings where a function in Rust has failed.
+/// Has `pcall`, `xpcall` and `coroutine.resume` hand over strings where a function in Rust has failed, and `pcall`
+/// do with tables what that of Redis does.
 pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<()> {
     let globals = lua.globals();
     let coroutines: Table = globals.get("coroutine")?;
@@ -190,9 +212,50 @@ pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<()> {
         coroutines.get::<Value>("resume")?,
         value_of,
         globals.get::<Value>("type")?,
+        globals.get::<Value>("select")?,
     );
     let caught: (Value, Value, Value) = lua.load(CATCHING).set_name("=[C]").call(functions)?;
     globals.raw_set("pcall", caught.0)?;
     globals.raw_set("xpcall", caught.1)?;
     coroutines.raw_set("resume", caught.2)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scripting::libraries::observed::{compare, uncaught};
+
+    #[test]
+    fn an_error_that_nothing_catches_has_its_place() {
+        let text = uncaught("local a = 1\nreturn cjson.decode('x')");
+        assert_eq!(text, "user_script:2: Expected value but found invalid token at character 1");
+    }
+
+    #[test]
+    fn errors_are_caught_as_in_redis() {
+        compare(OBSERVED);
+    }
+
+    /// A script that keeps its errors does not use up the references that mlua has.
+    #[test]
+    fn twenty_thousand_errors_may_be_kept() {
+        compare(&[(
+            "local e = {} for i = 1, 20000 do e[i] = {pcall(cjson.decode, 'x')} end return #e",
+            "true 20000",
+        )]);
+    }
+
+    #[rustfmt::skip]
+    const OBSERVED: &[(&str, &str)] = &[
+        ("return pcall()", "true false \"attempt to call a boolean value\""),
+        ("return pcall(error)", "true false nil"),
+        ("return pcall(error, {err = 'x'})", "true false \"x\""),
+        ("error({err = 'x'})", "false \"x\""),
+        ("error({a = 1})", "false {[\"a\"]=1} nil"),
+        ("return pcall(error, 'x', 1, 2)", "true false \"x\""),
+        ("return select('#', pcall(tostring, 1))", "true 2"),
+        ("local ok, e = pcall(cjson.decode, 'x') error(e)", "false \"user_script:1: Expected value but found invalid token at character 1\""),
+        ("return xpcall(cjson.decode, function(e) return e:upper() end)", "true false \"BAD ARGUMENT #1 TO '?' (EXPECTED 1 ARGUMENT)\""),
+        ("return coroutine.resume(coroutine.create(function() cjson.decode('x') end))", "true false \"user_script:1: Expected value but found invalid token at character 1\""),
+        ("return coroutine.wrap(function() return 1, 2 end)()", "true 1 2"),
+    ];
 }

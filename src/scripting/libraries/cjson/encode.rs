@@ -1,12 +1,16 @@
 //! `cjson.encode`.
 //!
-//! A function calls itself once for each level of arrays and objects, [`DEPTH_MAX`] at most. What it does not need
-//! across that call lives in other functions, so that a level takes little of a thread's stack.
+//! [`Encoder::table`] calls itself once for each level of arrays and objects, [`DEPTH_MAX`] times at most. What it
+//! does not need across that call lives in other functions, so that a level takes little of a thread's stack.
 
-use mlua::{Error, LuaString, Result, Table, Value};
+use std::ops::RangeInclusive;
+
+use mlua::{Error, LuaString, Table, Value};
 
 use super::{DEPTH_MAX, InvalidNumbers, Options};
 use crate::scripting::libraries::raise::{Call, type_name};
+
+type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Longest text: the longest string that commands take. Where any holes are allowed, one element is enough for an
 /// array of gigabytes.
@@ -19,10 +23,21 @@ pub(super) fn encode(call: &Call<'_>, options: Options) -> Result<LuaString> {
     }
     let mut encoder = Encoder { call, options, text: Vec::new() };
     match call.value(1) {
-        Value::Table(table) => encoder.table(table, 1)?,
+        Value::Table(table) => encoder.table(table, 1).map_err(|error| *error)?,
         other => encoder.scalar(other)?,
     }
     call.lua.create_string(&encoder.text)
+}
+
+/// What is still to be written of a table.
+enum Inside<'a> {
+    /// The indices of the elements.
+    Array(RangeInclusive<i32>),
+    Object {
+        /// Where its text begins.
+        start: usize,
+        pairs: Box<dyn Iterator<Item = Result<(Value, Value)>> + 'a>,
+    },
 }
 
 struct Encoder<'a> {
@@ -32,70 +47,94 @@ struct Encoder<'a> {
 }
 
 impl Encoder<'_> {
-    /// A table, which lies in `depth - 1` others.
-    fn table(&mut self, table: &Table, depth: i32) -> Result<()> {
+    /// Writes a table, which lies in `depth - 1` others.
+    ///
+    /// Errors are boxed here to keep small what each level takes.
+    fn table(&mut self, table: &Table, depth: i32) -> Result<(), Box<Error>> {
+        let mut inside = self.open(table, depth)?;
+        while let Some(inner) = self.up_to_table(table, &mut inside)? {
+            self.table(&inner, depth + 1)?;
+        }
+        self.close(&inside)
+    }
+
+    #[inline(never)]
+    fn open<'b>(&mut self, table: &'b Table, depth: i32) -> Result<Box<Inside<'b>>, Box<Error>> {
         if depth > self.options.encode_max_depth.min(DEPTH_MAX) {
-            return Err(self.too_deep(depth));
+            return Err(Box::new(self.too_deep(depth)));
         }
-        match self.array_length(table)? {
-            Some(length) => {
-                self.text.push(b'[');
-                for index in 1..=length {
-                    if let Some(inner) = self.element(table, index)? {
-                        self.table(&inner, depth + 1)?;
-                    }
-                }
-                self.text.push(b']');
-            }
-            None => {
-                self.text.push(b'{');
-                let start = self.text.len();
-                for pair in table.pairs::<Value, Value>() {
-                    if let Some(inner) = self.member(pair, start)? {
-                        self.table(&inner, depth + 1)?;
-                    }
-                }
-                self.text.push(b'}');
-            }
+        if let Some(length) = self.array_length(table).map_err(Box::new)? {
+            self.text.push(b'[');
+            return Ok(Box::new(Inside::Array(1..=length)));
         }
-        Ok(())
+        self.text.push(b'{');
+        let pairs = Box::new(table.pairs::<Value, Value>());
+        Ok(Box::new(Inside::Object { start: self.text.len(), pairs }))
     }
 
-    /// Writes an element of an array, or only the comma before it, if it is a table.
     #[inline(never)]
-    fn element(&mut self, table: &Table, index: i32) -> Result<Option<Table>> {
-        if index > 1 {
-            self.text.push(b',');
-        }
-        self.scalar_or_table(table.raw_get(index)?)
+    fn close(&mut self, inside: &Inside<'_>) -> Result<(), Box<Error>> {
+        self.text.push(if matches!(inside, Inside::Array(_)) { b']' } else { b'}' });
+        self.check_length().map_err(Box::new)
     }
 
-    /// Writes a member of an object, or only its key, if it is a table.
+    /// Writes what a table holds, up to a table.
     #[inline(never)]
-    fn member(&mut self, pair: Result<(Value, Value)>, start: usize) -> Result<Option<Table>> {
-        let (key, value) = pair?;
-        if self.text.len() > start {
-            self.text.push(b',');
-        }
-        match &key {
-            Value::String(key) => self.string(key),
-            Value::Number(_) | Value::Integer(_) => {
-                self.text.push(b'"');
-                self.scalar(&key)?;
-                self.text.push(b'"');
-            }
-            other => return Err(self.refused(other, "table key must be a number or string")),
-        }
-        self.text.push(b':');
-        self.scalar_or_table(value)
+    fn up_to_table(&mut self, table: &Table, inside: &mut Inside<'_>) -> Result<Option<Table>, Box<Error>> {
+        let inner = match inside {
+            Inside::Array(indices) => self.elements(table, indices),
+            Inside::Object { start, pairs } => self.members(pairs, *start),
+        };
+        inner.map_err(Box::new)
     }
 
-    fn scalar_or_table(&mut self, value: Value) -> Result<Option<Table>> {
-        if let Value::Table(table) = value {
-            return Ok(Some(table));
+    /// Writes elements of an array, up to one that is a table, of which only the comma before it is written.
+    fn elements(&mut self, table: &Table, indices: &mut RangeInclusive<i32>) -> Result<Option<Table>> {
+        for index in indices {
+            if index > 1 {
+                self.text.push(b',');
+            }
+            if let Value::Table(inner) = self.scalar_or_table(table.raw_get(index)?)? {
+                return Ok(Some(inner));
+            }
         }
-        self.scalar(&value)?;
         Ok(None)
+    }
+
+    /// Writes members of an object, up to one that is a table, of which only the key is written.
+    fn members(
+        &mut self,
+        pairs: &mut dyn Iterator<Item = Result<(Value, Value)>>,
+        start: usize,
+    ) -> Result<Option<Table>> {
+        for pair in pairs {
+            let (key, value) = pair?;
+            if self.text.len() > start {
+                self.text.push(b',');
+            }
+            match &key {
+                Value::String(key) => self.string(key),
+                Value::Number(_) | Value::Integer(_) => {
+                    self.text.push(b'"');
+                    self.scalar(&key)?;
+                    self.text.push(b'"');
+                }
+                other => return Err(self.refused(other, "table key must be a number or string")),
+            }
+            self.text.push(b':');
+            if let Value::Table(inner) = self.scalar_or_table(value)? {
+                return Ok(Some(inner));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes a value, unless it is a table.
+    fn scalar_or_table(&mut self, value: Value) -> Result<Value> {
+        if !value.is_table() {
+            self.scalar(&value)?;
+        }
+        Ok(value)
     }
 
     /// Writes what is no table.
@@ -110,10 +149,11 @@ impl Encoder<'_> {
             Value::LightUserData(pointer) if pointer.0.is_null() => self.text.extend_from_slice(b"null"),
             other => return Err(self.refused(other, "type not supported")),
         }
-        if self.text.len() > TEXT_BYTES_MAX {
-            return Err(self.call.error(b"not enough memory"));
-        }
-        Ok(())
+        self.check_length()
+    }
+
+    fn check_length(&self) -> Result<()> {
+        if self.text.len() > TEXT_BYTES_MAX { Err(self.call.error(b"not enough memory")) } else { Ok(()) }
     }
 
     fn number(&mut self, number: f64, value: &Value) -> Result<()> {
@@ -145,7 +185,6 @@ impl Encoder<'_> {
     }
 
     /// How many elements an array has; nothing if the table is an object.
-    #[inline(never)]
     fn array_length(&self, table: &Table) -> Result<Option<i32>> {
         let (mut last, mut items) = (0_i32, 0_i32);
         for pair in table.pairs::<Value, Value>() {

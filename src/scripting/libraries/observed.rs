@@ -1,0 +1,42 @@
+//! Scripts and what redis-server 7.0.15 made of them.
+
+use mlua::{Lua, LuaString};
+
+/// Prints all that a function answers, or the error it raised.
+const PRINT: &str = r#"
+local function ser(v)
+local t = type(v) if t == 'string' then return '"' .. v:gsub('[^%w%p ]', function(c) return string.format('\\%d.', c:byte()) end) .. '"' elseif t == 'number' then return string.format('%.17g', v) elseif t == 'table' then
+local o = {} for k, x in pairs(v) do o[#o + 1] = '[' .. ser(k) .. ']=' .. ser(x) end return '{' .. table.concat(o, ',') .. '}' elseif t == 'userdata' then return v == cjson.null and 'null' or 'userdata' else return (tostring(v):gsub(':.*', '')) end end
+local function all(...) local o = {} for i = 1, select('#', ...) do o[i] = ser((select(i, ...))) end return table.concat(o, ' ') end
+return all(pcall(...))
+"#;
+
+/// An interpreter with the libraries.
+fn interpreter() -> mlua::Result<Lua> {
+    let lua = Lua::new();
+    super::catch_as_values(&lua)?;
+    let globals = lua.globals();
+    globals.raw_set("bit", super::bit(&lua)?)?;
+    globals.raw_set("cjson", super::cjson(&lua)?)?;
+    globals.raw_set("cmsgpack", super::cmsgpack(&lua)?)?;
+    globals.raw_set("struct", super::structs(&lua)?)?;
+    Ok(lua)
+}
+
+/// Runs scripts, each beside what is expected of it.
+pub(super) fn compare(observed: &[(&str, &str)]) {
+    let lua = interpreter().expect("an interpreter");
+    let print = lua.load(PRINT).set_name("@print").into_function().expect("a function");
+    for (script, expected) in observed {
+        let run = lua.load(*script).set_name("@user_script").into_function().expect(script);
+        let answer: LuaString = print.call(run).expect(script);
+        assert_eq!(answer.to_string_lossy(), *expected, "{script}");
+    }
+}
+
+/// What ends a script that catches nothing.
+pub(super) fn uncaught(script: &str) -> String {
+    let lua = interpreter().expect("an interpreter");
+    let error = lua.load(script).set_name("@user_script").exec().expect_err(script);
+    super::value_of(&lua, &error).and_then(|value| value.to_string()).expect("a text")
+}
