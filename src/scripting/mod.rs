@@ -2,5 +2,8 @@
 //!
 //! So far the libraries that Redis gives to scripts.
 
-#[cfg_attr(not(test), expect(unused_imports, reason = "the interpreter that opens them comes next"))]
+#[cfg_attr(
+    not(test),
+    allow(dead_code, unused_imports, reason = "the interpreter that opens them comes next")
+)]
 mod libraries;

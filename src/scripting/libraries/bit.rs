@@ -1,7 +1,8 @@
 //! `bit`: operations on integers of 32 bits, as Lua BitOp 1.0.2 has them.
 //!
-//! A number is taken modulo 2^32, after rounding to the nearest integer, half to even; what comes back is signed.
-//! Both follow from one addition: a double that is increased by 2^52 + 2^51 has the integer in its lower bits.
+//! A number is taken modulo 2^32, after rounding to the nearest integer, half to even; what comes back is
+//! signed. Both follow from one addition: a double that is increased by 2^52 + 2^51 has the integer in its
+//! lower bits.
 
 use mlua::{Lua, MultiValue, Result, Table};
 

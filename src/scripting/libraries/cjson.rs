@@ -1,9 +1,9 @@
 //! `cjson`: JSON, as Lua CJSON 2.1.0 writes and reads it.
 //!
 //! A table is an array where all its keys are integers from 1 up, and an object otherwise; an empty one is an
-//! object. Null is a light userdata, `cjson.null`, since a table of Lua holds no nil. Strings are bytes: nothing
-//! is checked for being UTF-8, neither way. A text ends at its first zero byte, and numbers are what `strtod`
-//! takes for one, where the options do not forbid it.
+//! object. Null is a light userdata, `cjson.null`, since a table of Lua holds no nil. Strings are bytes:
+//! nothing is checked for being UTF-8, neither way. A text ends at its first zero byte, and numbers are what
+//! `strtod` takes for one, where the options do not forbid it.
 //!
 //! Every table that `cjson.new` makes has options of its own. [`DEPTH_MAX`] holds whatever they say.
 

@@ -1,11 +1,11 @@
 //! `cmsgpack`: MessagePack, as lua-cmsgpack 0.4.0 writes and reads it.
 //!
-//! A table is an array where its keys are the integers from 1 to their number, and a map otherwise; an empty one
-//! is an array. Below [`NESTING_MAX`] tables nil stands for further ones. What MessagePack does not know, functions
-//! for example, is written as nil too.
+//! A table is an array where its keys are the integers from 1 to their number, and a map otherwise; an empty
+//! one is an array. Below [`NESTING_MAX`] tables nil stands for further ones. What MessagePack does not know,
+//! functions for example, is written as nil too.
 //!
-//! In reading, arrays and maps that are not yet complete lie in a list. The library keeps them on the stack of
-//! Lua, and its errors tell when that is full: [`Unpacker::slots`] counts what would lie there.
+//! In reading, arrays and maps that are not yet complete lie in a list. The library keeps them on the stack
+//! of Lua, and its errors tell when that is full: [`Unpacker::slots`] counts what would lie there.
 
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
 

@@ -4,10 +4,26 @@ use mlua::{Lua, LuaString};
 
 /// Prints all that a function answers, or the error it raised.
 const PRINT: &str = r#"
-local function ser(v)
-local t = type(v) if t == 'string' then return '"' .. v:gsub('[^%w%p ]', function(c) return string.format('\\%d.', c:byte()) end) .. '"' elseif t == 'number' then return string.format('%.17g', v) elseif t == 'table' then
-local o = {} for k, x in pairs(v) do o[#o + 1] = '[' .. ser(k) .. ']=' .. ser(x) end return '{' .. table.concat(o, ',') .. '}' elseif t == 'userdata' then return v == cjson.null and 'null' or 'userdata' else return (tostring(v):gsub(':.*', '')) end end
-local function all(...) local o = {} for i = 1, select('#', ...) do o[i] = ser((select(i, ...))) end return table.concat(o, ' ') end
+local function print(value)
+  local kind = type(value)
+  if kind == 'string' then
+    return '"' .. value:gsub('[^%w%p ]', function(c) return string.format('\\%d.', c:byte()) end) .. '"'
+  elseif kind == 'number' then
+    return string.format('%.17g', value)
+  elseif kind == 'table' then
+    local members = {}
+    for k, v in pairs(value) do members[#members + 1] = '[' .. print(k) .. ']=' .. print(v) end
+    return '{' .. table.concat(members, ',') .. '}'
+  elseif kind == 'userdata' then
+    return value == cjson.null and 'null' or 'userdata'
+  end
+  return (tostring(value):gsub(':.*', ''))
+end
+local function all(...)
+  local printed = {}
+  for i = 1, select('#', ...) do printed[i] = print((select(i, ...))) end
+  return table.concat(printed, ' ')
+end
 return all(pcall(...))
 "#;
 

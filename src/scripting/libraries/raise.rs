@@ -1,19 +1,19 @@
 //! Errors as a C function of Lua raises them.
 //!
-//! `luaL_error` raises a string, with the place of the call before it (`user_script:1: `) where a function in Lua
-//! called. `luaL_argerror` adds the number of the argument and the name under which the function was called. A
-//! [`Call`] makes the same texts, from the stack of the interpreter at the moment of the error. A wrapper in Lua
-//! around the function could not: `return cjson.decode(x)` is a tail call, which would take the caller, and with
-//! it the place, off the stack before the wrapper runs.
+//! `luaL_error` raises a string, with the place of the call before it (`user_script:1: `) where a function in
+//! Lua called. `luaL_argerror` adds the number of the argument and the name under which the function was
+//! called. A [`Call`] makes the same texts, from the stack of the interpreter at the moment of the error. A
+//! wrapper in Lua around the function could not: `return cjson.decode(x)` is a tail call, which would take
+//! the caller, and with it the place, off the stack before the wrapper runs.
 //!
-//! An error that a function in Rust answers is raised by mlua as a userdata of its own, in which the text waits as
-//! a [`Raised`]. Two doors turn it into the string that a script expects. [`catch_as_values`] replaces `pcall`,
-//! `xpcall` and `coroutine.resume` by functions that hand over strings; [`value_of`] is for whoever runs the
-//! whole script. `coroutine.wrap` passes such an error on unchanged, until one of the doors; it does not put its
-//! own place before the text, as it does before strings.
+//! An error that a function in Rust answers is raised by mlua as a userdata of its own, in which the text
+//! waits as a [`Raised`]. Two doors turn it into the string that a script expects. [`catch_as_values`]
+//! replaces `pcall`, `xpcall` and `coroutine.resume` by functions that hand over strings; [`value_of`] is for
+//! whoever runs the whole script. `coroutine.wrap` passes such an error on unchanged, until one of the doors;
+//! it does not put its own place before the text, as it does before strings.
 //!
-//! The text is kept as bytes, not as a value of Lua: a script that collects errors would otherwise fill the table
-//! of references that mlua keeps, which holds some 8,000.
+//! The text is kept as bytes, not as a value of Lua: a script that collects errors would otherwise fill the
+//! table of references that mlua keeps, which holds some 8,000.
 
 use std::fmt;
 
@@ -24,7 +24,8 @@ const CALLER: usize = 1;
 /// The function itself.
 const FUNCTION: usize = 0;
 
-/// How many values a C function may have on the stack of Lua 5.1; what the libraries would keep there ends here.
+/// How many values a C function may have on the stack of Lua 5.1; what the libraries would keep there ends
+/// here.
 pub(super) const STACK_SLOTS_MAX: usize = 8_000;
 
 /// A string that was raised as an error.
@@ -163,15 +164,17 @@ pub(in crate::scripting) fn value_of(lua: &Lua, error: &Error) -> Result<Value> 
 fn text_of(error: &Error) -> String {
     match error {
         Error::CallbackError { cause, .. } => text_of(cause),
-        Error::RuntimeError(text) | Error::SyntaxError { message: text, .. } => text.clone(),
+        // mlua puts a trace behind the text.
+        Error::RuntimeError(text) => text.split("\nstack traceback:\n").next().unwrap_or_default().to_owned(),
+        Error::SyntaxError { message, .. } => message.clone(),
         Error::MemoryError(_) => "not enough memory".to_owned(),
         Error::StackError => "stack overflow".to_owned(),
         other => other.to_string(),
     }
 }
 
-/// What replaces them. The `pcall` of Redis takes the field `err` out of a table that was raised; where there is
-/// none, it answers what it has found there, too.
+/// What replaces them. The `pcall` of Redis takes the field `err` out of a table that was raised; where there
+/// is none, it answers what it has found there, too.
 const CATCHING: &str = "
 local pcall, xpcall, resume, value_of, type, select = ...
 local function handed(ok, ...)
@@ -197,8 +200,8 @@ return function(...)
   function(...) return handed(resume(...)) end
 ";
 
-/// Has `pcall`, `xpcall` and `coroutine.resume` hand over strings where a function in Rust has failed, and `pcall`
-/// do with tables what that of Redis does.
+/// Has `pcall`, `xpcall` and `coroutine.resume` hand over strings where a function in Rust has failed, and
+/// `pcall` do with tables what that of Redis does.
 pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<()> {
     let globals = lua.globals();
     let coroutines: Table = globals.get("coroutine")?;
@@ -228,6 +231,7 @@ mod tests {
     fn an_error_that_nothing_catches_has_its_place() {
         let text = uncaught("local a = 1\nreturn cjson.decode('x')");
         assert_eq!(text, "user_script:2: Expected value but found invalid token at character 1");
+        assert_eq!(uncaught("\nerror('of a script')"), "user_script:2: of a script");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `cjson.decode`.
 //!
-//! Arrays and objects that are not yet closed lie in a list, so that no nesting of the input takes the stack of a
-//! thread. A text is read as if a zero byte came after it; the first one ends it, wherever it lies.
+//! Arrays and objects that are not yet closed lie in a list, so that no nesting of the input takes the stack
+//! of a thread. A text is read as if a zero byte came after it; the first one ends it, wherever it lies.
 
 use mlua::{Error, LuaString, Result, Table, Value};
 use rustc_apfloat::ieee::Double;

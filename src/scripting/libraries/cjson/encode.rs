@@ -1,7 +1,8 @@
 //! `cjson.encode`.
 //!
-//! [`Encoder::table`] calls itself once for each level of arrays and objects, [`DEPTH_MAX`] times at most. What it
-//! does not need across that call lives in other functions, so that a level takes little of a thread's stack.
+//! [`Encoder::table`] calls itself once for each level of arrays and objects, [`DEPTH_MAX`] times at most.
+//! What it does not need across that call lives in other functions, so that a level takes little of a
+//! thread's stack.
 
 use std::ops::RangeInclusive;
 
@@ -12,8 +13,8 @@ use crate::scripting::libraries::raise::{Call, type_name};
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Longest text: the longest string that commands take. Where any holes are allowed, one element is enough for an
-/// array of gigabytes.
+/// Longest text: the longest string that commands take. Where any holes are allowed, one element is enough
+/// for an array of gigabytes.
 const TEXT_BYTES_MAX: usize = 512 << 20;
 
 /// Writes a value.
