@@ -84,6 +84,15 @@ pub fn prepare() {
     }
 }
 
+/// Has the C library take all memory from one arena, for a process of which one thread does all the work.
+pub fn use_one_arena() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the function may be called at any time; an unknown parameter is refused.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
 /// Gives memory that is free back to the system, where the C library can.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]

@@ -18,6 +18,8 @@ use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
 use crate::events::EventClass;
 use crate::keyspace::{Effect, Keyspace};
 use crate::pubsub::PubSub;
+use crate::scripting::Scripting;
+use crate::scripting::running::Running;
 use crate::statistics::Statistics;
 
 /// One running server.
@@ -32,6 +34,8 @@ pub struct Instance {
     pub clients: Arc<Clients>,
     /// Who listens to which channel.
     pub pubsub: PubSub,
+    /// Its scripts.
+    pub scripting: Scripting,
     /// What it counts.
     pub statistics: Statistics,
     /// 40 hexadecimal digits that no other run has.
@@ -48,14 +52,23 @@ pub struct Instance {
     make_effective: MakeEffective,
 }
 
+/// What only whoever runs the server can do.
+pub struct Hooks {
+    /// Called when parameters have changed.
+    pub make_effective: MakeEffective,
+    /// Lets other threads serve the clients of the one that calls it.
+    pub hand_over: fn(),
+}
+
 /// Makes effective what changed parameters alone do not: the log's level, the limit of open files.
 pub type MakeEffective = Box<dyn Fn(&Config) + Send + Sync>;
 
 impl Instance {
     /// A server with these parameters and no data, for so many threads, that has these commands.
-    pub fn new(config: Config, threads: usize, commands: Catalog, make_effective: MakeEffective) -> Instance {
+    pub fn new(config: Config, threads: usize, commands: Catalog, hooks: Hooks) -> Instance {
         let statistics = Statistics::new(threads, commands.len());
         let keyspace = Keyspace::new(config.databases.size());
+        let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
         let output_limits = Arc::clone(&config.client_output_buffer_limit);
         let instance = Instance {
             config,
@@ -63,6 +76,7 @@ impl Instance {
             users: Users::new(commands),
             clients: Arc::new(Clients::new(output_limits)),
             pubsub: PubSub::default(),
+            scripting,
             statistics,
             run_id: random_hex_digits(),
             listening_port: AtomicU16::new(0),
@@ -70,7 +84,7 @@ impl Instance {
             expires_actively: AtomicBool::new(true),
             startup_bytes: allocator::used_bytes(),
             started: Instant::now(),
-            make_effective,
+            make_effective: hooks.make_effective,
         };
         instance.configure_keyspace();
         instance.apply_requirepass();
@@ -164,6 +178,7 @@ impl Instance {
         let config = &self.config;
         self.keyspace.set_value_bytes_max(config.proto_max_bulk_len.size());
         self.keyspace.set_event_classes(self.event_classes());
+        self.scripting.running.set_threshold_ms(config.busy_reply_threshold.get());
         let counts_frequency = EVICTION_POLICIES[config.maxmemory_policy.get()].ends_with("lfu");
         let factors = [&config.lfu_log_factor, &config.lfu_decay_time].map(|factor| factor.get() as u32);
         self.keyspace.access().configure(counts_frequency, factors[0], factors[1], self.uptime());

@@ -8,6 +8,9 @@
 //!
 //! Each module of the list below uses only those above it; `tests/it/tidy.rs` checks that.
 
+/// The version of Redis that clients compare with those they know: what is documented of it holds here.
+pub const REDIS_VERSION: &str = "7.2.4";
+
 pub mod allocator;
 pub mod bits;
 pub mod clock;

@@ -148,6 +148,26 @@ impl Session {
         Ok(())
     }
 
+    /// The state of a script that this client runs: its database and user to begin with, but its own.
+    pub fn for_script(&self) -> Session {
+        Session {
+            client: Arc::clone(&self.client),
+            database: self.database,
+            user: Arc::clone(&self.user),
+            protocol: Protocol::Resp2,
+            is_authenticated: true,
+            replies: Replies::On,
+            is_closing: false,
+            leaves_keys_untouched: self.leaves_keys_untouched,
+            queue: None,
+            watching: Watching::default(),
+            subscriptions: Subscriptions::default(),
+            may_not_wait: true,
+            wait: None,
+            last_command: self.last_command,
+        }
+    }
+
     /// Whether the next command is to be executed as any other: no transaction is being queued, no channel
     /// listened to. One look for all that rarely is.
     #[inline]

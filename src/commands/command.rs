@@ -111,7 +111,9 @@ impl Command {
 
     /// Whether it may write, or tell others something, so that it has to wait while writing is paused.
     pub fn may_write(&self) -> bool {
-        matches!(self.run, Run::Write(_)) || matches!(self.name, "publish" | "spublish")
+        matches!(self.run, Run::Write(_))
+            || self.flags.contains(Flags::WRITE)
+            || matches!(self.name, "publish" | "spublish" | "eval" | "evalsha" | "fcall")
     }
 
     /// The flags as COMMAND INFO names them, in the order of Redis.
@@ -180,6 +182,8 @@ pub enum Scope {
     Everything,
     /// What the commands need that the client has queued, and the keys that it watches.
     Queue,
+    /// The shards of its keys, and the turn to run scripts.
+    Script,
 }
 
 /// A handler, by what it is given: the type is the permission.
@@ -261,6 +265,10 @@ macro_rules! flag_set {
 flag_set! {
     /// What decides whether a command may run.
     Flags:
+    /// Writes, although its handler is not of those that do.
+    WRITE = "write",
+    /// Only reads, although its handler is not of those that do.
+    READONLY = "readonly",
     /// Refused while memory is short.
     DENYOOM = "denyoom",
     /// For administrators.

@@ -1,5 +1,6 @@
 //! The connection: who is there, in which protocol, with which database.
 
+use crate::REDIS_VERSION;
 use crate::acl;
 use crate::acl::log::Reason;
 use crate::resp::number::parse_integer;
@@ -13,9 +14,6 @@ use super::error::Error;
 use super::permission;
 
 pub(super) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
-
-/// The version of Redis that clients compare with those they know: what is documented of it holds here.
-pub(super) const REDIS_VERSION: &str = "7.2.4";
 
 const HELLO: Command = Command {
     name: "hello",

@@ -38,6 +38,10 @@ impl Error {
     pub const BUSY: Error = Error::fixed(
         "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
     );
+    /// A function has been running for too long.
+    pub const BUSY_FUNCTION: Error = Error::fixed(
+        "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
+    );
     /// A key that must be there and is not.
     pub const NO_SUCH_KEY: Error = Error::fixed("ERR no such key");
     /// A key that is to be moved or copied to itself.
@@ -71,6 +75,11 @@ impl Error {
     /// A text that names something.
     pub fn text(text: impl Into<String>) -> Error {
         Error(Cow::Owned(text.into().into_bytes()))
+    }
+
+    /// A text of any bytes, from its code word on.
+    pub fn bytes(text: Vec<u8>) -> Error {
+        Error(Cow::Owned(text))
     }
 
     /// A text that quotes bytes of the client between two known parts.

@@ -9,6 +9,7 @@ use crate::instance::Instance;
 use crate::keyspace::Transaction;
 use crate::resp::reply::write_error;
 use crate::resp::{Protocol, Reply, Request, Sent};
+use crate::scripting::running::Kind;
 use crate::session::{Replies, Session};
 use crate::statistics::commands::Usage;
 
@@ -129,9 +130,17 @@ pub fn check_listening(session: &Session, command: &Command) -> Result<()> {
 /// [`Error::BUSY`]
 pub fn check_busy(instance: &Instance, command: &Command) -> Result<()> {
     if instance.keyspace.is_busy() && !command.flags.contains(Flags::ALLOW_BUSY) {
-        return Err(Error::BUSY);
+        return Err(busy(instance));
     }
     Ok(())
+}
+
+/// What clients are told while a script runs for too long.
+pub fn busy(instance: &Instance) -> Error {
+    match instance.scripting.running.current() {
+        Some(current) if current.kind == Kind::Function => Error::BUSY_FUNCTION,
+        _ => Error::BUSY,
+    }
 }
 
 /// Runs an admitted request on a transaction over its keys, and tells those who want to know what came of it.

@@ -12,9 +12,9 @@ use crate::statistics::Count;
 
 use super::args::is_word;
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
-use super::connection::REDIS_VERSION;
 use super::lookup::registered;
 use super::memory::MemoryUse;
+use crate::REDIS_VERSION;
 
 pub(super) const COMMANDS: &[Command] = &[INFO];
 

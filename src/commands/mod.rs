@@ -18,6 +18,7 @@ pub mod transactions;
 mod acl;
 mod bitfield;
 mod bitmaps;
+mod bridge;
 mod browsing;
 mod client;
 mod compare;
@@ -34,6 +35,7 @@ mod memory;
 mod object;
 mod pubsub;
 mod ranges;
+mod scripting;
 mod server;
 mod several;
 mod slow;
@@ -57,6 +59,7 @@ pub const FAMILIES: &[&[Command]] = &[
     dumping::COMMANDS,
     transactions::COMMANDS,
     pubsub::COMMANDS,
+    scripting::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     waiting::COMMANDS,

@@ -52,9 +52,19 @@ pub fn charge(
 /// Shows a request to those who see every command, but for what is too dangerous to be shown.
 #[cold]
 pub fn show(instance: &Instance, session: &Session, origin: Origin, command: &Command, request: Request<'_>) {
-    if command.flags.contains(Flags::ADMIN) || command.flags.contains(Flags::SKIP_MONITOR) {
-        return;
+    if !command.flags.contains(Flags::ADMIN) && !command.flags.contains(Flags::SKIP_MONITOR) {
+        show_always(instance, session, origin, command, request);
     }
+}
+
+/// The same for a request that shows itself.
+pub fn show_always(
+    instance: &Instance,
+    session: &Session,
+    origin: Origin,
+    command: &Command,
+    request: Request<'_>,
+) {
     let now = instance.keyspace.clock().since_epoch();
     let (seconds, micros) = (now.as_secs(), now.subsec_micros());
     let from = match &session.client.address {

@@ -4,7 +4,7 @@ use crate::clients::Paused;
 use crate::commands::Command;
 use crate::commands::command::{Flags, KeySpec, Result, Scope};
 use crate::commands::error::Error;
-use crate::commands::execute::{admit, check_busy, check_listening, conclude, resolve, run};
+use crate::commands::execute::{admit, busy, check_busy, check_listening, conclude, resolve, run};
 use crate::commands::lookup::{Registered, find};
 use crate::commands::permission::Origin;
 use crate::commands::traces::show;
@@ -12,6 +12,7 @@ use crate::commands::transactions::{queue, queued, refused};
 use crate::instance::Instance;
 use crate::keyspace::{Busy, KeyHash, Keyspace, Transaction};
 use crate::resp::{Reply, Request};
+use crate::scripting::Turn;
 use crate::session::Session;
 
 use super::meter::Meter;
@@ -116,12 +117,33 @@ fn begin_and_run(
     hash: Option<KeyHash>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let mut tx = begin(instance, session, command, request, hash).map_err(|Busy| Error::BUSY)?;
+    // Before the first shard is locked: whoever has the turn may wait for more of them.
+    let _turn = match command.scope {
+        Scope::Keys | Scope::Everything => None,
+        Scope::Queue | Scope::Script => take_turn(instance, session, command)?,
+    };
+    let begun = begin(instance, session, command, request, hash);
+    let mut tx = begun.map_err(|Busy| busy(instance))?;
     if session.leaves_keys_untouched {
         tx.leave_untouched();
     }
     let reply = Reply::new(out, session.protocol);
     run(command, instance, session, &mut tx, request, reply).map(|_sent| ())
+}
+
+/// The turn to run scripts, where the command needs it.
+#[cold]
+fn take_turn<'a>(instance: &'a Instance, session: &Session, command: &Command) -> Result<Option<Turn<'a>>> {
+    let runs_script = match (&session.queue, command.scope) {
+        (Some(queue), Scope::Queue) => {
+            queued(queue).any(|(registered, _)| registered.command.scope == Scope::Script)
+        }
+        (_, scope) => scope == Scope::Script,
+    };
+    if !runs_script {
+        return Ok(None);
+    }
+    instance.scripting.take_turn().map(Some).ok_or_else(|| busy(instance))
 }
 
 /// Judges what rarely matters: whether there is memory, whether a script has been running for too long,
@@ -177,10 +199,26 @@ fn begin<'a>(
         (Scope::Keys, Some(position)) => keyspace.begin(database, request.at(position)),
         (Scope::Everything, _) => keyspace.begin_all(database),
         (Scope::Queue, _) => begin_queued(keyspace, session),
+        (Scope::Script, _) => begin_script(keyspace, database, command, request),
         (Scope::Keys, None) if !command.keys.iter().any(KeySpec::is_of_keys) => {
             Ok(keyspace.begin_none(database))
         }
         (Scope::Keys, None) => keyspace.begin_many(database, command.keys_of(request).map(|(key, _)| key)),
+    }
+}
+
+/// A transaction over the keys that a script declares; it may come to hold more.
+fn begin_script<'a>(
+    keyspace: &'a Keyspace,
+    database: usize,
+    command: &Command,
+    request: Request<'a>,
+) -> std::result::Result<Transaction<'a>, Busy> {
+    let mut keys = command.keys_of(request).map(|(key, _)| key);
+    match (keys.next(), keys.next()) {
+        (None, _) => Ok(keyspace.begin_none(database)),
+        (Some(key), None) => keyspace.begin(database, key),
+        _ => keyspace.begin_many(database, command.keys_of(request).map(|(key, _)| key)),
     }
 }
 

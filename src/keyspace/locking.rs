@@ -10,7 +10,8 @@
 //!
 //! [`Transaction::hold`]: super::Transaction::hold
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -31,9 +32,9 @@ const SOON: Duration = Duration::from_millis(1);
 const GLANCE: Duration = Duration::from_millis(10);
 
 impl Keyspace {
-    /// Says whether a script has been running for too long.
-    pub fn set_busy(&self, is_busy: bool) {
-        self.is_busy.store(is_busy, Ordering::Release);
+    /// What says whether a script has been running for too long; whoever runs scripts sets it.
+    pub fn busy_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_busy)
     }
 
     /// Whether one has.

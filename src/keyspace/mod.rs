@@ -22,8 +22,8 @@ mod transaction;
 mod watching;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
@@ -60,7 +60,7 @@ pub struct Keyspace {
     pool: Pool,
     interest: Interest,
     /// Whether a script has held shards for so long that nobody else is to wait for them.
-    is_busy: AtomicBool,
+    is_busy: Arc<AtomicBool>,
     databases: usize,
     /// How long a value may become.
     value_bytes_max: AtomicUsize,
@@ -78,7 +78,7 @@ impl Keyspace {
             access: Access::default(),
             pool: Pool::default(),
             interest: Interest::default(),
-            is_busy: AtomicBool::new(false),
+            is_busy: Arc::default(),
             databases,
             value_bytes_max: AtomicUsize::new(usize::MAX),
         }

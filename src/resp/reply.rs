@@ -6,6 +6,7 @@
 
 use redis_protocol::resp3::types::OwnedFrame;
 
+use super::number::write_general;
 use super::{Protocol, tree};
 
 /// The proof that a reply was written; only this room makes one.
@@ -157,6 +158,71 @@ impl<'a> Reply<'a> {
         self.tree(&tree::verbatim(text))
     }
 
+    /// A number with a fraction: a double in RESP3, its text in RESP2.
+    pub fn double(self, value: f64) -> Sent {
+        let mut text = Vec::new();
+        write_general(&mut text, value, 17);
+        self.marked(b',', &text)
+    }
+
+    /// An integer of any size, in decimal: a big number in RESP3, its text in RESP2.
+    pub fn big_number(self, digits: &[u8]) -> Sent {
+        self.marked(b'(', digits)
+    }
+
+    /// Truth: a boolean in RESP3, 1 or 0 in RESP2.
+    pub fn boolean(self, value: bool) -> Sent {
+        match self.protocol {
+            Protocol::Resp3 => self.line(b'#', if value { b"t" } else { b"f" }),
+            Protocol::Resp2 => self.bool(value),
+        }
+    }
+
+    /// A text for people in a format of three letters: a verbatim string in RESP3.
+    pub fn verbatim_of(self, format: [u8; 3], text: &[u8]) -> Sent {
+        if self.protocol == Protocol::Resp2 {
+            return self.bulk(text);
+        }
+        header(self.out, b'=', text.len() as i64 + 4);
+        self.out.extend_from_slice(&format);
+        self.out.push(b':');
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+        Sent(())
+    }
+
+    /// A simple string of any bytes: line ends in it become spaces.
+    pub fn status(self, text: &[u8]) -> Sent {
+        self.line(b'+', text)
+    }
+
+    /// A text that RESP3 marks as what it is.
+    fn marked(self, kind: u8, text: &[u8]) -> Sent {
+        if self.protocol == Protocol::Resp3 { self.line(kind, text) } else { self.bulk(text) }
+    }
+
+    fn line(self, kind: u8, text: &[u8]) -> Sent {
+        write_line(self.out, kind, text);
+        Sent(())
+    }
+
+    /// A map of so many pairs, whose keys and values `write` answers in turn: an array in RESP2.
+    pub fn map_of<T>(
+        self,
+        pairs: usize,
+        parts: impl Iterator<Item = T>,
+        mut write: impl FnMut(T, Reply<'_>) -> Sent,
+    ) -> Sent {
+        match self.protocol {
+            Protocol::Resp3 => header(self.out, b'%', pairs as i64),
+            Protocol::Resp2 => header(self.out, b'*', 2 * pairs as i64),
+        }
+        for part in parts {
+            let Sent(()) = write(part, Reply { out: self.out, protocol: self.protocol });
+        }
+        Sent(())
+    }
+
     /// An array of `items`, each written by `write`.
     pub fn array_of<T>(
         self,
@@ -238,7 +304,11 @@ fn longer_header(out: &mut Vec<u8>, kind: u8, number: i64) {
 
 /// Writes an error, on one line whatever it quotes: line ends in it become spaces, as in Redis.
 pub fn write_error(out: &mut Vec<u8>, text: &[u8]) {
-    out.push(b'-');
+    write_line(out, b'-', text);
+}
+
+fn write_line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
+    out.push(kind);
     out.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
     out.extend_from_slice(b"\r\n");
 }

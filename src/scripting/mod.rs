@@ -1,9 +1,89 @@
-//! Scripts in Lua 5.1, as EVAL runs them.
+//! Scripts in Lua 5.1, as EVAL and FCALL run them.
 //!
-//! So far the libraries that Redis gives to scripts.
+//! There is one interpreter, and one script runs at a time, as in Redis: scripts see each other's work
+//! whole or not at all, and may come to need any key. [`interpreter`] runs a script; what it asks of the
+//! server goes to a [`Host`], so that nothing here knows a command. [`sandbox`] is the world that scripts
+//! see, [`values`] turns replies into values and values into replies, [`libraries`] are those that Redis
+//! gives to scripts, [`random`] the numbers that they draw. [`running`] is what other threads may know of
+//! the script that runs, and do to it.
 
-#[cfg_attr(
-    not(test),
-    allow(dead_code, unused_imports, reason = "the interpreter that opens them comes next")
-)]
+mod host;
+mod interpreter;
 mod libraries;
+mod raised;
+mod random;
+mod redis_table;
+pub mod running;
+mod sandbox;
+pub mod shebang;
+mod values;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use sha1::{Digest, Sha1};
+
+pub use host::{Host, Refused};
+pub use interpreter::{Callable, Failure, Interpreter, Invocation};
+use running::Running;
+
+/// All that concerns scripts in one server.
+#[derive(Debug)]
+pub struct Scripting {
+    /// Held by whoever runs a script, or changes those that are known, from before the first shard is locked.
+    turn: Mutex<()>,
+    /// Locked only by whoever has the turn; made when it is first needed.
+    interpreter: Mutex<Option<Interpreter>>,
+    /// What others may know of the script that runs.
+    pub running: Running,
+}
+
+/// Whose turn it is to run scripts.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    _guard: MutexGuard<'a, ()>,
+}
+
+/// How long one waits for the turn before looking whether to wait any longer.
+const GLANCE: Duration = Duration::from_millis(10);
+
+impl Scripting {
+    /// No script known yet.
+    pub fn new(running: Running) -> Scripting {
+        Scripting { turn: Mutex::default(), interpreter: Mutex::default(), running }
+    }
+
+    /// Waits for the turn, for somebody who holds no shard; none if a script runs for too long.
+    pub fn take_turn(&self) -> Option<Turn<'_>> {
+        loop {
+            if let Some(guard) = self.turn.try_lock_for(GLANCE) {
+                return Some(Turn { _guard: guard });
+            }
+            if self.running.is_busy() {
+                return None;
+            }
+        }
+    }
+
+    /// Does something with the interpreter. The caller has the turn: its command says so.
+    pub fn with<T>(&self, act: impl FnOnce(&mut Interpreter) -> T) -> T {
+        let mut interpreter = self.interpreter.lock();
+        act(interpreter.get_or_insert_with(|| Interpreter::new(self.running.hook())))
+    }
+
+    /// Bytes that the interpreter takes; nothing before it is made, or while a script runs.
+    pub fn interpreter_bytes(&self) -> usize {
+        let interpreter = self.interpreter.try_lock();
+        interpreter.and_then(|interpreter| interpreter.as_ref().map(Interpreter::bytes)).unwrap_or(0)
+    }
+}
+
+/// The name of a script: the SHA-1 of its text in 40 hexadecimal digits.
+pub fn digest(text: &[u8]) -> String {
+    let mut digits = String::with_capacity(40);
+    for byte in Sha1::digest(text) {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use keyfast::commands::all;
-use keyfast::commands::command::{Command, Run};
+use keyfast::commands::command::{Command, Flags, Run};
 use keyfast::commands::lookup::find_full;
 use serde_json::{Map, Value, json};
 
@@ -124,9 +124,11 @@ fn nothing_about_a_command_was_forgotten() {
         assert!(command.summary.ends_with('.'), "the summary of {name} is a sentence");
         let needs_subcommands = matches!(command.run, Run::Subcommands);
         assert!(!needs_subcommands || !command.subcommands.is_empty(), "{name} does nothing");
+        let needs_none = command.flags.contains(Flags::NO_MANDATORY_KEYS);
         for spec in command.keys.iter().filter(|spec| spec.is_of_keys()) {
             let shortest = command.arity.number().unsigned_abs() as usize;
-            assert!(spec.positions_among(shortest, 1).next().is_some(), "{name} may come without its key");
+            let has_key = spec.positions_among(shortest, 1).next().is_some();
+            assert!(has_key || needs_none, "{name} may come without its key");
         }
     }
 }

@@ -54,5 +54,5 @@ pub(super) fn compare(observed: &[(&str, &str)]) {
 pub(super) fn uncaught(script: &str) -> String {
     let lua = interpreter().expect("an interpreter");
     let error = lua.load(script).set_name("@user_script").exec().expect_err(script);
-    super::value_of(&lua, &error).and_then(|value| value.to_string()).expect("a text")
+    super::raise::value_of(&lua, &error).and_then(|value| value.to_string()).expect("a text")
 }

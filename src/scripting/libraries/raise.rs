@@ -11,13 +11,10 @@
 //! replaces `pcall`, `xpcall` and `coroutine.resume` by functions that hand over strings; [`value_of`] is for
 //! whoever runs the whole script. `coroutine.wrap` passes such an error on unchanged, until one of the doors;
 //! it does not put its own place before the text, as it does before strings.
-//!
-//! The text is kept as bytes, not as a value of Lua: a script that collects errors would otherwise fill the
-//! table of references that mlua keeps, which holds some 8,000.
-
-use std::fmt;
 
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
+
+use crate::scripting::raised::Raised;
 
 /// Who called a function of a library.
 const CALLER: usize = 1;
@@ -28,20 +25,8 @@ const FUNCTION: usize = 0;
 /// here.
 pub(super) const STACK_SLOTS_MAX: usize = 8_000;
 
-/// A string that was raised as an error.
-#[derive(Debug)]
-pub(in crate::scripting) struct Raised(Vec<u8>);
-
-impl fmt::Display for Raised {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&String::from_utf8_lossy(&self.0))
-    }
-}
-
-impl std::error::Error for Raised {}
-
 /// What a function was called with, numbered from 1.
-pub(super) struct Call<'a> {
+pub(in crate::scripting) struct Call<'a> {
     /// The interpreter.
     pub(super) lua: &'a Lua,
     arguments: MultiValue,
@@ -49,12 +34,12 @@ pub(super) struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// A call with these arguments, from within the function.
-    pub(super) fn new(lua: &'a Lua, arguments: MultiValue) -> Call<'a> {
+    pub(in crate::scripting) fn new(lua: &'a Lua, arguments: MultiValue) -> Call<'a> {
         Call { lua, arguments }
     }
 
     /// How many arguments there are, those that are nil included.
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::scripting) fn count(&self) -> usize {
         self.arguments.len()
     }
 
@@ -72,7 +57,7 @@ impl<'a> Call<'a> {
     }
 
     /// A number without its fraction.
-    pub(super) fn integer(&self, position: usize) -> Result<i64> {
+    pub(in crate::scripting) fn integer(&self, position: usize) -> Result<i64> {
         self.number(position).map(truncate)
     }
 
@@ -105,7 +90,7 @@ impl<'a> Call<'a> {
     }
 
     /// The error of an argument, as `luaL_argerror` has it.
-    pub(super) fn bad_argument(&self, position: usize, what: &[u8]) -> Error {
+    pub(in crate::scripting) fn bad_argument(&self, position: usize, what: &[u8]) -> Error {
         let names = self.lua.inspect_stack(FUNCTION, |function| {
             let names = function.names();
             (names.name.map(|name| name.into_owned()), names.name_what == Some("method"))
@@ -120,19 +105,19 @@ impl<'a> Call<'a> {
     }
 
     /// An error, as `luaL_error` has it.
-    pub(super) fn error(&self, text: &[u8]) -> Error {
+    pub(in crate::scripting) fn error(&self, text: &[u8]) -> Error {
         let place = self.lua.inspect_stack(CALLER, |caller| {
             let source = caller.source().short_src.map(|source| source.into_owned());
             let line = caller.current_line().filter(|line| *line > 0);
             line.map(|line| format!("{}:{line}: ", source.unwrap_or_default()))
         });
         let place = place.flatten().unwrap_or_default();
-        Error::external(Raised([place.as_bytes(), text].concat()))
+        Error::external(Raised::Text([place.as_bytes(), text].concat()))
     }
 
     /// An error that Lua itself raises within a function in C: it has no place.
     pub(super) fn error_of_lua(&self, text: &[u8]) -> Error {
-        Error::external(Raised(text.to_vec()))
+        Error::external(Raised::Text(text.to_vec()))
     }
 }
 
@@ -152,16 +137,15 @@ pub(super) fn truncate(number: f64) -> i64 {
 }
 
 /// The value that a script would have caught if the error had been raised in C.
-pub(in crate::scripting) fn value_of(lua: &Lua, error: &Error) -> Result<Value> {
-    let text = match error.downcast_ref::<Raised>() {
-        Some(raised) => lua.create_string(&raised.0),
-        None => lua.create_string(text_of(error)),
-    };
-    text.map(Value::String)
+pub(super) fn value_of(lua: &Lua, error: &Error) -> Result<Value> {
+    match error.downcast_ref::<Raised>() {
+        Some(raised) => raised.to_value(lua),
+        None => lua.create_string(text_of(error)).map(Value::String),
+    }
 }
 
 /// The text of an error that Lua, or mlua, raised.
-fn text_of(error: &Error) -> String {
+pub(in crate::scripting) fn text_of(error: &Error) -> String {
     match error {
         Error::CallbackError { cause, .. } => text_of(cause),
         // mlua puts a trace behind the text.
@@ -184,7 +168,7 @@ end
 local function opened(ok, ...)
   if ok then return ok, ... end
   local e = ...
-  if type(e) == 'userdata' then return ok, value_of(e) end
+  if type(e) == 'userdata' then e = value_of(e) end
   if type(e) ~= 'table' then return ok, e end
   local err = e.err
   if type(err) == 'string' or type(err) == 'number' then return ok, err end

@@ -3,8 +3,7 @@
 //! A case ends at the first step that needs any of it, but for those in [`GOES_ON_WITHOUT`].
 
 /// Commands; subcommands after a bar; parameters after a space.
-pub(super) const MISSING: &[&str] =
-    &["eval", "eval_ro", "evalsha", "hset", "lrange", "rpush", "sadd", "script", "sort", "xadd", "zadd"];
+pub(super) const MISSING: &[&str] = &["hset", "lrange", "rpush", "sadd", "sort", "xadd", "zadd"];
 
 /// Cases whose other steps mean something without the missing ones.
 pub(super) const GOES_ON_WITHOUT: &[(&str, &str)] = &[

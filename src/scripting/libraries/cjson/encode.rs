@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use mlua::{Error, LuaString, Table, Value};
 
 use super::{DEPTH_MAX, InvalidNumbers, Options};
+use crate::resp::number::write_general;
 use crate::scripting::libraries::raise::{Call, type_name};
 
 type Result<T, E = Error> = std::result::Result<T, E>;
@@ -167,7 +168,7 @@ impl Encoder<'_> {
                 return Ok(());
             }
         }
-        write_number(&mut self.text, number, self.options.encode_number_precision.unsigned_abs() as usize);
+        write_general(&mut self.text, number, self.options.encode_number_precision.unsigned_abs() as usize);
         Ok(())
     }
 
@@ -236,31 +237,4 @@ fn escape(byte: u8) -> Option<u8> {
         b'"' | b'\\' | b'/' => Some(byte),
         _ => None,
     }
-}
-
-/// Prints a number as `%.<digits>g` of C does.
-fn write_number(text: &mut Vec<u8>, number: f64, digits: usize) {
-    if number.is_nan() {
-        return text.extend_from_slice(b"nan");
-    }
-    if number.is_infinite() {
-        return text.extend_from_slice(if number > 0.0 { b"inf" } else { b"-inf" });
-    }
-    let scientific = format!("{:.*e}", digits - 1, number);
-    let Some((mantissa, exponent)) = scientific.split_once('e') else { return };
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if exponent < -4 || exponent >= digits as i32 {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        let exponent = exponent.unsigned_abs();
-        text.extend_from_slice(format!("{}e{sign}{exponent:02}", without_zeros(mantissa)).as_bytes());
-    } else {
-        let decimals = digits as i32 - 1 - exponent;
-        let fixed = format!("{number:.*}", decimals.unsigned_abs() as usize);
-        text.extend_from_slice(without_zeros(&fixed).as_bytes());
-    }
-}
-
-/// Cuts off the zeros at the end of a fraction.
-fn without_zeros(decimal: &str) -> &str {
-    if decimal.contains('.') { decimal.trim_end_matches('0').trim_end_matches('.') } else { decimal }
 }

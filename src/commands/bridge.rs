@@ -1,0 +1,131 @@
+//! How scripts reach the server: each command that one calls is judged and run here, on the transaction of
+//! the command that runs the script.
+
+use std::time::Instant;
+
+use crate::allocator;
+use crate::instance::Instance;
+use crate::keyspace::Transaction;
+use crate::resp::{Protocol, Reply, Request};
+use crate::scripting::shebang::Flags as ScriptFlags;
+use crate::scripting::{Host, Refused};
+use crate::session::Session;
+use crate::statistics::commands::Usage;
+
+use super::command::{Context, Flags, Result, Run};
+use super::error::Error;
+use super::execute::{resolve, run};
+use super::lookup::{Registered, find};
+use super::permission::{self, Origin};
+use super::traces::{charge, show};
+
+/// A script's hand in the server.
+pub(super) struct Bridge<'a, 'k> {
+    instance: &'a Instance,
+    tx: &'a mut Transaction<'k>,
+    /// The script's own: what it selects, its client does not.
+    session: Session,
+    is_read_only: bool,
+    /// Whether commands that may need memory are refused.
+    is_short_of_memory: bool,
+}
+
+impl<'a, 'k> Bridge<'a, 'k> {
+    /// Lets a script with these flags begin.
+    ///
+    /// # Errors
+    ///
+    /// If memory is short and the script may need some.
+    pub(super) fn new(
+        context: &'a mut Context<'_, 'k>,
+        flags: ScriptFlags,
+        is_read_only: bool,
+    ) -> Result<Bridge<'a, 'k>> {
+        let instance = context.instance;
+        let limit_bytes = instance.config.maxmemory.size();
+        let is_short = limit_bytes > 0 && allocator::used_bytes() > limit_bytes;
+        if is_short && !flags.is_silent && !flags.allow_oom && !flags.no_writes && !is_read_only {
+            return Err(Error::fixed(
+                "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+            ));
+        }
+        Ok(Bridge {
+            instance,
+            tx: context.tx,
+            session: context.session.for_script(),
+            is_read_only: is_read_only || flags.no_writes,
+            is_short_of_memory: is_short && !flags.allow_oom,
+        })
+    }
+
+    /// The command of a request, if a script may call it.
+    fn admit(&self, request: Request<'_>) -> Result<&'static Registered> {
+        let unknown = || Error::fixed("ERR Unknown Redis command called from script");
+        let registered = find(request.name()).ok_or_else(unknown)?;
+        let registered = resolve(registered, request).map_err(|_| unknown())?;
+        let command = registered.command;
+        if !command.arity.allows(request.len()) {
+            return Err(Error::fixed("ERR Wrong number of args calling Redis command from script"));
+        }
+        if command.flags.contains(Flags::NOSCRIPT) {
+            return Err(Error::fixed("ERR This Redis command is not allowed from script"));
+        }
+        if !self.session.user.is_unrestricted() {
+            permission::check(self.instance, &self.session, registered, request, Origin::Script)?;
+        }
+        let writes = matches!(command.run, Run::Write(_));
+        if writes && self.is_read_only {
+            return Err(Error::fixed("ERR Write commands are not allowed from read-only scripts."));
+        }
+        if self.is_short_of_memory && command.flags.contains(Flags::DENYOOM) {
+            return Err(Error::OUT_OF_MEMORY);
+        }
+        if writes {
+            self.instance.scripting.running.note_write();
+        }
+        Ok(registered)
+    }
+
+    fn run(&mut self, registered: &'static Registered, request: Request<'_>, reply: Reply<'_>) -> Result<()> {
+        let Bridge { instance, tx, session, .. } = self;
+        let command = registered.command;
+        if instance.clients.has_monitors() {
+            show(instance, session, Origin::Script, command, request);
+        }
+        tx.select(session.database);
+        if command.needs_everything() {
+            tx.hold_everything();
+        } else {
+            tx.hold(command.keys_of(request).map(|(key, _)| key));
+        }
+        let started = Instant::now();
+        let result = run(command, instance, session, tx, request, reply);
+        charge(instance, session, registered, request, started.elapsed());
+        if result.is_err() {
+            instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
+        }
+        result.map(|_sent| ())
+    }
+}
+
+impl Host for Bridge<'_, '_> {
+    fn call(
+        &mut self,
+        request: Request<'_>,
+        protocol: Protocol,
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), Refused> {
+        self.session.protocol = protocol;
+        let admitted = self.admit(request);
+        let result = admitted.and_then(|registered| self.run(registered, request, Reply::new(out, protocol)));
+        result.map_err(|error| {
+            self.instance.statistics.errors.count(error.as_bytes());
+            Refused { text: error.as_bytes().to_vec() }
+        })
+    }
+
+    fn may_call(&mut self, request: Request<'_>) -> Option<bool> {
+        let registered = resolve(find(request.name())?, request).ok()?;
+        Some(permission::judge(&self.session.user.grants(), registered, request).is_ok())
+    }
+}

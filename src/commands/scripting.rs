@@ -1,0 +1,412 @@
+//! Scripts: EVAL, EVALSHA, SCRIPT.
+
+use crate::resp::number::parse_integer;
+use crate::resp::{Reply, Request, Sent};
+use crate::scripting::running::{Kind, Unkilled};
+use crate::scripting::shebang::{self, Flags as ScriptFlags};
+use crate::scripting::{Callable, Failure, Interpreter, Invocation, digest};
+use crate::session::Session;
+
+use super::args::is_word;
+use super::bridge::Bridge;
+use super::command::{
+    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
+    Run, Scope,
+};
+use super::error::Error;
+use super::execute::busy;
+use super::introspection;
+use super::lookup::find;
+use super::permission::Origin;
+use super::traces::show_always;
+
+pub(super) const COMMANDS: &[Command] = &[EVAL, EVALSHA, EVALSHA_RO, EVAL_RO, SCRIPT];
+
+/// The keys of a script.
+const KEYS: &[KeySpec] = &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))];
+/// Those of one that only reads.
+const READ_KEYS: &[KeySpec] = &[KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS))];
+/// What follows a script, or its name.
+const NUMKEYS: Argument = Argument::integer("numkeys");
+const SCRIPT_KEYS: Argument = Argument::new("key", ArgumentKind::Key).optional().multiple();
+const ARGS: Argument = Argument::string("arg").optional().multiple();
+const FLAGS: Flags = Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS);
+
+const EVAL: Command = Command {
+    name: "eval",
+    arity: Arity::AtLeast(3),
+    flags: FLAGS,
+    keys: KEYS,
+    scope: Scope::Script,
+    categories: Categories::SCRIPTING,
+    group: Group::Scripting,
+    summary: "Runs a script in Lua, as one step that nobody sees half done.",
+    since: "2.6.0",
+    complexity: "Depends on the script that is executed.",
+    arguments: &[Argument::string("script"), NUMKEYS, SCRIPT_KEYS, ARGS],
+    example: &[
+        ("EVAL \"return redis.call('set', KEYS[1], ARGV[1])\" 1 mykey Hello", "OK"),
+        ("GET mykey", "\"Hello\""),
+    ],
+    run: Run::Server(eval),
+    ..Command::DEFAULTS
+};
+
+fn eval(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    run_text(context, request, false, reply)
+}
+
+const EVAL_RO: Command = Command {
+    name: "eval_ro",
+    arity: Arity::AtLeast(3),
+    flags: FLAGS.and(Flags::READONLY),
+    keys: READ_KEYS,
+    scope: Scope::Script,
+    categories: Categories::SCRIPTING,
+    group: Group::Scripting,
+    summary: "Runs a script in Lua that may only read.",
+    since: "7.0.0",
+    complexity: "Depends on the script that is executed.",
+    arguments: &[Argument::string("script"), NUMKEYS, SCRIPT_KEYS, ARGS],
+    example: &[("EVAL_RO \"return redis.call('get', KEYS[1])\" 1 mykey", "(nil)")],
+    run: Run::Server(eval_ro),
+    ..Command::DEFAULTS
+};
+
+fn eval_ro(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    run_text(context, request, true, reply)
+}
+
+const EVALSHA: Command = Command {
+    name: "evalsha",
+    arity: Arity::AtLeast(3),
+    flags: FLAGS,
+    keys: KEYS,
+    scope: Scope::Script,
+    categories: Categories::SCRIPTING,
+    group: Group::Scripting,
+    summary: "Runs a script that the server knows already, by the SHA-1 of its text.",
+    since: "2.6.0",
+    complexity: "Depends on the script that is executed.",
+    arguments: &[Argument::string("sha1"), NUMKEYS, SCRIPT_KEYS, ARGS],
+    example: &[
+        ("SCRIPT LOAD \"return 1\"", "\"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\""),
+        ("EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0", "(integer) 1"),
+    ],
+    run: Run::Server(evalsha),
+    ..Command::DEFAULTS
+};
+
+fn evalsha(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    run_known(context, request, false, reply)
+}
+
+const EVALSHA_RO: Command = Command {
+    name: "evalsha_ro",
+    arity: Arity::AtLeast(3),
+    flags: FLAGS.and(Flags::READONLY),
+    keys: READ_KEYS,
+    scope: Scope::Script,
+    categories: Categories::SCRIPTING,
+    group: Group::Scripting,
+    summary: "Runs a script that the server knows already and that may only read.",
+    since: "7.0.0",
+    complexity: "Depends on the script that is executed.",
+    arguments: &[Argument::string("sha1"), NUMKEYS, SCRIPT_KEYS, ARGS],
+    example: &[(
+        "EVALSHA_RO ffffffffffffffffffffffffffffffffffffffff 0",
+        "(error) NOSCRIPT No matching script. Please use EVAL.",
+    )],
+    run: Run::Server(evalsha_ro),
+    ..Command::DEFAULTS
+};
+
+fn evalsha_ro(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    run_known(context, request, true, reply)
+}
+
+const NO_SCRIPT: Error = Error::fixed("NOSCRIPT No matching script. Please use EVAL.");
+
+fn run_text(
+    context: &mut Context<'_, '_>,
+    request: Request<'_>,
+    is_read_only: bool,
+    reply: Reply<'_>,
+) -> Result {
+    let keys = key_count(request)?;
+    let digest = digest(request.at(1));
+    let instance = context.instance;
+    instance.scripting.with(|interpreter| {
+        if interpreter.script(&digest).is_none() {
+            define(interpreter, &digest, request.at(1), false)?;
+        }
+        run_script(context, interpreter, &digest, keys, is_read_only, request, reply)
+    })
+}
+
+fn run_known(
+    context: &mut Context<'_, '_>,
+    request: Request<'_>,
+    is_read_only: bool,
+    reply: Reply<'_>,
+) -> Result {
+    let keys = key_count(request)?;
+    let digest = name_of(request.at(1)).ok_or(NO_SCRIPT)?;
+    let instance = context.instance;
+    instance
+        .scripting
+        .with(|interpreter| run_script(context, interpreter, &digest, keys, is_read_only, request, reply))
+}
+
+/// A digest as it is spelled inside; none if it cannot be one.
+fn name_of(text: &[u8]) -> Option<String> {
+    (text.len() == 40).then(|| String::from_utf8_lossy(text).to_ascii_lowercase())
+}
+
+/// How many of the arguments are keys.
+pub(super) fn key_count(request: Request<'_>) -> Result<usize> {
+    let told = parse_integer(request.at(2)).ok_or(Error::NOT_AN_INTEGER)?;
+    let keys = usize::try_from(told).map_err(|_| Error::fixed("ERR Number of keys can't be negative"))?;
+    if keys > request.len() - 3 {
+        return Err(Error::fixed("ERR Number of keys can't be greater than number of args"));
+    }
+    Ok(keys)
+}
+
+/// Makes a script known.
+fn define(interpreter: &mut Interpreter, digest: &str, text: &[u8], is_kept: bool) -> Result<()> {
+    let (flags, code) = flags_of(text)?;
+    interpreter.define(digest, text, code, flags, is_kept).map_err(Error::bytes)
+}
+
+/// What the first line of a script says it may do, and what is to be compiled.
+fn flags_of(text: &[u8]) -> Result<(ScriptFlags, &[u8])> {
+    if !text.starts_with(b"#!") {
+        return Ok((ScriptFlags { is_silent: true, ..ScriptFlags::default() }, text));
+    }
+    let parsed = shebang::parse(text).ok_or(Error::fixed("ERR Invalid script shebang"))?;
+    if parsed.engine != b"lua" {
+        return Err(Error::quoting("ERR Unexpected engine in script shebang: ", parsed.engine, ""));
+    }
+    let mut flags = ScriptFlags::default();
+    for word in parsed.words {
+        let unknown = || Error::quoting("ERR Unknown lua shebang option: ", word, "");
+        let named = word.strip_prefix(b"flags=").ok_or_else(unknown)?;
+        for name in named.split(|byte| *byte == b',').filter(|name| !name.is_empty()) {
+            if !flags.set(name) {
+                return Err(Error::quoting("ERR Unexpected flag in script shebang: ", name, ""));
+            }
+        }
+    }
+    Ok((flags, parsed.code))
+}
+
+fn run_script(
+    context: &mut Context<'_, '_>,
+    interpreter: &mut Interpreter,
+    digest: &str,
+    keys: usize,
+    is_read_only: bool,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Result {
+    let flags = interpreter.script(digest).ok_or(NO_SCRIPT)?;
+    let instance = context.instance;
+    if instance.clients.has_monitors() {
+        show_script(context, request);
+    }
+    let mut bridge = Bridge::new(context, flags, is_read_only)?;
+    let _run = instance.scripting.running.begin(Kind::Script, digest.as_bytes(), Vec::new());
+    let what = Callable::Script(digest);
+    let invocation = Invocation { what, keys: request.from(3).take(keys), arguments: request.from(3 + keys) };
+    let answered = reply.attempt(|reply| interpreter.run(invocation, &mut bridge, reply));
+    conclude_run(answered)
+}
+
+/// Shows a script before what it calls is shown.
+pub(super) fn show_script(context: &Context<'_, '_>, request: Request<'_>) {
+    if let Some(registered) = find(request.name()) {
+        show_always(
+            context.instance,
+            context.session,
+            Origin::of(context.session),
+            registered.command,
+            request,
+        );
+    }
+}
+
+/// What a client is told of a run. An error that a command has answered already is not counted once more.
+pub(super) fn conclude_run(answered: std::result::Result<Sent, (Failure, Reply<'_>)>) -> Result {
+    answered.or_else(|(failure, reply)| match failure.is_counted {
+        true => Ok(reply.error(&failure.text)),
+        false => Err(Error::bytes(failure.text)),
+    })
+}
+
+const SCRIPT: Command = Command {
+    name: "script",
+    arity: Arity::AtLeast(2),
+    group: Group::Scripting,
+    summary: "Manages the scripts that the server knows.",
+    since: "2.6.0",
+    complexity: "Depends on subcommand.",
+    subcommands: &[SCRIPT_EXISTS, SCRIPT_FLUSH, SCRIPT_HELP, SCRIPT_KILL, SCRIPT_LOAD, SCRIPT_SHOW],
+    run: Run::Subcommands,
+    ..Command::DEFAULTS
+};
+
+const SCRIPT_LOAD: Command = Command {
+    name: "script|load",
+    arity: Arity::Exactly(3),
+    flags: Flags::NOSCRIPT.and(Flags::STALE),
+    scope: Scope::Script,
+    categories: Categories::SCRIPTING,
+    group: Group::Scripting,
+    summary: "Makes a script known without running it, and answers its SHA-1.",
+    since: "2.6.0",
+    complexity: "O(N) with N being the length in bytes of the script body.",
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    arguments: &[Argument::string("script")],
+    example: &[("SCRIPT LOAD \"return 1\"", "\"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\"")],
+    run: Run::Server(load),
+    ..Command::DEFAULTS
+};
+
+fn load(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let digest = digest(request.at(2));
+    context.instance.scripting.with(|interpreter| define(interpreter, &digest, request.at(2), true))?;
+    Ok(reply.bulk(digest.as_bytes()))
+}
+
+const SCRIPT_EXISTS: Command = Command {
+    name: "script|exists",
+    arity: Arity::AtLeast(3),
+    flags: Flags::NOSCRIPT,
+    scope: Scope::Script,
+    categories: Categories::SCRIPTING,
+    group: Group::Scripting,
+    summary: "Tells of each of some digests whether the server knows its script.",
+    since: "2.6.0",
+    complexity: "O(N) with N being the number of scripts to check (so checking a single script is an O(1) operation).",
+    tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
+    arguments: &[Argument::string("sha1").multiple()],
+    example: &[("SCRIPT EXISTS ffffffffffffffffffffffffffffffffffffffff", "[(integer) 0]")],
+    run: Run::Server(exists),
+    ..Command::DEFAULTS
+};
+
+fn exists(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    context.instance.scripting.with(|interpreter| {
+        Ok(reply.array_of(request.from(2), |digest, reply| {
+            reply.bool(name_of(digest).is_some_and(|digest| interpreter.script(&digest).is_some()))
+        }))
+    })
+}
+
+const SCRIPT_SHOW: Command = Command {
+    name: "script|show",
+    arity: Arity::Exactly(3),
+    flags: Flags::NOSCRIPT,
+    scope: Scope::Script,
+    categories: Categories::SCRIPTING,
+    group: Group::Scripting,
+    summary: "Tells the text of a script that the server knows.",
+    since: "8.0.0",
+    complexity: "O(1).",
+    arguments: &[Argument::string("sha1")],
+    example: &[
+        ("SCRIPT LOAD \"return 1\"", "\"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\""),
+        ("SCRIPT SHOW e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "\"return 1\""),
+    ],
+    run: Run::Server(show_text),
+    ..Command::DEFAULTS
+};
+
+fn show_text(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let digest = name_of(request.at(2)).ok_or(NO_SCRIPT)?;
+    context.instance.scripting.with(|interpreter| {
+        let text = interpreter.text(&digest).ok_or(NO_SCRIPT)?;
+        Ok(reply.bulk(text))
+    })
+}
+
+const SCRIPT_FLUSH: Command = Command {
+    name: "script|flush",
+    arity: Arity::AtLeast(2),
+    flags: Flags::NOSCRIPT,
+    scope: Scope::Script,
+    categories: Categories::SCRIPTING,
+    group: Group::Scripting,
+    summary: "Forgets all scripts.",
+    since: "2.6.0",
+    complexity: "O(N) with N being the number of scripts in cache",
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    arguments: &[Argument::one_of(
+        "async",
+        &[Argument::pure_token("async", "ASYNC"), Argument::pure_token("sync", "SYNC")],
+    )
+    .since("6.2.0")
+    .optional()],
+    example: &[("SCRIPT FLUSH", "OK")],
+    run: Run::Server(flush),
+    ..Command::DEFAULTS
+};
+
+fn flush(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let is_known = request.from(2).all(|mode| is_word(mode, "async") || is_word(mode, "sync"));
+    if request.len() > 3 || !is_known {
+        return Err(Error::fixed("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
+    }
+    context.instance.scripting.with(Interpreter::forget_scripts);
+    Ok(reply.ok())
+}
+
+const SCRIPT_KILL: Command = Command {
+    name: "script|kill",
+    arity: Arity::Exactly(2),
+    flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+    categories: Categories::SCRIPTING,
+    group: Group::Scripting,
+    summary: "Ends the script that runs, unless it has written already.",
+    since: "2.6.0",
+    complexity: "O(1)",
+    tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
+    example: &[("SCRIPT KILL", "(error) NOTBUSY No scripts in execution right now.")],
+    run: Run::Server(kill_script),
+    ..Command::DEFAULTS
+};
+
+fn kill_script(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    kill(context, Kind::Script, reply)
+}
+
+/// Ends what runs, if it is of this kind.
+pub(super) fn kill(context: &Context<'_, '_>, kind: Kind, reply: Reply<'_>) -> Result {
+    match context.instance.scripting.running.kill(kind) {
+        Ok(()) => Ok(reply.ok()),
+        Err(Unkilled::NotRunning) => Err(Error::fixed("NOTBUSY No scripts in execution right now.")),
+        Err(Unkilled::HasWritten) => Err(Error::fixed(
+            "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either \
+             wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+        )),
+        Err(Unkilled::OtherKind) => Err(busy(context.instance)),
+    }
+}
+
+const SCRIPT_HELP: Command = Command {
+    name: "script|help",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::SCRIPTING,
+    group: Group::Scripting,
+    summary: "Lists the subcommands.",
+    since: "5.0.0",
+    complexity: "O(1)",
+    run: Run::Session(help),
+    ..Command::DEFAULTS
+};
+
+fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(introspection::help(&SCRIPT, reply))
+}

@@ -1,0 +1,53 @@
+//! Errors that a function in Rust raises in a script, as plain data.
+//!
+//! The data is kept as bytes, not as a value of Lua: a script that collects errors would otherwise fill the
+//! table of references that mlua keeps, which holds some 8,000.
+
+use std::fmt;
+
+use mlua::{Error, Lua, Result, Value};
+
+/// What was raised.
+#[derive(Debug)]
+pub(super) enum Raised {
+    /// A string.
+    Text(Vec<u8>),
+    /// The error of a command or of a function of `redis`: a table with the field `err`.
+    Reply {
+        /// From its code word on.
+        err: Vec<u8>,
+        /// Whether it is counted already among the errors that commands answered.
+        is_counted: bool,
+    },
+}
+
+impl Raised {
+    /// An error of a function of `redis`.
+    pub(super) fn reply(text: impl Into<Vec<u8>>) -> Error {
+        Error::external(Raised::Reply { err: text.into(), is_counted: false })
+    }
+
+    /// As the value that a script sees.
+    pub(super) fn to_value(&self, lua: &Lua) -> Result<Value> {
+        match self {
+            Raised::Text(text) => lua.create_string(text).map(Value::String),
+            Raised::Reply { err, is_counted } => {
+                let table = lua.create_table()?;
+                table.raw_set("err", lua.create_string(err)?)?;
+                if *is_counted {
+                    table.raw_set("ignore_error_stats_update", true)?;
+                }
+                Ok(Value::Table(table))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Raised::Text(text) | Raised::Reply { err: text, .. }) = self;
+        formatter.write_str(&String::from_utf8_lossy(text))
+    }
+}
+
+impl std::error::Error for Raised {}

@@ -1,0 +1,152 @@
+//! The table `redis` that scripts call, but for what needs the server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
+
+use super::digest;
+use super::raised::Raised;
+
+/// Levels of `redis.log`.
+const LEVELS: [(&str, i64); 4] =
+    [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)];
+/// What `redis.set_repl` takes. Nothing is replicated; the names are there for scripts that say it.
+const REPLICATION: [(&str, i64); 5] =
+    [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
+
+/// Makes the table. `speaks_resp3` is what `redis.setresp` changes.
+pub(super) fn build(lua: &Lua, speaks_resp3: &Arc<AtomicBool>) -> Result<Table> {
+    let table = lua.create_table()?;
+    for (name, value) in LEVELS.into_iter().chain(REPLICATION) {
+        table.raw_set(name, value)?;
+    }
+    table.raw_set("REDIS_VERSION", crate::REDIS_VERSION)?;
+    table.raw_set("REDIS_VERSION_NUM", version_number(crate::REDIS_VERSION))?;
+    table.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
+    table.raw_set("log", lua.create_function(log)?)?;
+    table.raw_set("error_reply", lua.create_function(error_reply)?)?;
+    table.raw_set("status_reply", lua.create_function(status_reply)?)?;
+    let speaks_resp3 = Arc::clone(speaks_resp3);
+    let set_resp = move |_: &Lua, arguments: MultiValue| setresp(&speaks_resp3, arguments);
+    table.raw_set("setresp", lua.create_function(set_resp)?)?;
+    table.raw_set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
+    table.raw_set("set_repl", lua.create_function(|_, arguments| set_repl(arguments))?)?;
+    // There is no debugger: a script goes on.
+    table.raw_set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
+    table.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
+    Ok(table)
+}
+
+/// The version with a byte for each of its parts.
+fn version_number(version: &str) -> i64 {
+    version.split('.').fold(0, |number, part| number << 8 | part.parse::<i64>().unwrap_or(0))
+}
+
+/// A string, or a number's text.
+fn text(lua: &Lua, value: Option<&Value>) -> Result<Option<LuaString>> {
+    match value {
+        Some(value @ (Value::String(_) | Value::Integer(_) | Value::Number(_))) => {
+            lua.coerce_string(value.clone())
+        }
+        _ => Ok(None),
+    }
+}
+
+fn sha1hex(lua: &Lua, arguments: MultiValue) -> Result<String> {
+    if arguments.len() != 1 {
+        return Err(Raised::reply("ERR wrong number of arguments"));
+    }
+    let text = text(lua, arguments.front())?;
+    Ok(digest(&text.map(|text| text.as_bytes().to_vec()).unwrap_or_default()))
+}
+
+fn log(lua: &Lua, arguments: MultiValue) -> Result<()> {
+    if arguments.len() < 2 {
+        return Err(Raised::reply("ERR redis.log() requires two arguments or more."));
+    }
+    let level = match arguments.front() {
+        Some(Value::Integer(level)) => *level,
+        Some(Value::Number(level)) => *level as i64,
+        _ => return Err(Raised::reply("ERR First argument must be a number (log level).")),
+    };
+    let mut line = String::new();
+    for value in arguments.iter().skip(1) {
+        let Some(text) = text(lua, Some(value))? else { continue };
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&text.to_string_lossy());
+    }
+    match level {
+        0 => tracing::trace!("{line}"),
+        1 => tracing::debug!("{line}"),
+        2 => tracing::info!("{line}"),
+        3 => tracing::warn!("{line}"),
+        _ => return Err(Raised::reply("ERR Invalid debug level.")),
+    }
+    Ok(())
+}
+
+/// A table of one field; another one where the arguments are none of it.
+fn field(lua: &Lua, name: &str, value: Option<&[u8]>) -> Result<Table> {
+    let table = lua.create_table()?;
+    match value {
+        Some(value) => table.raw_set(name, lua.create_string(value)?)?,
+        None => table.raw_set("err", "ERR wrong number or type of arguments")?,
+    }
+    Ok(table)
+}
+
+fn only_text(lua: &Lua, arguments: &MultiValue) -> Result<Option<Vec<u8>>> {
+    match (arguments.len(), arguments.front()) {
+        (1, Some(Value::String(text))) => Ok(Some(text.as_bytes().to_vec())),
+        (1, value) => Ok(text(lua, value)?.map(|text| text.as_bytes().to_vec())),
+        _ => Ok(None),
+    }
+}
+
+/// A text of one word is a message without a code: it is given one.
+fn error_reply(lua: &Lua, arguments: MultiValue) -> Result<Table> {
+    let Some(text) = only_text(lua, &arguments)? else { return field(lua, "err", None) };
+    let text = text.strip_prefix(b"-").unwrap_or(&text);
+    let text = text.strip_suffix(b"\r\n").unwrap_or(text);
+    match text.contains(&b' ') {
+        true => field(lua, "err", Some(text)),
+        false => field(lua, "err", Some(&[b"ERR ", text].concat())),
+    }
+}
+
+fn status_reply(lua: &Lua, arguments: MultiValue) -> Result<Table> {
+    let text = only_text(lua, &arguments)?;
+    field(lua, "ok", text.as_deref())
+}
+
+fn setresp(speaks_resp3: &AtomicBool, arguments: MultiValue) -> Result<()> {
+    if arguments.len() != 1 {
+        return Err(Raised::reply("ERR redis.setresp() requires one argument."));
+    }
+    let version = match arguments.front() {
+        Some(Value::Integer(version)) => *version,
+        Some(Value::Number(version)) => *version as i64,
+        _ => 0,
+    };
+    if !(2..=3).contains(&version) {
+        return Err(Raised::reply("ERR RESP version must be 2 or 3."));
+    }
+    speaks_resp3.store(version == 3, Ordering::Relaxed);
+    Ok(())
+}
+
+fn set_repl(arguments: MultiValue) -> Result<()> {
+    if arguments.len() != 1 {
+        return Err(Raised::reply("ERR redis.set_repl() requires one argument."));
+    }
+    match arguments.front() {
+        Some(Value::Integer(0..=3)) => Ok(()),
+        Some(Value::Number(flags)) if (0.0..4.0).contains(flags) => Ok(()),
+        _ => Err(Raised::reply(
+            "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
+        )),
+    }
+}

@@ -1,0 +1,64 @@
+//! The first line of a script or a library that says how it is to be run: `#!lua name=mylib flags=no-writes`.
+
+/// What a script may do, as its author says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// It does not write.
+    pub no_writes: bool,
+    /// It runs although memory is short.
+    pub allow_oom: bool,
+    /// It runs although a replica has lost its primary.
+    pub allow_stale: bool,
+    /// It does not run in a cluster.
+    pub no_cluster: bool,
+    /// It may use keys of different slots.
+    pub allow_cross_slot_keys: bool,
+    /// Nothing was said: it is an old script, which may do what it could before there were flags.
+    pub is_silent: bool,
+}
+
+/// Finds one flag among all.
+type Field = fn(&mut Flags) -> &mut bool;
+
+/// The flags with their names, in the order in which FUNCTION LIST prints them.
+const FLAGS: &[(&str, Field)] = &[
+    ("no-writes", |flags| &mut flags.no_writes),
+    ("allow-oom", |flags| &mut flags.allow_oom),
+    ("allow-stale", |flags| &mut flags.allow_stale),
+    ("no-cluster", |flags| &mut flags.no_cluster),
+    ("allow-cross-slot-keys", |flags| &mut flags.allow_cross_slot_keys),
+];
+
+impl Flags {
+    /// Sets the flag of a name; answers whether there is one.
+    pub fn set(&mut self, name: &[u8]) -> bool {
+        let found = FLAGS.iter().find(|(known, _)| known.as_bytes() == name);
+        found.is_some_and(|(_, field)| {
+            *field(self) = true;
+            true
+        })
+    }
+
+    /// The names of those that are set.
+    pub fn names(mut self) -> Vec<&'static str> {
+        FLAGS.iter().filter(|(_, field)| *field(&mut self)).map(|(name, _)| *name).collect()
+    }
+}
+
+/// A text without its first line, and what that said: pairs of a name and a value.
+pub struct Parsed<'a> {
+    /// The engine's name.
+    pub engine: &'a [u8],
+    /// What follows it.
+    pub words: Vec<&'a [u8]>,
+    /// The rest, from the line's end on, so that lines keep their numbers.
+    pub code: &'a [u8],
+}
+
+/// Splits a text that begins with `#!`; none if it has no second line.
+pub fn parse(text: &[u8]) -> Option<Parsed<'_>> {
+    let end = text.iter().position(|byte| *byte == b'\n')?;
+    let line = &text[2..end];
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    Some(Parsed { engine: words.next().unwrap_or_default(), words: words.collect(), code: &text[end..] })
+}
