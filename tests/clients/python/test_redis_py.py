@@ -1,21 +1,18 @@
 """Conversations of redis-py with the server, the same ones in RESP2 and in RESP3.
 
 Replies are compared as the library hands them out: bytes, since nothing is decoded.
-redis-py's own Lock is not used: it releases by a Lua script.
+redis-py's own Lock is in test_locks.py: it releases by a Lua script.
 """
 
 import random
 import threading
 import time
-import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import redis
 
-from server import Server
+from conversation import EVENT_SECONDS_MAX, REPLY_SECONDS_MAX, Conversation, in_both_protocols
 
-REPLY_SECONDS_MAX = 30  # 64 MiB on a loaded machine
-EXPIRY_SECONDS_MAX = 10  # an expiry of milliseconds must have come by then
 CONNECTIONS = 200
 PIPELINE_COMMANDS = 10_000
 ALL_BYTES = bytes(range(256))
@@ -24,38 +21,6 @@ ALL_BYTES = bytes(range(256))
 def text(word):
     """What the library decodes in one protocol only: names and parameters."""
     return word.decode() if isinstance(word, bytes) else word
-
-
-class Conversation:
-    """A class of tests with a server of its own; `protocol` comes from the subclass."""
-
-    protocol = None
-    server_arguments = ()
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server(*cls.server_arguments)
-        cls.addClassCleanup(cls.server.kill)
-        cls.server.start()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
-
-    def connect(self, **options):
-        client = redis.Redis(
-            host="127.0.0.1",
-            port=self.server.port,
-            protocol=self.protocol,
-            socket_timeout=REPLY_SECONDS_MAX,
-            **options,
-        )
-        self.addCleanup(client.close)
-        return client
-
-    def assertWithin(self, value, low, high):
-        self.assertGreaterEqual(value, low)
-        self.assertLessEqual(value, high)
 
 
 class Commands(Conversation):
@@ -165,7 +130,7 @@ class Commands(Conversation):
 
     def test_a_lock_that_expired_can_be_taken_again(self):
         self.client.set("lock", "a", nx=True, px=50)
-        deadline = time.monotonic() + EXPIRY_SECONDS_MAX
+        deadline = time.monotonic() + EVENT_SECONDS_MAX
         while self.client.set("lock", "b", nx=True) is None:
             self.assertLess(time.monotonic(), deadline, "the lock never expired")
         self.assertEqual(self.client.get("lock"), b"b")
@@ -336,11 +301,4 @@ class Password(Conversation):
                 self.assertEqual(text(client.client_getname()), "guest")
 
 
-def in_both_protocols():
-    for conversation in (Commands, Restart, Password):
-        for protocol in (2, 3):
-            name = f"{conversation.__name__}Resp{protocol}"
-            yield name, type(name, (conversation, unittest.TestCase), {"protocol": protocol, "__module__": __name__})
-
-
-globals().update(in_both_protocols())
+globals().update(in_both_protocols(__name__, Commands, Restart, Password))
