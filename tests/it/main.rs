@@ -19,6 +19,7 @@ mod limits;
 mod observing;
 mod protocol;
 mod race;
+mod rslock;
 mod starting;
 mod surface;
 mod table;
