@@ -16,6 +16,9 @@ const START_MS_MAX = 10_000; // a cold start on a loaded machine; both servers n
 const STOP_MS_MAX = 2_000; // what Keyfast promises for SIGTERM
 const READY = "Ready to accept connections";
 
+// So does the runner end a file whose tests hang: its servers must not outlive it.
+process.once("SIGTERM", () => process.exit(1));
+
 function binary() {
   const path = process.env.KEYFAST_BIN ?? "";
   assert.ok(isAbsolute(path), `KEYFAST_BIN must be the absolute path of the server binary, not '${path}'`);
