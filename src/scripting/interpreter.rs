@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,14 +21,13 @@ use crate::resp::{OwnedRequest, Protocol, Reply, Request, Sent};
 /// What all scripts together may take. One that needs more fails: "not enough memory".
 const MEMORY_BYTES_MAX: usize = 512 << 20;
 /// Instructions between two looks at whether the script was killed, or is slow. Redis: the same.
-const INSTRUCTIONS_PER_TICK: u32 = 100_000;
+const EVERY_SO_OFTEN: HookTriggers = HookTriggers::new().every_nth_instruction(100_000);
 /// Scripts that EVAL has brought are forgotten beyond so many; clients send them again. Redis 7.4: the same.
 const PASSING_MAX: usize = 500;
 /// What a buffer may keep for the next script.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// The interpreter and the scripts that it knows.
-#[derive(Debug)]
 pub struct Interpreter {
     lua: Lua,
     /// The globals, to be written.
@@ -43,6 +43,13 @@ pub struct Interpreter {
     passing: VecDeque<String>,
     speaks_resp3: Arc<AtomicBool>,
     buffers: RefCell<Buffers>,
+    tick: Tick,
+}
+
+impl fmt::Debug for Interpreter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interpreter").field("scripts", &self.scripts.len()).finish_non_exhaustive()
+    }
 }
 
 /// A script that is known.
@@ -101,7 +108,8 @@ impl Interpreter {
     /// # Panics
     ///
     /// If there is no memory for it.
-    pub fn new(tick: impl Fn() -> std::result::Result<(), Killed> + Send + 'static) -> Interpreter {
+    pub fn new(tick: impl Fn() -> std::result::Result<(), Killed> + Send + Sync + 'static) -> Interpreter {
+        let tick: Tick = Arc::new(tick);
         let speaks_resp3 = Arc::new(AtomicBool::new(false));
         let make = || {
             let World { lua, globals, redis, catch } =
@@ -112,7 +120,7 @@ impl Interpreter {
         };
         let (lua, globals, redis, catch, compiled) =
             make().expect("an empty interpreter takes little memory");
-        watch(&lua, tick).expect("a hook takes little memory");
+        watch(&lua, Arc::clone(&tick), EVERY_SO_OFTEN).expect("a hook takes little memory");
         Interpreter {
             lua,
             globals,
@@ -123,6 +131,7 @@ impl Interpreter {
             passing: VecDeque::new(),
             speaks_resp3,
             buffers: RefCell::default(),
+            tick,
         }
     }
 
@@ -309,6 +318,10 @@ impl Interpreter {
     /// Leaves nothing large behind for the next script.
     fn tidy_up(&self) {
         self.lua.gc_restart();
+        if (self.tick)().is_err() {
+            // It was killed; without a hook the next one could run for ever, which nobody wants.
+            watch(&self.lua, Arc::clone(&self.tick), EVERY_SO_OFTEN).expect("a hook takes little memory");
+        }
         let buffers = &mut *self.buffers.borrow_mut();
         if buffers.request.bytes() + buffers.reply.capacity() > KEPT_BYTES_MAX {
             *buffers = Buffers::default();
@@ -342,12 +355,17 @@ fn failure(raised: &Value, name: &str) -> Failure {
     Failure { text, is_counted }
 }
 
-/// Has a script looked after while it runs.
-fn watch(lua: &Lua, tick: impl Fn() -> std::result::Result<(), Killed> + Send + 'static) -> Result<()> {
-    lua.set_global_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_TICK), move |_, _| {
-        match tick() {
-            Ok(()) => Ok(VmState::Continue),
-            Err(Killed) => Err(Raised::reply("ERR Script killed by user with SCRIPT KILL.")),
+/// Looks after the script that runs.
+type Tick = Arc<dyn Fn() -> std::result::Result<(), Killed> + Send + Sync>;
+
+/// Has `tick` called while a script runs. One that is killed fails from then on at every line: it could catch
+/// a single error and go on.
+fn watch(lua: &Lua, tick: Tick, triggers: HookTriggers) -> Result<()> {
+    lua.set_global_hook(triggers, move |lua, debug| match tick() {
+        Err(Killed) if !sandbox::is_own(debug) => {
+            watch(lua, Arc::clone(&tick), HookTriggers::EVERY_LINE)?;
+            Err(Raised::reply("ERR Script killed by user with SCRIPT KILL..."))
         }
+        _ => Ok(VmState::Continue),
     })
 }

@@ -131,7 +131,7 @@ impl Running {
     }
 
     /// What the interpreter calls every so often.
-    pub(super) fn hook(&self) -> impl Fn() -> Result<(), Killed> + Send + 'static {
+    pub(super) fn hook(&self) -> impl Fn() -> Result<(), Killed> + Send + Sync + 'static {
         let running = self.clone();
         move || running.tick()
     }

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use mlua::debug::Debug;
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 use parking_lot::Mutex;
 
@@ -199,6 +200,11 @@ fn note_place(lua: &Lua, error: Value) -> Result<Value> {
         table.raw_set("line", line)?;
     }
     Ok(Value::Table(table))
+}
+
+/// Whether a function is one of the world's own, and none of a script.
+pub(super) fn is_own(function: &Debug<'_>) -> bool {
+    function.source().source.is_some_and(|source| source == NO_SCRIPT)
 }
 
 /// How far up the stack whoever raised an error is: above the function that notes it, and above the one that

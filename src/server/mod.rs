@@ -75,7 +75,10 @@ fn runtime(threads: usize) -> io::Result<Runtime> {
         // What one thread takes needs no more, and an arena of its own costs it 15–20% of its time.
         allocator::use_one_arena();
     }
-    Builder::new_multi_thread().worker_threads(threads).enable_all().build()
+    /// What a script nests as deep as it may needs more than the two MiB that threads are given by default.
+    /// Only what is used takes memory.
+    const STACK_BYTES: usize = 8 << 20;
+    Builder::new_multi_thread().worker_threads(threads).thread_stack_size(STACK_BYTES).enable_all().build()
 }
 
 /// Lets another thread serve the clients of this one, which goes on with what it does.

@@ -20,6 +20,7 @@ mod observing;
 mod protocol;
 mod race;
 mod rslock;
+mod scripting;
 mod starting;
 mod surface;
 mod table;

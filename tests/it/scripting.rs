@@ -1,0 +1,381 @@
+//! Scripts, beyond what the observed conversations hold.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, Reply};
+use crate::server::{PATIENCE, Server, is_redis};
+
+const NEVER_ENDING: &str = "while true do end";
+
+/// A server whose scripts are slow after 50 ms.
+fn impatient(options: &[&str]) -> Server {
+    let mut all = vec!["--busy-reply-threshold", "50"];
+    all.extend(options);
+    Server::start_with(&all)
+}
+
+/// Waits until others are told that a script runs for too long.
+fn wait_until_busy(client: &mut Client) {
+    let started = Instant::now();
+    while !matches!(client.line("GET other").reply(), Reply::Error(text) if text.starts_with("BUSY ")) {
+        assert!(started.elapsed() < PATIENCE, "nobody is told that the script is slow");
+    }
+}
+
+fn one_thread() -> &'static [&'static str] {
+    if is_redis() { &[] } else { &["--io-threads", "1"] }
+}
+
+#[test]
+fn a_script_that_does_not_end_can_be_killed() {
+    for options in [&[][..], one_thread()] {
+        let server = impatient(options);
+        let (mut runner, mut client, mut killer) = (server.client(), server.client(), server.client());
+        client.line("SCRIPT KILL").is_error("NOTBUSY No scripts in execution right now.");
+        runner.send(&crate::client::request(["EVAL", NEVER_ENDING, "1", "key"]));
+        wait_until_busy(&mut client);
+        let busy = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+        client.line("GET key").is_error(busy);
+        client.line("EVAL \"return 1\" 0").is_error(busy);
+        client.line("PING").is_error(busy);
+        client.line("MULTI").is_ok();
+        client.line("GET key").is_error(busy);
+        client.line("DISCARD").is_ok();
+        // A new client comes in as well.
+        server.client().line("FUNCTION KILL").reply();
+        killer.line("SCRIPT KILL").is_ok();
+        let Reply::Error(text) = runner.reply().reply() else { panic!("an error") };
+        assert!(text.contains("Script killed by user with SCRIPT KILL"), "{text}");
+        client.line("SET key v").is_ok();
+        runner.line("EVAL \"return redis.call('get', KEYS[1])\" 1 key").is("v");
+    }
+}
+
+#[test]
+fn a_script_cannot_escape_its_end_by_catching_it() {
+    let server = impatient(&[]);
+    let (mut runner, mut client) = (server.client(), server.client());
+    let script = "while true do pcall(function() while true do end end) end";
+    runner.send(&crate::client::request(["EVAL", script, "0"]));
+    wait_until_busy(&mut client);
+    client.line("SCRIPT KILL").is_ok();
+    assert!(matches!(runner.reply().reply(), Reply::Error(_)));
+    client.line("PING").is_simple("PONG");
+}
+
+#[test]
+fn a_script_that_has_written_cannot_be_killed_but_the_server_can_be_ended() {
+    let mut server = impatient(&[]);
+    let (mut runner, mut client) = (server.client(), server.client());
+    let script = format!("redis.call('set', KEYS[1], 'v') {NEVER_ENDING}");
+    runner.send(&crate::client::request(["EVAL", &script, "1", "key"]));
+    wait_until_busy(&mut client);
+    client.line("SCRIPT KILL").is_error(
+        "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait \
+         the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+    );
+    client.send(&crate::client::request(["SHUTDOWN", "NOSAVE"]));
+    let status = server.wait_for_end();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_script_is_seen_whole_or_not_at_all_whatever_keys_it_declares() {
+    let server = Server::start();
+    let script =
+        "local n = redis.call('incr', 'a') for i = 1, 20 do redis.call('set', 'k' .. i, n) end return n";
+    let keys: Vec<String> = (1..=20).map(|number| format!("k{number}")).collect();
+    thread::scope(|scope| {
+        for declared in [0, 1] {
+            let mut client = server.client();
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    let arguments = ["EVAL", script, if declared == 1 { "1" } else { "0" }, "k7"];
+                    client.cmd(&arguments[..3 + declared]).integer();
+                }
+            });
+        }
+        let (mut mget, mut multi) = (server.client(), server.client());
+        let keys = &keys;
+        let request: Vec<&str> = ["MGET"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+        scope.spawn(move || {
+            for _ in 0..300 {
+                multi.line("MULTI").is_ok();
+                multi.line("GET k20").is_simple("QUEUED");
+                multi.line("GET k1").is_simple("QUEUED");
+                let seen = multi.line("EXEC").items();
+                assert_eq!(seen[0], seen[1]);
+            }
+        });
+        for _ in 0..300 {
+            let seen = mget.cmd(&request).items();
+            assert!(seen.iter().all(|value| *value == seen[0]), "{seen:?}");
+        }
+    });
+}
+
+#[test]
+fn scripts_transactions_and_commands_on_the_same_keys_never_wait_in_a_circle() {
+    let server = Server::start();
+    thread::scope(|scope| {
+        for client_number in 0..6_usize {
+            let mut client = server.client();
+            scope.spawn(move || {
+                for round in 0..400_usize {
+                    let keys = [0, 7, 13, 29].map(|step| format!("k{}", (client_number * 31 + round * step) % 40));
+                    let [a, b, c, d] = keys.each_ref().map(String::as_str);
+                    match client_number % 3 {
+                        // Undeclared, and in any order.
+                        0 => drop(client.cmd([
+                            "EVAL",
+                            "for i = #ARGV, 1, -1 do redis.call('incr', ARGV[i]) end return redis.call('incr', KEYS[1])",
+                            "1", a, d, b, c,
+                        ])),
+                        1 => {
+                            client.line("MULTI").is_ok();
+                            for key in [c, a, d] {
+                                client.cmd(["INCR", key]).is_simple("QUEUED");
+                            }
+                            client.line("EXEC").reply();
+                        }
+                        _ => drop(client.cmd(["MGET", d, a, c, b])),
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn nothing_that_a_script_does_is_left_for_the_next() {
+    let mut client = Server::start().into_client();
+    for attempt in [
+        "x = 1",
+        "_G.x = 1",
+        "rawset(_G, 'x', 1)",
+        "setmetatable(_G, {})",
+        "redis.x = 1",
+        "redis.call = nil",
+        "string.upper = nil",
+        "table.insert(redis, 1)",
+        "rawset(string, 'upper', nil)",
+        "getmetatable('').__index = nil",
+        "getmetatable('').__index.upper = nil",
+        "getmetatable(_G).__index = nil",
+        "cjson.encode = nil",
+        "loadstring('x = 1')()",
+        "coroutine.wrap(function() x = 1 end)()",
+    ] {
+        let reply = client.cmd(["EVAL", attempt, "0"]).reply();
+        assert!(matches!(reply, Reply::Error(_)), "{attempt}: {reply:?}");
+    }
+    client.cmd(["EVAL", "return ('x'):upper() .. #redis", "0"]).is("X0");
+    client.cmd(["EVAL", "return pcall(function() return x end)", "0"]).is_nil();
+    client.cmd(["EVAL", "KEYS[1] = 'changed' return 1", "1", "k"]).is(1);
+    client.cmd(["EVAL", "return KEYS[1]", "1", "k"]).is("k");
+    client.cmd(["EVAL", "collectgarbage('stop') return 1", "0"]).is(1);
+}
+
+#[test]
+fn scripts_cannot_reach_files_processes_or_the_interpreter() {
+    let mut client = Server::start().into_client();
+    for name in [
+        "io", "os", "debug", "package", "require", "module", "dofile", "loadfile", "print", "newproxy",
+        "setfenv", "getfenv",
+    ] {
+        let reply = client.cmd(["EVAL", &format!("return {name}"), "0"]).reply();
+        assert!(matches!(reply, Reply::Error(_)), "{name}: {reply:?}");
+    }
+    let compiled = "return loadstring(string.dump(function() return 1 end))";
+    client.cmd(["EVAL", compiled, "0"]).is_nil();
+    let compiled = "local d = string.dump(function() return 1 end) \
+                    return load(function() local p = d d = nil return p end)";
+    client.cmd(["EVAL", compiled, "0"]).is_nil();
+    let reply = client.cmd([&b"EVAL"[..], b"\x1bLua", b"0"]).reply();
+    assert!(matches!(reply, Reply::Error(_)), "{reply:?}");
+}
+
+#[test]
+fn a_script_that_wants_too_much_fails_alone() {
+    let mut client = Server::start().into_client();
+    for greedy in [
+        "local t = {} for i = 1, 1e9 do t[i] = {i, i} end",
+        "return string.rep('x', 1e9)",
+        "local function f() return f() + 1 end return f()",
+    ] {
+        if is_redis() && greedy.contains("1e9") {
+            continue; // It has no limit.
+        }
+        let reply = client.cmd(["EVAL", greedy, "0"]).reply();
+        assert!(matches!(reply, Reply::Error(_)), "{greedy}");
+        client.line("PING").is_simple("PONG");
+    }
+    client.cmd(["EVAL", "return 'well'", "0"]).is("well");
+}
+
+#[test]
+fn a_reply_of_a_script_may_be_nested_as_deep_as_anybody_nests() {
+    let mut client = Server::start().into_client();
+    for (depth, expected) in [(100, "[]"), (100_000, "ERR reached lua stack limit")] {
+        if is_redis() && depth > 100 {
+            continue; // Its limit is another one.
+        }
+        let script = format!("local t = {{}} for i = 1, {depth} do t = {{t}} end return t");
+        client.send(&crate::client::request(["EVAL", &script, "0"]));
+        let text = String::from_utf8(client.reply_bytes()).unwrap();
+        assert!(
+            text.ends_with(&format!("{}\r\n", if expected == "[]" { "*0" } else { expected })),
+            "{depth}"
+        );
+        client.line("PING").is_simple("PONG");
+    }
+}
+
+#[test]
+fn what_a_script_selects_its_client_does_not() {
+    let mut client = Server::start().into_client();
+    client.cmd(["EVAL", "redis.call('select', 3) return redis.call('set', 'k', 'v')", "0"]).is_ok();
+    client.line("GET k").is_nil();
+    client.line("SELECT 3").is_ok();
+    client.line("GET k").is("v");
+    client.cmd(["EVAL", "return redis.call('get', 'k')", "0"]).is("v");
+}
+
+#[test]
+fn a_watched_key_is_changed_by_a_script_as_by_any_command() {
+    let server = Server::start();
+    let (mut watcher, mut client) = (server.client(), server.client());
+    watcher.line("WATCH k").is_ok();
+    client.cmd(["EVAL", "return redis.call('set', KEYS[1], 1)", "1", "k"]).is_ok();
+    watcher.line("MULTI").is_ok();
+    watcher.line("EXEC").is_nil();
+}
+
+#[test]
+fn scripts_are_forgotten_once_too_many_have_come_unless_they_were_loaded_to_stay() {
+    if is_redis() {
+        return; // 7.0 keeps all of them.
+    }
+    let mut client = Server::start().into_client();
+    let kept = client.cmd(["SCRIPT", "LOAD", "return 'kept'"]).text();
+    let first = client.cmd(["EVAL", "return redis.sha1hex('return 0')", "0"]).text();
+    for number in 0..600 {
+        client.cmd(["EVAL", &format!("return {number}"), "0"]).is(number);
+    }
+    client.cmd(["EVALSHA", &kept, "0"]).is("kept");
+    client.cmd(["EVALSHA", &first, "0"]).is_error("NOSCRIPT No matching script. Please use EVAL.");
+    client.cmd(["EVAL", "return 0", "0"]).is(0);
+}
+
+#[test]
+fn what_is_called_from_a_script_is_counted_shown_and_told_of() {
+    let server = Server::start();
+    let (mut client, mut monitor, mut listener) = (server.client(), server.client(), server.client());
+    client.line("CONFIG RESETSTAT").is_ok();
+    client.line("CONFIG SET notify-keyspace-events E$").is_ok();
+    listener.line("SUBSCRIBE __keyevent@0__:set").reply();
+    monitor.line("MONITOR").is_ok();
+    client.cmd([
+        "EVAL",
+        "redis.call('set', KEYS[1], ARGV[1]) return redis.pcall('incr', KEYS[1])",
+        "1",
+        "k",
+        "v",
+    ]);
+    let shown: Vec<String> = (0..3).map(|_| format!("{:?}", monitor.reply().reply())).collect();
+    assert!(shown[0].contains("EVAL") && shown[1].contains("[0 lua] \\\"set\\\""), "{shown:?}");
+    assert_eq!(listener.reply().items().len(), 3);
+    let used = client.line("INFO commandstats").text();
+    for expected in ["cmdstat_set:calls=1,", "cmdstat_incr:calls=1,", "cmdstat_eval:calls=1,"] {
+        assert!(used.contains(expected), "{used}");
+    }
+}
+
+#[test]
+fn the_rights_of_a_user_hold_within_scripts() {
+    let server = Server::start();
+    let (mut admin, mut user) = (server.client(), server.client());
+    admin.line("ACL SETUSER u on nopass ~mine* +@all -incr resetchannels").is_ok();
+    user.line("AUTH u x").is_ok();
+    let mut refused = |script: &str, reason: &str| {
+        let Reply::Error(text) = user.cmd(["EVAL", script, "1", "mine"]).reply() else { panic!("{script}") };
+        assert!(text.starts_with(&format!("ERR The user executing the script can't {reason}")), "{text}");
+    };
+    refused("return redis.call('incr', KEYS[1])", "run this command or subcommand");
+    refused("return redis.call('get', 'other')", "access at least one of the keys mentioned");
+    refused("return redis.call('publish', 'c', 'm')", "publish to the channel mentioned in the command");
+    user.cmd(["EVAL", "return redis.acl_check_cmd('incr', 'mine')", "0"]).is_nil();
+    user.cmd(["EVAL", "return redis.acl_check_cmd('get', 'mine')", "0"]).is(1);
+}
+
+const ACCOUNTS: usize = 100;
+
+#[test]
+fn a_bank_whose_tellers_use_scripts_and_watch_at_once_neither_makes_money_nor_loses_any() {
+    let server = Server::start();
+    let mut client = server.client();
+    for account in 0..ACCOUNTS {
+        client.cmd(["SET", &format!("account:{account}"), "100"]).is_ok();
+    }
+    let digest = client.cmd(["SCRIPT", "LOAD", TRANSFER]).text();
+    thread::scope(|scope| {
+        for teller in 0..32 {
+            let (mut client, digest) = (server.client(), &digest);
+            scope.spawn(move || {
+                for transfer in 0..60 {
+                    let from = format!("account:{}", (teller * 7 + transfer * 13) % ACCOUNTS);
+                    let to = format!("account:{}", (teller * 11 + transfer * 17 + 1) % ACCOUNTS);
+                    match teller % 3 {
+                        _ if from == to => {}
+                        0 => drop(client.cmd(["EVALSHA", digest, "2", &from, &to])),
+                        // Undeclared keys.
+                        1 => drop(client.cmd(["EVAL", UNDECLARED_TRANSFER, "0", &from, &to])),
+                        _ => while !transfer_by_watch(&mut client, &from, &to) {},
+                    }
+                }
+            });
+        }
+        let mut auditor = server.client();
+        for _ in 0..50 {
+            assert_eq!(total(&mut auditor), 100 * ACCOUNTS as i64);
+        }
+    });
+    assert_eq!(total(&mut client), 100 * ACCOUNTS as i64);
+}
+
+const TRANSFER: &str = "local a, b = redis.call('get', KEYS[1]), redis.call('get', KEYS[2]) \
+                        redis.call('set', KEYS[1], a - 1) redis.call('set', KEYS[2], b + 1)";
+const UNDECLARED_TRANSFER: &str = "local a = redis.call('get', ARGV[1]) redis.call('set', ARGV[1], a - 1) \
+                                   redis.call('incr', ARGV[2])";
+
+fn transfer_by_watch(client: &mut Client, from: &str, to: &str) -> bool {
+    client.cmd(["WATCH", from, to]).is_ok();
+    let balances = [from, to].map(|account| client.cmd(["GET", account]).text().parse::<i64>().unwrap());
+    client.line("MULTI").is_ok();
+    client.cmd(["SET", from, &(balances[0] - 1).to_string()]).is_simple("QUEUED");
+    client.cmd(["SET", to, &(balances[1] + 1).to_string()]).is_simple("QUEUED");
+    client.line("EXEC").reply() != Reply::Null
+}
+
+fn total(client: &mut Client) -> i64 {
+    let sum = "local sum = 0 for i = 0, 99 do sum = sum + redis.call('get', 'account:' .. i) end return sum";
+    client.cmd(["EVAL", sum, "0"]).integer()
+}
+
+#[test]
+fn a_thread_that_runs_a_slow_script_loses_no_client() {
+    let server = impatient(one_thread());
+    let mut clients: Vec<Client> = (0..20).map(|_| server.client()).collect();
+    let (mut runner, mut killer) = (server.client(), server.client());
+    for _ in 0..3 {
+        runner.send(&crate::client::request(["EVAL", NEVER_ENDING, "0"]));
+        wait_until_busy(&mut clients[0]);
+        clients.iter_mut().for_each(|client| assert!(matches!(client.line("PING").reply(), Reply::Error(_))));
+        killer.line("SCRIPT KILL").is_ok();
+        runner.reply();
+        clients.iter_mut().for_each(|client| client.line("PING").is_simple("PONG"));
+    }
+    thread::sleep(Duration::from_millis(20));
+    runner.line("PING").is_simple("PONG");
+}
