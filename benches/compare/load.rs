@@ -10,6 +10,8 @@ pub(crate) enum Verb {
     Set,
     Get,
     SetNx,
+    /// The release of a lock, as the documents write it: a script that compares and deletes.
+    Release,
 }
 
 impl Verb {
@@ -18,9 +20,15 @@ impl Verb {
             Verb::Set => "SET",
             Verb::Get => "GET",
             Verb::SetNx => "SETNX",
+            Verb::Release => "EVALSHA of a release",
         }
     }
 }
+
+/// The script that the documents give for the release of a lock, and its digest.
+pub(crate) const RELEASE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) \
+                                  else return 0 end";
+const RELEASE_DIGEST: &str = "ae3671744a5dbb24ea37ef607b8b10ac7856d43e";
 
 /// Requests in one batch while filling.
 const FILL_DEPTH: usize = 100;
@@ -32,6 +40,8 @@ pub(crate) struct Load {
     value: String,
     expiry: String,
     random: Random,
+    /// Keys that have been let go.
+    released: usize,
 }
 
 struct Connection {
@@ -66,7 +76,14 @@ impl Load {
         let connections = (0..connections).map(|_| Connection::open(address)).collect::<Result<_, _>>()?;
         let expiry = expiry_ms.map(|expiry_ms| expiry_ms.to_string());
         let expiry = expiry.map_or(String::new(), |ms| format!("$2\r\nPX\r\n${}\r\n{ms}\r\n", ms.len()));
-        Ok(Load { connections, keys, value: "v".repeat(value_bytes), expiry, random: Random(0x2545_f491) })
+        Ok(Load {
+            connections,
+            keys,
+            value: "v".repeat(value_bytes),
+            expiry,
+            random: Random(0x2545_f491),
+            released: 0,
+        })
     }
 
     /// Writes every key once.
@@ -86,6 +103,20 @@ impl Load {
         Ok(())
     }
 
+    /// Makes the script known that lets keys go.
+    pub(crate) fn load_script(&mut self) -> Result<(), String> {
+        let Some(connection) = self.connections.first_mut() else { return Ok(()) };
+        let request = write!(
+            connection.requests,
+            "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${}\r\n{RELEASE}\r\n",
+            RELEASE.len()
+        );
+        request.expect("memory takes all that is written");
+        connection.awaited += 1;
+        connection.send()?;
+        connection.receive()
+    }
+
     /// Sends commands on random keys for so long; answers how many.
     pub(crate) fn drive(&mut self, verb: Verb, depth: usize, seconds: f64) -> Result<usize, String> {
         let (started, length) = (Instant::now(), Duration::from_secs_f64(seconds));
@@ -93,9 +124,15 @@ impl Load {
         while started.elapsed() < length {
             for connection in &mut self.connections {
                 for _ in 0..depth {
-                    // SETNX meets an absent key half of the time at first, and fewer later.
-                    let range = if matches!(verb, Verb::SetNx) { 2 * self.keys } else { self.keys };
-                    connection.ask(verb, self.random.below(range), &self.value, &self.expiry);
+                    let key = match verb {
+                        // Half of the keys are absent at first, and fewer later.
+                        Verb::SetNx => self.random.below(2 * self.keys),
+                        // A key can be let go once.
+                        Verb::Release => (self.released + 1) % self.keys,
+                        Verb::Set | Verb::Get => self.random.below(self.keys),
+                    };
+                    self.released += usize::from(matches!(verb, Verb::Release));
+                    connection.ask(verb, key, &self.value, &self.expiry);
                 }
                 connection.send()?;
             }
@@ -126,6 +163,11 @@ impl Connection {
             Verb::SetNx => {
                 write!(self.requests, "*3\r\n$5\r\nSETNX\r\n$16\r\nkey:{key:012}\r\n${length}\r\n{value}\r\n")
             }
+            Verb::Release => write!(
+                self.requests,
+                "*5\r\n$7\r\nEVALSHA\r\n$40\r\n{RELEASE_DIGEST}\r\n$1\r\n1\r\n$16\r\nkey:{key:012}\r\n\
+                 ${length}\r\n{value}\r\n"
+            ),
             Verb::Set => write!(
                 self.requests,
                 "*{parts}\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${length}\r\n{value}\r\n{expiry}"

@@ -48,6 +48,9 @@ fn run() -> Result<(), String> {
     if options.does(Part::Threads) {
         compare_threads(&options, &programs, &mut report)?;
     }
+    if options.does(Part::Scripts) {
+        compare_scripts(&options, &programs, &mut report)?;
+    }
     print!("{}", report.table());
     match &options.chart {
         Some(path) => chart::write(path, &report),
@@ -116,6 +119,9 @@ fn fill(
 
 fn measure(options: &Options, server: &Server, verb: Verb, depth: usize) -> Result<Figures, String> {
     let mut load = Load::new(server.address(), options.connections, options.keys, options.value_bytes, None)?;
+    if matches!(verb, Verb::Release) {
+        load.load_script()?;
+    }
     // A moment to warm up, which is not counted.
     load.drive(verb, depth, options.seconds / 10.0)?;
     let (before, started) = (server.cpu_time()?, Instant::now());
@@ -209,6 +215,26 @@ fn compare_connections(options: &Options, programs: &[Program], report: &mut Rep
 fn rounds_of_gets(options: &Options, server: &Server, depth: usize) -> Result<Vec<Figures>, String> {
     fill(options, server, options.keys, options.value_bytes, None)?;
     (0..options.rounds).map(|_| measure(options, server, Verb::Get, depth)).collect()
+}
+
+/// What it costs to let a lock go by a script, beside a plain GET.
+fn compare_scripts(options: &Options, programs: &[Program], report: &mut Report) -> Result<(), String> {
+    let servers = start_all(options, programs)?;
+    for depth in &options.depths {
+        for verb in [Verb::Get, Verb::Release] {
+            let mut figures = vec![Vec::new(); servers.len()];
+            for _ in 0..options.rounds {
+                for (server, figures) in servers.iter().zip(&mut figures) {
+                    // What was let go is there again.
+                    fill(options, server, options.keys, options.value_bytes, None)?;
+                    figures.push(measure(options, server, verb, *depth)?.cpu_us);
+                }
+            }
+            let what = format!("{} at depth {depth}", verb.name());
+            report.add(&what, "CPU µs per command", figures.into_iter().map(median).collect());
+        }
+    }
+    Ok(())
 }
 
 /// Processor time of a command when more threads serve.

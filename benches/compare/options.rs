@@ -33,6 +33,7 @@ pub(crate) enum Part {
     Pause,
     Connections,
     Threads,
+    Scripts,
 }
 
 impl Part {
@@ -43,12 +44,13 @@ impl Part {
             "pause" => Ok(Part::Pause),
             "connections" => Ok(Part::Connections),
             "threads" => Ok(Part::Threads),
+            "scripts" => Ok(Part::Scripts),
             other => Err(format!("--only {other} is none of {PARTS}")),
         }
     }
 }
 
-const PARTS: &str = "cpu, memory, pause, connections, threads";
+const PARTS: &str = "cpu, memory, pause, connections, threads, scripts";
 
 /// Servers that are looked for where none is named.
 const KNOWN: [&str; 2] = ["redis-server", "valkey-server"];

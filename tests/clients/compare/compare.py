@@ -1,7 +1,7 @@
 """Sends the same bytes to Keyfast and to redis-server 7.0 and compares what comes back, byte for byte.
 
-lines.txt holds commands, one a line, in the quoting of a shell with Python's escapes; they are sent in their
-order, in RESP2 and again in RESP3. streams.txt holds whole streams as Python byte strings, each for a connection
+lines.txt and scripts.txt hold commands, one a line, in the quoting of a shell with Python's escapes; they are sent
+in their order, in RESP2 and again in RESP3. streams.txt holds whole streams as Python byte strings, each for a connection
 of its own. What may differ is listed here, with its reason.
 """
 
@@ -83,7 +83,8 @@ def main(keyfast_port, redis_port):
             differences += 1
             print(f"{what}\n  redis-server {show(theirs)}\n  keyfast      {show(ours)}")
 
-    lines = [line for line in (HERE / "lines.txt").read_text().splitlines() if line and not line.startswith("#")]
+    texts = [(HERE / name).read_text() for name in ["lines.txt", "scripts.txt"]]
+    lines = [line for text in texts for line in text.splitlines() if line and not line.startswith("#")]
     for greeting in [b"2", b"3"]:
         keyfast, redis = Connection(keyfast_port), Connection(redis_port)
         for connection in [keyfast, redis]:
