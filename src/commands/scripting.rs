@@ -186,7 +186,7 @@ fn flags_of(text: &[u8]) -> Result<(ScriptFlags, &[u8])> {
     }
     let parsed = shebang::parse(text).ok_or(Error::fixed("ERR Invalid script shebang"))?;
     if parsed.engine != b"lua" {
-        return Err(Error::quoting("ERR Unexpected engine in script shebang: ", parsed.engine, ""));
+        return Err(Error::quoting("ERR Unexpected engine in script shebang: #!", parsed.engine, ""));
     }
     let mut flags = ScriptFlags::default();
     for word in parsed.words {

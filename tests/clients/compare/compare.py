@@ -6,6 +6,7 @@ of its own. What may differ is listed here, with its reason.
 """
 
 import ast
+import itertools
 import pathlib
 import shlex
 import socket
@@ -16,6 +17,8 @@ HERE = pathlib.Path(__file__).parent
 MAY_DIFFER = {
     "config get DATABASES": "Redis spells a name that is no pattern as it was asked for",
     "config set proto-max-bulk-len 100": "the range ends at 512 MiB here",
+    "eval 'return bit:band()' 0": "what scripts share is a userdata here: a table could be written",
+    "eval 'local ok, e = pcall(function() return cjson:decode() end) return e' 0": "the same",
 }
 DIFFERENT_STREAMS = {
     b"PING\r\npost x\r\nPING\r\n": "Redis drops the answer to what came before the guard",
@@ -83,14 +86,14 @@ def main(keyfast_port, redis_port):
             differences += 1
             print(f"{what}\n  redis-server {show(theirs)}\n  keyfast      {show(ours)}")
 
-    texts = [(HERE / name).read_text() for name in ["lines.txt", "scripts.txt"]]
-    lines = [line for text in texts for line in text.splitlines() if line and not line.startswith("#")]
-    for greeting in [b"2", b"3"]:
+    for name, greeting in itertools.product(["lines.txt", "scripts.txt"], [b"2", b"3"]):
         keyfast, redis = Connection(keyfast_port), Connection(redis_port)
         for connection in [keyfast, redis]:
             connection.command(b"HELLO", greeting)
             connection.command(b"FLUSHALL")
-        for line in lines:
+        for line in (HERE / name).read_text().splitlines():
+            if not line or line.startswith("#"):
+                continue
             ours, theirs = keyfast.command(*parse(line)), redis.command(*parse(line))
             # HELLO tells ids and versions.
             is_greeting = line.startswith("hello") and theirs[:1] in b"*%" and ours[:1] == theirs[:1]
