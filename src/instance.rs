@@ -20,7 +20,9 @@ use crate::keyspace::{Effect, Keyspace};
 use crate::pubsub::PubSub;
 use crate::scripting::Scripting;
 use crate::scripting::running::Running;
+use crate::session::Session;
 use crate::statistics::Statistics;
+use crate::tracking::Tracking;
 
 /// One running server.
 pub struct Instance {
@@ -34,6 +36,8 @@ pub struct Instance {
     pub clients: Arc<Clients>,
     /// Who listens to which channel.
     pub pubsub: PubSub,
+    /// Who keeps copies of which keys.
+    pub tracking: Tracking,
     /// Its scripts.
     pub scripting: Scripting,
     /// What it counts.
@@ -76,6 +80,7 @@ impl Instance {
             users: Users::new(commands),
             clients: Arc::new(Clients::new(output_limits)),
             pubsub: PubSub::default(),
+            tracking: Tracking::default(),
             scripting,
             statistics,
             run_id: random_hex_digits(),
@@ -138,16 +143,30 @@ impl Instance {
 
 /// Telling others what has happened to keys.
 impl Instance {
-    /// Tells those concerned.
+    /// Tells those concerned; `by` is the client whose command did it, if one's did.
     #[cold]
-    pub fn tell(&self, effects: Vec<Effect>) {
+    pub fn tell(&self, effects: Vec<Effect>, by: Option<&Session>) {
+        self.tracking.tell(&effects, by.map(|session| session.client.id), &self.clients);
+        if by.is_none_or(|session| !session.may_not_wait) {
+            self.tell_prefixes(by);
+        }
         let classes = self.event_classes();
         for effect in effects {
             match effect {
                 Effect::Event { name, database, key } => self.publish_event(classes, name, database, &key),
-                Effect::Changed(_) | Effect::Flushed => {}
+                Effect::Changed { .. } | Effect::Flushed => {}
             }
         }
+    }
+
+    /// Tells those who listen to prefixes of all that a command, or several as one, have changed.
+    pub fn tell_prefixes(&self, by: Option<&Session>) {
+        self.tracking.broadcast(by.map(|session| session.client.id), &self.clients);
+    }
+
+    /// Forgets who has read what, as far as it is too much.
+    pub fn tidy_tracking(&self) {
+        self.tracking.tidy(self.config.tracking_table_max_keys.size(), &self.clients);
     }
 
     /// Publishes one event to the channel of its key and to that of its name.

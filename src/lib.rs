@@ -34,6 +34,7 @@ pub mod clients;
 pub mod pubsub;
 pub mod scripting;
 pub mod session;
+pub mod tracking;
 
 pub mod instance;
 

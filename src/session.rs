@@ -11,6 +11,7 @@ use crate::config::ClientClass;
 use crate::keyspace::Watching;
 use crate::pubsub::{KINDS, Subscriptions};
 use crate::resp::{OwnedRequest, Protocol, Request};
+use crate::tracking::Tracks;
 
 /// The state of one client.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Session {
     pub watching: Watching,
     /// What it listens to.
     pub subscriptions: Subscriptions,
+    /// Of which keys it keeps copies, if it does.
+    pub tracking: Option<Box<Tracks>>,
     /// Whether its command is one of several, none of which may wait.
     pub may_not_wait: bool,
     /// How long its last command is to wait before it is answered, if it is.
@@ -109,6 +112,7 @@ impl Session {
             queue: None,
             watching: Watching::default(),
             subscriptions: Subscriptions::default(),
+            tracking: None,
             may_not_wait: false,
             wait: None,
             last_command: "NULL",
@@ -162,6 +166,7 @@ impl Session {
             queue: None,
             watching: Watching::default(),
             subscriptions: Subscriptions::default(),
+            tracking: self.tracking.clone(),
             may_not_wait: true,
             wait: None,
             last_command: self.last_command,
@@ -169,10 +174,10 @@ impl Session {
     }
 
     /// Whether the next command is to be executed as any other: no transaction is being queued, no channel
-    /// listened to. One look for all that rarely is.
+    /// listened to, no key tracked. One look for all that rarely is.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.queue.is_none() && self.subscriptions.is_empty()
+        self.queue.is_none() && self.subscriptions.is_empty() && self.tracking.is_none()
     }
 
     /// To be called whenever what the client listens to has changed.
@@ -187,8 +192,8 @@ impl Session {
         self.is_authenticated = false;
     }
 
-    /// Puts everything back to what it was when the client connected (RESET). What it watches and listens to
-    /// must have ended.
+    /// Puts everything back to what it was when the client connected (RESET). What it watches, tracks and
+    /// listens to must have ended.
     pub fn reset(&mut self, users: &Users) {
         let last_command = self.last_command;
         let watching = std::mem::take(&mut self.watching);
@@ -196,6 +201,7 @@ impl Session {
         self.publish(|profile| {
             profile.name.clear();
             profile.is_kept_from_eviction = false;
+            profile.tracking = None;
         });
     }
 }

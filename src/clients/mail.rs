@@ -23,6 +23,8 @@ pub struct Mail {
 struct State {
     class: ClientClass,
     waiting: Vec<u8>,
+    /// What is to come after the reply to the client's own command, which has brought it about.
+    after_reply: Vec<u8>,
     /// Bytes that the connection has taken, and is writing.
     taken: usize,
     /// Since when more waits than the soft limit allows.
@@ -32,7 +34,13 @@ struct State {
 impl Mail {
     pub(super) fn new(limits: Arc<OutputLimits>) -> Mail {
         let class = ClientClass::Normal;
-        let state = State { class, waiting: Vec::new(), taken: 0, over_soft_limit_since: None };
+        let state = State {
+            class,
+            waiting: Vec::new(),
+            after_reply: Vec::new(),
+            taken: 0,
+            over_soft_limit_since: None,
+        };
         Mail { limits, state: Mutex::new(state) }
     }
 
@@ -42,15 +50,17 @@ impl Mail {
     }
 
     /// Puts something in; answers whether the client may stay.
-    pub(super) fn put(&self, bytes: &[u8]) -> bool {
+    pub(super) fn put(&self, bytes: &[u8], comes_after_reply: bool) -> bool {
         let mut state = self.state.lock();
-        let total = state.waiting.len() + state.taken + bytes.len();
+        let total = state.waiting.len() + state.after_reply.len() + state.taken + bytes.len();
         let bytes_max = if state.class == ClientClass::PubSub { PUBSUB_BYTES_MAX } else { BYTES_MAX };
         if total > bytes_max || !self.is_within_limits(&mut state, total) {
             state.waiting = Vec::new();
+            state.after_reply = Vec::new();
             return false;
         }
-        state.waiting.extend_from_slice(bytes);
+        let place = if comes_after_reply { &mut state.after_reply } else { &mut state.waiting };
+        place.extend_from_slice(bytes);
         true
     }
 
@@ -67,7 +77,8 @@ impl Mail {
 
     /// Whether there is any that was not taken.
     pub fn is_waiting(&self) -> bool {
-        !self.state.lock().waiting.is_empty()
+        let state = self.state.lock();
+        !state.waiting.is_empty() || !state.after_reply.is_empty()
     }
 
     /// Moves what waits to the end of `output`.
@@ -79,6 +90,14 @@ impl Mail {
             false => output.append(&mut state.waiting),
         }
         state.waiting = Vec::new();
+    }
+
+    /// Moves what is to come after the reply to the end of `output`, where that now is.
+    pub fn take_after_reply(&self, output: &mut Vec<u8>) {
+        let mut state = self.state.lock();
+        state.taken += state.after_reply.len();
+        output.append(&mut state.after_reply);
+        state.after_reply = Vec::new();
     }
 
     /// Says that what was taken has been written.

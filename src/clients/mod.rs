@@ -115,6 +115,19 @@ pub struct Profile {
     pub subscriptions: [usize; 3],
     /// Commands queued since MULTI, if there was one.
     pub queued: Option<usize>,
+    /// CLIENT TRACKING.
+    pub tracking: Option<Tracked>,
+}
+
+/// How a client is told of changed keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tracked {
+    /// The number of the client that is told instead; 0 for none.
+    pub redirect: u64,
+    /// By prefixes (BCAST).
+    pub has_prefixes: bool,
+    /// The other client was not there any more when it was to be told.
+    pub is_broken: bool,
 }
 
 /// How soon a client that was asked to leave should do so.
@@ -177,6 +190,7 @@ impl Clients {
                 is_monitor: false,
                 subscriptions: [0; 3],
                 queued: None,
+                tracking: None,
             }),
             leaving: AtomicU8::new(Leaving::Not as u8),
             waiting: AtomicU8::new(Waiting::No as u8),
@@ -215,6 +229,11 @@ impl Clients {
     /// Sends something to all who see every command.
     pub fn send_to_monitors(&self, bytes: &[u8]) {
         self.monitors.lock().iter().for_each(|monitor| monitor.send(bytes));
+    }
+
+    /// The client of a number, if it is connected.
+    pub fn get(&self, id: u64) -> Option<Arc<Client>> {
+        self.connected.lock().get(&id).cloned()
     }
 
     /// All clients, the eldest first.
@@ -273,7 +292,13 @@ impl Client {
 
     /// Sends the client something that it did not ask for. If it does not take what it is sent, it is closed.
     pub fn send(&self, bytes: &[u8]) {
-        if self.mail.put(bytes) {
+        self.send_news(bytes, false);
+    }
+
+    /// The same for what the client may have brought about itself: then the command that is being run is
+    /// answered first.
+    pub fn send_news(&self, bytes: &[u8], is_answered_first: bool) {
+        if self.mail.put(bytes, is_answered_first) {
             self.attention.notify_waiters();
         } else if self.leaving() != Leaving::Now {
             tracing::warn!("Client {} closed for overcoming of output buffer limits.", self.address);
@@ -284,6 +309,11 @@ impl Client {
     /// What others have sent.
     pub fn mail(&self) -> &Mail {
         &self.mail
+    }
+
+    /// Whether it listens to channels.
+    pub fn is_listening(&self) -> bool {
+        self.profile.lock().subscriptions != [0; 3]
     }
 
     /// The version of the protocol it speaks.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use crate::acl::{self, User, Users};
 use crate::clients::{Address, Client, Leaving, Waiting};
 use crate::resp::number::parse_integer;
-use crate::resp::{Reply, Request, tree};
+use crate::resp::{Reply, Request};
 use crate::session::{Replies, Session};
 
 use super::args::{self, Options, is_word};
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
 use super::error::Error;
 use super::introspection;
+use super::tracking;
 use super::waiting;
 
 pub(super) const COMMANDS: &[Command] = &[CLIENT];
@@ -25,9 +26,10 @@ const CLIENT: Command = Command {
     since: "2.4.0",
     complexity: "Depends on subcommand.",
     subcommands: &[
+        tracking::CLIENT_CACHING,
         CLIENT_CAPA,
         CLIENT_GETNAME,
-        CLIENT_GETREDIR,
+        tracking::CLIENT_GETREDIR,
         CLIENT_HELP,
         CLIENT_ID,
         CLIENT_INFO,
@@ -38,7 +40,8 @@ const CLIENT: Command = Command {
         CLIENT_REPLY,
         CLIENT_SETINFO,
         CLIENT_SETNAME,
-        CLIENT_TRACKINGINFO,
+        tracking::CLIENT_TRACKING,
+        tracking::CLIENT_TRACKINGINFO,
         waiting::CLIENT_PAUSE,
         waiting::CLIENT_UNBLOCK,
         waiting::CLIENT_UNPAUSE,
@@ -410,6 +413,11 @@ pub(super) fn describe(client: &Client) -> String {
     if client.waiting() == Waiting::Yes {
         flags.push('b');
     }
+    if let Some(tracked) = profile.tracking {
+        flags.push('t');
+        flags.extend(tracked.is_broken.then_some('R'));
+        flags.extend(tracked.has_prefixes.then_some('B'));
+    }
     if matches!(client.address, Address::Unix(_)) {
         flags.push('U');
     }
@@ -429,7 +437,7 @@ pub(super) fn describe(client: &Client) -> String {
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={channels} \
          psub={patterns} ssub={shard_channels} multi={} qbuf={} qbuf-free=0 argv-mem=0 \
          multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem={} events=r cmd={} \
-         user={} redir=-1 resp={} lib-name={} lib-ver={}",
+         user={} redir={} resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
         client.local_address,
@@ -443,6 +451,7 @@ pub(super) fn describe(client: &Client) -> String {
         size_of::<Client>() + size_of::<Session>() + profile.query_bytes,
         profile.last_command,
         text(profile.user.as_ref().map_or(acl::DEFAULT, |user| user.name())),
+        profile.tracking.map_or(-1, |tracked| tracked.redirect as i64),
         profile.protocol.number(),
         text(&profile.lib_name),
         text(&profile.lib_version),
@@ -568,43 +577,4 @@ const CLIENT_CAPA: Command = Command {
 
 fn capa(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
     Ok(reply.ok())
-}
-
-const CLIENT_GETREDIR: Command = Command {
-    name: "client|getredir",
-    arity: Arity::Exactly(2),
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
-    summary: "Tells to which client invalidations are redirected: to none, as nothing is tracked.",
-    since: "6.0.0",
-    complexity: "O(1)",
-    example: &[("CLIENT GETREDIR", "(integer) -1")],
-    run: Run::Session(getredir),
-    ..Command::DEFAULTS
-};
-
-fn getredir(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.integer(-1))
-}
-
-const CLIENT_TRACKINGINFO: Command = Command {
-    name: "client|trackinginfo",
-    arity: Arity::Exactly(2),
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
-    summary: "Tells which keys are tracked for the client: none.",
-    since: "6.2.0",
-    complexity: "O(1)",
-    run: Run::Session(trackinginfo),
-    ..Command::DEFAULTS
-};
-
-fn trackinginfo(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.tree(&tree::map([
-        ("flags", tree::set_of([tree::bulk("off")])),
-        ("redirect", tree::integer(-1)),
-        ("prefixes", tree::array([])),
-    ])))
 }

@@ -12,6 +12,7 @@ use super::client;
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
 use super::error::Error;
 use super::permission;
+use super::tracking;
 
 pub(super) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
 
@@ -257,6 +258,7 @@ fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
     instance.keyspace.unwatch(&mut session.watching);
     instance.pubsub.leave(&session.client, &mut session.subscriptions);
     session.subscriptions_changed();
+    tracking::end(instance, session);
     session.reset(&instance.users);
     context.instance.clients.remove_monitor(&context.session.client);
     Ok(reply.simple("RESET"))

@@ -19,6 +19,7 @@ use super::error::Error;
 use super::lookup::Registered;
 use super::permission::{self, Origin};
 use super::traces::{charge, show};
+use super::tracking;
 
 /// Judges whether a request may run now; `found` is the command of its name, if there is one.
 ///
@@ -165,13 +166,22 @@ pub fn run(
         Run::Session(handler) => handler(session, request, reply),
         Run::Server(handler) => {
             session.publish(|_| {});
-            handler(&mut Context { instance, session, tx }, request, reply)
+            tracking::prepare(session, command, request);
+            let sent = handler(&mut Context { instance, session, tx }, request, reply);
+            if tx.is_tracked() && !session.may_not_wait {
+                // What several commands as one have changed.
+                instance.tell_prefixes(Some(session));
+            }
+            sent
         }
         Run::Subcommands => Err(Error::wrong_arity(command.name)),
     };
     let effects = tx.take_effects();
     if !effects.is_empty() {
-        instance.tell(effects);
+        instance.tell(effects, Some(session));
+    }
+    if session.tracking.is_some() {
+        tracking::remember(instance, session, command, request);
     }
     sent
 }

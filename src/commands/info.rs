@@ -142,7 +142,7 @@ fn clients(section: &mut Section, context: &Context<'_, '_>) {
     section.field("client_recent_max_output_buffer", 0);
     let blocked = all.iter().filter(|client| client.waiting() == Waiting::Yes);
     section.field("blocked_clients", blocked.count());
-    section.field("tracking_clients", 0);
+    section.field("tracking_clients", context.instance.tracking.totals().clients);
     section.field("clients_in_timeout_table", 0);
 }
 
@@ -249,9 +249,10 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
     section.field("active_defrag_key_misses", 0);
     section.field("latest_fork_usec", 0);
     section.field("total_forks", 0);
-    section.field("tracking_total_keys", 0);
-    section.field("tracking_total_items", 0);
-    section.field("tracking_total_prefixes", 0);
+    let tracked = context.instance.tracking.totals();
+    section.field("tracking_total_keys", tracked.keys);
+    section.field("tracking_total_items", tracked.items);
+    section.field("tracking_total_prefixes", tracked.prefixes);
     section.field("unexpected_error_replies", 0);
     section.field("dump_payload_sanitizations", 0);
     section.field("total_error_replies", statistics.total(Count::ErrorReplies));

@@ -13,6 +13,7 @@ pub mod lookup;
 pub mod permission;
 pub mod secrets;
 pub mod traces;
+pub mod tracking;
 pub mod transactions;
 
 mod acl;

@@ -78,6 +78,8 @@ pub struct Config {
     pub slowlog_log_slower_than: Integer,
     /// Slow requests that are kept.
     pub slowlog_max_len: Integer,
+    /// Keys of which it is remembered who has read them; 0 for any number.
+    pub tracking_table_max_keys: Integer,
     /// Milliseconds from which on an event is noted; 0 for none.
     pub latency_monitor_threshold: Integer,
     /// Who may use DEBUG.
@@ -380,6 +382,14 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 0, max: 65_535 },
         changes: Changes::AtStart,
         field: |config| Field::Integer(&config.tls_port),
+    },
+    Parameter {
+        name: "tracking-table-max-keys",
+        help: "Keys of which it is remembered which clients have read them; 0 for any number",
+        default: "1000000",
+        kind: Kind::Integer { min: 0, max: i64::MAX },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.tracking_table_max_keys),
     },
     Parameter {
         name: "unixsocket",

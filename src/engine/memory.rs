@@ -8,6 +8,7 @@ use crate::commands::execute::{admit, busy, check_busy, check_listening, conclud
 use crate::commands::lookup::{Registered, find};
 use crate::commands::permission::Origin;
 use crate::commands::traces::show;
+use crate::commands::tracking::answered;
 use crate::commands::transactions::{queue, queued, refused};
 use crate::instance::Instance;
 use crate::keyspace::{Busy, KeyHash, Keyspace, Transaction};
@@ -104,6 +105,7 @@ pub fn execute(
     conclude(session, result, out, mark);
     if !is_plain {
         deliver_mail(session, out, mark);
+        answered(session, plan.command, request);
     }
 }
 
@@ -170,15 +172,18 @@ fn check_memory(instance: &Instance, registered: &'static Registered) -> Result<
     }
 }
 
-/// Gives a client that listens to channels what it was sent meanwhile, before the reply to what it asked:
-/// that may be its own message.
+/// Gives a client that listens to channels, or tracks keys, what it was sent meanwhile, before the reply to
+/// what it asked: that may be its own message. Only what may concern a value in the reply comes after it: of
+/// keys that it has read, and those that it has changed.
 #[cold]
 fn deliver_mail(session: &Session, out: &mut Vec<u8>, mark: usize) {
     let mail = session.client.mail();
     if mail.is_waiting() {
-        let reply = out.split_off(mark);
+        let has_read = session.tracking.as_ref().is_some_and(|tracks| tracks.has_read);
+        let reply = if has_read { Vec::new() } else { out.split_off(mark) };
         mail.take(out);
         out.extend_from_slice(&reply);
+        mail.take_after_reply(out);
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn make_room(instance: &Instance, limit_bytes: usize) -> bool {
     let mut effects = Vec::new();
     let is_stuck = free(instance, limit_bytes, candidates, first, started, &mut effects);
     if !effects.is_empty() {
-        instance.tell(effects);
+        instance.tell(effects, None);
     }
     let took = started.elapsed();
     let threshold_ms = instance.config.latency_monitor_threshold.size() as u128;

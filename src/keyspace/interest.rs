@@ -27,7 +27,12 @@ pub enum Effect {
         key: Box<[u8]>,
     },
     /// A key is not what it was, and somebody keeps copies of keys.
-    Changed(Box<[u8]>),
+    Changed {
+        /// The key.
+        key: Box<[u8]>,
+        /// No command did it: the key had expired, or memory was short.
+        by_itself: bool,
+    },
     /// All keys are gone, and somebody keeps copies of keys.
     Flushed,
 }
@@ -131,7 +136,7 @@ impl Keyspace {
         let has_expired = class == EventClass::EXPIRED;
         shard.watched.mark(self.hash(&key), database, &key, !has_expired);
         if wanted.tracking() {
-            effects.push(Effect::Changed(key.clone()));
+            effects.push(Effect::Changed { key: key.clone(), by_itself: true });
         }
         if wanted.event(class) {
             let name = if has_expired { "expired" } else { "evicted" };

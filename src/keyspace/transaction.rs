@@ -627,6 +627,11 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Whether somebody keeps copies of keys.
+    pub fn is_tracked(&self) -> bool {
+        self.wanted.tracking()
+    }
+
     /// Takes what somebody has to be told of.
     #[inline(always)]
     pub fn take_effects(&mut self) -> Vec<Effect> {
@@ -688,7 +693,7 @@ impl<'a> Transaction<'a> {
         let (hash, shard) = self.shard(key);
         shard.watched.mark(hash, self.database, key, was_there);
         if self.wanted.tracking() {
-            self.effects.borrow_mut().push(Effect::Changed(key.into()));
+            self.effects.borrow_mut().push(Effect::Changed { key: key.into(), by_itself: !was_there });
         }
     }
 
@@ -740,6 +745,8 @@ impl Transaction<'_> {
         let Held::Many(shards) = &mut self.held else { return };
         if let Err(at) = shards.binary_search_by_key(&wanted, |(number, _)| *number) {
             shards.insert(at, (wanted, self.keyspace.shards[wanted].lock()));
+            // What is wanted is known for what is held: somebody may have read here since the beginning.
+            self.wanted = self.keyspace.interest.load();
         }
     }
 }

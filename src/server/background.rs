@@ -29,7 +29,7 @@ async fn free_expired_keys(instance: Arc<Instance>) {
         let wait = match is_on && instance.clients.pause.paused().is_none() {
             true => {
                 let now_ms = instance.keyspace.clock().now_ms();
-                sweep.slice(&instance.keyspace, now_ms, |effects| instance.tell(effects))
+                sweep.slice(&instance.keyspace, now_ms, |effects| instance.tell(effects, None))
             }
             false => expiry::REST,
         };
@@ -45,6 +45,7 @@ async fn keep_time(instance: Arc<Instance>) {
         let now = ticks.tick().await;
         instance.statistics.sample_rates((now - last).as_millis() as u64);
         instance.keyspace.access().advance(instance.uptime());
+        instance.tidy_tracking();
         last = now;
     }
 }

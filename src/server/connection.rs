@@ -53,10 +53,13 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         self.leave().await;
     }
 
-    /// Ends what the client listened to and watched.
+    /// Ends what the client listened to, tracked and watched.
     async fn leave(&mut self) {
         let Conversation { instance, session, .. } = &mut self.conversation;
         instance.pubsub.leave(&session.client, &mut session.subscriptions);
+        if let Some(tracks) = session.tracking.take() {
+            instance.tracking.end(&instance.keyspace, &tracks);
+        }
         instance.keyspace.unwatch(&mut session.watching);
         while !session.watching.is_forgotten() {
             // A script has the shards.
@@ -100,6 +103,10 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
                 }
             }
             self.flush().await?;
+            if !self.conversation.session.is_plain() {
+                // Mail came between the replies.
+                client.mail().written();
+            }
         }
         Ok(())
     }

@@ -1,0 +1,572 @@
+//! Clients that keep copies of keys, and what they are told so that no copy grows stale (CLIENT TRACKING).
+//!
+//! Two ways: of a client that *reads* it is remembered which keys it has read, and it is told once of each
+//! that changes afterwards; a client that *listens* is told of every change of a key that begins with one of
+//! its prefixes, and nothing is remembered of what it reads.
+//!
+//! Why nothing is lost between a read and its being remembered: [`Tracking::remember`] is called while the
+//! reader's transaction still holds the shard of the key, and [`Tracking::tell`] while the writer's does. So
+//! of a read and a write of one key one comes first as a whole: either the read sees what was written, or
+//! the writer finds the reader in the table. That a writer looks at the table at all is decided by a bit
+//! ([`Keyspace::set_tracking`]), set before the reader's first read and looked at by transactions once they
+//! hold their shards: the lock that orders the two also shows the one the other's bit.
+//!
+//! Why a client never takes an old value for a new one: it is told on the connection that it reads on, and
+//! whatever may concern a value in a reply is put after that reply. And a write is answered only when those
+//! concerned have their mail.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_set};
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::clients::{Client, Clients};
+use crate::keyspace::{Effect, Keyspace};
+use crate::resp::{Protocol, Reply, Sent};
+
+/// Where a client of RESP2 hears of changes: this channel alone has messages that are no strings.
+const CHANNEL: &[u8] = b"__redis__:invalidate";
+
+/// Keys too many that are forgotten, at most, when one is remembered. Redis: at least a hundred a command.
+const SURPLUS_PER_READ: usize = 100;
+/// The same for each [`Tracking::tidy`].
+const SURPLUS_PER_TIDYING: usize = 10_000;
+/// Keys of clients that do not track any longer, for each that is remembered: more than one, so that such
+/// keys never become more than they were.
+const ABANDONED_PER_READ: usize = 2;
+
+/// Who keeps copies of what.
+#[derive(Debug, Default)]
+pub struct Tracking(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By numbers that no other client's tracking had, and none of its own before.
+    trackers: HashMap<u64, Tracker>,
+    last_number: u64,
+    /// Who has read which key since it last changed.
+    readers: HashMap<Arc<[u8]>, Readers>,
+    /// The keys of `readers`, in no order: from here any one can be chosen.
+    keys: Vec<Arc<[u8]>>,
+    /// How many readers all keys have together.
+    items: usize,
+    /// Those who listen, by prefix.
+    listeners: BTreeMap<Box<[u8]>, BTreeSet<u64>>,
+    /// What has changed and is to be told to those who listen, with the client that is spared the news of
+    /// what it did itself.
+    changed: BTreeMap<Box<[u8]>, Option<u64>>,
+    /// What those had read who no longer track: taken out of `readers` piece by piece.
+    abandoned: Vec<(u64, hash_set::IntoIter<Arc<[u8]>>)>,
+}
+
+#[derive(Debug)]
+struct Tracker {
+    client: Arc<Client>,
+    options: Options,
+    /// What it has read.
+    keys: HashSet<Arc<[u8]>>,
+    /// What it listens to.
+    prefixes: BTreeSet<Box<[u8]>>,
+}
+
+#[derive(Debug)]
+struct Readers {
+    numbers: Vec<u64>,
+    /// Where the key is in the list of all.
+    place: usize,
+}
+
+/// What a client wants to be told, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Of which keys.
+    pub mode: Mode,
+    /// The number of the client that is told instead; 0 for none.
+    pub redirect: u64,
+    /// Not of what it did itself (NOLOOP).
+    pub spares_own: bool,
+}
+
+/// Of which keys a client is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Those it reads.
+    #[default]
+    All,
+    /// Those it reads by the command after CLIENT CACHING YES (OPTIN).
+    Chosen,
+    /// Those it reads, but for the command after CLIENT CACHING NO (OPTOUT).
+    NotSpared,
+    /// Those that begin with its prefixes (BCAST).
+    Prefixes,
+}
+
+/// What a client's own session knows of its tracking.
+#[derive(Clone, Debug)]
+pub struct Tracks {
+    number: u64,
+    /// What it asked for.
+    pub options: Options,
+    /// Whether CLIENT CACHING has said that the next command is the exception.
+    pub is_exception: bool,
+    /// Whether the command that is being run has read keys.
+    pub has_read: bool,
+    /// The keys that the script has declared which is being run: whichever it reads, these are remembered.
+    declared: Option<Arc<[Box<[u8]>]>>,
+}
+
+impl Tracks {
+    /// Whether what is read now is to be remembered.
+    fn remembers(&self) -> bool {
+        match self.options.mode {
+            Mode::All => true,
+            Mode::Chosen => self.is_exception,
+            Mode::NotSpared => !self.is_exception,
+            Mode::Prefixes => false,
+        }
+    }
+
+    /// Says which keys the script declares that is to be run.
+    pub fn declare<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) {
+        self.declared = Some(keys.map(Box::from).collect());
+    }
+
+    /// Says that it was run; it may have read something.
+    pub fn script_ended(&mut self) {
+        self.declared = None;
+        self.has_read = true;
+    }
+}
+
+/// How much is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Totals {
+    /// Clients that track.
+    pub clients: usize,
+    /// Keys that any of them has read.
+    pub keys: usize,
+    /// Those who have, of each key, together.
+    pub items: usize,
+    /// Prefixes that any of them listens to.
+    pub prefixes: usize,
+}
+
+/// A client's prefixes must not begin with one another.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// The one that it asked for.
+    pub prefix: Vec<u8>,
+    /// The other.
+    pub other: Vec<u8>,
+    /// Whether it had that before.
+    pub is_old: bool,
+}
+
+/// Beginning, ending, remembering.
+impl Tracking {
+    /// Lets a client track, or changes how it does.
+    ///
+    /// # Errors
+    ///
+    /// If its prefixes overlap; nothing has changed then.
+    pub fn begin(
+        &self,
+        keyspace: &Keyspace,
+        client: &Arc<Client>,
+        before: Option<&Tracks>,
+        options: Options,
+        prefixes: &[&[u8]],
+    ) -> Result<Tracks, Overlap> {
+        let mut table = self.0.lock();
+        let before = before.map(|before| before.number);
+        let old = before.and_then(|number| table.trackers.get(&number));
+        check_overlap(old.map(|tracker| &tracker.prefixes), prefixes)?;
+        let number = before.unwrap_or(table.last_number + 1);
+        table.last_number = table.last_number.max(number);
+        let new =
+            Tracker { client: Arc::clone(client), options, keys: HashSet::new(), prefixes: BTreeSet::new() };
+        table.trackers.entry(number).or_insert(new).options = options;
+        if options.mode == Mode::Prefixes {
+            let all: &[&[u8]] = &[b""];
+            for prefix in if prefixes.is_empty() { all } else { prefixes } {
+                table.listen(number, prefix);
+            }
+        }
+        keyspace.set_tracking(true);
+        Ok(Tracks { number, options, is_exception: false, has_read: false, declared: None })
+    }
+
+    /// Ends it.
+    pub fn end(&self, keyspace: &Keyspace, tracks: &Tracks) {
+        let mut table = self.0.lock();
+        let Some(tracker) = table.trackers.remove(&tracks.number) else { return };
+        for prefix in &tracker.prefixes {
+            table.end_listening(tracks.number, prefix);
+        }
+        if !table.trackers.is_empty() {
+            table.abandoned.push((tracks.number, tracker.keys.into_iter()));
+            return;
+        }
+        keyspace.set_tracking(false);
+        let last_number = table.last_number;
+        let nobodys = std::mem::replace(&mut *table, Table { last_number, ..Table::default() });
+        drop(table);
+        // Others need not wait for this.
+        drop(nobodys);
+    }
+
+    /// Remembers that a client has read keys: those that it names, or those that its script declares.
+    /// Beyond `keys_max` keys, where that is not 0, some are forgotten, and their readers told.
+    pub fn remember<'k>(
+        &self,
+        tracks: &mut Tracks,
+        keys: impl Iterator<Item = &'k [u8]>,
+        keys_max: usize,
+        clients: &Clients,
+    ) {
+        tracks.has_read = true;
+        if !tracks.remembers() {
+            return;
+        }
+        let mut table = self.0.lock();
+        match &tracks.declared {
+            Some(declared) => declared.iter().for_each(|key| table.remember(tracks.number, key)),
+            None => keys.for_each(|key| table.remember(tracks.number, key)),
+        }
+        let reader = table.trackers.get(&tracks.number).map(|tracker| tracker.client.id);
+        table.forget_surplus(keys_max, SURPLUS_PER_READ, reader, clients);
+    }
+
+    /// Forgets what is too much although nobody reads.
+    pub fn tidy(&self, keys_max: usize, clients: &Clients) {
+        let mut table = self.0.lock();
+        table.free_abandoned(SURPLUS_PER_TIDYING);
+        table.forget_surplus(keys_max, SURPLUS_PER_TIDYING, None, clients);
+    }
+
+    /// The prefixes that a client listens to.
+    pub fn prefixes(&self, tracks: &Tracks) -> Vec<Box<[u8]>> {
+        let table = self.0.lock();
+        let tracker = table.trackers.get(&tracks.number);
+        tracker.map_or(Vec::new(), |tracker| tracker.prefixes.iter().cloned().collect())
+    }
+
+    /// How much is remembered.
+    pub fn totals(&self) -> Totals {
+        let table = self.0.lock();
+        Totals {
+            clients: table.trackers.len(),
+            keys: table.readers.len(),
+            items: table.items,
+            prefixes: table.listeners.len(),
+        }
+    }
+}
+
+/// Telling.
+impl Tracking {
+    /// Tells those who have read what has changed; those who listen are told by [`broadcast`](Self::broadcast).
+    /// `by` is the number of the client whose command did it: it is told once it is answered.
+    pub fn tell(&self, effects: &[Effect], by: Option<u64>, clients: &Clients) {
+        let concerns = |effect: &Effect| matches!(effect, Effect::Changed { .. } | Effect::Flushed);
+        if !effects.iter().any(concerns) {
+            return;
+        }
+        let mut table = self.0.lock();
+        for effect in effects {
+            match effect {
+                Effect::Changed { key, by_itself } => {
+                    if !table.listeners.is_empty() {
+                        table.changed.insert(key.clone(), by.filter(|_| !by_itself));
+                    }
+                    table.invalidate(key, by, by, clients);
+                }
+                Effect::Flushed => table.flush(by, clients),
+                Effect::Event { .. } => {}
+            }
+        }
+    }
+
+    /// Tells those who listen of what has changed so far, of each key once. To be called after a command, or
+    /// several that are one, before its shards are free.
+    pub fn broadcast(&self, by: Option<u64>, clients: &Clients) {
+        let mut table = self.0.lock();
+        let changed = std::mem::take(&mut table.changed);
+        if changed.is_empty() {
+            return;
+        }
+        for (prefix, numbers) in &table.listeners {
+            let begins = changed.range::<[u8], _>((Included(&**prefix), Unbounded));
+            let begins = begins.take_while(|(key, _)| key.starts_with(prefix));
+            let concerned: Vec<(&[u8], Option<u64>)> = begins.map(|(key, by)| (&**key, *by)).collect();
+            if concerned.is_empty() {
+                continue;
+            }
+            let all: Vec<&[u8]> = concerned.iter().map(|(key, _)| *key).collect();
+            let mut news = News::of(&all);
+            for tracker in numbers.iter().filter_map(|number| table.trackers.get(number)) {
+                if !tracker.options.spares_own {
+                    tracker.tell(&mut news, by, clients);
+                    continue;
+                }
+                let others = concerned.iter().filter(|(_, by)| *by != Some(tracker.client.id));
+                let others: Vec<&[u8]> = others.map(|(key, _)| *key).collect();
+                if !others.is_empty() {
+                    tracker.tell(&mut News::of(&others), by, clients);
+                }
+            }
+        }
+    }
+}
+
+impl Table {
+    fn listen(&mut self, number: u64, prefix: &[u8]) {
+        self.listeners.entry(prefix.into()).or_default().insert(number);
+        self.trackers.entry(number).and_modify(|tracker| {
+            tracker.prefixes.insert(prefix.into());
+        });
+    }
+
+    fn end_listening(&mut self, number: u64, prefix: &[u8]) {
+        if let Some(numbers) = self.listeners.get_mut(prefix) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.listeners.remove(prefix);
+            }
+        }
+    }
+
+    fn remember(&mut self, number: u64, key: &[u8]) {
+        self.free_abandoned(ABANDONED_PER_READ);
+        let Some(tracker) = self.trackers.get_mut(&number) else { return };
+        if tracker.keys.contains(key) {
+            return;
+        }
+        let known = self.readers.get_key_value(key).map(|(key, _)| Arc::clone(key));
+        let key = known.unwrap_or_else(|| key.into());
+        tracker.keys.insert(Arc::clone(&key));
+        let readers = self.readers.entry(Arc::clone(&key)).or_insert_with(|| {
+            self.keys.push(key);
+            Readers { numbers: Vec::new(), place: self.keys.len() - 1 }
+        });
+        readers.numbers.push(number);
+        self.items += 1;
+    }
+
+    /// Takes a key out, and answers who had read it.
+    fn take_readers(&mut self, key: &[u8]) -> Vec<u64> {
+        let Some(readers) = self.readers.remove(key) else { return Vec::new() };
+        self.keys.swap_remove(readers.place);
+        if let Some(moved) = self.keys.get(readers.place).and_then(|moved| self.readers.get_mut(moved)) {
+            moved.place = readers.place;
+        }
+        self.items -= readers.numbers.len();
+        readers.numbers
+    }
+
+    /// Tells those who have read a key, but for the one that is spared, that it is not what it was.
+    fn invalidate(&mut self, key: &[u8], spared: Option<u64>, by: Option<u64>, clients: &Clients) {
+        let keys = [key];
+        let mut news = News::of(&keys);
+        for number in self.take_readers(key) {
+            let Some(tracker) = self.trackers.get_mut(&number) else { continue };
+            tracker.keys.remove(key);
+            if !tracker.options.spares_own || spared != Some(tracker.client.id) {
+                tracker.tell(&mut news, by, clients);
+            }
+        }
+    }
+
+    /// Tells everybody that no key is what it was.
+    fn flush(&mut self, by: Option<u64>, clients: &Clients) {
+        self.readers = HashMap::new();
+        self.keys = Vec::new();
+        self.items = 0;
+        self.abandoned = Vec::new();
+        let mut news = News::of_all();
+        for tracker in self.trackers.values_mut() {
+            tracker.keys = HashSet::new();
+            tracker.tell(&mut news, by, clients);
+        }
+    }
+
+    /// Forgets any of the keys that are too many, but not too many at once; whoever has read them is told.
+    fn forget_surplus(&mut self, keys_max: usize, at_most: usize, by: Option<u64>, clients: &Clients) {
+        if keys_max == 0 {
+            return;
+        }
+        for _ in 0..self.keys.len().saturating_sub(keys_max).min(at_most) {
+            let key = Arc::clone(&self.keys[fastrand::usize(..self.keys.len())]);
+            // Not even one who does not want to hear of its own changes can do without this.
+            self.invalidate(&key, None, by, clients);
+        }
+    }
+
+    /// Takes out some of what those had read who no longer track.
+    fn free_abandoned(&mut self, at_most: usize) {
+        for _ in 0..at_most {
+            let Some((number, keys)) = self.abandoned.last_mut() else { return };
+            let number = *number;
+            let Some(key) = keys.next() else {
+                self.abandoned.pop();
+                continue;
+            };
+            let Some(readers) = self.readers.get_mut(&key) else { continue };
+            if let Some(at) = readers.numbers.iter().position(|other| *other == number) {
+                readers.numbers.swap_remove(at);
+                self.items -= 1;
+            }
+            if readers.numbers.is_empty() {
+                self.take_readers(&key);
+            }
+        }
+    }
+}
+
+impl Tracker {
+    /// Tells the client, or the one that it has named instead.
+    fn tell(&self, news: &mut News<'_>, by: Option<u64>, clients: &Clients) {
+        let is_answered_first = by == Some(self.client.id);
+        if self.options.redirect == 0 {
+            // In RESP2 a reply could not be told from news.
+            if self.client.protocol() == Protocol::Resp3 {
+                self.client.send_news(news.encoded(Protocol::Resp3), is_answered_first);
+            }
+            return;
+        }
+        let Some(receiver) = clients.get(self.options.redirect) else {
+            self.tell_of_broken_redirect(is_answered_first);
+            return;
+        };
+        let protocol = receiver.protocol();
+        if protocol == Protocol::Resp3 || receiver.is_listening() {
+            let is_own = receiver.id == self.client.id;
+            receiver.send_news(news.encoded(protocol), is_answered_first && is_own);
+        }
+    }
+
+    #[cold]
+    fn tell_of_broken_redirect(&self, is_answered_first: bool) {
+        self.client.profile.lock().tracking.iter_mut().for_each(|tracked| tracked.is_broken = true);
+        if self.client.protocol() == Protocol::Resp3 {
+            let mut bytes = Vec::new();
+            let _: Sent = Reply::new(&mut bytes, Protocol::Resp3).push_of(0..2, |part, reply| match part {
+                0 => reply.bulk(b"tracking-redir-broken"),
+                _ => reply.integer(self.options.redirect as i64),
+            });
+            self.client.send_news(&bytes, is_answered_first);
+        }
+    }
+}
+
+/// What is told, in one version of the protocol and the other, each made when it is first needed.
+struct News<'a> {
+    /// Which keys have changed; none for all.
+    keys: Option<&'a [&'a [u8]]>,
+    encoded: [Option<Vec<u8>>; 2],
+}
+
+impl<'a> News<'a> {
+    fn of(keys: &'a [&'a [u8]]) -> News<'a> {
+        News { keys: Some(keys), encoded: [None, None] }
+    }
+
+    fn of_all() -> News<'static> {
+        News { keys: None, encoded: [None, None] }
+    }
+
+    fn encoded(&mut self, protocol: Protocol) -> &[u8] {
+        let (slot, parts): (_, &[&[u8]]) = match protocol {
+            Protocol::Resp2 => (&mut self.encoded[0], &[b"message", CHANNEL]),
+            Protocol::Resp3 => (&mut self.encoded[1], &[b"invalidate"]),
+        };
+        let keys = self.keys;
+        slot.get_or_insert_with(|| {
+            let mut bytes = Vec::new();
+            let _: Sent =
+                Reply::new(&mut bytes, protocol).push_of(0..parts.len() + 1, |part, reply| {
+                    match (parts.get(part), keys) {
+                        (Some(word), _) => reply.bulk(word),
+                        (None, Some(keys)) => reply.array_of(keys.iter(), |key, reply| reply.bulk(key)),
+                        (None, None) => reply.nil(),
+                    }
+                });
+            bytes
+        })
+    }
+}
+
+/// Whether of the prefixes of one client, those it has and those it wants, one begins with another.
+fn check_overlap(old: Option<&BTreeSet<Box<[u8]>>>, new: &[&[u8]]) -> Result<(), Overlap> {
+    let mut wanted: BTreeSet<Box<[u8]>> = BTreeSet::new();
+    for &prefix in new {
+        let overlap = |other: &[u8], prefix: &[u8], is_old| {
+            Err(Overlap { prefix: prefix.to_vec(), other: other.to_vec(), is_old })
+        };
+        if let Some(other) = old.and_then(|old| overlapping(old, prefix)) {
+            return overlap(other, prefix, true);
+        }
+        if let Some(earlier) = overlapping(&wanted, prefix) {
+            return overlap(prefix, earlier, false);
+        }
+        wanted.insert(prefix.into());
+    }
+    Ok(())
+}
+
+/// One of several prefixes, none of which begins with another, that begins with this one or with which this
+/// one begins: only its neighbours in their order can.
+fn overlapping<'p>(prefixes: &'p BTreeSet<Box<[u8]>>, prefix: &[u8]) -> Option<&'p [u8]> {
+    // A client that listens to everything may have had other prefixes before.
+    let all = || prefixes.get(&b""[..]);
+    let after = prefixes
+        .range::<[u8], _>((Included(prefix), Unbounded))
+        .next()
+        .filter(|other| other.starts_with(prefix));
+    let before = || {
+        prefixes
+            .range::<[u8], _>((Unbounded, Excluded(prefix)))
+            .next_back()
+            .filter(|other| prefix.starts_with(other))
+    };
+    all().or(after).or_else(before).map(|other| &**other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_that_begin_with_one_another_are_found() {
+        let old: BTreeSet<Box<[u8]>> = [&b"foo"[..], b"fop", b"x"].map(Box::from).into();
+        let check = |new: &[&[u8]]| check_overlap(Some(&old), new);
+        assert_eq!(check(&[b"bar", b"baz", b"foq", b"y"]), Ok(()));
+        for (prefix, other) in [(&b"f"[..], &b"foo"[..]), (b"foobar", b"foo"), (b"x", b"x"), (b"", b"foo")] {
+            let overlap = Overlap { prefix: prefix.to_vec(), other: other.to_vec(), is_old: true };
+            assert_eq!(check(&[b"a", prefix]), Err(overlap));
+        }
+        let overlap = Overlap { prefix: b"ab".to_vec(), other: b"a".to_vec(), is_old: false };
+        assert_eq!(check(&[b"ab", b"a"]), Err(overlap));
+    }
+
+    #[test]
+    fn what_is_read_and_forgotten_leaves_nothing() {
+        let mut table = Table::default();
+        let keys: Vec<[u8; 1]> = (0..100).map(|number| [number]).collect();
+        for key in &keys {
+            let key: Arc<[u8]> = key.as_slice().into();
+            table.keys.push(Arc::clone(&key));
+            table.readers.insert(key, Readers { numbers: vec![1, 2], place: table.keys.len() - 1 });
+            table.items += 2;
+        }
+        let all: HashSet<Arc<[u8]>> = table.keys.iter().cloned().collect();
+        assert_eq!(table.take_readers(&keys[0]), [1, 2]);
+        table.abandoned.push((1, all.clone().into_iter()));
+        table.free_abandoned(usize::MAX);
+        assert_eq!((table.readers.len(), table.keys.len(), table.items), (99, 99, 99));
+        table.abandoned.push((2, all.into_iter()));
+        table.free_abandoned(usize::MAX);
+        assert_eq!((table.readers.len(), table.keys.len(), table.items), (0, 0, 0));
+    }
+}
