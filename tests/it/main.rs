@@ -25,5 +25,6 @@ mod starting;
 mod surface;
 mod table;
 mod tidy;
+mod tracking;
 mod transactions;
 mod transport;
