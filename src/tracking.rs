@@ -30,8 +30,10 @@ const CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// Keys too many that are forgotten, at most, when one is remembered. Redis: at least a hundred a command.
 const SURPLUS_PER_READ: usize = 100;
-/// The same for each [`Tracking::tidy`].
-const SURPLUS_PER_TIDYING: usize = 10_000;
+/// The same, and keys of clients that do not track any longer, for each piece of [`Tracking::tidy`].
+const KEYS_PER_PIECE: usize = 500;
+/// Pieces, between which others come to their turn.
+const PIECES_PER_TIDYING: usize = 20;
 /// Keys of clients that do not track any longer, for each that is remembered: more than one, so that such
 /// keys never become more than they were.
 const ABANDONED_PER_READ: usize = 2;
@@ -58,6 +60,8 @@ struct Table {
     changed: BTreeMap<Box<[u8]>, Option<u64>>,
     /// What those had read who no longer track: taken out of `readers` piece by piece.
     abandoned: Vec<(u64, hash_set::IntoIter<Arc<[u8]>>)>,
+    /// What means nothing any more and takes time to free.
+    garbage: Vec<Table>,
 }
 
 #[derive(Debug)]
@@ -238,11 +242,20 @@ impl Tracking {
         table.forget_surplus(keys_max, SURPLUS_PER_READ, reader, clients);
     }
 
-    /// Forgets what is too much although nobody reads.
+    /// Forgets what is too much although nobody reads; to be called every so often.
     pub fn tidy(&self, keys_max: usize, clients: &Clients) {
-        let mut table = self.0.lock();
-        table.free_abandoned(SURPLUS_PER_TIDYING);
-        table.forget_surplus(keys_max, SURPLUS_PER_TIDYING, None, clients);
+        for _ in 0..PIECES_PER_TIDYING {
+            let mut table = self.0.lock();
+            let garbage = std::mem::take(&mut table.garbage);
+            table.free_abandoned(KEYS_PER_PIECE);
+            table.forget_surplus(keys_max, KEYS_PER_PIECE, None, clients);
+            let is_done = table.abandoned.is_empty() && table.surplus(keys_max) == 0;
+            drop(table);
+            drop(garbage);
+            if is_done {
+                return;
+            }
+        }
     }
 
     /// The prefixes that a client listens to.
@@ -380,23 +393,28 @@ impl Table {
 
     /// Tells everybody that no key is what it was.
     fn flush(&mut self, by: Option<u64>, clients: &Clients) {
-        self.readers = HashMap::new();
-        self.keys = Vec::new();
-        self.items = 0;
-        self.abandoned = Vec::new();
+        let mut read = std::mem::take(&mut self.abandoned);
         let mut news = News::of_all();
-        for tracker in self.trackers.values_mut() {
-            tracker.keys = HashSet::new();
+        for (number, tracker) in &mut self.trackers {
+            read.push((*number, std::mem::take(&mut tracker.keys).into_iter()));
             tracker.tell(&mut news, by, clients);
         }
+        let (readers, keys) = (std::mem::take(&mut self.readers), std::mem::take(&mut self.keys));
+        self.items = 0;
+        if !keys.is_empty() {
+            // Whoever flushes holds all shards: this is freed when nobody waits for it.
+            self.garbage.push(Table { readers, keys, abandoned: read, ..Table::default() });
+        }
+    }
+
+    /// How many keys are too many.
+    fn surplus(&self, keys_max: usize) -> usize {
+        if keys_max == 0 { 0 } else { self.keys.len().saturating_sub(keys_max) }
     }
 
     /// Forgets any of the keys that are too many, but not too many at once; whoever has read them is told.
     fn forget_surplus(&mut self, keys_max: usize, at_most: usize, by: Option<u64>, clients: &Clients) {
-        if keys_max == 0 {
-            return;
-        }
-        for _ in 0..self.keys.len().saturating_sub(keys_max).min(at_most) {
+        for _ in 0..self.surplus(keys_max).min(at_most) {
             let key = Arc::clone(&self.keys[fastrand::usize(..self.keys.len())]);
             // Not even one who does not want to hear of its own changes can do without this.
             self.invalidate(&key, None, by, clients);

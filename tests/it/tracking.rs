@@ -518,6 +518,33 @@ fn a_message_of_another_comes_before_the_reply_and_news_of_what_was_read_after_i
     hears(&mut client, &news(&["k"]));
 }
 
+#[test]
+fn a_script_that_began_before_anybody_tracked_tells_of_what_it_changes() {
+    const SCRIPT: &str = "redis.call('publish', 'begun', '') for i = 1, 20000000 do end \
+                          redis.call('set', 'k', 'new')";
+    let server = Server::start();
+    let mut readers: Vec<Client> = (0..4).map(|_| server.client3()).collect();
+    for reader in &mut readers {
+        reader.line("SUBSCRIBE begun").reply();
+    }
+    let mut writer = server.client();
+    writer.send(&request(["EVAL", SCRIPT, "0"]));
+    thread::scope(|scope| {
+        for mut reader in readers {
+            scope.spawn(move || {
+                reader.reply();
+                reader.line("CLIENT TRACKING ON").is_ok();
+                // Who is served only when the script is over reads what it has written.
+                if reader.line("GET k").reply() == Reply::Null {
+                    hears(&mut reader, &news(&["k"]));
+                    reader.line("GET k").is("new");
+                }
+            });
+        }
+    });
+    writer.reply().is_nil();
+}
+
 /// A client that keeps copies by the rules.
 struct Cache {
     client: Client,
@@ -568,7 +595,7 @@ impl Cache {
 #[test]
 fn a_copy_is_never_older_than_a_write_that_was_answered() {
     const KEYS: [&str; 2] = ["x", "y"];
-    const WRITES: usize = 1500;
+    const WRITES: usize = 3000;
     let server = Server::start();
     let answered = [AtomicI64::new(0), AtomicI64::new(0)];
     let is_over = AtomicBool::new(false);
