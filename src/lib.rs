@@ -33,8 +33,9 @@ pub mod acl;
 pub mod clients;
 pub mod pubsub;
 pub mod scripting;
-pub mod session;
 pub mod tracking;
+
+pub mod session;
 
 pub mod instance;
 

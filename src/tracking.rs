@@ -279,7 +279,7 @@ impl Tracking {
 
 /// Telling.
 impl Tracking {
-    /// Tells those who have read what has changed; those who listen are told by [`broadcast`](Self::broadcast).
+    /// Tells those who have read what has changed; [`broadcast`](Self::broadcast) tells those who listen.
     /// `by` is the number of the client whose command did it: it is told once it is answered.
     pub fn tell(&self, effects: &[Effect], by: Option<u64>, clients: &Clients) {
         let concerns = |effect: &Effect| matches!(effect, Effect::Changed { .. } | Effect::Flushed);
