@@ -205,6 +205,43 @@ fn whoever_wishes_is_spared_its_own_changes() {
 }
 
 #[test]
+fn nobody_is_spared_what_happens_of_itself() {
+    let server = Server::start();
+    let (mut listener, _) = reader_and_writer(&server, "BCAST NOLOOP");
+    listener.line("SET k 1 PX 1").is_ok();
+    hears(&mut listener, &news(&["k"]));
+    listener.line("SET k 1").is_ok();
+    hears_nothing(&mut listener);
+}
+
+#[test]
+fn a_reader_is_told_of_a_key_that_was_evicted() {
+    let server = Server::start_with(&["--maxmemory-policy", "allkeys-random"]);
+    let (mut reader, mut writer) = reader_and_writer(&server, "");
+    writer.line("SET k 1").is_ok();
+    reader.line("GET k").is("1");
+    writer.line("CONFIG SET maxmemory 1").is_ok();
+    writer.line("PING").is_simple("PONG");
+    writer.line("GET k").is_nil();
+    hears(&mut reader, &news(&["k"]));
+}
+
+#[test]
+fn news_that_was_taken_does_not_count_for_what_waits() {
+    let mut client = Server::start().into_client();
+    client.line("HELLO 3").reply();
+    client.line("CONFIG SET client-output-buffer-limit \"normal 65536 0 0\"").is_ok();
+    client.line("CLIENT TRACKING ON").is_ok();
+    let key = "k".repeat(4096);
+    // A client that always has something to ask, and is told several times of what would be too much at once.
+    for _ in 0..100 {
+        client.cmd(["EXISTS", &key]).integer();
+        client.cmd(["SET", &key, ""]).is_ok();
+        hears(&mut client, &news(&[&key]));
+    }
+}
+
+#[test]
 fn whoever_listens_to_prefixes_is_told_of_every_change_below_them() {
     let server = Server::start();
     let (mut listener, mut writer) = reader_and_writer(&server, "BCAST PREFIX user: PREFIX lock:");
