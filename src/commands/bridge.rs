@@ -45,9 +45,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         let limit_bytes = instance.config.maxmemory.size();
         let is_short = limit_bytes > 0 && allocator::used_bytes() > limit_bytes;
         if is_short && !flags.is_silent && !flags.allow_oom && !flags.no_writes && !is_read_only {
-            return Err(Error::fixed(
-                "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
-            ));
+            return Err(Error::OUT_OF_MEMORY);
         }
         Ok(Bridge {
             instance,

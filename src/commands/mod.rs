@@ -29,6 +29,7 @@ mod counters;
 mod debug;
 mod dumping;
 mod expiries;
+mod functions;
 mod info;
 mod introspection;
 mod keys;
@@ -61,6 +62,7 @@ pub const FAMILIES: &[&[Command]] = &[
     transactions::COMMANDS,
     pubsub::COMMANDS,
     scripting::COMMANDS,
+    functions::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     waiting::COMMANDS,

@@ -5,11 +5,14 @@
 //! shorter. Payloads come from clients: every length in one is held against what is really there before it is
 //! believed.
 
+mod libraries;
 mod lzf;
 
 use crc::{CRC_64_REDIS, Crc};
 
 use crate::resp::number::parse_integer;
+
+pub use libraries::{Libraries, encode_libraries};
 
 static CHECKSUM: Crc<u64> = Crc::<u64>::new(&CRC_64_REDIS);
 
@@ -49,6 +52,11 @@ pub enum DumpError {
 pub fn encode(value: &[u8]) -> Vec<u8> {
     let mut payload = vec![TYPE_STRING];
     write_string(&mut payload, value);
+    sign(payload)
+}
+
+/// Adds version and checksum.
+fn sign(mut payload: Vec<u8>) -> Vec<u8> {
     payload.extend(VERSION.to_le_bytes());
     let checksum = CHECKSUM.checksum(&payload);
     payload.extend(checksum.to_le_bytes());
@@ -61,19 +69,21 @@ pub fn encode(value: &[u8]) -> Vec<u8> {
 ///
 /// If it is none, or its value would be longer than `value_bytes_max`.
 pub fn decode(payload: &[u8], value_bytes_max: usize) -> Result<Vec<u8>, DumpError> {
-    let (checked, checksum) = payload.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
-    let (content, version) = checked.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
-    let is_right = u16::from_le_bytes(*version) <= VERSION
-        && CHECKSUM.checksum(checked) == u64::from_le_bytes(*checksum);
-    if !is_right {
-        return Err(DumpError::VersionOrChecksum);
-    }
-    let mut reader = Reader { rest: content, value_bytes_max };
+    let mut reader = Reader { rest: verified(payload)?, value_bytes_max };
     let value = match reader.byte() {
         Some(TYPE_STRING) => reader.string(),
         _ => None,
     };
     value.filter(|_| reader.rest.is_empty()).ok_or(DumpError::BadFormat)
+}
+
+/// A payload without version and checksum.
+fn verified(payload: &[u8]) -> Result<&[u8], DumpError> {
+    let (checked, checksum) = payload.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
+    let (content, version) = checked.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
+    let is_right = u16::from_le_bytes(*version) <= VERSION
+        && CHECKSUM.checksum(checked) == u64::from_le_bytes(*checksum);
+    if is_right { Ok(content) } else { Err(DumpError::VersionOrChecksum) }
 }
 
 fn write_string(payload: &mut Vec<u8>, value: &[u8]) {

@@ -182,6 +182,15 @@ impl OwnedRequest {
         owned
     }
 
+    /// The words of a line, with quotes as inline requests have them; none if the quotes do not match, or the
+    /// line is too long for an inline request.
+    pub fn of_line(line: &[u8]) -> Option<OwnedRequest> {
+        let mut owned = OwnedRequest::default();
+        let is_short = line.len() <= LINE_BYTES_MAX;
+        let is_whole = is_short && split_words(line, &mut owned.source, &mut owned.spans).is_ok();
+        is_whole.then_some(owned)
+    }
+
     /// Adds an argument; answers whether there was room: positions have 32 bits.
     pub fn push(&mut self, argument: &[u8]) -> bool {
         let (start, end) = (self.source.len(), self.source.len() + argument.len());

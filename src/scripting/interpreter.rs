@@ -11,6 +11,7 @@ use mlua::{Error, Function, HookTriggers, Lua, MultiValue, Result, Scope, Table,
 
 use super::host::Host;
 use super::libraries;
+use super::loader::Loader;
 use super::raised::Raised;
 use super::running::Killed;
 use super::sandbox::{self, World};
@@ -41,6 +42,8 @@ pub struct Interpreter {
     scripts: HashMap<String, Script>,
     /// Those that were not loaded to stay, the eldest first.
     passing: VecDeque<String>,
+    /// The functions of libraries.
+    loader: Loader,
     speaks_resp3: Arc<AtomicBool>,
     buffers: RefCell<Buffers>,
     tick: Tick,
@@ -73,11 +76,13 @@ struct Buffers {
 pub enum Callable<'a> {
     /// A script that is known, by its digest.
     Script(&'a str),
+    /// A function of a library, by its name.
+    Function(&'a str),
 }
 
 impl<'a> Callable<'a> {
     fn name(self) -> &'a str {
-        let Callable::Script(name) = self;
+        let (Callable::Script(name) | Callable::Function(name)) = self;
         name
     }
 }
@@ -87,9 +92,9 @@ impl<'a> Callable<'a> {
 pub struct Invocation<'a, Keys, Arguments> {
     /// What.
     pub what: Callable<'a>,
-    /// What it calls `KEYS`.
+    /// What a script calls `KEYS`; the first argument of a function.
     pub keys: Keys,
-    /// What it calls `ARGV`.
+    /// What a script calls `ARGV`; the second argument of a function.
     pub arguments: Arguments,
 }
 
@@ -112,13 +117,14 @@ impl Interpreter {
         let tick: Tick = Arc::new(tick);
         let speaks_resp3 = Arc::new(AtomicBool::new(false));
         let make = || {
-            let World { lua, globals, redis, catch } =
+            let World { lua, globals, redis, catch, share } =
                 sandbox::build(|lua| redis_table::build(lua, &speaks_resp3))?;
             lua.set_memory_limit(MEMORY_BYTES_MAX)?;
             let compiled = lua.create_table()?;
-            Ok::<_, Error>((lua, globals, redis, catch, compiled))
+            let loader = Loader::new(&lua, share, &redis, &globals, &catch)?;
+            Ok::<_, Error>((lua, globals, redis, catch, compiled, loader))
         };
-        let (lua, globals, redis, catch, compiled) =
+        let (lua, globals, redis, catch, compiled, loader) =
             make().expect("an empty interpreter takes little memory");
         watch(&lua, Arc::clone(&tick), EVERY_SO_OFTEN).expect("a hook takes little memory");
         Interpreter {
@@ -129,6 +135,7 @@ impl Interpreter {
             compiled,
             scripts: HashMap::new(),
             passing: VecDeque::new(),
+            loader,
             speaks_resp3,
             buffers: RefCell::default(),
             tick,
@@ -206,6 +213,11 @@ impl Interpreter {
         let _ = self.lua.gc_collect();
     }
 
+    /// What knows the functions of libraries.
+    pub(super) fn loader(&mut self) -> &mut Loader {
+        &mut self.loader
+    }
+
     /// Runs a script and answers what it returns.
     ///
     /// # Errors
@@ -236,14 +248,23 @@ impl Interpreter {
         invocation: Invocation<'_, impl Iterator<Item = &'k [u8]>, impl Iterator<Item = &'a [u8]>>,
         host: &mut impl Host,
     ) -> Result<(bool, Value)> {
-        let Callable::Script(digest) = invocation.what;
-        let function: Function = self.compiled.raw_get(digest)?;
-        self.globals.raw_set("KEYS", self.table_of(invocation.keys)?)?;
-        self.globals.raw_set("ARGV", self.table_of(invocation.arguments)?)?;
+        let keys = self.table_of(invocation.keys)?;
+        let arguments = self.table_of(invocation.arguments)?;
+        let (function, globals, given) = match invocation.what {
+            Callable::Script(digest) => {
+                (self.compiled.raw_get(digest)?, (Some(keys), Some(arguments)), (None, None))
+            }
+            Callable::Function(name) => {
+                (self.loader.function(name)?, (None, None), (Some(keys), Some(arguments)))
+            }
+        };
+        let (function, (keys, arguments)): (Function, _) = (function, given);
+        self.globals.raw_set("KEYS", globals.0)?;
+        self.globals.raw_set("ARGV", globals.1)?;
         let server = RefCell::new(host);
         self.lua.scope(|scope| {
             self.open_doors(scope, &server)?;
-            self.catch.call(function)
+            self.catch.call((function, keys, arguments))
         })
     }
 
@@ -362,9 +383,9 @@ type Tick = Arc<dyn Fn() -> std::result::Result<(), Killed> + Send + Sync>;
 /// a single error and go on.
 fn watch(lua: &Lua, tick: Tick, triggers: HookTriggers) -> Result<()> {
     lua.set_global_hook(triggers, move |lua, debug| match tick() {
-        Err(Killed) if !sandbox::is_own(debug) => {
+        Err(Killed(why)) if !sandbox::is_own(debug) => {
             watch(lua, Arc::clone(&tick), HookTriggers::EVERY_LINE)?;
-            Err(Raised::reply("ERR Script killed by user with SCRIPT KILL..."))
+            Err(Raised::reply(why))
         }
         _ => Ok(VmState::Continue),
     })

@@ -7,9 +7,11 @@
 //! gives to scripts, [`random`] the numbers that they draw. [`running`] is what other threads may know of
 //! the script that runs, and do to it.
 
+pub mod functions;
 mod host;
 mod interpreter;
 mod libraries;
+mod loader;
 mod raised;
 mod random;
 mod redis_table;
@@ -24,6 +26,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use sha1::{Digest, Sha1};
 
+use functions::Libraries;
 pub use host::{Host, Refused};
 pub use interpreter::{Callable, Failure, Interpreter, Invocation};
 use running::Running;
@@ -35,6 +38,8 @@ pub struct Scripting {
     turn: Mutex<()>,
     /// Locked only by whoever has the turn; made when it is first needed.
     interpreter: Mutex<Option<Interpreter>>,
+    /// Changed only by whoever has the turn.
+    libraries: Mutex<Libraries>,
     /// What others may know of the script that runs.
     pub running: Running,
 }
@@ -51,7 +56,12 @@ const GLANCE: Duration = Duration::from_millis(10);
 impl Scripting {
     /// No script known yet.
     pub fn new(running: Running) -> Scripting {
-        Scripting { turn: Mutex::default(), interpreter: Mutex::default(), running }
+        Scripting {
+            turn: Mutex::default(),
+            interpreter: Mutex::default(),
+            libraries: Mutex::default(),
+            running,
+        }
     }
 
     /// Waits for the turn, for somebody who holds no shard; none if a script runs for too long.
@@ -70,6 +80,11 @@ impl Scripting {
     pub fn with<T>(&self, act: impl FnOnce(&mut Interpreter) -> T) -> T {
         let mut interpreter = self.interpreter.lock();
         act(interpreter.get_or_insert_with(|| Interpreter::new(self.running.hook())))
+    }
+
+    /// The libraries of functions, to be looked at for a moment.
+    pub fn libraries(&self) -> MutexGuard<'_, Libraries> {
+        self.libraries.lock()
     }
 
     /// Bytes that the interpreter takes; nothing before it is made, or while a script runs.

@@ -22,6 +22,8 @@ struct State {
     has_written: AtomicBool,
     /// Whether it has been declared to be slow; others look at this before they wait.
     is_busy: Arc<AtomicBool>,
+    /// When whatever runs that is no script has to end.
+    deadline: Mutex<Option<Instant>>,
     /// `busy-reply-threshold`, in milliseconds; 0 for never.
     threshold_ms: AtomicI64,
     /// Lets other threads serve the clients of this one.
@@ -61,9 +63,13 @@ pub enum Unkilled {
     OtherKind,
 }
 
-/// A script was killed.
+/// A script was killed; what it is told, from the code word on.
 #[derive(Debug)]
-pub struct Killed;
+pub struct Killed(pub &'static str);
+
+/// Keeps a limit of time until whatever has it ends.
+#[derive(Debug)]
+pub struct Limit<'a>(&'a Running);
 
 /// Keeps a run known until it ends.
 #[derive(Debug)]
@@ -78,6 +84,7 @@ impl Running {
             is_killed: AtomicBool::new(false),
             has_written: AtomicBool::new(false),
             is_busy,
+            deadline: Mutex::default(),
             threshold_ms: AtomicI64::new(0),
             hand_over,
         }))
@@ -95,6 +102,12 @@ impl Running {
         state.has_written.store(false, Ordering::Relaxed);
         *state.current.lock() = Some(Current { kind, name: name.to_vec(), request, started: Instant::now() });
         Run(self)
+    }
+
+    /// Gives so much time to the loading of libraries, which is neither slow nor killed.
+    pub(super) fn limit(&self, time: Duration) -> Limit<'_> {
+        *self.0.deadline.lock() = Some(Instant::now() + time);
+        Limit(self)
     }
 
     /// What runs.
@@ -143,8 +156,12 @@ impl Running {
     /// If it was killed.
     fn tick(&self) -> Result<(), Killed> {
         let state = &self.0;
+        if let Some(deadline) = *state.deadline.lock() {
+            let is_over = Instant::now() >= deadline;
+            return if is_over { Err(Killed("ERR FUNCTION LOAD timeout")) } else { Ok(()) };
+        }
         if state.is_killed.load(Ordering::Acquire) {
-            return Err(Killed);
+            return Err(Killed("ERR Script killed by user with SCRIPT KILL..."));
         }
         let threshold_ms = state.threshold_ms.load(Ordering::Relaxed);
         if self.is_busy() || threshold_ms <= 0 {
@@ -165,6 +182,12 @@ impl Running {
             (state.hand_over)();
         }
         Ok(())
+    }
+}
+
+impl Drop for Limit<'_> {
+    fn drop(&mut self) {
+        *self.0.0.deadline.lock() = None;
     }
 }
 

@@ -96,7 +96,10 @@ return share, real, setmetatable({}, { __index = real, __newindex = refuse })
 const CATCH: &str = "
 local xpcall, note_place = ...
 return function(run, keys, arguments)
-  return xpcall(function() return run(keys, arguments) end, note_place)
+  return xpcall(function()
+    if keys then return run(keys, arguments) end
+    return run()
+  end, note_place)
 end
 ";
 
@@ -109,6 +112,8 @@ pub(super) struct World {
     pub(super) redis: Table,
     /// Calls a function and catches what it raises.
     pub(super) catch: mlua::Function,
+    /// Makes something that can only be read.
+    pub(super) share: mlua::Function,
 }
 
 /// Makes a world around a table of the server's own functions.
@@ -133,10 +138,11 @@ pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> 
     let note_place = lua.create_function(|lua, error: Value| note_place(lua, error))?;
     let catch = lua.load(CATCH).set_name("=[C]").call((xpcall, note_place))?;
     let functions = lua.create_sequence_from(FUNCTIONS.iter().copied())?;
-    let built: (Value, Table, Table) = lua.load(BUILD).set_name("=[C]").call((globals, functions, shared))?;
-    let (_, globals, seen) = built;
+    let built: (mlua::Function, Table, Table) =
+        lua.load(BUILD).set_name("=[C]").call((globals, functions, shared))?;
+    let (share, globals, seen) = built;
     lua.set_globals(seen)?;
-    Ok(World { lua, globals, redis, catch })
+    Ok(World { lua, globals, redis, catch, share })
 }
 
 /// Puts the generator of Redis in the place of that of the C library.

@@ -1,0 +1,292 @@
+//! Compiles libraries, and has them register their functions.
+//!
+//! While a library is loaded it sees nothing but a `redis` that can register functions and log, as in Redis:
+//! no library of Lua, no `pcall`, nothing of the server. The environment in which its functions live on is
+//! the same table; only what it reads through to is another one then. What a library keeps of the `redis`
+//! that it saw while it was loaded stays what it was.
+//!
+//! New functions wait in a table of their own until [`Loader::settle`] is told that all is well.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use mlua::chunk::ChunkMode;
+use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
+use parking_lot::Mutex;
+
+use super::functions::{self, BYTES_MAX, FUNCTIONS_MAX};
+use super::libraries;
+use super::raised::Raised;
+use super::shebang::Flags;
+
+/// What `redis` offers to a library while it is loaded, beside `register_function`.
+const OFFERED: &[&str] =
+    &["log", "LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING", "REDIS_VERSION", "REDIS_VERSION_NUM"];
+/// Where new functions wait.
+const STAGED: &str = "functions that are being loaded";
+
+/// Builds the environment of libraries. Answers it, what decides what it reads through to, and what that is
+/// while a library is loaded.
+const BUILD: &str = r#"
+local share, offered, real = ...
+local error, tostring = error, tostring
+local missing = { __index = function(_, name)
+  error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+end }
+local switch = { __index = real, __newindex = function()
+  error('Attempt to modify a readonly table', 2)
+end }
+setmetatable(offered, missing)
+local shared = share(offered)
+return setmetatable({}, switch), switch, setmetatable({ redis = shared, server = shared }, missing)
+"#;
+
+/// The functions of libraries.
+#[derive(Debug)]
+pub(super) struct Loader {
+    lua: Lua,
+    catch: Function,
+    /// What libraries and their functions see.
+    environment: Table,
+    /// The metatable of it.
+    switch: Table,
+    /// What they see while they are loaded, and afterwards.
+    while_loaded: Table,
+    afterwards: Table,
+    /// The functions by their names. A table of Lua: mlua cannot hold on to so many.
+    functions: Table,
+    registration: Arc<Mutex<Option<Registration>>>,
+}
+
+/// What a library that is being loaded has registered so far.
+#[derive(Debug, Default)]
+struct Registration {
+    functions: Vec<functions::Function>,
+    /// Their names in lower case.
+    names: HashSet<String>,
+    bytes: usize,
+}
+
+impl Loader {
+    /// No function yet. `share` makes something that can only be read, `redis` is what scripts know by this
+    /// name, `globals` what they see.
+    pub(super) fn new(
+        lua: &Lua,
+        share: Function,
+        redis: &Table,
+        globals: &Table,
+        catch: &Function,
+    ) -> Result<Loader> {
+        let registration = Arc::new(Mutex::new(None));
+        let offered = lua.create_table()?;
+        for name in OFFERED {
+            offered.raw_set(*name, redis.raw_get::<Value>(*name)?)?;
+        }
+        let registering = Arc::clone(&registration);
+        let register = lua.create_function(move |lua, arguments| register(lua, &registering, &arguments))?;
+        offered.raw_set("register_function", register)?;
+        let (environment, switch, while_loaded) =
+            lua.load(BUILD).set_name("=[C]").call((share, offered, globals))?;
+        Ok(Loader {
+            lua: lua.clone(),
+            catch: catch.clone(),
+            environment,
+            switch,
+            while_loaded,
+            afterwards: globals.clone(),
+            functions: lua.create_table()?,
+            registration,
+        })
+    }
+
+    /// A function that is known.
+    pub(super) fn function(&self, name: &str) -> Result<Function> {
+        self.functions.raw_get(name)
+    }
+
+    /// Has a library register its functions, and answers them.
+    ///
+    /// # Errors
+    ///
+    /// With the text of Redis.
+    pub(super) fn load(&mut self, code: &[u8]) -> std::result::Result<Vec<functions::Function>, Vec<u8>> {
+        *self.registration.lock() = Some(Registration::default());
+        let loaded = self.call(code);
+        let registration = self.registration.lock().take().unwrap_or_default();
+        loaded.map(|()| registration.functions)
+    }
+
+    fn call(&self, code: &[u8]) -> std::result::Result<(), Vec<u8>> {
+        let chunk = self.lua.load(code).set_name("@user_function").set_mode(ChunkMode::Text);
+        let compiled = chunk.set_environment(self.environment.clone()).into_function();
+        let library = compiled.map_err(|error| {
+            format!("ERR Error compiling function: {}", libraries::text_of(&error)).into_bytes()
+        })?;
+        let called = self.see(&self.while_loaded).and_then(|()| self.catch.call::<(bool, Value)>(library));
+        let called = self.see(&self.afterwards).and(called);
+        let raised = match called {
+            Ok((true, _)) => return Ok(()),
+            Ok((false, Value::Table(raised))) => raised.raw_get::<Option<LuaString>>("err").ok().flatten(),
+            Ok(_) => None,
+            Err(error) => {
+                let text = libraries::text_of(&error);
+                return Err(format!("ERR Error registering functions: ERR {text}").into());
+            }
+        };
+        let text = raised.map_or(b"ERR unknown error".to_vec(), |text| text.as_bytes().to_vec());
+        Err([b"ERR Error registering functions: ", &text[..]].concat())
+    }
+
+    fn see(&self, globals: &Table) -> Result<()> {
+        self.switch.raw_set("__index", globals)
+    }
+
+    /// Makes these the functions that are known: those that were just loaded, and others as they were.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for that; nothing has changed then.
+    pub(super) fn settle<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> std::result::Result<(), Vec<u8>> {
+        let settle = || {
+            let staged = staged(&self.lua)?;
+            let settled = self.lua.create_table()?;
+            for name in names {
+                let function = match staged.raw_get::<Value>(name)? {
+                    Value::Nil => self.functions.raw_get(name)?,
+                    function => function,
+                };
+                settled.raw_set(name, function)?;
+            }
+            self.functions = settled;
+            Ok::<_, mlua::Error>(())
+        };
+        settle().map_err(|error| format!("ERR {}", libraries::text_of(&error)).into())
+    }
+
+    /// Forgets what was loaded and not settled.
+    pub(super) fn tidy_up(&mut self) {
+        let _ = self.lua.unset_named_registry_value(STAGED);
+    }
+}
+
+/// The functions that were loaded and wait.
+fn staged(lua: &Lua) -> Result<Table> {
+    if let Some(staged) = lua.named_registry_value(STAGED)? {
+        return Ok(staged);
+    }
+    let staged = lua.create_table()?;
+    lua.set_named_registry_value(STAGED, &staged)?;
+    Ok(staged)
+}
+
+/// `redis.register_function`
+fn register(lua: &Lua, registration: &Mutex<Option<Registration>>, arguments: &MultiValue) -> Result<()> {
+    if registration.lock().is_none() {
+        return Err(Raised::reply("ERR redis.register_function can only be called on FUNCTION LOAD command"));
+    }
+    let (function, callback) = match arguments.len() {
+        1 => named(lua, &arguments[0])?,
+        2 => positional(lua, &arguments[0], &arguments[1])?,
+        _ => return Err(Raised::reply("ERR wrong number of arguments to redis.register_function")),
+    };
+    let registration = &mut *registration.lock();
+    let registration = registration.get_or_insert_default();
+    if !registration.names.insert(function.name.to_ascii_lowercase()) {
+        return Err(Raised::reply("ERR Function already exists in the library"));
+    }
+    registration.bytes += function.bytes();
+    if registration.functions.len() == FUNCTIONS_MAX || registration.bytes > BYTES_MAX {
+        return Err(Raised::reply("ERR Too many functions in the library"));
+    }
+    staged(lua)?.raw_set(function.name.as_str(), callback)?;
+    registration.functions.push(function);
+    Ok(())
+}
+
+/// A string, or a number's text.
+fn text(lua: &Lua, value: &Value) -> Result<Option<Vec<u8>>> {
+    let text = match value {
+        Value::String(_) | Value::Integer(_) | Value::Number(_) => lua.coerce_string(value.clone())?,
+        _ => None,
+    };
+    Ok(text.map(|text| text.as_bytes().to_vec()))
+}
+
+/// A name and a function.
+fn positional(lua: &Lua, name: &Value, callback: &Value) -> Result<(functions::Function, Function)> {
+    let Some(name) = text(lua, name)? else {
+        return Err(Raised::reply("ERR first argument to redis.register_function must be a string"));
+    };
+    let Value::Function(callback) = callback else {
+        return Err(Raised::reply("ERR second argument to redis.register_function must be a function"));
+    };
+    let name = functions::valid_name(&name).map_err(Raised::reply)?;
+    Ok((functions::Function { name, description: None, flags: Flags::default() }, callback.clone()))
+}
+
+/// A table of all that is to be said.
+fn named(lua: &Lua, arguments: &Value) -> Result<(functions::Function, Function)> {
+    let Value::Table(arguments) = arguments else {
+        return Err(Raised::reply(
+            "ERR calling redis.register_function with a single argument is only applicable to Lua table \
+             (representing named arguments).",
+        ));
+    };
+    let (mut name, mut callback, mut description, mut flags) = (None, None, None, Flags::default());
+    for pair in arguments.pairs::<Value, Value>() {
+        let (key, value) = pair?;
+        let Some(key) = text(lua, &key)? else {
+            return Err(Raised::reply(
+                "ERR named argument key given to redis.register_function is not a string",
+            ));
+        };
+        match key.to_ascii_lowercase().as_slice() {
+            b"function_name" => name = Some(named_text(lua, "function_name", &value)?),
+            b"description" => description = Some(named_text(lua, "description", &value)?),
+            b"callback" => match value {
+                Value::Function(function) => callback = Some(function),
+                _ => {
+                    return Err(Raised::reply(
+                        "ERR callback argument given to redis.register_function must be a function",
+                    ));
+                }
+            },
+            b"flags" => flags = flags_of(&value)?,
+            _ => return Err(Raised::reply("ERR unknown argument given to redis.register_function")),
+        }
+    }
+    let missing =
+        |what: &str| Raised::reply(format!("ERR redis.register_function must get a {what} argument"));
+    let name = name.ok_or_else(|| missing("function name"))?;
+    let callback = callback.ok_or_else(|| missing("callback"))?;
+    let name = functions::valid_name(&name).map_err(Raised::reply)?;
+    Ok((functions::Function { name, description, flags }, callback))
+}
+
+fn named_text(lua: &Lua, name: &str, value: &Value) -> Result<Vec<u8>> {
+    text(lua, value)?.ok_or_else(|| {
+        Raised::reply(format!("ERR {name} argument given to redis.register_function must be a string"))
+    })
+}
+
+fn flags_of(value: &Value) -> Result<Flags> {
+    let Value::Table(names) = value else {
+        return Err(Raised::reply(
+            "ERR flags argument to redis.register_function must be a table representing function flags",
+        ));
+    };
+    let mut flags = Flags::default();
+    for name in names.sequence_values::<Value>() {
+        let is_known = match name? {
+            Value::String(name) => flags.set(&name.as_bytes().to_ascii_lowercase()),
+            _ => false,
+        };
+        if !is_known {
+            return Err(Raised::reply("ERR unknown flag given"));
+        }
+    }
+    Ok(flags)
+}
