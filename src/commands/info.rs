@@ -165,15 +165,7 @@ fn memory(section: &mut Section, context: &Context<'_, '_>) {
     section.field("allocator_active", memory.used);
     section.field("allocator_resident", memory.resident);
     section.bytes("total_system_memory", system_memory());
-    section.bytes("used_memory_lua", 0);
-    section.bytes("used_memory_vm_eval", 0);
-    section.bytes("used_memory_vm_functions", 0);
-    section.bytes("used_memory_vm_total", 0);
-    section.bytes("used_memory_functions", 0);
-    section.bytes("used_memory_scripts", 0);
-    section.field("number_of_cached_scripts", 0);
-    section.field("number_of_functions", 0);
-    section.field("number_of_libraries", 0);
+    scripts(section, context);
     section.bytes("maxmemory", config.maxmemory.size());
     section.field("maxmemory_policy", EVICTION_POLICIES[config.maxmemory_policy.get()]);
     section.field("allocator_frag_ratio", "1.00");
@@ -195,6 +187,23 @@ fn memory(section: &mut Section, context: &Context<'_, '_>) {
     section.field("active_defrag_running", 0);
     section.field("lazyfree_pending_objects", 0);
     section.field("lazyfreed_objects", 0);
+}
+
+/// What scripts and libraries take. There is one interpreter for both: all of it counts as that of EVAL.
+fn scripts(section: &mut Section, context: &Context<'_, '_>) {
+    let scripting = &context.instance.scripting;
+    let usage = scripting.usage();
+    let libraries = scripting.libraries();
+    section.bytes("used_memory_lua", usage.bytes);
+    section.field("used_memory_vm_eval", usage.bytes);
+    section.field("used_memory_scripts_eval", usage.script_bytes);
+    section.field("number_of_cached_scripts", usage.scripts);
+    section.field("number_of_functions", libraries.function_count());
+    section.field("number_of_libraries", libraries.all().len());
+    section.field("used_memory_vm_functions", 0);
+    section.bytes("used_memory_vm_total", usage.bytes);
+    section.field("used_memory_functions", libraries.bytes());
+    section.bytes("used_memory_scripts", usage.script_bytes + libraries.bytes());
 }
 
 fn percent(part: usize, whole: usize) -> f64 {

@@ -75,6 +75,7 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
     let sizes: Vec<_> = context.tx.database_sizes().enumerate().filter(|(_, size)| size.keys > 0).collect();
     let keys: usize = sizes.iter().map(|(_, size)| size.keys).sum();
     let count = |name, bytes| (name, tree::count(bytes));
+    let scripting = &context.instance.scripting;
     let ratio = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     let databases = sizes.iter().map(|(number, size)| {
         let overheads = [
@@ -94,8 +95,8 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
         count("clients.normal", memory.clients),
         count("cluster.links", 0),
         count("aof.buffer", 0),
-        count("lua.caches", 0),
-        count("functions.caches", 0),
+        count("lua.caches", scripting.usage().script_bytes),
+        count("functions.caches", scripting.libraries().bytes()),
     ];
     let after = [
         count("overhead.total", memory.overhead()),

@@ -46,7 +46,6 @@ pub struct Interpreter {
     loader: Loader,
     speaks_resp3: Arc<AtomicBool>,
     buffers: RefCell<Buffers>,
-    tick: Tick,
 }
 
 impl fmt::Debug for Interpreter {
@@ -113,8 +112,7 @@ impl Interpreter {
     /// # Panics
     ///
     /// If there is no memory for it.
-    pub fn new(tick: impl Fn() -> std::result::Result<(), Killed> + Send + Sync + 'static) -> Interpreter {
-        let tick: Tick = Arc::new(tick);
+    pub fn new(tick: impl Fn() -> std::result::Result<(), Killed> + Send + 'static) -> Interpreter {
         let speaks_resp3 = Arc::new(AtomicBool::new(false));
         let make = || {
             let World { lua, globals, redis, catch, share } =
@@ -126,7 +124,7 @@ impl Interpreter {
         };
         let (lua, globals, redis, catch, compiled, loader) =
             make().expect("an empty interpreter takes little memory");
-        watch(&lua, Arc::clone(&tick), EVERY_SO_OFTEN).expect("a hook takes little memory");
+        watch(&lua, tick).expect("a hook takes little memory");
         Interpreter {
             lua,
             globals,
@@ -138,7 +136,6 @@ impl Interpreter {
             loader,
             speaks_resp3,
             buffers: RefCell::default(),
-            tick,
         }
     }
 
@@ -339,10 +336,6 @@ impl Interpreter {
     /// Leaves nothing large behind for the next script.
     fn tidy_up(&self) {
         self.lua.gc_restart();
-        if (self.tick)().is_err() {
-            // It was killed; without a hook the next one could run for ever, which nobody wants.
-            watch(&self.lua, Arc::clone(&self.tick), EVERY_SO_OFTEN).expect("a hook takes little memory");
-        }
         let buffers = &mut *self.buffers.borrow_mut();
         if buffers.request.bytes() + buffers.reply.capacity() > KEPT_BYTES_MAX {
             *buffers = Buffers::default();
@@ -376,17 +369,10 @@ fn failure(raised: &Value, name: &str) -> Failure {
     Failure { text, is_counted }
 }
 
-/// Looks after the script that runs.
-type Tick = Arc<dyn Fn() -> std::result::Result<(), Killed> + Send + Sync>;
-
-/// Has `tick` called while a script runs. One that is killed fails from then on at every line: it could catch
-/// a single error and go on.
-fn watch(lua: &Lua, tick: Tick, triggers: HookTriggers) -> Result<()> {
-    lua.set_global_hook(triggers, move |lua, debug| match tick() {
-        Err(Killed(why)) if !sandbox::is_own(debug) => {
-            watch(lua, Arc::clone(&tick), HookTriggers::EVERY_LINE)?;
-            Err(Raised::reply(why))
-        }
-        _ => Ok(VmState::Continue),
+/// Has a script looked after while it runs.
+fn watch(lua: &Lua, tick: impl Fn() -> std::result::Result<(), Killed> + Send + 'static) -> Result<()> {
+    lua.set_global_hook(EVERY_SO_OFTEN, move |_, _| match tick() {
+        Ok(()) => Ok(VmState::Continue),
+        Err(Killed(why)) => Err(Error::external(Raised::Killed(why))),
     })
 }

@@ -4,8 +4,9 @@
 //! whole or not at all, and may come to need any key. [`interpreter`] runs a script; what it asks of the
 //! server goes to a [`Host`], so that nothing here knows a command. [`sandbox`] is the world that scripts
 //! see, [`values`] turns replies into values and values into replies, [`libraries`] are those that Redis
-//! gives to scripts, [`random`] the numbers that they draw. [`running`] is what other threads may know of
-//! the script that runs, and do to it.
+//! gives to scripts, [`random`] the numbers that they draw. [`functions`] is what is known of libraries,
+//! [`loader`] compiles them. [`running`] is what other threads may know of the script that runs, and do to
+//! it.
 
 pub mod functions;
 mod host;
@@ -38,10 +39,23 @@ pub struct Scripting {
     turn: Mutex<()>,
     /// Locked only by whoever has the turn; made when it is first needed.
     interpreter: Mutex<Option<Interpreter>>,
+    /// As it was when it was last looked at.
+    usage: Mutex<Usage>,
     /// Changed only by whoever has the turn.
     libraries: Mutex<Libraries>,
     /// What others may know of the script that runs.
     pub running: Running,
+}
+
+/// What the interpreter takes; nothing before it is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Bytes of the interpreter with all that scripts and libraries keep.
+    pub bytes: usize,
+    /// How many scripts are known.
+    pub scripts: usize,
+    /// Bytes of their texts.
+    pub script_bytes: usize,
 }
 
 /// Whose turn it is to run scripts.
@@ -59,6 +73,7 @@ impl Scripting {
         Scripting {
             turn: Mutex::default(),
             interpreter: Mutex::default(),
+            usage: Mutex::default(),
             libraries: Mutex::default(),
             running,
         }
@@ -87,10 +102,16 @@ impl Scripting {
         self.libraries.lock()
     }
 
-    /// Bytes that the interpreter takes; nothing before it is made, or while a script runs.
-    pub fn interpreter_bytes(&self) -> usize {
-        let interpreter = self.interpreter.try_lock();
-        interpreter.and_then(|interpreter| interpreter.as_ref().map(Interpreter::bytes)).unwrap_or(0)
+    /// What the interpreter takes; while a script runs, what it took when it was last looked at.
+    pub fn usage(&self) -> Usage {
+        let mut usage = self.usage.lock();
+        if let Some(interpreter) = self.interpreter.try_lock() {
+            *usage = interpreter.as_ref().map_or_else(Usage::default, |interpreter| {
+                let (scripts, script_bytes) = interpreter.scripts();
+                Usage { bytes: interpreter.bytes(), scripts, script_bytes }
+            });
+        }
+        *usage
     }
 }
 

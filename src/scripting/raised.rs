@@ -12,6 +12,8 @@ use mlua::{Error, Lua, Result, Value};
 pub(super) enum Raised {
     /// A string.
     Text(Vec<u8>),
+    /// That the script is to end: nothing in it can catch this. What it is told, from the code word on.
+    Killed(&'static str),
     /// The error of a command or of a function of `redis`: a table with the field `err`.
     Reply {
         /// From its code word on.
@@ -31,6 +33,11 @@ impl Raised {
     pub(super) fn to_value(&self, lua: &Lua) -> Result<Value> {
         match self {
             Raised::Text(text) => lua.create_string(text).map(Value::String),
+            Raised::Killed(why) => {
+                let table = lua.create_table()?;
+                table.raw_set("err", *why)?;
+                Ok(Value::Table(table))
+            }
             Raised::Reply { err, is_counted } => {
                 let table = lua.create_table()?;
                 table.raw_set("err", lua.create_string(err)?)?;
@@ -45,8 +52,12 @@ impl Raised {
 
 impl fmt::Display for Raised {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Raised::Text(text) | Raised::Reply { err: text, .. }) = self;
-        formatter.write_str(&String::from_utf8_lossy(text))
+        match self {
+            Raised::Text(text) | Raised::Reply { err: text, .. } => {
+                formatter.write_str(&String::from_utf8_lossy(text))
+            }
+            Raised::Killed(why) => formatter.write_str(why),
+        }
     }
 }
 

@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use mlua::debug::Debug;
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 use parking_lot::Mutex;
 
@@ -119,7 +118,7 @@ pub(super) struct World {
 /// Makes a world around a table of the server's own functions.
 pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> {
     let lua = Lua::new();
-    libraries::catch_as_values(&lua)?;
+    let xpcall = libraries::catch_as_values(&lua)?;
     let globals = lua.globals();
     let redis = redis(&lua)?;
     let math: Table = globals.raw_get("math")?;
@@ -134,7 +133,6 @@ pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> 
     shared.raw_set("struct", libraries::structs(&lua)?)?;
     shared.raw_set("redis", &redis)?;
     shared.raw_set("server", &redis)?;
-    let xpcall: mlua::Function = globals.raw_get("xpcall")?;
     let note_place = lua.create_function(|lua, error: Value| note_place(lua, error))?;
     let catch = lua.load(CATCH).set_name("=[C]").call((xpcall, note_place))?;
     let functions = lua.create_sequence_from(FUNCTIONS.iter().copied())?;
@@ -198,7 +196,7 @@ fn note_place(lua: &Lua, error: Value) -> Result<Value> {
             let source = caller.source().source.map(|source| source.into_owned());
             (source.unwrap_or_default(), caller.current_line().unwrap_or(0))
         });
-        place.filter(|(source, _)| source != NO_SCRIPT)
+        place.filter(|(source, _)| ![NO_SCRIPT, NO_LONGER].contains(&source.as_str()))
     };
     let raised_by = (RAISED_BY..RAISED_BY + LEVELS_MAX).find_map(place);
     if let Some((source, line)) = raised_by {
@@ -208,11 +206,6 @@ fn note_place(lua: &Lua, error: Value) -> Result<Value> {
     Ok(Value::Table(table))
 }
 
-/// Whether a function is one of the world's own, and none of a script.
-pub(super) fn is_own(function: &Debug<'_>) -> bool {
-    function.source().source.is_some_and(|source| source == NO_SCRIPT)
-}
-
 /// How far up the stack whoever raised an error is: above the function that notes it, and above the one that
 /// turns errors of Rust into values.
 const RAISED_BY: usize = 2;
@@ -220,6 +213,8 @@ const RAISED_BY: usize = 2;
 const LEVELS_MAX: usize = 4;
 /// The source of functions in C, and of those in Lua that stand for some.
 const NO_SCRIPT: &str = "=[C]";
+/// The source of functions that have ended with a call.
+const NO_LONGER: &str = "=(tail call)";
 
 fn text_of(lua: &Lua, value: Value) -> Result<Vec<u8>> {
     let text: Option<LuaString> = match &value {

@@ -12,7 +12,7 @@
 //! whoever runs the whole script. `coroutine.wrap` passes such an error on unchanged, until one of the doors;
 //! it does not put its own place before the text, as it does before strings.
 
-use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
+use mlua::{Error, Function, Lua, LuaString, MultiValue, Result, Table, Value};
 
 use crate::scripting::raised::Raised;
 
@@ -158,17 +158,25 @@ pub(in crate::scripting) fn text_of(error: &Error) -> String {
 }
 
 /// What replaces them. The `pcall` of Redis takes the field `err` out of a table that was raised; where there
-/// is none, it answers what it has found there, too.
+/// is none, it answers what it has found there, too. That a script is to end they pass on; the last answer is
+/// an `xpcall` that does not.
 const CATCHING: &str = "
-local pcall, xpcall, resume, value_of, type, select = ...
+local pcall, xpcall, resume, value_of, type, select, error = ...
 local function handed(ok, ...)
   if ok or type((...)) ~= 'userdata' then return ok, ... end
-  return ok, value_of((...))
+  local e = ...
+  local value, is_killed = value_of(e)
+  if is_killed then error(e, 0) end
+  return ok, value
 end
 local function opened(ok, ...)
   if ok then return ok, ... end
   local e = ...
-  if type(e) == 'userdata' then e = value_of(e) end
+  if type(e) == 'userdata' then
+    local value, is_killed = value_of(e)
+    if is_killed then error(e, 0) end
+    e = value
+  end
   if type(e) ~= 'table' then return ok, e end
   local err = e.err
   if type(err) == 'string' or type(err) == 'number' then return ok, err end
@@ -178,20 +186,36 @@ return function(...)
     if select('#', ...) == 0 then return false, 'attempt to call a boolean value' end
     return opened(pcall(...))
   end,
+  function(run, handle)
+    local killed
+    local function ended(...)
+      if killed then error(killed, 0) end
+      return ...
+    end
+    return ended(xpcall(run, function(e)
+      if type(e) ~= 'userdata' then return handle(e) end
+      local value, is_killed = value_of(e)
+      if is_killed then killed = e end
+      return handle(value)
+    end))
+  end,
+  function(...) return handed(resume(...)) end,
   function(run, handle) return xpcall(run, function(e)
     return handle(type(e) == 'userdata' and value_of(e) or e)
-  end) end,
-  function(...) return handed(resume(...)) end
+  end) end
 ";
 
 /// Has `pcall`, `xpcall` and `coroutine.resume` hand over strings where a function in Rust has failed, and
-/// `pcall` do with tables what that of Redis does.
-pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<()> {
+/// `pcall` do with tables what that of Redis does. Answers an `xpcall` for whoever runs the whole script.
+pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<Function> {
     let globals = lua.globals();
     let coroutines: Table = globals.get("coroutine")?;
     let value_of = lua.create_function(|lua, value: Value| match value {
-        Value::Error(error) => value_of(lua, &error),
-        other => Ok(other),
+        Value::Error(error) => {
+            let is_killed = matches!(error.downcast_ref::<Raised>(), Some(Raised::Killed(_)));
+            Ok((value_of(lua, &error)?, is_killed))
+        }
+        other => Ok((other, false)),
     })?;
     let functions = (
         globals.get::<Value>("pcall")?,
@@ -200,11 +224,13 @@ pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<()> {
         value_of,
         globals.get::<Value>("type")?,
         globals.get::<Value>("select")?,
+        globals.get::<Value>("error")?,
     );
-    let caught: (Value, Value, Value) = lua.load(CATCHING).set_name("=[C]").call(functions)?;
+    let caught: (Value, Value, Value, Function) = lua.load(CATCHING).set_name("=[C]").call(functions)?;
     globals.raw_set("pcall", caught.0)?;
     globals.raw_set("xpcall", caught.1)?;
-    coroutines.raw_set("resume", caught.2)
+    coroutines.raw_set("resume", caught.2)?;
+    Ok(caught.3)
 }
 
 #[cfg(test)]
