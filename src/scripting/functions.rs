@@ -213,6 +213,9 @@ impl Header<'_> {
     }
 }
 
+const INVALID_NAME: &str = "ERR Library names can only contain letters, numbers, or underscores(_) and must \
+                            be at least one character long";
+
 /// A name of a library or a function.
 ///
 /// # Errors
@@ -222,9 +225,7 @@ pub(super) fn valid_name(name: &[u8]) -> Result<String, Text> {
     let is_valid = !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
     match std::str::from_utf8(name) {
         Ok(name) if is_valid => Ok(name.to_owned()),
-        _ => Err(b"ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one \
-                   character long"
-            .to_vec()),
+        _ => Err(INVALID_NAME.into()),
     }
 }
 
@@ -274,16 +275,22 @@ impl Scripting {
         if !libraries.remove(&String::from_utf8_lossy(name)) {
             return false;
         }
-        // What is not known can not be called; should there be no memory for tidying up, it stays until then.
-        let _ = self.with(|interpreter| interpreter.loader().settle(libraries.names_of_functions()));
-        *self.libraries() = libraries;
+        self.keep_only(libraries);
         true
     }
 
     /// Forgets all libraries.
     pub fn forget_libraries(&self) {
-        *self.libraries() = Libraries::default();
-        let _ = self.with(|interpreter| interpreter.loader().settle(std::iter::empty()));
+        self.keep_only(Libraries::default());
+    }
+
+    fn keep_only(&self, libraries: Libraries) {
+        self.with(|interpreter| {
+            // What is not known cannot be called; if there is no memory for tidying up, it stays until then.
+            let _ = interpreter.loader().settle(libraries.names_of_functions());
+            interpreter.loader().collect();
+        });
+        *self.libraries() = libraries;
     }
 
     fn change_libraries<T>(

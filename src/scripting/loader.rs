@@ -166,6 +166,12 @@ impl Loader {
         settle().map_err(|error| format!("ERR {}", libraries::text_of(&error)).into())
     }
 
+    /// Frees what is known no longer.
+    pub(super) fn collect(&mut self) {
+        self.tidy_up();
+        let _ = self.lua.gc_collect();
+    }
+
     /// Forgets what was loaded and not settled.
     pub(super) fn tidy_up(&mut self) {
         let _ = self.lua.unset_named_registry_value(STAGED);

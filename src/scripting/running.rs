@@ -134,8 +134,8 @@ impl Running {
         let current = self.0.current.lock();
         match current.as_ref() {
             None => Err(Unkilled::NotRunning),
-            Some(current) if current.kind != kind => Err(Unkilled::OtherKind),
             Some(_) if self.0.has_written.load(Ordering::Relaxed) => Err(Unkilled::HasWritten),
+            Some(current) if current.kind != kind => Err(Unkilled::OtherKind),
             Some(_) => {
                 self.0.is_killed.store(true, Ordering::Release);
                 Ok(())
@@ -172,13 +172,13 @@ impl Running {
         };
         let elapsed = started.elapsed();
         if elapsed >= Duration::from_millis(threshold_ms.unsigned_abs()) {
+            // First this: whoever serves the clients from now on must not wait for the script.
+            state.is_busy.store(true, Ordering::Release);
             tracing::warn!(
                 "Slow script detected: still in execution after {} milliseconds. You can try killing the \
                  script using the SCRIPT KILL command.",
                 elapsed.as_millis()
             );
-            // First this: whoever serves the clients from now on must not wait for the script.
-            state.is_busy.store(true, Ordering::Release);
             (state.hand_over)();
         }
         Ok(())
