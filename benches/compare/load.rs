@@ -26,8 +26,8 @@ impl Verb {
 }
 
 /// The script that the documents give for the release of a lock, and its digest.
-pub(crate) const RELEASE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) \
-                                  else return 0 end";
+pub(crate) const RELEASE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] \
+                                  then return redis.call('del',KEYS[1]) else return 0 end";
 const RELEASE_DIGEST: &str = "ae3671744a5dbb24ea37ef607b8b10ac7856d43e";
 
 /// Requests in one batch while filling.
