@@ -124,16 +124,16 @@ impl Loader {
         })?;
         let called = self.see(&self.while_loaded).and_then(|()| self.catch.call::<(bool, Value)>(library));
         let called = self.see(&self.afterwards).and(called);
-        let raised = match called {
+        let text = match called {
             Ok((true, _)) => return Ok(()),
             Ok((false, Value::Table(raised))) => raised.raw_get::<Option<LuaString>>("err").ok().flatten(),
-            Ok(_) => None,
-            Err(error) => {
-                let text = libraries::text_of(&error);
-                return Err(format!("ERR Error registering functions: ERR {text}").into());
-            }
+            // Nothing was left to make a table with: the text has no code word.
+            Ok((false, Value::String(text))) => return Err(unregistered(&text.to_string_lossy())),
+            Ok((false, Value::Error(error))) => return Err(unregistered(&libraries::text_of(&error))),
+            Err(error) => return Err(unregistered(&libraries::text_of(&error))),
+            Ok((false, _)) => None,
         };
-        let text = raised.map_or(b"ERR unknown error".to_vec(), |text| text.as_bytes().to_vec());
+        let text = text.map_or(b"ERR unknown error".to_vec(), |text| text.as_bytes().to_vec());
         Err([b"ERR Error registering functions: ", &text[..]].concat())
     }
 
@@ -176,6 +176,10 @@ impl Loader {
     pub(super) fn tidy_up(&mut self) {
         let _ = self.lua.unset_named_registry_value(STAGED);
     }
+}
+
+fn unregistered(why: &str) -> Vec<u8> {
+    format!("ERR Error registering functions: ERR {why}").into()
 }
 
 /// The functions that were loaded and wait.

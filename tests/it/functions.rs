@@ -140,6 +140,10 @@ fn a_library_sees_nothing_but_its_redis_while_it_is_loaded() {
             "local f; f()",
             "ERR Error registering functions: ERR user_function:2: attempt to call local 'f' (a nil value)",
         ),
+        (
+            "local function f() return f() + 1 end f()",
+            "ERR Error registering functions: ERR user_function:2: stack overflow",
+        ),
         ("redis.log()", "ERR Error registering functions: ERR redis.log() requires two arguments or more."),
     ] {
         assert_eq!(load(&mut client, code), error);
@@ -593,6 +597,18 @@ fn permissions_are_those_of_who_calls() {
     limited
         .line("FUNCTION DELETE lib")
         .is_error("NOPERM this user has no permissions to run the 'function|delete' command");
+}
+
+/// Redis ends then.
+#[test]
+fn a_library_that_wants_all_memory_is_refused() {
+    if is_redis() {
+        return;
+    }
+    let mut client = Server::start().into_client();
+    let error = "ERR Error registering functions: ERR not enough memory";
+    assert_eq!(load(&mut client, "local s = 'x' while true do s = s .. s end"), error);
+    assert_eq!(call(&mut client, "return 1"), "(integer) 1");
 }
 
 /// Redis has no limits here.
