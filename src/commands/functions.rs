@@ -115,7 +115,7 @@ fn call(
     let words = request.from(0).map(<[u8]>::to_vec).collect();
     let _run = instance.scripting.running.begin(Kind::Function, function.name.as_bytes(), words);
     let what = Callable::Function(&function.name);
-    let invocation = Invocation { what, keys: request.from(3).take(keys), arguments: request.from(3 + keys) };
+    let invocation = Invocation { what, request, keys };
     conclude_run(reply.attempt(|reply| {
         instance.scripting.with(|interpreter| interpreter.run(invocation, &mut bridge, reply))
     }))

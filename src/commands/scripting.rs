@@ -151,16 +151,26 @@ fn run_known(
     reply: Reply<'_>,
 ) -> Result {
     let keys = key_count(request)?;
-    let digest = name_of(request.at(1)).ok_or(NO_SCRIPT)?;
+    let digest = Digest::of(request.at(1)).ok_or(NO_SCRIPT)?;
     let instance = context.instance;
-    instance
-        .scripting
-        .with(|interpreter| run_script(context, interpreter, &digest, keys, is_read_only, request, reply))
+    instance.scripting.with(|interpreter| {
+        run_script(context, interpreter, digest.as_str(), keys, is_read_only, request, reply)
+    })
 }
 
-/// A digest as it is spelled inside; none if it cannot be one.
-fn name_of(text: &[u8]) -> Option<String> {
-    (text.len() == 40).then(|| String::from_utf8_lossy(text).to_ascii_lowercase())
+/// A digest as it is spelled inside.
+struct Digest([u8; 40]);
+
+impl Digest {
+    /// None if the text cannot be one.
+    fn of(text: &[u8]) -> Option<Digest> {
+        let digits = <[u8; 40]>::try_from(text).ok()?;
+        digits.is_ascii().then(|| Digest(digits.map(|digit| digit.to_ascii_lowercase())))
+    }
+
+    fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
 }
 
 /// How many of the arguments are keys.
@@ -216,9 +226,9 @@ fn run_script(
         show_script(context, request);
     }
     let mut bridge = Bridge::new(context, flags, is_read_only)?;
-    let _run = instance.scripting.running.begin(Kind::Script, digest.as_bytes(), Vec::new());
+    let _run = instance.scripting.running.begin(Kind::Script, b"", Vec::new());
     let what = Callable::Script(digest);
-    let invocation = Invocation { what, keys: request.from(3).take(keys), arguments: request.from(3 + keys) };
+    let invocation = Invocation { what, request, keys };
     let answered = reply.attempt(|reply| interpreter.run(invocation, &mut bridge, reply));
     conclude_run(answered)
 }
@@ -299,7 +309,7 @@ const SCRIPT_EXISTS: Command = Command {
 fn exists(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     context.instance.scripting.with(|interpreter| {
         Ok(reply.array_of(request.from(2), |digest, reply| {
-            reply.bool(name_of(digest).is_some_and(|digest| interpreter.script(&digest).is_some()))
+            reply.bool(Digest::of(digest).is_some_and(|digest| interpreter.script(digest.as_str()).is_some()))
         }))
     })
 }
@@ -324,9 +334,9 @@ const SCRIPT_SHOW: Command = Command {
 };
 
 fn show_text(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let digest = name_of(request.at(2)).ok_or(NO_SCRIPT)?;
+    let digest = Digest::of(request.at(2)).ok_or(NO_SCRIPT)?;
     context.instance.scripting.with(|interpreter| {
-        let text = interpreter.text(&digest).ok_or(NO_SCRIPT)?;
+        let text = interpreter.text(digest.as_str()).ok_or(NO_SCRIPT)?;
         Ok(reply.bulk(text))
     })
 }

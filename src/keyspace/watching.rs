@@ -11,7 +11,8 @@ use super::{Keyspace, shard_of};
 /// What one client watches.
 #[derive(Debug, Default)]
 pub struct Watching {
-    mark: Arc<Mark>,
+    /// Made for the first key.
+    mark: Option<Arc<Mark>>,
     /// By database and key; whether it had expired already, so that its being freed is no change.
     keys: BTreeMap<(usize, Box<[u8]>), bool>,
     /// What it does not watch any more, but is noted to, since a script held the shard.
@@ -36,7 +37,7 @@ impl Watching {
 
     /// Whether one of the keys has changed, as far as anybody has noted.
     pub fn has_changed(&self) -> bool {
-        self.mark.is_set()
+        self.mark.as_ref().is_some_and(|mark| mark.is_set())
     }
 }
 
@@ -49,7 +50,8 @@ impl Transaction<'_> {
         new.insert(had_expired);
         let keyspace = self.keyspace();
         let (hash, shard) = self.shard_mut(key);
-        shard.watched.add(hash, database, key, &watching.mark, had_expired);
+        let mark = watching.mark.get_or_insert_default();
+        shard.watched.add(hash, database, key, mark, had_expired);
         keyspace.interest.add_watched();
     }
 
@@ -68,12 +70,12 @@ impl Transaction<'_> {
     /// Ends the watching. The transaction must hold the keys.
     pub fn unwatch(&mut self, watching: &mut Watching) {
         let keyspace = self.keyspace();
+        let Some(mark) = watching.mark.take() else { return };
         for ((database, key), _) in std::mem::take(&mut watching.keys) {
             let (hash, shard) = self.shard_mut(&key);
-            shard.watched.remove(hash, database, &key, &watching.mark);
+            shard.watched.remove(hash, database, &key, &mark);
             keyspace.interest.remove_watched();
         }
-        watching.mark = Arc::default();
     }
 }
 
@@ -81,9 +83,10 @@ impl Keyspace {
     /// Ends the watching, for somebody who holds nothing. Where a script is in the way, what is noted of it
     /// stays until the next time.
     pub fn unwatch(&self, watching: &mut Watching) {
-        let mark = std::mem::take(&mut watching.mark);
-        let keys = std::mem::take(&mut watching.keys).into_keys();
-        watching.former.extend(keys.map(|(database, key)| (database, key, Arc::clone(&mark))));
+        if let Some(mark) = watching.mark.take() {
+            let keys = std::mem::take(&mut watching.keys).into_keys();
+            watching.former.extend(keys.map(|(database, key)| (database, key, Arc::clone(&mark))));
+        }
         while let Some((database, key, mark)) = watching.former.pop() {
             let hash = self.hash(&key);
             let Ok(mut shard) = self.lock_one(shard_of(hash)) else {

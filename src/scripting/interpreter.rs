@@ -1,28 +1,32 @@
 //! Runs one script at a time.
 
-use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlua::chunk::ChunkMode;
-use mlua::{Error, Function, HookTriggers, Lua, MultiValue, Result, Scope, Table, Value, VmState};
+use mlua::state::{GcIncParams, GcMode};
+use mlua::{Error, Function, HookTriggers, Lua, Result, Table, Value, VmState};
 
+use super::door::{self, Buffers, Doorway, Given};
 use super::host::Host;
 use super::libraries;
 use super::loader::Loader;
 use super::raised::Raised;
 use super::running::Killed;
-use super::sandbox::{self, World};
+use super::sandbox;
 use super::shebang::Flags;
 use super::{redis_table, values};
-use crate::resp::{OwnedRequest, Protocol, Reply, Request, Sent};
+use crate::resp::{Reply, Request, Sent};
 
 /// What all scripts together may take. One that needs more fails: "not enough memory".
 const MEMORY_BYTES_MAX: usize = 512 << 20;
 /// Instructions between two looks at whether the script was killed, or is slow. Redis: the same.
 const EVERY_SO_OFTEN: HookTriggers = HookTriggers::new().every_nth_instruction(100_000);
+/// How far memory grows before garbage is looked for, in percent of what was in use. What is in use is mostly
+/// the world itself, which is gone through each time.
+const GC_PAUSE_PERCENT: i32 = 400;
 /// Scripts that EVAL has brought are forgotten beyond so many; clients send them again. Redis 7.4: the same.
 const PASSING_MAX: usize = 500;
 /// What a buffer may keep for the next script.
@@ -31,11 +35,10 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 /// The interpreter and the scripts that it knows.
 pub struct Interpreter {
     lua: Lua,
-    /// The globals, to be written.
-    globals: Table,
-    /// Behind the global `redis`.
-    redis: Table,
-    catch: Function,
+    /// Runs the script that is given, and catches what it raises.
+    run_script: Function,
+    /// The same for a function of a library, which is its argument.
+    run_function: Function,
     /// The scripts by their digests. A table of Lua: mlua cannot hold on to so many functions.
     compiled: Table,
     /// What else is known of them.
@@ -45,7 +48,7 @@ pub struct Interpreter {
     /// The functions of libraries.
     loader: Loader,
     speaks_resp3: Arc<AtomicBool>,
-    buffers: RefCell<Buffers>,
+    buffers: Buffers,
 }
 
 impl fmt::Debug for Interpreter {
@@ -61,13 +64,6 @@ struct Script {
     flags: Flags,
     /// Whether it was loaded to stay (SCRIPT LOAD).
     is_kept: bool,
-}
-
-/// What is on its way between a script and the server.
-#[derive(Debug, Default)]
-struct Buffers {
-    request: OwnedRequest,
-    reply: Vec<u8>,
 }
 
 /// What can be run.
@@ -87,15 +83,27 @@ impl<'a> Callable<'a> {
 }
 
 /// What is to be run, and on what.
-#[derive(Debug)]
-pub struct Invocation<'a, Keys, Arguments> {
+#[derive(Clone, Copy)]
+pub struct Invocation<'a> {
     /// What.
     pub what: Callable<'a>,
-    /// What a script calls `KEYS`; the first argument of a function.
-    pub keys: Keys,
-    /// What a script calls `ARGV`; the second argument of a function.
-    pub arguments: Arguments,
+    /// The request that runs it: its own name, the name of what is run, the number of keys, keys, arguments.
+    pub request: Request<'a>,
+    /// How many of the arguments are keys.
+    pub keys: usize,
 }
+
+impl fmt::Debug for Invocation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invocation")
+            .field("what", &self.what)
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where the keys of what is run begin in a request.
+const FIRST_KEY: usize = 3;
 
 /// Why a script failed.
 #[derive(Debug)]
@@ -115,27 +123,23 @@ impl Interpreter {
     pub fn new(tick: impl Fn() -> std::result::Result<(), Killed> + Send + 'static) -> Interpreter {
         let speaks_resp3 = Arc::new(AtomicBool::new(false));
         let make = || {
-            let World { lua, globals, redis, catch, share } =
-                sandbox::build(|lua| redis_table::build(lua, &speaks_resp3))?;
-            lua.set_memory_limit(MEMORY_BYTES_MAX)?;
-            let compiled = lua.create_table()?;
-            let loader = Loader::new(&lua, share, &redis, &globals, &catch)?;
-            Ok::<_, Error>((lua, globals, redis, catch, compiled, loader))
+            let world = sandbox::build(|lua| redis_table::build(lua, &speaks_resp3))?;
+            world.lua.set_memory_limit(MEMORY_BYTES_MAX)?;
+            watch(&world.lua, tick)?;
+            world.lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(GC_PAUSE_PERCENT)));
+            Ok::<_, Error>((Loader::new(&world)?, world))
         };
-        let (lua, globals, redis, catch, compiled, loader) =
-            make().expect("an empty interpreter takes little memory");
-        watch(&lua, tick).expect("a hook takes little memory");
+        let (loader, world) = make().expect("an empty interpreter takes little memory");
         Interpreter {
-            lua,
-            globals,
-            redis,
-            catch,
-            compiled,
+            lua: world.lua,
+            run_script: world.run_script,
+            run_function: world.run_function,
+            compiled: world.compiled,
             scripts: HashMap::new(),
             passing: VecDeque::new(),
             loader,
             speaks_resp3,
-            buffers: RefCell::default(),
+            buffers: Buffers::default(),
         }
     }
 
@@ -220,9 +224,9 @@ impl Interpreter {
     /// # Errors
     ///
     /// If it fails.
-    pub fn run<'k, 'a>(
+    pub fn run(
         &mut self,
-        invocation: Invocation<'_, impl Iterator<Item = &'k [u8]>, impl Iterator<Item = &'a [u8]>>,
+        invocation: Invocation<'_>,
         host: &mut impl Host,
         reply: Reply<'_>,
     ) -> std::result::Result<Sent, Failure> {
@@ -240,114 +244,27 @@ impl Interpreter {
         Err(failure(&value, name))
     }
 
-    fn call<'k, 'a>(
-        &self,
-        invocation: Invocation<'_, impl Iterator<Item = &'k [u8]>, impl Iterator<Item = &'a [u8]>>,
-        host: &mut impl Host,
-    ) -> Result<(bool, Value)> {
-        let keys = self.table_of(invocation.keys)?;
-        let arguments = self.table_of(invocation.arguments)?;
-        let (function, globals, given) = match invocation.what {
-            Callable::Script(digest) => {
-                (self.compiled.raw_get(digest)?, (Some(keys), Some(arguments)), (None, None))
-            }
+    fn call(&mut self, invocation: Invocation<'_>, host: &mut impl Host) -> Result<(bool, Value)> {
+        let Invocation { what, request, keys } = invocation;
+        let given = Given { name: what.name(), request, first: FIRST_KEY, keys };
+        let mut doorway =
+            Doorway { host, speaks_resp3: &self.speaks_resp3, buffers: &mut self.buffers, given };
+        match what {
+            Callable::Script(_) => door::open(&mut doorway, || self.run_script.call(())),
             Callable::Function(name) => {
-                (self.loader.function(name)?, (None, None), (Some(keys), Some(arguments)))
+                let function: Function = self.loader.function(name)?;
+                door::open(&mut doorway, || self.run_function.call(function))
             }
-        };
-        let (function, (keys, arguments)): (Function, _) = (function, given);
-        self.globals.raw_set("KEYS", globals.0)?;
-        self.globals.raw_set("ARGV", globals.1)?;
-        let server = RefCell::new(host);
-        self.lua.scope(|scope| {
-            self.open_doors(scope, &server)?;
-            self.catch.call((function, keys, arguments))
-        })
-    }
-
-    fn table_of<'a>(&self, texts: impl Iterator<Item = &'a [u8]>) -> Result<Table> {
-        let table = self.lua.create_table()?;
-        for text in texts {
-            table.raw_push(self.lua.create_string(text)?)?;
         }
-        Ok(table)
-    }
-
-    /// Makes the functions of `redis` that reach the server, for as long as one script runs.
-    fn open_doors<'scope, 'env, H: Host>(
-        &'env self,
-        scope: &'scope Scope<'scope, 'env>,
-        host: &'env RefCell<&mut H>,
-    ) -> Result<()> {
-        let call = scope.create_function(|lua, arguments| self.call_command(lua, host, &arguments))?;
-        self.redis.raw_set("call", call)?;
-        let pcall = scope.create_function(|lua, arguments| {
-            self.call_command(lua, host, &arguments).or_else(|error| match error.downcast_ref::<Raised>() {
-                Some(raised) => raised.to_value(lua),
-                None => Err(error),
-            })
-        })?;
-        self.redis.raw_set("pcall", pcall)?;
-        let check = scope.create_function(|_, arguments| self.check_command(host, &arguments))?;
-        self.redis.raw_set("acl_check_cmd", check)
-    }
-
-    /// `redis.call`
-    fn call_command(
-        &self,
-        lua: &Lua,
-        host: &RefCell<&mut impl Host>,
-        arguments: &MultiValue,
-    ) -> Result<Value> {
-        if arguments.is_empty() {
-            return Err(Raised::reply("ERR Please specify at least one argument for this redis lib call"));
-        }
-        let buffers = &mut *self.buffers.borrow_mut();
-        let Some(request) = fill(&mut buffers.request, arguments) else {
-            return Err(Raised::reply("ERR Lua redis lib command arguments must be strings or integers"));
-        };
-        let protocol = match self.speaks_resp3.load(Ordering::Relaxed) {
-            true => Protocol::Resp3,
-            false => Protocol::Resp2,
-        };
-        buffers.reply.clear();
-        match host.borrow_mut().call(request, protocol, &mut buffers.reply) {
-            Ok(()) => values::from_reply(lua, &buffers.reply, protocol),
-            Err(refused) => Err(Error::external(Raised::Reply { err: refused.text, is_counted: true })),
-        }
-    }
-
-    /// `redis.acl_check_cmd`
-    fn check_command(&self, host: &RefCell<&mut impl Host>, arguments: &MultiValue) -> Result<bool> {
-        if arguments.is_empty() {
-            return Err(Raised::reply(
-                "ERR Please specify at least one argument for this redis.acl_check_cmd() call",
-            ));
-        }
-        let buffers = &mut *self.buffers.borrow_mut();
-        let request = fill(&mut buffers.request, arguments);
-        let request = request.ok_or_else(|| {
-            Raised::reply("ERR redis.acl_check_cmd() require all arguments to be strings or integers.")
-        })?;
-        let may = host.borrow_mut().may_call(request);
-        may.ok_or_else(|| Raised::reply("ERR Invalid command passed to redis.acl_check_cmd()"))
     }
 
     /// Leaves nothing large behind for the next script.
-    fn tidy_up(&self) {
+    fn tidy_up(&mut self) {
         self.lua.gc_restart();
-        let buffers = &mut *self.buffers.borrow_mut();
-        if buffers.request.bytes() + buffers.reply.capacity() > KEPT_BYTES_MAX {
-            *buffers = Buffers::default();
+        if self.buffers.bytes() > KEPT_BYTES_MAX {
+            self.buffers = Buffers::default();
         }
     }
-}
-
-/// Makes a request of what a script wants to be run; none if it holds what is no argument.
-fn fill<'a>(request: &'a mut OwnedRequest, arguments: &MultiValue) -> Option<Request<'a>> {
-    request.clear();
-    let are_arguments = arguments.iter().all(|argument| values::push_argument(request, argument));
-    if are_arguments { request.request() } else { None }
 }
 
 /// What a client is told of a table that was raised: its error, which script that was, and where.

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use super::functions::{self, BYTES_MAX, FUNCTIONS_MAX};
 use super::libraries;
 use super::raised::Raised;
+use super::sandbox::World;
 use super::shebang::Flags;
 
 /// What `redis` offers to a library while it is loaded, beside `register_function`.
@@ -68,15 +69,9 @@ struct Registration {
 }
 
 impl Loader {
-    /// No function yet. `share` makes something that can only be read, `redis` is what scripts know by this
-    /// name, `globals` what they see.
-    pub(super) fn new(
-        lua: &Lua,
-        share: Function,
-        redis: &Table,
-        globals: &Table,
-        catch: &Function,
-    ) -> Result<Loader> {
+    /// No function yet, in this world.
+    pub(super) fn new(world: &World) -> Result<Loader> {
+        let World { lua, globals, redis, catch, share, .. } = world;
         let registration = Arc::new(Mutex::new(None));
         let offered = lua.create_table()?;
         for name in OFFERED {

@@ -2,12 +2,13 @@
 //!
 //! There is one interpreter, and one script runs at a time, as in Redis: scripts see each other's work
 //! whole or not at all, and may come to need any key. [`interpreter`] runs a script; what it asks of the
-//! server goes to a [`Host`], so that nothing here knows a command. [`sandbox`] is the world that scripts
-//! see, [`values`] turns replies into values and values into replies, [`libraries`] are those that Redis
-//! gives to scripts, [`random`] the numbers that they draw. [`functions`] is what is known of libraries,
-//! [`loader`] compiles them. [`running`] is what other threads may know of the script that runs, and do to
-//! it.
+//! server goes to a [`Host`], so that nothing here knows a command; [`door`] is the way there. [`sandbox`]
+//! is the world that scripts see, [`values`] turns replies into values and values into replies,
+//! [`libraries`] are those that Redis gives to scripts, [`random`] the numbers that they draw.
+//! [`functions`] is what is known of libraries, [`loader`] compiles them. [`running`] is what other threads
+//! may know of the script that runs, and do to it.
 
+mod door;
 pub mod functions;
 mod host;
 mod interpreter;
@@ -21,7 +22,6 @@ mod sandbox;
 pub mod shebang;
 mod values;
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -117,9 +117,7 @@ impl Scripting {
 
 /// The name of a script: the SHA-1 of its text in 40 hexadecimal digits.
 pub fn digest(text: &[u8]) -> String {
-    let mut digits = String::with_capacity(40);
-    for byte in Sha1::digest(text) {
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let halves = Sha1::digest(text).into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    halves.map(|half| char::from(DIGITS[usize::from(half)])).collect()
 }

@@ -1,12 +1,13 @@
-//! The table `redis` that scripts call, but for what needs the server.
+//! The table `redis` that scripts call, but for what runs commands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 
-use super::digest;
 use super::raised::Raised;
+use super::{digest, door};
+use crate::resp::OwnedRequest;
 
 /// Levels of `redis.log`.
 const LEVELS: [(&str, i64); 4] =
@@ -27,6 +28,7 @@ pub(super) fn build(lua: &Lua, speaks_resp3: &Arc<AtomicBool>) -> Result<Table> 
     table.raw_set("log", lua.create_function(log)?)?;
     table.raw_set("error_reply", lua.create_function(error_reply)?)?;
     table.raw_set("status_reply", lua.create_function(status_reply)?)?;
+    table.raw_set("acl_check_cmd", lua.create_function(acl_check_cmd)?)?;
     let speaks_resp3 = Arc::clone(speaks_resp3);
     let set_resp = move |_: &Lua, arguments: MultiValue| setresp(&speaks_resp3, arguments);
     table.raw_set("setresp", lua.create_function(set_resp)?)?;
@@ -149,4 +151,23 @@ fn set_repl(arguments: MultiValue) -> Result<()> {
             "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
         )),
     }
+}
+
+fn acl_check_cmd(lua: &Lua, arguments: MultiValue) -> Result<bool> {
+    if arguments.is_empty() {
+        return Err(Raised::reply(
+            "ERR Please specify at least one argument for this redis.acl_check_cmd() call",
+        ));
+    }
+    let mut request = OwnedRequest::default();
+    for argument in &arguments {
+        let argument = text(lua, Some(argument))?;
+        if !argument.is_some_and(|argument| request.push(&argument.as_bytes())) {
+            return Err(Raised::reply(
+                "ERR redis.acl_check_cmd() require all arguments to be strings or integers.",
+            ));
+        }
+    }
+    let may = door::with(|doorway| doorway.host.may_call(request.request()?)).flatten();
+    may.ok_or_else(|| Raised::reply("ERR Invalid command passed to redis.acl_check_cmd()"))
 }

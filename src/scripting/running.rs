@@ -35,7 +35,7 @@ struct State {
 pub struct Current {
     /// What runs.
     pub kind: Kind,
-    /// Its name: that of the function, or the digest of the script.
+    /// Its name, for a function.
     pub name: Vec<u8>,
     /// The request, for a function.
     pub request: Vec<Vec<u8>>,

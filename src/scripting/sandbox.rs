@@ -8,9 +8,10 @@
 
 use std::sync::Arc;
 
-use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
+use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
 use parking_lot::Mutex;
 
+use super::door;
 use super::libraries::{self, Call};
 use super::random::Random;
 
@@ -91,15 +92,21 @@ real._G = share(real)
 return share, real, setmetatable({}, { __index = real, __newindex = refuse })
 "#;
 
-/// Catches what a script raises, with the place where it did.
-const CATCH: &str = "
-local xpcall, note_place = ...
-return function(run, keys, arguments)
-  return xpcall(function()
-    if keys then return run(keys, arguments) end
-    return run()
-  end, note_place)
-end
+/// Runs what is given, and catches what it raises, with the place where it did: a script, a function of a
+/// library, or a library that registers its functions.
+const RUN: &str = "
+local xpcall, note_place, given, compiled, globals = ...
+return function()
+    local name, keys, arguments = given()
+    globals.KEYS, globals.ARGV = keys, arguments
+    return xpcall(compiled[name], note_place)
+  end,
+  function(run)
+    local _, keys, arguments = given()
+    globals.KEYS, globals.ARGV = nil, nil
+    return xpcall(function() return run(keys, arguments) end, note_place)
+  end,
+  function(run) return xpcall(run, note_place) end
 ";
 
 /// A new interpreter and what one needs of its world.
@@ -109,18 +116,28 @@ pub(super) struct World {
     pub(super) globals: Table,
     /// Behind the global `redis`.
     pub(super) redis: Table,
-    /// Calls a function and catches what it raises.
-    pub(super) catch: mlua::Function,
+    /// The scripts by their digests.
+    pub(super) compiled: Table,
+    /// Runs the script that is given, and catches what it raises.
+    pub(super) run_script: Function,
+    /// The same for a function of a library, which is its argument.
+    pub(super) run_function: Function,
+    /// Calls a function without arguments and catches what it raises.
+    pub(super) catch: Function,
     /// Makes something that can only be read.
-    pub(super) share: mlua::Function,
+    pub(super) share: Function,
 }
 
 /// Makes a world around a table of the server's own functions.
 pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> {
     let lua = Lua::new();
-    let xpcall = libraries::catch_as_values(&lua)?;
     let globals = lua.globals();
+    let xpcall: Function = globals.raw_get("xpcall")?;
+    libraries::catch_as_values(&lua)?;
     let redis = redis(&lua)?;
+    let doors = door::functions(&lua)?;
+    redis.raw_set("call", doors.call)?;
+    redis.raw_set("pcall", doors.pcall)?;
     let math: Table = globals.raw_get("math")?;
     draw_from_random(&lua, &math)?;
     let shared = lua.create_table()?;
@@ -134,13 +151,15 @@ pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> 
     shared.raw_set("redis", &redis)?;
     shared.raw_set("server", &redis)?;
     let note_place = lua.create_function(|lua, error: Value| note_place(lua, error))?;
-    let catch = lua.load(CATCH).set_name("=[C]").call((xpcall, note_place))?;
     let functions = lua.create_sequence_from(FUNCTIONS.iter().copied())?;
-    let built: (mlua::Function, Table, Table) =
+    let built: (Function, Table, Table) =
         lua.load(BUILD).set_name("=[C]").call((globals, functions, shared))?;
     let (share, globals, seen) = built;
     lua.set_globals(seen)?;
-    Ok(World { lua, globals, redis, catch, share })
+    let compiled = lua.create_table()?;
+    let (run_script, run_function, catch) =
+        lua.load(RUN).set_name("=[C]").call((xpcall, note_place, doors.given, &compiled, &globals))?;
+    Ok(World { lua, globals, redis, compiled, run_script, run_function, catch, share })
 }
 
 /// Puts the generator of Redis in the place of that of the C library.
@@ -181,6 +200,10 @@ fn draw_from_random(lua: &Lua, math: &Table) -> Result<()> {
 
 /// Makes a table of what was raised, unless it is one, and notes where that was.
 fn note_place(lua: &Lua, error: Value) -> Result<Value> {
+    let error = match error {
+        Value::Error(error) => libraries::value_of(lua, &error)?,
+        other => other,
+    };
     let table = match error {
         Value::Table(table) => table,
         other => {
@@ -206,9 +229,8 @@ fn note_place(lua: &Lua, error: Value) -> Result<Value> {
     Ok(Value::Table(table))
 }
 
-/// How far up the stack whoever raised an error is: above the function that notes it, and above the one that
-/// turns errors of Rust into values.
-const RAISED_BY: usize = 2;
+/// How far up the stack whoever raised an error is: above the function that notes it.
+const RAISED_BY: usize = 1;
 /// How many functions that are no scripts may be between an error and the script.
 const LEVELS_MAX: usize = 4;
 /// The source of functions in C, and of those in Lua that stand for some.

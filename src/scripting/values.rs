@@ -1,26 +1,17 @@
-//! Replies as values of Lua, and values as replies.
+//! Numbers as arguments, and values as replies.
 
-use mlua::{Lua, Result, Table, Value};
+use mlua::{Table, Value};
 
-use crate::resp::number::{parse_integer, write_general};
-use crate::resp::{OwnedRequest, Protocol, Reply, Sent};
+use crate::resp::number::write_general;
+use crate::resp::{OwnedRequest, Reply, Sent};
 
 /// How deep a value may be nested that becomes a reply. The text is that of Redis, where the stack of Lua is
 /// the limit.
 const DEPTH_MAX: usize = 1000;
 const TOO_DEEP: &[u8] = b"ERR reached lua stack limit";
 
-/// Adds a value to a request, as its argument; answers whether it can be one.
-pub(super) fn push_argument(request: &mut OwnedRequest, value: &Value) -> bool {
-    match value {
-        Value::String(text) => request.push(&text.as_bytes()),
-        Value::Integer(integer) => push_number(request, *integer as f64),
-        Value::Number(number) => push_number(request, *number),
-        _ => false,
-    }
-}
-
-fn push_number(request: &mut OwnedRequest, number: f64) -> bool {
+/// Adds a number to a request, as its argument: as `%.17g` prints it. Answers whether there was room.
+pub(super) fn push_number(request: &mut OwnedRequest, number: f64) -> bool {
     /// As far as `%.17g` prints an integer without an exponent.
     const PLAIN_MAX: f64 = 1e17;
     if number.trunc() == number && number.abs() < PLAIN_MAX {
@@ -29,112 +20,6 @@ fn push_number(request: &mut OwnedRequest, number: f64) -> bool {
     let mut text = Vec::new();
     write_general(&mut text, number, 17);
     request.push(&text)
-}
-
-/// A reply of the server's own as a value. What is nested is nested as the server does it.
-pub(super) fn from_reply(lua: &Lua, reply: &[u8], protocol: Protocol) -> Result<Value> {
-    Reader { lua, rest: reply, protocol }.value()
-}
-
-struct Reader<'a> {
-    lua: &'a Lua,
-    rest: &'a [u8],
-    protocol: Protocol,
-}
-
-impl<'a> Reader<'a> {
-    fn value(&mut self) -> Result<Value> {
-        let kind = self.rest.first().copied().unwrap_or(b'_');
-        let line = self.line();
-        let length = parse_integer(line).and_then(|length| usize::try_from(length).ok());
-        match kind {
-            b'$' => match length {
-                Some(length) => self.lua.create_string(self.take(length)).map(Value::String),
-                None => Ok(Value::Boolean(false)),
-            },
-            b':' => Ok(Value::Number(parse_integer(line).unwrap_or(0) as f64)),
-            b'+' => self.tagged("ok", line),
-            b'-' => self.tagged("err", line),
-            b'*' | b'>' => match length {
-                Some(length) => self.array(length),
-                None => Ok(Value::Boolean(false)),
-            },
-            b'%' => self.map(length.unwrap_or(0)),
-            b'~' => self.set(length.unwrap_or(0)),
-            b'#' => Ok(Value::Boolean(line == b"t")),
-            b',' => self.double(line),
-            b'(' => self.tagged("big_number", line),
-            b'=' => self.verbatim(length.unwrap_or(0)),
-            _ => Ok(if self.protocol == Protocol::Resp3 { Value::Nil } else { Value::Boolean(false) }),
-        }
-    }
-
-    /// The rest of the line, after the byte that tells the kind.
-    fn line(&mut self) -> &'a [u8] {
-        let end = memchr::memchr(b'\r', self.rest).unwrap_or(self.rest.len());
-        let line = self.rest.get(1..end).unwrap_or_default();
-        self.rest = self.rest.get(end + 2..).unwrap_or_default();
-        line
-    }
-
-    fn take(&mut self, length: usize) -> &'a [u8] {
-        let (taken, rest) = self.rest.split_at(length.min(self.rest.len()));
-        self.rest = rest.get(2..).unwrap_or_default();
-        taken
-    }
-
-    fn tagged(&self, name: &str, text: &[u8]) -> Result<Value> {
-        let table = self.lua.create_table()?;
-        table.raw_set(name, self.lua.create_string(text)?)?;
-        Ok(Value::Table(table))
-    }
-
-    fn array(&mut self, length: usize) -> Result<Value> {
-        let table = self.lua.create_table()?;
-        for index in 1..=length {
-            table.raw_set(index, self.value()?)?;
-        }
-        Ok(Value::Table(table))
-    }
-
-    fn map(&mut self, pairs: usize) -> Result<Value> {
-        let map = self.lua.create_table()?;
-        for _ in 0..pairs {
-            let (key, value) = (self.value()?, self.value()?);
-            map.raw_set(key, value)?;
-        }
-        self.wrapped("map", map)
-    }
-
-    fn set(&mut self, members: usize) -> Result<Value> {
-        let set = self.lua.create_table()?;
-        for _ in 0..members {
-            set.raw_set(self.value()?, true)?;
-        }
-        self.wrapped("set", set)
-    }
-
-    fn double(&self, text: &[u8]) -> Result<Value> {
-        let table = self.lua.create_table()?;
-        let number: f64 = String::from_utf8_lossy(text).parse().unwrap_or(f64::NAN);
-        table.raw_set("double", number)?;
-        Ok(Value::Table(table))
-    }
-
-    fn verbatim(&mut self, length: usize) -> Result<Value> {
-        let bytes = self.take(length);
-        let (format, text) = bytes.split_at(bytes.len().min(3));
-        let verbatim = self.lua.create_table()?;
-        verbatim.raw_set("format", self.lua.create_string(format)?)?;
-        verbatim.raw_set("string", self.lua.create_string(text.get(1..).unwrap_or_default())?)?;
-        self.wrapped("verbatim_string", verbatim)
-    }
-
-    fn wrapped(&self, name: &str, inner: Table) -> Result<Value> {
-        let table = self.lua.create_table()?;
-        table.raw_set(name, inner)?;
-        Ok(Value::Table(table))
-    }
 }
 
 /// Answers a value. `speaks_resp3` is what the script has said of itself, not what the client speaks.

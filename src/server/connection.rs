@@ -26,10 +26,11 @@ use super::conversation::{Answered, Conversation};
 
 /// A client and its socket.
 pub(super) struct Connection<Stream> {
+    /// Known to others until the connection ends. Dropped before the stream: a client that sees its end is
+    /// known no longer.
+    _registration: Registration,
     pub(super) stream: Stream,
     conversation: Conversation,
-    /// Known to others until the connection ends.
-    _registration: Registration,
 }
 
 impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {

@@ -611,8 +611,8 @@ fn what_a_transaction_may_do_is_judged_when_it_is_queued_and_again_when_it_is_ex
         replies[0],
         Reply::Error(
             "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
-             This command is no longer allowed for the following reason: no permission to touch the specified \
-             keys"
+             This command is no longer allowed for the following reason: no permission to touch the \
+             specified keys"
                 .into()
         )
     );

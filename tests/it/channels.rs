@@ -17,8 +17,8 @@ fn a_client_of_resp2_that_listens_may_do_little_else() {
     let mut client = server.client();
     client.line("SUBSCRIBE c").reply();
     client.line("GET k").is_error(
-        "ERR Can't execute 'get': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
-         this context",
+        "ERR Can't execute 'get': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed \
+         in this context",
     );
     client.line("CONFIG GET save").is_error(
         "ERR Can't execute 'config|get': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \

@@ -72,8 +72,8 @@ fn a_script_that_has_written_cannot_be_killed_but_the_server_can_be_ended() {
     runner.send(&crate::client::request(["EVAL", &script, "1", "key"]));
     wait_until_busy(&mut client);
     client.line("SCRIPT KILL").is_error(
-        "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait \
-         the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+        "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either \
+         wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
     );
     client.send(&crate::client::request(["SHUTDOWN", "NOSAVE"]));
     let status = server.wait_for_end();
@@ -123,7 +123,8 @@ fn scripts_transactions_and_commands_on_the_same_keys_never_wait_in_a_circle() {
             let mut client = server.client();
             scope.spawn(move || {
                 for round in 0..400_usize {
-                    let keys = [0, 7, 13, 29].map(|step| format!("k{}", (client_number * 31 + round * step) % 40));
+                    let keys = [0, 7, 13, 29].map(|step| (client_number * 31 + round * step) % 40);
+                    let keys = keys.map(|number| format!("k{number}"));
                     let [a, b, c, d] = keys.each_ref().map(String::as_str);
                     match client_number % 3 {
                         // Undeclared, and in any order.

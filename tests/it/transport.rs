@@ -313,8 +313,8 @@ fn what_is_wrong_with_the_certificates_is_said_in_one_line() {
         (vec!["--tls-cert-file", &certificate], "No tls-key-file configured!"),
         (
             vec!["--tls-cert-file", &certificate, "--tls-key-file", &key],
-            "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or \
-             tls-auth-clients are enabled!",
+            "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication \
+             or tls-auth-clients are enabled!",
         ),
         (vec!["--tls-cert-file", &nothing, "--tls-key-file", &key], "nothing.pem"),
         (

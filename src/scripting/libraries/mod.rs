@@ -18,5 +18,5 @@ mod structs;
 pub(super) use bit::bit;
 pub(super) use cjson::cjson;
 pub(super) use cmsgpack::cmsgpack;
-pub(super) use raise::{Call, catch_as_values, text_of};
+pub(super) use raise::{Call, catch_as_values, text_of, value_of};
 pub(super) use structs::structs;

@@ -12,7 +12,7 @@
 //! whoever runs the whole script. `coroutine.wrap` passes such an error on unchanged, until one of the doors;
 //! it does not put its own place before the text, as it does before strings.
 
-use mlua::{Error, Function, Lua, LuaString, MultiValue, Result, Table, Value};
+use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
 
 use crate::scripting::raised::Raised;
 
@@ -137,7 +137,7 @@ pub(super) fn truncate(number: f64) -> i64 {
 }
 
 /// The value that a script would have caught if the error had been raised in C.
-pub(super) fn value_of(lua: &Lua, error: &Error) -> Result<Value> {
+pub(in crate::scripting) fn value_of(lua: &Lua, error: &Error) -> Result<Value> {
     match error.downcast_ref::<Raised>() {
         Some(raised) => raised.to_value(lua),
         None => lua.create_string(text_of(error)).map(Value::String),
@@ -199,15 +199,12 @@ return function(...)
       return handle(value)
     end))
   end,
-  function(...) return handed(resume(...)) end,
-  function(run, handle) return xpcall(run, function(e)
-    return handle(type(e) == 'userdata' and value_of(e) or e)
-  end) end
+  function(...) return handed(resume(...)) end
 ";
 
 /// Has `pcall`, `xpcall` and `coroutine.resume` hand over strings where a function in Rust has failed, and
-/// `pcall` do with tables what that of Redis does. Answers an `xpcall` for whoever runs the whole script.
-pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<Function> {
+/// `pcall` do with tables what that of Redis does.
+pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<()> {
     let globals = lua.globals();
     let coroutines: Table = globals.get("coroutine")?;
     let value_of = lua.create_function(|lua, value: Value| match value {
@@ -226,11 +223,10 @@ pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<Function> {
         globals.get::<Value>("select")?,
         globals.get::<Value>("error")?,
     );
-    let caught: (Value, Value, Value, Function) = lua.load(CATCHING).set_name("=[C]").call(functions)?;
+    let caught: (Value, Value, Value) = lua.load(CATCHING).set_name("=[C]").call(functions)?;
     globals.raw_set("pcall", caught.0)?;
     globals.raw_set("xpcall", caught.1)?;
-    coroutines.raw_set("resume", caught.2)?;
-    Ok(caught.3)
+    coroutines.raw_set("resume", caught.2)
 }
 
 #[cfg(test)]
