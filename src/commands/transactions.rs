@@ -43,6 +43,18 @@ fn multi(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
     Ok(reply.ok())
 }
 
+/// Some commands make no sense among others.
+///
+/// # Errors
+///
+/// If a transaction is being queued and the command is one of those.
+pub fn check_queueing(session: &Session, command: &Command) -> Result<()> {
+    if session.queue.is_some() && command.flags.contains(Flags::NO_MULTI) {
+        return Err(Error::fixed("ERR Command not allowed inside a transaction"));
+    }
+    Ok(())
+}
+
 /// Puts an admitted command into the client's queue, if there is one and it belongs there, and answers that
 /// it is.
 pub fn queue(

@@ -9,7 +9,7 @@ use crate::commands::lookup::{Registered, find};
 use crate::commands::permission::Origin;
 use crate::commands::traces::show;
 use crate::commands::tracking::answered;
-use crate::commands::transactions::{queue, queued, refused};
+use crate::commands::transactions::{check_queueing, queue, queued, refused};
 use crate::instance::Instance;
 use crate::keyspace::{Busy, KeyHash, Keyspace, Transaction};
 use crate::resp::{Reply, Request};
@@ -149,16 +149,18 @@ fn take_turn<'a>(instance: &'a Instance, session: &Session, command: &Command) -
 }
 
 /// Judges what rarely matters: whether there is memory, whether a script has been running for too long,
-/// whether the client may do nothing but listen.
+/// whether the client may do nothing but listen, or queues what cannot be.
 #[cold]
 fn judge(
     instance: &Instance,
     session: &Session,
     registered: &'static Registered,
 ) -> Result<&'static Registered> {
+    // First this: whoever makes room would wait for the shards that a script holds.
+    check_busy(instance, registered.command)?;
     check_memory(instance, registered)?;
     check_listening(session, registered.command)?;
-    check_busy(instance, registered.command)?;
+    check_queueing(session, registered.command)?;
     Ok(registered)
 }
 

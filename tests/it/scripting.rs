@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, Reply};
+use crate::client::{Client, Reply, request};
 use crate::server::{PATIENCE, Server, is_redis};
 
 const NEVER_ENDING: &str = "while true do end";
@@ -33,10 +33,14 @@ fn a_script_that_does_not_end_can_be_killed() {
         let server = impatient(options);
         let (mut runner, mut client, mut killer) = (server.client(), server.client(), server.client());
         client.line("SCRIPT KILL").is_error("NOTBUSY No scripts in execution right now.");
-        runner.send(&crate::client::request(["EVAL", NEVER_ENDING, "1", "key"]));
+        runner.send(&request(["EVAL", NEVER_ENDING, "1", "key"]));
         wait_until_busy(&mut client);
         let busy = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
         client.line("GET key").is_error(busy);
+        // Requests that come together are made ready together, which must not wait for the script either.
+        client.send(&[request(["GET", "key"]), request(["SET", "key", "v"])].concat());
+        client.reply().is_error(busy);
+        client.reply().is_error(busy);
         client.line("EVAL \"return 1\" 0").is_error(busy);
         client.line("PING").is_error(busy);
         client.line("MULTI").is_ok();
@@ -57,7 +61,7 @@ fn a_script_cannot_escape_its_end_by_catching_it() {
     let server = impatient(&[]);
     let (mut runner, mut client) = (server.client(), server.client());
     let script = "while true do pcall(function() while true do end end) end";
-    runner.send(&crate::client::request(["EVAL", script, "0"]));
+    runner.send(&request(["EVAL", script, "0"]));
     wait_until_busy(&mut client);
     client.line("SCRIPT KILL").is_ok();
     assert!(matches!(runner.reply().reply(), Reply::Error(_)));
@@ -69,13 +73,13 @@ fn a_script_that_has_written_cannot_be_killed_but_the_server_can_be_ended() {
     let mut server = impatient(&[]);
     let (mut runner, mut client) = (server.client(), server.client());
     let script = format!("redis.call('set', KEYS[1], 'v') {NEVER_ENDING}");
-    runner.send(&crate::client::request(["EVAL", &script, "1", "key"]));
+    runner.send(&request(["EVAL", &script, "1", "key"]));
     wait_until_busy(&mut client);
     client.line("SCRIPT KILL").is_error(
         "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either \
          wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
     );
-    client.send(&crate::client::request(["SHUTDOWN", "NOSAVE"]));
+    client.send(&request(["SHUTDOWN", "NOSAVE"]));
     let status = server.wait_for_end();
     assert!(status.success(), "{status}");
 }
@@ -223,7 +227,7 @@ fn a_reply_of_a_script_may_be_nested_as_deep_as_anybody_nests() {
             continue; // Its limit is another one.
         }
         let script = format!("local t = {{}} for i = 1, {depth} do t = {{t}} end return t");
-        client.send(&crate::client::request(["EVAL", &script, "0"]));
+        client.send(&request(["EVAL", &script, "0"]));
         let text = String::from_utf8(client.reply_bytes()).unwrap();
         assert!(
             text.ends_with(&format!("{}\r\n", if expected == "[]" { "*0" } else { expected })),
@@ -370,7 +374,7 @@ fn a_thread_that_runs_a_slow_script_loses_no_client() {
     let mut clients: Vec<Client> = (0..20).map(|_| server.client()).collect();
     let (mut runner, mut killer) = (server.client(), server.client());
     for _ in 0..3 {
-        runner.send(&crate::client::request(["EVAL", NEVER_ENDING, "0"]));
+        runner.send(&request(["EVAL", NEVER_ENDING, "0"]));
         wait_until_busy(&mut clients[0]);
         clients.iter_mut().for_each(|client| assert!(matches!(client.line("PING").reply(), Reply::Error(_))));
         killer.line("SCRIPT KILL").is_ok();

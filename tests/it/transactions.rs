@@ -150,7 +150,7 @@ fn an_error_in_the_queue_is_one_reply_among_the_others_and_undoes_nothing() {
 #[test]
 fn what_cannot_be_queued_breaks_the_transaction() {
     let (_server, mut client, ..) = three();
-    for refused in ["NOSUCH", "GET", "CONFIG NOSUCH"] {
+    for refused in ["NOSUCH", "GET", "CONFIG NOSUCH", "SHUTDOWN NOSAVE"] {
         client.line("MULTI").is_ok();
         client.line("SET k v").is_simple("QUEUED");
         assert!(matches!(client.line(refused).reply(), Reply::Error(_)), "{refused}");
