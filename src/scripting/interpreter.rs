@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlua::chunk::ChunkMode;
-use mlua::state::{GcIncParams, GcMode};
 use mlua::{Error, Function, HookTriggers, Lua, Result, Table, Value, VmState};
 
 use super::door::{self, Buffers, Doorway, Given};
@@ -24,9 +23,6 @@ use crate::resp::{Reply, Request, Sent};
 const MEMORY_BYTES_MAX: usize = 512 << 20;
 /// Instructions between two looks at whether the script was killed, or is slow. Redis: the same.
 const EVERY_SO_OFTEN: HookTriggers = HookTriggers::new().every_nth_instruction(100_000);
-/// How far memory grows before garbage is looked for, in percent of what was in use. What is in use is mostly
-/// the world itself, which is gone through each time.
-const GC_PAUSE_PERCENT: i32 = 400;
 /// Scripts that EVAL has brought are forgotten beyond so many; clients send them again. Redis 7.4: the same.
 const PASSING_MAX: usize = 500;
 /// What a buffer may keep for the next script.
@@ -126,7 +122,6 @@ impl Interpreter {
             let world = sandbox::build(|lua| redis_table::build(lua, &speaks_resp3))?;
             world.lua.set_memory_limit(MEMORY_BYTES_MAX)?;
             watch(&world.lua, tick)?;
-            world.lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(GC_PAUSE_PERCENT)));
             Ok::<_, Error>((Loader::new(&world)?, world))
         };
         let (loader, world) = make().expect("an empty interpreter takes little memory");
@@ -260,7 +255,6 @@ impl Interpreter {
 
     /// Leaves nothing large behind for the next script.
     fn tidy_up(&mut self) {
-        self.lua.gc_restart();
         if self.buffers.bytes() > KEPT_BYTES_MAX {
             self.buffers = Buffers::default();
         }
