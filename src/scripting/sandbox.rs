@@ -88,7 +88,8 @@ real.load = function(read, name)
   return load_text(concat(parts), name or '=(load)')
 end
 -- What a script wants for itself alone: the others would have to do without.
-local collect, kept = globals.collectgarbage, { stop = true, restart = true, setpause = true, setstepmul = true }
+local collect = globals.collectgarbage
+local kept = { stop = true, restart = true, setpause = true, setstepmul = true }
 real.collectgarbage = function(what, ...)
   if kept[what] then return 0 end
   return collect(what or 'collect', ...)
