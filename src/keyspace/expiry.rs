@@ -23,7 +23,7 @@ pub const PAUSE: Duration = Duration::from_millis(3);
 pub const REST: Duration = Duration::from_millis(100);
 
 /// Entries to look at between two looks at the clock.
-const ENTRIES_PER_GLANCE: usize = 4096;
+const ENTRIES_PER_GLANCE: usize = 512;
 
 /// A round over the shards.
 #[derive(Debug, Default)]
