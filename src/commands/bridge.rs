@@ -59,6 +59,11 @@ impl<'a, 'k> Bridge<'a, 'k> {
         })
     }
 
+    /// When the script began; to be asked before it does.
+    pub(super) fn started(&self) -> Instant {
+        self.mark
+    }
+
     /// The command of a request, if a script may call it.
     fn admit(&self, request: Request<'_>) -> Result<&'static Registered> {
         let unknown = || Error::fixed("ERR Unknown Redis command called from script");

@@ -113,7 +113,8 @@ fn call(
     let mut bridge = Bridge::new(context, function.flags, false)?;
     let keys = key_count(request)?;
     let words = request.from(0).map(<[u8]>::to_vec).collect();
-    let _run = instance.scripting.running.begin(Kind::Function, function.name.as_bytes(), words);
+    let _run =
+        instance.scripting.running.begin(Kind::Function, function.name.as_bytes(), words, bridge.started());
     let what = Callable::Function(&function.name);
     let invocation = Invocation { what, request, keys };
     conclude_run(reply.attempt(|reply| {

@@ -1,10 +1,12 @@
 //! Runs one script at a time.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use foldhash::quality::RandomState;
+use hashbrown::HashMap;
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, HookTriggers, Lua, Result, Table, Value, VmState};
 
@@ -38,7 +40,7 @@ pub struct Interpreter {
     /// The scripts by their digests. A table of Lua: mlua cannot hold on to so many functions.
     compiled: Table,
     /// What else is known of them.
-    scripts: HashMap<String, Script>,
+    scripts: HashMap<String, Script, RandomState>,
     /// Those that were not loaded to stay, the eldest first.
     passing: VecDeque<String>,
     /// The functions of libraries.
@@ -130,7 +132,7 @@ impl Interpreter {
             run_script: world.run_script,
             run_function: world.run_function,
             compiled: world.compiled,
-            scripts: HashMap::new(),
+            scripts: HashMap::default(),
             passing: VecDeque::new(),
             loader,
             speaks_resp3,

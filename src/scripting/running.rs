@@ -95,12 +95,12 @@ impl Running {
         self.0.threshold_ms.store(threshold_ms, Ordering::Relaxed);
     }
 
-    /// Says what runs from now on.
-    pub fn begin(&self, kind: Kind, name: &[u8], request: Vec<Vec<u8>>) -> Run<'_> {
+    /// Says what runs from now on, which is the moment `started`.
+    pub fn begin(&self, kind: Kind, name: &[u8], request: Vec<Vec<u8>>, started: Instant) -> Run<'_> {
         let state = &self.0;
         state.is_killed.store(false, Ordering::Relaxed);
         state.has_written.store(false, Ordering::Relaxed);
-        *state.current.lock() = Some(Current { kind, name: name.to_vec(), request, started: Instant::now() });
+        *state.current.lock() = Some(Current { kind, name: name.to_vec(), request, started });
         Run(self)
     }
 
