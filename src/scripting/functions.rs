@@ -307,6 +307,7 @@ impl Scripting {
                 Ok(answer)
             });
             loader.tidy_up();
+            interpreter.tidy_up();
             changed
         })
     }

@@ -27,6 +27,8 @@ const MEMORY_BYTES_MAX: usize = 512 << 20;
 const EVERY_SO_OFTEN: HookTriggers = HookTriggers::new().every_nth_instruction(100_000);
 /// Scripts that EVAL has brought are forgotten beyond so many; clients send them again. Redis 7.4: the same.
 const PASSING_MAX: usize = 500;
+/// Memory up to which garbage may wait for the next script; more, if more is in use.
+const KEPT_GARBAGE_BYTES_MAX: usize = 64 << 20;
 /// What a buffer may keep for the next script.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
@@ -47,6 +49,8 @@ pub struct Interpreter {
     loader: Loader,
     speaks_resp3: Arc<AtomicBool>,
     buffers: Buffers,
+    /// Garbage is looked for when a script has ended with more memory than this.
+    collect_from_bytes: usize,
 }
 
 impl fmt::Debug for Interpreter {
@@ -137,6 +141,7 @@ impl Interpreter {
             loader,
             speaks_resp3,
             buffers: Buffers::default(),
+            collect_from_bytes: KEPT_GARBAGE_BYTES_MAX,
         }
     }
 
@@ -255,8 +260,14 @@ impl Interpreter {
         }
     }
 
-    /// Leaves nothing large behind for the next script.
-    fn tidy_up(&mut self) {
+    /// Leaves nothing large behind for the next script. Lua looks for garbage while memory grows, and not
+    /// when it has come to an end: the next one would find none.
+    pub(super) fn tidy_up(&mut self) {
+        if self.lua.used_memory() > self.collect_from_bytes {
+            let _ = self.lua.gc_collect();
+            let (least, most) = (KEPT_GARBAGE_BYTES_MAX, MEMORY_BYTES_MAX / 4 * 3);
+            self.collect_from_bytes = (2 * self.lua.used_memory()).clamp(least, most);
+        }
         if self.buffers.bytes() > KEPT_BYTES_MAX {
             self.buffers = Buffers::default();
         }
