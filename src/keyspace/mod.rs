@@ -8,12 +8,14 @@
 //! [`entry`] is how one key lies in memory, [`shard`] the tables, [`transaction`] what a command can do,
 //! [`scan`] how one goes over all keys without stopping anybody, [`expiry`] how keys whose time has come are
 //! freed when nobody asks for them, [`access`] what is noted of their use, [`eviction`] which keys go when
-//! memory is short, [`interest`] who wants to know of changes, [`locking`] how shards are waited for.
+//! memory is short, [`interest`] who wants to know of changes and [`following`] how they come to know,
+//! [`locking`] how shards are waited for.
 
 pub mod access;
 mod entry;
 mod eviction;
 pub mod expiry;
+mod following;
 mod interest;
 mod locking;
 mod scan;

@@ -39,8 +39,8 @@ pub enum Expiry {
 #[derive(Debug)]
 pub struct Transaction<'a> {
     keyspace: &'a Keyspace,
-    database: usize,
-    held: Held<'a>,
+    pub(super) database: usize,
+    pub(super) held: Held<'a>,
     /// The moment as access stamps tell it; 0 if no use is to be noted.
     stamp: u32,
     /// The moment, once it mattered; 0 before.
@@ -48,9 +48,9 @@ pub struct Transaction<'a> {
     /// Whether something was passed over because it had expired.
     has_seen_expired: Cell<bool>,
     /// What anybody wants to know of changes.
-    wanted: Wanted,
+    pub(super) wanted: Wanted,
     /// What they are to be told.
-    effects: RefCell<Vec<Effect>>,
+    pub(super) effects: RefCell<Vec<Effect>>,
     /// What was taken out and is to be freed. Declared after `held`: dropped once the locks are free. Nearly
     /// no transaction has any.
     garbage: Option<Box<Garbage>>,
@@ -80,7 +80,7 @@ pub struct Facts<'t> {
 
 /// The shards that are locked.
 #[derive(Debug)]
-enum Held<'a> {
+pub(super) enum Held<'a> {
     /// That of one key, whose hash is remembered.
     One { key: &'a [u8], hash: u64, shard: MutexGuard<'a, Shard> },
     /// Several, by their numbers in ascending order.
@@ -164,7 +164,7 @@ impl Keyspace {
 }
 
 /// Reading.
-impl Transaction<'_> {
+impl<'a> Transaction<'a> {
     /// The transaction's moment, in milliseconds since 1970; the same however often it is asked for.
     #[inline]
     pub fn now_ms(&self) -> u64 {
@@ -332,6 +332,17 @@ impl Transaction<'_> {
             return None;
         }
         Some(entry)
+    }
+
+    pub(super) fn keyspace(&self) -> &'a Keyspace {
+        self.keyspace
+    }
+
+    /// Whether a key is there and has expired.
+    pub(super) fn is_expired(&self, key: &[u8]) -> bool {
+        let (hash, shard) = self.shard(key);
+        let found = shard.table(self.database).and_then(|table| table.find(hash, key));
+        found.is_some_and(|entry| self.has_expired(entry))
     }
 
     /// Whether an entry counts as absent.
@@ -610,112 +621,6 @@ impl Transaction<'_> {
     }
 }
 
-/// Following changes, for those who want to know of them.
-impl<'a> Transaction<'a> {
-    /// Tells of an event, if anybody wants to know of its class. Handlers do, once what they tell of is done.
-    #[inline(always)]
-    pub fn event(&self, class: EventClass, name: &'static str, key: &[u8]) {
-        if self.wanted.event(class) {
-            self.push_event(name, self.database, key);
-        }
-    }
-
-    /// The same for a key of another database.
-    pub fn event_in(&self, database: usize, class: EventClass, name: &'static str, key: &[u8]) {
-        if self.wanted.event(class) {
-            self.push_event(name, database, key);
-        }
-    }
-
-    /// Whether somebody keeps copies of keys.
-    pub fn is_tracked(&self) -> bool {
-        self.wanted.tracking()
-    }
-
-    /// Takes what somebody has to be told of.
-    #[inline(always)]
-    pub fn take_effects(&mut self) -> Vec<Effect> {
-        match self.effects.get_mut() {
-            effects if effects.is_empty() => Vec::new(),
-            effects => std::mem::take(effects),
-        }
-    }
-
-    pub(super) fn keyspace(&self) -> &'a Keyspace {
-        self.keyspace
-    }
-
-    /// Whether a key is there and has expired.
-    pub(super) fn is_expired(&self, key: &[u8]) -> bool {
-        let (hash, shard) = self.shard(key);
-        let found = shard.table(self.database).and_then(|table| table.find(hash, key));
-        found.is_some_and(|entry| self.has_expired(entry))
-    }
-
-    #[cold]
-    fn push_event(&self, name: &'static str, database: usize, key: &[u8]) {
-        self.effects.borrow_mut().push(Effect::Event { name, database, key: key.into() });
-    }
-
-    /// To be called before a key is written that may be absent.
-    #[cold]
-    fn follow_put(&self, key: &[u8]) {
-        self.follow_change(key);
-        let (hash, shard) = self.shard(key);
-        match shard.table(self.database).and_then(|table| table.find(hash, key)) {
-            Some(entry) if !self.has_expired(entry) => {}
-            found => {
-                if found.is_some() {
-                    self.event(EventClass::EXPIRED, "expired", key);
-                }
-                self.event(EventClass::NEW, "new", key);
-            }
-        }
-    }
-
-    /// To be called for every key that changes, or is deleted.
-    #[inline(always)]
-    fn follow_change(&self, key: &[u8]) {
-        if self.wanted.changes() {
-            self.tell_of_change(key, true);
-        }
-    }
-
-    /// To be called for every key that was freed because it had expired.
-    #[cold]
-    fn follow_expiry(&self, key: &[u8]) {
-        self.tell_of_change(key, false);
-        self.event(EventClass::EXPIRED, "expired", key);
-    }
-
-    #[cold]
-    fn tell_of_change(&self, key: &[u8], was_there: bool) {
-        let (hash, shard) = self.shard(key);
-        shard.watched.mark(hash, self.database, key, was_there);
-        if self.wanted.tracking() {
-            self.effects.borrow_mut().push(Effect::Changed { key: key.into(), by_itself: !was_there });
-        }
-    }
-
-    /// To be called before databases are emptied, or replaced by one of `others`.
-    fn follow_replacement(&mut self, is_replaced: impl Fn(usize) -> bool, others: &[usize]) {
-        if self.wanted.tracking() {
-            self.effects.get_mut().push(Effect::Flushed);
-        }
-        let Held::Many(shards) = &self.held else { return };
-        for (_, shard) in shards.iter().filter(|_| self.wanted.watched()) {
-            let has = |database: usize, hash: u64, key: &[u8]| {
-                shard.table(database).is_some_and(|table| table.find(hash, key).is_some())
-            };
-            shard.watched.mark_where(|database, hash, key| {
-                let mut replacing = others.iter();
-                is_replaced(database)
-                    && (has(database, hash, key) || replacing.any(|other| has(*other, hash, key)))
-            });
-        }
-    }
-}
-
 /// Holding more than what the transaction was begun for: only a script may, and only one at a time, see
 /// [`locking`](super::locking).
 impl Transaction<'_> {
@@ -754,7 +659,7 @@ impl Transaction<'_> {
 /// Finding the shard of a key.
 impl Transaction<'_> {
     #[inline(always)]
-    fn shard(&self, key: &[u8]) -> (u64, &Shard) {
+    pub(super) fn shard(&self, key: &[u8]) -> (u64, &Shard) {
         match &self.held {
             Held::One { key: held, hash, shard } if is_same(held, key) => (*hash, shard),
             Held::One { .. } => stray(),

@@ -1,0 +1,101 @@
+//! What others are told of what a transaction does: events for those who listen, marks for those who watch,
+//! changes for those who keep copies.
+
+use super::interest::Effect;
+use super::transaction::{Held, Transaction};
+use crate::events::EventClass;
+
+/// Following changes, for those who want to know of them.
+impl Transaction<'_> {
+    /// Tells of an event, if anybody wants to know of its class. Handlers do, once what they tell of is done.
+    #[inline(always)]
+    pub fn event(&self, class: EventClass, name: &'static str, key: &[u8]) {
+        if self.wanted.event(class) {
+            self.push_event(name, self.database, key);
+        }
+    }
+
+    /// The same for a key of another database.
+    pub fn event_in(&self, database: usize, class: EventClass, name: &'static str, key: &[u8]) {
+        if self.wanted.event(class) {
+            self.push_event(name, database, key);
+        }
+    }
+
+    /// Whether somebody keeps copies of keys.
+    pub fn is_tracked(&self) -> bool {
+        self.wanted.tracking()
+    }
+
+    /// Takes what somebody has to be told of.
+    #[inline(always)]
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        match self.effects.get_mut() {
+            effects if effects.is_empty() => Vec::new(),
+            effects => std::mem::take(effects),
+        }
+    }
+
+    #[cold]
+    pub(super) fn push_event(&self, name: &'static str, database: usize, key: &[u8]) {
+        self.effects.borrow_mut().push(Effect::Event { name, database, key: key.into() });
+    }
+
+    /// To be called before a key is written that may be absent.
+    #[cold]
+    pub(super) fn follow_put(&self, key: &[u8]) {
+        self.follow_change(key);
+        let (hash, shard) = self.shard(key);
+        match shard.table(self.database).and_then(|table| table.find(hash, key)) {
+            Some(entry) if !self.has_expired(entry) => {}
+            found => {
+                if found.is_some() {
+                    self.event(EventClass::EXPIRED, "expired", key);
+                }
+                self.event(EventClass::NEW, "new", key);
+            }
+        }
+    }
+
+    /// To be called for every key that changes, or is deleted.
+    #[inline(always)]
+    pub(super) fn follow_change(&self, key: &[u8]) {
+        if self.wanted.changes() {
+            self.tell_of_change(key, true);
+        }
+    }
+
+    /// To be called for every key that was freed because it had expired.
+    #[cold]
+    pub(super) fn follow_expiry(&self, key: &[u8]) {
+        self.tell_of_change(key, false);
+        self.event(EventClass::EXPIRED, "expired", key);
+    }
+
+    #[cold]
+    fn tell_of_change(&self, key: &[u8], was_there: bool) {
+        let (hash, shard) = self.shard(key);
+        shard.watched.mark(hash, self.database, key, was_there);
+        if self.wanted.tracking() {
+            self.effects.borrow_mut().push(Effect::Changed { key: key.into(), by_itself: !was_there });
+        }
+    }
+
+    /// To be called before databases are emptied, or replaced by one of `others`.
+    pub(super) fn follow_replacement(&mut self, is_replaced: impl Fn(usize) -> bool, others: &[usize]) {
+        if self.wanted.tracking() {
+            self.effects.get_mut().push(Effect::Flushed);
+        }
+        let Held::Many(shards) = &self.held else { return };
+        for (_, shard) in shards.iter().filter(|_| self.wanted.watched()) {
+            let has = |database: usize, hash: u64, key: &[u8]| {
+                shard.table(database).is_some_and(|table| table.find(hash, key).is_some())
+            };
+            shard.watched.mark_where(|database, hash, key| {
+                let mut replacing = others.iter();
+                is_replaced(database)
+                    && (has(database, hash, key) || replacing.any(|other| has(*other, hash, key)))
+            });
+        }
+    }
+}
