@@ -16,8 +16,10 @@ use crate::allocator;
 use crate::clients::Clients;
 use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
 use crate::events::EventClass;
-use crate::keyspace::{Effect, Keyspace};
+use crate::keyspace::{Effect, Keyspace, LockChange, LockNews};
+use crate::locks::{Cause, Locks, Who};
 use crate::pubsub::PubSub;
+use crate::resp::Request;
 use crate::scripting::Scripting;
 use crate::scripting::running::Running;
 use crate::session::Session;
@@ -38,6 +40,8 @@ pub struct Instance {
     pub pubsub: PubSub,
     /// Who keeps copies of which keys.
     pub tracking: Tracking,
+    /// Who holds which lock.
+    pub locks: Locks,
     /// Its scripts.
     pub scripting: Scripting,
     /// What it counts.
@@ -73,6 +77,7 @@ impl Instance {
         let statistics = Statistics::new(threads, commands.len());
         let keyspace = Keyspace::new(config.databases.size());
         let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
+        let locks = Locks::new(keyspace.clock().now_ms());
         let output_limits = Arc::clone(&config.client_output_buffer_limit);
         let instance = Instance {
             config,
@@ -81,6 +86,7 @@ impl Instance {
             clients: Arc::new(Clients::new(output_limits)),
             pubsub: PubSub::default(),
             tracking: Tracking::default(),
+            locks,
             scripting,
             statistics,
             run_id: random_hex_digits(),
@@ -141,11 +147,25 @@ impl Instance {
     }
 }
 
+/// The command that did something.
+#[derive(Clone, Copy)]
+pub struct Doer<'a> {
+    /// The state of the client that sent it, or that runs the script that called it.
+    pub session: &'a Session,
+    /// Its name.
+    pub command: &'static str,
+    /// The request as the client sent it.
+    pub request: Request<'a>,
+    /// Whether a script called it: then the request is the one that runs the script.
+    pub is_script: bool,
+}
+
 /// Telling others what has happened to keys.
 impl Instance {
-    /// Tells those concerned; `by` is the client whose command did it, if one's did.
+    /// Tells those concerned; `doer` is the command that did it, if one did.
     #[cold]
-    pub fn tell(&self, effects: Vec<Effect>, by: Option<&Session>) {
+    pub fn tell(&self, effects: Vec<Effect>, doer: Option<Doer<'_>>) {
+        let by = doer.map(|doer| doer.session);
         self.tracking.tell(&effects, by.map(|session| session.client.id), &self.clients);
         if by.is_none_or(|session| !session.may_not_wait) {
             self.tell_prefixes(by);
@@ -154,9 +174,30 @@ impl Instance {
         for effect in effects {
             match effect {
                 Effect::Event { name, database, key } => self.publish_event(classes, name, database, &key),
+                Effect::Lock(news) => doer.into_iter().for_each(|doer| self.follow_lock(&news, doer)),
                 Effect::Changed { .. } | Effect::Flushed => {}
             }
         }
+    }
+
+    fn follow_lock(&self, news: &LockNews, doer: Doer<'_>) {
+        let client = &doer.session.client;
+        if let LockChange::Taken { .. } = news.change {
+            client.has_taken_locks.store(true, Ordering::Relaxed);
+        }
+        let cause = Cause {
+            who: Arc::new(Who::of(client)),
+            command: doer.command,
+            request: doer.request,
+            is_script: doer.is_script,
+            is_grouped: doer.session.may_not_wait,
+        };
+        self.locks.follow(news, &cause);
+    }
+
+    /// Lets locks be followed for the next tenth of a second, if they are to be.
+    pub fn allow_lock_news(&self) {
+        self.keyspace.allow_lock_news(self.config.lock_lens.get());
     }
 
     /// Tells those who listen to prefixes of all that a command, or several as one, have changed.
@@ -197,6 +238,7 @@ impl Instance {
         let config = &self.config;
         self.keyspace.set_value_bytes_max(config.proto_max_bulk_len.size());
         self.keyspace.set_event_classes(self.event_classes());
+        self.allow_lock_news();
         self.scripting.running.set_threshold_ms(config.busy_reply_threshold.get());
         let counts_frequency = EVICTION_POLICIES[config.maxmemory_policy.get()].ends_with("lfu");
         let factors = [&config.lfu_log_factor, &config.lfu_decay_time].map(|factor| factor.get() as u32);

@@ -296,7 +296,7 @@ impl Tracking {
                     table.invalidate(key, by, by, clients);
                 }
                 Effect::Flushed => table.flush(by, clients),
-                Effect::Event { .. } => {}
+                Effect::Lock(_) | Effect::Event { .. } => {}
             }
         }
     }

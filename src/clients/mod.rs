@@ -53,6 +53,8 @@ pub struct Client {
     pub connected_at: Instant,
     /// What it tells about itself; locked once a batch of requests.
     pub profile: Mutex<Profile>,
+    /// Whether it has ever taken a lock that is followed.
+    pub has_taken_locks: AtomicBool,
     leaving: AtomicU8,
     waiting: AtomicU8,
     speaks_resp3: AtomicBool,
@@ -192,6 +194,7 @@ impl Clients {
                 queued: None,
                 tracking: None,
             }),
+            has_taken_locks: AtomicBool::new(false),
             leaving: AtomicU8::new(Leaving::Not as u8),
             waiting: AtomicU8::new(Waiting::No as u8),
             speaks_resp3: AtomicBool::new(false),

@@ -25,6 +25,8 @@ pub(super) struct Bridge<'a, 'k> {
     tx: &'a mut Transaction<'k>,
     /// The script's own: what it selects, its client does not.
     session: Session,
+    /// The request that runs the script.
+    script: Request<'a>,
     is_read_only: bool,
     /// Whether commands that may need memory are refused.
     is_short_of_memory: bool,
@@ -40,6 +42,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
     /// If memory is short and the script may need some.
     pub(super) fn new(
         context: &'a mut Context<'_, 'k>,
+        script: Request<'a>,
         flags: ScriptFlags,
         is_read_only: bool,
     ) -> Result<Bridge<'a, 'k>> {
@@ -53,6 +56,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
             instance,
             tx: context.tx,
             session: context.session.for_script(),
+            script,
             is_read_only: is_read_only || flags.no_writes,
             is_short_of_memory: is_short && !flags.allow_oom,
             mark: Instant::now(),
@@ -93,7 +97,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
     }
 
     fn run(&mut self, registered: &'static Registered, request: Request<'_>, reply: Reply<'_>) -> Result<()> {
-        let Bridge { instance, tx, session, mark, .. } = self;
+        let Bridge { instance, tx, session, script, mark, .. } = self;
         let command = registered.command;
         if instance.clients.has_monitors() {
             show(instance, session, Origin::Script, command, request);
@@ -104,7 +108,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         } else {
             tx.hold(command.keys_of(request).map(|(key, _)| key));
         }
-        let result = run(command, instance, session, tx, request, reply);
+        let result = run(command, instance, session, tx, request, reply, Some(*script));
         // The clock is read once for each command: what the script did before it counts as its time.
         let now = Instant::now();
         charge(instance, session, registered, request, now - std::mem::replace(mark, now));

@@ -90,6 +90,8 @@ fn delete_if(tx: &mut Transaction<'_>, key: &[u8], condition: Condition<'_>, rep
     if is_met {
         tx.remove(key);
         tx.event(EventClass::GENERIC, "del", key);
+    } else {
+        tx.follow_unmet(key);
     }
     Ok(reply.bool(is_met))
 }

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use crate::instance::Instance;
+use crate::instance::{Doer, Instance};
 use crate::keyspace::Transaction;
 use crate::resp::reply::write_error;
 use crate::resp::{Protocol, Reply, Request, Sent};
@@ -145,6 +145,7 @@ pub fn busy(instance: &Instance) -> Error {
 }
 
 /// Runs an admitted request on a transaction over its keys, and tells those who want to know what came of it.
+/// `script` is the request that runs a script, if the script has called this one.
 #[inline]
 pub fn run(
     command: &'static Command,
@@ -153,6 +154,7 @@ pub fn run(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
     reply: Reply<'_>,
+    script: Option<Request<'_>>,
 ) -> Result {
     let sent = match command.run {
         Run::Read(handler) => {
@@ -178,7 +180,8 @@ pub fn run(
     };
     let effects = tx.take_effects();
     if !effects.is_empty() {
-        instance.tell(effects, Some(session));
+        let (request, is_script) = (script.unwrap_or(request), script.is_some());
+        instance.tell(effects, Some(Doer { session, command: command.name, request, is_script }));
     }
     if session.tracking.is_some() {
         tracking::remember(instance, session, command, request);
@@ -206,7 +209,7 @@ pub fn call(
     tx.select(session.database);
     let answered = reply.in_protocol(session.protocol).attempt(|reply| {
         check_permission(instance, session, registered, request)?;
-        run(registered.command, instance, session, tx, request, reply)
+        run(registered.command, instance, session, tx, request, reply, None)
     });
     charge(instance, session, registered, request, started.elapsed());
     if instance.clients.has_monitors() {

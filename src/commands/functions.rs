@@ -81,7 +81,7 @@ fn fcall_ro(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
     let function = function(context, request)?;
     if !function.flags.no_writes {
         // Redis looks at the memory first.
-        Bridge::new(context, function.flags, false)?;
+        Bridge::new(context, request, function.flags, false)?;
         key_count(request)?;
         return Err(Error::fixed("ERR Can not execute a script with write flag using *_ro command."));
     }
@@ -110,7 +110,7 @@ fn call(
     if instance.clients.has_monitors() {
         show_script(context, request);
     }
-    let mut bridge = Bridge::new(context, function.flags, false)?;
+    let mut bridge = Bridge::new(context, request, function.flags, false)?;
     let keys = key_count(request)?;
     let words = request.from(0).map(<[u8]>::to_vec).collect();
     let _run =

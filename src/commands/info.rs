@@ -36,6 +36,7 @@ const SECTIONS: &[(&str, bool, Describe)] = &[
     ("Latencystats", false, latency_statistics),
     ("Cluster", true, |section, _| section.field("cluster_enabled", 0)),
     ("Keyspace", true, keyspace),
+    ("Locks", true, locks),
 ];
 
 const INFO: Command = Command {
@@ -86,6 +87,14 @@ impl Section {
     fn bytes(&mut self, name: &str, bytes: usize) {
         self.field(name, bytes);
         self.field(&format!("{name}_human"), human(bytes));
+    }
+}
+
+/// What the lock lens has seen.
+fn locks(section: &mut Section, context: &Context<'_, '_>) {
+    section.field("lock_lens", u8::from(context.instance.config.lock_lens.get()));
+    for (name, value) in super::locks::fields(context) {
+        section.field(&format!("locks_{}", name.replace('-', "_")), value);
     }
 }
 

@@ -33,6 +33,7 @@ mod functions;
 mod info;
 mod introspection;
 mod keys;
+mod locks;
 mod memory;
 mod object;
 mod pubsub;
@@ -68,6 +69,7 @@ pub const FAMILIES: &[&[Command]] = &[
     waiting::COMMANDS,
     server::COMMANDS,
     slow::COMMANDS,
+    locks::COMMANDS,
     memory::COMMANDS,
     debug::COMMANDS,
     config::COMMANDS,

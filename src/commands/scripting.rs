@@ -225,7 +225,7 @@ fn run_script(
     if instance.clients.has_monitors() {
         show_script(context, request);
     }
-    let mut bridge = Bridge::new(context, flags, is_read_only)?;
+    let mut bridge = Bridge::new(context, request, flags, is_read_only)?;
     let _run = instance.scripting.running.begin(Kind::Script, b"", Vec::new(), bridge.started());
     let what = Callable::Script(digest);
     let invocation = Invocation { what, request, keys };

@@ -155,7 +155,11 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
         let is_met = options.condition.is_met(old);
         let sent = reply.bulk_or_nil(old);
         if is_met {
-            tx.put(key, value, expiry);
+            // An absent key that comes to be so may be a lock.
+            match options.condition {
+                Condition::Absent => _ = tx.insert_if_absent(key, value, expiry),
+                _ => tx.put(key, value, expiry),
+            }
             tell_of_write(tx, key, expiry);
         }
         return Ok(sent);
@@ -164,8 +168,9 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
         Condition::Absent => tx.insert_if_absent(key, value, expiry),
         condition => {
             let is_met = condition == Condition::None || condition.is_met(tx.peek(key));
-            if is_met {
-                tx.put(key, value, expiry);
+            match is_met {
+                true => tx.put(key, value, expiry),
+                false => tx.follow_unmet(key),
             }
             is_met
         }

@@ -72,6 +72,8 @@ pub struct Config {
     pub busy_reply_threshold: Integer,
     /// Bytes of a client's incomplete requests.
     pub client_query_buffer_limit: Integer,
+    /// Whether it is followed who holds which lock.
+    pub lock_lens: Flag,
     /// What is logged.
     pub loglevel: Choice,
     /// Microseconds from which on a request is noted as slow; negative for never.
@@ -214,6 +216,14 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
         changes: Changes::Anytime,
         field: |config| Field::Integer(&config.lfu_log_factor),
+    },
+    Parameter {
+        name: "lock-lens",
+        help: "Whether it is followed who holds which lock, and what goes wrong with it",
+        default: "yes",
+        kind: Kind::Flag,
+        changes: Changes::Anytime,
+        field: |config| Field::Flag(&config.lock_lens),
     },
     Parameter {
         name: "loglevel",

@@ -130,7 +130,7 @@ fn begin_and_run(
         tx.leave_untouched();
     }
     let reply = Reply::new(out, session.protocol);
-    run(command, instance, session, &mut tx, request, reply).map(|_sent| ())
+    run(command, instance, session, &mut tx, request, reply, None).map(|_sent| ())
 }
 
 /// The turn to run scripts, where the command needs it.

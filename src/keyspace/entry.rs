@@ -8,7 +8,7 @@
 //!
 //! | bytes | what | when |
 //! | --- | --- | --- |
-//! | 1 | flags: has an expiry, has long lengths, the encoding | always |
+//! | 1 | flags: has an expiry, has long lengths, the encoding, is a lock | always |
 //! | 1 + 2 | length of the key, of the value | always; unused if the lengths are long |
 //! | 4 | the access stamp, see [`access`](super::access) | always |
 //! | 4 + 4 | length of the key, of the value | a key above 255 or a value above 65,535 bytes |
@@ -21,8 +21,9 @@
 //!    shape stored in the first bytes, and is owned by this entry alone.
 //! 2. All bytes of the allocation are initialised.
 //! 3. The shape stored changes only together with the allocation, in [`Entry::resize`].
-//! 4. The flags' encoding and the access stamp are no part of the shape. The stamp is written through shared
-//!    references: no slice is ever made of the header, and an entry is not `Sync`.
+//! 4. The flags' encoding and lock, and the access stamp, are no part of the shape. The lock and the stamp are
+//!    written through shared references: no slice is ever made of the header that lives beyond a method with
+//!    a unique one, and an entry is not `Sync`.
 
 #![allow(unsafe_code)]
 
@@ -34,6 +35,7 @@ const HAS_EXPIRY: u8 = 1;
 const HAS_LONG_LENGTHS: u8 = 2;
 const IS_TEXT: u8 = 4;
 const IS_RAW: u8 = 8;
+const IS_LOCK: u8 = 16;
 
 /// Flags and short lengths, before the stamp.
 const LENGTHS_BYTES: usize = 4;
@@ -246,6 +248,7 @@ impl Entry {
         value.resize(value_bytes, 0);
         let resized = Entry::new(self.key(), &value, self.expires_at_ms());
         resized.set_stamp(self.stamp());
+        resized.set_lock(self.is_lock());
         *self = resized.with_encoding(self.encoding());
     }
 
@@ -294,6 +297,21 @@ impl Entry {
         unsafe { self.pointer.add(LENGTHS_BYTES).cast::<[u8; STAMP_BYTES]>().write(stamp.to_ne_bytes()) };
     }
 
+    /// Whether the key acts as a lock.
+    #[inline(always)]
+    pub(super) fn is_lock(&self) -> bool {
+        self.flags() & IS_LOCK != 0
+    }
+
+    /// Says whether the key acts as a lock.
+    pub(super) fn set_lock(&self, is_lock: bool) {
+        let flags = self.flags() & !IS_LOCK | if is_lock { IS_LOCK } else { 0 };
+        // SAFETY: the flags' place is in every header, the shape they tell stays the same, the place is
+        // covered by no slice, and no other thread has a reference to this entry (invariant 4).
+        unsafe { self.pointer.write(flags) };
+    }
+
+    #[inline(always)]
     fn flags(&self) -> u8 {
         let [flags] = self.array(0);
         flags
@@ -316,6 +334,7 @@ impl Entry {
             _ => {
                 let replaced = Entry::new(self.key(), self.value(), expires_at_ms);
                 replaced.set_stamp(self.stamp());
+                replaced.set_lock(self.is_lock());
                 *self = replaced.with_encoding(self.encoding());
             }
         }

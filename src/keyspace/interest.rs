@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use hashbrown::HashTable;
 
 use super::Keyspace;
+use super::locks::LockNews;
 use super::shard::Shard;
 use crate::events::EventClass;
 
@@ -35,6 +36,8 @@ pub enum Effect {
     },
     /// All keys are gone, and somebody keeps copies of keys.
     Flushed,
+    /// Something happened to a lock.
+    Lock(LockNews),
 }
 
 /// Whether a transaction of WATCH has been overtaken; shared by a client and the keys that it watches.

@@ -9,7 +9,7 @@
 //! [`scan`] how one goes over all keys without stopping anybody, [`expiry`] how keys whose time has come are
 //! freed when nobody asks for them, [`access`] what is noted of their use, [`eviction`] which keys go when
 //! memory is short, [`interest`] who wants to know of changes and [`following`] how they come to know,
-//! [`locking`] how shards are waited for.
+//! [`locks`] which of them act as locks, [`locking`] how shards are waited for.
 
 pub mod access;
 mod entry;
@@ -18,6 +18,7 @@ pub mod expiry;
 mod following;
 mod interest;
 mod locking;
+mod locks;
 mod scan;
 mod shard;
 mod transaction;
@@ -40,6 +41,8 @@ pub use eviction::{Candidates, First};
 use interest::Interest;
 pub use interest::{Effect, Mark};
 pub use locking::Busy;
+use locks::Allowance;
+pub use locks::{LockChange, LockNews, Token};
 pub use scan::{Cursor, ScanLimit};
 use shard::Shard;
 pub use shard::{DatabaseSize, KeyspaceCounters};
@@ -61,6 +64,7 @@ pub struct Keyspace {
     access: Access,
     pool: Pool,
     interest: Interest,
+    lock_allowance: Allowance,
     /// Whether a script has held shards for so long that nobody else is to wait for them.
     is_busy: Arc<AtomicBool>,
     databases: usize,
@@ -80,6 +84,7 @@ impl Keyspace {
             access: Access::default(),
             pool: Pool::default(),
             interest: Interest::default(),
+            lock_allowance: Allowance::default(),
             is_busy: Arc::default(),
             databases,
             value_bytes_max: AtomicUsize::new(usize::MAX),
@@ -131,8 +136,9 @@ impl Keyspace {
         KeyHash(hash)
     }
 
+    /// The hash of a key.
     #[inline]
-    fn hash(&self, key: &[u8]) -> u64 {
+    pub fn hash(&self, key: &[u8]) -> u64 {
         let mut hasher = self.hashing.build_hasher();
         hasher.write(key);
         hasher.finish()

@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 
 use super::entry::Entry;
 use super::interest::WatchedKeys;
+use super::locks::{GoneLocks, Token};
 
 /// What is behind one lock.
 #[derive(Debug, Default)]
@@ -18,6 +19,7 @@ pub(super) struct Shard {
     tables: Vec<Table>,
     pub(super) counters: ShardCounters,
     pub(super) watched: WatchedKeys,
+    pub(super) gone_locks: GoneLocks,
 }
 
 /// What happened in a shard. Counted behind its lock, where counting is free.
@@ -27,6 +29,8 @@ pub(super) struct ShardCounters {
     pub(super) misses: Cell<u64>,
     pub(super) expired: u64,
     pub(super) evicted: u64,
+    /// Locks that were taken and not followed.
+    pub(super) unfollowed: u64,
 }
 
 /// What happened in all shards since the start, or since CONFIG RESETSTAT.
@@ -94,7 +98,13 @@ impl Shard {
         for (database, table) in self.tables.iter_mut().enumerate() {
             if table.sweep_at_ms <= now_ms {
                 looked_at += table.entries.len();
-                self.counters.expired += table.sweep(now_ms, &hash, |entry| freed(database, entry)) as u64;
+                let freed = table.sweep(now_ms, &hash, |entry| {
+                    if entry.is_lock() {
+                        self.gone_locks.add(hash(entry));
+                    }
+                    freed(database, entry);
+                });
+                self.counters.expired += freed as u64;
             }
         }
         looked_at
@@ -139,26 +149,26 @@ impl Table {
         });
     }
 
-    /// Writes a key, whether it is there or not; answers the expiry of what was there.
+    /// Writes a key, whether it is there or not; answers what is to be known of what was there. What was a
+    /// lock stays one.
     #[inline]
-    pub(super) fn put(
-        &mut self,
-        hash: u64,
-        new: NewEntry<'_>,
-        rehash: impl Fn(&Entry) -> u64,
-    ) -> Option<u64> {
+    pub(super) fn put(&mut self, hash: u64, new: NewEntry<'_>, rehash: impl Fn(&Entry) -> u64) -> Replaced {
         let Some(entry) = self.entries.find_mut(hash, |entry| entry.has_key(new.key)) else {
             self.insert(hash, new.into_entry(), rehash);
-            return None;
+            return Replaced { expires_at_ms: None, lock: None };
         };
-        let replaced_expires_at_ms = entry.expires_at_ms();
+        let expires_at_ms = entry.expires_at_ms();
+        let lock = entry.is_lock().then(|| Token::of(entry.value()));
         if entry.replace_in_place(new.value, new.expires_at_ms) {
             entry.set_stamp(new.stamp);
         } else {
             *entry = new.into_entry();
+            if lock.is_some() {
+                entry.set_lock(true);
+            }
         }
-        self.count_expiry(replaced_expires_at_ms, new.expires_at_ms);
-        replaced_expires_at_ms
+        self.count_expiry(expires_at_ms, new.expires_at_ms);
+        Replaced { expires_at_ms, lock }
     }
 
     /// Writes a key that is not there.
@@ -175,12 +185,13 @@ impl Table {
         self.entries.find_mut(hash, |entry| entry.has_key(key))
     }
 
-    /// Replaces the expiry of a key that is there.
-    pub(super) fn set_expiry(&mut self, hash: u64, key: &[u8], expires_at_ms: Option<u64>) {
-        let Some(entry) = self.entries.find_mut(hash, |entry| entry.has_key(key)) else { return };
-        let before_ms = entry.expires_at_ms();
+    /// Replaces the expiry of a key that is there; answers whether it is a lock.
+    pub(super) fn set_expiry(&mut self, hash: u64, key: &[u8], expires_at_ms: Option<u64>) -> bool {
+        let Some(entry) = self.entries.find_mut(hash, |entry| entry.has_key(key)) else { return false };
+        let (before_ms, is_lock) = (entry.expires_at_ms(), entry.is_lock());
         entry.set_expiry(expires_at_ms);
         self.count_expiry(before_ms, expires_at_ms);
+        is_lock
     }
 
     /// Takes a key out.
@@ -260,6 +271,14 @@ impl Table {
             self.sweep_at_ms = self.sweep_at_ms.min(after_ms);
         }
     }
+}
+
+/// What was there before it was written anew.
+pub(super) struct Replaced {
+    /// When it was to expire.
+    pub(super) expires_at_ms: Option<u64>,
+    /// Its value, if it was a lock.
+    pub(super) lock: Option<Token>,
 }
 
 /// What is to be written.

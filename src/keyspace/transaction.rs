@@ -20,6 +20,7 @@ use super::access::Access;
 use super::entry::{Encoding, Entry};
 use super::interest::{Effect, Wanted};
 use super::locking::{Busy, HeldShards};
+use super::locks::LockChange;
 use super::shard::{DatabaseSize, KeyspaceCounters, NewEntry, Shard, Table};
 use super::{KeyHash, Keyspace, SHARDS, shard_of};
 use crate::events::EventClass;
@@ -180,6 +181,9 @@ impl<'a> Transaction<'a> {
         let found = self.read(key);
         if let Some(entry) = found {
             self.note_use(entry);
+            if entry.is_lock() {
+                self.tell_of_lock(key, LockChange::Read);
+            }
         }
         found.map(Entry::value)
     }
@@ -326,12 +330,23 @@ impl<'a> Transaction<'a> {
 
     #[inline(always)]
     fn find<'t>(&'t self, shard: &'t Shard, hash: u64, key: &[u8]) -> Option<&'t Entry> {
-        let entry = shard.table(self.database)?.find(hash, key)?;
-        if self.has_expired(entry) {
-            self.has_seen_expired.set(true);
-            return None;
+        let found = shard.table(self.database).and_then(|table| table.find(hash, key));
+        match found {
+            Some(entry) if !self.has_expired(entry) => Some(entry),
+            found => {
+                self.pass_over(key, found);
+                None
+            }
         }
-        Some(entry)
+    }
+
+    /// Notes that a key is absent, although its entry may be there.
+    fn pass_over(&self, key: &[u8], expired: Option<&Entry>) {
+        let Some(expired) = expired else { return self.follow_miss(key) };
+        self.has_seen_expired.set(true);
+        if expired.is_lock() {
+            self.tell_of_lock(key, LockChange::Missed);
+        }
     }
 
     pub(super) fn keyspace(&self) -> &'a Keyspace {
@@ -382,8 +397,12 @@ impl Transaction<'_> {
         let (hash, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
         let replaced = shard.table_mut(database).put(hash, new, rehash);
-        if replaced.is_some_and(|expired_at_ms| expired_at_ms <= self.now_ms()) {
+        let had_expired = replaced.expires_at_ms.is_some_and(|expired_at_ms| expired_at_ms <= self.now_ms());
+        if had_expired {
             self.shard_mut(key).1.counters.expired += 1;
+        }
+        if let Some(before) = replaced.lock {
+            self.follow_rewritten(key, value, before, had_expired);
         }
     }
 
@@ -406,11 +425,15 @@ impl Transaction<'_> {
         match shard.table(self.database).and_then(|table| table.find(hash, key)) {
             Some(entry) if !self.has_expired(entry) => {
                 self.note_use(entry);
+                if entry.is_lock() {
+                    self.tell_of_lock(key, LockChange::Refused);
+                }
                 return false;
             }
             Some(_) => self.put(key, value, expiry),
             None => self.insert(key, value, expiry),
         }
+        self.follow_taken(key, value);
         true
     }
 
@@ -537,8 +560,15 @@ impl Transaction<'_> {
     fn take(&mut self, key: &[u8]) -> Option<Entry> {
         let database = self.database;
         let (hash, shard) = self.shard_mut(key);
-        let entry = shard.table_mut(database).remove(hash, key)?;
-        if !self.has_expired(&entry) {
+        let Some(entry) = shard.table_mut(database).remove(hash, key) else {
+            self.follow_miss(key);
+            return None;
+        };
+        let has_expired = self.has_expired(&entry);
+        if entry.is_lock() {
+            self.follow_gone(key, if has_expired { LockChange::Missed } else { LockChange::Freed });
+        }
+        if !has_expired {
             self.follow_change(key);
             return Some(entry);
         }
@@ -560,7 +590,9 @@ impl Transaction<'_> {
         self.follow_change(key);
         let database = self.database;
         let (hash, shard) = self.shard_mut(key);
-        shard.table_mut(database).set_expiry(hash, key, expires_at_ms);
+        if shard.table_mut(database).set_expiry(hash, key, expires_at_ms) {
+            self.tell_of_lock(key, LockChange::Expiry(expires_at_ms));
+        }
     }
 
     /// Empties the current database. The transaction must hold everything.
@@ -684,7 +716,7 @@ impl Transaction<'_> {
         }
     }
 
-    fn all_shards(&self) -> impl Iterator<Item = &Shard> {
+    pub(super) fn all_shards(&self) -> impl Iterator<Item = &Shard> {
         let shards = match &self.held {
             Held::Many(shards) => shards.as_slice(),
             Held::One { .. } => &[],

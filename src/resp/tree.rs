@@ -21,6 +21,11 @@ pub fn simple(text: &str) -> OwnedFrame {
     OwnedFrame::SimpleString { data: text.as_bytes().to_vec(), attributes: None }
 }
 
+/// Nothing.
+pub fn null() -> OwnedFrame {
+    OwnedFrame::Null
+}
+
 /// An integer.
 pub fn integer(value: i64) -> OwnedFrame {
     OwnedFrame::Number { data: value, attributes: None }

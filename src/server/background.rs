@@ -46,6 +46,7 @@ async fn keep_time(instance: Arc<Instance>) {
         instance.statistics.sample_rates((now - last).as_millis() as u64);
         instance.keyspace.access().advance(instance.uptime());
         instance.tidy_tracking();
+        instance.allow_lock_news();
         last = now;
     }
 }

@@ -9,6 +9,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -60,6 +61,9 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         instance.pubsub.leave(&session.client, &mut session.subscriptions);
         if let Some(tracks) = session.tracking.take() {
             instance.tracking.end(&instance.keyspace, &tracks);
+        }
+        if session.client.has_taken_locks.load(Ordering::Relaxed) {
+            instance.locks.leave(session.client.id, instance.keyspace.clock().now_ms());
         }
         instance.keyspace.unwatch(&mut session.watching);
         while !session.watching.is_forgotten() {

@@ -1,0 +1,277 @@
+//! LOCKS: who holds which lock, who did not get it, and what goes wrong with it. No other server has it.
+
+use redis_protocol::resp3::types::OwnedFrame;
+
+use crate::digest;
+use crate::glob;
+use crate::locks::{Finding, Lock, Refused, Rule, Tenure, Who};
+use crate::resp::number::parse_integer;
+use crate::resp::{Reply, Request, tree};
+use crate::session::Session;
+
+use super::args::{self, Options, is_word};
+use super::command::{
+    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
+};
+use super::error::Error;
+use super::introspection;
+
+pub(super) const COMMANDS: &[Command] = &[LOCKS];
+
+const LOCKS: Command = Command {
+    name: "locks",
+    arity: Arity::AtLeast(2),
+    group: Group::Server,
+    summary: "Everything about keys that act as locks: those that SETNX and SET NX have made.",
+    since: "0.1.0",
+    complexity: "Depends on subcommand.",
+    subcommands: &[LOCKS_GET, LOCKS_HELP, LOCKS_LIST, LOCKS_LOG, LOCKS_RESET, LOCKS_STATS],
+    run: Run::Subcommands,
+    ..Command::DEFAULTS
+};
+
+const LOCKS_LIST: Command = Command {
+    name: "locks|list",
+    arity: Arity::AtLeast(2),
+    flags: Flags::ADMIN.and(Flags::READONLY),
+    scope: Scope::Everything,
+    categories: Categories::KEYSPACE,
+    group: Group::Server,
+    summary: "Lists the locks of the current database that somebody holds, the longest held first.",
+    since: "0.1.0",
+    complexity: "O(N) where N is the number of locks that are followed, 4096 at most",
+    tips: &["nondeterministic_output"],
+    arguments: &[
+        Argument::pattern("pattern").token("MATCH").optional(),
+        Argument::integer("count").token("COUNT").optional(),
+    ],
+    example: &[("LOCKS LIST MATCH nosuch*", "[]"), ("LOCKS LIST COUNT 0", "(error) ERR syntax error")],
+    run: Run::Server(list),
+    ..Command::DEFAULTS
+};
+
+fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (mut pattern, mut count) = (None, usize::MAX);
+    let mut options = Options::new(request, 2);
+    while let Some(option) = options.next() {
+        match option {
+            _ if is_word(option, "match") => pattern = Some(options.value()?),
+            _ if is_word(option, "count") => {
+                let asked = args::integer(options.value()?)?;
+                count = usize::try_from(asked).ok().filter(|count| *count > 0).ok_or(Error::SYNTAX)?;
+            }
+            _ => return Err(Error::SYNTAX),
+        }
+    }
+    let now_ms = context.tx.now_ms();
+    let tx = &*context.tx;
+    let mut held = context.instance.locks.held(now_ms, |lock| {
+        // Not all that happens to a lock is told: what is in the keyspace decides.
+        lock.database == tx.database()
+            && pattern.is_none_or(|pattern| glob::matches(pattern, &lock.key, false))
+            && tx.is_lock(&lock.key)
+    });
+    held.sort_by_key(|lock| lock.tenure.since_ms);
+    let shown = held.iter().take(count).map(|lock| describe(context, lock, now_ms, false));
+    Ok(reply.tree(&tree::array(shown)))
+}
+
+const LOCKS_GET: Command = Command {
+    name: "locks|get",
+    arity: Arity::Exactly(3),
+    flags: Flags::ADMIN.and(Flags::READONLY),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    categories: Categories::KEYSPACE,
+    group: Group::Server,
+    summary: "Tells all that is known of a lock: its holder, those before, who was refused, what happened.",
+    since: "0.1.0",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY],
+    example: &[("LOCKS GET nosuchlock", "(nil)")],
+    run: Run::Server(get),
+    ..Command::DEFAULTS
+};
+
+fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let key = request.at(2);
+    let now_ms = context.tx.now_ms();
+    let hash = context.instance.keyspace.hash(key);
+    let found = context.instance.locks.get(hash, context.tx.database(), key, now_ms);
+    let is_lost = |lock: &Lock| lock.is_held() && !context.tx.is_lock(key);
+    Ok(match found.filter(|lock| !is_lost(lock)) {
+        Some(lock) => reply.tree(&describe(context, &lock, now_ms, true)),
+        None => reply.nil(),
+    })
+}
+
+/// A lock, with what happened to it or without.
+fn describe(context: &Context<'_, '_>, lock: &Lock, now_ms: u64, has_history: bool) -> OwnedFrame {
+    let tenure = &lock.tenure;
+    let state = tenure.ended.map_or("held", |ended| ended.how.name());
+    let mut fields = vec![
+        ("key", tree::bulk(&lock.key)),
+        ("state", tree::bulk(state)),
+        ("holder", describe_client(&tenure.holder)),
+        ("holder-connected", tree::boolean(context.instance.clients.get(tenure.holder.id).is_some())),
+    ];
+    fields.extend(describe_tenure(tenure, now_ms));
+    fields.push(("refused", tree::integer(lock.refused as i64)));
+    let refused = |refused: &Refused| {
+        let times = [("times", refused.times), ("last-at", refused.last_ms)];
+        let times = times.map(|(name, value)| (name, tree::integer(value as i64)));
+        tree::map([("client", describe_client(&refused.who))].into_iter().chain(times))
+    };
+    fields.push(("refused-clients", tree::array(lock.refused_by.iter().rev().map(refused))));
+    if has_history {
+        let past = |tenure: &Tenure| {
+            let ended = tenure.ended.map_or("", |ended| ended.how.name());
+            let who = [("holder", describe_client(&tenure.holder)), ("state", tree::bulk(ended))];
+            tree::map(who.into_iter().chain(describe_tenure(tenure, now_ms)))
+        };
+        fields.push(("past", tree::array(lock.past.iter().map(past))));
+        fields.push(("timeline-since", tree::integer(lock.timeline_since_ms() as i64)));
+        fields.push(("timeline", tree::array(lock.timeline().iter().map(tree::bulk))));
+    }
+    tree::map(fields)
+}
+
+fn describe_tenure(tenure: &Tenure, now_ms: u64) -> Vec<(&'static str, OwnedFrame)> {
+    let until_ms = tenure.ended.map_or(now_ms, |ended| ended.at_ms);
+    let or_null = |value: Option<u64>| value.map_or(tree::null(), |value| tree::integer(value as i64));
+    let mut fields = vec![
+        ("taken-by", tree::bulk(tenure.command)),
+        ("since", tree::integer(tenure.since_ms as i64)),
+        ("held-ms", tree::integer(until_ms.saturating_sub(tenure.since_ms) as i64)),
+        ("expires-at", or_null(tenure.expires_at_ms)),
+    ];
+    match tenure.ended {
+        Some(ended) => fields.push(("ended-at", tree::integer(ended.at_ms as i64))),
+        None => fields.push(("expires-in-ms", or_null(tenure.expires_at_ms.map(|at_ms| at_ms - now_ms)))),
+    }
+    fields.push(("token-digest", tree::bulk(digest::to_text(tenure.token.digest))));
+    fields.push(("fencing", tree::integer(tenure.fence as i64)));
+    fields
+}
+
+fn describe_client(who: &Who) -> OwnedFrame {
+    tree::map([
+        ("id", tree::integer(who.id as i64)),
+        ("name", tree::bulk(&who.name)),
+        ("address", tree::bulk(who.address.to_string())),
+        ("library", tree::bulk(&who.library)),
+    ])
+}
+
+const LOCKS_LOG: Command = Command {
+    name: "locks|log",
+    arity: Arity::AtLeast(2),
+    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    summary: "Lists what went wrong with locks, the newest first: ten findings, or so many, or all (-1).",
+    since: "0.1.0",
+    complexity: "O(N) where N is the number of findings, 128 at most",
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::integer("count").optional()],
+    example: &[
+        ("LOCKS LOG 0", "[]"),
+        ("LOCKS LOG -2", "(error) ERR count should be greater than or equal to -1"),
+    ],
+    run: Run::Server(log),
+    ..Command::DEFAULTS
+};
+
+fn log(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    const COUNT: i64 = 10;
+    if request.len() > 3 {
+        return Err(Error::SYNTAX);
+    }
+    let count = request.get(2).map_or(Some(COUNT), parse_integer).filter(|count| *count >= -1);
+    let count = count.ok_or(Error::fixed("ERR count should be greater than or equal to -1"))?;
+    // -1 is all.
+    let findings = context.instance.locks.findings(usize::try_from(count).unwrap_or(usize::MAX));
+    Ok(reply.tree(&tree::array(findings.iter().map(describe_finding))))
+}
+
+fn describe_finding(finding: &Finding) -> OwnedFrame {
+    tree::map([
+        ("id", tree::integer(finding.id as i64)),
+        ("rule", tree::bulk(finding.rule.name())),
+        ("key", tree::bulk(&finding.key)),
+        ("database", tree::count(finding.database)),
+        ("at", tree::integer(finding.at_ms as i64)),
+        ("clients", tree::array(finding.clients.iter().map(|who| describe_client(who)))),
+        ("hint", tree::bulk(finding.rule.hint())),
+        ("instead", tree::bulk(finding.rule.instead())),
+        ("timeline", tree::array(finding.timeline.iter().map(tree::bulk))),
+    ])
+}
+
+const LOCKS_STATS: Command = Command {
+    name: "locks|stats",
+    arity: Arity::Exactly(2),
+    flags: Flags::ADMIN.and(Flags::READONLY),
+    scope: Scope::Everything,
+    group: Group::Server,
+    summary: "Counts locks, what happened to them, and what went wrong.",
+    since: "0.1.0",
+    complexity: "O(N) where N is the number of locks that are followed, 4096 at most",
+    tips: &["nondeterministic_output"],
+    run: Run::Server(stats),
+    ..Command::DEFAULTS
+};
+
+fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let counted = fields(context);
+    Ok(reply.tree(&tree::map(counted.iter().map(|(name, value)| (*name, tree::integer(*value as i64))))))
+}
+
+/// What LOCKS STATS and INFO tell. The transaction must hold everything.
+pub(super) fn fields(context: &Context<'_, '_>) -> Vec<(&'static str, u64)> {
+    let stats = context.instance.locks.stats(context.tx.now_ms());
+    let mut fields = vec![
+        ("followed", stats.followed as u64),
+        ("held", stats.held as u64),
+        ("taken", stats.taken),
+        ("refused", stats.refused),
+        ("released", stats.released),
+        ("expired", stats.expired),
+        ("unfollowed", context.tx.unfollowed_locks()),
+    ];
+    fields.extend(Rule::ALL.iter().map(|rule| rule.name()).zip(stats.findings));
+    fields
+}
+
+const LOCKS_RESET: Command = Command {
+    name: "locks|reset",
+    arity: Arity::Exactly(2),
+    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    summary: "Forgets what went wrong and begins to count anew; locks that are held stay known.",
+    since: "0.1.0",
+    complexity: "O(N) where N is the number of findings, 128 at most",
+    example: &[("LOCKS RESET", "OK"), ("LOCKS LOG", "[]")],
+    run: Run::Server(reset),
+    ..Command::DEFAULTS
+};
+
+fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    context.instance.locks.reset();
+    Ok(reply.ok())
+}
+
+const LOCKS_HELP: Command = Command {
+    name: "locks|help",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE),
+    group: Group::Server,
+    summary: "Lists the subcommands.",
+    since: "0.1.0",
+    complexity: "O(1)",
+    run: Run::Session(help),
+    ..Command::DEFAULTS
+};
+
+fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(introspection::help(&LOCKS, reply))
+}

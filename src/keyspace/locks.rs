@@ -1,0 +1,333 @@
+//! Which keys act as locks, and what happens to them.
+//!
+//! A key that SETNX or SET NX has made is marked with a bit in its entry. Whoever follows locks is told of it,
+//! and of every command that meets a marked entry afterwards; what is no lock costs a look at that bit. When a
+//! lock goes, its shard remembers the hash for a while: a holder that comes back too late finds nothing, and
+//! that is worth telling, too.
+//!
+//! Telling is bounded. The [`Allowance`] is filled up ten times a second; when it is used up, new keys are not
+//! marked, and a marked one that is met loses its mark, since what is met so often is hardly a lock. Nobody
+//! who follows may therefore take silence for a fact.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use super::Keyspace;
+use super::interest::Effect;
+use super::transaction::Transaction;
+use crate::digest::digest;
+
+/// What happened to a lock.
+#[derive(Debug)]
+pub struct LockNews {
+    /// The hash of its key.
+    pub hash: u64,
+    /// Its database.
+    pub database: usize,
+    /// Its key.
+    pub key: Box<[u8]>,
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// What.
+    pub change: LockChange,
+}
+
+/// What can happen to a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockChange {
+    /// It was absent and is there now.
+    Taken {
+        /// Its value.
+        token: Token,
+        /// When it expires.
+        expires_at_ms: Option<u64>,
+    },
+    /// It was there, so that somebody did not get it.
+    Refused,
+    /// Its value was read.
+    Read,
+    /// Its value was replaced.
+    Written {
+        /// The value before.
+        before: Token,
+        /// The value now.
+        token: Token,
+        /// When it expires now.
+        expires_at_ms: Option<u64>,
+    },
+    /// When it expires was changed.
+    Expiry(Option<u64>),
+    /// It was deleted.
+    Freed,
+    /// It was looked for after it had gone.
+    Missed,
+    /// It was there, but not with the value that was asked for.
+    Unmet,
+}
+
+/// What is kept of a lock's value: enough to know it again, too little to use it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Token {
+    /// The digest that DIGEST tells.
+    pub digest: u64,
+    /// The moment that it names, in milliseconds since 1970, if it looks like one.
+    pub stamp_ms: Option<u64>,
+}
+
+impl Token {
+    /// That of a value.
+    pub fn of(value: &[u8]) -> Token {
+        Token { digest: digest(value), stamp_ms: stamp_ms(value) }
+    }
+}
+
+/// Reads a value as a moment, as the algorithm of SETNX's page keeps it: in seconds, also with a fraction,
+/// milliseconds or microseconds since 1970, which the magnitude tells apart from 2001 to 5138.
+fn stamp_ms(value: &[u8]) -> Option<u64> {
+    const LENGTH_MAX: usize = 32;
+    let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= LENGTH_MAX)?;
+    let number: f64 = text.parse().ok()?;
+    let ms = match number {
+        1e9..1e11 => number * 1e3,
+        1e12..1e14 => number,
+        1e15..1e17 => number / 1e3,
+        _ => return None,
+    };
+    Some(ms as u64)
+}
+
+/// How much may be told until it is filled up again.
+#[derive(Debug, Default)]
+pub(super) struct Allowance(AtomicI32);
+
+impl Allowance {
+    /// How much may be told in a tenth of a second: at some 0.5 µs each, 0.5% of a core.
+    const FULL: i32 = 1000;
+
+    /// Whether anything may be told.
+    #[inline(always)]
+    fn is_open(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    fn spend(&self) -> bool {
+        self.is_open() && self.0.fetch_sub(1, Ordering::Relaxed) > 0
+    }
+}
+
+impl Keyspace {
+    /// Lets locks be followed for the next tenth of a second, or no longer.
+    pub fn allow_lock_news(&self, are_allowed: bool) {
+        self.lock_allowance.0.store(if are_allowed { Allowance::FULL } else { 0 }, Ordering::Relaxed);
+    }
+}
+
+/// The hashes of the last few locks of a shard that have gone.
+#[derive(Debug, Default)]
+pub(super) struct GoneLocks {
+    hashes: Vec<u64>,
+    next: usize,
+}
+
+impl GoneLocks {
+    /// Eight of each shard are twice as many as there are locks that are followed.
+    const MAX: usize = 8;
+
+    pub(super) fn add(&mut self, hash: u64) {
+        if self.has(hash) {
+            return;
+        }
+        if self.hashes.len() < Self::MAX {
+            self.hashes.push(hash);
+        } else {
+            self.hashes[self.next] = hash;
+            self.next = (self.next + 1) % Self::MAX;
+        }
+    }
+
+    #[inline]
+    pub(super) fn has(&self, hash: u64) -> bool {
+        self.hashes.contains(&hash)
+    }
+}
+
+/// Telling what happens to locks.
+impl Transaction<'_> {
+    /// To be called for a key that was inserted because it was absent.
+    #[inline(always)]
+    pub(super) fn follow_taken(&mut self, key: &[u8], value: &[u8]) {
+        if self.keyspace().lock_allowance.is_open() {
+            self.mark_lock(key, value);
+        } else {
+            self.shard_mut(key).1.counters.unfollowed += 1;
+        }
+    }
+
+    #[cold]
+    fn mark_lock(&mut self, key: &[u8], value: &[u8]) {
+        let database = self.database();
+        let (hash, shard) = self.shard_mut(key);
+        // It is not there if it was to expire at once.
+        let Some(entry) = shard.table_mut(database).entry_mut(hash, key) else { return };
+        entry.set_lock(true);
+        let expires_at_ms = entry.expires_at_ms();
+        self.tell_of_lock(key, LockChange::Taken { token: Token::of(value), expires_at_ms });
+    }
+
+    /// Tells of a marked key, or of one that was marked and has gone.
+    #[cold]
+    pub(super) fn tell_of_lock(&self, key: &[u8], change: LockChange) {
+        let (hash, shard) = self.shard(key);
+        if self.keyspace().lock_allowance.spend() {
+            let news =
+                LockNews { hash, database: self.database(), key: key.into(), at_ms: self.now_ms(), change };
+            self.effects.borrow_mut().push(Effect::Lock(news));
+        } else if let Some(entry) = shard.table(self.database()).and_then(|table| table.find(hash, key)) {
+            entry.set_lock(false);
+        }
+    }
+
+    /// To be called for a lock whose value was replaced. One that had expired is none any more: whoever takes
+    /// it anew says so.
+    #[cold]
+    pub(super) fn follow_rewritten(&mut self, key: &[u8], value: &[u8], before: Token, had_expired: bool) {
+        let database = self.database();
+        let (hash, shard) = self.shard_mut(key);
+        let Some(entry) = shard.table_mut(database).entry_mut(hash, key) else { return };
+        let expires_at_ms = entry.expires_at_ms();
+        if had_expired {
+            entry.set_lock(false);
+            shard.gone_locks.add(hash);
+        } else {
+            self.tell_of_lock(key, LockChange::Written { before, token: Token::of(value), expires_at_ms });
+        }
+    }
+
+    /// To be called for a lock that was taken out.
+    #[cold]
+    pub(super) fn follow_gone(&mut self, key: &[u8], change: LockChange) {
+        let (hash, shard) = self.shard_mut(key);
+        shard.gone_locks.add(hash);
+        self.tell_of_lock(key, change);
+    }
+
+    /// To be called for a key that was not found where it might have been one that is gone.
+    #[inline]
+    pub(super) fn follow_miss(&self, key: &[u8]) {
+        let (hash, shard) = self.shard(key);
+        if shard.gone_locks.has(hash) {
+            self.tell_of_lock(key, LockChange::Missed);
+        }
+    }
+
+    /// Tells that a key was left as it is because its value is not the one that was asked for. Handlers of
+    /// such conditions do.
+    pub fn follow_unmet(&self, key: &[u8]) {
+        if self.is_lock(key) {
+            self.tell_of_lock(key, LockChange::Unmet);
+        }
+    }
+
+    /// Whether a key is marked as a lock and has not expired.
+    pub fn is_lock(&self, key: &[u8]) -> bool {
+        let (hash, shard) = self.shard(key);
+        let found = shard.table(self.database()).and_then(|table| table.find(hash, key));
+        found.is_some_and(|entry| entry.is_lock() && !self.has_expired(entry))
+    }
+
+    /// Keys that were inserted because they were absent and not followed as locks, since there were too many.
+    /// The transaction must hold everything.
+    pub fn unfollowed_locks(&self) -> u64 {
+        self.all_shards().map(|shard| shard.counters.unfollowed).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::Expiry;
+
+    #[test]
+    fn moments_are_known_by_their_magnitude() {
+        for (value, ms) in [
+            ("1700000000", Some(1_700_000_000_000)),
+            ("1700000000.25", Some(1_700_000_000_250)),
+            ("1700000000123", Some(1_700_000_000_123)),
+            ("1700000000123456", Some(1_700_000_000_123)),
+            ("17", None),
+            ("99999999999999999999", None),
+            ("NaN", None),
+            ("-1700000000", None),
+            ("8f14e45f-ceea", None),
+            ("", None),
+        ] {
+            assert_eq!(stamp_ms(value.as_bytes()), ms, "{value}");
+        }
+    }
+
+    fn told(tx: &mut Transaction<'_>) -> Vec<LockChange> {
+        let effects = tx.take_effects();
+        let changes = effects.into_iter().map(|effect| match effect {
+            Effect::Lock(news) => news.change,
+            other => panic!("{other:?}"),
+        });
+        changes.collect()
+    }
+
+    #[test]
+    fn what_happens_to_a_lock_is_told_and_to_any_other_key_is_not() {
+        let keyspace = Keyspace::new(1);
+        keyspace.allow_lock_news(true);
+        let mut tx = keyspace.begin(0, b"k").unwrap();
+        tx.put(b"k", b"v", Expiry::Never);
+        tx.get(b"k");
+        assert!(!tx.insert_if_absent(b"k", b"a", Expiry::Never));
+        tx.remove(b"k");
+        tx.remove(b"k");
+        assert_eq!(told(&mut tx), []);
+
+        let [a, b] = [b"a", b"b"].map(|value| Token::of(value));
+        assert!(tx.insert_if_absent(b"k", b"a", Expiry::Never));
+        assert_eq!(told(&mut tx), [LockChange::Taken { token: a, expires_at_ms: None }]);
+        assert!(!tx.insert_if_absent(b"k", b"b", Expiry::Never));
+        tx.get(b"k");
+        tx.put(b"k", b"b", Expiry::Never);
+        let written = LockChange::Written { before: a, token: b, expires_at_ms: None };
+        assert_eq!(told(&mut tx), [LockChange::Refused, LockChange::Read, written]);
+        let later_ms = tx.now_ms() + 60_000;
+        tx.set_expiry(b"k", Some(later_ms));
+        tx.follow_unmet(b"k");
+        tx.put(b"k", b"bb", Expiry::Keep);
+        assert!(tx.is_lock(b"k"), "however it is rewritten");
+        tx.remove(b"k");
+        let before_last = told(&mut tx);
+        assert_eq!(before_last[..2], [LockChange::Expiry(Some(later_ms)), LockChange::Unmet]);
+        assert_eq!(before_last[3..], [LockChange::Freed]);
+        tx.remove(b"k");
+        assert_eq!(told(&mut tx), [LockChange::Missed]);
+    }
+
+    #[test]
+    fn what_cannot_be_told_any_more_is_no_lock_any_more() {
+        let keyspace = Keyspace::new(1);
+        let mut tx = keyspace.begin(0, b"k").unwrap();
+        assert!(tx.insert_if_absent(b"k", b"v", Expiry::Never));
+        assert!(!tx.is_lock(b"k"));
+        tx.remove(b"k");
+        keyspace.allow_lock_news(true);
+        assert!(tx.insert_if_absent(b"k", b"v", Expiry::Never));
+        assert!(tx.is_lock(b"k"));
+        keyspace.allow_lock_news(false);
+        tx.get(b"k");
+        assert!(!tx.is_lock(b"k"));
+        drop(tx);
+        assert_eq!(keyspace.begin_all(0).unwrap().unfollowed_locks(), 1);
+    }
+
+    #[test]
+    fn a_shard_remembers_the_last_locks_that_have_gone() {
+        let mut gone = GoneLocks::default();
+        (0..20).for_each(|hash| gone.add(hash));
+        gone.add(19);
+        assert_eq!((0..20).filter(|hash| gone.has(*hash)).collect::<Vec<_>>(), (12..20).collect::<Vec<_>>());
+    }
+}

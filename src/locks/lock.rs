@@ -1,0 +1,411 @@
+//! One lock: who holds it, who held it before, and what each command that met it makes of that.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::rules::Rule;
+use super::who::{Cause, Who};
+use crate::keyspace::{LockChange, LockNews, Token};
+
+/// Steps, holders before the present one, and refused clients that are kept of one lock.
+const STEPS_MAX: usize = 12;
+const PAST_MAX: usize = 4;
+const REFUSED_MAX: usize = 8;
+
+/// A key that acts as a lock.
+#[derive(Clone, Debug)]
+pub struct Lock {
+    pub(super) hash: u64,
+    /// Its database.
+    pub database: usize,
+    /// Its key.
+    pub key: Box<[u8]>,
+    /// The time for which somebody holds it, or did last.
+    pub tenure: Tenure,
+    /// The ones before, the last one first.
+    pub past: VecDeque<Tenure>,
+    /// How often somebody did not get it, since it is followed.
+    pub refused: u64,
+    /// Who did not get it, the last one last.
+    pub refused_by: Vec<Refused>,
+    /// What happened to it, the first thing first.
+    pub steps: VecDeque<Step>,
+}
+
+/// The time for which one client holds a lock.
+#[derive(Clone, Debug)]
+pub struct Tenure {
+    /// The client.
+    pub holder: Arc<Who>,
+    /// A number that only grows, from one holder of a lock to the next.
+    pub fence: u64,
+    /// The command that took it.
+    pub command: &'static str,
+    /// From when on, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Until when, if it expires.
+    pub expires_at_ms: Option<u64>,
+    /// What its value was.
+    pub token: Token,
+    /// How it ended, if it has.
+    pub ended: Option<Ended>,
+    was_grouped: bool,
+    told: u8,
+}
+
+/// How the time for which a client holds a lock ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its holder let it go, or somebody who knew its value.
+    Released,
+    /// Another deleted it.
+    Deleted,
+    /// Its time was over.
+    Expired,
+    /// Another took it over.
+    TakenOver,
+    /// Nobody saw it.
+    Unseen,
+}
+
+impl End {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            End::Released => "released",
+            End::Deleted => "deleted-by-another",
+            End::Expired => "expired",
+            End::TakenOver => "taken-over",
+            End::Unseen => "unseen",
+        }
+    }
+}
+
+/// The end of the time for which a client holds a lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// How it came.
+    pub how: End,
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The number of the client that did it; 0 if none did.
+    pub by: u64,
+}
+
+/// A client that did not get a lock.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The client.
+    pub who: Arc<Who>,
+    /// How often.
+    pub times: u64,
+    /// When the last time, in milliseconds since 1970.
+    pub last_ms: u64,
+}
+
+/// One thing that happened, or the same several times in a row.
+#[derive(Clone, Debug)]
+pub struct Step {
+    who: Arc<Who>,
+    command: &'static str,
+    is_script: bool,
+    what: &'static str,
+    first_ms: u64,
+    last_ms: u64,
+    times: u32,
+}
+
+/// Something that is wrong with a lock, and who was involved.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    pub(super) rule: Rule,
+    pub(super) clients: Vec<Arc<Who>>,
+}
+
+/// What steps are recognised by afterwards.
+const READ: &str = "read it";
+const REFUSED: &str = "was refused";
+
+impl Tenure {
+    pub(super) fn new(
+        news: &LockNews,
+        cause: &Cause<'_>,
+        fence: u64,
+        token: Token,
+        expires_at_ms: Option<u64>,
+    ) -> Tenure {
+        Tenure {
+            holder: Arc::clone(&cause.who),
+            fence,
+            command: cause.command,
+            since_ms: news.at_ms,
+            expires_at_ms,
+            token,
+            ended: None,
+            was_grouped: cause.is_grouped,
+            told: 0,
+        }
+    }
+
+    /// Whether the time stamp that is its value has passed.
+    fn stamp_has_passed(&self, now_ms: u64) -> bool {
+        self.token.stamp_ms.is_some_and(|stamp_ms| stamp_ms <= now_ms)
+    }
+
+    /// Whether this is the first time that a rule speaks of it.
+    pub(super) fn tell_once(&mut self, rule: Rule) -> bool {
+        let is_first = self.told & rule.bit() == 0;
+        self.told |= rule.bit();
+        is_first
+    }
+}
+
+impl Lock {
+    /// One that was just taken.
+    pub(super) fn new(news: &LockNews, cause: &Cause<'_>, tenure: Tenure) -> Lock {
+        let mut lock = Lock {
+            hash: news.hash,
+            database: news.database,
+            key: news.key.clone(),
+            tenure,
+            past: VecDeque::new(),
+            refused: 0,
+            refused_by: Vec::new(),
+            steps: VecDeque::new(),
+        };
+        lock.step(news, cause, "took it");
+        lock
+    }
+
+    /// Whether somebody holds it. [`settle`](Self::settle) has to have been called.
+    pub fn is_held(&self) -> bool {
+        self.tenure.ended.is_none()
+    }
+
+    /// Sees whether its time is over; answers whether it is now and was not before.
+    pub(super) fn settle(&mut self, now_ms: u64) -> bool {
+        match self.tenure.expires_at_ms {
+            Some(at_ms) if self.is_held() && at_ms <= now_ms => {
+                self.tenure.ended = Some(Ended { how: End::Expired, at_ms, by: 0 });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Somebody else holds it from now on.
+    pub(super) fn pass_to(&mut self, news: &LockNews, cause: &Cause<'_>, next: Tenure, end: End) {
+        self.tenure.ended.get_or_insert(Ended { how: end, at_ms: news.at_ms, by: cause.who.id });
+        if self.past.len() == PAST_MAX {
+            self.past.pop_back();
+        }
+        self.past.push_front(std::mem::replace(&mut self.tenure, next));
+        let what = if end == End::TakenOver { "took it over" } else { "took it" };
+        self.step(news, cause, what);
+    }
+
+    /// Makes something of what happened, other than that it was taken. `next_fence` is the number of the next
+    /// holder.
+    pub(super) fn follow(&mut self, news: &LockNews, cause: &Cause<'_>, next_fence: u64) -> Option<Wrong> {
+        match news.change {
+            LockChange::Taken { .. } => None,
+            LockChange::Refused => {
+                self.refuse(news, cause);
+                None
+            }
+            LockChange::Read => {
+                self.step(news, cause, READ);
+                if cause.is_script { self.came_back(news, cause) } else { None }
+            }
+            LockChange::Written { before, token, expires_at_ms } => {
+                self.rewrite(news, cause, before, token, expires_at_ms, next_fence)
+            }
+            LockChange::Expiry(expires_at_ms) => self.expire(news, cause, expires_at_ms),
+            LockChange::Freed => self.free(news, cause),
+            LockChange::Missed | LockChange::Unmet => {
+                self.step(
+                    news,
+                    cause,
+                    if self.is_held() { "found another's value" } else { "found it gone" },
+                );
+                self.came_back(news, cause)
+            }
+        }
+    }
+
+    fn expire(&mut self, news: &LockNews, cause: &Cause<'_>, expires_at_ms: Option<u64>) -> Option<Wrong> {
+        let what = if expires_at_ms.is_some() { "set its expiry" } else { "took its expiry away" };
+        self.step(news, cause, what);
+        let had_none = self.tenure.expires_at_ms.is_none();
+        self.tenure.expires_at_ms = expires_at_ms;
+        let is_one_step = cause.is_grouped && self.tenure.was_grouped;
+        let is_holder = self.tenure.holder.id == cause.who.id;
+        let is_late = is_holder && had_none && expires_at_ms.is_some() && !is_one_step;
+        self.wrong(is_late, Rule::ExpirySetSeparately, cause)
+    }
+
+    fn rewrite(
+        &mut self,
+        news: &LockNews,
+        cause: &Cause<'_>,
+        before: Token,
+        token: Token,
+        expires_at_ms: Option<u64>,
+        next_fence: u64,
+    ) -> Option<Wrong> {
+        let now_ms = news.at_ms;
+        self.tenure.token = before;
+        if self.tenure.holder.id == cause.who.id || cause.shows(before.digest) {
+            self.tenure.token = token;
+            self.tenure.expires_at_ms = expires_at_ms;
+            self.step(news, cause, "wrote it anew");
+            return None;
+        }
+        // The page of SETNX: who gets an old stamp that has passed holds the lock, any other has lost.
+        let has_lost = before.stamp_ms.is_some() && token.stamp_ms.is_some();
+        if has_lost && !self.tenure.stamp_has_passed(now_ms) {
+            self.tenure.token = token;
+            self.tenure.expires_at_ms = expires_at_ms;
+            self.step(news, cause, "lost, and replaced its time stamp");
+            return self.wrong(true, Rule::TakeoverOverwritten, cause);
+        }
+        let next = Tenure::new(news, cause, next_fence, token, expires_at_ms);
+        self.pass_to(news, cause, next, End::TakenOver);
+        None
+    }
+
+    fn free(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
+        let knows_value =
+            cause.shows(self.tenure.token.digest) || cause.is_grouped && self.has_read(cause.who.id);
+        if self.tenure.holder.id == cause.who.id || knows_value {
+            self.end(End::Released, news, cause);
+            self.step(news, cause, "released it");
+            return None;
+        }
+        self.end(End::Deleted, news, cause);
+        self.step(news, cause, "deleted it, not being its holder");
+        // One whose time stamp has passed is free by its own account.
+        let is_wrong = !self.tenure.stamp_has_passed(news.at_ms);
+        self.wrong(is_wrong, Rule::DeletedByAnother, cause)
+    }
+
+    fn end(&mut self, how: End, news: &LockNews, cause: &Cause<'_>) {
+        self.tenure.ended = Some(Ended { how, at_ms: news.at_ms, by: cause.who.id });
+    }
+
+    /// Whether a client has read the value that the lock has now.
+    fn has_read(&self, client: u64) -> bool {
+        let since_ms = self.tenure.since_ms;
+        self.steps.iter().any(|step| step.what == READ && step.who.id == client && step.last_ms >= since_ms)
+    }
+
+    /// Sees whether this is one who held the lock and does not any more.
+    fn came_back(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
+        let client = cause.who.id;
+        if self.is_held() && self.tenure.holder.id == client {
+            return None;
+        }
+        let acts = cause.deletes() || cause.extends();
+        let means = |tenure: &Tenure| {
+            // Any script may ask whether a lock is free; one that brings its value means that lock.
+            let is_holder = tenure.holder.id == client && acts && !cause.is_script;
+            is_holder || cause.shows(tenure.token.digest)
+        };
+        let mut tenures = std::iter::once(&mut self.tenure).chain(&mut self.past);
+        let tenure = tenures.find(|tenure| tenure.ended.is_some() && means(tenure))?;
+        let rule = match tenure.ended? {
+            Ended { how: End::Expired, .. } => Rule::ExpiredWhileHeld,
+            Ended { how: End::Released, by, at_ms }
+                if by == client && at_ms <= news.at_ms && (cause.deletes() || cause.is_script) =>
+            {
+                Rule::ReleasedTwice
+            }
+            _ => return None,
+        };
+        if !tenure.tell_once(rule) {
+            return None;
+        }
+        Some(Wrong { rule, clients: self.involved(cause) })
+    }
+
+    /// A finding about the present holder, if it is one and the first of its kind.
+    fn wrong(&mut self, is_wrong: bool, rule: Rule, cause: &Cause<'_>) -> Option<Wrong> {
+        let is_news = is_wrong && self.tenure.tell_once(rule);
+        is_news.then(|| Wrong { rule, clients: self.involved(cause) })
+    }
+
+    /// Who did it, and who holds the lock.
+    fn involved(&self, cause: &Cause<'_>) -> Vec<Arc<Who>> {
+        let mut clients = vec![Arc::clone(&cause.who)];
+        if self.tenure.holder.id != cause.who.id {
+            clients.push(Arc::clone(&self.tenure.holder));
+        }
+        clients
+    }
+
+    fn refuse(&mut self, news: &LockNews, cause: &Cause<'_>) {
+        self.refused += 1;
+        let at = self.refused_by.iter().position(|refused| refused.who.id == cause.who.id);
+        let mut refused = match at {
+            Some(at) => self.refused_by.remove(at),
+            None => Refused { who: Arc::clone(&cause.who), times: 0, last_ms: 0 },
+        };
+        refused.times += 1;
+        refused.last_ms = news.at_ms;
+        if self.refused_by.len() == REFUSED_MAX {
+            self.refused_by.remove(0);
+        }
+        self.refused_by.push(refused);
+        self.step(news, cause, REFUSED);
+    }
+
+    /// Adds a step, or counts it to the last one if that was the same.
+    fn step(&mut self, news: &LockNews, cause: &Cause<'_>, what: &'static str) {
+        if let Some(last) = self.steps.back_mut()
+            && (last.who.id, last.command, last.what) == (cause.who.id, cause.command, what)
+        {
+            last.times = last.times.saturating_add(1);
+            last.last_ms = news.at_ms;
+            return;
+        }
+        if self.steps.len() == STEPS_MAX {
+            self.steps.pop_front();
+        }
+        self.steps.push_back(Step {
+            who: Arc::clone(&cause.who),
+            command: cause.command,
+            is_script: cause.is_script,
+            what,
+            first_ms: news.at_ms,
+            last_ms: news.at_ms,
+            times: 1,
+        });
+    }
+
+    /// What happened, one step a line, in milliseconds since the first.
+    pub fn timeline(&self) -> Vec<String> {
+        let start_ms = self.steps.front().map_or(0, |step| step.first_ms);
+        let line = |step: &Step| {
+            let script = if step.is_script { " in a script" } else { "" };
+            let times = if step.times > 1 { format!(", {} times", step.times) } else { String::new() };
+            format!(
+                "+{} ms {}: {}{script} {}{times}",
+                step.first_ms.saturating_sub(start_ms),
+                step.who,
+                step.command.to_uppercase(),
+                step.what,
+            )
+        };
+        self.steps.iter().map(line).collect()
+    }
+
+    /// When the first step of the timeline was, in milliseconds since 1970.
+    pub fn timeline_since_ms(&self) -> u64 {
+        self.steps.front().map_or(0, |step| step.first_ms)
+    }
+
+    /// When something happened to it last.
+    pub(super) fn last_ms(&self) -> u64 {
+        self.steps.back().map_or(0, |step| step.last_ms)
+    }
+}

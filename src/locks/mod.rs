@@ -1,0 +1,314 @@
+//! The lock lens: who holds which lock, who did not get it, and what goes wrong.
+//!
+//! The keyspace marks keys that act as locks and tells what happens to them; here it is put together, within
+//! a fixed bound of memory. Each [`Lock`] knows its present holder and the last ones, and judges each command
+//! that meets it: [`lock`] follows the story, [`rules`] says what can go wrong, [`who`] is a client as it was
+//! seen. A lock's value is never kept, only its digest.
+//!
+//! What is not told, because too much happened at once, is not known; so nothing is concluded from silence.
+
+mod lock;
+mod rules;
+mod who;
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::keyspace::{LockChange, LockNews};
+use lock::Wrong;
+pub use lock::{End, Ended, Lock, Refused, Tenure};
+pub use rules::{Finding, Rule};
+pub use who::{Cause, Who};
+
+/// Locks are kept in so many parts, each behind a mutex of its own…
+const SEGMENTS: usize = 32;
+/// … of so many locks each.
+const SEGMENT_LOCKS: usize = 128;
+/// Locks whose keys are longer are not followed.
+const KEY_BYTES_MAX: usize = 1024;
+/// Findings that are kept.
+const FINDINGS_MAX: usize = 128;
+/// Findings of different keys or rules that are logged; beyond, only LOCKS LOG tells.
+const LOGGED_MAX: usize = 1024;
+
+/// All locks that are followed.
+#[derive(Debug)]
+pub struct Locks {
+    segments: [Mutex<Segment>; SEGMENTS],
+    findings: Mutex<Findings>,
+    /// The number that the last holder of any lock was given.
+    fence: AtomicU64,
+    counters: Counters,
+}
+
+/// Some locks.
+#[derive(Debug, Default)]
+struct Segment {
+    /// The hashes of the locks' keys, in the order of the locks.
+    hashes: Vec<u64>,
+    locks: Vec<Lock>,
+    /// Where to look first for one to forget.
+    hand: usize,
+}
+
+#[derive(Debug, Default)]
+struct Findings {
+    last_id: u64,
+    newest: VecDeque<Finding>,
+    by_rule: [u64; Rule::ALL.len()],
+    /// Which keys and rules were logged.
+    logged: HashSet<(usize, Box<[u8]>, u8)>,
+}
+
+/// What has happened since the start or the last reset.
+#[derive(Debug, Default)]
+struct Counters {
+    taken: AtomicU64,
+    refused: AtomicU64,
+    released: AtomicU64,
+    expired: AtomicU64,
+}
+
+/// How many locks there are, and what happened to them since the start or the last reset.
+#[derive(Clone, Copy, Debug)]
+pub struct LockStats {
+    /// Locks that are followed.
+    pub followed: usize,
+    /// Those that somebody holds.
+    pub held: usize,
+    /// How often one was taken.
+    pub taken: u64,
+    /// How often somebody did not get one.
+    pub refused: u64,
+    /// How often one was released.
+    pub released: u64,
+    /// How often one expired.
+    pub expired: u64,
+    /// What went wrong, by [`Rule::ALL`].
+    pub findings: [u64; Rule::ALL.len()],
+}
+
+impl Locks {
+    /// Locks that are followed at the same time, at most.
+    pub const MAX: usize = SEGMENTS * SEGMENT_LOCKS;
+
+    /// None. Holders get numbers that grow beyond those of any run that began earlier.
+    pub fn new(now_ms: u64) -> Locks {
+        /// More holders in a millisecond than there can be.
+        const PER_MS: u64 = 1000;
+        Locks {
+            segments: std::array::from_fn(|_| Mutex::default()),
+            findings: Mutex::default(),
+            fence: AtomicU64::new(now_ms.saturating_mul(PER_MS)),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Follows what a client's command has done to a lock.
+    pub fn follow(&self, news: &LockNews, cause: &Cause<'_>) {
+        if news.key.len() > KEY_BYTES_MAX {
+            return;
+        }
+        let mut segment = self.segment(news.hash).lock();
+        if let Some(finding) = self.follow_in(&mut segment, news, cause) {
+            drop(segment);
+            self.note(finding);
+        }
+    }
+
+    fn follow_in(&self, segment: &mut Segment, news: &LockNews, cause: &Cause<'_>) -> Option<Finding> {
+        let found = segment.find(news.hash, news.database, &news.key);
+        let was_held = found.is_some_and(|at| {
+            if segment.locks[at].settle(news.at_ms) {
+                self.counters.expired.fetch_add(1, Ordering::Relaxed);
+            }
+            segment.locks[at].is_held()
+        });
+        if let LockChange::Taken { token, expires_at_ms } = news.change {
+            self.counters.taken.fetch_add(1, Ordering::Relaxed);
+            let next = Tenure::new(news, cause, self.next_fence(), token, expires_at_ms);
+            match found {
+                Some(at) => segment.locks[at].pass_to(news, cause, next, End::Unseen),
+                None => segment.add(Lock::new(news, cause, next)),
+            }
+            return None;
+        }
+        let at = found?;
+        if let LockChange::Written { .. } = news.change
+            && !cause.rewrites()
+        {
+            segment.forget(at);
+            return None;
+        }
+        let lock = &mut segment.locks[at];
+        let wrong = lock.follow(news, cause, self.next_fence());
+        match news.change {
+            LockChange::Refused => self.counters.refused.fetch_add(1, Ordering::Relaxed),
+            LockChange::Freed if was_held => self.counters.released.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        wrong.map(|wrong| lock_finding(lock, wrong, news.at_ms))
+    }
+
+    /// Notes that a client has left. What it holds without an expiry stays for ever.
+    pub fn leave(&self, client: u64, now_ms: u64) {
+        for segment in &self.segments {
+            let mut findings = Vec::new();
+            for lock in &mut segment.lock().locks {
+                let holds = lock.is_held() && lock.tenure.holder.id == client;
+                // A time stamp for a value is an expiry that clients agree upon.
+                let is_for_ever = lock.tenure.expires_at_ms.is_none() && lock.tenure.token.stamp_ms.is_none();
+                if holds && is_for_ever && lock.tenure.tell_once(Rule::NoExpiry) {
+                    let clients = vec![Arc::clone(&lock.tenure.holder)];
+                    findings.push(lock_finding(lock, Wrong { rule: Rule::NoExpiry, clients }, now_ms));
+                }
+            }
+            findings.into_iter().for_each(|finding| self.note(finding));
+        }
+    }
+
+    /// What is known of a lock.
+    pub fn get(&self, hash: u64, database: usize, key: &[u8], now_ms: u64) -> Option<Lock> {
+        let mut segment = self.segment(hash).lock();
+        let at = segment.find(hash, database, key)?;
+        self.settle(&mut segment.locks[at], now_ms);
+        Some(segment.locks[at].clone())
+    }
+
+    /// The locks that somebody holds, for which `is_wanted`.
+    pub fn held(&self, now_ms: u64, mut is_wanted: impl FnMut(&Lock) -> bool) -> Vec<Lock> {
+        let mut held = Vec::new();
+        for segment in &self.segments {
+            for lock in &mut segment.lock().locks {
+                self.settle(lock, now_ms);
+                if lock.is_held() && is_wanted(lock) {
+                    held.push(lock.clone());
+                }
+            }
+        }
+        held
+    }
+
+    /// The newest findings, the last one first.
+    pub fn findings(&self, count: usize) -> Vec<Finding> {
+        self.findings.lock().newest.iter().take(count).cloned().collect()
+    }
+
+    /// What happened so far.
+    pub fn stats(&self, now_ms: u64) -> LockStats {
+        let (mut followed, mut held) = (0, 0);
+        for segment in &self.segments {
+            let mut segment = segment.lock();
+            followed += segment.locks.len();
+            for lock in &mut segment.locks {
+                self.settle(lock, now_ms);
+                held += usize::from(lock.is_held());
+            }
+        }
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LockStats {
+            followed,
+            held,
+            taken: count(&self.counters.taken),
+            refused: count(&self.counters.refused),
+            released: count(&self.counters.released),
+            expired: count(&self.counters.expired),
+            findings: self.findings.lock().by_rule,
+        }
+    }
+
+    /// Forgets the findings and begins to count anew. Locks stay known.
+    pub fn reset(&self) {
+        let mut findings = self.findings.lock();
+        *findings = Findings { last_id: findings.last_id, ..Findings::default() };
+        let Counters { taken, refused, released, expired } = &self.counters;
+        for counter in [taken, refused, released, expired] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn settle(&self, lock: &mut Lock, now_ms: u64) {
+        if lock.settle(now_ms) {
+            self.counters.expired.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn note(&self, mut finding: Finding) {
+        let mut findings = self.findings.lock();
+        findings.last_id += 1;
+        finding.id = findings.last_id;
+        findings.by_rule[finding.rule as usize] += 1;
+        let logged = (finding.database, finding.key.clone(), finding.rule as u8);
+        if findings.logged.len() < LOGGED_MAX && findings.logged.insert(logged) {
+            let clients: Vec<String> = finding.clients.iter().map(|who| who.to_string()).collect();
+            tracing::info!(
+                "Lock lens: {} on key \"{}\" by {}. {} LOCKS LOG tells more.",
+                finding.rule.name(),
+                finding.key.escape_ascii(),
+                clients.join(", "),
+                finding.rule.hint()
+            );
+        }
+        if findings.newest.len() == FINDINGS_MAX {
+            findings.newest.pop_back();
+        }
+        findings.newest.push_front(finding);
+    }
+
+    fn next_fence(&self) -> u64 {
+        self.fence.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn segment(&self, hash: u64) -> &Mutex<Segment> {
+        &self.segments[hash as usize % SEGMENTS]
+    }
+}
+
+impl Segment {
+    fn find(&self, hash: u64, database: usize, key: &[u8]) -> Option<usize> {
+        let same = self.hashes.iter().enumerate().filter(|(_, other)| **other == hash);
+        same.map(|(at, _)| at).find(|at| self.locks[*at].database == database && *self.locks[*at].key == *key)
+    }
+
+    fn add(&mut self, lock: Lock) {
+        if self.locks.len() == SEGMENT_LOCKS {
+            let at = self.least_wanted();
+            self.forget(at);
+        }
+        self.hashes.push(lock.hash);
+        self.locks.push(lock);
+    }
+
+    fn forget(&mut self, at: usize) {
+        self.hashes.swap_remove(at);
+        self.locks.swap_remove(at);
+    }
+
+    /// The lock to forget: of some that are next in turn a free one, or else the one that nobody wants, or
+    /// else the one of which nothing was heard for the longest time.
+    fn least_wanted(&mut self) -> usize {
+        const LOOKED_AT: usize = 8;
+        let turn = (self.hand..self.hand + LOOKED_AT).map(|at| at % self.locks.len());
+        self.hand += LOOKED_AT;
+        let wanted = |at: &usize| {
+            let lock = &self.locks[*at];
+            (lock.is_held(), lock.refused > 0, lock.last_ms())
+        };
+        turn.min_by_key(wanted).unwrap_or(0)
+    }
+}
+
+fn lock_finding(lock: &Lock, wrong: Wrong, at_ms: u64) -> Finding {
+    Finding {
+        id: 0,
+        rule: wrong.rule,
+        database: lock.database,
+        key: lock.key.clone(),
+        at_ms,
+        clients: wrong.clients,
+        timeline: lock.timeline(),
+    }
+}
