@@ -21,9 +21,9 @@
 //!    shape stored in the first bytes, and is owned by this entry alone.
 //! 2. All bytes of the allocation are initialised.
 //! 3. The shape stored changes only together with the allocation, in [`Entry::resize`].
-//! 4. The flags' encoding and lock, and the access stamp, are no part of the shape. The lock and the stamp are
-//!    written through shared references: no slice is ever made of the header that lives beyond a method with
-//!    a unique one, and an entry is not `Sync`.
+//! 4. The flags' encoding and lock, and the access stamp, are no part of the shape. The lock and the stamp
+//!    are written through shared references: a slice is made of the header only within methods that have a
+//!    unique one, and an entry is not `Sync`.
 
 #![allow(unsafe_code)]
 

@@ -1,13 +1,13 @@
 //! Which keys act as locks, and what happens to them.
 //!
-//! A key that SETNX or SET NX has made is marked with a bit in its entry. Whoever follows locks is told of it,
-//! and of every command that meets a marked entry afterwards; what is no lock costs a look at that bit. When a
-//! lock goes, its shard remembers the hash for a while: a holder that comes back too late finds nothing, and
-//! that is worth telling, too.
+//! A key that SETNX or SET NX has made is marked with a bit in its entry. Whoever follows locks is told of
+//! it, and of every command that meets a marked entry afterwards; what is no lock costs a look at that bit.
+//! When a lock goes, its shard remembers the hash for a while: a holder that comes back too late finds
+//! nothing, and that is worth telling, too.
 //!
-//! Telling is bounded. The [`Allowance`] is filled up ten times a second; when it is used up, new keys are not
-//! marked, and a marked one that is met loses its mark, since what is met so often is hardly a lock. Nobody
-//! who follows may therefore take silence for a fact.
+//! Telling is bounded. The [`Allowance`] is filled up ten times a second; when it is used up, new keys are
+//! not marked, and a marked one that is met loses its mark, since what is met so often is hardly a lock.
+//! Nobody who follows may therefore take silence for a fact.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 

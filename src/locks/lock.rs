@@ -302,7 +302,8 @@ impl Lock {
     /// Sees whether this is one who held the lock and does not any more.
     fn came_back(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
         let client = cause.who.id;
-        if self.is_held() && self.tenure.holder.id == client {
+        let is_holder = self.tenure.holder.id == client || cause.shows(self.tenure.token.digest);
+        if self.is_held() && is_holder {
             return None;
         }
         let acts = cause.deletes() || cause.extends();

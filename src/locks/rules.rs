@@ -58,8 +58,8 @@ impl Rule {
                 "If this is a lock and its holder crashes between the two commands, it stays for ever."
             }
             Rule::DeletedByAnother => {
-                "If this is a lock, a client that does not hold it has let it go: the next one takes it while \
-                 the holder still works."
+                "If this is a lock, a client that does not hold it has let it go: the next one takes it \
+                 while the holder still works."
             }
             Rule::ExpiredWhileHeld => {
                 "If this is a lock, its holder worked longer than it lasted: another may have held it at the \
@@ -81,8 +81,8 @@ impl Rule {
             Rule::NoExpiry | Rule::ExpirySetSeparately => "SET key token NX PX milliseconds",
             Rule::DeletedByAnother | Rule::ReleasedTwice => "DELIFEQ key token",
             Rule::ExpiredWhileHeld => {
-                "SET key token IFEQ token PX milliseconds, in time, to extend it; and give the fencing number \
-                 of LOCKS GET to what the lock protects"
+                "SET key token IFEQ token PX milliseconds, in time, to extend it; and give the fencing \
+                 number of LOCKS GET to what the lock protects"
             }
             Rule::TakeoverOverwritten => "SET key token NX PX milliseconds, then DELIFEQ key token",
         }

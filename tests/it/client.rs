@@ -25,6 +25,7 @@ pub(crate) enum Reply {
     Integer(i64),
     Bulk(Vec<u8>),
     Verbatim(String),
+    Boolean(bool),
     Null,
     Array(Vec<Reply>),
     Set(Vec<Reply>),
@@ -259,6 +260,7 @@ impl Reply {
             b'+' => (Reply::Simple(text()), rest),
             b'-' => (Reply::Error(text()), rest),
             b':' => (Reply::Integer(number()), rest),
+            b'#' => (Reply::Boolean(line == b"t"), rest),
             b'_' => (Reply::Null, rest),
             b'$' | b'*' if number() == -1 => (Reply::Null, rest),
             b'$' | b'=' => {
@@ -298,6 +300,7 @@ impl fmt::Display for Reply {
             Reply::Error(text) => write!(f, "(error) {text}"),
             Reply::Integer(integer) => write!(f, "(integer) {integer}"),
             Reply::Bulk(bytes) => write!(f, "\"{}\"", String::from_utf8_lossy(bytes)),
+            Reply::Boolean(value) => write!(f, "({value})"),
             Reply::Null => f.write_str("(nil)"),
             Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => write!(f, "[{}]", list(items)),
             Reply::Map(pairs) => {

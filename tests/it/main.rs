@@ -17,6 +17,7 @@ mod functions;
 mod keys;
 mod libraries;
 mod limits;
+mod locks;
 mod observing;
 mod protocol;
 mod race;
