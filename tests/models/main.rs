@@ -1,0 +1,55 @@
+//! The documents' algorithms for locks, each walked through in every order in which its steps can happen.
+//!
+//! A test of the running server shows what happened; a model checker (stateright) shows what can. Each module
+//! holds one algorithm, written down as plainly as it can be: what a client knows, what the server keeps,
+//! which steps there are. Two clients never do something in the same instant, but any one of them may do its
+//! next step at any time, or never; time is a small number of ticks, and a tick may pass at any time. Each
+//! test says what must be found and what must not; "holds" means that every state that can be reached was
+//! seen. The models link nothing of Keyfast: they are about clients, and true of any server that executes
+//! each command as a whole. `tests/it/race.rs` shows that ours does.
+//!
+//! ```sh cargo test --test models -- --nocapture     # prints each way into trouble, step by step ```
+//!
+//! What was checked, what came out, and what it means for you:
+//!
+//! - **SETNX with a timestamp, DEL of a lock whose time is over** (`setnx_del`; 3 clients). Two clients get
+//!   the lock, in ten steps, as the documents say. Never take a lock over by deleting it.
+//! - **SETNX, GET, GETSET to take over** (`getset`; 3 and 4 clients). One client at a time gets it, while
+//!   requests take no time and a holder looks at the clock before it deletes. A slow loser's GETSET puts its
+//!   older timestamp over the winner's and so shortens the winner's lock, which the documents call no
+//!   problem: a holder must stop before its own timestamp, by the longest delay of a request, or twice that
+//!   if it releases with DEL; then it is alone. Where a request may take as long as the timeout, nothing
+//!   helps: the loser writes a time that has passed, and a third takes the lock at once. Use SET NX PX
+//!   instead.
+//! - **SETNX, then EXPIRE** (`setnx_expire`; 2 and 3 clients that crash). A crash between the two leaves the
+//!   lock for ever: nothing that anybody does changes anything any more. With SET NX PX it becomes free,
+//!   whoever crashes. Set the expiry in the command that takes the lock.
+//! - **SET NX PX, released with DEL** (`set_nx_px`; 3 clients). A late DEL deletes the next holder's lock,
+//!   and a third gets it while the second holds it; GET and compare before DEL is no better. Do not release
+//!   with DEL.
+//! - **SET NX PX, released with compare-and-delete** (`set_nx_px`; 3 and 4 clients). Nobody deletes another's
+//!   lock, and no two clients believe *within their time* that they hold it, however late requests and
+//!   replies are. Count your time from before the request: counted from the reply, two hold the lock. This is
+//!   the lock to use (DELIFEQ).
+//! - **The same, with a holder that outlives its time** (`fencing`; 3 clients, up to 4 grants). It works
+//!   beside the next holder and overwrites what that one wrote; no lock with an expiry prevents it. With a
+//!   fencing token that the resource checks at each write, no write of an older holder follows one of a
+//!   newer; if it is checked at each read, too, no update is lost. A late write still gets through while
+//!   nobody newer has been there.
+//! - **Redlock** (`redlock`; 3 servers with 2 and 3 clients, 5 with 2). One client at a time holds the lock.
+//!   One restart of one server that forgets gives it to two; if servers stay away after a restart for as long
+//!   as locks live, any number of restarts gives it to one; if they are back any sooner, to two.
+
+mod explore;
+
+mod setnx_del;
+
+mod getset;
+
+mod setnx_expire;
+
+mod set_nx_px;
+
+mod fencing;
+
+mod redlock;
