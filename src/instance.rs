@@ -16,6 +16,7 @@ use crate::allocator;
 use crate::clients::Clients;
 use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
 use crate::events::EventClass;
+use crate::faults::Faults;
 use crate::keyspace::{Effect, Keyspace, LockChange, LockNews};
 use crate::locks::{Cause, Locks, Who};
 use crate::pubsub::PubSub;
@@ -42,6 +43,8 @@ pub struct Instance {
     pub tracking: Tracking,
     /// Who holds which lock.
     pub locks: Locks,
+    /// What goes wrong on purpose.
+    pub faults: Faults,
     /// Its scripts.
     pub scripting: Scripting,
     /// What it counts.
@@ -87,6 +90,7 @@ impl Instance {
             pubsub: PubSub::default(),
             tracking: Tracking::default(),
             locks,
+            faults: Faults::default(),
             scripting,
             statistics,
             run_id: random_hex_digits(),

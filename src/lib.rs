@@ -31,6 +31,7 @@ pub mod keyspace;
 pub mod acl;
 
 pub mod clients;
+pub mod faults;
 pub mod locks;
 pub mod pubsub;
 pub mod scripting;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use crate::acl::{User, Users};
 use crate::clients::{Client, Profile};
 use crate::config::ClientClass;
+use crate::faults::Delay;
 use crate::keyspace::Watching;
 use crate::pubsub::{KINDS, Subscriptions};
 use crate::resp::{OwnedRequest, Protocol, Request};
@@ -42,8 +43,10 @@ pub struct Session {
     pub tracking: Option<Box<Tracks>>,
     /// Whether its command is one of several, none of which may wait.
     pub may_not_wait: bool,
-    /// How long its last command is to wait before it is answered, if it is.
+    /// How long its last command is to wait before it is answered, or executed, if it is.
     pub wait: Option<Wait>,
+    /// Whether its next command was delayed by a fault already: now it is spared.
+    pub was_delayed: bool,
     /// The name of its last command, with its subcommand.
     pub last_command: &'static str,
 }
@@ -75,6 +78,8 @@ pub enum Wait {
     Until(Instant),
     /// Until somebody ends it.
     ForEver,
+    /// Until this is over; then the command is executed.
+    Delay(Delay),
 }
 
 /// Which replies a client wants (CLIENT REPLY).
@@ -115,6 +120,7 @@ impl Session {
             tracking: None,
             may_not_wait: false,
             wait: None,
+            was_delayed: false,
             last_command: "NULL",
         }
     }
@@ -169,6 +175,7 @@ impl Session {
             tracking: self.tracking.clone(),
             may_not_wait: true,
             wait: None,
+            was_delayed: false,
             last_command: self.last_command,
         }
     }

@@ -281,6 +281,8 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
     section.field("acl_access_denied_cmd", log.count(Reason::Command));
     section.field("acl_access_denied_key", log.count(Reason::Key));
     section.field("acl_access_denied_channel", log.count(Reason::Channel));
+    section.field("faults_planted", context.instance.faults.count());
+    section.field("faults_struck", statistics.total(Count::Faults));
 }
 
 fn persistence(section: &mut Section, context: &Context<'_, '_>) {

@@ -9,6 +9,7 @@ pub mod args;
 pub mod command;
 pub mod error;
 pub mod execute;
+pub mod faults;
 pub mod lookup;
 pub mod permission;
 pub mod secrets;
@@ -72,6 +73,7 @@ pub const FAMILIES: &[&[Command]] = &[
     locks::COMMANDS,
     memory::COMMANDS,
     debug::COMMANDS,
+    faults::COMMANDS,
     config::COMMANDS,
     acl::COMMANDS,
     info::COMMANDS,

@@ -86,6 +86,8 @@ pub struct Config {
     pub latency_monitor_threshold: Integer,
     /// Who may use DEBUG.
     pub enable_debug_command: Choice,
+    /// Who may use FAULT.
+    pub enable_fault_command: Choice,
     /// Bytes of memory beyond which keys are evicted or writes refused; 0 for no limit.
     pub maxmemory: Integer,
     /// Which keys are evicted.
@@ -184,6 +186,14 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Choice(DEBUG_ALLOWED),
         changes: Changes::AtStart,
         field: |config| Field::Choice(&config.enable_debug_command),
+    },
+    Parameter {
+        name: "enable-fault-command",
+        help: "Who may use FAULT: nobody, everybody, clients on this machine",
+        default: "no",
+        kind: Kind::Choice(DEBUG_ALLOWED),
+        changes: Changes::AtStart,
+        field: |config| Field::Choice(&config.enable_fault_command),
     },
     Parameter {
         name: "io-threads",
@@ -434,7 +444,7 @@ pub const EVICTION_POLICIES: &[&str] = &[
 /// The values of `acl-pubsub-default`, in the order in which Redis lists them.
 pub const PUBSUB_DEFAULTS: &[&str] = &["allchannels", "resetchannels"];
 
-/// The values of `enable-debug-command`.
+/// The values of `enable-debug-command` and its like.
 pub const DEBUG_ALLOWED: &[&str] = &["no", "yes", "local"];
 
 /// The values of `tls-auth-clients`.

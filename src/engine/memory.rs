@@ -5,6 +5,7 @@ use crate::commands::Command;
 use crate::commands::command::{Flags, KeySpec, Result, Scope};
 use crate::commands::error::Error;
 use crate::commands::execute::{admit, busy, check_busy, check_listening, conclude, resolve, run};
+use crate::commands::faults::{Fate, strike};
 use crate::commands::lookup::{Registered, find};
 use crate::commands::permission::Origin;
 use crate::commands::traces::show;
@@ -71,10 +72,21 @@ pub fn execute(
     let mark = out.len();
     let is_plain = meter.is_plain() && session.is_plain();
     let mut admitted = admit(instance, session, plan.command, request);
+    let mut is_heard = true;
     if !is_plain {
         admitted = admitted.and_then(|registered| judge(instance, session, registered));
+        match fate(instance, session, &admitted, request) {
+            Fate::Spared => {}
+            Fate::Unheard => is_heard = false,
+            Fate::Failed(error) => admitted = Err(error),
+            Fate::Withheld => return,
+        }
         if admitted.is_ok() && queue(session, plan.command, request, out) {
-            return conclude(session, Ok(()), out, mark);
+            conclude(session, Ok(()), out, mark);
+            if !is_heard {
+                out.truncate(mark);
+            }
+            return;
         }
     }
     let result = match admitted {
@@ -104,6 +116,9 @@ pub fn execute(
     }
     conclude(session, result, out, mark);
     if !is_plain {
+        if !is_heard {
+            out.truncate(mark);
+        }
         deliver_mail(session, out, mark);
         answered(session, plan.command, request);
     }
@@ -162,6 +177,23 @@ fn judge(
     check_listening(session, registered.command)?;
     check_queueing(session, registered.command)?;
     Ok(registered)
+}
+
+/// What a fault makes of a request that was admitted, unless one has delayed it already.
+#[cold]
+fn fate(
+    instance: &Instance,
+    session: &mut Session,
+    admitted: &Result<&'static Registered>,
+    request: Request<'_>,
+) -> Fate {
+    let was_delayed = std::mem::take(&mut session.was_delayed);
+    match admitted {
+        Ok(registered) if !was_delayed && instance.faults.are_planted() => {
+            strike(instance, session, registered, request)
+        }
+        _ => Fate::Spared,
+    }
 }
 
 /// Makes room before a command that may need it; refuses one that does where there is none to be had.

@@ -28,8 +28,8 @@ pub struct Meter<'a> {
     instance: &'a Instance,
     /// Up to when all time has been accounted for.
     mark: Instant,
-    /// Whether nobody sees every command, wants to know the time of each, limits the memory or runs a script
-    /// that takes too long: one look for all that rarely is.
+    /// Whether nobody sees every command, wants to know the time of each, limits the memory, has planted a
+    /// fault or runs a script that takes too long: one look for all that rarely is.
     is_plain: bool,
     /// Whether anybody sees every command.
     pub(super) is_watched: bool,
@@ -48,15 +48,16 @@ struct Tally {
 
 impl Meter<'_> {
     /// Begins a batch.
-    pub fn start(instance: &Instance) -> Meter<'_> {
+    pub fn start<'a>(instance: &'a Instance, session: &Session) -> Meter<'a> {
         let slower_than_us = instance.config.slowlog_log_slower_than.get();
         let is_thorough = (0..THOROUGH_BELOW.as_micros() as i64).contains(&slower_than_us);
         let is_watched = instance.clients.has_monitors();
         let is_limited = instance.config.maxmemory.get() > 0 || instance.keyspace.is_busy();
+        let is_troubled = instance.faults.are_planted() || session.was_delayed;
         Meter {
             instance,
             mark: Instant::now(),
-            is_plain: !is_thorough && !is_watched && !is_limited,
+            is_plain: !is_thorough && !is_watched && !is_limited && !is_troubled,
             is_watched,
             commands: 0,
             errors: 0,
@@ -103,6 +104,8 @@ impl Meter<'_> {
     pub(super) fn end(&mut self, registered: &'static Registered, session: &Session, request: Request<'_>) {
         self.commands += 1;
         self.charge(registered, session, request);
+        // It may have been the one that has planted a fault, for the rest of its batch as well.
+        self.is_plain &= !self.instance.faults.are_planted();
     }
 
     /// Says that it answered an error.

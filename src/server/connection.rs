@@ -17,9 +17,10 @@ use tokio::select;
 use tokio::time::{sleep, sleep_until};
 
 use crate::clients::{Attention, Leaving, Registration, Waiting};
+use crate::faults::Delay;
 use crate::instance::Instance;
 use crate::resp::reply::write_error;
-use crate::session::{Session, Wait};
+use crate::session::Session;
 use crate::statistics::Count;
 
 use super::buffers::{self, READ_BYTES};
@@ -104,7 +105,11 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
                         self.flush().await?;
                         self.sit_out_pause().await?;
                     }
-                    Answered::Waiting { reply, wait } => self.wait(reply, wait).await?,
+                    Answered::Delayed(delay) => {
+                        self.flush().await?;
+                        self.sit_out_delay(delay).await?;
+                    }
+                    Answered::Waiting { reply, until } => self.wait(reply, until).await?,
                 }
             }
             self.flush().await?;
@@ -125,15 +130,26 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         }
     }
 
-    /// Gives the client its replies, but the last one, which begins at `reply`, only after a wait.
-    async fn wait(&mut self, reply: usize, wait: Wait) -> io::Result<()> {
+    /// Waits for the end of a delay. What the client sends meanwhile, its end as well, is read later: a
+    /// request that is late on its way is executed even if nobody waits for its reply any more.
+    async fn sit_out_delay(&mut self, delay: Delay) -> io::Result<()> {
+        let client = &self.conversation.session.client;
+        select! {
+            () = self.conversation.instance.faults.over(delay) => Ok(()),
+            () = client.asked_to_leave(Leaving::WhenAnswered) => Err(made_to_leave()),
+        }
+    }
+
+    /// Gives the client its replies, but the last one, which begins at `reply`, only after a wait: until a
+    /// moment, or until somebody ends it.
+    async fn wait(&mut self, reply: usize, until: Option<Instant>) -> io::Result<()> {
         let last_reply = self.conversation.output.split_off(reply);
         self.flush().await?;
         let client = Arc::clone(&self.conversation.session.client);
         let over = async {
-            match wait {
-                Wait::Until(moment) => sleep_until(moment.into()).await,
-                Wait::ForEver => std::future::pending().await,
+            match until {
+                Some(moment) => sleep_until(moment.into()).await,
+                None => std::future::pending().await,
             }
         };
         let mut over = pin!(over);
@@ -152,7 +168,10 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         };
         client.set_waiting(Waiting::No);
         match ended {
-            Waiting::Failed => write_error(&mut self.conversation.output, UNBLOCKED),
+            // Not where no reply was wanted, or it was lost.
+            Waiting::Failed if !last_reply.is_empty() => {
+                write_error(&mut self.conversation.output, UNBLOCKED)
+            }
             _ => self.conversation.output.extend_from_slice(&last_reply),
         }
         Ok(())

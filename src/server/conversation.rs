@@ -2,11 +2,13 @@
 //! executed, replies come out.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 
 use crate::engine::memory::{Plan, execute};
 use crate::engine::meter::Meter;
+use crate::faults::Delay;
 use crate::instance::Instance;
 use crate::resp::reply::write_error;
 use crate::resp::{Limits, ProtocolError, Request, RequestReader};
@@ -41,8 +43,10 @@ pub(super) enum Answered {
     Some,
     /// Not all: the next one has to wait for the end of a pause.
     Paused,
+    /// Not all: the next one is delayed by a fault.
+    Delayed(Delay),
     /// Not all: the client waits before it is given its last reply, which begins here.
-    Waiting { reply: usize, wait: Wait },
+    Waiting { reply: usize, until: Option<Instant> },
 }
 
 impl Conversation {
@@ -79,7 +83,7 @@ impl Conversation {
         if output.capacity() == 0 {
             *output = buffers::take_output();
         }
-        let mut meter = Meter::start(instance);
+        let mut meter = Meter::start(instance, session);
         let answered = loop {
             let limits = Limits {
                 bulk_bytes_max: instance.config.proto_max_bulk_len.size(),
@@ -113,8 +117,15 @@ impl Conversation {
             if session.is_closing {
                 break Answered::All;
             }
-            if let Some(wait) = session.wait.take() {
-                break Answered::Waiting { reply, wait };
+            match session.wait.take() {
+                None => {}
+                Some(Wait::Until(moment)) => break Answered::Waiting { reply, until: Some(moment) },
+                Some(Wait::ForEver) => break Answered::Waiting { reply, until: None },
+                Some(Wait::Delay(delay)) => {
+                    // It was not executed.
+                    *done -= 1;
+                    break Answered::Delayed(delay);
+                }
             }
             if *done < ready {
                 let is_full = output.len() >= OUTPUT_BYTES_MAX;

@@ -38,9 +38,11 @@ pub enum Count {
     Reads,
     /// Writes to clients' sockets.
     Writes,
+    /// Requests that were struck by a fault.
+    Faults,
 }
 
-const COUNTS: usize = Count::Writes as usize + 1;
+const COUNTS: usize = Count::Faults as usize + 1;
 
 /// All that is counted and noted; what happens to keys is counted in the keyspace's shards.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ mod commands;
 mod conformance;
 mod connection;
 mod expiry;
+mod faults;
 mod functions;
 mod keys;
 mod libraries;

@@ -143,7 +143,7 @@ fn with_subcommands() -> impl Iterator<Item = &'static Command> {
 
 #[test]
 fn every_example_runs_as_documented() {
-    let server = Server::start();
+    let server = Server::start_with(&["--enable-fault-command", "yes"]);
     let mut examples = 0;
     for command in with_subcommands() {
         let mut client = server.client();

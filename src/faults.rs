@@ -1,0 +1,260 @@
+//! Faults that people plant to see what their clients make of them: FAULT.
+//!
+//! While none is planted, that costs one look at a flag for each batch of requests. Otherwise each request
+//! that a client sends, and that would be executed, is shown to the faults, the eldest first: the first that
+//! fits strikes it, and no other does. A delay holds neither a lock nor a thread: the connection sleeps, and
+//! then executes the request, whether or not its client is still there, as a packet that was late on its way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+use crate::glob;
+
+/// Faults at once: each of them is compared with every request.
+pub const FAULTS_MAX: usize = 128;
+/// Bytes of each text of a fault.
+pub const TEXT_BYTES_MAX: usize = 1024;
+/// The longest delay: nobody waits longer for the end of a test.
+pub const DELAY_MS_MAX: u64 = 60 * 60 * 1000;
+
+/// All faults.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Looked at once a batch; the rest only if it is set.
+    is_any: AtomicBool,
+    state: Mutex<State>,
+    cleared: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The eldest first.
+    faults: Vec<Fault>,
+    last_id: u64,
+    /// How often all were cleared away.
+    clearings: u64,
+}
+
+/// One fault.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// A number that no other has or had; given when it is planted.
+    pub id: u64,
+    /// The command that it strikes, or all subcommands of this one, in lower case.
+    pub on: Option<&'static str>,
+    /// The pattern that one of the request's keys must match.
+    pub pattern: Option<Vec<u8>>,
+    /// The name that the client must have.
+    pub client: Option<Vec<u8>>,
+    /// How often it will still strike; always, if it is not said.
+    pub times_left: Option<u64>,
+    /// What it does.
+    pub action: Action,
+    /// How often it has struck.
+    pub struck: u64,
+}
+
+/// What a fault does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Answers this error in place of executing the request.
+    Error(Arc<[u8]>),
+    /// Executes the request so much later.
+    Delay(Duration),
+    /// Closes the connection in place of executing the request.
+    Close,
+    /// Executes the request and loses the reply.
+    DropReply,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blow {
+    /// It is answered this error.
+    Error(Arc<[u8]>),
+    /// It is executed after this.
+    Delay(Delay),
+    /// Its connection is closed.
+    Close,
+    /// Its reply is lost.
+    DropReply,
+}
+
+/// A request's being delayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delay {
+    until: Instant,
+    /// How often faults had been cleared away when it began.
+    clearings: u64,
+}
+
+/// There are [`FAULTS_MAX`] already.
+#[derive(Debug)]
+pub struct TooMany;
+
+impl Fault {
+    fn fits<'k>(
+        &self,
+        command: &str,
+        mut keys: impl Iterator<Item = &'k [u8]>,
+        is_client: impl Fn(&[u8]) -> bool,
+    ) -> bool {
+        let is_on =
+            |on: &str| command.strip_prefix(on).is_some_and(|rest| matches!(rest.get(..1), None | Some("|")));
+        self.on.is_none_or(is_on)
+            && self.client.as_deref().is_none_or(is_client)
+            && self.pattern.as_ref().is_none_or(|pattern| keys.any(|key| glob::matches(pattern, key, false)))
+    }
+}
+
+impl Faults {
+    /// Whether there are any.
+    #[inline]
+    pub fn are_planted(&self) -> bool {
+        self.is_any.load(Ordering::Acquire)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.state.lock().faults.len()
+    }
+
+    /// Plants a fault; answers its number.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many.
+    pub fn plant(&self, fault: Fault) -> Result<u64, TooMany> {
+        let mut state = self.state.lock();
+        if state.faults.len() >= FAULTS_MAX {
+            return Err(TooMany);
+        }
+        state.last_id += 1;
+        let id = state.last_id;
+        state.faults.push(Fault { id, ..fault });
+        self.is_any.store(true, Ordering::Release);
+        Ok(id)
+    }
+
+    /// All of them, the eldest first.
+    pub fn all(&self) -> Vec<Fault> {
+        self.state.lock().faults.clone()
+    }
+
+    /// Removes one; answers whether it was there. What it has delayed stays delayed.
+    pub fn remove(&self, id: u64) -> bool {
+        let mut state = self.state.lock();
+        let before = state.faults.len();
+        state.faults.retain(|fault| fault.id != id);
+        self.is_any.store(!state.faults.is_empty(), Ordering::Release);
+        state.faults.len() < before
+    }
+
+    /// Removes all, and ends all delays, those too whose faults are gone already; answers how many there
+    /// were.
+    pub fn clear(&self) -> usize {
+        let mut state = self.state.lock();
+        let count = std::mem::take(&mut state.faults).len();
+        state.clearings += 1;
+        self.is_any.store(false, Ordering::Release);
+        drop(state);
+        self.cleared.notify_waiters();
+        count
+    }
+
+    /// Lets the eldest fault that fits strike a request of this command and these keys; `is_client` tells
+    /// whether its client has a name.
+    pub fn strike<'k>(
+        &self,
+        command: &str,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        is_client: impl Fn(&[u8]) -> bool,
+    ) -> Option<Blow> {
+        let mut state = self.state.lock();
+        let at = state.faults.iter().position(|fault| fault.fits(command, keys.clone(), &is_client))?;
+        let clearings = state.clearings;
+        let fault = &mut state.faults[at];
+        fault.struck += 1;
+        let blow = match &fault.action {
+            Action::Error(text) => Blow::Error(Arc::clone(text)),
+            Action::Delay(duration) => Blow::Delay(Delay { until: Instant::now() + *duration, clearings }),
+            Action::Close => Blow::Close,
+            Action::DropReply => Blow::DropReply,
+        };
+        if let Some(times_left) = &mut fault.times_left {
+            *times_left -= 1;
+            if *times_left == 0 {
+                state.faults.remove(at);
+                self.is_any.store(!state.faults.is_empty(), Ordering::Release);
+            }
+        }
+        Some(blow)
+    }
+
+    /// Waits until a delay is over.
+    pub async fn over(&self, delay: Delay) {
+        // Made before the look: whoever clears after the look wakes it.
+        let cleared = self.cleared.notified();
+        if self.state.lock().clearings != delay.clearings {
+            return;
+        }
+        tokio::select! {
+            () = cleared => {}
+            () = sleep_until(delay.until.into()) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NO_KEYS: std::iter::Empty<&[u8]> = std::iter::empty();
+
+    fn fault(on: Option<&'static str>, times_left: Option<u64>) -> Fault {
+        Fault { id: 0, on, pattern: None, client: None, times_left, action: Action::Close, struck: 0 }
+    }
+
+    #[test]
+    fn a_command_stands_for_its_subcommands_and_for_no_other_command() {
+        let fits = |on: &'static str, command: &str| fault(Some(on), None).fits(command, NO_KEYS, |_| true);
+        assert!(fits("client", "client|id") && fits("client|id", "client|id") && fits("set", "set"));
+        assert!(!fits("client|id", "client|info") && !fits("set", "setnx") && !fits("client|id", "client"));
+    }
+
+    #[test]
+    fn one_of_the_keys_must_match_the_pattern() {
+        let fault = Fault { pattern: Some(b"lock:*".to_vec()), ..fault(None, None) };
+        let fits = |keys: &[&[u8]]| fault.fits("del", keys.iter().copied(), |_| true);
+        assert!(fits(&[b"lock:a"]) && fits(&[b"a", b"lock:b"]));
+        assert!(!fits(&[]) && !fits(&[b"a", b"Lock:b"]));
+    }
+
+    #[test]
+    fn a_fault_goes_when_it_has_struck_as_often_as_it_was_to() {
+        let faults = Faults::default();
+        assert_eq!(faults.plant(fault(None, Some(2))).unwrap(), 1);
+        assert_eq!(faults.strike("get", NO_KEYS, |_| true), Some(Blow::Close));
+        assert_eq!(faults.all()[0].times_left, Some(1));
+        assert_eq!(faults.strike("get", NO_KEYS, |_| true), Some(Blow::Close));
+        assert!(!faults.are_planted());
+        assert_eq!(faults.strike("get", NO_KEYS, |_| true), None);
+        assert_eq!(faults.plant(fault(None, None)).unwrap(), 2, "numbers are never used again");
+    }
+
+    #[test]
+    fn there_is_room_for_so_many() {
+        let faults = Faults::default();
+        (0..FAULTS_MAX).for_each(|_| assert!(faults.plant(fault(None, None)).is_ok()));
+        assert!(faults.plant(fault(None, None)).is_err());
+        assert!(faults.remove(1) && !faults.remove(1));
+        assert!(faults.plant(fault(None, None)).is_ok());
+        assert_eq!(faults.clear(), FAULTS_MAX);
+        assert!(!faults.are_planted());
+    }
+}
