@@ -8,7 +8,7 @@
 //! seen. The models link nothing of Keyfast: they are about clients, and true of any server that executes
 //! each command as a whole. `tests/it/race.rs` shows that ours does.
 //!
-//! ```sh cargo test --test models -- --nocapture     # prints each way into trouble, step by step ```
+//! `cargo test --test models -- --nocapture` prints each way into trouble, step by step.
 //!
 //! What was checked, what came out, and what it means for you:
 //!
@@ -41,15 +41,9 @@
 //!   as locks live, any number of restarts gives it to one; if they are back any sooner, to two.
 
 mod explore;
-
-mod setnx_del;
-
-mod getset;
-
-mod setnx_expire;
-
-mod set_nx_px;
-
 mod fencing;
-
+mod getset;
 mod redlock;
+mod set_nx_px;
+mod setnx_del;
+mod setnx_expire;
