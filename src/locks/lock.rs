@@ -182,6 +182,11 @@ impl Lock {
         self.tenure.ended.is_none()
     }
 
+    /// Whether its last holder let it go.
+    pub(super) fn was_released(&self) -> bool {
+        self.tenure.ended.is_some_and(|ended| ended.how == End::Released)
+    }
+
     /// Sees whether its time is over; answers whether it is now and was not before.
     pub(super) fn settle(&mut self, now_ms: u64) -> bool {
         match self.tenure.expires_at_ms {

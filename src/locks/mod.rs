@@ -83,7 +83,7 @@ pub struct LockStats {
     pub taken: u64,
     /// How often somebody did not get one.
     pub refused: u64,
-    /// How often one was released.
+    /// How often one was released, by its holder or by somebody who knew its value.
     pub released: u64,
     /// How often one expired.
     pub expired: u64,
@@ -121,12 +121,9 @@ impl Locks {
 
     fn follow_in(&self, segment: &mut Segment, news: &LockNews, cause: &Cause<'_>) -> Option<Finding> {
         let found = segment.find(news.hash, news.database, &news.key);
-        let was_held = found.is_some_and(|at| {
-            if segment.locks[at].settle(news.at_ms) {
-                self.counters.expired.fetch_add(1, Ordering::Relaxed);
-            }
-            segment.locks[at].is_held()
-        });
+        if let Some(at) = found {
+            self.settle(&mut segment.locks[at], news.at_ms);
+        }
         if let LockChange::Taken { token, expires_at_ms } = news.change {
             self.counters.taken.fetch_add(1, Ordering::Relaxed);
             let next = Tenure::new(news, cause, self.next_fence(), token, expires_at_ms);
@@ -147,7 +144,9 @@ impl Locks {
         let wrong = lock.follow(news, cause, self.next_fence());
         match news.change {
             LockChange::Refused => self.counters.refused.fetch_add(1, Ordering::Relaxed),
-            LockChange::Freed if was_held => self.counters.released.fetch_add(1, Ordering::Relaxed),
+            LockChange::Freed if lock.was_released() => {
+                self.counters.released.fetch_add(1, Ordering::Relaxed)
+            }
             _ => 0,
         };
         wrong.map(|wrong| lock_finding(lock, wrong, news.at_ms))

@@ -218,7 +218,7 @@ fn statistics_count_and_begin_anew() {
         ("held", 0),
         ("taken", 2),
         ("refused", 1),
-        ("released", 1),
+        ("released", 0),
         ("expired", 1),
         ("unfollowed", 0),
         ("deleted-by-another", 1),
