@@ -12,6 +12,8 @@ pub(crate) enum Verb {
     SetNx,
     /// The release of a lock, as the documents write it: a script that compares and deletes.
     Release,
+    /// The whole life of a lock: taken by SET NX PX, let go by DELIFEQ, in turn.
+    Lock,
 }
 
 impl Verb {
@@ -21,6 +23,7 @@ impl Verb {
             Verb::Get => "GET",
             Verb::SetNx => "SETNX",
             Verb::Release => "EVALSHA of a release",
+            Verb::Lock => "SET NX PX and DELIFEQ",
         }
     }
 }
@@ -47,6 +50,8 @@ pub(crate) struct Load {
 struct Connection {
     stream: TcpStream,
     requests: Vec<u8>,
+    /// Requests of the lives of locks so far.
+    turns: usize,
     /// Replies still to come.
     awaited: usize,
     /// The beginning of a reply whose end has not come.
@@ -122,13 +127,15 @@ impl Load {
         let (started, length) = (Instant::now(), Duration::from_secs_f64(seconds));
         let mut commands = 0;
         while started.elapsed() < length {
-            for connection in &mut self.connections {
+            for (number, connection) in self.connections.iter_mut().enumerate() {
                 for _ in 0..depth {
                     let key = match verb {
                         // Half of the keys are absent at first, and fewer later.
                         Verb::SetNx => self.random.below(2 * self.keys),
                         // A key can be let go once.
                         Verb::Release => (self.released + 1) % self.keys,
+                        // A client has a few locks of its own.
+                        Verb::Lock => 100 * number + connection.turns / 2 % 100,
                         Verb::Set | Verb::Get => self.random.below(self.keys),
                     };
                     self.released += usize::from(matches!(verb, Verb::Release));
@@ -151,7 +158,7 @@ impl Connection {
             Ok(stream)
         });
         let stream = opened.map_err(|error| format!("could not connect to {address}: {error}"))?;
-        Ok(Connection { stream, requests: Vec::new(), awaited: 0, partial: Vec::new() })
+        Ok(Connection { stream, requests: Vec::new(), turns: 0, awaited: 0, partial: Vec::new() })
     }
 
     /// Puts a request on a key of 16 bytes into the batch.
@@ -163,6 +170,15 @@ impl Connection {
             Verb::SetNx => {
                 write!(self.requests, "*3\r\n$5\r\nSETNX\r\n$16\r\nkey:{key:012}\r\n${length}\r\n{value}\r\n")
             }
+            Verb::Lock if self.turns.is_multiple_of(2) => write!(
+                self.requests,
+                "*6\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${length}\r\n{value}\r\n\
+                 $2\r\nNX\r\n$2\r\nPX\r\n$5\r\n30000\r\n"
+            ),
+            Verb::Lock => write!(
+                self.requests,
+                "*3\r\n$7\r\nDELIFEQ\r\n$16\r\nkey:{key:012}\r\n${length}\r\n{value}\r\n"
+            ),
             Verb::Release => write!(
                 self.requests,
                 "*5\r\n$7\r\nEVALSHA\r\n$40\r\n{RELEASE_DIGEST}\r\n$1\r\n1\r\n$16\r\nkey:{key:012}\r\n\
@@ -174,6 +190,7 @@ impl Connection {
             ),
         };
         written.expect("memory takes all that is written");
+        self.turns += usize::from(matches!(verb, Verb::Lock));
         self.awaited += 1;
     }
 

@@ -51,6 +51,9 @@ fn run() -> Result<(), String> {
     if options.does(Part::Scripts) {
         compare_scripts(&options, &programs, &mut report)?;
     }
+    if options.does(Part::Lens) {
+        report = compare_lens(&options, &programs[0])?;
+    }
     print!("{}", report.table());
     match &options.chart {
         Some(path) => chart::write(path, &report),
@@ -235,6 +238,28 @@ fn compare_scripts(options: &Options, programs: &[Program], report: &mut Report)
         }
     }
     Ok(())
+}
+
+/// What it costs Keyfast to follow locks: SETNX on keys that are not there, and whole lives of locks.
+fn compare_lens(options: &Options, keyfast: &Program) -> Result<Report, String> {
+    let programs = [
+        keyfast.with_options("lens open", &["--lock-lens", "yes"]),
+        keyfast.with_options("lens closed", &["--lock-lens", "no"]),
+    ];
+    let mut report = Report::new(programs.iter().map(|program| program.name.clone()).collect());
+    for depth in &options.depths {
+        for verb in [Verb::SetNx, Verb::Lock] {
+            let mut figures = vec![Vec::new(); programs.len()];
+            for _ in 0..options.rounds {
+                for (server, figures) in start_all(options, &programs)?.iter().zip(&mut figures) {
+                    figures.push(measure(options, server, verb, *depth)?.cpu_us);
+                }
+            }
+            let what = format!("{} at depth {depth}", verb.name());
+            report.add(&what, "CPU µs per command", figures.into_iter().map(median).collect());
+        }
+    }
+    Ok(report)
 }
 
 /// Processor time of a command when more threads serve.

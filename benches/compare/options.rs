@@ -34,6 +34,7 @@ pub(crate) enum Part {
     Connections,
     Threads,
     Scripts,
+    Lens,
 }
 
 impl Part {
@@ -45,12 +46,13 @@ impl Part {
             "connections" => Ok(Part::Connections),
             "threads" => Ok(Part::Threads),
             "scripts" => Ok(Part::Scripts),
+            "lens" => Ok(Part::Lens),
             other => Err(format!("--only {other} is none of {PARTS}")),
         }
     }
 }
 
-const PARTS: &str = "cpu, memory, pause, connections, threads, scripts";
+const PARTS: &str = "cpu, memory, pause, connections, threads, scripts, lens";
 
 /// Servers that are looked for where none is named.
 const KNOWN: [&str; 2] = ["redis-server", "valkey-server"];

@@ -18,6 +18,7 @@ pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) version: String,
     path: PathBuf,
+    options: &'static [&'static str],
 }
 
 /// A running server; it ends with this value.
@@ -45,7 +46,12 @@ impl Program {
         let output = output.map_err(|error| format!("could not run {shown}: {error}"))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        Ok(Program { name, version, path: path.to_owned() })
+        Ok(Program { name, version, path: path.to_owned(), options: &[] })
+    }
+
+    /// The same program under another name and with options of its own.
+    pub(crate) fn with_options(&self, name: &str, options: &'static [&'static str]) -> Program {
+        Program { name: name.to_owned(), version: self.version.clone(), path: self.path.clone(), options }
     }
 
     /// Starts it on a free port, on the first cores of the machine.
@@ -56,6 +62,7 @@ impl Program {
             .args(["-c", &cores])
             .arg(&self.path)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args(self.options)
             .stdout(Stdio::null())
             .stderr(Stdio::inherit())
             .spawn()
