@@ -59,6 +59,8 @@ pub struct Instance {
     pub expires_actively: AtomicBool,
     /// Bytes that were taken before there were clients and keys.
     pub startup_bytes: usize,
+    /// When it was started, in seconds since 1970.
+    pub started_s: u64,
     started: Instant,
     make_effective: MakeEffective,
 }
@@ -79,6 +81,7 @@ impl Instance {
     pub fn new(config: Config, threads: usize, commands: Catalog, hooks: Hooks) -> Instance {
         let statistics = Statistics::new(threads, commands.len());
         let keyspace = Keyspace::new(config.databases.size());
+        let started_s = keyspace.clock().since_epoch().as_secs();
         let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
         let locks = Locks::new(keyspace.clock().now_ms());
         let output_limits = Arc::clone(&config.client_output_buffer_limit);
@@ -98,6 +101,7 @@ impl Instance {
             shutdown: Notify::new(),
             expires_actively: AtomicBool::new(true),
             startup_bytes: allocator::used_bytes(),
+            started_s,
             started: Instant::now(),
             make_effective: hooks.make_effective,
         };
@@ -109,6 +113,11 @@ impl Instance {
     /// How long it has been running.
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// Whether expired keys are freed now that nobody asks for: not in a pause, nor once that was stopped.
+    pub fn frees_expired(&self) -> bool {
+        self.expires_actively.load(Ordering::Relaxed) && self.clients.pause.paused().is_none()
     }
 
     /// The port clients connect to.
@@ -246,7 +255,7 @@ impl Instance {
         self.scripting.running.set_threshold_ms(config.busy_reply_threshold.get());
         let counts_frequency = EVICTION_POLICIES[config.maxmemory_policy.get()].ends_with("lfu");
         let factors = [&config.lfu_log_factor, &config.lfu_decay_time].map(|factor| factor.get() as u32);
-        self.keyspace.access().configure(counts_frequency, factors[0], factors[1], self.uptime());
+        self.keyspace.configure_access(counts_frequency, factors[0], factors[1]);
     }
 }
 

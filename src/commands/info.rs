@@ -287,12 +287,11 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
 
 fn persistence(section: &mut Section, context: &Context<'_, '_>) {
     let instance = context.instance;
-    let started = instance.keyspace.clock().since_epoch().saturating_sub(instance.uptime());
     section.field("loading", 0);
     section.field("async_loading", 0);
     section.field("rdb_changes_since_last_save", 0);
     section.field("rdb_bgsave_in_progress", 0);
-    section.field("rdb_last_save_time", started.as_secs());
+    section.field("rdb_last_save_time", instance.started_s);
     section.field("rdb_last_bgsave_status", "ok");
     section.field("rdb_last_bgsave_time_sec", -1);
     section.field("rdb_current_bgsave_time_sec", -1);

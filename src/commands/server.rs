@@ -150,9 +150,7 @@ const LASTSAVE: Command = Command {
 };
 
 fn lastsave(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let instance = context.instance;
-    let started = instance.keyspace.clock().since_epoch().saturating_sub(instance.uptime());
-    Ok(reply.integer(started.as_secs() as i64))
+    Ok(reply.integer(context.instance.started_s as i64))
 }
 
 const ROLE: Command = Command {

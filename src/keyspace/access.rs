@@ -6,6 +6,9 @@
 //! is what Redis keeps (`evict.c` describes it): a logarithmic counter of 8 bits that grows the more slowly
 //! the larger it is, and the minute at which it was last made smaller for not being used. The highest bit
 //! tells which, so that a stamp from before a change of policy is known for what it is.
+//!
+//! The moments are those of the server's clock, cut to their lower bits. A stamp that seems to lie in the
+//! future, since the clock was turned or set back, is as good as one of now.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -14,7 +17,10 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_secs(1);
 
 const BY_FREQUENCY: u32 = 1 << 31;
-const MINUTES_MAX: u32 = 0xffff;
+/// The bits of a moment by recency: 68 years of ticks, of which those to come are half.
+const TICKS: u32 = !BY_FREQUENCY;
+/// The bits of a moment by frequency: 16 years of minutes.
+const MINUTES: u32 = TICKS >> 8;
 /// A new key begins with this count, so that it is not evicted before it can be used. Redis: `LFU_INIT_VAL`.
 const NEW_KEY_COUNT: u32 = 5;
 
@@ -35,12 +41,12 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Moves on to a moment, told by the time since some fixed one; called more often
+    /// Moves on, or back, to a moment, told by the time since 1970; called more often
     /// than once a second.
     pub fn advance(&self, since: Duration) {
         let now = match self.counts_frequency() {
-            true => BY_FREQUENCY | minutes(since) << 8,
-            false => (since.as_millis() / TICK.as_millis()) as u32 & !BY_FREQUENCY,
+            true => BY_FREQUENCY | ((since.as_secs() / 60) as u32 & MINUTES) << 8,
+            false => (since.as_millis() / TICK.as_millis()) as u32 & TICKS,
         };
         // Zero means that nothing is noted.
         self.now.store(now.max(1), Ordering::Relaxed);
@@ -91,7 +97,7 @@ impl Access {
         if stamp & BY_FREQUENCY == 0 {
             return NEW_KEY_COUNT;
         }
-        let passed = (now >> 8).wrapping_sub(stamp >> 8) & MINUTES_MAX;
+        let passed = passed(stamp >> 8, now >> 8, MINUTES);
         let decay_minutes = self.decay_minutes.load(Ordering::Relaxed);
         (stamp & 0xff).saturating_sub(passed.checked_div(decay_minutes).unwrap_or(0))
     }
@@ -100,7 +106,7 @@ impl Access {
     pub(super) fn idle(&self, stamp: u32) -> Duration {
         let now = self.now();
         match (now | stamp) & BY_FREQUENCY {
-            0 => TICK * now.saturating_sub(stamp),
+            0 => TICK * passed(stamp, now, TICKS),
             _ => Duration::ZERO,
         }
     }
@@ -112,8 +118,8 @@ impl Access {
 
     /// A stamp that tells of so much idleness, for RESTORE.
     pub(super) fn stamp_of_idle(&self, idle: Duration) -> Option<u32> {
-        let ticks = u32::try_from(idle.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX);
-        (!self.counts_frequency()).then(|| self.now().saturating_sub(ticks).max(1))
+        let ticks = u32::try_from(idle.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX).min(TICKS / 2);
+        (!self.counts_frequency()).then(|| self.now().wrapping_sub(ticks) & TICKS)
     }
 
     /// A stamp that tells of such a frequency, for RESTORE.
@@ -122,8 +128,10 @@ impl Access {
     }
 }
 
-fn minutes(since: Duration) -> u32 {
-    (since.as_secs() / 60) as u32 & MINUTES_MAX
+/// How much has passed from one moment to another, of both of which only these lower bits are known.
+fn passed(from: u32, to: u32, bits: u32) -> u32 {
+    let passed = to.wrapping_sub(from) & bits;
+    if passed <= bits / 2 { passed } else { 0 }
 }
 
 #[cfg(test)]
@@ -140,7 +148,23 @@ mod tests {
         access.advance(HOUR + Duration::from_secs(7));
         assert_eq!(access.idle(stamp), Duration::from_secs(7));
         assert_eq!(access.idle(access.stamp_of_idle(HOUR / 2).unwrap()), HOUR / 2);
-        assert_eq!(access.idle(access.stamp_of_idle(2 * HOUR).unwrap()), HOUR + Duration::from_secs(6));
+        assert_eq!(access.idle(access.stamp_of_idle(2 * HOUR).unwrap()), 2 * HOUR);
+        assert!(access.idle(access.stamp_of_idle(Duration::MAX).unwrap()) > 24 * 365 * 30 * HOUR);
+    }
+
+    #[test]
+    fn what_was_used_before_the_clock_went_back_was_used_now() {
+        let (access, later) = (Access::default(), 24 * 365 * 60 * HOUR);
+        access.advance(later + HOUR);
+        let by_recency = access.next(0, access.now());
+        access.advance(later);
+        assert_eq!(access.idle(by_recency), Duration::ZERO);
+        access.configure(true, 10, 1, later + HOUR);
+        let by_frequency = access.stamp_of_frequency(77).unwrap();
+        access.advance(later);
+        assert_eq!(access.frequency(by_frequency), 77);
+        access.advance(later + 2 * HOUR);
+        assert_eq!(access.frequency(by_frequency), 17);
     }
 
     #[test]

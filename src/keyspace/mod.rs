@@ -62,6 +62,8 @@ pub struct Keyspace {
     hashing: SeedableRandomState,
     clock: Clock,
     access: Access,
+    /// One at a time: what was read before a turn of the clock is not to be noted after it.
+    following: Mutex<()>,
     pool: Pool,
     interest: Interest,
     lock_allowance: Allowance,
@@ -82,6 +84,7 @@ impl Keyspace {
             hashing,
             clock: Clock::default(),
             access: Access::default(),
+            following: Mutex::default(),
             pool: Pool::default(),
             interest: Interest::default(),
             lock_allowance: Allowance::default(),
@@ -99,6 +102,18 @@ impl Keyspace {
     /// The clock by which keys expire.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Lets what is noted of the use of keys follow the clock; to be called more often than once a second.
+    pub fn follow_clock(&self) {
+        let _following = self.following.lock();
+        self.access.advance(self.clock.since_epoch());
+    }
+
+    /// Changes what is noted of the use of keys, and how: see [`Access::configure`].
+    pub fn configure_access(&self, counts_frequency: bool, log_factor: u32, decay_minutes: u32) {
+        let _following = self.following.lock();
+        self.access.configure(counts_frequency, log_factor, decay_minutes, self.clock.since_epoch());
     }
 
     /// Changes how long a value may become.

@@ -86,25 +86,51 @@ impl Shard {
         self.tables.swap(one, other);
     }
 
+    /// Whether a sweep is worth its time.
+    pub(super) fn is_due(&self, now_ms: u64) -> bool {
+        self.tables.iter().any(|table| table.sweep_at_ms <= now_ms)
+    }
+
     /// Frees the expired entries of every table that is due, and tells of each with the number of its
     /// database. Answers how many it looked at.
     pub(super) fn sweep(
         &mut self,
         now_ms: u64,
         hash: impl Fn(&Entry) -> u64,
+        freed: impl FnMut(usize, &Entry),
+    ) -> usize {
+        self.sweep_where(|table| table.sweep_at_ms <= now_ms, now_ms, Table::REST_MS, hash, freed)
+    }
+
+    /// The same for every table that may have any, however few that would be.
+    pub(super) fn sweep_all(
+        &mut self,
+        now_ms: u64,
+        hash: impl Fn(&Entry) -> u64,
+        freed: impl FnMut(usize, &Entry),
+    ) -> usize {
+        self.sweep_where(|table| table.expiring > 0, now_ms, 0, hash, freed)
+    }
+
+    fn sweep_where(
+        &mut self,
+        is_meant: impl Fn(&Table) -> bool,
+        now_ms: u64,
+        rest_ms: u64,
+        hash: impl Fn(&Entry) -> u64,
         mut freed: impl FnMut(usize, &Entry),
     ) -> usize {
         let mut looked_at = 0;
         for (database, table) in self.tables.iter_mut().enumerate() {
-            if table.sweep_at_ms <= now_ms {
+            if is_meant(table) {
                 looked_at += table.entries.len();
-                let freed = table.sweep(now_ms, &hash, |entry| {
+                let swept = table.sweep(now_ms, rest_ms, &hash, |entry| {
                     if entry.is_lock() {
                         self.gone_locks.add(hash(entry));
                     }
                     freed(database, entry);
                 });
-                self.counters.expired += freed as u64;
+                self.counters.expired += swept as u64;
             }
         }
         looked_at
@@ -132,7 +158,8 @@ impl Default for Table {
 impl Table {
     /// A sweep that frees less than one in so many of the entries with an expiry was too early…
     const WORTHWHILE_SHARE: usize = 10;
-    /// … and the next one waits so long. Redis, too, tolerates one expired key in ten.
+    /// … and the next one waits so long, unless somebody asks for all. Redis, too, tolerates one expired key
+    /// in ten.
     const REST_MS: u64 = 1000;
 
     #[inline]
@@ -235,11 +262,18 @@ impl Table {
         }
     }
 
-    /// Frees what has expired; answers how many that were.
+    /// Frees what has expired; answers how many that were. If it was too early, the next one waits at least
+    /// for `rest_ms`.
     ///
     /// The whole table is looked at under its lock: with 1,024 shards and 12 ns an entry that is 0.1 ms for a
     /// database of 8 million keys.
-    fn sweep(&mut self, now_ms: u64, hash: impl Fn(&Entry) -> u64, mut tell: impl FnMut(&Entry)) -> usize {
+    fn sweep(
+        &mut self,
+        now_ms: u64,
+        rest_ms: u64,
+        hash: impl Fn(&Entry) -> u64,
+        mut tell: impl FnMut(&Entry),
+    ) -> usize {
         let (expiring, mut freed, mut earliest_ms) = (self.expiring, 0, u64::MAX);
         self.entries.retain(|entry| match entry.expires_at_ms() {
             Some(expires_at_ms) if expires_at_ms <= now_ms => {
@@ -255,7 +289,7 @@ impl Table {
         });
         self.expiring -= freed;
         let was_worthwhile = freed * Self::WORTHWHILE_SHARE >= expiring;
-        self.sweep_at_ms = if was_worthwhile { earliest_ms } else { earliest_ms.max(now_ms + Self::REST_MS) };
+        self.sweep_at_ms = if was_worthwhile { earliest_ms } else { earliest_ms.max(now_ms + rest_ms) };
         if self.entries.len() * 8 < self.entries.capacity() {
             self.layout = self.layout.wrapping_add(1);
             self.entries.shrink_to(self.entries.len() * 2, hash);
@@ -343,9 +377,9 @@ mod tests {
     fn a_sweep_frees_what_has_expired_and_knows_when_to_come_again() {
         let mut table = table(&[("a", None), ("b", Some(5)), ("c", Some(9)), ("dd", Some(5))]);
         assert_eq!(table.sweep_at_ms, 5);
-        assert_eq!(table.sweep(5, rehash, |_| ()), 2);
+        assert_eq!(table.sweep(5, Table::REST_MS, rehash, |_| ()), 2);
         assert_eq!((table.size().keys, table.size().expiring, table.sweep_at_ms), (2, 1, 9));
-        assert_eq!(table.sweep(9, rehash, |_| ()), 1);
+        assert_eq!(table.sweep(9, Table::REST_MS, rehash, |_| ()), 1);
         assert_eq!((table.size().keys, table.size().expiring, table.sweep_at_ms), (1, 0, u64::MAX));
     }
 
@@ -356,8 +390,10 @@ mod tests {
         for (key, expires_at_ms) in keys.iter().zip(100..) {
             table.put(hash(key.as_bytes()), new(key.as_bytes(), Some(expires_at_ms)), rehash);
         }
-        assert_eq!(table.sweep(100, rehash, |_| ()), 1);
+        assert_eq!(table.sweep(100, Table::REST_MS, rehash, |_| ()), 1);
         assert_eq!(table.sweep_at_ms, 100 + Table::REST_MS);
+        assert_eq!(table.sweep(101, 0, rehash, |_| ()), 1);
+        assert_eq!(table.sweep_at_ms, 102);
     }
 
     #[test]
@@ -369,7 +405,7 @@ mod tests {
             });
         }
         let before = table.entries.allocation_size();
-        table.sweep(1, rehash, |_| ());
+        table.sweep(1, Table::REST_MS, rehash, |_| ());
         assert!(table.entries.allocation_size() < before / 100);
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! An expired key counts as absent from its very millisecond on, whether it has been freed or not. The clock
 //! is read after the locks are taken, and only once something that expires was found: for the keys of one
-//! shard time never runs backwards, and keys without an expiry do not pay for it.
+//! shard time never runs backwards, unless somebody who holds them all turns the clock back, and keys without
+//! an expiry do not pay for it.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 
 use crate::allocator::taken_bytes;
+use crate::clock::Clock;
 
 use super::access::Access;
 use super::entry::{Encoding, Entry};
@@ -650,6 +652,46 @@ impl Transaction<'_> {
         if entry.is_some_and(|entry| self.has_expired(entry)) {
             self.remove(key);
         }
+    }
+}
+
+/// Turning the clock.
+impl Transaction<'_> {
+    /// Turns the clock of the keyspace, and with it the transaction's own moment: what follows in it goes by
+    /// the new time. The transaction must hold everything, so that nobody looks at a key meanwhile.
+    pub fn turn_clock<T>(&mut self, turn: impl FnOnce(&Clock) -> T) -> T {
+        let holds_everything = matches!(&self.held, Held::Many(shards) if shards.len() == SHARDS);
+        assert!(holds_everything, "only a transaction on everything may turn the clock");
+        let turned = turn(self.keyspace.clock());
+        self.keyspace.follow_clock();
+        self.now_ms.set(0);
+        if self.stamp != 0 {
+            self.stamp = self.keyspace.access.now();
+        }
+        turned
+    }
+
+    /// Frees all that has expired, in every database, and tells of it in the order in which it did. The
+    /// transaction must hold everything.
+    pub fn free_all_expired(&mut self) {
+        let (keyspace, now_ms, is_told) = (self.keyspace, self.now_ms(), self.wanted.any());
+        let Held::Many(shards) = &mut self.held else { return };
+        let mut freed: Vec<(Option<u64>, usize, Box<[u8]>)> = Vec::new();
+        for (_, shard) in shards {
+            let hash = |entry: &Entry| keyspace.hash(entry.key());
+            shard.sweep_all(now_ms, hash, |database, entry| {
+                if is_told {
+                    freed.push((entry.expires_at_ms(), database, entry.key().into()));
+                }
+            });
+        }
+        freed.sort_unstable();
+        let current = self.database;
+        for (_, database, key) in freed {
+            self.select(database);
+            self.follow_expiry(&key);
+        }
+        self.select(current);
     }
 }
 

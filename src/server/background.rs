@@ -1,7 +1,6 @@
 //! What is done every so often, whether clients ask for anything or not.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -25,12 +24,8 @@ pub(super) fn start(instance: &Arc<Instance>) {
 async fn free_expired_keys(instance: Arc<Instance>) {
     let mut sweep = Sweep::default();
     loop {
-        let is_on = instance.expires_actively.load(Ordering::Relaxed);
-        let wait = match is_on && instance.clients.pause.paused().is_none() {
-            true => {
-                let now_ms = instance.keyspace.clock().now_ms();
-                sweep.slice(&instance.keyspace, now_ms, |effects| instance.tell(effects, None))
-            }
+        let wait = match instance.frees_expired() {
+            true => sweep.slice(&instance.keyspace, |effects| instance.tell(effects, None)),
             false => expiry::REST,
         };
         sleep(wait).await;
@@ -44,7 +39,7 @@ async fn keep_time(instance: Arc<Instance>) {
     loop {
         let now = ticks.tick().await;
         instance.statistics.sample_rates((now - last).as_millis() as u64);
-        instance.keyspace.access().advance(instance.uptime());
+        instance.keyspace.follow_clock();
         instance.tidy_tracking();
         instance.allow_lock_news();
         last = now;
