@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::config::DEBUG_ALLOWED;
 use crate::dump;
 use crate::glob;
 use crate::resp::number::parse_integer;
@@ -13,6 +12,7 @@ use super::args::is_word;
 use super::command::{Arity, Command, Context, Flags, Group, Result, Run, Scope};
 use super::error::Error;
 use super::object;
+use super::permission::check_enabled;
 
 pub(super) const COMMANDS: &[Command] = &[DEBUG];
 
@@ -39,13 +39,8 @@ const DEBUG: Command = Command {
 };
 
 fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    if !is_allowed(context) {
-        return Err(Error::fixed(
-            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can \
-             run it from a local connection, otherwise you need to set this option in the configuration \
-             file, and then restart the server.",
-        ));
-    }
+    let enabled = &context.instance.config.enable_debug_command;
+    check_enabled(context.session, "DEBUG", "enable-debug-command", enabled)?;
     let name = request.at(1);
     match request.len() {
         2 if is_word(name, "help") => Ok(reply.array_of(HELP.iter(), |line, reply| reply.simple(line))),
@@ -96,15 +91,6 @@ const HELP: &[&str] = &[
     "    Prints this help.",
 ];
 
-/// Whether `enable-debug-command` lets this client in.
-fn is_allowed(context: &Context<'_, '_>) -> bool {
-    match DEBUG_ALLOWED[context.instance.config.enable_debug_command.get()] {
-        "yes" => true,
-        "local" => context.session.client.address.is_local(),
-        _ => false,
-    }
-}
-
 /// Everything is locked meanwhile: nobody gets at any key.
 fn sleep(request: Request<'_>, reply: Reply<'_>) -> Result {
     let seconds = std::str::from_utf8(request.at(2)).ok().and_then(|text| text.parse().ok()).unwrap_or(0.0);
@@ -116,12 +102,14 @@ fn tell_object(context: &Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
     let facts = context.tx.facts(request.at(2)).ok_or(Error::NO_SUCH_KEY)?;
     // What DUMP makes of it, without the type and the footer.
     let serialized = dump::encode(facts.value).len() - 1 - 10;
+    // Redis: 24 bits of seconds, as `lru_clock` of INFO.
+    let used_at = context.instance.keyspace.clock().since_epoch().saturating_sub(facts.idle);
     Ok(reply.simple(&format!(
         "Value at:{:p} refcount:{} encoding:{} serializedlength:{serialized} lru:{} lru_seconds_idle:{}",
         facts.value.as_ptr(),
         object::references(&facts),
         object::encoding_name(&facts),
-        context.instance.uptime().as_secs().saturating_sub(facts.idle.as_secs()),
+        used_at.as_secs() & 0xff_ffff,
         facts.idle.as_secs(),
     )))
 }

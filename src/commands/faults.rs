@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::config::DEBUG_ALLOWED;
 use crate::faults::{Action, Blow, DELAY_MS_MAX, FAULTS_MAX, Fault, TEXT_BYTES_MAX, TooMany};
 use crate::instance::Instance;
 use crate::resp::{Reply, Request, tree};
@@ -14,6 +13,7 @@ use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Ru
 use super::error::Error;
 use super::introspection;
 use super::lookup::{Registered, find_full};
+use super::permission::check_enabled;
 
 pub(super) const COMMANDS: &[Command] = &[FAULT];
 
@@ -256,16 +256,8 @@ fn help(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
 
 /// Whether `enable-fault-command` lets this client in.
 fn check_gate(context: &Context<'_, '_>) -> Result<()> {
-    let is_allowed = match DEBUG_ALLOWED[context.instance.config.enable_fault_command.get()] {
-        "yes" => true,
-        "local" => context.session.client.address.is_local(),
-        _ => false,
-    };
-    is_allowed.then_some(()).ok_or(Error::fixed(
-        "ERR FAULT command not allowed. If the enable-fault-command option is set to \"local\", you can run it \
-         from a local connection, otherwise you need to set this option in the configuration file, and then \
-         restart the server.",
-    ))
+    let enabled = &context.instance.config.enable_fault_command;
+    check_enabled(context.session, "FAULT", "enable-fault-command", enabled)
 }
 
 fn is_never_struck(command: &Command) -> bool {

@@ -23,6 +23,7 @@ mod bitmaps;
 mod bridge;
 mod browsing;
 mod client;
+mod clock;
 mod compare;
 mod config;
 mod connection;
@@ -74,6 +75,7 @@ pub const FAMILIES: &[&[Command]] = &[
     memory::COMMANDS,
     debug::COMMANDS,
     faults::COMMANDS,
+    clock::COMMANDS,
     config::COMMANDS,
     acl::COMMANDS,
     info::COMMANDS,

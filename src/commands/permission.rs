@@ -6,6 +6,7 @@
 
 use crate::acl::log::{Context, Reason, Refusal};
 use crate::acl::{Access, Attempt, Denial, Grants};
+use crate::config::{Choice, ENABLED_FOR};
 use crate::instance::Instance;
 use crate::resp::Request;
 use crate::session::Session;
@@ -103,6 +104,28 @@ pub fn check_channels<'a>(
     are_patterns: bool,
 ) -> bool {
     channels.all(|channel| grants.allow_channel(channel, are_patterns))
+}
+
+/// Judges whether a command that is off by itself is on for a client, as the parameter of this name and this
+/// value says.
+///
+/// # Errors
+///
+/// If it is not, with what can be done about it.
+pub(super) fn check_enabled(session: &Session, command: &str, parameter: &str, value: &Choice) -> Result<()> {
+    let is_enabled = match ENABLED_FOR[value.get()] {
+        "yes" => true,
+        "local" => session.client.address.is_local(),
+        _ => false,
+    };
+    if is_enabled {
+        return Ok(());
+    }
+    Err(Error::text(format!(
+        "ERR {command} command not allowed. If the {parameter} option is set to \"local\", you can run it \
+         from a local connection, otherwise you need to set this option in the configuration file, and then \
+         restart the server."
+    )))
 }
 
 /// Judges a request by what a user is allowed.

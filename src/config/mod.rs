@@ -84,6 +84,8 @@ pub struct Config {
     pub tracking_table_max_keys: Integer,
     /// Milliseconds from which on an event is noted; 0 for none.
     pub latency_monitor_threshold: Integer,
+    /// Who may use CLOCK.
+    pub enable_clock_command: Choice,
     /// Who may use DEBUG.
     pub enable_debug_command: Choice,
     /// Who may use FAULT.
@@ -180,10 +182,18 @@ pub const PARAMETERS: &[Parameter] = &[
         field: |config| Field::Integer(&config.databases),
     },
     Parameter {
+        name: "enable-clock-command",
+        help: "Who may turn the clock by CLOCK: nobody, everybody, clients on this machine",
+        default: "no",
+        kind: Kind::Choice(ENABLED_FOR),
+        changes: Changes::AtStart,
+        field: |config| Field::Choice(&config.enable_clock_command),
+    },
+    Parameter {
         name: "enable-debug-command",
         help: "Who may use DEBUG: nobody, everybody, clients on this machine",
         default: "no",
-        kind: Kind::Choice(DEBUG_ALLOWED),
+        kind: Kind::Choice(ENABLED_FOR),
         changes: Changes::AtStart,
         field: |config| Field::Choice(&config.enable_debug_command),
     },
@@ -191,7 +201,7 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "enable-fault-command",
         help: "Who may use FAULT: nobody, everybody, clients on this machine",
         default: "no",
-        kind: Kind::Choice(DEBUG_ALLOWED),
+        kind: Kind::Choice(ENABLED_FOR),
         changes: Changes::AtStart,
         field: |config| Field::Choice(&config.enable_fault_command),
     },
@@ -445,7 +455,7 @@ pub const EVICTION_POLICIES: &[&str] = &[
 pub const PUBSUB_DEFAULTS: &[&str] = &["allchannels", "resetchannels"];
 
 /// The values of `enable-debug-command` and its like.
-pub const DEBUG_ALLOWED: &[&str] = &["no", "yes", "local"];
+pub const ENABLED_FOR: &[&str] = &["no", "yes", "local"];
 
 /// The values of `tls-auth-clients`.
 pub const TLS_AUTH_CLIENTS: &[&str] = &["no", "yes", "optional"];

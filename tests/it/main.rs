@@ -9,6 +9,7 @@ mod server;
 
 mod acl;
 mod bits;
+mod clock;
 mod commands;
 mod conformance;
 mod connection;

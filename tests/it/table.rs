@@ -143,11 +143,13 @@ fn with_subcommands() -> impl Iterator<Item = &'static Command> {
 
 #[test]
 fn every_example_runs_as_documented() {
-    let server = Server::start_with(&["--enable-fault-command", "yes"]);
+    let options = ["--enable-clock-command", "yes", "--enable-fault-command", "yes"];
+    let server = Server::start_with(&options);
     let mut examples = 0;
     for command in with_subcommands() {
         let mut client = server.client();
         client.line("FLUSHALL").is_ok();
+        client.line("CLOCK RESUME").is_ok();
         for (request, expected) in command.example {
             examples += 1;
             let reply = client.line(request).reply().to_string();

@@ -1,0 +1,217 @@
+//! CLOCK: for tests that will not wait. It turns the one clock of the server, by which keys expire.
+//!
+//! No other server has it. A turn is one step for everybody: it holds all shards, and what expires by it is
+//! freed and told of before anybody else sees the new time, and before it is answered. What waits or
+//! measures (CLIENT PAUSE, WAIT, timeouts, SLOWLOG's durations) goes on in real time.
+
+use crate::clock::{Clock, FIRST_MS, LAST_MS};
+use crate::resp::{Reply, Request, tree};
+
+use super::args;
+use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope};
+use super::error::Error;
+use super::introspection;
+use super::permission::check_enabled;
+
+pub(super) const COMMANDS: &[Command] = &[CLOCK];
+
+const CLOCK: Command = Command {
+    name: "clock",
+    arity: Arity::AtLeast(2),
+    flags: FLAGS,
+    is_system: true,
+    group: Group::Server,
+    summary: "Turns the clock of the server, for tests; off unless `enable-clock-command` says otherwise.",
+    since: "0.1.0",
+    complexity: "Depends on subcommand.",
+    subcommands: &[CLOCK_ADVANCE, CLOCK_FREEZE, CLOCK_HELP, CLOCK_INFO, CLOCK_RESUME, CLOCK_SET],
+    run: Run::Subcommands,
+    ..Command::DEFAULTS
+};
+
+/// Of all subcommands. A script is one moment: no time passes in it.
+const FLAGS: Flags = Flags::ADMIN.and(Flags::NOSCRIPT);
+
+const CLOCK_FREEZE: Command = Command {
+    name: "clock|freeze",
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    scope: Scope::Everything,
+    is_system: true,
+    group: Group::Server,
+    summary: "Lets the clock stand still; one that does already stays where it is.",
+    since: "0.1.0",
+    complexity: "O(N) where N is the number of keys",
+    example: &[
+        ("CLOCK FREEZE", "OK"),
+        ("SET lock token NX PX 30000", "OK"),
+        ("PTTL lock", "(integer) 30000"),
+    ],
+    run: Run::Server(freeze),
+    ..Command::DEFAULTS
+};
+
+fn freeze(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    check_gate(context)?;
+    turn(context, reply, |clock| {
+        clock.freeze();
+        Ok(())
+    })
+}
+
+const CLOCK_ADVANCE: Command = Command {
+    name: "clock|advance",
+    arity: Arity::Exactly(3),
+    flags: FLAGS,
+    scope: Scope::Everything,
+    is_system: true,
+    group: Group::Server,
+    summary: "Turns the clock on; answers once what has expired by then is gone and told of.",
+    since: "0.1.0",
+    complexity: "O(N) where N is the number of keys",
+    arguments: &[Argument::integer("milliseconds")],
+    example: &[
+        ("SET lock token NX PX 30000", "OK"),
+        ("CLOCK ADVANCE 30000", "OK"),
+        ("DBSIZE", "(integer) 0"),
+        ("SETNX lock another", "(integer) 1"),
+    ],
+    run: Run::Server(advance),
+    ..Command::DEFAULTS
+};
+
+fn advance(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    check_gate(context)?;
+    let by_ms = u64::try_from(args::integer(request.at(2))?)
+        .map_err(|_| Error::fixed("ERR milliseconds must not be negative: CLOCK SET turns the clock back"))?;
+    turn(context, reply, |clock| {
+        clock.advance(by_ms).map_err(|_| {
+            Error::text(format!("ERR the clock cannot be turned beyond {LAST_MS} milliseconds since 1970"))
+        })
+    })
+}
+
+const CLOCK_SET: Command = Command {
+    name: "clock|set",
+    arity: Arity::Exactly(3),
+    flags: FLAGS,
+    scope: Scope::Everything,
+    is_system: true,
+    group: Group::Server,
+    summary: "Turns the clock to a moment, on or back; it stands or goes on from there, as it did before.",
+    since: "0.1.0",
+    complexity: "O(N) where N is the number of keys",
+    arguments: &[Argument::unix_time("unix-time-milliseconds")],
+    example: &[
+        ("CLOCK FREEZE", "OK"),
+        ("CLOCK SET 1000000000000", "OK"),
+        ("TIME", "[\"1000000000\", \"0\"]"),
+        ("SET lock token NX PX 30000", "OK"),
+        ("PEXPIRETIME lock", "(integer) 1000000030000"),
+    ],
+    run: Run::Server(set),
+    ..Command::DEFAULTS
+};
+
+fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    check_gate(context)?;
+    // What is negative is as little a moment of this clock as 0.
+    let moment_ms = u64::try_from(args::integer(request.at(2))?).unwrap_or(0);
+    turn(context, reply, |clock| {
+        clock.set(moment_ms).map_err(|_| {
+            Error::text(format!(
+                "ERR the time must be between {FIRST_MS} and {LAST_MS} milliseconds since 1970"
+            ))
+        })
+    })
+}
+
+const CLOCK_RESUME: Command = Command {
+    name: "clock|resume",
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    scope: Scope::Everything,
+    is_system: true,
+    group: Group::Server,
+    summary: "Ends all turning: the clock tells the time of the system again.",
+    since: "0.1.0",
+    complexity: "O(N) where N is the number of keys",
+    example: &[("CLOCK FREEZE", "OK"), ("CLOCK ADVANCE 30000", "OK"), ("CLOCK RESUME", "OK")],
+    run: Run::Server(resume),
+    ..Command::DEFAULTS
+};
+
+fn resume(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    check_gate(context)?;
+    turn(context, reply, |clock| {
+        clock.resume();
+        Ok(())
+    })
+}
+
+/// Turns the clock, and does at once what the sweep for expired keys would do in time. Where nobody sweeps
+/// (DEBUG SET-ACTIVE-EXPIRE, CLIENT PAUSE), what has expired is absent, but in its place until it is asked
+/// for.
+fn turn(context: &mut Context<'_, '_>, reply: Reply<'_>, turn: impl FnOnce(&Clock) -> Result<()>) -> Result {
+    context.tx.turn_clock(turn)?;
+    if context.instance.frees_expired() {
+        context.tx.free_all_expired();
+    }
+    // Nobody's command did it: it is told also to a client that wants to hear nothing of what it does. In a
+    // transaction it comes after the reply, which may hold values that are gone.
+    if !context.session.may_not_wait {
+        let effects = context.tx.take_effects();
+        if !effects.is_empty() {
+            context.instance.tell(effects, None);
+        }
+    }
+    Ok(reply.ok())
+}
+
+const CLOCK_INFO: Command = Command {
+    name: "clock|info",
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    is_system: true,
+    group: Group::Server,
+    summary: "Tells whether the clock stands, its time, and by how much it is ahead of the system's.",
+    since: "0.1.0",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output"],
+    run: Run::Server(info),
+    ..Command::DEFAULTS
+};
+
+fn info(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    check_gate(context)?;
+    let reading = context.instance.keyspace.clock().read();
+    Ok(reply.tree(&tree::map([
+        ("frozen", tree::boolean(reading.is_frozen)),
+        ("time-ms", tree::integer(reading.now_ms as i64)),
+        ("offset-ms", tree::integer(reading.ahead_ms)),
+    ])))
+}
+
+const CLOCK_HELP: Command = Command {
+    name: "clock|help",
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    is_system: true,
+    group: Group::Server,
+    summary: "Lists the subcommands.",
+    since: "0.1.0",
+    complexity: "O(1)",
+    run: Run::Server(help),
+    ..Command::DEFAULTS
+};
+
+fn help(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    check_gate(context)?;
+    Ok(introspection::help(&CLOCK, reply))
+}
+
+/// Whether `enable-clock-command` lets this client in.
+fn check_gate(context: &Context<'_, '_>) -> Result<()> {
+    let enabled = &context.instance.config.enable_clock_command;
+    check_enabled(context.session, "CLOCK", "enable-clock-command", enabled)
+}
