@@ -203,3 +203,13 @@ fn a_hostile_payload_is_an_error_and_nothing_else() {
     client.line("LCS key other LEN").is(68);
     assert!(client.line("PTTL other").integer() > 50_000);
 }
+
+#[test]
+fn a_restored_key_may_have_been_idle_for_longer_than_the_server_is_there() {
+    let mut client = Server::start().into_client();
+    client.line("SET k v").is_ok();
+    let Reply::Bulk(payload) = client.line("DUMP k").reply() else { panic!("no payload") };
+    client.cmd([&b"RESTORE"[..], b"old", b"0", &payload, b"IDLETIME", b"3600"]).is_ok();
+    let idle_s = client.line("OBJECT IDLETIME old").integer();
+    assert!((3600..3660).contains(&idle_s), "{idle_s}");
+}
