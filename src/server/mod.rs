@@ -83,9 +83,12 @@ fn runtime(threads: usize) -> io::Result<Runtime> {
 
 /// Lets another thread serve the clients of this one, which goes on with what it does.
 fn hand_over() {
-    /// How long the other thread needs to take them over.
-    const TAKE_OVER: Duration = Duration::from_millis(5);
-    tokio::task::block_in_place(|| std::thread::sleep(TAKE_OVER));
+    /// How long a thread may take to begin; without one, the clients wait for this one.
+    const PATIENCE: Duration = Duration::from_secs(1);
+    // Whoever runs this task has taken them over. Back before that, this thread would keep them.
+    let (begun, taken_over) = std::sync::mpsc::channel();
+    tokio::spawn(async move { begun.send(()) });
+    let _ = tokio::task::block_in_place(|| taken_over.recv_timeout(PATIENCE));
 }
 
 /// Makes room for `maxclients` sockets, or lowers `maxclients` to what there is room for, as Redis does.
