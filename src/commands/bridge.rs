@@ -105,6 +105,8 @@ impl<'a, 'k> Bridge<'a, 'k> {
         tx.select(session.database);
         if command.needs_everything() {
             tx.hold_everything();
+        } else if let Some(at) = command.only_key() {
+            tx.hold(request.get(at).into_iter());
         } else {
             tx.hold(command.keys_of(request).map(|(key, _)| key));
         }

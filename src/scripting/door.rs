@@ -75,7 +75,8 @@ pub(super) struct Functions {
     pub(super) call: Function,
     /// `redis.pcall`
     pub(super) pcall: Function,
-    /// Answers the name of what runs, its keys and its arguments.
+    /// Answers the name of what runs, its keys and its arguments, in the tables that it is called with, if
+    /// they will do.
     pub(super) given: Function,
 }
 
@@ -239,27 +240,65 @@ unsafe extern "C-unwind" fn given(state: *mut lua_State) -> c_int {
     let (first, middle, end) = (given.first, given.first + given.keys, given.request.len());
     // SAFETY: nothing waits to be dropped.
     unsafe {
-        ffi::luaL_checkstack(state, 5, std::ptr::null());
+        ffi::luaL_checkstack(state, 8, std::ptr::null());
+        ffi::lua_settop(state, 2);
         push_text(state, given.name.as_bytes());
-        push_texts(state, given.request, first, middle);
-        push_texts(state, given.request, middle, end);
+        push_texts(state, 1, given.request, first, middle);
+        push_texts(state, 2, given.request, middle, end);
     }
     3
 }
 
-/// Pushes a table of some arguments of a request.
+/// Pushes a table of some arguments of a request: the one at `used`, if that will do. A table for each run
+/// took a sixth of the instructions of a lock's release, with its part in the collecting of garbage.
 ///
 /// # Safety
 ///
-/// There must be room for two on the stack, and nothing that waits to be dropped.
-unsafe fn push_texts(state: *mut lua_State, request: Request<'_>, first: usize, end: usize) {
+/// There must be room for three on the stack, and nothing that waits to be dropped.
+unsafe fn push_texts(state: *mut lua_State, used: c_int, request: Request<'_>, first: usize, end: usize) {
     // SAFETY: the caller's.
     unsafe {
-        ffi::lua_createtable(state, c_int::try_from(end - first).unwrap_or(0), 0);
+        let top = ffi::lua_gettop(state);
+        let will_do = end - first <= REUSED_LENGTH_MAX && is_list_of(state, used, end - first);
+        ffi::lua_settop(state, top);
+        if !will_do {
+            ffi::lua_createtable(state, c_int::try_from(end - first).unwrap_or(0), 0);
+        } else {
+            ffi::lua_pushvalue(state, used);
+        }
         for (index, at) in (1..).zip(first..end) {
             push_text(state, request.at(at));
             ffi::lua_rawseti(state, -2, index);
         }
+    }
+}
+
+/// Items of a table that is used again; a longer one is left to the collector.
+const REUSED_LENGTH_MAX: usize = 8;
+
+/// Whether what is at `index` is a table of so many items and nothing else, which are gone over in their
+/// order: once they are replaced it is like a new one. What is left on the stack means nothing.
+///
+/// # Safety
+///
+/// There must be room for two on the stack, and nothing that waits to be dropped.
+unsafe fn is_list_of(state: *mut lua_State, index: c_int, length: usize) -> bool {
+    // SAFETY: the index is that of an argument.
+    unsafe {
+        if ffi::lua_type(state, index) != ffi::LUA_TTABLE || ffi::lua_getmetatable(state, index) != 0 {
+            return false;
+        }
+        ffi::lua_pushnil(state);
+        for place in 1..=length {
+            if ffi::lua_next(state, index) == 0 {
+                return false;
+            }
+            ffi::lua_settop(state, -2);
+            if ffi::lua_type(state, -1) != ffi::LUA_TNUMBER || ffi::lua_tonumber(state, -1) != place as f64 {
+                return false;
+            }
+        }
+        ffi::lua_next(state, index) == 0
     }
 }
 

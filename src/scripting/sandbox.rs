@@ -99,11 +99,14 @@ return share, real, setmetatable({}, { __index = real, __newindex = refuse })
 "#;
 
 /// Runs what is given, and catches what it raises, with the place where it did: a script, a function of a
-/// library, or a library that registers its functions.
+/// library, or a library that registers its functions. A script cannot keep its tables beyond its end, so the
+/// next one gets them; a function may.
 const RUN: &str = "
 local xpcall, note_place, given, compiled, globals = ...
+local keys, arguments
 return function()
-    local name, keys, arguments = given()
+    local name
+    name, keys, arguments = given(keys, arguments)
     globals.KEYS, globals.ARGV = keys, arguments
     return xpcall(compiled[name], note_place)
   end,

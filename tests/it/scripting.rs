@@ -384,3 +384,47 @@ fn a_thread_that_runs_a_slow_script_loses_no_client() {
     thread::sleep(Duration::from_millis(20));
     runner.line("PING").is_simple("PONG");
 }
+
+#[test]
+fn every_script_has_its_own_keys_and_arguments_and_nothing_else() {
+    let mut client = Server::start().into_client();
+    let describe = "local s = '' for k, v in pairs(KEYS) do s = s .. k .. '=' .. v .. ' ' end \
+                    for k, v in pairs(ARGV) do s = s .. k .. ':' .. v .. ' ' end \
+                    return s .. #KEYS .. #ARGV .. tostring(getmetatable(KEYS))";
+    let is_clean = |client: &mut Client| {
+        client.cmd(["EVAL", describe, "1", "a", "b"]).is("1=a 1:b 11nil");
+        client.cmd(["EVAL", describe, "1", "b", "c"]).is("1=b 1:c 11nil");
+        client.cmd(["EVAL", describe, "0"]).is("00nil");
+        client.cmd(["EVAL", describe, "2", "a", "b", "c", "d"]).is("1=a 2=b 1:c 2:d 22nil");
+        client.cmd(["EVAL", describe, "2", "c", "d", "a", "b"]).is("1=c 2=d 1:a 2:b 22nil");
+    };
+    is_clean(&mut client);
+    for spoil in [
+        "KEYS[3] = 'x' ARGV[100] = 'y'",
+        "KEYS.name = 'x' ARGV[1.5] = 'y' ARGV[-1] = 'z' ARGV[0] = 'z'",
+        "setmetatable(KEYS, {__index = function() return 'x' end}) ARGV[true] = 'y'",
+        "KEYS, ARGV = nil, 3",
+        "KEYS[1] = nil ARGV[1] = {} ARGV[2] = {}",
+        "for i = 1, 100 do KEYS[i] = i end for i = 1, 100 do ARGV[i] = nil end",
+        "table.insert(KEYS, 'x') error('oh')",
+        "KEYS[1], KEYS[2] = KEYS[2], KEYS[1] return KEYS",
+    ] {
+        client.cmd(["EVAL", spoil, "2", "k1", "k2", "a1", "a2"]);
+        is_clean(&mut client);
+    }
+    let many: Vec<String> = (0..50).map(|number| number.to_string()).collect();
+    let arguments = ["EVAL", "return #ARGV", "0"].into_iter().chain(many.iter().map(String::as_str));
+    client.cmd(arguments).is(50);
+    is_clean(&mut client);
+}
+
+#[test]
+fn a_function_may_keep_its_keys() {
+    let mut client = Server::start().into_client();
+    let library = "#!lua name=lib\n local kept = {} redis.register_function('keep', function(keys, arguments) \
+                   kept[#kept + 1] = keys return kept end)";
+    client.cmd(["FUNCTION", "LOAD", library]).is("lib");
+    client.line("FCALL keep 1 a");
+    client.line("EVAL \"return KEYS[1]\" 1 b").is("b");
+    assert_eq!(client.line("FCALL keep 1 c").reply().to_string(), "[[\"a\"], [\"c\"]]");
+}
