@@ -16,6 +16,7 @@ pub mod bits;
 pub mod clock;
 pub mod digest;
 pub mod events;
+pub mod files;
 pub mod glob;
 pub mod lcs;
 pub mod long_double;

@@ -1,17 +1,14 @@
 //! The ACL file: one user a line, as ACL LIST prints them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
+
+use crate::files;
 
 use super::catalog::Catalog;
 use super::grants::{Grants, is_name, merge};
 use super::selector::Mistake;
-
-/// Permissions of a new file: what is in it is for nobody else.
-const NEW_FILE_MODE: u32 = 0o600;
 
 /// Users by their names.
 pub(super) type Named = BTreeMap<Vec<u8>, Grants>;
@@ -24,7 +21,7 @@ pub(super) type Named = BTreeMap<Vec<u8>, Grants>;
 pub(super) fn load(path: &Path, catalog: &Catalog, all_channels: bool) -> Result<Named, String> {
     let name = path.display();
     let text = fs::read(path)
-        .map_err(|error| format!("Error loading ACLs, opening file '{name}': {}", plain_text(&error)))?;
+        .map_err(|error| format!("Error loading ACLs, opening file '{name}': {}", files::reason(&error)))?;
     let mut users = Named::new();
     let mut mistakes = String::new();
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
@@ -88,37 +85,4 @@ fn read_line(
     }
     users.insert(user.to_vec(), grants);
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
-}
-
-/// Writes a file of users in place of the one that is there: whoever reads it sees the old one or the new
-/// one.
-///
-/// # Errors
-///
-/// If that fails; the old one is still there then.
-pub(super) fn save(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(format!(".tmp-{}", std::process::id()));
-    let new = PathBuf::from(new);
-    let written = write(&new, path, text).and_then(|()| fs::rename(&new, path));
-    if written.is_err() {
-        // There is nothing to be done about it, and it does no harm.
-        let _ = fs::remove_file(&new);
-    }
-    written
-}
-
-fn write(new: &Path, old: &Path, text: &[u8]) -> io::Result<()> {
-    let mode = fs::metadata(old).map_or(NEW_FILE_MODE, |old| old.permissions().mode() & 0o777);
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(NEW_FILE_MODE).open(new)?;
-    file.set_permissions(Permissions::from_mode(mode))?;
-    file.write_all(text)?;
-    file.sync_all()
-}
-
-/// The text of the system, without the number that Rust adds.
-fn plain_text(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
+use crate::files;
 pub use catalog::{CATEGORIES, Catalog};
 pub use grants::{Grants, PasswordHash};
 use grants::{is_name, merge};
@@ -240,7 +241,7 @@ impl Users {
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let mut text = self.describe().join(&b'\n');
         text.push(b'\n');
-        file::save(path, &text)
+        files::replace(path, &text)
     }
 
     /// One line for each user, as ACL LIST prints it.

@@ -1,0 +1,46 @@
+//! Files that are replaced whole, and what the system says when it refuses.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Permissions of a new file: what the server writes may hold passwords.
+const NEW_FILE_MODE: u32 = 0o600;
+
+/// Writes a file in place of the one that is there, with its permissions: whoever reads it sees the old one
+/// or the new one.
+///
+/// # Errors
+///
+/// If that fails; the old one is still there then.
+pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    // Two clients may want the same at once.
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".tmp-{}-{number}", std::process::id()));
+    let new = PathBuf::from(new);
+    let written = write(&new, path, text).and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        // There is nothing to be done about it, and it does no harm.
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+fn write(new: &Path, old: &Path, text: &[u8]) -> io::Result<()> {
+    let mode = fs::metadata(old).map_or(NEW_FILE_MODE, |old| old.permissions().mode() & 0o777);
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(NEW_FILE_MODE).open(new)?;
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.write_all(text)?;
+    file.sync_all()
+}
+
+/// The text of the system, without the number that Rust adds.
+pub fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
