@@ -6,13 +6,12 @@ use crate::glob;
 use crate::resp::{Reply, Request, Sent, tree};
 use crate::session::Session;
 
-use super::all;
 use super::args::is_word;
 use super::command::{
     Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 use super::error::Error;
-use super::lookup::{find, find_full};
+use super::lookup::{callable, find, find_full};
 
 pub(super) const COMMANDS: &[Command] = &[COMMAND];
 
@@ -40,7 +39,7 @@ const COMMAND: Command = Command {
 };
 
 fn command(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let commands: Vec<_> = all().collect();
+    let commands: Vec<_> = callable().collect();
     Ok(reply.array_of(commands.into_iter(), write_info))
 }
 
@@ -58,7 +57,7 @@ const COMMAND_COUNT: Command = Command {
 };
 
 fn count(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(all().count()))
+    Ok(reply.count(callable().count()))
 }
 
 const COMMAND_INFO: Command = Command {
@@ -155,7 +154,7 @@ const COMMAND_DOCS: Command = Command {
 fn docs(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
     let document = |command: &'static Command| (command.name, describe(command));
     Ok(reply.tree(&match request.len() {
-        2 => tree::map(all().map(document)),
+        2 => tree::map(callable().map(document)),
         _ => tree::map(request.from(2).filter_map(find_full).map(|registered| document(registered.command))),
     }))
 }
@@ -243,7 +242,7 @@ const COMMAND_LIST: Command = Command {
 
 fn list(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
     let filter = parse_filter(request)?;
-    let with_subcommands = all().flat_map(|command| std::iter::once(command).chain(command.subcommands));
+    let with_subcommands = callable().flat_map(|command| std::iter::once(command).chain(command.subcommands));
     let names: Vec<_> =
         with_subcommands.filter(|command| filter.matches(command)).map(|command| command.name).collect();
     Ok(reply.array_of(names.into_iter(), |name, reply| reply.bulk(name.as_bytes())))

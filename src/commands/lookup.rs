@@ -1,6 +1,7 @@
 //! How a request finds its command: by name, in any case, without allocation.
 
-use std::sync::LazyLock;
+use std::collections::HashSet;
+use std::sync::{LazyLock, OnceLock};
 
 use crate::acl::Catalog;
 
@@ -41,7 +42,44 @@ impl Registered {
     }
 }
 
-static TABLE: LazyLock<NameTable> = LazyLock::new(NameTable::new);
+static TABLE: LazyLock<NameTable> =
+    LazyLock::new(|| NameTable::new(RENAMED.get().map_or(&[], Vec::as_slice)));
+
+/// What `rename-command` says, in its order.
+static RENAMED: OnceLock<Renamed> = OnceLock::new();
+
+/// Names of commands with those that they get instead, in lower case; an empty one takes the command away.
+pub type Renamed = Vec<(String, Vec<u8>)>;
+
+/// Gives commands other names. It must come before any is looked for: a second server in one process finds
+/// what the first one has made of them.
+pub fn rename(renamed: Renamed) {
+    let _ = RENAMED.set(renamed);
+}
+
+/// The names by which commands are found once these are renamed.
+pub fn names_after(renamed: &[(String, Vec<u8>)]) -> HashSet<Vec<u8>> {
+    names(renamed).into_iter().map(|(name, _)| name).collect()
+}
+
+/// The same with the place of each command.
+fn names(renamed: &[(String, Vec<u8>)]) -> Vec<(Vec<u8>, u16)> {
+    let mut names: Vec<(Vec<u8>, u16)> = all().map(|command| command.name.into()).zip(0..).collect();
+    for (old, new) in renamed {
+        let Some(place) = names.iter().position(|(name, _)| name == old.as_bytes()) else { continue };
+        if new.is_empty() {
+            names.remove(place);
+        } else {
+            names[place].0.clone_from(new);
+        }
+    }
+    names
+}
+
+/// All commands that can be called, without subcommands.
+pub fn callable() -> impl Iterator<Item = &'static Command> + Clone {
+    TABLE.names.iter().map(|(_, index)| TABLE.commands[usize::from(*index)].command)
+}
 
 /// The command of a name, in any case.
 #[inline]
@@ -72,8 +110,8 @@ pub fn count() -> usize {
 /// What rules about users may name.
 pub fn catalog() -> Catalog {
     let mut catalog = Catalog::default();
-    for Registered { command, subcommands, .. } in registered() {
-        catalog.add(command.name, command.category_names(), subcommands.len());
+    for command in all().flat_map(|command| std::iter::once(command).chain(command.subcommands)) {
+        catalog.add(command.name, command.category_names(), command.subcommands.len());
     }
     catalog
 }
@@ -82,6 +120,8 @@ pub fn catalog() -> Catalog {
 /// them.
 struct NameTable {
     commands: Box<[Registered]>,
+    /// Each name with the place of its command.
+    names: Box<[(Vec<u8>, u16)]>,
     slots: Box<[Option<Slot>; NameTable::SLOTS]>,
 }
 
@@ -92,6 +132,8 @@ struct Slot {
     is_exact: bool,
     /// Which of the commands.
     index: u16,
+    /// Which of the names.
+    name: u16,
 }
 
 /// The length of a name with its first eight bytes in lower case, as one comparable value.
@@ -133,22 +175,22 @@ impl NameTable {
     /// More than twice as many as commands, so that runs of taken slots stay short; a power of two.
     const SLOTS: usize = 1024;
 
-    fn new() -> NameTable {
+    fn new(renamed: &[(String, Vec<u8>)]) -> NameTable {
         let mut next_number = 0;
         let commands: Box<[Registered]> =
             all().map(|command| Registered::new(command, &mut next_number)).collect();
         let mut slots = Box::new([None; NameTable::SLOTS]);
-        for (index, registered) in (0..).zip(&commands) {
-            let name = registered.command.name;
-            let packed = Packed::new(name.as_bytes());
+        let names = names(renamed).into_boxed_slice();
+        for (number, (name, index)) in (0..).zip(&names) {
+            let packed = Packed::new(name);
             let mut at = packed.slot();
             while slots[at].is_some() {
                 at = (at + 1) % NameTable::SLOTS;
             }
-            let is_exact = packed.length <= 8 && name.bytes().all(|byte| byte.is_ascii_lowercase());
-            slots[at] = Some(Slot { packed, is_exact, index });
+            let is_exact = packed.length <= 8 && name.iter().all(u8::is_ascii_lowercase);
+            slots[at] = Some(Slot { packed, is_exact, index: *index, name: number });
         }
-        NameTable { commands, slots }
+        NameTable { commands, names, slots }
     }
 
     #[inline]
@@ -156,11 +198,10 @@ impl NameTable {
         let packed = Packed::new(name);
         let mut at = packed.slot();
         while let Some(slot) = self.slots[at] {
-            if slot.packed == packed {
-                let found = &self.commands[usize::from(slot.index)];
-                if slot.is_exact || found.command.name.as_bytes().eq_ignore_ascii_case(name) {
-                    return Some(found);
-                }
+            let is_whole =
+                |slot: Slot| slot.is_exact || self.names[usize::from(slot.name)].0.eq_ignore_ascii_case(name);
+            if slot.packed == packed && is_whole(slot) {
+                return Some(&self.commands[usize::from(slot.index)]);
             }
             at = (at + 1) % NameTable::SLOTS;
         }
@@ -190,13 +231,27 @@ mod tests {
 
     #[test]
     fn most_commands_are_found_at_the_first_look() {
-        let table = NameTable::new();
+        let table = NameTable::new(&[]);
         let first = all().filter(|command| {
             let first = table.slots[Packed::new(command.name.as_bytes()).slot()];
-            first.is_some_and(|slot| table.commands[usize::from(slot.index)].command.name == command.name)
+            first.is_some_and(|slot| table.names[usize::from(slot.name)].0 == command.name.as_bytes())
         });
         assert!(first.count() * 10 >= all().count() * 8);
     }
+
+    #[test]
+    fn commands_can_have_other_names_or_none() {
+        let renamed = [("get", "fetch-it"), ("flushall", ""), ("set", "get"), ("fetch-it", "Fetch")];
+        let renamed = renamed.map(|(old, new)| (old.to_owned(), new.as_bytes().to_ascii_lowercase()));
+        let table = NameTable::new(&renamed);
+        let name = |called: &[u8]| table.find(called).map(|found| found.command.name);
+        assert_eq!(name(b"FETCH"), Some("get"));
+        assert_eq!(name(b"Get"), Some("set"));
+        for gone in [&b"set"[..], b"flushall", b"fetch-it", b""] {
+            assert_eq!(name(gone), None, "{gone:?}");
+        }
+    }
+
     #[test]
     fn numbers_have_no_gaps() {
         assert!(registered().map(|registered| registered.number).eq(0..count()));
