@@ -5,8 +5,8 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -53,6 +53,8 @@ pub struct Instance {
     pub run_id: String,
     /// The port it listens on, once it does; it may have been chosen by the system.
     pub listening_port: AtomicU16,
+    /// Who was told that it runs, if anybody: `systemd`, say.
+    pub supervisor: OnceLock<&'static str>,
     /// Somebody wants the server to end.
     pub shutdown: Notify,
     /// Whether expired keys are freed that nobody asks for.
@@ -98,6 +100,7 @@ impl Instance {
             statistics,
             run_id: random_hex_digits(),
             listening_port: AtomicU16::new(0),
+            supervisor: OnceLock::new(),
             shutdown: Notify::new(),
             expires_actively: AtomicBool::new(true),
             startup_bytes: allocator::used_bytes(),

@@ -127,7 +127,7 @@ fn server(section: &mut Section, context: &Context<'_, '_>) {
     section.field("arch_bits", usize::BITS);
     section.field("multiplexing_api", "epoll");
     section.field("process_id", std::process::id());
-    section.field("process_supervised", "no");
+    section.field("process_supervised", instance.supervisor.get().unwrap_or(&"no"));
     section.field("run_id", &instance.run_id);
     section.field("tcp_port", instance.port());
     section.field("server_time_usec", now.as_micros());

@@ -6,16 +6,15 @@
 //! A parameter of Redis that has no meaning here is not in the table: setting it is an error rather than a
 //! silent yes.
 
+mod fields;
 mod limits;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-
-use parking_lot::RwLock;
 
 use crate::events::EventClass;
 use crate::resp::number::parse_integer;
+pub use fields::{Choice, Flag, Integer, Text};
 pub use limits::{ClientClass, OutputLimit, OutputLimits};
 
 /// The values of all parameters.
@@ -74,6 +73,16 @@ pub struct Config {
     pub client_query_buffer_limit: Integer,
     /// Whether it is followed who holds which lock.
     pub lock_lens: Flag,
+    /// Whether the server goes on in the background.
+    pub daemonize: Flag,
+    /// The file with the number of the process; empty for none.
+    pub pidfile: Text,
+    /// Who started the server and wants to hear of it.
+    pub supervised: Choice,
+    /// The form of the log's lines.
+    pub log_format: Choice,
+    /// The file that is logged to; empty for standard output.
+    pub logfile: Text,
     /// What is logged.
     pub loglevel: Choice,
     /// Microseconds from which on a request is noted as slow; negative for never.
@@ -174,6 +183,14 @@ pub const PARAMETERS: &[Parameter] = &[
         field: |config| Field::Integer(&config.client_query_buffer_limit),
     },
     Parameter {
+        name: "daemonize",
+        help: "Whether to go on in the background",
+        default: "no",
+        kind: Kind::Flag,
+        changes: Changes::AtStart,
+        field: |config| Field::Flag(&config.daemonize),
+    },
+    Parameter {
         name: "databases",
         help: "Number of databases",
         default: "16",
@@ -246,6 +263,22 @@ pub const PARAMETERS: &[Parameter] = &[
         field: |config| Field::Flag(&config.lock_lens),
     },
     Parameter {
+        name: "log-format",
+        help: "Form of log lines: auto is pretty on a terminal and redis elsewhere",
+        default: "auto",
+        kind: Kind::Choice(LOG_FORMATS),
+        changes: Changes::AtStart,
+        field: |config| Field::Choice(&config.log_format),
+    },
+    Parameter {
+        name: "logfile",
+        help: "File to log to; empty for standard output",
+        default: "",
+        kind: Kind::Text,
+        changes: Changes::AtStart,
+        field: |config| Field::Text(&config.logfile),
+    },
+    Parameter {
         name: "loglevel",
         help: "What is logged: debug, verbose, notice or warning",
         default: "notice",
@@ -292,6 +325,14 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Events,
         changes: Changes::Anytime,
         field: |config| Field::Integer(&config.notify_keyspace_events),
+    },
+    Parameter {
+        name: "pidfile",
+        help: "File for the number of the process; in the background /var/run/redis.pid if empty",
+        default: "",
+        kind: Kind::Text,
+        changes: Changes::AtStart,
+        field: |config| Field::Text(&config.pidfile),
     },
     Parameter {
         name: "port",
@@ -348,6 +389,14 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 0, max: 1 << 20 },
         changes: Changes::Anytime,
         field: |config| Field::Integer(&config.slowlog_max_len),
+    },
+    Parameter {
+        name: "supervised",
+        help: "Who is told that the server is ready: upstart, systemd, whichever is there, or nobody",
+        default: "no",
+        kind: Kind::Choice(SUPERVISORS),
+        changes: Changes::AtStart,
+        field: |config| Field::Choice(&config.supervised),
     },
     Parameter {
         name: "tcp-backlog",
@@ -460,6 +509,12 @@ pub const ENABLED_FOR: &[&str] = &["no", "yes", "local"];
 /// The values of `tls-auth-clients`.
 pub const TLS_AUTH_CLIENTS: &[&str] = &["no", "yes", "optional"];
 
+/// The values of `log-format`; `legacy` is what Valkey calls that of Redis.
+pub const LOG_FORMATS: &[&str] = &["auto", "redis", "json", "pretty", "legacy"];
+
+/// The values of `supervised`, in the order in which Redis lists them.
+pub const SUPERVISORS: &[&str] = &["upstart", "systemd", "auto", "no"];
+
 /// The values of `loglevel`, from the most to the least talkative.
 pub const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning"];
 
@@ -533,60 +588,6 @@ enum Field<'a> {
     Text(&'a Text),
     Limits(&'a OutputLimits),
     Choice(&'a Choice),
-}
-
-/// The value of a whole number.
-#[derive(Debug, Default)]
-pub struct Integer(AtomicI64);
-
-impl Integer {
-    /// The current value.
-    pub fn get(&self) -> i64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// The current value of a parameter whose range begins at zero.
-    pub fn size(&self) -> usize {
-        usize::try_from(self.get()).unwrap_or(0)
-    }
-
-    /// Corrects the value to what the system allows.
-    pub fn set(&self, value: i64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-}
-
-/// The value of a yes or no.
-#[derive(Debug, Default)]
-pub struct Flag(AtomicBool);
-
-impl Flag {
-    /// The current value.
-    pub fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// The value of a text.
-#[derive(Debug, Default)]
-pub struct Text(RwLock<Arc<[u8]>>);
-
-impl Text {
-    /// The current value.
-    pub fn get(&self) -> Arc<[u8]> {
-        Arc::clone(&self.0.read())
-    }
-}
-
-/// The place of the chosen word in its list.
-#[derive(Debug, Default)]
-pub struct Choice(AtomicUsize);
-
-impl Choice {
-    /// The current value.
-    pub fn get(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// A value that a parameter takes, checked and ready to be stored.
@@ -742,12 +743,12 @@ impl Config {
     pub fn store(&self, checked: Checked) {
         match ((checked.parameter.field)(self), checked.value) {
             (Field::Integer(field), Value::Integer(value)) => field.set(value),
-            (Field::Flag(field), Value::Flag(value)) => field.0.store(value, Ordering::Relaxed),
-            (Field::Text(field), Value::Text(value)) => *field.0.write() = value,
+            (Field::Flag(field), Value::Flag(value)) => field.set(value),
+            (Field::Text(field), Value::Text(value)) => field.set(value),
             (Field::Limits(field), Value::Limits(limits)) => {
                 limits.into_iter().for_each(|(class, limit)| field.set(class, limit));
             }
-            (Field::Choice(field), Value::Choice(value)) => field.0.store(value, Ordering::Relaxed),
+            (Field::Choice(field), Value::Choice(value)) => field.set(value),
             (_, value) => unreachable!("{} is not a {value:?}", checked.parameter.name),
         }
     }

@@ -1,28 +1,54 @@
 //! Log lines, in the form of Redis, which tools that wait for a server to be ready know:
 //! `12345:M 21 Nov 2026 01:41:03.123 * Ready to accept connections tcp`.
 //!
-//! The sign before the message is the level: `.` debug, `-` verbose, `*` notice, `#` warning.
+//! The sign before the message is the level: `.` debug, `-` verbose, `*` notice, `#` warning. People at a
+//! terminal get shorter lines with its name, and `log-format json` makes an object of each line.
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{ChronoLocal, FormatTime};
+use tracing_subscriber::fmt::writer::{BoxMakeWriter, OptionalWriter};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt as log_format, reload};
 
-/// What each of [`LOG_LEVELS`](crate::config::LOG_LEVELS) lets through.
-const FILTERS: [LevelFilter; 4] =
+use crate::config::{Config, LOG_FORMATS, LOG_LEVELS};
+
+/// What each of [`LOG_LEVELS`] lets through.
+const FILTERS: [LevelFilter; LOG_LEVELS.len()] =
     [LevelFilter::TRACE, LevelFilter::DEBUG, LevelFilter::INFO, LevelFilter::WARN];
 
-/// Starts logging to standard output; answers how to change the level.
-pub(super) fn start(level: usize) -> impl Fn(usize) + Send + Sync {
-    let (filter, handle) = reload::Layer::new(FILTERS[level]);
-    let lines = log_format::layer().event_format(RedisFormat::default());
+/// Starts logging where and how the parameters say; answers how to change the level.
+pub(super) fn start(config: &Config) -> impl Fn(usize) + Send + Sync + use<> {
+    let (filter, handle) = reload::Layer::new(FILTERS[config.loglevel.get()]);
+    let file = config.logfile.get();
+    let is_terminal = file.is_empty() && io::stdout().is_terminal();
+    let form = match LOG_FORMATS[config.log_format.get()] {
+        "json" => Form::Json,
+        "pretty" => Form::Pretty { is_coloured: is_terminal },
+        "auto" if is_terminal => Form::Pretty { is_coloured: true },
+        _ => Form::Redis,
+    };
+    let destination = match file.is_empty() {
+        true => BoxMakeWriter::new(io::stdout),
+        // Opened for every line, as in Redis: whoever rotates the file need not tell the server.
+        false => BoxMakeWriter::new(move || {
+            let opened =
+                OpenOptions::new().append(true).create(true).open(Path::new(OsStr::from_bytes(&file)));
+            opened.map_or_else(|_| OptionalWriter::none(), OptionalWriter::some)
+        }),
+    };
+    let lines = log_format::layer().event_format(Lines::new(form)).with_writer(destination);
     // A second server in one process keeps the first one's log.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     move |level| {
@@ -30,18 +56,55 @@ pub(super) fn start(level: usize) -> impl Fn(usize) + Send + Sync {
     }
 }
 
-/// Prints an event as Redis prints a line.
-struct RedisFormat {
+/// What a line looks like.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Redis,
+    Json,
+    Pretty { is_coloured: bool },
+}
+
+/// Prints an event as a line.
+struct Lines {
+    form: Form,
     time: ChronoLocal,
 }
 
-impl Default for RedisFormat {
-    fn default() -> RedisFormat {
-        RedisFormat { time: ChronoLocal::new("%d %b %Y %H:%M:%S%.3f".to_owned()) }
+impl Lines {
+    fn new(form: Form) -> Lines {
+        let time = match form {
+            Form::Redis => "%d %b %Y %H:%M:%S%.3f",
+            Form::Json => "%Y-%m-%dT%H:%M:%S%.3f%:z",
+            Form::Pretty { .. } => "%H:%M:%S%.3f",
+        };
+        Lines { form, time: ChronoLocal::new(time.to_owned()) }
+    }
+
+    fn write(&self, line: &mut Writer<'_>, level: Level, message: &str) -> fmt::Result {
+        let process = std::process::id();
+        match self.form {
+            Form::Redis => {
+                write!(line, "{process}:M ")?;
+                self.time.format_time(line)?;
+                writeln!(line, " {} {message}", sign(level))
+            }
+            Form::Json => {
+                line.write_str("{\"time\":\"")?;
+                self.time.format_time(line)?;
+                let name = name(level);
+                let message = serde_json::Value::from(message);
+                writeln!(line, "\",\"level\":\"{name}\",\"pid\":{process},\"message\":{message}}}")
+            }
+            Form::Pretty { is_coloured } => {
+                let (start, end) = if is_coloured { (colour(level), "\x1b[0m") } else { ("", "") };
+                self.time.format_time(line)?;
+                writeln!(line, " {start}{:7}{end} {message}", name(level))
+            }
+        }
     }
 }
 
-impl<S, N> FormatEvent<S, N> for RedisFormat
+impl<S, N> FormatEvent<S, N> for Lines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -52,16 +115,71 @@ where
         mut line: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let sign = match *event.metadata().level() {
-            Level::TRACE => '.',
-            Level::DEBUG => '-',
-            Level::INFO => '*',
-            Level::WARN | Level::ERROR => '#',
-        };
-        write!(line, "{}:M ", std::process::id())?;
-        self.time.format_time(&mut line)?;
-        write!(line, " {sign} ")?;
-        context.field_format().format_fields(line.by_ref(), event)?;
-        writeln!(line)
+        let mut message = String::new();
+        context.field_format().format_fields(Writer::new(&mut message), event)?;
+        self.write(&mut line, *event.metadata().level(), &message)
+    }
+}
+
+/// The level in the form of Redis.
+fn sign(level: Level) -> char {
+    match level {
+        Level::TRACE => '.',
+        Level::DEBUG => '-',
+        Level::INFO => '*',
+        Level::WARN | Level::ERROR => '#',
+    }
+}
+
+/// The level as `loglevel` calls it.
+fn name(level: Level) -> &'static str {
+    let level = LevelFilter::from_level(level);
+    FILTERS.iter().position(|filter| *filter == level).map_or("warning", |place| LOG_LEVELS[place])
+}
+
+/// How a terminal is told to show it: what is said in detail is faint, what is wrong yellow.
+fn colour(level: Level) -> &'static str {
+    match level {
+        Level::TRACE | Level::DEBUG => "\x1b[2m",
+        Level::INFO => "\x1b[32m",
+        Level::WARN | Level::ERROR => "\x1b[33m",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(form: Form, level: Level, message: &str) -> String {
+        let mut text = String::new();
+        Lines::new(form).write(&mut Writer::new(&mut text), level, message).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_line_is_an_object_that_can_be_read_back() {
+        let text = line(Form::Json, Level::WARN, "a \"b\"\n\u{1}é");
+        let object: serde_json::Value = serde_json::from_str(text.strip_suffix('\n').unwrap()).unwrap();
+        assert_eq!(object["level"], "warning");
+        assert_eq!(object["message"], "a \"b\"\n\u{1}é");
+        assert_eq!(object["pid"], std::process::id());
+        assert_eq!(object["time"].as_str().unwrap().len(), "2026-11-21T01:41:03.123+00:00".len());
+    }
+
+    #[test]
+    fn colours_are_for_terminals() {
+        let plain = line(Form::Pretty { is_coloured: false }, Level::INFO, "Ready");
+        assert!(plain.ends_with(" notice  Ready\n") && !plain.contains('\x1b'), "{plain}");
+        let coloured = line(Form::Pretty { is_coloured: true }, Level::INFO, "Ready");
+        assert!(coloured.ends_with(" \x1b[32mnotice \x1b[0m Ready\n"), "{coloured:?}");
+    }
+
+    #[test]
+    fn the_sign_is_the_level() {
+        for (level, sign) in
+            [(Level::TRACE, '.'), (Level::DEBUG, '-'), (Level::INFO, '*'), (Level::WARN, '#')]
+        {
+            assert!(line(Form::Redis, level, "x").ends_with(&format!(" {sign} x\n")));
+        }
     }
 }

@@ -2,15 +2,18 @@
 //!
 //! [`listener`] opens the doors and lets clients in ([`unix`] and [`tls`] are two of them), [`connection`] is
 //! one client from its first byte to its last, [`background`] does what is to be done every so often,
-//! [`shutdown`] ends it all in order; [`log`] prints the lines that people and tools read.
+//! [`shutdown`] ends it all in order; [`log`] prints the lines that people and tools read; [`daemon`] and
+//! [`supervision`] are about the process and who has started it.
 
 mod background;
 mod buffers;
 mod connection;
 mod conversation;
+mod daemon;
 mod listener;
 pub mod log;
 mod shutdown;
+mod supervision;
 mod tls;
 mod unix;
 
@@ -26,13 +29,32 @@ use crate::commands::lookup;
 use crate::config::Config;
 use crate::instance::{Hooks, Instance};
 
+use daemon::PidFile;
+use supervision::Supervisor;
+
 /// Serves until the process is told to stop.
 ///
 /// # Errors
 ///
 /// With one line for people, if it cannot start.
 pub fn run(config: Config) -> Result<(), String> {
-    let set_log_level = log::start(config.loglevel.get());
+    let set_log_level = log::start(&config);
+    let is_told_by_log = config.daemonize.get() || !config.logfile.get().is_empty();
+    serve(config, set_log_level).inspect_err(|why| {
+        // Nobody may be looking at standard error.
+        if is_told_by_log {
+            tracing::warn!("{why}");
+        }
+    })
+}
+
+fn serve(config: Config, set_log_level: impl Fn(usize) + Send + Sync + 'static) -> Result<(), String> {
+    let supervisor = Supervisor::greet(&config);
+    let goes_on_alone = config.daemonize.get() && supervisor.name().is_none();
+    if goes_on_alone {
+        daemon::leave_terminal()?;
+    }
+    say_hello();
     let threads = threads(&config);
     let runtime = runtime(threads).map_err(|error| format!("could not start the threads: {error}"))?;
     let make_effective = move |config: &Config| {
@@ -42,23 +64,38 @@ pub fn run(config: Config) -> Result<(), String> {
     make_effective(&config);
     let hooks = Hooks { make_effective: Box::new(make_effective), hand_over };
     let instance = Arc::new(Instance::new(config, threads, lookup::catalog(), hooks));
+    if let Some(name) = supervisor.name() {
+        // Nobody else has.
+        let _ = instance.supervisor.set(name);
+    }
     instance.load_users()?;
     let served = runtime.block_on(async {
         let doors = listener::open(&instance)?;
         let stop = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;
+        let pid_file = PidFile::write(&instance.config, goes_on_alone);
         doors.announce();
+        supervisor.tell_ready();
         background::start(&instance);
         let mut accepting = listener::accept_all(&instance, doors);
         shutdown::wait(stop, &instance).await;
+        supervisor.tell_stopping();
         // Waited for, so that no client comes in unseen and the Unix socket's file is gone before the
         // process.
         accepting.shutdown().await;
         shutdown::drain(&instance).await;
+        drop(pid_file);
+        tracing::info!("Keyfast is now ready to exit, bye bye...");
         Ok(())
     });
     // What still runs waits for nothing worth waiting for.
     runtime.shutdown_background();
     served
+}
+
+/// Says which server this is.
+fn say_hello() {
+    let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
+    tracing::info!("Keyfast version={version}, bits={}, pid={process}, just started", usize::BITS);
 }
 
 /// As many threads as are asked for, or as there are cores this process may use.

@@ -46,5 +46,4 @@ pub(super) async fn drain(instance: &Instance) {
     while instance.clients.count() > 0 && Instant::now() < deadline {
         sleep(GLANCE).await;
     }
-    tracing::info!("Keyfast is now ready to exit, bye bye...");
 }

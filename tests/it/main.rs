@@ -1,10 +1,11 @@
 //! Keyfast as its users meet it: through a socket, in one test binary.
 //!
-//! [`server`] starts the real program, [`client`] talks to it; every other module is a subject, and every
-//! test in it a conversation.
+//! [`server`] starts the real program, in a [`folder`] where it needs files, [`client`] talks to it; every
+//! other module is a subject, and every test in it a conversation.
 
 mod channels;
 mod client;
+mod folder;
 mod server;
 
 mod acl;
@@ -26,6 +27,7 @@ mod race;
 mod rslock;
 mod scripting;
 mod starting;
+mod supervising;
 mod surface;
 mod table;
 mod tidy;

@@ -57,14 +57,15 @@ impl Server {
         if !options.contains(&"--bind") {
             arguments.extend(["--bind", "127.0.0.1"]);
         }
-        let mut child = Command::new(program())
-            .args(arguments)
-            .args(options)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the server's program starts");
+        let mut command = Command::new(program());
+        command.args(arguments).args(options).stdin(Stdio::null());
+        Server::run(&mut command, port)
+    }
+
+    /// What a command runs, on this port, or for 0 on the one that it announces.
+    pub(crate) fn run(command: &mut Command, port: u16) -> Server {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the server's program starts");
         let output = Arc::new(Output::default());
         output.collect(child.stdout.take().expect("a pipe"));
         output.collect(child.stderr.take().expect("a pipe"));
@@ -79,7 +80,8 @@ impl Server {
     fn announced_port(&self) -> u16 {
         let output = self.output();
         let line = output.lines().find(|line| line.contains("Listening on")).expect("the port is logged");
-        line.rsplit(':').next().unwrap().parse().expect("a port")
+        let port = line.rsplit(':').next().unwrap();
+        port.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().expect("a port")
     }
 
     /// Where it listens.

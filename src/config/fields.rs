@@ -1,0 +1,73 @@
+//! Where the values of parameters are: read without a lock, by whoever needs them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+
+/// The value of a whole number.
+#[derive(Debug, Default)]
+pub struct Integer(AtomicI64);
+
+impl Integer {
+    /// The current value.
+    pub fn get(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The current value of a parameter whose range begins at zero.
+    pub fn size(&self) -> usize {
+        usize::try_from(self.get()).unwrap_or(0)
+    }
+
+    /// Corrects the value to what the system allows.
+    pub fn set(&self, value: i64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+/// The value of a yes or no.
+#[derive(Debug, Default)]
+pub struct Flag(AtomicBool);
+
+impl Flag {
+    /// The current value.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, value: bool) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+/// The value of a text.
+#[derive(Debug, Default)]
+pub struct Text(RwLock<Arc<[u8]>>);
+
+impl Text {
+    /// The current value.
+    pub fn get(&self) -> Arc<[u8]> {
+        Arc::clone(&self.0.read())
+    }
+
+    pub(super) fn set(&self, value: Arc<[u8]>) {
+        *self.0.write() = value;
+    }
+}
+
+/// The place of the chosen word in its list.
+#[derive(Debug, Default)]
+pub struct Choice(AtomicUsize);
+
+impl Choice {
+    /// The current value.
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Chooses another word: what `auto` has found, say.
+    pub fn set(&self, place: usize) {
+        self.0.store(place, Ordering::Relaxed);
+    }
+}

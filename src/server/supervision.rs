@@ -1,0 +1,110 @@
+//! Telling whoever has started the server how it is: systemd by messages to a socket, upstart by stopping
+//! once.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use crate::config::{Config, SUPERVISORS};
+
+/// Where systemd listens: the variable of the environment that says so.
+const SYSTEMD: &str = "NOTIFY_SOCKET";
+/// What upstart tells its jobs.
+const UPSTART: &str = "UPSTART_JOB";
+
+/// Who supervises the server.
+#[derive(Debug)]
+pub(super) enum Supervisor {
+    /// Nobody.
+    Nobody,
+    /// It wants to be told when the server stops itself.
+    Upstart,
+    /// It listens to this socket.
+    Systemd(OsString),
+}
+
+impl Supervisor {
+    /// Whom the parameter `supervised` names, if it is there; says that the server begins.
+    pub(super) fn greet(config: &Config) -> Supervisor {
+        let is_there = |variable: &str| env::var_os(variable).is_some();
+        let name = match SUPERVISORS[config.supervised.get()] {
+            "auto" if is_there(UPSTART) => "upstart",
+            "auto" if is_there(SYSTEMD) => "systemd",
+            name => name,
+        };
+        let supervisor = match name {
+            "upstart" if is_there(UPSTART) => Supervisor::Upstart,
+            "upstart" => {
+                tracing::warn!("upstart supervision requested, but {UPSTART} not found!");
+                Supervisor::Nobody
+            }
+            "systemd" => match env::var_os(SYSTEMD) {
+                Some(socket) => Supervisor::Systemd(socket),
+                None => {
+                    tracing::warn!("systemd supervision error: {SYSTEMD} not found!");
+                    Supervisor::Nobody
+                }
+            },
+            _ => Supervisor::Nobody,
+        };
+        if let Some(place) = SUPERVISORS.iter().position(|other| Some(*other) == supervisor.name()) {
+            // As in Redis: what `auto` has found is what holds from now on.
+            config.supervised.set(place);
+        }
+        supervisor.begin();
+        supervisor
+    }
+
+    /// How INFO calls it.
+    pub(super) fn name(&self) -> Option<&'static str> {
+        match self {
+            Supervisor::Nobody => None,
+            Supervisor::Upstart => Some("upstart"),
+            Supervisor::Systemd(_) => Some("systemd"),
+        }
+    }
+
+    fn begin(&self) {
+        match self {
+            Supervisor::Nobody => {}
+            Supervisor::Upstart => {
+                tracing::warn!("supervised by upstart, will stop to signal readiness");
+                let stopped = fork::signal_process(fork::current_process_id(), fork::Signal::STOP);
+                if let Err(error) = stopped {
+                    tracing::warn!("upstart was not told: {error}");
+                }
+            }
+            Supervisor::Systemd(_) => self.tell("STATUS=Keyfast is loading..."),
+        }
+    }
+
+    /// Says that clients can connect.
+    pub(super) fn tell_ready(&self) {
+        self.tell("STATUS=Ready to accept connections\nREADY=1");
+    }
+
+    /// Says that the server ends.
+    pub(super) fn tell_stopping(&self) {
+        self.tell("STOPPING=1");
+    }
+
+    fn tell(&self, state: &str) {
+        if let Supervisor::Systemd(socket) = self
+            && let Err(error) = send(socket, state)
+        {
+            tracing::warn!("systemd was not told: {error}");
+        }
+    }
+}
+
+/// Sends a message as `sd_notify` does. A name with `@` is not in the file system.
+fn send(socket: &OsStr, state: &str) -> io::Result<()> {
+    let address = match socket.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(format!("{state}\n").as_bytes(), &address).map(drop)
+}

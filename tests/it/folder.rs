@@ -1,0 +1,57 @@
+//! A place for the files of one test.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::server::{PATIENCE, program};
+
+/// A folder of a test's own, gone with it.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(test: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("keyfast-{test}-{}", std::process::id()));
+        // What a run before has left there must not be found.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    /// The path of a file in it.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("a path in UTF-8").to_owned()
+    }
+
+    /// The program, to be run in here without anything in its environment that concerns it.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(program());
+        command.current_dir(&self.0).stdin(Stdio::null());
+        for name in ["NOTIFY_SOCKET", "UPSTART_JOB", "REDIS_PASSWORD", "REDIS_PASSWORD_FILE"] {
+            command.env_remove(name);
+        }
+        command
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Waits until a file has a text in it, and answers all of it.
+#[track_caller]
+pub(crate) fn wait_for_text(path: &str, part: &str) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        if text.contains(part) {
+            return text;
+        }
+        assert!(Instant::now() < deadline, "no {part:?} in {}:\n{text}", path);
+        thread::sleep(Duration::from_millis(2));
+    }
+}

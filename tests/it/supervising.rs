@@ -1,0 +1,181 @@
+//! The process as systems that start programs see it: in the background, with a number in a file, under
+//! systemd, with a log that others collect and rotate.
+
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::folder::{Folder, wait_for_text};
+use crate::server::{PATIENCE, Server, free_port};
+
+const ANYWHERE: [&str; 4] = ["--bind", "127.0.0.1", "--port", "0"];
+
+#[test]
+fn in_the_background_it_leaves_its_number_in_a_file_until_it_ends() {
+    let folder = Folder::new("daemon");
+    let port = free_port().to_string();
+    let mut command = folder.command();
+    command.args(["--daemonize", "yes", "--pidfile", "pid", "--logfile", "log", "--bind", "127.0.0.1"]);
+    // Whoever starts it need not wait for more than this.
+    let output = command.args(["--port", &port]).output().expect("the program runs");
+    assert!(output.status.success());
+    assert!(output.stdout.is_empty() && output.stderr.is_empty());
+    let log = wait_for_text(&folder.file("log"), "Ready to accept connections tcp");
+    let process = fs::read_to_string(folder.file("pid")).expect("a file with its number");
+    let process = process.strip_suffix('\n').expect("a line");
+    assert!(log.lines().last().unwrap().starts_with(&format!("{process}:M ")), "{log}");
+    assert!(log.contains(&format!("pid={process}, just started")), "{log}");
+    let parent = fs::read_to_string(format!("/proc/{process}/stat")).expect("a process");
+    let session: Vec<_> = parent.rsplit(')').next().unwrap().split(' ').collect();
+    assert_eq!(session[5], "0", "no terminal: {parent}");
+    assert_eq!(fs::read_link(format!("/proc/{process}/fd/1")).unwrap().to_str(), Some("/dev/null"));
+
+    let mut client = Client::connect(([127, 0, 0, 1], port.parse().unwrap()).into());
+    client.cmd(["SET", "k", "v"]).is_ok();
+    client.send(b"SHUTDOWN NOSAVE\r\n");
+    wait_for_text(&folder.file("log"), "bye bye");
+    assert!(!Path::new(&folder.file("pid")).exists());
+}
+
+#[test]
+fn what_goes_wrong_in_the_background_is_in_the_log() {
+    let folder = Folder::new("lost");
+    let server = Server::start();
+    let port = server.port().to_string();
+    let mut command = folder.command();
+    command.args(["--daemonize", "yes", "--pidfile", "pid", "--logfile", "log", "--bind", "127.0.0.1"]);
+    assert!(command.args(["--port", &port]).status().expect("the program runs").success());
+    wait_for_text(
+        &folder.file("log"),
+        &format!("could not listen on 127.0.0.1:{port}: Address already in use"),
+    );
+    assert!(!Path::new(&folder.file("pid")).exists());
+}
+
+#[test]
+fn the_number_is_in_the_file_also_in_the_foreground() {
+    let folder = Folder::new("pid");
+    let mut server = Server::run(folder.command().args(ANYWHERE).args(["--pidfile", "pid"]), 0);
+    let written = fs::read_to_string(folder.file("pid")).expect("a file");
+    assert_eq!(written, format!("{}\n", server.process_id()));
+    server.signal("TERM");
+    assert!(server.wait_for_end().success());
+    assert!(!Path::new(&folder.file("pid")).exists());
+    assert!(server.output().contains("Removing the pid file."));
+    // A server without it is better than none.
+    let server = Server::run(folder.command().args(ANYWHERE).args(["--pidfile", "/nosuch/pid"]), 0);
+    assert!(server.output().contains("Failed to write PID file /nosuch/pid: No such file or directory"));
+}
+
+/// What systemd is told, up to a message.
+fn told(socket: &UnixDatagram, last: &str) -> Vec<String> {
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut messages = Vec::new();
+    while messages.last().is_none_or(|message: &String| !message.contains(last)) {
+        let mut message = [0; 256];
+        let length = socket.recv(&mut message).expect("a message");
+        messages.push(String::from_utf8_lossy(&message[..length]).into_owned());
+    }
+    messages
+}
+
+#[test]
+fn systemd_is_told_when_it_is_ready_and_when_it_stops() {
+    let folder = Folder::new("systemd");
+    let name = format!("keyfast-test-{}", std::process::id());
+    let abstract_socket = SocketAddr::from_abstract_name(&name).unwrap();
+    for (socket, address, mode) in [
+        (UnixDatagram::bind(folder.file("notify")).unwrap(), folder.file("notify"), "systemd"),
+        (UnixDatagram::bind_addr(&abstract_socket).unwrap(), format!("@{name}"), "auto"),
+    ] {
+        let mut command: Command = folder.command();
+        // It stays in the foreground, whatever its file says: systemd watches this process.
+        command.env("NOTIFY_SOCKET", address).args(["--supervised", mode, "--daemonize", "yes"]);
+        let mut server = Server::run(command.args(ANYWHERE), 0);
+        let loading = "STATUS=Keyfast is loading...\n";
+        let ready = "STATUS=Ready to accept connections\nREADY=1\n";
+        assert_eq!(told(&socket, "READY=1"), [loading, ready]);
+        let mut client = server.client();
+        assert_eq!(client.info("process_supervised"), "systemd");
+        assert_eq!(client.info("process_id"), server.process_id().to_string());
+        server.signal("TERM");
+        assert_eq!(told(&socket, "STOPPING=1"), ["STOPPING=1\n"]);
+        assert!(server.wait_for_end().success());
+    }
+}
+
+#[test]
+fn without_systemd_it_serves_all_the_same() {
+    let folder = Folder::new("alone");
+    let server = Server::run(folder.command().args(ANYWHERE).args(["--supervised", "systemd"]), 0);
+    assert!(server.output().contains("systemd supervision error: NOTIFY_SOCKET not found!"));
+    assert_eq!(server.client().info("process_supervised"), "no");
+    let server = Server::run(folder.command().args(ANYWHERE).args(["--supervised", "auto"]), 0);
+    assert_eq!(server.client().info("process_supervised"), "no");
+}
+
+#[test]
+fn upstart_sees_it_stop_before_it_serves() {
+    let folder = Folder::new("upstart");
+    let port = free_port();
+    let mut command = folder.command();
+    command.env("UPSTART_JOB", "keyfast").args(["--supervised", "upstart", "--logfile", "log"]);
+    let mut child = command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]).spawn().unwrap();
+    let status = format!("/proc/{}/stat", child.id());
+    let deadline = Instant::now() + PATIENCE;
+    while !fs::read_to_string(&status).unwrap_or_default().contains(") T ") {
+        assert!(Instant::now() < deadline, "it does not stop");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let went_on = Command::new("kill").args(["-s", "CONT", &child.id().to_string()]).status();
+    assert!(went_on.unwrap().success());
+    wait_for_text(&folder.file("log"), "Ready to accept connections tcp");
+    Client::connect(([127, 0, 0, 1], port).into()).send(b"SHUTDOWN NOSAVE\r\n");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_log_file_that_was_moved_away_is_begun_anew() {
+    let folder = Folder::new("rotated");
+    let port = free_port();
+    let mut command = folder.command();
+    command.args(["--logfile", "log", "--bind", "127.0.0.1", "--port", &port.to_string()]);
+    let mut child = command.spawn().expect("the program runs");
+    wait_for_text(&folder.file("log"), "Ready to accept connections tcp");
+    fs::rename(folder.file("log"), folder.file("log.1")).unwrap();
+    let mut client = Client::connect(([127, 0, 0, 1], port).into());
+    client.line("CONFIG SET loglevel verbose").is_ok();
+    client.send(b"SHUTDOWN NOSAVE\r\n");
+    assert!(child.wait().unwrap().success());
+    let log = fs::read_to_string(folder.file("log")).expect("a new file");
+    assert!(log.contains("User requested shutdown") && !log.contains("Ready"), "{log}");
+}
+
+#[test]
+fn the_log_can_be_objects() {
+    let folder = Folder::new("json");
+    let server = Server::run(folder.command().args(ANYWHERE).args(["--log-format", "json"]), 0);
+    let output = server.output();
+    let lines: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let ready = lines.iter().find(|line| line["message"] == "Ready to accept connections tcp");
+    let ready = ready.unwrap_or_else(|| panic!("no ready line in {output}"));
+    assert_eq!(ready["level"], "notice");
+    assert_eq!(ready["pid"], server.process_id());
+}
+
+#[test]
+fn the_log_can_be_for_people() {
+    let folder = Folder::new("pretty");
+    let server = Server::run(folder.command().args(ANYWHERE).args(["--log-format", "pretty"]), 0);
+    let output = server.output();
+    assert!(
+        output.lines().any(|line| line.ends_with(" notice  Ready to accept connections tcp")),
+        "{output}"
+    );
+}
