@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::acl::{Catalog, User, Users};
+use crate::acl::{self, Catalog, Refused, User, Users};
 use crate::allocator;
 use crate::clients::Clients;
 use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
@@ -20,7 +20,7 @@ use crate::faults::Faults;
 use crate::keyspace::{Effect, Keyspace, LockChange, LockNews};
 use crate::locks::{Cause, Locks, Who};
 use crate::pubsub::PubSub;
-use crate::resp::Request;
+use crate::resp::{OwnedRequest, Request};
 use crate::scripting::Scripting;
 use crate::scripting::running::Running;
 use crate::session::Session;
@@ -148,6 +148,44 @@ impl Instance {
             Some(path) => self.users.load(&path, self.gives_all_channels()),
             None => Ok(Vec::new()),
         }
+    }
+
+    /// Makes the users that the configuration file declares.
+    ///
+    /// # Errors
+    ///
+    /// In the words of Redis, if a rule is wrong, or if there is a file of users as well.
+    pub fn declare_users(&self, declared: &[OwnedRequest]) -> Result<(), String> {
+        if self.acl_file().is_some() && !declared.is_empty() {
+            return Err(
+                "Configuring Redis with users defined in redis.conf and at the same setting an ACL file path \
+                 is invalid. This setup is very likely to lead to configuration errors and security holes, \
+                 please define either an ACL file or declare users directly in your redis.conf, but not both."
+                    .into(),
+            );
+        }
+        for declared in declared.iter().filter_map(OwnedRequest::request) {
+            let name = declared.at(1);
+            // This one is there already, and may do everything.
+            let reset = (name == acl::DEFAULT).then_some(&b"reset"[..]);
+            let rules = reset.into_iter().chain(declared.from(2));
+            let shown = String::from_utf8_lossy(name);
+            self.users.set(name, rules, self.gives_all_channels()).map_err(|refused| match refused {
+                Refused::Name => "Spaces not allowed in ACL usernames".to_owned(),
+                Refused::Unclosed(_) => format!("Error loading ACL rules for the user named '{shown}'"),
+                Refused::Rule(rule, mistake) => {
+                    let rule = String::from_utf8_lossy(&rule);
+                    format!("Error loading ACL rule '{rule}' for the user named '{shown}': {mistake}")
+                }
+            })?;
+            if self.users.get(name).is_some_and(|user| !user.grants().is_enabled) {
+                tracing::info!(
+                    "The user '{shown}' is disabled (there is no 'on' modifier in the user description). \
+                     Make sure this is not a configuration error."
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Where the users are kept, if anywhere.

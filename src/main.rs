@@ -13,10 +13,11 @@ static ALLOCATOR: Counted = Counted;
 fn main() -> ExitCode {
     restart_with_huge_pages();
     allocator::prepare();
-    match parse(env::args()).and_then(obey) {
+    let environment: Vec<_> = env::vars_os().collect();
+    match parse(env::args_os(), &environment).and_then(obey) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("keyfast: {why}");
+            eprintln!("{why}");
             ExitCode::FAILURE
         }
     }
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
 
 fn obey(asked: Asked) -> Result<(), String> {
     match asked {
-        Asked::Serve(config) => keyfast::server::run(*config),
+        Asked::Serve(startup) => keyfast::server::run(*startup).map_err(|why| format!("keyfast: {why}")),
         Asked::Print(text) => {
             print!("{text}");
             Ok(())

@@ -1,9 +1,13 @@
 //! CONFIG: reads and changes the parameters.
 
-use crate::config::{Changes, Checked, PARAMETERS, Parameter};
-use crate::glob;
+use std::fs;
+use std::io::ErrorKind;
+
+use crate::config::rewrite::rewrite as rewritten;
+use crate::config::{ALIASES, Changes, Checked, PARAMETERS, Parameter};
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
+use crate::{files, glob};
 
 use super::args::is_word;
 use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope};
@@ -38,12 +42,13 @@ const CONFIG_GET: Command = Command {
 };
 
 fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let is_asked_for = |parameter: &&Parameter| {
-        request.from(2).any(|pattern| glob::matches(pattern, parameter.name.as_bytes(), true))
-    };
+    let is_asked_for =
+        |name: &str| request.from(2).any(|pattern| glob::matches(pattern, name.as_bytes(), true));
     let config = &context.instance.config;
-    let found = PARAMETERS.iter().filter(is_asked_for);
-    Ok(reply.tree(&tree::map(found.map(|parameter| (parameter.name, tree::bulk(parameter.print(config)))))))
+    let aliases = ALIASES.iter().filter_map(|(alias, own)| Some((*alias, Parameter::named(own.as_bytes())?)));
+    let named = PARAMETERS.iter().map(|parameter| (parameter.name, parameter)).chain(aliases);
+    let found = named.filter(|(name, _)| is_asked_for(name));
+    Ok(reply.tree(&tree::map(found.map(|(name, parameter)| (name, tree::bulk(parameter.print(config)))))))
 }
 
 const CONFIG_SET: Command = Command {
@@ -142,13 +147,29 @@ const CONFIG_REWRITE: Command = Command {
     since: "2.8.0",
     complexity: "O(1)",
     example: &[("CONFIG REWRITE", "(error) ERR The server is running without a config file")],
-    run: Run::Session(rewrite),
+    run: Run::Server(rewrite),
     ..Command::DEFAULTS
 };
 
-/// There is no such file yet: parameters come from the command line.
-fn rewrite(_: &mut Session, _: Request<'_>, _: Reply<'_>) -> Result {
-    Err(Error::fixed("ERR The server is running without a config file"))
+fn rewrite(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let instance = context.instance;
+    let missing = Error::fixed("ERR The server is running without a config file");
+    let path = instance.config.file.as_deref().ok_or(missing)?;
+    // Users who have a file of their own are not in this one.
+    let users = if instance.acl_file().is_some() { Vec::new() } else { instance.users.describe() };
+    // Somebody may have taken the old one away.
+    let old = fs::read(path).or_else(|error| match error.kind() {
+        ErrorKind::NotFound => Ok(Vec::new()),
+        _ => Err(error),
+    });
+    let written = old.and_then(|old| files::replace(path, &rewritten(&old, &instance.config, &users)));
+    written.map_err(|error| {
+        let reason = files::reason(&error);
+        tracing::warn!("CONFIG REWRITE failed: {reason}");
+        Error::text(format!("ERR Rewriting config file: {reason}"))
+    })?;
+    tracing::warn!("CONFIG REWRITE executed with success.");
+    Ok(reply.ok())
 }
 
 const CONFIG_HELP: Command = Command {

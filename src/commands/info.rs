@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 use std::fs;
+use std::path::Path;
 
 use crate::acl::log::Reason;
 use crate::clients::Waiting;
@@ -138,7 +139,8 @@ fn server(section: &mut Section, context: &Context<'_, '_>) {
     // Redis: 24 bits of seconds.
     section.field("lru_clock", now.as_secs() & 0xff_ffff);
     section.field("executable", executable.display());
-    section.field("config_file", "");
+    let config_file = instance.config.file.as_deref().unwrap_or(Path::new(""));
+    section.field("config_file", config_file.display());
 }
 
 fn clients(section: &mut Section, context: &Context<'_, '_>) {

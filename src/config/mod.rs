@@ -1,15 +1,19 @@
-//! The parameters: one typed table, from which the command line, CONFIG GET and SET, and the help derive.
+//! The parameters: one typed table, from which the command line, the configuration file, CONFIG, the
+//! environment's names and the help derive.
 //!
 //! A parameter is one entry of [`PARAMETERS`]: its name as in redis.conf, what it is for, its default, its
 //! type with its range, whether it can be changed while the server runs, and the field of [`Config`] that
 //! holds it. Whoever needs a value reads that field (`config.timeout.get()`), typed and without a lock.
-//! A parameter of Redis that has no meaning here is not in the table: setting it is an error rather than a
-//! silent yes.
+//! A parameter of Redis that has no meaning here is not in the table but in that of [`foreign`]: a
+//! configuration file may have it, but CONFIG SET answers with an error rather than a silent yes.
 
 mod fields;
+pub mod foreign;
 mod limits;
+pub mod rewrite;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::events::EventClass;
@@ -20,6 +24,8 @@ pub use limits::{ClientClass, OutputLimit, OutputLimits};
 /// The values of all parameters.
 #[derive(Debug, Default)]
 pub struct Config {
+    /// The configuration file that they were read from, if there is one: CONFIG REWRITE writes it.
+    pub file: Option<PathBuf>,
     /// Which channels a new user may use.
     pub acl_pubsub_default: Choice,
     /// The file that users are read from; empty for none.
@@ -515,6 +521,9 @@ pub const LOG_FORMATS: &[&str] = &["auto", "redis", "json", "pretty", "legacy"];
 /// The values of `supervised`, in the order in which Redis lists them.
 pub const SUPERVISORS: &[&str] = &["upstart", "systemd", "auto", "no"];
 
+/// Other names of parameters, of older versions of Redis.
+pub const ALIASES: &[(&str, &str)] = &[("lua-time-limit", "busy-reply-threshold")];
+
 /// The values of `loglevel`, from the most to the least talkative.
 pub const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning"];
 
@@ -574,7 +583,7 @@ pub enum Kind {
 /// When a parameter can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// On the command line only.
+    /// On the command line and in the configuration file only.
     AtStart,
     /// By CONFIG SET as well.
     Anytime,
@@ -617,9 +626,19 @@ impl fmt::Display for Refusal {
 }
 
 impl Parameter {
-    /// The parameter of a name, in any case.
+    /// The parameter of a name, or of another name that it has, in any case.
     pub fn named(name: &[u8]) -> Option<&'static Parameter> {
-        PARAMETERS.iter().find(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(name))
+        let is_named = |own: &str| own.as_bytes().eq_ignore_ascii_case(name);
+        let alias = ALIASES.iter().find(|(alias, _)| is_named(alias));
+        PARAMETERS.iter().find(|parameter| match alias {
+            Some((_, own)) => parameter.name == *own,
+            None => is_named(parameter.name),
+        })
+    }
+
+    /// Whether a line of a configuration file may give it several values.
+    pub fn takes_several(&self) -> bool {
+        matches!(self.name, "bind" | "client-output-buffer-limit" | "save")
     }
 
     /// Checks a value as a person writes it.

@@ -28,6 +28,7 @@ use crate::allocator;
 use crate::commands::lookup;
 use crate::config::Config;
 use crate::instance::{Hooks, Instance};
+use crate::options::Startup;
 
 use daemon::PidFile;
 use supervision::Supervisor;
@@ -37,10 +38,10 @@ use supervision::Supervisor;
 /// # Errors
 ///
 /// With one line for people, if it cannot start.
-pub fn run(config: Config) -> Result<(), String> {
-    let set_log_level = log::start(&config);
-    let is_told_by_log = config.daemonize.get() || !config.logfile.get().is_empty();
-    serve(config, set_log_level).inspect_err(|why| {
+pub fn run(startup: Startup) -> Result<(), String> {
+    let set_log_level = log::start(&startup.config);
+    let is_told_by_log = startup.config.daemonize.get() || !startup.config.logfile.get().is_empty();
+    serve(startup, set_log_level).inspect_err(|why| {
         // Nobody may be looking at standard error.
         if is_told_by_log {
             tracing::warn!("{why}");
@@ -48,13 +49,15 @@ pub fn run(config: Config) -> Result<(), String> {
     })
 }
 
-fn serve(config: Config, set_log_level: impl Fn(usize) + Send + Sync + 'static) -> Result<(), String> {
+fn serve(startup: Startup, set_log_level: impl Fn(usize) + Send + Sync + 'static) -> Result<(), String> {
+    let Startup { config, users, renamed, foreign, is_configured } = startup;
     let supervisor = Supervisor::greet(&config);
     let goes_on_alone = config.daemonize.get() && supervisor.name().is_none();
     if goes_on_alone {
         daemon::leave_terminal()?;
     }
-    say_hello();
+    say_hello(is_configured, &foreign);
+    lookup::rename(renamed);
     let threads = threads(&config);
     let runtime = runtime(threads).map_err(|error| format!("could not start the threads: {error}"))?;
     let make_effective = move |config: &Config| {
@@ -68,6 +71,7 @@ fn serve(config: Config, set_log_level: impl Fn(usize) + Send + Sync + 'static) 
         // Nobody else has.
         let _ = instance.supervisor.set(name);
     }
+    instance.declare_users(&users)?;
     instance.load_users()?;
     let served = runtime.block_on(async {
         let doors = listener::open(&instance)?;
@@ -92,10 +96,19 @@ fn serve(config: Config, set_log_level: impl Fn(usize) + Send + Sync + 'static) 
     served
 }
 
-/// Says which server this is.
-fn say_hello() {
+/// Says which server this is, and what was said to it in vain.
+fn say_hello(is_configured: bool, foreign: &[String]) {
     let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
     tracing::info!("Keyfast version={version}, bits={}, pid={process}, just started", usize::BITS);
+    if !is_configured {
+        tracing::warn!(
+            "Warning: no config file specified, using the default config. In order to specify a config file \
+             use keyfast /path/to/redis.conf"
+        );
+    }
+    if !foreign.is_empty() {
+        tracing::warn!("These parameters have no meaning here and are ignored: {}", foreign.join(", "));
+    }
 }
 
 /// As many threads as are asked for, or as there are cores this process may use.

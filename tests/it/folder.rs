@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::server::{PATIENCE, program};
+use crate::server::{PATIENCE, Server, program};
 
 /// A folder of a test's own, gone with it.
 pub(crate) struct Folder(PathBuf);
@@ -25,6 +25,12 @@ impl Folder {
         self.0.join(name).to_str().expect("a path in UTF-8").to_owned()
     }
 
+    /// Writes a file.
+    pub(crate) fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.file(name), text).expect("a file");
+        self.file(name)
+    }
+
     /// The program, to be run in here without anything in its environment that concerns it.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(program());
@@ -33,6 +39,11 @@ impl Folder {
             command.env_remove(name);
         }
         command
+    }
+
+    /// A server in here, on a free port of the loopback address.
+    pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
+        Server::run(self.command().args(arguments).args(["--bind", "127.0.0.1", "--port", "0"]), 0)
     }
 }
 

@@ -12,6 +12,7 @@ mod acl;
 mod bits;
 mod clock;
 mod commands;
+mod configuring;
 mod conformance;
 mod connection;
 mod expiry;

@@ -1,0 +1,196 @@
+//! How a server is told what to do: by the environment, a configuration file, standard input and the command
+//! line, of which each overrules those before it.
+//!
+//! [`arguments`] takes the command line apart as redis-server does, [`loading`] reads the lines that it and
+//! the files hold, [`environment`] what the environment says.
+
+mod arguments;
+mod environment;
+mod loading;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgAction, Command};
+
+use crate::REDIS_VERSION;
+use crate::commands::lookup::Renamed;
+use crate::config::{Config, Kind, PARAMETERS, Parameter};
+use crate::files;
+use crate::resp::OwnedRequest;
+
+use arguments::Arguments;
+use loading::{Loader, fatal};
+
+/// What is asked for.
+#[derive(Debug)]
+pub enum Asked {
+    /// A server.
+    Serve(Box<Startup>),
+    /// A text: the help, or the version.
+    Print(String),
+}
+
+/// All that a server begins with.
+#[derive(Debug, Default)]
+pub struct Startup {
+    /// Its parameters.
+    pub config: Config,
+    /// Users that the configuration file declares, in its words.
+    pub users: Vec<OwnedRequest>,
+    /// Commands that go by other names, or by none where that is empty.
+    pub renamed: Renamed,
+    /// Directives of Redis that have no meaning here.
+    pub foreign: Vec<String>,
+    /// Whether anything was said at all.
+    pub is_configured: bool,
+}
+
+/// Reads a command line, the program's name included, and what it and the environment name.
+///
+/// # Errors
+///
+/// With what is to be printed: that of Redis for a mistake in a line, else one line for people.
+pub fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: &[(OsString, OsString)],
+) -> Result<Asked, String> {
+    let mut arguments = arguments.into_iter();
+    let program = arguments.next().unwrap_or_default();
+    match arguments::read(arguments.collect()) {
+        Arguments::Help => Ok(Asked::Print(command().render_help().to_string())),
+        Arguments::Version => Ok(Asked::Print(version(Path::new(&program)))),
+        Arguments::Serve { file, reads_input, lines } => {
+            let config = Config { file: absolute(file)?, ..Config::new() };
+            environment::apply(&config, environment).map_err(|why| format!("keyfast: {why}"))?;
+            let is_configured = lines.is_some();
+            let text = text(config.file.as_deref(), reads_input, lines)?;
+            let mut loader = Loader::new(config);
+            loader.load(&text, 0)?;
+            check_log_file(&loader.config)?;
+            let Loader { config, users, renamed, foreign, .. } = loader;
+            Ok(Asked::Serve(Box::new(Startup { config, users, renamed, foreign, is_configured })))
+        }
+    }
+}
+
+/// The file, standard input and the lines of the command line as one text, which is how Redis counts lines.
+fn text(file: Option<&Path>, reads_input: bool, lines: Option<Vec<u8>>) -> Result<Vec<u8>, String> {
+    let mut text = match file {
+        Some(path) => loading::read_file(path)?,
+        None => Vec::new(),
+    };
+    if reads_input {
+        let read = loading::read_all(io::stdin().lock());
+        text.extend(read.map_err(|error| format!("keyfast: standard input: {}", files::reason(&error)))?);
+    }
+    text.push(b'\n');
+    text.extend(lines.unwrap_or_default());
+    Ok(text)
+}
+
+/// The path that means the same wherever the process will be.
+fn absolute(path: Option<PathBuf>) -> Result<Option<PathBuf>, String> {
+    let wrong = |error: io::Error| format!("keyfast: {}", files::reason(&error));
+    path.map(|path| std::path::absolute(path).map_err(wrong)).transpose()
+}
+
+/// A log that cannot be written is found out before the server is on its own.
+fn check_log_file(config: &Config) -> Result<(), String> {
+    let path = config.logfile.get();
+    if path.is_empty() {
+        return Ok(());
+    }
+    let opened = OpenOptions::new().append(true).create(true).open(OsStr::from_bytes(&path));
+    opened.map(drop).map_err(|error| fatal(&format!("Can't open the log file: {}", files::reason(&error))))
+}
+
+/// The version, in the form that tools expect of the program that they think they have called.
+fn version(program: &Path) -> String {
+    let like = |name: &str| {
+        format!("{name} server v={REDIS_VERSION} sha=00000000:0 malloc=libc bits={} build=0\n", usize::BITS)
+    };
+    match program.file_name().and_then(OsStr::to_str) {
+        Some("redis-server") => like("Redis"),
+        Some("valkey-server") => like("Valkey"),
+        _ => command().render_version(),
+    }
+}
+
+fn command() -> Command {
+    Command::new("keyfast")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(env!("CARGO_PKG_DESCRIPTION"))
+        .override_usage("keyfast [/path/to/redis.conf] [--parameter value …] [-]")
+        .args(PARAMETERS.iter().map(option))
+}
+
+fn option(parameter: &'static Parameter) -> Arg {
+    let default = match parameter.default {
+        "" => String::new(),
+        default => format!(" [default: {default}]"),
+    };
+    let arg = Arg::new(parameter.name)
+        .long(parameter.name)
+        .help(format!("{}{default}", parameter.help))
+        .action(ArgAction::Set)
+        .overrides_with(parameter.name);
+    match (parameter.name, &parameter.kind) {
+        ("bind", _) => arg.value_name("addresses"),
+        (_, Kind::Integer { .. } | Kind::Octal { .. }) => arg.value_name("number"),
+        (_, Kind::Bytes { .. }) => arg.value_name("bytes"),
+        (_, Kind::Flag | Kind::Only("yes" | "no", _)) => arg.value_name("yes|no"),
+        (_, Kind::Choice(words)) => arg.value_name(words.join("|")),
+        (_, Kind::Events) => arg.value_name("letters"),
+        (_, Kind::Limits) => arg.value_name("limits"),
+        (_, Kind::Text | Kind::Only(..)) => arg.value_name("text"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Box<Startup>, String> {
+        match parse(format!("keyfast {line}").split(' ').map(OsString::from), &[])? {
+            Asked::Serve(startup) => Ok(startup),
+            Asked::Print(text) => Err(text),
+        }
+    }
+
+    #[test]
+    fn parameters_are_options() {
+        let config =
+            parsed("--port 7000 --bind 127.0.0.1 -::1 --timeout 3 --protected-mode no").unwrap().config;
+        assert_eq!(config.port.get(), 7000);
+        assert_eq!(&*config.bind.get(), b"127.0.0.1 -::1");
+        assert_eq!(config.timeout.get(), 3);
+        assert!(!config.protected_mode.get());
+        assert_eq!(parsed("--port 1 --port 2").unwrap().config.port.get(), 2, "the last one counts");
+    }
+
+    #[test]
+    fn the_command_line_overrules_the_environment() {
+        let environment = [("KEYFAST_PORT", "1"), ("KEYFAST_TIMEOUT", "2")];
+        let environment = environment.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let arguments = ["keyfast", "--port", "7000"].map(OsString::from);
+        let Asked::Serve(startup) = parse(arguments, &environment).unwrap() else { panic!("a server") };
+        assert_eq!((startup.config.port.get(), startup.config.timeout.get()), (7000, 2));
+    }
+
+    #[test]
+    fn the_version_has_the_form_of_the_program_that_was_called() {
+        for (program, expected) in [
+            ("/usr/bin/redis-server", "Redis server v=7."),
+            ("valkey-server", "Valkey server v=7."),
+            ("./keyfast", "keyfast "),
+        ] {
+            let arguments = [program, "--version"].map(OsString::from);
+            let Asked::Print(text) = parse(arguments, &[]).unwrap() else { panic!("a text") };
+            assert!(text.starts_with(expected) && text.ends_with('\n'), "{text}");
+        }
+    }
+}

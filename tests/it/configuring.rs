@@ -1,0 +1,280 @@
+//! Parameters from everywhere: files, standard input, the command line, the environment, and back into a
+//! file.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output, Stdio};
+
+use crate::client::Client;
+use crate::folder::{Folder, wait_for_text};
+use crate::server::{Server, program};
+
+/// Runs the program to its end, which must be one of failure; answers what it prints to standard error.
+#[track_caller]
+fn complaint(command: &mut Command) -> String {
+    let Output { status, stderr, .. } = command.output().expect("the program runs");
+    assert_eq!(status.code(), Some(1));
+    String::from_utf8_lossy(&stderr).into_owned()
+}
+
+/// The value of a parameter.
+#[track_caller]
+fn parameter(client: &mut Client, name: &str) -> String {
+    let items = client.cmd(["CONFIG", "GET", name]).items();
+    assert_eq!(items.len(), 2, "{name}");
+    items[1].to_string().trim_matches('"').to_owned()
+}
+
+/// The directives of the file that Debian installs with redis-server 7.0.15, all of them, with its paths.
+const STOCK_FILE: &str = include_str!("stock.conf");
+
+#[test]
+fn a_stock_file_starts_it_as_it_is() {
+    let folder = Folder::new("stock");
+    let directories = format!("dir {0}\nlogfile {0}/log\npidfile {0}/pid\ndaemonize no\n", folder.file(""));
+    folder.write("redis.conf", &[STOCK_FILE, &directories].concat());
+    folder.write("log", "");
+    // Its log goes to a file, so that it cannot be waited for by its output.
+    let port = crate::server::free_port();
+    let mut command = folder.command();
+    let mut child = command.args(["redis.conf", "--port", &port.to_string()]).spawn().expect("it starts");
+    let log = wait_for_text(&folder.file("log"), "Ready to accept connections tcp");
+    let ignored: Vec<_> = log.lines().filter(|line| line.contains("have no meaning here")).collect();
+    assert_eq!(ignored.len(), 1, "one warning for all:\n{log}");
+    for name in ["hz, ", "zset-max-listpack-value", "replica-read-only"] {
+        assert!(ignored[0].contains(name), "{name} is not in {}", ignored[0]);
+    }
+    let mut client = Client::connect(([127, 0, 0, 1], port).into());
+    client.line("PING").is_simple("PONG");
+    assert_eq!(parameter(&mut client, "tcp-keepalive"), "300");
+    client.send(b"SHUTDOWN NOSAVE\r\n");
+    assert!(child.wait().expect("an end").success());
+}
+
+#[test]
+fn arguments_overrule_standard_input_which_overrules_the_file_which_overrules_the_environment() {
+    let folder = Folder::new("precedence");
+    folder.write("redis.conf", "maxclients 1002\ntimeout 2\ntcp-keepalive 2\n");
+    folder.write("input", "timeout 3\ntcp-keepalive 3");
+    let mut command = folder.command();
+    for name in ["KEYFAST_MAXCLIENTS", "KEYFAST_TIMEOUT", "KEYFAST_TCP_KEEPALIVE", "KEYFAST_SLOWLOG_MAX_LEN"]
+    {
+        command.env(name, "1001");
+    }
+    command.stdin(fs::File::open(folder.file("input")).unwrap());
+    command.args(["redis.conf", "--tcp-keepalive", "4", "--bind", "127.0.0.1", "--port", "0", "-"]);
+    let mut client = Server::run(&mut command, 0).into_client();
+    for (name, value) in
+        [("slowlog-max-len", "1001"), ("maxclients", "1002"), ("timeout", "3"), ("tcp-keepalive", "4")]
+    {
+        assert_eq!(parameter(&mut client, name), value, "{name}");
+    }
+    assert_eq!(client.info("config_file"), folder.file("redis.conf"));
+}
+
+#[test]
+fn a_password_may_be_in_the_environment_or_in_a_file() {
+    let folder = Folder::new("password");
+    folder.write("secret", "in a file\n");
+    for (name, value, password) in
+        [("REDIS_PASSWORD", "secret", "secret"), ("REDIS_PASSWORD_FILE", "secret", "in a file")]
+    {
+        let mut command = folder.command();
+        command.env(name, value).args(["--bind", "127.0.0.1", "--port", "0"]);
+        let mut client = Server::run(&mut command, 0).into_client();
+        client.line("PING").is_error("NOAUTH Authentication required.");
+        client.cmd(["AUTH", password]).is_ok();
+    }
+    folder.write("empty", "\n");
+    let refused = complaint(folder.command().env("REDIS_PASSWORD_FILE", "empty"));
+    assert_eq!(refused, "keyfast: REDIS_PASSWORD_FILE: empty: there is no password in it\n");
+    let refused = complaint(folder.command().env("KEYFAST_PORT", "x"));
+    let expected = "keyfast: invalid value of KEYFAST_PORT: argument couldn't be parsed into an integer\n";
+    assert_eq!(refused, expected);
+}
+
+#[test]
+fn a_mistake_is_told_with_its_line_as_redis_tells_it() {
+    let folder = Folder::new("mistakes");
+    folder.write("inner.conf", "timeout 1\nport 70000\n");
+    folder.write("outer.conf", "timeout 1\n\ninclude inner.conf\n");
+    folder.write("endless.conf", "include endless.conf\n");
+    let fatal = "\n*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***\n";
+    let at = |line: u32, text: &str| {
+        format!("{fatal}Reading the configuration file, at line {line}\n>>> '{text}'\n")
+    };
+    let unknown = "Bad directive or wrong number of arguments\n";
+    for (arguments, expected) in [
+        (&["--nosuch", "1"][..], at(2, "nosuch \"1\"") + unknown),
+        (&["outer.conf"], at(2, "port 70000") + "argument must be between 0 and 65535 inclusive\n"),
+        (
+            &["--logfile", "/nosuch/log"],
+            format!("{fatal}Can't open the log file: No such file or directory\n"),
+        ),
+        (&["endless.conf"], format!("{fatal}More than 16 configuration files include each other\n")),
+    ] {
+        assert_eq!(complaint(folder.command().args(arguments)), expected);
+    }
+    let missing = complaint(folder.command().arg("nosuch.conf"));
+    let path = folder.file("nosuch.conf");
+    let expected = "No such file or directory";
+    assert_eq!(missing, format!("keyfast: Fatal error, can't open config file '{}': {expected}\n", path));
+}
+
+#[test]
+fn included_files_are_read_where_they_are_named() {
+    let folder = Folder::new("includes");
+    fs::create_dir(folder.file("parts")).unwrap();
+    folder.write("parts/1.conf", "timeout 1\ntcp-keepalive 1\n");
+    folder.write("parts/2.conf", "timeout 2\n");
+    folder.write("parts/.hidden.conf", "timeout 3\n");
+    folder.write(
+        "redis.conf",
+        "tcp-keepalive 9\ninclude parts/*.conf\ninclude nosuch/*.conf\nmaxclients 100\n",
+    );
+    let mut client = folder.serve(&["redis.conf"]).into_client();
+    for (name, value) in [("timeout", "2"), ("tcp-keepalive", "1"), ("maxclients", "100")] {
+        assert_eq!(parameter(&mut client, name), value);
+    }
+}
+
+#[test]
+fn users_of_a_file_are_there_from_the_start() {
+    let folder = Folder::new("users");
+    folder.write(
+        "redis.conf",
+        "requirepass gone\nuser bob on >secret ~b* +@read\nuser default on nopass ~* +ping\n",
+    );
+    let server = folder.serve(&["redis.conf"]);
+    let mut client = server.client();
+    client.line("PING").is_simple("PONG");
+    client.line("GET b").is_error("NOPERM this user has no permissions to run the 'get' command");
+    client.line("AUTH bob secret").is_ok();
+    client.line("GET b").is_nil();
+    client
+        .line("GET a")
+        .is_error("NOPERM this user has no permissions to access one of the keys used as arguments");
+
+    let refused = complaint(folder.command().args(["--user", "x", "+nosuch", "--port", "0"]));
+    assert_eq!(
+        refused,
+        "keyfast: Error loading ACL rule '+nosuch' for the user named 'x': Unknown command or category name in ACL\n"
+    );
+    let both = complaint(folder.command().args(["redis.conf", "--aclfile", "users.acl", "--port", "0"]));
+    assert!(both.starts_with("keyfast: Configuring Redis with users defined in redis.conf"), "{both}");
+}
+
+#[test]
+fn what_is_renamed_goes_by_its_new_name_only() {
+    let folder = Folder::new("renamed");
+    let commands = Server::start().client().line("COMMAND COUNT").integer();
+    folder.write(
+        "redis.conf",
+        "rename-command FLUSHALL \"\"\nrename-command GET fetch\nrename-command SET get\n",
+    );
+    let mut client = folder.serve(&["redis.conf"]).into_client();
+    client.line("GET k v").is_ok();
+    client.line("FETCH k").is("v");
+    client.line("SET k v").is_error("ERR unknown command 'SET', with args beginning with: 'k' 'v' ");
+    client.line("FLUSHALL").is_error("ERR unknown command 'FLUSHALL', with args beginning with: ");
+    client.cmd(["EVAL", "return redis.call('fetch', KEYS[1])", "1", "k"]).is("v");
+    client.line("MULTI").is_ok();
+    client.line("FETCH k").is_simple("QUEUED");
+    client.line("EXEC").items();
+    assert_eq!(client.line("COMMAND COUNT").integer(), commands - 1);
+}
+
+#[test]
+fn a_rewritten_file_says_what_holds_and_keeps_what_people_wrote() {
+    let folder = Folder::new("rewrite");
+    let file = folder.write(
+        "redis.conf",
+        "# mine\n  TIMEOUT 5\n\n\n# the rest\nhz 50\ninclude nosuch/*.conf\nrename-command KEYS \"\"\ntimeout 6\n\
+         requirepass \"old\"\nuser bob on >secret ~* +get\nclient-output-buffer-limit pubsub 1mb 1 1\n",
+    );
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let mut client = folder.serve(&["redis.conf", "--maxclients", "100", "--port", "0"]).into_client();
+    client.line("AUTH old").is_ok();
+    client.cmd(["CONFIG", "SET", "requirepass", "n\"w", "maxmemory", "104857600"]).is_ok();
+    client.line("ACL SETUSER alice on nopass +@all").is_ok();
+    client.line("CONFIG REWRITE").is_ok();
+    let bob = "#2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let text = fs::read_to_string(&file).unwrap();
+    let written: Vec<_> = text.lines().filter(|line| !line.starts_with("user default ")).collect();
+    let expected = [
+        "# mine",
+        "timeout 6",
+        "",
+        "# the rest",
+        "hz 50",
+        "include nosuch/*.conf",
+        "rename-command KEYS \"\"",
+        "",
+        "requirepass \"n\\\"w\"",
+        "user alice on nopass resetchannels +@all",
+        "client-output-buffer-limit normal 0 0 0",
+        "",
+        "# Generated by CONFIG REWRITE",
+        "bind 127.0.0.1",
+        "client-output-buffer-limit pubsub 1mb 1 1",
+        "maxclients 100",
+        "maxmemory 100mb",
+        "port 0",
+        "save \"\"",
+        &format!("user bob on {bob} ~* resetchannels -@all +get"),
+    ];
+    assert_eq!(written, expected);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(fs::read_dir(folder.file("")).unwrap().count(), 1, "nothing else is left behind");
+
+    let mut again = Server::run(folder.command().arg("redis.conf"), 0).into_client();
+    again.cmd(["AUTH", "n\"w"]).is_ok();
+    for (name, value) in [("maxmemory", "104857600"), ("timeout", "6"), ("maxclients", "100")] {
+        assert_eq!(parameter(&mut again, name), value);
+    }
+    // The third is `default`, which ACL LIST shows otherwise once it was declared, as in Redis.
+    assert_eq!(again.line("ACL LIST").items()[..2], client.line("ACL LIST").items()[..2]);
+}
+
+#[test]
+fn a_file_that_cannot_be_rewritten_stays_as_it_was() {
+    let mut without = Server::start().into_client();
+    without.line("CONFIG REWRITE").is_error("ERR The server is running without a config file");
+    let folder = Folder::new("unwritable");
+    let file = folder.write("redis.conf", "timeout 5\n");
+    let server = folder.serve(&["redis.conf"]);
+    let mut client = server.client();
+    // A file that was taken away is made anew, but not the folder around it.
+    fs::remove_file(&file).unwrap();
+    client.line("CONFIG REWRITE").is_ok();
+    assert!(fs::read_to_string(&file).unwrap().starts_with("# Generated by CONFIG REWRITE\n"));
+    fs::remove_dir_all(folder.file("")).unwrap();
+    client.line("CONFIG REWRITE").is_error("ERR Rewriting config file: No such file or directory");
+    server.wait_for_output("CONFIG REWRITE failed: No such file or directory");
+}
+
+#[test]
+fn other_names_for_the_program_change_nothing_but_the_version_that_it_prints() {
+    let folder = Folder::new("names");
+    for (name, version) in [("redis-server", "Redis server v=7."), ("valkey-server", "Valkey server v=7.")] {
+        let path = folder.file(name);
+        std::os::unix::fs::symlink(program(), &path).unwrap();
+        let output = Command::new(&path).arg("--version").output().unwrap();
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with(version));
+        let mut command = Command::new(&path);
+        command.args(["--save", "", "--bind", "127.0.0.1", "--port", "0"]);
+        Server::run(&mut command, 0).into_client().line("SETNX k v").is(1);
+    }
+}
+
+#[test]
+fn lines_may_come_from_standard_input_alone() {
+    let folder = Folder::new("input");
+    let mut command = folder.command();
+    let mut child = command.arg("-").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"port 0\nnosuch\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("at line 2\n>>> 'nosuch'\nBad directive"));
+}
