@@ -421,7 +421,8 @@ fn every_script_has_its_own_keys_and_arguments_and_nothing_else() {
 #[test]
 fn a_function_may_keep_its_keys() {
     let mut client = Server::start().into_client();
-    let library = "#!lua name=lib\n local kept = {} redis.register_function('keep', function(keys, arguments) \
+    let library = "#!lua name=lib\n local kept = {} \
+                   redis.register_function('keep', function(keys, arguments) \
                    kept[#kept + 1] = keys return kept end)";
     client.cmd(["FUNCTION", "LOAD", library]).is("lib");
     client.line("FCALL keep 1 a");
