@@ -5,9 +5,9 @@
 //! When a lock goes, its shard remembers the hash for a while: a holder that comes back too late finds
 //! nothing, and that is worth telling, too.
 //!
-//! Telling is bounded. The [`Allowance`] is filled up ten times a second; when it is used up, new keys are
-//! not marked, and a marked one that is met loses its mark, since what is met so often is hardly a lock.
-//! Nobody who follows may therefore take silence for a fact.
+//! Telling is bounded. The [`Allowance`] is filled up ten times a second. When that for changes is used up,
+//! new keys are not marked, and a marked one that changes loses its mark; when that for looks is, they are
+//! not told. Nobody who follows may therefore take silence for a fact.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -15,6 +15,7 @@ use super::Keyspace;
 use super::interest::Effect;
 use super::transaction::Transaction;
 use crate::digest::digest;
+use crate::resp::number::parse_integer;
 
 /// What happened to a lock.
 #[derive(Debug)]
@@ -71,12 +72,19 @@ pub struct Token {
     pub digest: u64,
     /// The moment that it names, in milliseconds since 1970, if it looks like one.
     pub stamp_ms: Option<u64>,
+    /// Whether it is an integer that names no moment.
+    is_count: bool,
 }
 
 impl Token {
     /// That of a value.
     pub fn of(value: &[u8]) -> Token {
-        Token { digest: digest(value), stamp_ms: stamp_ms(value) }
+        let stamp_ms = stamp_ms(value);
+        Token {
+            digest: digest(value),
+            stamp_ms,
+            is_count: stamp_ms.is_none() && parse_integer(value).is_some(),
+        }
     }
 }
 
@@ -97,27 +105,37 @@ fn stamp_ms(value: &[u8]) -> Option<u64> {
 
 /// How much may be told until it is filled up again.
 #[derive(Debug, Default)]
-pub(super) struct Allowance(AtomicI32);
+pub(super) struct Allowance {
+    changes: AtomicI32,
+    /// Those who wait for a lock look at it far more often than it changes.
+    looks: AtomicI32,
+}
 
 impl Allowance {
-    /// How much may be told in a tenth of a second: at some 0.5 µs each, 0.5% of a core.
+    /// How much of either may be told in a tenth of a second: at some 0.5 µs each, 0.5% of a core.
     const FULL: i32 = 1000;
 
-    /// Whether anything may be told.
+    /// Whether a change may be told.
     #[inline(always)]
     fn is_open(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
+        self.changes.load(Ordering::Relaxed) > 0
     }
 
-    fn spend(&self) -> bool {
-        self.is_open() && self.0.fetch_sub(1, Ordering::Relaxed) > 0
+    fn spend_on(&self, change: LockChange) -> bool {
+        let left = match change {
+            LockChange::Refused | LockChange::Read => &self.looks,
+            _ => &self.changes,
+        };
+        left.load(Ordering::Relaxed) > 0 && left.fetch_sub(1, Ordering::Relaxed) > 0
     }
 }
 
 impl Keyspace {
     /// Lets locks be followed for the next tenth of a second, or no longer.
     pub fn allow_lock_news(&self, are_allowed: bool) {
-        self.lock_allowance.0.store(if are_allowed { Allowance::FULL } else { 0 }, Ordering::Relaxed);
+        let allowed = if are_allowed { Allowance::FULL } else { 0 };
+        self.lock_allowance.changes.store(allowed, Ordering::Relaxed);
+        self.lock_allowance.looks.store(allowed, Ordering::Relaxed);
     }
 }
 
@@ -177,17 +195,19 @@ impl Transaction<'_> {
     #[cold]
     pub(super) fn tell_of_lock(&self, key: &[u8], change: LockChange) {
         let (hash, shard) = self.shard(key);
-        if self.keyspace().lock_allowance.spend() {
+        if self.keyspace().lock_allowance.spend_on(change) {
             let news =
                 LockNews { hash, database: self.database(), key: key.into(), at_ms: self.now_ms(), change };
             self.effects.borrow_mut().push(Effect::Lock(news));
-        } else if let Some(entry) = shard.table(self.database()).and_then(|table| table.find(hash, key)) {
+        } else if let LockChange::Taken { .. } | LockChange::Written { .. } | LockChange::Expiry(_) = change
+            && let Some(entry) = shard.table(self.database()).and_then(|table| table.find(hash, key))
+        {
             entry.set_lock(false);
         }
     }
 
     /// To be called for a lock whose value was replaced. One that had expired is none any more: whoever takes
-    /// it anew says so.
+    /// it anew says so. Nor is one that counts.
     #[cold]
     pub(super) fn follow_rewritten(&mut self, key: &[u8], value: &[u8], before: Token, had_expired: bool) {
         let database = self.database();
@@ -197,9 +217,14 @@ impl Transaction<'_> {
         if had_expired {
             entry.set_lock(false);
             shard.gone_locks.add(hash);
-        } else {
-            self.tell_of_lock(key, LockChange::Written { before, token: Token::of(value), expires_at_ms });
+            return;
         }
+        let token = Token::of(value);
+        if before.is_count && token.is_count && before != token {
+            entry.set_lock(false);
+            return;
+        }
+        self.tell_of_lock(key, LockChange::Written { before, token, expires_at_ms });
     }
 
     /// To be called for a lock that was taken out.
@@ -318,9 +343,23 @@ mod tests {
         assert!(tx.is_lock(b"k"));
         keyspace.allow_lock_news(false);
         tx.get(b"k");
+        assert!(tx.is_lock(b"k"), "looks change nothing");
+        tx.put(b"k", b"w", Expiry::Never);
         assert!(!tx.is_lock(b"k"));
         drop(tx);
         assert_eq!(keyspace.begin_all(0).unwrap().unfollowed_locks(), 1);
+    }
+
+    #[test]
+    fn a_count_is_no_lock() {
+        let keyspace = Keyspace::new(1);
+        keyspace.allow_lock_news(true);
+        let mut tx = keyspace.begin(0, b"k").unwrap();
+        assert!(tx.insert_if_absent(b"k", b"0", Expiry::Never));
+        tx.put(b"k", b"0", Expiry::Never);
+        assert!(tx.is_lock(b"k"));
+        tx.put(b"k", b"1", Expiry::Never);
+        assert!(!tx.is_lock(b"k"));
     }
 
     #[test]
