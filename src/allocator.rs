@@ -67,11 +67,6 @@ pub fn peak_bytes() -> usize {
     PEAK_BYTES.load(Ordering::Relaxed).max(used_bytes())
 }
 
-/// Forgets the peak.
-pub fn reset_peak() {
-    PEAK_BYTES.store(used_bytes(), Ordering::Relaxed);
-}
-
 /// Has the C library put what is freed together at once; called when the program starts.
 ///
 /// By default it lays small pieces aside and puts all of them together some time later, in one go: after a
