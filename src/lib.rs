@@ -29,6 +29,8 @@ pub mod statistics;
 
 pub mod keyspace;
 
+pub mod persistence;
+
 pub mod acl;
 
 pub mod clients;

@@ -1,19 +1,21 @@
 //! What FUNCTION DUMP makes of the libraries and FUNCTION RESTORE takes: of each a byte for what it is and
 //! its code as a string, then version and checksum of all.
 
-use super::{DumpError, Reader, sign, verified, write_string};
+use super::strings::{Decoder, write_string};
+use super::{Compressor, DumpError, sign, verified};
 
-/// A library.
-const LIBRARY: u8 = 245;
+/// A library, in payloads and in snapshots.
+pub const LIBRARY: u8 = 245;
 /// One as the release candidates of Redis 7.0 wrote it, with another header.
-const LIBRARY_BEFORE_7: u8 = 246;
+pub const LIBRARY_BEFORE_7: u8 = 246;
 
 /// Makes a payload of the codes of libraries.
 pub fn encode_libraries<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut payload = Vec::new();
+    let mut compressor = Compressor::default();
     for code in codes {
         payload.push(LIBRARY);
-        write_string(&mut payload, code);
+        write_string(&mut payload, code, Some(&mut compressor));
     }
     sign(payload)
 }
@@ -21,7 +23,7 @@ pub fn encode_libraries<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 /// Goes over the codes of the libraries in a payload, until one is none: then it answers why, in the words of
 /// Redis.
 pub struct Libraries<'a> {
-    reader: Reader<'a>,
+    decoder: Decoder<&'a [u8]>,
 }
 
 impl<'a> Libraries<'a> {
@@ -31,7 +33,7 @@ impl<'a> Libraries<'a> {
     ///
     /// [`DumpError::VersionOrChecksum`]
     pub fn of(payload: &'a [u8], code_bytes_max: usize) -> Result<Libraries<'a>, DumpError> {
-        Ok(Libraries { reader: Reader { rest: verified(payload)?, value_bytes_max: code_bytes_max } })
+        Ok(Libraries { decoder: Decoder::new(verified(payload)?, code_bytes_max) })
     }
 }
 
@@ -39,14 +41,18 @@ impl Iterator for Libraries<'_> {
     type Item = Result<Vec<u8>, &'static str>;
 
     fn next(&mut self) -> Option<Result<Vec<u8>, &'static str>> {
-        let read = match self.reader.byte()? {
-            LIBRARY => self.reader.string().ok_or("ERR Failed loading library payload"),
+        let mut code = Vec::new();
+        let read = match self.decoder.byte().ok()? {
+            LIBRARY => match self.decoder.string(&mut code) {
+                Ok(()) => Ok(code),
+                Err(_) => Err("ERR Failed loading library payload"),
+            },
             // The text is that of Redis 7.2, which does not read it either.
             LIBRARY_BEFORE_7 => Err("ERR Pre-GA function format not supported"),
             _ => Err("ERR given type is not a function"),
         };
         if read.is_err() {
-            self.reader.rest = &[];
+            self.decoder.input = &[];
         }
         Some(read)
     }

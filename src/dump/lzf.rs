@@ -19,42 +19,41 @@ const HASH_BITS: u32 = 16;
 /// length.
 const RATIO_MAX: usize = REPEATED_MAX / 3 + 1;
 
-/// Compresses, if the result takes at most `bytes_max`.
-pub(super) fn compress(input: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
-    let mut output = Output { bytes: vec![0], literals: 0, bytes_max };
-    // Places are kept plus one, so that zero means none; Redis never refers to the very first byte.
-    let mut seen = vec![0_u32; 1 << HASH_BITS];
-    let mut at = 0;
-    while at + REPEATED_MIN <= input.len() {
-        let slot = &mut seen[hash(&input[at..])];
-        let before = (*slot as usize).checked_sub(1);
-        *slot = at as u32 + 1;
-        let repeated = before.filter(|before| {
-            *before > 0
-                && at - before <= DISTANCE_MAX
-                && input[*before..before + REPEATED_MIN] == input[at..at + REPEATED_MIN]
-        });
-        let Some(before) = repeated else {
-            output.literal(input[at])?;
-            at += 1;
-            continue;
+/// Compresses strings one after the other, in memory that is made once.
+#[derive(Debug)]
+pub struct Compressor {
+    /// By the hash of three bytes, where they were seen last: the place plus [`base`](Self::base) plus one.
+    seen: Vec<u32>,
+    /// What is not above it was seen in another string.
+    base: u32,
+    output: Vec<u8>,
+}
+
+impl Default for Compressor {
+    fn default() -> Compressor {
+        Compressor { seen: vec![0; 1 << HASH_BITS], base: 0, output: Vec::new() }
+    }
+}
+
+impl Compressor {
+    /// Compresses a string of at most 4 GiB, if the result takes at most `bytes_max`.
+    pub(super) fn compress(&mut self, input: &[u8], bytes_max: usize) -> Option<&[u8]> {
+        let length = u32::try_from(input.len()).ok()?;
+        let next_base = match self.base.checked_add(length) {
+            Some(next_base) => next_base,
+            None => {
+                self.seen.fill(0);
+                self.base = 0;
+                length
+            }
         };
-        let length = repeated_length(input, before, at);
-        output.repetition(length, at - before)?;
-        at += length;
-        if at + 2 >= input.len() {
-            break;
-        }
-        // Of what was repeated only the last two places are remembered.
-        for place in at - 2..at {
-            seen[hash(&input[place..])] = place as u32 + 1;
-        }
+        self.output.clear();
+        self.output.push(0);
+        let mut output = Output { bytes: &mut self.output, literals: 0, bytes_max };
+        let compressed = output.compress(input, &mut self.seen, self.base);
+        self.base = next_base;
+        compressed.map(|()| self.output.as_slice())
     }
-    if output.bytes.len() + 3 > bytes_max {
-        return None;
-    }
-    input[at..].iter().for_each(|byte| output.push(*byte));
-    Some(output.finish())
 }
 
 /// How many bytes from `at` on are the same as from `before` on; the first three are.
@@ -90,13 +89,49 @@ fn hash(bytes: &[u8]) -> usize {
 
 /// A stream that is being written. It always ends with a run of literals, perhaps of none: its control byte
 /// is there already.
-struct Output {
-    bytes: Vec<u8>,
+struct Output<'a> {
+    bytes: &'a mut Vec<u8>,
     literals: usize,
     bytes_max: usize,
 }
 
-impl Output {
+impl Output<'_> {
+    /// Writes the whole input; none if that takes too many bytes.
+    fn compress(&mut self, input: &[u8], seen: &mut [u32], base: u32) -> Option<()> {
+        let mut at = 0;
+        while at + REPEATED_MIN <= input.len() {
+            let slot = &mut seen[hash(&input[at..])];
+            // Redis never refers to the very first byte.
+            let before = (*slot as usize).checked_sub(base as usize + 1).filter(|before| *before > 0);
+            *slot = base + at as u32 + 1;
+            let repeated = before.filter(|before| {
+                at - before <= DISTANCE_MAX
+                    && input[*before..before + REPEATED_MIN] == input[at..at + REPEATED_MIN]
+            });
+            let Some(before) = repeated else {
+                self.literal(input[at])?;
+                at += 1;
+                continue;
+            };
+            let length = repeated_length(input, before, at);
+            self.repetition(length, at - before)?;
+            at += length;
+            if at + 2 >= input.len() {
+                break;
+            }
+            // Of what was repeated only the last two places are remembered.
+            for place in at - 2..at {
+                seen[hash(&input[place..])] = base + place as u32 + 1;
+            }
+        }
+        if self.bytes.len() + 3 > self.bytes_max {
+            return None;
+        }
+        input[at..].iter().for_each(|byte| self.push(*byte));
+        self.drop_empty_run();
+        Some(())
+    }
+
     fn literal(&mut self, byte: u8) -> Option<()> {
         if self.bytes.len() >= self.bytes_max {
             return None;
@@ -144,11 +179,6 @@ impl Output {
         } else {
             self.end_run();
         }
-    }
-
-    fn finish(mut self) -> Vec<u8> {
-        self.drop_empty_run();
-        self.bytes
     }
 }
 

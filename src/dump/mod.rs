@@ -1,43 +1,28 @@
 //! What DUMP makes of a value and RESTORE takes: the format of Redis's snapshots, for one string.
 //!
-//! A byte for the type, the string, the version of the format, a checksum. A short string that is an integer
-//! of at most 32 bits is kept as one; one above twenty bytes is compressed ([`lzf`]) where that makes it
-//! shorter. Payloads come from clients: every length in one is held against what is really there before it is
-//! believed.
+//! A byte for the type, the string, the version of the format, a checksum. How strings are written is in
+//! [`strings`], which whole snapshots share; one above twenty bytes is compressed ([`lzf`]) where that makes
+//! it shorter. Payloads come from clients: every length in one is held against what is really there before
+//! it is believed.
 
 mod libraries;
 mod lzf;
+pub mod strings;
 
-use crc::{CRC_64_REDIS, Crc};
+use crc::{CRC_64_REDIS, Crc, Table};
 
-use crate::resp::number::parse_integer;
+pub use libraries::{LIBRARY, LIBRARY_BEFORE_7, Libraries, encode_libraries};
+pub use lzf::Compressor;
+use strings::{Decoder, write_string};
 
-pub use libraries::{Libraries, encode_libraries};
+/// The checksum of payloads and of whole snapshots.
+pub static CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-static CHECKSUM: Crc<u64> = Crc::<u64>::new(&CRC_64_REDIS);
+/// The version of the format that Redis 7.0 writes, and the newest payload it reads.
+pub const VERSION: u16 = 10;
 
-/// The version of the format that Redis 7.0 writes, and the newest it reads.
-const VERSION: u16 = 10;
-
-const TYPE_STRING: u8 = 0;
-/// The two highest bits of a length say how it goes on.
-const LENGTH_KIND: u8 = 0xc0;
-const LENGTH_14_BITS: u8 = 0x40;
-const LENGTH_32_BITS: u8 = 0x80;
-const LENGTH_64_BITS: u8 = 0x81;
-/// Not a length but a string in another form.
-const ENCODED: u8 = 0xc0;
-const ENCODED_INT8: u8 = ENCODED;
-const ENCODED_INT16: u8 = ENCODED | 1;
-const ENCODED_INT32: u8 = ENCODED | 2;
-const ENCODED_LZF: u8 = ENCODED | 3;
-
-/// A longer text is not looked at for an integer.
-const INTEGER_BYTES_MAX: usize = 11;
-/// A shorter string is not compressed.
-const COMPRESSED_FROM_BYTES: usize = 21;
-/// What compression must save.
-const SAVED_BYTES_MIN: usize = 4;
+/// The type of a value that is a string: the only one there is here.
+pub const TYPE_STRING: u8 = 0;
 
 /// Why a payload is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +36,7 @@ pub enum DumpError {
 /// Makes a payload of a value.
 pub fn encode(value: &[u8]) -> Vec<u8> {
     let mut payload = vec![TYPE_STRING];
-    write_string(&mut payload, value);
+    write_string(&mut payload, value, Some(&mut Compressor::default()));
     sign(payload)
 }
 
@@ -69,12 +54,13 @@ fn sign(mut payload: Vec<u8>) -> Vec<u8> {
 ///
 /// If it is none, or its value would be longer than `value_bytes_max`.
 pub fn decode(payload: &[u8], value_bytes_max: usize) -> Result<Vec<u8>, DumpError> {
-    let mut reader = Reader { rest: verified(payload)?, value_bytes_max };
-    let value = match reader.byte() {
-        Some(TYPE_STRING) => reader.string(),
-        _ => None,
-    };
-    value.filter(|_| reader.rest.is_empty()).ok_or(DumpError::BadFormat)
+    let mut decoder = Decoder::new(verified(payload)?, value_bytes_max);
+    let mut value = Vec::new();
+    match decoder.byte() {
+        Ok(TYPE_STRING) => decoder.string(&mut value).map_err(|_| DumpError::BadFormat)?,
+        _ => return Err(DumpError::BadFormat),
+    }
+    if decoder.input.is_empty() { Ok(value) } else { Err(DumpError::BadFormat) }
 }
 
 /// A payload without version and checksum.
@@ -84,111 +70,6 @@ fn verified(payload: &[u8]) -> Result<&[u8], DumpError> {
     let is_right = u16::from_le_bytes(*version) <= VERSION
         && CHECKSUM.checksum(checked) == u64::from_le_bytes(*checksum);
     if is_right { Ok(content) } else { Err(DumpError::VersionOrChecksum) }
-}
-
-fn write_string(payload: &mut Vec<u8>, value: &[u8]) {
-    let integer = if value.len() <= INTEGER_BYTES_MAX { parse_integer(value) } else { None };
-    if let Some(integer) = integer {
-        if let Ok(integer) = i8::try_from(integer) {
-            payload.push(ENCODED_INT8);
-            return payload.extend(integer.to_le_bytes());
-        }
-        if let Ok(integer) = i16::try_from(integer) {
-            payload.push(ENCODED_INT16);
-            return payload.extend(integer.to_le_bytes());
-        }
-        if let Ok(integer) = i32::try_from(integer) {
-            payload.push(ENCODED_INT32);
-            return payload.extend(integer.to_le_bytes());
-        }
-    }
-    if value.len() >= COMPRESSED_FROM_BYTES
-        && let Some(compressed) = lzf::compress(value, value.len() - SAVED_BYTES_MIN)
-    {
-        payload.push(ENCODED_LZF);
-        write_length(payload, compressed.len());
-        write_length(payload, value.len());
-        return payload.extend(compressed);
-    }
-    write_length(payload, value.len());
-    payload.extend(value);
-}
-
-fn write_length(payload: &mut Vec<u8>, length: usize) {
-    match length {
-        0..64 => payload.push(length as u8),
-        64..16_384 => payload.extend((length as u16 | u16::from(LENGTH_14_BITS) << 8).to_be_bytes()),
-        _ => match u32::try_from(length) {
-            Ok(length) => {
-                payload.push(LENGTH_32_BITS);
-                payload.extend(length.to_be_bytes());
-            }
-            Err(_) => {
-                payload.push(LENGTH_64_BITS);
-                payload.extend((length as u64).to_be_bytes());
-            }
-        },
-    }
-}
-
-/// Reads a payload from its front; every answer is none if the payload ends too early.
-struct Reader<'a> {
-    rest: &'a [u8],
-    value_bytes_max: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn byte(&mut self) -> Option<u8> {
-        self.array::<1>().map(|[byte]| byte)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (array, rest) = self.rest.split_first_chunk()?;
-        self.rest = rest;
-        Some(*array)
-    }
-
-    fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.rest.split_at_checked(length)?;
-        self.rest = rest;
-        Some(bytes)
-    }
-
-    fn string(&mut self) -> Option<Vec<u8>> {
-        let integer = match self.rest.first()? {
-            &first if first & LENGTH_KIND != ENCODED => {
-                let length = self.length().filter(|length| *length <= self.value_bytes_max)?;
-                return self.bytes(length).map(<[u8]>::to_vec);
-            }
-            _ => self.byte()?,
-        };
-        let integer = match integer {
-            ENCODED_INT8 => i32::from(i8::from_le_bytes(self.array()?)),
-            ENCODED_INT16 => i32::from(i16::from_le_bytes(self.array()?)),
-            ENCODED_INT32 => i32::from_le_bytes(self.array()?),
-            ENCODED_LZF => {
-                let (compressed, length) = (self.length()?, self.length()?);
-                let compressed = self.bytes(compressed)?;
-                return lzf::decompress(
-                    compressed,
-                    Some(length).filter(|length| *length <= self.value_bytes_max)?,
-                );
-            }
-            _ => return None,
-        };
-        Some(integer.to_string().into_bytes())
-    }
-
-    fn length(&mut self) -> Option<usize> {
-        let first = self.byte()?;
-        match first & LENGTH_KIND {
-            0 => Some(usize::from(first)),
-            LENGTH_14_BITS => Some(usize::from(first & !LENGTH_KIND) << 8 | usize::from(self.byte()?)),
-            _ if first == LENGTH_32_BITS => usize::try_from(u32::from_be_bytes(self.array()?)).ok(),
-            _ if first == LENGTH_64_BITS => usize::try_from(u64::from_be_bytes(self.array()?)).ok(),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -333,7 +214,8 @@ mod tests {
 
         #[test]
         fn garbage_does_no_harm(content in vec(any::<u8>(), 0..200)) {
-            let _ = decode(&signed(&[&[TYPE_STRING, ENCODED_LZF][..], &content].concat()), VALUE_BYTES_MAX);
+            let compressed = [&[TYPE_STRING, strings::ENCODED_LZF][..], &content].concat();
+            let _ = decode(&signed(&compressed), VALUE_BYTES_MAX);
             let _ = decode(&signed(&content), VALUE_BYTES_MAX);
             let _ = decode(&content, VALUE_BYTES_MAX);
         }

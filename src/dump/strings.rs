@@ -1,0 +1,212 @@
+//! Strings and lengths, as they are written in payloads and in snapshots.
+//!
+//! A length takes one, two, five or nine bytes; the two highest bits of the first say how it goes on. In its
+//! place may be a string in another form: one that is an integer of at most 32 bits is kept as such, and one
+//! above twenty bytes is compressed where that makes it shorter.
+
+use std::io::{self, Read};
+
+use super::lzf::{self, Compressor};
+use crate::resp::number::parse_integer;
+
+/// The two highest bits of a length say how it goes on.
+const LENGTH_KIND: u8 = 0xc0;
+const LENGTH_14_BITS: u8 = 0x40;
+const LENGTH_32_BITS: u8 = 0x80;
+const LENGTH_64_BITS: u8 = 0x81;
+/// Not a length but a string in another form.
+const ENCODED: u8 = 0xc0;
+const ENCODED_INT8: u8 = ENCODED;
+const ENCODED_INT16: u8 = ENCODED | 1;
+const ENCODED_INT32: u8 = ENCODED | 2;
+pub(super) const ENCODED_LZF: u8 = ENCODED | 3;
+
+/// A longer text is not looked at for an integer.
+const INTEGER_BYTES_MAX: usize = 11;
+/// A shorter string is not compressed.
+const COMPRESSED_FROM_BYTES: usize = 21;
+/// What compression must save.
+const SAVED_BYTES_MIN: usize = 4;
+/// Bytes for which room is made before any of them has come.
+const TRUSTED_BYTES_MAX: usize = 64 << 10;
+
+/// Writes a string, compressed if there is somebody to do it and it is worth it.
+pub fn write_string(output: &mut Vec<u8>, string: &[u8], compressor: Option<&mut Compressor>) {
+    let integer = if string.len() <= INTEGER_BYTES_MAX { parse_integer(string) } else { None };
+    if let Some(integer) = integer {
+        if let Ok(integer) = i8::try_from(integer) {
+            output.push(ENCODED_INT8);
+            return output.extend(integer.to_le_bytes());
+        }
+        if let Ok(integer) = i16::try_from(integer) {
+            output.push(ENCODED_INT16);
+            return output.extend(integer.to_le_bytes());
+        }
+        if let Ok(integer) = i32::try_from(integer) {
+            output.push(ENCODED_INT32);
+            return output.extend(integer.to_le_bytes());
+        }
+    }
+    if string.len() >= COMPRESSED_FROM_BYTES
+        && let Some(compressor) = compressor
+        && let Some(compressed) = compressor.compress(string, string.len() - SAVED_BYTES_MIN)
+    {
+        output.push(ENCODED_LZF);
+        write_length(output, compressed.len() as u64);
+        write_length(output, string.len() as u64);
+        return output.extend(compressed);
+    }
+    write_length(output, string.len() as u64);
+    output.extend(string);
+}
+
+/// Writes a length, or another number.
+pub fn write_length(output: &mut Vec<u8>, length: u64) {
+    match length {
+        0..64 => output.push(length as u8),
+        64..16_384 => output.extend((length as u16 | u16::from(LENGTH_14_BITS) << 8).to_be_bytes()),
+        _ => match u32::try_from(length) {
+            Ok(length) => {
+                output.push(LENGTH_32_BITS);
+                output.extend(length.to_be_bytes());
+            }
+            Err(_) => {
+                output.push(LENGTH_64_BITS);
+                output.extend(length.to_be_bytes());
+            }
+        },
+    }
+}
+
+/// Why something cannot be read.
+#[derive(Debug)]
+pub enum DecodeError {
+    /// It ends too early.
+    Ended,
+    /// What is there makes no sense.
+    Invalid(&'static str),
+    /// A string is longer than any can be.
+    TooLong,
+    /// The system could not read it.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for DecodeError {
+    fn from(error: io::Error) -> DecodeError {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => DecodeError::Ended,
+            _ => DecodeError::Failed(error),
+        }
+    }
+}
+
+/// Reads strings and lengths, one after the other. What is announced is never believed before it came.
+#[derive(Debug)]
+pub struct Decoder<R> {
+    /// What is still to be read.
+    pub input: R,
+    string_bytes_max: usize,
+    compressed: Vec<u8>,
+}
+
+/// A length, or the form of the string that is in its place.
+enum Announced {
+    Length(u64),
+    Encoded(u8),
+}
+
+impl<R: Read> Decoder<R> {
+    /// Reads what has strings of at most so many bytes.
+    pub fn new(input: R, string_bytes_max: usize) -> Decoder<R> {
+        Decoder { input, string_bytes_max, compressed: Vec::new() }
+    }
+
+    /// Reads one byte.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`], as all that is read.
+    pub fn byte(&mut self) -> Result<u8, DecodeError> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    /// Reads some bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`]
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let mut array = [0; N];
+        self.input.read_exact(&mut array)?;
+        Ok(array)
+    }
+
+    /// Reads a length, or another number.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`]
+    pub fn length(&mut self) -> Result<u64, DecodeError> {
+        match self.announced()? {
+            Announced::Length(length) => Ok(length),
+            Announced::Encoded(_) => Err(DecodeError::Invalid("a string in the place of a length")),
+        }
+    }
+
+    /// Reads a string in the place of what was in `string`.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`]
+    pub fn string(&mut self, string: &mut Vec<u8>) -> Result<(), DecodeError> {
+        let integer = match self.announced()? {
+            Announced::Length(length) => {
+                let length = self.string_length(length)?;
+                return read_bytes(&mut self.input, length, string);
+            }
+            Announced::Encoded(ENCODED_INT8) => i32::from(i8::from_le_bytes(self.array()?)),
+            Announced::Encoded(ENCODED_INT16) => i32::from(i16::from_le_bytes(self.array()?)),
+            Announced::Encoded(ENCODED_INT32) => i32::from_le_bytes(self.array()?),
+            Announced::Encoded(ENCODED_LZF) => {
+                let (compressed, length) = (self.length()?, self.length()?);
+                let (compressed, length) = (self.string_length(compressed)?, self.string_length(length)?);
+                read_bytes(&mut self.input, compressed, &mut self.compressed)?;
+                let decompressed = lzf::decompress(&self.compressed, length);
+                *string = decompressed.ok_or(DecodeError::Invalid("Invalid LZF compressed string"))?;
+                return Ok(());
+            }
+            Announced::Encoded(_) => return Err(DecodeError::Invalid("Unknown RDB string encoding type")),
+        };
+        string.clear();
+        string.extend(itoa::Buffer::new().format(integer).as_bytes());
+        Ok(())
+    }
+
+    fn string_length(&self, length: u64) -> Result<usize, DecodeError> {
+        let length = usize::try_from(length).ok();
+        length.filter(|length| *length <= self.string_bytes_max).ok_or(DecodeError::TooLong)
+    }
+
+    fn announced(&mut self) -> Result<Announced, DecodeError> {
+        let first = self.byte()?;
+        Ok(Announced::Length(match first & LENGTH_KIND {
+            0 => u64::from(first),
+            LENGTH_14_BITS => u64::from(first & !LENGTH_KIND) << 8 | u64::from(self.byte()?),
+            _ if first == LENGTH_32_BITS => u64::from(u32::from_be_bytes(self.array()?)),
+            _ if first == LENGTH_64_BITS => u64::from_be_bytes(self.array()?),
+            ENCODED => return Ok(Announced::Encoded(first)),
+            _ => return Err(DecodeError::Invalid("Unknown length encoding")),
+        }))
+    }
+}
+
+/// Reads so many bytes. Room is made for at most twice what has come so far.
+fn read_bytes(input: &mut impl Read, length: usize, bytes: &mut Vec<u8>) -> Result<(), DecodeError> {
+    bytes.clear();
+    while bytes.len() < length {
+        let from = bytes.len();
+        bytes.resize(length.min(from + from.max(TRUSTED_BYTES_MAX)), 0);
+        input.read_exact(&mut bytes[from..])?;
+    }
+    Ok(())
+}

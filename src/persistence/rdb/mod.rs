@@ -1,0 +1,240 @@
+//! Snapshots as files in the format of Redis: RDB.
+//!
+//! A file is a header with a version, then items one after the other, each begun by a byte that tells what it
+//! is, then a checksum. [`Writer`] writes version 10, which Redis 7.0 reads; [`Reader`] reads what Redis up to
+//! 8.0 and Valkey 8 write, as far as it is made of strings and libraries of functions.
+
+mod reader;
+mod writer;
+
+use std::time::Duration;
+
+pub use reader::{Item, ReadError, Reader};
+pub use writer::{Form, Writer};
+
+/// What a file begins with; four digits of the version follow.
+const SIGNATURE: &[u8; 5] = b"REDIS";
+/// The newest version that is read.
+const VERSION_MAX: u16 = 12;
+/// The first version that ends with a checksum.
+const VERSION_WITH_CHECKSUM: u16 = 5;
+
+/// Slots of a cluster and what is in them.
+const SLOT_INFO: u8 = 244;
+/// What a module keeps beside the keys.
+const MODULE_DATA: u8 = 247;
+/// For how long the next key was not used, in seconds.
+const IDLE: u8 = 248;
+/// How often the next key is used.
+const FREQUENCY: u8 = 249;
+/// A name and a value that say something about the file.
+const AUXILIARY: u8 = 250;
+/// How many keys the database has, and how many of them expire.
+const SIZES: u8 = 251;
+/// When the next key expires, in milliseconds since 1970.
+const EXPIRY_MS: u8 = 252;
+/// When the next key expires, in seconds since 1970.
+const EXPIRY_S: u8 = 253;
+/// The database of the keys that follow.
+const DATABASE: u8 = 254;
+/// The end.
+const END: u8 = 255;
+
+/// A key as a snapshot has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavedKey<'a> {
+    /// The number of its database.
+    pub database: usize,
+    /// The key.
+    pub key: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// When it expires, in milliseconds since 1970.
+    pub expires_at_ms: Option<u64>,
+    /// For how long it was not used, where that is noted.
+    pub idle: Option<Duration>,
+    /// How often it is used, where that is noted instead.
+    pub frequency: Option<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::dump::CHECKSUM;
+
+    type Owned = (usize, Vec<u8>, Vec<u8>, Option<u64>, Option<u8>);
+
+    const PLAIN: Form = Form { compresses: false, has_checksum: true };
+
+    fn written(keys: &[Owned], libraries: &[&[u8]], form: Form) -> Vec<u8> {
+        let mut writer = Writer::begin(Vec::new(), form);
+        writer.auxiliary(b"redis-ver", b"7.0.15").unwrap();
+        libraries.iter().for_each(|code| writer.library(code).unwrap());
+        writer.sizes(0, keys.len(), 0).unwrap();
+        for (database, key, value, expires_at_ms, frequency) in keys {
+            let (database, expires_at_ms, frequency) = (*database, *expires_at_ms, *frequency);
+            writer.key(&SavedKey { database, key, value, expires_at_ms, idle: None, frequency }).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    /// The keys and libraries of a file.
+    fn read(file: &[u8]) -> Result<(Vec<Owned>, Vec<Vec<u8>>), String> {
+        let mut reader = Reader::open(file, true).map_err(|error| error.to_string())?;
+        let (mut keys, mut libraries) = (Vec::new(), Vec::new());
+        while let Some(item) = reader.next_item().map_err(|error| error.to_string())? {
+            match item {
+                Item::Key(key) => keys.push((
+                    key.database,
+                    key.key.to_vec(),
+                    key.value.to_vec(),
+                    key.expires_at_ms,
+                    key.frequency,
+                )),
+                Item::Library(code) => libraries.push(code.to_vec()),
+                Item::Auxiliary { .. } | Item::ModuleData { .. } => {}
+            }
+        }
+        Ok((keys, libraries))
+    }
+
+    fn key(database: usize, key: &str, value: &str, expires_at_ms: Option<u64>) -> Owned {
+        (database, key.into(), value.into(), expires_at_ms, None)
+    }
+
+    /// A file of another program, with a checksum that is right.
+    fn file(version: u16, content: &[u8]) -> Vec<u8> {
+        let mut file = [format!("REDIS{version:04}").as_bytes(), content, &[END]].concat();
+        file.extend(CHECKSUM.checksum(&file).to_le_bytes());
+        file
+    }
+
+    #[test]
+    fn a_file_is_what_redis_would_write() {
+        let keys = [key(0, "k", "v", None), key(3, "12", "-300", Some(0x0102_0304_0506))];
+        let expected: &[&[u8]] = &[
+            b"REDIS0010\xfa\x09redis-ver\x067.0.15\xf5\x04code",
+            b"\xfe\x00\xfb\x02\x00\x00\x01k\x01v",
+            b"\xfe\x03\xfc\x06\x05\x04\x03\x02\x01\x00\x00\x00\xc0\x0c\xc1\xd4\xfe\xff",
+        ];
+        let mut expected = expected.concat();
+        expected.extend(CHECKSUM.checksum(&expected).to_le_bytes());
+        assert_eq!(
+            written(&keys, &[b"code"], PLAIN).escape_ascii().to_string(),
+            expected.escape_ascii().to_string()
+        );
+    }
+
+    #[test]
+    fn all_that_may_stand_before_a_key_is_understood() {
+        let content = [
+            &b"\xfa\x05ctime\xc2\x00\x00\x00\x60\xf4\x01\x02\x03"[..],
+            // A module's data: its number, when it was written, then one value of each kind.
+            b"\xf7\x81\x00\x00\x00\x00\x00\x00\x04\x00\x02\x01\x01\x05\x02\x41\x00\x03abcd\x04abcdefgh\x05\x03abc\x00",
+            b"\xfe\x02\xfb\x05\x01\xfd\x01\x00\x00\x00\xf8\x0a\x00\x01a\xc3\x09\x40\x64\x01xx\xe0\x57\x00\x01xx",
+            b"\xfc\xff\xff\xff\xff\xff\xff\xff\xff\xf9\x07\x00\x80\x00\x00\x00\x01b\x81\x00\x00\x00\x00\x00\x00\x00\x01c",
+            b"\xfc\xfe\xff\xff\xff\xff\xff\xff\xff\x00\x01d\x00",
+        ]
+        .concat();
+        let expected = vec![
+            key(2, "a", &"x".repeat(100), Some(1000)),
+            (2, b"b".to_vec(), b"c".to_vec(), None, Some(7)),
+            key(2, "d", "", Some(0)),
+        ];
+        for version in 5..=VERSION_MAX {
+            assert_eq!(read(&file(version, &content)), Ok((expected.clone(), vec![])));
+        }
+        let mut unchecked = file(10, &content);
+        let checksum = unchecked.len() - 8;
+        unchecked[checksum..].fill(0);
+        assert_eq!(read(&unchecked), Ok((expected, vec![])), "zero means that there is none");
+    }
+
+    #[test]
+    fn what_cannot_be_loaded_is_named() {
+        let wrong = |content: &[u8]| read(&file(10, content)).unwrap_err();
+        let list = "key 'my\\x00list' in database 3 is a list, which is not supported (offset 16)";
+        assert_eq!(wrong(b"\xfe\x03\x00\x01k\x01v\x01\x07my\x00list\x01\x01a"), list);
+        assert!(
+            wrong(b"\x04\x01h\x00").starts_with("key 'h' in database 0 is a hash, which is not supported")
+        );
+        assert!(wrong(b"\x07\x01m\x00").starts_with("key 'm' in database 0 is of a module's type"));
+        assert_eq!(wrong(b"\x63\x01m\x00"), "Unknown RDB encoding type 99 (offset 10)");
+        assert_eq!(wrong(b"\x00\x01k\xc4"), "Unknown RDB string encoding type (offset 13)");
+        assert_eq!(wrong(b"\xf6\x01k"), "Pre-release function format not supported (offset 10)");
+        assert_eq!(wrong(b"\x00\x01k\x80\x7f\xff\xff\xff"), "Unexpected EOF reading RDB file (offset 26)");
+        assert_eq!(
+            wrong(b"\x00\x01k\x81\x7f\xff\xff\xff\xff\xff\xff\xff"),
+            "a string is too long (offset 21)"
+        );
+        let error = |file: &[u8]| read(file).unwrap_err();
+        assert_eq!(error(b"RADIS0010"), "Wrong signature trying to load DB from file");
+        assert_eq!(error(b"REDIS0013\xff"), "Can't handle RDB format version 0013");
+        assert_eq!(error(b"REDIS+010\xff"), "Can't handle RDB format version +010");
+        assert_eq!(error(b""), "Unexpected EOF reading RDB file (offset 0)");
+        let mut changed = file(10, b"\x00\x01k\x01v");
+        changed[13] = b'w';
+        assert!(error(&changed).starts_with("Wrong RDB checksum expected: ("), "{}", error(&changed));
+    }
+
+    #[test]
+    fn a_file_that_was_cut_or_changed_anywhere_is_refused() {
+        let text = "some value, long enough to be worth it, long enough";
+        let keys = [key(0, "k", "v", None), key(1, "number", "77777", Some(9)), key(1, "text", text, None)];
+        let file = written(&keys, &[b"code"], Form { compresses: true, has_checksum: true });
+        assert_eq!(read(&file), Ok((keys.to_vec(), vec![b"code".to_vec()])));
+        for at in 0..file.len() {
+            assert!(read(&file[..at]).is_err(), "cut at {at}");
+            for bit in 0..8 {
+                let mut changed = file.clone();
+                changed[at] ^= 1 << bit;
+                // The version may be another one, of which the checksum tells, too.
+                assert!(read(&changed).is_err(), "bit {bit} of {at}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(
+            keys in vec((0..4_usize, vec(any::<u8>(), 0..70), vec(0..4_u8, 0..300), any::<Option<u32>>(), any::<Option<u8>>()), 0..20),
+            libraries in vec(vec(any::<u8>(), 0..100), 0..3),
+            compresses in any::<bool>(),
+            has_checksum in any::<bool>(),
+        ) {
+            let keys: Vec<Owned> = keys
+                .into_iter()
+                .map(|(database, key, value, expires, frequency)| (database, key, value, expires.map(u64::from), frequency))
+                .collect();
+            let codes: Vec<&[u8]> = libraries.iter().map(Vec::as_slice).collect();
+            let file = written(&keys, &codes, Form { compresses, has_checksum });
+            prop_assert_eq!(read(&file), Ok((keys, libraries)));
+        }
+
+        /// The checksum is made right, so that it does not keep the changes from what reads the content.
+        #[test]
+        fn changed_files_do_no_harm(
+            changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
+            trailing in vec(any::<u8>(), 0..30),
+        ) {
+            let text = "some value, long enough to be worth it, long enough";
+            let keys = [key(0, "k", "v", None), key(1, "number", "77777", Some(9)), key(1, "text", text, None)];
+            let written = written(&keys, &[b"code"], Form { compresses: true, has_checksum: true });
+            let mut content = written[9..written.len() - 9].to_vec();
+            content.extend(trailing);
+            for (at, byte) in changes {
+                let at = at.index(content.len());
+                content[at] = byte;
+            }
+            let _ = read(&file(10, &content));
+        }
+
+        #[test]
+        fn garbage_does_no_harm(content in vec(prop_oneof![any::<u8>(), 243..=255_u8, 0..8_u8], 0..200)) {
+            let _ = read(&file(12, &content));
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Reads a snapshot.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::time::Duration;
+
+use crc::{Digest, Table};
+
+use super::{
+    AUXILIARY, DATABASE, END, EXPIRY_MS, EXPIRY_S, FREQUENCY, IDLE, MODULE_DATA, SIGNATURE, SIZES, SLOT_INFO,
+    SavedKey, VERSION_MAX, VERSION_WITH_CHECKSUM,
+};
+use crate::dump::strings::{DecodeError, Decoder};
+use crate::dump::{CHECKSUM, LIBRARY, LIBRARY_BEFORE_7, TYPE_STRING};
+
+/// Longest key or value: what an entry can hold.
+const STRING_BYTES_MAX: usize = u32::MAX as usize;
+
+/// What a file consists of.
+#[derive(Debug)]
+pub enum Item<'a> {
+    /// Something about the file.
+    Auxiliary {
+        /// What it is.
+        name: &'a [u8],
+        /// What it says.
+        value: &'a [u8],
+    },
+    /// The code of a library of functions.
+    Library(&'a [u8]),
+    /// What a module has kept; it was passed over.
+    ModuleData {
+        /// The module's name.
+        module: String,
+    },
+    /// A key.
+    Key(SavedKey<'a>),
+}
+
+/// Why a file cannot be read.
+#[derive(Debug)]
+pub struct ReadError {
+    why: String,
+    /// How many bytes were read.
+    offset: Option<u64>,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.offset {
+            Some(offset) => write!(f, "{} (offset {offset})", self.why),
+            None => f.write_str(&self.why),
+        }
+    }
+}
+
+/// A file that is being read.
+pub struct Reader<R> {
+    decoder: Decoder<Checked<R>>,
+    version: u16,
+    /// Whether the checksum is looked at (`rdbchecksum`).
+    verifies: bool,
+    /// That of the keys which follow.
+    database: usize,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// What the bytes before a key say of it.
+#[derive(Default)]
+struct Facts {
+    expires_at_ms: Option<u64>,
+    idle: Option<Duration>,
+    frequency: Option<u8>,
+}
+
+impl<R: Read> Reader<R> {
+    /// Begins to read a file; small pieces of it are read, so the input should have a buffer.
+    ///
+    /// # Errors
+    ///
+    /// If it is none, or too new.
+    pub fn open(input: R, verifies: bool) -> Result<Reader<R>, ReadError> {
+        let mut decoder = Decoder::new(Checked::new(input), STRING_BYTES_MAX);
+        let wrong = |why: String| Err(ReadError { why, offset: None });
+        let signature: [u8; SIGNATURE.len()] =
+            decoder.array().map_err(|error| explain(error, decoder.input.offset))?;
+        let digits: [u8; 4] = decoder.array().map_err(|error| explain(error, decoder.input.offset))?;
+        if signature != *SIGNATURE {
+            return wrong("Wrong signature trying to load DB from file".to_owned());
+        }
+        let is_number = digits.iter().all(u8::is_ascii_digit);
+        let version = digits.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit.wrapping_sub(b'0') & 15));
+        if !is_number || !(1..=VERSION_MAX).contains(&version) {
+            return wrong(format!("Can't handle RDB format version {}", digits.escape_ascii()));
+        }
+        let (key, value) = (Vec::new(), Vec::new());
+        Ok(Reader { decoder, version, verifies, database: 0, key, value })
+    }
+
+    /// Reads what comes next; none at the end, once the checksum was found to be right.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    pub fn next_item(&mut self) -> Result<Option<Item<'_>>, ReadError> {
+        let before = self.decoder.input.offset;
+        match self.read_item() {
+            Ok(Some(kind)) => Ok(Some(self.item(kind))),
+            Ok(None) => Ok(None),
+            Err(Trouble::Type(number)) => Err(self.refuse_type(number, before)),
+            Err(Trouble::Decode(error)) => Err(explain(error, self.decoder.input.offset)),
+            Err(Trouble::Other(why)) => Err(ReadError { why, offset: Some(self.decoder.input.offset) }),
+        }
+    }
+
+    /// How many bytes were read.
+    pub fn offset(&self) -> u64 {
+        self.decoder.input.offset
+    }
+
+    fn item(&self, kind: Kind) -> Item<'_> {
+        match kind {
+            Kind::Auxiliary => Item::Auxiliary { name: &self.key, value: &self.value },
+            Kind::Library => Item::Library(&self.value),
+            Kind::ModuleData(number) => Item::ModuleData { module: module_name(number) },
+            Kind::Key(Facts { expires_at_ms, idle, frequency }) => {
+                let (database, key, value) = (self.database, &*self.key, &*self.value);
+                Item::Key(SavedKey { database, key, value, expires_at_ms, idle, frequency })
+            }
+        }
+    }
+
+    /// Reads an item, with its strings into `key` and `value`.
+    fn read_item(&mut self) -> Result<Option<Kind>, Trouble> {
+        let decoder = &mut self.decoder;
+        let mut facts = Facts::default();
+        loop {
+            match decoder.byte()? {
+                EXPIRY_S => {
+                    let seconds = i32::from_le_bytes(decoder.array()?);
+                    facts.expires_at_ms = moment(i64::from(seconds) * 1000);
+                }
+                EXPIRY_MS => facts.expires_at_ms = moment(i64::from_le_bytes(decoder.array()?)),
+                FREQUENCY => facts.frequency = Some(decoder.byte()?),
+                IDLE => facts.idle = Some(Duration::from_secs(decoder.length()?)),
+                DATABASE => self.database = usize::try_from(decoder.length()?).unwrap_or(usize::MAX),
+                SIZES => skip_numbers(decoder, 2)?,
+                SLOT_INFO => skip_numbers(decoder, 3)?,
+                AUXILIARY => {
+                    decoder.string(&mut self.key)?;
+                    decoder.string(&mut self.value)?;
+                    return Ok(Some(Kind::Auxiliary));
+                }
+                LIBRARY => {
+                    decoder.string(&mut self.value)?;
+                    return Ok(Some(Kind::Library));
+                }
+                LIBRARY_BEFORE_7 => {
+                    return Err(Trouble::Other("Pre-release function format not supported".to_owned()));
+                }
+                MODULE_DATA => {
+                    let number = decoder.length()?;
+                    skip_module_data(decoder, &mut self.value)?;
+                    return Ok(Some(Kind::ModuleData(number)));
+                }
+                TYPE_STRING => {
+                    decoder.string(&mut self.key)?;
+                    decoder.string(&mut self.value)?;
+                    return Ok(Some(Kind::Key(facts)));
+                }
+                END => return self.check().map(|()| None),
+                other => return Err(Trouble::Type(other)),
+            }
+        }
+    }
+
+    /// Reads the checksum and compares.
+    fn check(&mut self) -> Result<(), Trouble> {
+        if self.version < VERSION_WITH_CHECKSUM {
+            return Ok(());
+        }
+        let computed = self.decoder.input.checksum.clone().finalize();
+        let expected = u64::from_le_bytes(self.decoder.array()?);
+        if !self.verifies || expected == computed {
+            return Ok(());
+        }
+        if expected == 0 {
+            tracing::info!("RDB file was saved with checksum disabled: no check performed.");
+            return Ok(());
+        }
+        let why = format!("Wrong RDB checksum expected: ({expected:x}) but got ({computed:x})");
+        Err(Trouble::Other(why))
+    }
+
+    /// Names the key whose type there is not here.
+    fn refuse_type(&mut self, number: u8, offset: u64) -> ReadError {
+        let Some(name) = type_name(number) else {
+            return ReadError {
+                why: format!("Unknown RDB encoding type {number}"),
+                offset: Some(self.offset()),
+            };
+        };
+        match self.decoder.string(&mut self.key) {
+            Ok(()) => {
+                let (key, database) = (self.key.escape_ascii(), self.database);
+                let why = format!("key '{key}' in database {database} is {name}, which is not supported");
+                ReadError { why, offset: Some(offset) }
+            }
+            Err(error) => explain(error, self.offset()),
+        }
+    }
+}
+
+/// An item whose strings lie in the reader.
+enum Kind {
+    Auxiliary,
+    Library,
+    ModuleData(u64),
+    Key(Facts),
+}
+
+/// Why an item cannot be read.
+enum Trouble {
+    /// It begins with this byte.
+    Type(u8),
+    Decode(DecodeError),
+    Other(String),
+}
+
+impl From<DecodeError> for Trouble {
+    fn from(error: DecodeError) -> Trouble {
+        Trouble::Decode(error)
+    }
+}
+
+fn explain(error: DecodeError, offset: u64) -> ReadError {
+    let why = match error {
+        DecodeError::Ended => "Unexpected EOF reading RDB file".to_owned(),
+        DecodeError::Invalid(why) => why.to_owned(),
+        DecodeError::TooLong => "a string is too long".to_owned(),
+        DecodeError::Failed(error) => error.to_string(),
+    };
+    ReadError { why, offset: Some(offset) }
+}
+
+/// A moment as Redis writes it: -1 is none, and what came before 1970 has passed as well.
+fn moment(at_ms: i64) -> Option<u64> {
+    (at_ms != -1).then(|| u64::try_from(at_ms).unwrap_or(0))
+}
+
+fn skip_numbers<R: Read>(decoder: &mut Decoder<R>, count: usize) -> Result<(), Trouble> {
+    for _ in 0..count {
+        decoder.length()?;
+    }
+    Ok(())
+}
+
+/// Passes over what a module has written: values, each after a number that tells its kind. The first is the
+/// time at which the module wants to read them.
+fn skip_module_data<R: Read>(decoder: &mut Decoder<R>, string: &mut Vec<u8>) -> Result<(), Trouble> {
+    loop {
+        match decoder.length()? {
+            0 => return Ok(()),
+            1 | 2 => skip_numbers(decoder, 1)?,
+            3 => drop(decoder.array::<4>()?),
+            4 => drop(decoder.array::<8>()?),
+            5 => decoder.string(string)?,
+            _ => return Err(Trouble::Other("Invalid module data".to_owned())),
+        }
+    }
+}
+
+/// The name of nine characters that a module's number stands for, six bits each; ten more are its version.
+fn module_name(number: u64) -> String {
+    const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let character = |place: u32| char::from(CHARACTERS[(number >> (10 + 6 * place)) as usize & 63]);
+    (0..9).rev().map(character).collect()
+}
+
+/// What Redis and Valkey call the types of values that there are not here.
+fn type_name(number: u8) -> Option<&'static str> {
+    Some(match number {
+        1 | 10 | 14 | 18 => "a list",
+        2 | 11 | 20 => "a set",
+        3 | 5 | 12 | 17 => "a sorted set",
+        4 | 9 | 13 | 16 | 22..=25 => "a hash",
+        15 | 19 | 21 => "a stream",
+        6 | 7 => "of a module's type",
+        _ => return None,
+    })
+}
+
+/// An input whose bytes are counted and summed up.
+struct Checked<R> {
+    input: R,
+    checksum: Digest<'static, u64, Table<16>>,
+    offset: u64,
+}
+
+impl<R> Checked<R> {
+    fn new(input: R) -> Checked<R> {
+        Checked { input, checksum: CHECKSUM.digest(), offset: 0 }
+    }
+}
+
+impl<R: Read> Read for Checked<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let length = self.input.read(bytes)?;
+        self.checksum.update(&bytes[..length]);
+        self.offset += length as u64;
+        Ok(length)
+    }
+}

@@ -1,0 +1,150 @@
+//! Writes a snapshot.
+
+use std::io::{self, Write};
+
+use crc::{Digest, Table};
+
+use super::{AUXILIARY, DATABASE, END, EXPIRY_MS, FREQUENCY, IDLE, SIGNATURE, SIZES, SavedKey};
+use crate::dump::strings::{write_length, write_string};
+use crate::dump::{CHECKSUM, Compressor, LIBRARY, TYPE_STRING, VERSION};
+
+/// So much is collected before it is written.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// What a file is to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// Whether long strings are compressed where that makes them shorter (`rdbcompression`).
+    pub compresses: bool,
+    /// Whether it ends with a checksum (`rdbchecksum`).
+    pub has_checksum: bool,
+}
+
+/// A file that is being written.
+pub struct Writer<W> {
+    output: W,
+    /// What is not written yet: at most one item more than [`BUFFER_BYTES`].
+    buffer: Vec<u8>,
+    checksum: Option<Digest<'static, u64, Table<16>>>,
+    compressor: Option<Compressor>,
+    /// The database that was named last.
+    database: Option<usize>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a file.
+    pub fn begin(output: W, form: Form) -> Writer<W> {
+        let mut buffer = SIGNATURE.to_vec();
+        buffer.extend(format!("{VERSION:04}").as_bytes());
+        Writer {
+            output,
+            buffer,
+            checksum: form.has_checksum.then(|| CHECKSUM.digest()),
+            compressor: form.compresses.then(Compressor::default),
+            database: None,
+        }
+    }
+
+    /// Says something about the file.
+    ///
+    /// # Errors
+    ///
+    /// This and the others: those of the output.
+    pub fn auxiliary(&mut self, name: &[u8], value: &[u8]) -> io::Result<()> {
+        self.buffer.push(AUXILIARY);
+        self.string(name);
+        self.string(value);
+        self.pass_on()
+    }
+
+    /// Writes the code of a library of functions.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
+    pub fn library(&mut self, code: &[u8]) -> io::Result<()> {
+        self.buffer.push(LIBRARY);
+        self.string(code);
+        self.pass_on()
+    }
+
+    /// Says how many keys a database will have, and how many of them expire, so that whoever loads them can
+    /// make room at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
+    pub fn sizes(&mut self, database: usize, keys: usize, expiring: usize) -> io::Result<()> {
+        self.select(database);
+        self.buffer.push(SIZES);
+        write_length(&mut self.buffer, keys as u64);
+        write_length(&mut self.buffer, expiring as u64);
+        self.pass_on()
+    }
+
+    /// Writes a key with its value. Those of one database need not follow each other.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
+    pub fn key(&mut self, key: &SavedKey<'_>) -> io::Result<()> {
+        self.select(key.database);
+        if let Some(expires_at_ms) = key.expires_at_ms {
+            self.buffer.push(EXPIRY_MS);
+            self.buffer.extend(expires_at_ms.to_le_bytes());
+        }
+        if let Some(idle) = key.idle {
+            self.buffer.push(IDLE);
+            write_length(&mut self.buffer, idle.as_secs());
+        }
+        if let Some(frequency) = key.frequency {
+            self.buffer.extend([FREQUENCY, frequency]);
+        }
+        self.buffer.push(TYPE_STRING);
+        self.string(key.key);
+        self.string(key.value);
+        self.pass_on()
+    }
+
+    /// Ends the file, and answers its output, to which everything has been written.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.buffer.push(END);
+        self.write()?;
+        let checksum = self.checksum.take().map_or(0, |checksum| checksum.finalize());
+        self.output.write_all(&checksum.to_le_bytes())?;
+        self.output.flush()?;
+        Ok(self.output)
+    }
+
+    fn select(&mut self, database: usize) {
+        if self.database != Some(database) {
+            self.database = Some(database);
+            self.buffer.push(DATABASE);
+            write_length(&mut self.buffer, database as u64);
+        }
+    }
+
+    fn string(&mut self, string: &[u8]) {
+        write_string(&mut self.buffer, string, self.compressor.as_mut());
+    }
+
+    /// Writes what was collected, if it is enough.
+    fn pass_on(&mut self) -> io::Result<()> {
+        if self.buffer.len() < BUFFER_BYTES { Ok(()) } else { self.write() }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if let Some(checksum) = &mut self.checksum {
+            checksum.update(&self.buffer);
+        }
+        self.output.write_all(&self.buffer)?;
+        self.buffer.clear();
+        // A long value has made it large.
+        self.buffer.shrink_to(2 * BUFFER_BYTES);
+        Ok(())
+    }
+}
