@@ -189,8 +189,7 @@ fn rename(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 /// Gives a key that is there another name.
 fn carry(tx: &mut Transaction<'_>, source: &[u8], target: &[u8]) {
-    tx.copy(source, tx.database(), target);
-    tx.remove(source);
+    tx.carry(source, tx.database(), target);
     tx.event(EventClass::GENERIC, "rename_from", source);
     tx.event(EventClass::GENERIC, "rename_to", target);
 }
@@ -315,8 +314,7 @@ fn move_key(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     }
     let is_moved = tx.peek(key).is_some() && !is_in(tx, database, key);
     if is_moved {
-        tx.copy(key, database, key);
-        tx.remove(key);
+        tx.carry(key, database, key);
         tx.event(EventClass::GENERIC, "move_from", key);
         tx.event_in(database, EventClass::GENERIC, "move_to", key);
     }

@@ -77,6 +77,11 @@ impl Access {
         if now & BY_FREQUENCY == 0 { now } else { now | NEW_KEY_COUNT }
     }
 
+    /// The stamp of a key that is written for the first time, now.
+    pub(super) fn first_now(&self) -> u32 {
+        Access::first(self.now())
+    }
+
     /// The stamp of a key that is used once more.
     #[inline]
     pub(super) fn next(&self, stamp: u32, now: u32) -> u32 {

@@ -8,7 +8,7 @@
 //!
 //! | bytes | what | when |
 //! | --- | --- | --- |
-//! | 1 | flags: has an expiry, has long lengths, the encoding, is a lock | always |
+//! | 1 | flags: has an expiry, has long lengths, the encoding, is a lock, the mark | always |
 //! | 1 + 2 | length of the key, of the value | always; unused if the lengths are long |
 //! | 4 | the access stamp, see [`access`](super::access) | always |
 //! | 4 + 4 | length of the key, of the value | a key above 255 or a value above 65,535 bytes |
@@ -21,9 +21,9 @@
 //!    shape stored in the first bytes, and is owned by this entry alone.
 //! 2. All bytes of the allocation are initialised.
 //! 3. The shape stored changes only together with the allocation, in [`Entry::resize`].
-//! 4. The flags' encoding and lock, and the access stamp, are no part of the shape. The lock and the stamp
-//!    are written through shared references: a slice is made of the header only within methods that have a
-//!    unique one, and an entry is not `Sync`.
+//! 4. The flags' encoding, lock and mark, and the access stamp, are no part of the shape. The lock and the
+//!    stamp are written through shared references: a slice is made of the header only within methods that
+//!    have a unique one, and an entry is not `Sync`.
 
 #![allow(unsafe_code)]
 
@@ -36,6 +36,9 @@ const HAS_LONG_LENGTHS: u8 = 2;
 const IS_TEXT: u8 = 4;
 const IS_RAW: u8 = 8;
 const IS_LOCK: u8 = 16;
+const MARK: u8 = 32;
+/// The flags that tell of the shape.
+const SHAPE: u8 = HAS_EXPIRY | HAS_LONG_LENGTHS;
 
 /// Flags and short lengths, before the stamp.
 const LENGTHS_BYTES: usize = 4;
@@ -142,11 +145,16 @@ impl Entry {
         Entry { pointer }
     }
 
-    /// The same value with the same expiry and encoding under another key.
+    /// The same value with the same expiry and encoding under another key, which is no lock.
     pub(super) fn renamed(&self, key: &[u8]) -> Entry {
-        let copy = Entry::new(key, self.value(), self.expires_at_ms());
-        copy.set_stamp(self.stamp());
-        copy.with_encoding(self.encoding())
+        let renamed = Entry::new(key, self.value(), self.expires_at_ms()).with_notes_of(self);
+        renamed.set_lock(false);
+        renamed
+    }
+
+    /// The same entry once more.
+    pub(super) fn copied(&self) -> Entry {
+        Entry::new(self.key(), self.value(), self.expires_at_ms()).with_notes_of(self)
     }
 
     /// Has the processor fetch the entry's first two cache lines, and goes on at once. Entries are not
@@ -246,10 +254,7 @@ impl Entry {
         let kept = self.value().len().min(value_bytes);
         let mut value = self.value()[..kept].to_vec();
         value.resize(value_bytes, 0);
-        let resized = Entry::new(self.key(), &value, self.expires_at_ms());
-        resized.set_stamp(self.stamp());
-        resized.set_lock(self.is_lock());
-        *self = resized.with_encoding(self.encoding());
+        *self = Entry::new(self.key(), &value, self.expires_at_ms()).with_notes_of(self);
     }
 
     /// The value, to be changed in parts.
@@ -267,9 +272,10 @@ impl Entry {
         }
     }
 
-    /// The same entry with its value marked as one that came to be so.
-    fn with_encoding(mut self, encoding: Encoding) -> Entry {
-        self.set_encoding(encoding);
+    /// The same entry with all that is noted of another besides its shape.
+    fn with_notes_of(mut self, other: &Entry) -> Entry {
+        self.set_stamp(other.stamp());
+        self.set_flags(self.flags() & SHAPE | other.flags() & !SHAPE);
         self
     }
 
@@ -281,6 +287,18 @@ impl Entry {
             Encoding::Raw => IS_RAW,
         };
         self.set_flags(self.flags() & !(IS_TEXT | IS_RAW) | flag);
+    }
+
+    /// The mark, of which a [`Table`](super::shard::Table) knows what it means.
+    #[inline]
+    pub(super) fn mark(&self) -> bool {
+        self.flags() & MARK != 0
+    }
+
+    /// Replaces the mark.
+    #[inline]
+    pub(super) fn set_mark(&mut self, mark: bool) {
+        self.set_flags(self.flags() & !MARK | if mark { MARK } else { 0 });
     }
 
     /// The access stamp.
@@ -318,8 +336,9 @@ impl Entry {
     }
 
     /// Replaces the flags by others that tell of the same shape.
+    #[inline]
     fn set_flags(&mut self, flags: u8) {
-        debug_assert_eq!((flags ^ self.flags()) & (HAS_EXPIRY | HAS_LONG_LENGTHS), 0);
+        debug_assert_eq!((flags ^ self.flags()) & SHAPE, 0);
         self.part_mut(0, 1)[0] = flags;
     }
 
@@ -331,12 +350,7 @@ impl Entry {
                 .part_mut(shape.expiry_offset(), EXPIRY_BYTES)
                 .copy_from_slice(&expires_at_ms.to_ne_bytes()),
             None if !shape.has_expiry => {}
-            _ => {
-                let replaced = Entry::new(self.key(), self.value(), expires_at_ms);
-                replaced.set_stamp(self.stamp());
-                replaced.set_lock(self.is_lock());
-                *self = replaced.with_encoding(self.encoding());
-            }
+            _ => *self = Entry::new(self.key(), self.value(), expires_at_ms).with_notes_of(self),
         }
     }
 
@@ -478,7 +492,9 @@ mod tests {
     #[test]
     fn a_value_grows_and_shrinks_whatever_its_lengths() {
         for expires_at_ms in [None, Some(7)] {
-            let mut entry = Entry::new(b"key", b"value", expires_at_ms).with_encoding(Encoding::Raw);
+            let mut entry = Entry::new(b"key", b"value", expires_at_ms);
+            entry.set_encoding(Encoding::Raw);
+            entry.set_mark(true);
             entry.set_stamp(9);
             let mut expected = b"value".to_vec();
             for bytes in [5, 6, 0, 3, 65_535, 65_536, 200_000, 70_000, 65_535, 1] {
@@ -486,7 +502,7 @@ mod tests {
                 expected.resize(bytes, 0);
                 assert_eq!((entry.key(), entry.value()), (&b"key"[..], expected.as_slice()));
                 assert_eq!((entry.expires_at_ms(), entry.stamp()), (expires_at_ms, 9));
-                assert_eq!(entry.encoding(), Encoding::Raw);
+                assert_eq!((entry.encoding(), entry.mark()), (Encoding::Raw, true));
                 entry.value_mut().fill(b'x');
                 expected.fill(b'x');
             }
@@ -494,10 +510,13 @@ mod tests {
     }
 
     #[test]
-    fn stamp_and_encoding_stay_with_the_value() {
-        let mut entry = Entry::new(b"key", b"value", None).with_encoding(Encoding::Text);
+    fn stamp_encoding_and_mark_stay_with_the_value() {
+        let mut entry = Entry::new(b"key", b"value", None);
+        entry.set_encoding(Encoding::Text);
+        entry.set_mark(true);
         entry.set_stamp(u32::MAX);
         entry.set_expiry(Some(1));
+        assert!(entry.mark());
         assert_eq!(
             (entry.encoding(), entry.stamp(), entry.value()),
             (Encoding::Text, u32::MAX, &b"value"[..])
@@ -505,7 +524,11 @@ mod tests {
         let renamed = entry.renamed(b"another");
         assert_eq!((renamed.key(), renamed.value()), (&b"another"[..], &b"value"[..]));
         assert_eq!((renamed.encoding(), renamed.stamp()), (Encoding::Text, u32::MAX));
+        assert!(renamed.mark());
         assert!(entry.replace_in_place(b"12345", Some(1)));
         assert_eq!(entry.encoding(), Encoding::Plain, "a value that was written whole is a new one");
+        assert!(entry.mark());
+        entry.set_mark(false);
+        assert!(!entry.mark() && entry.expires_at_ms() == Some(1));
     }
 }

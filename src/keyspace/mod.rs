@@ -9,7 +9,8 @@
 //! [`scan`] how one goes over all keys without stopping anybody, [`expiry`] how keys whose time has come are
 //! freed when nobody asks for them, [`access`] what is noted of their use, [`eviction`] which keys go when
 //! memory is short, [`interest`] who wants to know of changes and [`following`] how they come to know,
-//! [`locks`] which of them act as locks, [`locking`] how shards are waited for.
+//! [`locks`] which of them act as locks, [`locking`] how shards are waited for, [`snapshot`] how a state of one
+//! moment is taken out while clients go on.
 
 pub mod access;
 mod entry;
@@ -21,6 +22,7 @@ mod locking;
 mod locks;
 mod scan;
 mod shard;
+mod snapshot;
 mod transaction;
 mod watching;
 
@@ -46,6 +48,7 @@ pub use locks::{LockChange, LockNews, Token};
 pub use scan::{Cursor, ScanLimit};
 use shard::Shard;
 pub use shard::{DatabaseSize, KeyspaceCounters};
+pub use snapshot::{SavedKey, Slice, Snapshot, Use, preserved_bytes};
 pub use transaction::{Expiry, Facts, Garbage, Transaction};
 pub use watching::Watching;
 
@@ -69,6 +72,8 @@ pub struct Keyspace {
     lock_allowance: Allowance,
     /// Whether a script has held shards for so long that nobody else is to wait for them.
     is_busy: Arc<AtomicBool>,
+    /// Whether a snapshot waits for entries.
+    has_snapshot: AtomicBool,
     databases: usize,
     /// How long a value may become.
     value_bytes_max: AtomicUsize,
@@ -89,6 +94,7 @@ impl Keyspace {
             interest: Interest::default(),
             lock_allowance: Allowance::default(),
             is_busy: Arc::default(),
+            has_snapshot: AtomicBool::new(false),
             databases,
             value_bytes_max: AtomicUsize::new(usize::MAX),
         }

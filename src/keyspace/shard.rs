@@ -11,13 +11,18 @@ use hashbrown::HashTable;
 use super::entry::Entry;
 use super::interest::WatchedKeys;
 use super::locks::{GoneLocks, Token};
+use super::snapshot::{Place, Preserved, Slice};
 
 /// What is behind one lock.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     /// By the number of the database; shorter than there are databases until the last one is written to.
     tables: Vec<Table>,
+    /// Tables that are in no database any more, but a snapshot waits for them.
+    awaited: Vec<Table>,
     pub(super) counters: ShardCounters,
+    /// How often a key was written or deleted. Redis: `dirty`.
+    pub(super) changes: u64,
     pub(super) watched: WatchedKeys,
     pub(super) gone_locks: GoneLocks,
 }
@@ -77,7 +82,27 @@ impl Shard {
 
     /// Empties a database; the caller drops what was in it, once no lock is held.
     pub(super) fn take_table(&mut self, database: usize) -> Option<Table> {
-        self.tables.get_mut(database).map(std::mem::take)
+        let table = std::mem::take(self.tables.get_mut(database)?);
+        self.changes += table.len() as u64;
+        if table.awaited_as.is_some() {
+            self.awaited.push(table);
+            return None;
+        }
+        Some(table)
+    }
+
+    /// Has a snapshot wait for all entries there are.
+    pub(super) fn begin_snapshot(&mut self) {
+        for (database, table) in self.tables.iter_mut().enumerate() {
+            table.begin_snapshot(database);
+        }
+    }
+
+    /// Gives a snapshot what it waits for, from `place` on, until it has enough of it. Answers whether that
+    /// was all.
+    pub(super) fn give_awaited(&mut self, place: &mut Place, slice: &mut Slice) -> bool {
+        slice.add_tables(self.awaited.drain(..));
+        self.tables.iter_mut().all(|table| table.give_awaited(place, slice))
     }
 
     /// Exchanges two databases.
@@ -147,11 +172,26 @@ pub(super) struct Table {
     layout: u32,
     /// A sweep before this moment would find nothing, or too little.
     sweep_at_ms: u64,
+    /// The mark of entries that no snapshot waits for, which all are while none is being written. One with the
+    /// other mark is preserved before it changes.
+    mark: bool,
+    /// The number that the database had when a snapshot began which waits for entries of it.
+    awaited_as: Option<u16>,
+    /// Entries that a snapshot waits for and that are not in the table any more.
+    preserved: Preserved,
 }
 
 impl Default for Table {
     fn default() -> Table {
-        Table { entries: HashTable::new(), expiring: 0, layout: 0, sweep_at_ms: u64::MAX }
+        Table {
+            entries: HashTable::new(),
+            expiring: 0,
+            layout: 0,
+            sweep_at_ms: u64::MAX,
+            mark: false,
+            awaited_as: None,
+            preserved: Preserved::default(),
+        }
     }
 }
 
@@ -186,12 +226,16 @@ impl Table {
         };
         let expires_at_ms = entry.expires_at_ms();
         let lock = entry.is_lock().then(|| Token::of(entry.value()));
-        if entry.replace_in_place(new.value, new.expires_at_ms) {
+        if entry.mark() == self.mark && entry.replace_in_place(new.value, new.expires_at_ms) {
             entry.set_stamp(new.stamp);
         } else {
-            *entry = new.into_entry();
+            let replaced = std::mem::replace(entry, new.into_entry());
             if lock.is_some() {
                 entry.set_lock(true);
+            }
+            entry.set_mark(self.mark);
+            if replaced.mark() != self.mark {
+                self.preserved.push(replaced);
             }
         }
         self.count_expiry(expires_at_ms, new.expires_at_ms);
@@ -199,7 +243,8 @@ impl Table {
     }
 
     /// Writes a key that is not there.
-    pub(super) fn insert(&mut self, hash: u64, entry: Entry, rehash: impl Fn(&Entry) -> u64) {
+    pub(super) fn insert(&mut self, hash: u64, mut entry: Entry, rehash: impl Fn(&Entry) -> u64) {
+        entry.set_mark(self.mark);
         if self.entries.len() == self.entries.capacity() {
             self.layout = self.layout.wrapping_add(1);
         }
@@ -209,12 +254,16 @@ impl Table {
 
     /// An entry that is there, to be changed in its value only.
     pub(super) fn entry_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut Entry> {
-        self.entries.find_mut(hash, |entry| entry.has_key(key))
+        let entry = self.entries.find_mut(hash, |entry| entry.has_key(key))?;
+        if entry.mark() != self.mark {
+            self.preserved.copy(entry, self.mark);
+        }
+        Some(entry)
     }
 
     /// Replaces the expiry of a key that is there; answers whether it is a lock.
     pub(super) fn set_expiry(&mut self, hash: u64, key: &[u8], expires_at_ms: Option<u64>) -> bool {
-        let Some(entry) = self.entries.find_mut(hash, |entry| entry.has_key(key)) else { return false };
+        let Some(entry) = self.entry_mut(hash, key) else { return false };
         let (before_ms, is_lock) = (entry.expires_at_ms(), entry.is_lock());
         entry.set_expiry(expires_at_ms);
         self.count_expiry(before_ms, expires_at_ms);
@@ -224,9 +273,56 @@ impl Table {
     /// Takes a key out.
     pub(super) fn remove(&mut self, hash: u64, key: &[u8]) -> Option<Entry> {
         let found = self.entries.find_entry(hash, |entry| entry.has_key(key)).ok()?;
-        let (entry, _) = found.remove();
+        let (mut entry, _) = found.remove();
         self.count_expiry(entry.expires_at_ms(), None);
+        if entry.mark() != self.mark {
+            self.preserved.copy(&mut entry, self.mark);
+        }
         Some(entry)
+    }
+
+    /// Has a snapshot wait for all entries there are.
+    fn begin_snapshot(&mut self, database: usize) {
+        debug_assert!(self.awaited_as.is_none(), "there is one snapshot at a time");
+        if !self.entries.is_empty() {
+            self.mark = !self.mark;
+            self.awaited_as = u16::try_from(database).ok();
+        }
+    }
+
+    /// Gives a snapshot copies of what it waits for, from `place` on, until it has enough. Answers whether that
+    /// was all.
+    ///
+    /// Whatever happens between two calls, each entry is given once: what was given has the table's mark. An
+    /// entry whose time has come may have been freed before: whoever loads the snapshot would not keep it.
+    fn give_awaited(&mut self, place: &mut Place, slice: &mut Slice) -> bool {
+        let Some(database) = self.awaited_as else { return true };
+        let start = place.enter(database, self.layout);
+        for at in start..self.entries.num_buckets() {
+            if slice.is_full() {
+                place.number = at;
+                return false;
+            }
+            if let Some(entry) = self.entries.get_bucket_mut(at)
+                && entry.mark() != self.mark
+            {
+                slice.copy(database, entry);
+                entry.set_mark(self.mark);
+            }
+        }
+        slice.add_preserved(database, std::mem::take(&mut self.preserved));
+        self.awaited_as = None;
+        true
+    }
+
+    /// Gives all that a snapshot still waits for, for a table that is nobody's any more: the number of its
+    /// database, and the entries.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = (u16, &Entry)> {
+        let waiting = self.entries.iter().filter(|entry| entry.mark() != self.mark);
+        let database = self.awaited_as.into_iter();
+        database.flat_map(move |database| {
+            waiting.clone().chain(self.preserved.entries()).map(move |entry| (database, entry))
+        })
     }
 
     /// All entries.

@@ -285,6 +285,15 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// The same to change it.
+    pub(super) fn visit_mut<T>(&mut self, number: usize, change: impl FnOnce(&mut Shard) -> T) -> T {
+        match &mut self.held {
+            Held::Many(shards) if shards.is_empty() => change(&mut self.keyspace.shards[number].lock()),
+            Held::Many(shards) if shards.len() == SHARDS => change(&mut shards[number].1),
+            _ => stray(),
+        }
+    }
+
     /// How large the current database is. The transaction must hold everything.
     pub fn database_size(&self) -> DatabaseSize {
         self.size_of(self.database)
@@ -305,6 +314,11 @@ impl<'a> Transaction<'a> {
             sum.evicted += shard.counters.evicted;
         }
         sum
+    }
+
+    /// How often keys were written or deleted. The transaction must hold everything.
+    pub fn changes(&self) -> u64 {
+        self.all_shards().map(|shard| shard.changes).sum()
     }
 
     fn size_of(&self, database: usize) -> DatabaseSize {
@@ -398,6 +412,7 @@ impl Transaction<'_> {
         let (keyspace, database) = (self.keyspace, self.database);
         let (hash, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
+        shard.changes += 1;
         let replaced = shard.table_mut(database).put(hash, new, rehash);
         let had_expired = replaced.expires_at_ms.is_some_and(|expired_at_ms| expired_at_ms <= self.now_ms());
         if had_expired {
@@ -458,6 +473,7 @@ impl Transaction<'_> {
         let (keyspace, database) = (self.keyspace, self.database);
         let (hash, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
+        shard.changes += 1;
         shard.table_mut(database).insert(hash, entry, rehash);
     }
 
@@ -491,14 +507,16 @@ impl Transaction<'_> {
     /// Makes the value of a key at least `bytes` long, filled up with zeros, and answers all of it to be
     /// changed in place. An absent key comes to be, without expiry.
     pub fn grow(&mut self, key: &[u8], bytes: usize) -> &mut [u8] {
-        if self.peek(key).is_none() {
+        let was_there = self.peek(key).is_some();
+        if was_there {
+            self.follow_change(key);
+        } else {
             self.remove(key);
             self.insert(key, b"", Expiry::Never);
-        } else {
-            self.follow_change(key);
         }
         let database = self.database;
         let (hash, shard) = self.shard_mut(key);
+        shard.changes += u64::from(was_there);
         let entry = shard.table_mut(database).entry_mut(hash, key).expect("it was made if it was not there");
         if entry.value().len() < bytes {
             entry.resize(bytes);
@@ -522,11 +540,22 @@ impl Transaction<'_> {
         let (hash, shard) = self.shard(source);
         let copy = self.find(shard, hash, source).map(|entry| entry.renamed(target));
         let source_database = std::mem::replace(&mut self.database, target_database);
-        self.remove(target);
+        if self.remove(target) {
+            // It counts once as changed.
+            self.shard_mut(target).1.changes -= 1;
+        }
         if let Some(copy) = copy {
             self.insert_entry(target, copy);
         }
         self.database = source_database;
+    }
+
+    /// The same, and deletes `source`.
+    pub fn carry(&mut self, source: &[u8], target_database: usize, target: &[u8]) {
+        self.copy(source, target_database, target);
+        if self.remove(source) {
+            self.shard_mut(source).1.changes -= 1;
+        }
     }
 
     /// Makes a key that is there tell of so much idleness, or of such a frequency, whichever is noted.
@@ -571,6 +600,7 @@ impl Transaction<'_> {
             self.follow_gone(key, if has_expired { LockChange::Missed } else { LockChange::Freed });
         }
         if !has_expired {
+            self.shard_mut(key).1.changes += 1;
             self.follow_change(key);
             return Some(entry);
         }
@@ -592,6 +622,7 @@ impl Transaction<'_> {
         self.follow_change(key);
         let database = self.database;
         let (hash, shard) = self.shard_mut(key);
+        shard.changes += 1;
         if shard.table_mut(database).set_expiry(hash, key, expires_at_ms) {
             self.tell_of_lock(key, LockChange::Expiry(expires_at_ms));
         }
@@ -620,7 +651,8 @@ impl Transaction<'_> {
     pub fn swap_databases(&mut self, one: usize, other: usize) {
         self.follow_replacement(|database| [one, other].contains(&database), &[one, other]);
         let Held::Many(shards) = &mut self.held else { return };
-        for (_, shard) in shards {
+        for (number, shard) in shards {
+            shard.changes += u64::from(*number == 0);
             shard.swap_tables(one, other);
         }
     }

@@ -7,8 +7,6 @@
 mod reader;
 mod writer;
 
-use std::time::Duration;
-
 pub use reader::{Item, ReadError, Reader};
 pub use writer::{Form, Writer};
 
@@ -40,23 +38,6 @@ const DATABASE: u8 = 254;
 /// The end.
 const END: u8 = 255;
 
-/// A key as a snapshot has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SavedKey<'a> {
-    /// The number of its database.
-    pub database: usize,
-    /// The key.
-    pub key: &'a [u8],
-    /// Its value.
-    pub value: &'a [u8],
-    /// When it expires, in milliseconds since 1970.
-    pub expires_at_ms: Option<u64>,
-    /// For how long it was not used, where that is noted.
-    pub idle: Option<Duration>,
-    /// How often it is used, where that is noted instead.
-    pub frequency: Option<u8>,
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
@@ -64,6 +45,7 @@ mod tests {
 
     use super::*;
     use crate::dump::CHECKSUM;
+    use crate::keyspace::SavedKey;
 
     type Owned = (usize, Vec<u8>, Vec<u8>, Option<u64>, Option<u8>);
 

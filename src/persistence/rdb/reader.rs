@@ -8,10 +8,11 @@ use crc::{Digest, Table};
 
 use super::{
     AUXILIARY, DATABASE, END, EXPIRY_MS, EXPIRY_S, FREQUENCY, IDLE, MODULE_DATA, SIGNATURE, SIZES, SLOT_INFO,
-    SavedKey, VERSION_MAX, VERSION_WITH_CHECKSUM,
+    VERSION_MAX, VERSION_WITH_CHECKSUM,
 };
 use crate::dump::strings::{DecodeError, Decoder};
 use crate::dump::{CHECKSUM, LIBRARY, LIBRARY_BEFORE_7, TYPE_STRING};
+use crate::keyspace::SavedKey;
 
 /// Longest key or value: what an entry can hold.
 const STRING_BYTES_MAX: usize = u32::MAX as usize;

@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use crc::{Digest, Table};
 
-use super::{AUXILIARY, DATABASE, END, EXPIRY_MS, FREQUENCY, IDLE, SIGNATURE, SIZES, SavedKey};
+use super::{AUXILIARY, DATABASE, END, EXPIRY_MS, FREQUENCY, IDLE, SIGNATURE, SIZES};
 use crate::dump::strings::{write_length, write_string};
 use crate::dump::{CHECKSUM, Compressor, LIBRARY, TYPE_STRING, VERSION};
+use crate::keyspace::SavedKey;
 
 /// So much is collected before it is written.
 const BUFFER_BYTES: usize = 256 << 10;

@@ -1,0 +1,569 @@
+//! A state of all databases that existed at one moment, taken out piece by piece while clients go on.
+//!
+//! Redis forks, and the system copies each page that changes. Here there are threads, so what changes is
+//! copied entry by entry. A snapshot begins while all shards are locked, for as long as it takes to turn the
+//! mark of every table: from then on it waits for all entries with the other mark. Whoever replaces, changes
+//! or deletes one of those puts it aside first ([`Preserved`]); new entries have the table's mark and are none
+//! of the snapshot's business. Whoever writes the snapshot locks one shard after the other, copies a slice of
+//! what is still waited for and turns its marks; when a table is through, all its entries have the same mark
+//! again. So nothing need be tidied up, and without a snapshot a change costs one comparison.
+//!
+//! Flushed tables are kept whole until the snapshot has them, and tables that change places with others know
+//! as which database they are waited for.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::SHARDS;
+use super::entry::Entry;
+use super::shard::Table;
+use super::transaction::{Held, Transaction};
+use crate::allocator::taken_bytes;
+use crate::keyspace::Keyspace;
+
+/// Entries of one slice: copying so many takes a millisecond or less, with all of them out of the caches.
+const SLICE_ENTRIES_MAX: usize = 4096;
+/// Bytes of one slice; the last entry may be longer, and is copied whole.
+const SLICE_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of all entries that are put aside. Like what the allocator counts, of all keyspaces of the process.
+static PRESERVED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes that are used only because a snapshot is being written.
+pub fn preserved_bytes() -> usize {
+    PRESERVED_BYTES.load(Ordering::Relaxed)
+}
+
+/// A key as a snapshot has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavedKey<'a> {
+    /// The number of its database.
+    pub database: usize,
+    /// The key.
+    pub key: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// When it expires, in milliseconds since 1970.
+    pub expires_at_ms: Option<u64>,
+    /// For how long it was not used, where that is noted.
+    pub idle: Option<Duration>,
+    /// How often it is used, where that is noted instead.
+    pub frequency: Option<u8>,
+}
+
+/// What a snapshot tells of the use of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Nothing.
+    Untold,
+    /// For how long each was not used.
+    Idle,
+    /// How often each is used.
+    Frequency,
+}
+
+/// Entries of one table that are not in it any more, while a snapshot waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Preserved(Vec<Entry>);
+
+impl Preserved {
+    /// Puts a copy of an entry aside that is about to change, or to go.
+    #[cold]
+    pub(super) fn copy(&mut self, entry: &mut Entry, mark: bool) {
+        self.push(entry.copied());
+        entry.set_mark(mark);
+    }
+
+    /// Puts an entry aside.
+    #[cold]
+    pub(super) fn push(&mut self, entry: Entry) {
+        PRESERVED_BYTES.fetch_add(taken_bytes(entry.bytes()), Ordering::Relaxed);
+        self.0.push(entry);
+    }
+
+    pub(super) fn entries(&self) -> std::slice::Iter<'_, Entry> {
+        self.0.iter()
+    }
+}
+
+impl Drop for Preserved {
+    fn drop(&mut self) {
+        let bytes = self.0.iter().map(|entry| taken_bytes(entry.bytes())).sum();
+        PRESERVED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// How far into a shard the writer has come: a place in one table, as long as that keeps its layout.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    table: Option<(u16, u32)>,
+    pub(super) number: usize,
+}
+
+impl Place {
+    /// Where to go on in a table.
+    pub(super) fn enter(&mut self, database: u16, layout: u32) -> usize {
+        let table = Some((database, layout));
+        if self.table != table {
+            *self = Place { table, number: 0 };
+        }
+        self.number
+    }
+}
+
+/// A snapshot that is being written.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// How many keys each database had that had any, and how many of them expired.
+    pub sizes: Vec<(usize, usize, usize)>,
+    /// How often keys had been written or deleted when it began.
+    pub changes: u64,
+    shard: usize,
+    place: Place,
+}
+
+impl Snapshot {
+    /// How many keys there are in it.
+    pub fn keys(&self) -> usize {
+        self.sizes.iter().map(|(_, keys, _)| keys).sum()
+    }
+}
+
+/// A piece of a snapshot.
+#[derive(Debug)]
+pub struct Slice {
+    entries_max: usize,
+    bytes_max: usize,
+    copies: Vec<Copied>,
+    /// The keys and values of these, one after the other.
+    bytes: Vec<u8>,
+    preserved: Vec<(u16, Preserved)>,
+    tables: Vec<Table>,
+}
+
+#[derive(Debug)]
+struct Copied {
+    database: u16,
+    stamp: u32,
+    key_bytes: usize,
+    value_bytes: usize,
+    expires_at_ms: Option<u64>,
+}
+
+impl Default for Slice {
+    fn default() -> Slice {
+        Slice::with_limits(SLICE_ENTRIES_MAX, SLICE_BYTES_MAX)
+    }
+}
+
+impl Slice {
+    fn with_limits(entries_max: usize, bytes_max: usize) -> Slice {
+        let (copies, bytes, preserved, tables) = Default::default();
+        Slice { entries_max, bytes_max, copies, bytes, preserved, tables }
+    }
+
+    /// Whether it holds enough that others should have their turn.
+    pub(super) fn is_full(&self) -> bool {
+        self.copies.len() >= self.entries_max || self.bytes.len() >= self.bytes_max
+    }
+
+    fn is_empty(&self) -> bool {
+        self.copies.is_empty() && self.preserved.is_empty() && self.tables.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.copies.clear();
+        self.bytes.clear();
+        // A long value has made it large.
+        self.bytes.shrink_to(2 * self.bytes_max);
+        self.preserved.clear();
+        self.tables.clear();
+    }
+
+    pub(super) fn copy(&mut self, database: u16, entry: &Entry) {
+        let (key, value) = (entry.key(), entry.value());
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.copies.push(Copied {
+            database,
+            stamp: entry.stamp(),
+            key_bytes: key.len(),
+            value_bytes: value.len(),
+            expires_at_ms: entry.expires_at_ms(),
+        });
+    }
+
+    pub(super) fn add_preserved(&mut self, database: u16, preserved: Preserved) {
+        if !preserved.0.is_empty() {
+            self.preserved.push((database, preserved));
+        }
+    }
+
+    pub(super) fn add_tables(&mut self, tables: impl Iterator<Item = Table>) {
+        self.tables.extend(tables);
+    }
+
+    /// Calls `visit` with every key, until it fails.
+    ///
+    /// # Errors
+    ///
+    /// Those of `visit`.
+    pub fn each<E>(
+        &self,
+        keyspace: &Keyspace,
+        tells: Use,
+        mut visit: impl FnMut(&SavedKey<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let access = keyspace.access();
+        let saved = |database: u16, key, value, expires_at_ms, stamp| SavedKey {
+            database: usize::from(database),
+            key,
+            value,
+            expires_at_ms,
+            idle: (tells == Use::Idle).then(|| access.idle(stamp)),
+            frequency: (tells == Use::Frequency).then(|| access.frequency(stamp)),
+        };
+        let mut rest = self.bytes.as_slice();
+        for copied in &self.copies {
+            let (key, after) = rest.split_at(copied.key_bytes);
+            let (value, after) = after.split_at(copied.value_bytes);
+            rest = after;
+            visit(&saved(copied.database, key, value, copied.expires_at_ms, copied.stamp))?;
+        }
+        let preserved = self.preserved.iter();
+        let preserved =
+            preserved.flat_map(|(database, entries)| entries.entries().map(|entry| (*database, entry)));
+        for (database, entry) in preserved.chain(self.tables.iter().flat_map(Table::awaited)) {
+            visit(&saved(database, entry.key(), entry.value(), entry.expires_at_ms(), entry.stamp()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Transaction<'_> {
+    /// Begins a snapshot of this moment; none while another one waits for entries. It must be taken out to its
+    /// end. The transaction must hold everything.
+    pub fn begin_snapshot(&mut self) -> Option<Snapshot> {
+        if self.keyspace().has_snapshot.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let sizes = self.database_sizes().enumerate();
+        let sizes = sizes.filter(|(_, size)| size.keys > 0);
+        let sizes = sizes.map(|(database, size)| (database, size.keys, size.expiring)).collect();
+        let changes = self.changes();
+        if let Held::Many(shards) = &mut self.held {
+            shards.iter_mut().for_each(|(_, shard)| shard.begin_snapshot());
+        }
+        Some(Snapshot { sizes, changes, shard: 0, place: Place::default() })
+    }
+
+    /// Takes the next piece out of a snapshot, in the place of what was in `slice`; answers whether there was
+    /// one. The transaction holds nothing, or everything.
+    pub fn take_slice(&mut self, snapshot: &mut Snapshot, slice: &mut Slice) -> bool {
+        slice.clear();
+        while snapshot.shard < SHARDS {
+            if !self.visit_mut(snapshot.shard, |shard| shard.give_awaited(&mut snapshot.place, slice)) {
+                return true;
+            }
+            snapshot.shard += 1;
+            snapshot.place = Place::default();
+            if snapshot.shard == SHARDS {
+                self.keyspace().has_snapshot.store(false, Ordering::Relaxed);
+            }
+            if slice.is_full() {
+                return true;
+            }
+        }
+        !slice.is_empty()
+    }
+
+    /// Writes a key of a snapshot; answers whether it was not there yet. Nobody is told of it, and nothing
+    /// counted. The transaction must hold everything.
+    pub fn load(&mut self, saved: &SavedKey<'_>) -> bool {
+        let keyspace = self.keyspace();
+        let access = keyspace.access();
+        let (hash, shard) = self.shard_mut(saved.key);
+        let table = shard.table_mut(saved.database);
+        if table.find(hash, saved.key).is_some() {
+            return false;
+        }
+        let told = saved.idle.and_then(|idle| access.stamp_of_idle(idle));
+        let told = told.or_else(|| saved.frequency.and_then(|times| access.stamp_of_frequency(times)));
+        let entry = Entry::new(saved.key, saved.value, saved.expires_at_ms);
+        entry.set_stamp(told.unwrap_or_else(|| access.first_now()));
+        table.insert(hash, entry, |entry| keyspace.hash(entry.key()));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::keyspace::Expiry;
+
+    const DATABASES: usize = 3;
+    const LATER_MS: u64 = 1 << 50;
+
+    type Model = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<u64>)>;
+
+    /// What clients may do to the data, and the writer of a snapshot between them.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Put(usize, u8, Vec<u8>, Option<u64>),
+        InsertIfAbsent(usize, u8, Vec<u8>),
+        Remove(usize, u8),
+        Unlink(usize, u8),
+        Grow(usize, u8, usize),
+        SetExpiry(usize, u8, Option<u64>),
+        Copy(usize, u8, usize, u8),
+        Carry(usize, u8, usize, u8),
+        FlushDatabase(usize),
+        FlushAll,
+        Swap(usize, usize),
+        /// Adds many keys, so that tables are laid out anew.
+        Fill(usize, u8),
+        TakeSlice,
+        /// Takes out all that is left, and begins another snapshot.
+        BeginAnew,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let (database, key) = (0..DATABASES, 0..30_u8);
+        let value = || prop_oneof![9 => vec(any::<u8>(), 0..4), 1 => Just(vec![b'x'; 70_000])];
+        let expiry = || proptest::option::of(LATER_MS..LATER_MS + 9);
+        prop_oneof![
+            4 => (database.clone(), key.clone(), value(), expiry()).prop_map(|(d, k, v, e)| Step::Put(d, k, v, e)),
+            2 => (database.clone(), key.clone(), value()).prop_map(|(d, k, v)| Step::InsertIfAbsent(d, k, v)),
+            2 => (database.clone(), key.clone()).prop_map(|(d, k)| Step::Remove(d, k)),
+            1 => (database.clone(), key.clone()).prop_map(|(d, k)| Step::Unlink(d, k)),
+            2 => (database.clone(), key.clone(), prop_oneof![9 => 0..6_usize, 1 => Just(66_000)])
+                .prop_map(|(d, k, bytes)| Step::Grow(d, k, bytes)),
+            2 => (database.clone(), key.clone(), expiry()).prop_map(|(d, k, e)| Step::SetExpiry(d, k, e)),
+            1 => (database.clone(), key.clone(), database.clone(), key.clone())
+                .prop_map(|(d, k, to, target)| Step::Copy(d, k, to, target)),
+            1 => (database.clone(), key.clone(), database.clone(), key.clone())
+                .prop_map(|(d, k, to, target)| Step::Carry(d, k, to, target)),
+            1 => database.clone().prop_map(Step::FlushDatabase),
+            1 => Just(Step::FlushAll),
+            1 => (database.clone(), database.clone()).prop_map(|(one, other)| Step::Swap(one, other)),
+            1 => (database, any::<u8>()).prop_map(|(d, seed)| Step::Fill(d, seed)),
+            6 => Just(Step::TakeSlice),
+            2 => Just(Step::BeginAnew),
+        ]
+    }
+
+    /// All keys are of one shard, so that the tables there are large enough to be cut.
+    fn keys_of_one_shard(keyspace: &Keyspace, count: usize) -> Vec<Vec<u8>> {
+        let shard_of = |key: &[u8]| super::super::shard_of(keyspace.hash(key));
+        let keys = (0_u64..).map(|number| number.to_string().into_bytes());
+        keys.filter(|key| shard_of(key) == 7).take(count).collect()
+    }
+
+    /// Does the same to the data and to its model.
+    fn apply(step: Step, keyspace: &Keyspace, keys: &[Vec<u8>], model: &mut Model) {
+        let mut tx = keyspace.begin_all(0).unwrap();
+        let at = |database: usize, key: u8| (database, keys[usize::from(key)].clone());
+        match step {
+            Step::Put(database, key, value, expires_at_ms) => {
+                let at = at(database, key);
+                tx.select(database);
+                tx.put(&at.1, &value, expires_at_ms.map_or(Expiry::Never, Expiry::At));
+                model.insert(at, (value, expires_at_ms));
+            }
+            Step::InsertIfAbsent(database, key, value) => {
+                let at = at(database, key);
+                tx.select(database);
+                tx.insert_if_absent(&at.1, &value, Expiry::Never);
+                model.entry(at).or_insert((value, None));
+            }
+            Step::Remove(database, key) => {
+                tx.select(database);
+                assert_eq!(tx.remove(&at(database, key).1), model.remove(&at(database, key)).is_some());
+            }
+            Step::Unlink(database, key) => {
+                tx.select(database);
+                assert_eq!(tx.unlink(&at(database, key).1), model.remove(&at(database, key)).is_some());
+            }
+            Step::Grow(database, key, bytes) => {
+                let at = at(database, key);
+                tx.select(database);
+                tx.grow(&at.1, bytes).fill(b'g');
+                let (value, _) = model.entry(at).or_default();
+                *value = vec![b'g'; bytes.max(value.len())];
+            }
+            Step::SetExpiry(database, key, expires_at_ms) => {
+                let at = at(database, key);
+                tx.select(database);
+                tx.set_expiry(&at.1, expires_at_ms);
+                model.entry(at).and_modify(|(_, expiry)| *expiry = expires_at_ms);
+            }
+            Step::Copy(database, key, to, target) | Step::Carry(database, key, to, target) => {
+                let (source, target) = (at(database, key), at(to, target));
+                let Some(found) = model.get(&source).cloned() else { return };
+                if source == target {
+                    return;
+                }
+                tx.select(database);
+                if matches!(step, Step::Carry(..)) {
+                    tx.carry(&source.1, to, &target.1);
+                    model.remove(&source);
+                } else {
+                    tx.copy(&source.1, to, &target.1);
+                }
+                model.insert(target, found);
+            }
+            Step::FlushDatabase(database) => {
+                tx.select(database);
+                tx.flush_database();
+                model.retain(|(of, _), _| *of != database);
+            }
+            Step::FlushAll => {
+                tx.flush_all();
+                model.clear();
+            }
+            Step::Swap(one, other) => {
+                tx.swap_databases(one, other);
+                let swapped = |database| match database {
+                    _ if database == one => other,
+                    _ if database == other => one,
+                    _ => database,
+                };
+                *model = std::mem::take(model)
+                    .into_iter()
+                    .map(|((database, key), found)| ((swapped(database), key), found))
+                    .collect();
+            }
+            Step::Fill(database, seed) => {
+                tx.select(database);
+                for key in &keys[usize::from(seed) % 30..] {
+                    tx.put(key, &[seed], Expiry::Never);
+                    model.insert((database, key.clone()), (vec![seed], None));
+                }
+            }
+            Step::TakeSlice | Step::BeginAnew => {}
+        }
+    }
+
+    /// What a snapshot has given so far.
+    struct Written {
+        snapshot: Snapshot,
+        slice: Slice,
+        found: Model,
+    }
+
+    impl Written {
+        fn begin(keyspace: &Keyspace) -> Written {
+            let snapshot = keyspace.begin_all(0).unwrap().begin_snapshot().expect("there is no other");
+            Written { snapshot, slice: Slice::with_limits(3, 1000), found: Model::new() }
+        }
+
+        fn take_slice(&mut self, keyspace: &Keyspace) -> bool {
+            let Written { snapshot, slice, found } = self;
+            let is_there = keyspace.begin_none(0).take_slice(snapshot, slice);
+            let add = |saved: &SavedKey<'_>| {
+                let at = (saved.database, saved.key.to_vec());
+                let twice = found.insert(at, (saved.value.to_vec(), saved.expires_at_ms));
+                assert!(twice.is_none(), "{:?} is in it twice", saved.key.escape_ascii());
+                Ok::<_, Infallible>(())
+            };
+            slice.each(keyspace, Use::Untold, add).unwrap();
+            is_there
+        }
+
+        fn finish(mut self, keyspace: &Keyspace) -> Model {
+            while self.take_slice(keyspace) {}
+            self.found
+        }
+    }
+
+    fn state(keyspace: &Keyspace) -> Model {
+        Written::begin(keyspace).finish(keyspace)
+    }
+
+    proptest! {
+        // Each step locks all shards.
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn a_snapshot_is_the_state_of_its_moment_whatever_happens_meanwhile(steps in vec(step(), 1..120)) {
+            let keyspace = Keyspace::new(DATABASES);
+            let keys = keys_of_one_shard(&keyspace, 200);
+            let mut model = Model::new();
+            let (mut expected, mut written) = (model.clone(), Written::begin(&keyspace));
+            for step in steps {
+                match step {
+                    Step::TakeSlice => drop(written.take_slice(&keyspace)),
+                    Step::BeginAnew => {
+                        prop_assert_eq!(&written.finish(&keyspace), &expected);
+                        expected.clone_from(&model);
+                        written = Written::begin(&keyspace);
+                    }
+                    step => apply(step, &keyspace, &keys, &mut model),
+                }
+            }
+            prop_assert_eq!(&written.finish(&keyspace), &expected);
+            prop_assert_eq!(&state(&keyspace), &model);
+        }
+    }
+
+    #[test]
+    fn there_is_one_snapshot_at_a_time() {
+        let keyspace = Keyspace::new(1);
+        let first = Written::begin(&keyspace);
+        assert!(keyspace.begin_all(0).unwrap().begin_snapshot().is_none());
+        first.finish(&keyspace);
+        assert!(keyspace.begin_all(0).unwrap().begin_snapshot().is_some());
+    }
+
+    #[test]
+    fn what_is_kept_for_a_snapshot_is_counted_until_it_is_written() {
+        let keyspace = Keyspace::new(1);
+        let put = |value: &[u8]| keyspace.begin(0, b"k").unwrap().put(b"k", value, Expiry::Never);
+        let large = vec![b'x'; 10 << 20];
+        put(&large);
+        let written = Written::begin(&keyspace);
+        put(b"other");
+        // Other tests may have snapshots of their own, but smaller ones.
+        assert!(preserved_bytes() >= large.len());
+        put(&large);
+        assert!(preserved_bytes() < 2 * large.len(), "what came later is not preserved");
+        assert_eq!(written.finish(&keyspace)[&(0, b"k".to_vec())].0, large);
+        assert!(preserved_bytes() < large.len());
+    }
+
+    #[test]
+    fn what_was_saved_can_be_loaded() {
+        let keyspace = Keyspace::new(2);
+        keyspace.access().advance(Duration::from_secs(9000));
+        let saved = |database, idle_s| SavedKey {
+            database,
+            key: b"k",
+            value: b"v",
+            expires_at_ms: Some(LATER_MS),
+            idle: Some(Duration::from_secs(idle_s)),
+            frequency: None,
+        };
+        let mut tx = keyspace.begin_all(0).unwrap();
+        assert!(tx.load(&saved(0, 5)) && tx.load(&saved(1, 6)));
+        assert!(!tx.load(&saved(1, 7)), "a file must not have a key twice");
+        assert_eq!((tx.facts(b"k").unwrap().idle.as_secs(), tx.changes()), (5, 0));
+        let (mut snapshot, mut slice) = (tx.begin_snapshot().unwrap(), Slice::default());
+        assert_eq!((snapshot.keys(), snapshot.sizes.clone()), (2, vec![(0, 1, 1), (1, 1, 1)]));
+        let mut found = 0;
+        while tx.take_slice(&mut snapshot, &mut slice) {
+            let compare = |key: &SavedKey<'_>| {
+                found += 1;
+                assert_eq!(*key, saved(key.database, 5 + key.database as u64));
+                Ok::<_, Infallible>(())
+            };
+            slice.each(&keyspace, Use::Idle, compare).unwrap();
+        }
+        assert_eq!(found, 2);
+    }
+}
