@@ -1,5 +1,8 @@
 //! What all clients of one running server share.
 
+mod ending;
+mod saving;
+
 use std::ffi::OsStr;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -9,8 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
-
 use crate::acl::{self, Catalog, Refused, User, Users};
 use crate::allocator;
 use crate::clients::Clients;
@@ -19,6 +20,7 @@ use crate::events::EventClass;
 use crate::faults::Faults;
 use crate::keyspace::{Effect, Keyspace, LockChange, LockNews};
 use crate::locks::{Cause, Locks, Who};
+use crate::persistence::Persistence;
 use crate::pubsub::PubSub;
 use crate::resp::{OwnedRequest, Request};
 use crate::scripting::Scripting;
@@ -26,6 +28,8 @@ use crate::scripting::running::Running;
 use crate::session::Session;
 use crate::statistics::Statistics;
 use crate::tracking::Tracking;
+pub use ending::{Answers, Saving, Shutdown, ShutdownRequest};
+pub use saving::NotSaved;
 
 /// One running server.
 pub struct Instance {
@@ -47,6 +51,8 @@ pub struct Instance {
     pub faults: Faults,
     /// Its scripts.
     pub scripting: Scripting,
+    /// What outlives it.
+    pub persistence: Persistence,
     /// What it counts.
     pub statistics: Statistics,
     /// 40 hexadecimal digits that no other run has.
@@ -55,16 +61,17 @@ pub struct Instance {
     pub listening_port: AtomicU16,
     /// Who was told that it runs, if anybody: `systemd`, say.
     pub supervisor: OnceLock<&'static str>,
-    /// Somebody wants the server to end.
-    pub shutdown: Notify,
+    /// Whether somebody wants the server to end.
+    pub shutdown: Shutdown,
+    /// Whether clients are given their replies.
+    pub answers: Answers,
     /// Whether expired keys are freed that nobody asks for.
     pub expires_actively: AtomicBool,
     /// Bytes that were taken before there were clients and keys.
     pub startup_bytes: usize,
-    /// When it was started, in seconds since 1970.
-    pub started_s: u64,
     started: Instant,
     make_effective: MakeEffective,
+    hand_over: fn(),
 }
 
 /// What only whoever runs the server can do.
@@ -86,6 +93,7 @@ impl Instance {
         let started_s = keyspace.clock().since_epoch().as_secs();
         let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
         let locks = Locks::new(keyspace.clock().now_ms());
+        let persistence = Persistence::new(started_s);
         let output_limits = Arc::clone(&config.client_output_buffer_limit);
         let instance = Instance {
             config,
@@ -97,16 +105,18 @@ impl Instance {
             locks,
             faults: Faults::default(),
             scripting,
+            persistence,
             statistics,
             run_id: random_hex_digits(),
             listening_port: AtomicU16::new(0),
             supervisor: OnceLock::new(),
-            shutdown: Notify::new(),
+            shutdown: Shutdown::default(),
+            answers: Answers::default(),
             expires_actively: AtomicBool::new(true),
             startup_bytes: allocator::used_bytes(),
-            started_s,
             started: Instant::now(),
             make_effective: hooks.make_effective,
+            hand_over: hooks.hand_over,
         };
         instance.configure_keyspace();
         instance.apply_requirepass();
@@ -121,6 +131,11 @@ impl Instance {
     /// Whether expired keys are freed now that nobody asks for: not in a pause, nor once that was stopped.
     pub fn frees_expired(&self) -> bool {
         self.expires_actively.load(Ordering::Relaxed) && self.clients.pause.paused().is_none()
+    }
+
+    /// Lets other threads serve the clients of this one, which is about to do something long.
+    pub fn hand_over(&self) {
+        (self.hand_over)();
     }
 
     /// The port clients connect to.

@@ -29,8 +29,6 @@ pub mod statistics;
 
 pub mod keyspace;
 
-pub mod persistence;
-
 pub mod acl;
 
 pub mod clients;
@@ -39,6 +37,8 @@ pub mod locks;
 pub mod pubsub;
 pub mod scripting;
 pub mod tracking;
+
+pub mod persistence;
 
 pub mod session;
 

@@ -3,9 +3,8 @@
 
 use std::time::Instant;
 
-use crate::allocator;
 use crate::instance::Instance;
-use crate::keyspace::Transaction;
+use crate::keyspace::{Transaction, memory_in_use};
 use crate::resp::{Protocol, Reply, Request};
 use crate::scripting::shebang::Flags as ScriptFlags;
 use crate::scripting::{Host, Refused};
@@ -30,6 +29,8 @@ pub(super) struct Bridge<'a, 'k> {
     is_read_only: bool,
     /// Whether commands that may need memory are refused.
     is_short_of_memory: bool,
+    /// Whether commands that write are refused since data could not be saved.
+    refuses_writes: bool,
     /// When the last command ended.
     mark: Instant,
 }
@@ -39,7 +40,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
     ///
     /// # Errors
     ///
-    /// If memory is short and the script may need some.
+    /// If memory is short and the script may need some, or if data cannot be saved and it may change them.
     pub(super) fn new(
         context: &'a mut Context<'_, 'k>,
         script: Request<'a>,
@@ -48,9 +49,13 @@ impl<'a, 'k> Bridge<'a, 'k> {
     ) -> Result<Bridge<'a, 'k>> {
         let instance = context.instance;
         let limit_bytes = instance.config.maxmemory.size();
-        let is_short = limit_bytes > 0 && allocator::used_bytes() > limit_bytes;
+        let is_short = limit_bytes > 0 && memory_in_use() > limit_bytes;
         if is_short && !flags.is_silent && !flags.allow_oom && !flags.no_writes && !is_read_only {
             return Err(Error::OUT_OF_MEMORY);
+        }
+        let refuses_writes = instance.refuses_writes();
+        if refuses_writes && !flags.is_silent && !flags.no_writes && !is_read_only {
+            return Err(Error::NOT_SAVED);
         }
         Ok(Bridge {
             instance,
@@ -59,6 +64,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
             script,
             is_read_only: is_read_only || flags.no_writes,
             is_short_of_memory: is_short && !flags.allow_oom,
+            refuses_writes,
             mark: Instant::now(),
         })
     }
@@ -86,6 +92,9 @@ impl<'a, 'k> Bridge<'a, 'k> {
         let writes = matches!(command.run, Run::Write(_));
         if writes && self.is_read_only {
             return Err(Error::fixed("ERR Write commands are not allowed from read-only scripts."));
+        }
+        if writes && self.refuses_writes {
+            return Err(Error::NOT_SAVED);
         }
         if self.is_short_of_memory && command.flags.contains(Flags::DENYOOM) {
             return Err(Error::OUT_OF_MEMORY);

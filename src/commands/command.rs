@@ -109,11 +109,14 @@ impl Command {
         self.scope == Scope::Everything || goes_over_shards
     }
 
+    /// Whether it writes by itself.
+    pub fn writes(&self) -> bool {
+        matches!(self.run, Run::Write(_)) || self.flags.contains(Flags::WRITE)
+    }
+
     /// Whether it may write, or tell others something, so that it has to wait while writing is paused.
     pub fn may_write(&self) -> bool {
-        matches!(self.run, Run::Write(_))
-            || self.flags.contains(Flags::WRITE)
-            || matches!(self.name, "publish" | "spublish" | "eval" | "evalsha" | "fcall")
+        self.writes() || matches!(self.name, "publish" | "spublish" | "eval" | "evalsha" | "fcall")
     }
 
     /// The flags as COMMAND INFO names them, in the order of Redis.

@@ -13,6 +13,7 @@ use super::args::is_word;
 use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope};
 use super::error::Error;
 use super::introspection;
+use super::permission::is_enabled;
 
 pub(super) const COMMANDS: &[Command] = &[CONFIG];
 
@@ -77,7 +78,7 @@ const CONFIG_SET: Command = Command {
 };
 
 fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    for checked in parse_settings(request)? {
+    for checked in parse_settings(context, request)? {
         context.instance.config.store(checked);
     }
     if request.from(2).step_by(2).any(|name| is_word(name, "requirepass")) {
@@ -88,7 +89,7 @@ fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
 }
 
 /// Checks every setting before any is made.
-fn parse_settings(request: Request<'_>) -> Result<Vec<Checked>> {
+fn parse_settings(context: &Context<'_, '_>, request: Request<'_>) -> Result<Vec<Checked>> {
     if !request.len().is_multiple_of(2) {
         return Err(Error::wrong_arity("config|set"));
     }
@@ -99,6 +100,10 @@ fn parse_settings(request: Request<'_>) -> Result<Vec<Checked>> {
         let parameter = Parameter::named(name).ok_or_else(unknown)?;
         if parameter.changes == Changes::AtStart {
             return Err(refuse(parameter, "can't set immutable config"));
+        }
+        let is_protected = parameter.changes == Changes::Protected;
+        if is_protected && !is_enabled(context.session, &context.instance.config.enable_protected_configs) {
+            return Err(refuse(parameter, "can't set protected config"));
         }
         if parameters.iter().any(|other| std::ptr::eq(*other, parameter)) {
             return Err(refuse(parameter, "duplicate parameter"));
@@ -133,6 +138,7 @@ const CONFIG_RESETSTAT: Command = Command {
 
 fn reset_statistics(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     context.instance.statistics.reset();
+    context.instance.persistence.reset_counts();
     context.instance.users.log.reset_counts();
     context.tx.reset_counters();
     Ok(reply.ok())

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::dump;
 use crate::glob;
+use crate::instance::NotSaved;
+use crate::persistence::Conflicts;
 use crate::resp::number::parse_integer;
 use crate::resp::{Protocol, Reply, Request, tree};
 
@@ -56,6 +58,7 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
             let text = vec![b'a'; length.ok_or(Error::NOT_AN_INTEGER)? as usize];
             Ok(reply.bool(glob::matches(request.at(3), &text, false)))
         }
+        _ if is_word(name, "reload") => reload(context, request, reply),
         3 if is_word(name, "protocol") => show_type(request, reply),
         3 if is_word(name, "error") => Err(Error::quoting("", request.at(2), "")),
         3 if is_word(name, "log") => {
@@ -81,6 +84,11 @@ const HELP: &[&str] = &[
     "PROTOCOL <type>",
     "    Answers a value of a type: string, integer, double, bignum, null, array, set, map, push, verbatim,",
     "    true, false.",
+    "RELOAD [option ...]",
+    "    Saves the data and loads them again. Options:",
+    "    * MERGE: keys of the file take the place of those that are there.",
+    "    * NOFLUSH: the data stay; a key that is in both is an error, unless they are merged.",
+    "    * NOSAVE: an older file is loaded.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Stops the freeing of expired keys that nobody asks for, or lets it go on.",
     "SLEEP <seconds>",
@@ -95,6 +103,36 @@ const HELP: &[&str] = &[
 fn sleep(request: Request<'_>, reply: Reply<'_>) -> Result {
     let seconds = std::str::from_utf8(request.at(2)).ok().and_then(|text| text.parse().ok()).unwrap_or(0.0);
     std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or_default().min(SLEEP_MAX));
+    Ok(reply.ok())
+}
+
+/// Everything is locked meanwhile: it is one moment for all others.
+fn reload(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (mut saves, mut flushes, mut conflicts) = (true, true, Conflicts::Refused);
+    for option in request.from(2) {
+        match option {
+            _ if is_word(option, "nosave") => saves = false,
+            _ if is_word(option, "noflush") => flushes = false,
+            _ if is_word(option, "merge") => conflicts = Conflicts::Replaced,
+            _ => {
+                return Err(Error::fixed(
+                    "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+                ));
+            }
+        }
+    }
+    let Context { instance, tx, .. } = context;
+    if saves {
+        instance.save_within(tx).map_err(|why| match why {
+            NotSaved::InProgress => Error::fixed("ERR Background save already in progress"),
+            NotSaved::Busy | NotSaved::Failed => Error::fixed("ERR"),
+        })?;
+    }
+    instance.reload(tx, flushes, conflicts).map_err(|why| {
+        tracing::warn!("Error trying to load the RDB dump: {why}");
+        Error::fixed("ERR Error trying to load the RDB dump")
+    })?;
+    tracing::warn!("DB reloaded by DEBUG RELOAD");
     Ok(reply.ok())
 }
 

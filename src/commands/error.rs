@@ -50,6 +50,13 @@ impl Error {
     pub const NO_SUCH_DATABASE: Error = Error::fixed("ERR DB index is out of range");
     /// A command that needs memory where there is none.
     pub const OUT_OF_MEMORY: Error = Error::fixed("OOM command not allowed when used memory > 'maxmemory'.");
+    /// A command that writes where data could not be saved.
+    pub const NOT_SAVED: Error = Error::fixed(
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. \
+         Commands that may modify the data set are disabled, because this instance is configured to report \
+         errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check \
+         the Redis logs for details about the RDB error.",
+    );
     /// A client that has to authenticate first.
     pub const NOT_AUTHENTICATED: Error = Error::fixed("NOAUTH Authentication required.");
     /// HELLO of such a client.

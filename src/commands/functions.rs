@@ -178,6 +178,7 @@ fn load(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
         replaces = true;
     }
     let name = context.instance.scripting.load_library(code, replaces).map_err(Error::bytes)?;
+    context.instance.persistence.note_change();
     Ok(reply.bulk(name.as_bytes()))
 }
 
@@ -200,7 +201,10 @@ const FUNCTION_DELETE: Command = Command {
 
 fn delete(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     match context.instance.scripting.delete_library(request.at(2)) {
-        true => Ok(reply.ok()),
+        true => {
+            context.instance.persistence.note_change();
+            Ok(reply.ok())
+        }
         false => Err(Error::fixed("ERR Library not found")),
     }
 }
@@ -232,6 +236,7 @@ fn flush(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
         return Err(Error::fixed("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
     context.instance.scripting.forget_libraries();
+    context.instance.persistence.note_change();
     Ok(reply.ok())
 }
 
@@ -382,6 +387,7 @@ fn restore(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
         .map_err(|_| Error::fixed("ERR DUMP payload version or checksum are wrong"))?;
     let codes = codes.map(|code| code.map_err(|why| why.as_bytes().to_vec()));
     context.instance.scripting.restore_libraries(codes, policy).map_err(Error::bytes)?;
+    context.instance.persistence.note_change();
     Ok(reply.ok())
 }
 

@@ -3,10 +3,12 @@
 use std::fmt::{Display, Write as _};
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::acl::log::Reason;
 use crate::clients::Waiting;
 use crate::config::EVICTION_POLICIES;
+use crate::keyspace::preserved_bytes;
 use crate::pubsub::Kind as PubSubKind;
 use crate::resp::{Reply, Request};
 use crate::statistics::Count;
@@ -187,7 +189,7 @@ fn memory(section: &mut Section, context: &Context<'_, '_>) {
     section.field("rss_overhead_bytes", 0);
     section.field("mem_fragmentation_ratio", format_args!("{fragmentation:.2}"));
     section.field("mem_fragmentation_bytes", free);
-    section.field("mem_not_counted_for_evict", 0);
+    section.field("mem_not_counted_for_evict", preserved_bytes());
     section.field("mem_replication_backlog", 0);
     section.field("mem_total_replication_buffers", 0);
     section.field("mem_clients_slaves", 0);
@@ -289,18 +291,28 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
 
 fn persistence(section: &mut Section, context: &Context<'_, '_>) {
     let instance = context.instance;
+    let report = instance.persistence.report(instance.changes(context.tx));
+    let (written, keys) = report.progress;
+    let preserved = report.background.map_or(0, |_| preserved_bytes());
+    let seconds = |took: Option<Duration>| took.map_or(-1, |took| took.as_secs() as i64);
     section.field("loading", 0);
     section.field("async_loading", 0);
-    section.field("rdb_changes_since_last_save", 0);
-    section.field("rdb_bgsave_in_progress", 0);
-    section.field("rdb_last_save_time", instance.started_s);
-    section.field("rdb_last_bgsave_status", "ok");
-    section.field("rdb_last_bgsave_time_sec", -1);
-    section.field("rdb_current_bgsave_time_sec", -1);
-    section.field("rdb_saves", 0);
-    section.field("rdb_last_cow_size", 0);
-    section.field("rdb_last_load_keys_expired", 0);
-    section.field("rdb_last_load_keys_loaded", 0);
+    section.field("current_cow_peak", preserved);
+    section.field("current_cow_size", preserved);
+    section.field("current_cow_size_age", 0);
+    section.field("current_fork_perc", format_args!("{:.2}", percent(written, keys)));
+    section.field("current_save_keys_processed", written);
+    section.field("current_save_keys_total", keys);
+    section.field("rdb_changes_since_last_save", report.changes);
+    section.field("rdb_bgsave_in_progress", u8::from(report.background.is_some()));
+    section.field("rdb_last_save_time", report.last_save_s);
+    section.field("rdb_last_bgsave_status", if report.is_well { "ok" } else { "err" });
+    section.field("rdb_last_bgsave_time_sec", seconds(report.last_took));
+    section.field("rdb_current_bgsave_time_sec", seconds(report.background));
+    section.field("rdb_saves", report.saves);
+    section.field("rdb_last_cow_size", report.last_preserved_bytes);
+    section.field("rdb_last_load_keys_expired", report.loaded.expired);
+    section.field("rdb_last_load_keys_loaded", report.loaded.keys);
     section.field("aof_enabled", 0);
     section.field("aof_rewrite_in_progress", 0);
     section.field("aof_rewrite_scheduled", 0);

@@ -40,6 +40,7 @@ mod memory;
 mod object;
 mod pubsub;
 mod ranges;
+mod saving;
 mod scripting;
 mod server;
 mod several;
@@ -70,6 +71,7 @@ pub const FAMILIES: &[&[Command]] = &[
     client::COMMANDS,
     waiting::COMMANDS,
     server::COMMANDS,
+    saving::COMMANDS,
     slow::COMMANDS,
     locks::COMMANDS,
     memory::COMMANDS,

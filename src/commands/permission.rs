@@ -106,6 +106,15 @@ pub fn check_channels<'a>(
     channels.all(|channel| grants.allow_channel(channel, are_patterns))
 }
 
+/// Whether something that is off by itself is on for a client.
+pub(super) fn is_enabled(session: &Session, value: &Choice) -> bool {
+    match ENABLED_FOR[value.get()] {
+        "yes" => true,
+        "local" => session.client.address.is_local(),
+        _ => false,
+    }
+}
+
 /// Judges whether a command that is off by itself is on for a client, as the parameter of this name and this
 /// value says.
 ///
@@ -113,12 +122,7 @@ pub fn check_channels<'a>(
 ///
 /// If it is not, with what can be done about it.
 pub(super) fn check_enabled(session: &Session, command: &str, parameter: &str, value: &Choice) -> Result<()> {
-    let is_enabled = match ENABLED_FOR[value.get()] {
-        "yes" => true,
-        "local" => session.client.address.is_local(),
-        _ => false,
-    };
-    if is_enabled {
+    if is_enabled(session, value) {
         return Ok(());
     }
     Err(Error::text(format!(

@@ -1,4 +1,4 @@
-//! The server: how much it holds, emptying it, watching it, ending it.
+//! The server: how much it holds, emptying it, watching it.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use super::args::{self, is_word};
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 use super::error::Error;
 
-pub(super) const COMMANDS: &[Command] =
-    &[DBSIZE, FLUSHALL, FLUSHDB, LASTSAVE, LOLWUT, MONITOR, ROLE, SHUTDOWN, TIME];
+pub(super) const COMMANDS: &[Command] = &[DBSIZE, FLUSHALL, FLUSHDB, LOLWUT, MONITOR, ROLE, TIME];
 
 const DBSIZE: Command = Command {
     name: "dbsize",
@@ -135,24 +134,6 @@ fn time(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
     Ok(reply.pair(|reply| part(now.as_secs(), reply), |reply| part(u64::from(now.subsec_micros()), reply)))
 }
 
-const LASTSAVE: Command = Command {
-    name: "lastsave",
-    arity: Arity::Exactly(1),
-    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
-    categories: Categories::ADMIN.and(Categories::DANGEROUS),
-    group: Group::Server,
-    summary: "Tells when the data was last written to disk, or else when the server was started.",
-    since: "1.0.0",
-    complexity: "O(1)",
-    tips: &["nondeterministic_output"],
-    run: Run::Server(lastsave),
-    ..Command::DEFAULTS
-};
-
-fn lastsave(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.integer(context.instance.started_s as i64))
-}
-
 const ROLE: Command = Command {
     name: "role",
     arity: Arity::Exactly(1),
@@ -208,62 +189,6 @@ fn padlocks() -> String {
         drawing.push('\n');
     }
     drawing
-}
-
-const SHUTDOWN: Command = Command {
-    name: "shutdown",
-    arity: Arity::AtLeast(1),
-    flags: Flags::ADMIN
-        .and(Flags::NOSCRIPT)
-        .and(Flags::LOADING)
-        .and(Flags::STALE)
-        .and(Flags::ALLOW_BUSY)
-        .and(Flags::NO_MULTI),
-    group: Group::Server,
-    summary: "Ends the server, after an answer to all that was sent.",
-    since: "1.0.0",
-    complexity: "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
-    arguments: &[
-        Argument::one_of(
-            "nosave_save",
-            &[Argument::pure_token("nosave", "NOSAVE"), Argument::pure_token("save", "SAVE")],
-        )
-        .optional(),
-        Argument::pure_token("now", "NOW").since("7.0.0").optional(),
-        Argument::pure_token("force", "FORCE").since("7.0.0").optional(),
-        Argument::pure_token("abort", "ABORT").since("7.0.0").optional(),
-    ],
-    example: &[("SHUTDOWN ABORT", "(error) ERR No shutdown in progress.")],
-    run: Run::Server(shutdown),
-    ..Command::DEFAULTS
-};
-
-fn shutdown(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let (mut saves, mut does_not_save, mut is_forced, mut aborts) = (false, false, false, false);
-    for option in request.from(1) {
-        match option {
-            _ if is_word(option, "save") => saves = true,
-            _ if is_word(option, "nosave") => does_not_save = true,
-            // There are no replicas to wait for.
-            _ if is_word(option, "now") => {}
-            _ if is_word(option, "force") => is_forced = true,
-            _ if is_word(option, "abort") => aborts = true,
-            _ => return Err(Error::SYNTAX),
-        }
-    }
-    if aborts && request.len() > 2 || saves && does_not_save {
-        return Err(Error::SYNTAX);
-    }
-    if aborts {
-        return Err(Error::fixed("ERR No shutdown in progress."));
-    }
-    if saves && !is_forced {
-        tracing::warn!("Nothing can be written to disk yet: SHUTDOWN NOSAVE ends the server without");
-        return Err(Error::fixed("ERR Errors trying to SHUTDOWN. Check logs."));
-    }
-    context.instance.shutdown.notify_one();
-    context.session.is_closing = true;
-    Ok(reply.nothing())
 }
 
 const MONITOR: Command = Command {

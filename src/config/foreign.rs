@@ -25,9 +25,9 @@ const ONE_VALUE: &str = "
     cluster-slave-validity-factor cluster-slot-migration-log-max-len cluster-slot-stats-enabled
     commandlog-execution-slower-than commandlog-large-reply-max-len commandlog-large-request-max-len
     commandlog-reply-larger-than commandlog-request-larger-than commandlog-slow-execution-max-len
-    crash-log-enabled crash-memcheck-enabled dbfilename debug-assert-enabled dir disable-thp
+    crash-log-enabled crash-memcheck-enabled debug-assert-enabled disable-thp
     dual-channel-replication-enabled dynamic-hz enable-debug-assert enable-module-command
-    enable-protected-configs events-per-io-thread extended-redis-compatibility hash-max-listpack-entries
+    events-per-io-thread extended-redis-compatibility hash-max-listpack-entries
     hash-max-listpack-value hash-max-ziplist-entries hash-max-ziplist-value hash-seed
     hide-user-data-from-log hll-sparse-max-bytes hz ignore-warnings import-mode io-threads-always-active
     io-threads-do-reads jemalloc-bg-thread key-load-delay latency-tracking lazyfree-lazy-eviction
@@ -40,8 +40,8 @@ const ONE_VALUE: &str = "
     min-replicas-max-lag min-replicas-to-write min-slaves-max-lag min-slaves-to-write
     min-string-size-avoid-copy-reply mptcp no-appendfsync-on-rewrite oom-score-adj
     prefetch-batch-max-size primaryauth primaryuser proc-title-template propagation-error-behavior
-    rdb-del-sync-files rdb-key-save-delay rdb-save-incremental-fsync rdb-version-check rdbchecksum
-    rdbcompression rdma-completion-vector rdma-port rdma-rx-size repl-backlog-size repl-backlog-ttl
+    rdb-del-sync-files rdb-key-save-delay rdb-save-incremental-fsync rdb-version-check
+    rdma-completion-vector rdma-port rdma-rx-size repl-backlog-size repl-backlog-ttl
     repl-disable-tcp-nodelay repl-diskless-load repl-diskless-sync repl-diskless-sync-delay
     repl-diskless-sync-max-replicas repl-ping-replica-period repl-ping-slave-period repl-timeout
     replica-announce-ip replica-announce-port replica-announced replica-full-sync-buffer-limit
@@ -50,7 +50,7 @@ const ONE_VALUE: &str = "
     set-disable-deny-scripts set-max-intset-entries set-max-listpack-entries set-max-listpack-value
     set-proc-title shutdown-timeout slave-announce-ip slave-announce-port slave-ignore-maxmemory
     slave-lazy-flush slave-priority slave-read-only slave-serve-stale-data socket-mark-id
-    stop-writes-on-bgsave-error stream-node-max-bytes stream-node-max-entries syslog-enabled
+    stream-node-max-bytes stream-node-max-entries syslog-enabled
     syslog-facility syslog-ident tls-auth-clients-user tls-ca-cert-dir tls-ciphers tls-ciphersuites
     tls-client-cert-file tls-client-key-file tls-client-key-file-pass tls-cluster tls-dh-params-file
     tls-key-file-pass tls-prefer-server-ciphers tls-protocols tls-replication tls-session-cache-size

@@ -10,16 +10,22 @@
 mod fields;
 pub mod foreign;
 mod limits;
+mod points;
 pub mod rewrite;
 
+use std::ffi::OsStr;
 use std::fmt;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::events::EventClass;
+use crate::files::reason;
 use crate::resp::number::parse_integer;
 pub use fields::{Choice, Flag, Integer, Text};
 pub use limits::{ClientClass, OutputLimit, OutputLimits};
+pub use points::SavePoint;
 
 /// The values of all parameters.
 #[derive(Debug, Default)]
@@ -115,8 +121,20 @@ pub struct Config {
     pub lfu_log_factor: Integer,
     /// Minutes without use after which the count of a key's use falls by one; 0 for never.
     pub lfu_decay_time: Integer,
-    /// Snapshot points: none, since nothing is written to disk.
+    /// The directory of the server's files, from the root on.
+    pub dir: Text,
+    /// The file of snapshots, in that directory.
+    pub dbfilename: Text,
+    /// Whether long strings in it are compressed.
+    pub rdbcompression: Flag,
+    /// Whether it ends with a checksum, and that is looked at.
+    pub rdbchecksum: Flag,
+    /// When snapshots are due.
     pub save: Text,
+    /// Whether commands that write are refused after a snapshot has failed.
+    pub stop_writes_on_bgsave_error: Flag,
+    /// Who may change where files are.
+    pub enable_protected_configs: Choice,
     /// Whether writes are logged to disk: they are not.
     pub appendonly: Flag,
 }
@@ -205,6 +223,22 @@ pub const PARAMETERS: &[Parameter] = &[
         field: |config| Field::Integer(&config.databases),
     },
     Parameter {
+        name: "dbfilename",
+        help: "File of snapshots, in `dir`",
+        default: "dump.rdb",
+        kind: Kind::FileName,
+        changes: Changes::Protected,
+        field: |config| Field::Text(&config.dbfilename),
+    },
+    Parameter {
+        name: "dir",
+        help: "Directory of the server's files",
+        default: "./",
+        kind: Kind::Directory,
+        changes: Changes::Protected,
+        field: |config| Field::Text(&config.dir),
+    },
+    Parameter {
         name: "enable-clock-command",
         help: "Who may turn the clock by CLOCK: nobody, everybody, clients on this machine",
         default: "no",
@@ -227,6 +261,14 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Choice(ENABLED_FOR),
         changes: Changes::AtStart,
         field: |config| Field::Choice(&config.enable_fault_command),
+    },
+    Parameter {
+        name: "enable-protected-configs",
+        help: "Who may change where files are: nobody, everybody, clients on this machine",
+        default: "no",
+        kind: Kind::Choice(ENABLED_FOR),
+        changes: Changes::AtStart,
+        field: |config| Field::Choice(&config.enable_protected_configs),
     },
     Parameter {
         name: "io-threads",
@@ -365,6 +407,22 @@ pub const PARAMETERS: &[Parameter] = &[
         field: |config| Field::Integer(&config.proto_max_bulk_len),
     },
     Parameter {
+        name: "rdbchecksum",
+        help: "Whether snapshots end with a checksum, and that of one that is loaded is looked at",
+        default: "yes",
+        kind: Kind::Flag,
+        changes: Changes::AtStart,
+        field: |config| Field::Flag(&config.rdbchecksum),
+    },
+    Parameter {
+        name: "rdbcompression",
+        help: "Whether long strings in snapshots are compressed",
+        default: "yes",
+        kind: Kind::Flag,
+        changes: Changes::Anytime,
+        field: |config| Field::Flag(&config.rdbcompression),
+    },
+    Parameter {
         name: "requirepass",
         help: "Password of the user `default`; empty for none",
         default: "",
@@ -374,9 +432,9 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "save",
-        help: "Snapshot points; only none (an empty value) so far",
-        default: "",
-        kind: Kind::Only("", "snapshots are not there yet"),
+        help: "When snapshots are due: seconds and changes, any number of times; empty for never",
+        default: "3600 1 300 100 60 10000",
+        kind: Kind::SavePoints,
         changes: Changes::Anytime,
         field: |config| Field::Text(&config.save),
     },
@@ -395,6 +453,14 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 0, max: 1 << 20 },
         changes: Changes::Anytime,
         field: |config| Field::Integer(&config.slowlog_max_len),
+    },
+    Parameter {
+        name: "stop-writes-on-bgsave-error",
+        help: "Whether commands that write are refused after a snapshot has failed",
+        default: "yes",
+        kind: Kind::Flag,
+        changes: Changes::Anytime,
+        field: |config| Field::Flag(&config.stop_writes_on_bgsave_error),
     },
     Parameter {
         name: "supervised",
@@ -570,6 +636,12 @@ pub enum Kind {
     Flag,
     /// Any text.
     Text,
+    /// A directory that there is; kept as the path from the root.
+    Directory,
+    /// The name of a file, without a path.
+    FileName,
+    /// When snapshots are due.
+    SavePoints,
     /// Letters of event classes.
     Events,
     /// How much may wait for clients, by their class.
@@ -585,6 +657,8 @@ pub enum Kind {
 pub enum Changes {
     /// On the command line and in the configuration file only.
     AtStart,
+    /// By CONFIG SET as well, where `enable-protected-configs` allows it.
+    Protected,
     /// By CONFIG SET as well.
     Anytime,
 }
@@ -695,6 +769,15 @@ impl Kind {
             }
             Kind::Flag => parse_flag(text).map(Value::Flag),
             Kind::Text => Ok(Value::Text(text.into())),
+            Kind::Directory => parse_directory(text).map(Value::Text),
+            Kind::FileName if text.contains(&b'/') => {
+                Err(Refusal("dbfilename can't be a path, just a filename".into()))
+            }
+            Kind::FileName => Ok(Value::Text(text.into())),
+            Kind::SavePoints => {
+                let points = points::parse(text).ok_or_else(|| Refusal("Invalid save parameters".into()))?;
+                Ok(Value::Text(points::print(&points).into_bytes().into()))
+            }
             Kind::Events => {
                 let wrong = "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.";
                 let classes = EventClass::parse(text).ok_or_else(|| Refusal(wrong.into()))?;
@@ -721,6 +804,26 @@ fn within(value: i64, min: i64, max: i64) -> Result<Value, Refusal> {
         return Ok(Value::Integer(value));
     }
     Err(Refusal(format!("argument must be between {min} and {max} inclusive")))
+}
+
+/// Finds a directory.
+fn parse_directory(text: &[u8]) -> Result<Arc<[u8]>, Refusal> {
+    let path = Path::new(OsStr::from_bytes(text));
+    let found = path.canonicalize().and_then(|path| match path.is_dir() {
+        true => Ok(path),
+        false => Err(ErrorKind::NotADirectory.into()),
+    });
+    if found.is_err() && text == b"./" {
+        // Whoever deletes the directory that a program runs in means to.
+        return Ok(text.into());
+    }
+    let found = found.map_err(|error| {
+        Refusal(match error.kind() {
+            ErrorKind::NotADirectory => "Not a directory".to_owned(),
+            _ => reason(&error),
+        })
+    })?;
+    Ok(found.into_os_string().into_vec().into())
 }
 
 fn parse_flag(text: &[u8]) -> Result<bool, Refusal> {
@@ -758,6 +861,11 @@ impl Config {
         config
     }
 
+    /// When snapshots are due.
+    pub fn save_points(&self) -> Vec<SavePoint> {
+        points::parse(&self.save.get()).unwrap_or_default()
+    }
+
     /// Stores a value.
     pub fn store(&self, checked: Checked) {
         match ((checked.parameter.field)(self), checked.value) {
@@ -787,7 +895,8 @@ mod tests {
         assert_eq!(print("proto-max-bulk-len"), b"536870912");
         assert_eq!(print("protected-mode"), b"yes");
         assert_eq!(print("loglevel"), b"notice");
-        assert_eq!(print("save"), b"");
+        assert_eq!(print("save"), b"3600 1 300 100 60 10000");
+        assert_eq!(Path::new(OsStr::from_bytes(&print("dir"))), std::env::current_dir().unwrap());
     }
 
     #[test]
@@ -803,6 +912,10 @@ mod tests {
             refusal("loglevel", "loud"),
             "argument(s) must be one of the following: debug, verbose, notice, warning"
         );
+        assert_eq!(refusal("save", "60"), "Invalid save parameters");
+        assert_eq!(refusal("dbfilename", "a/b"), "dbfilename can't be a path, just a filename");
+        assert_eq!(refusal("dir", "/nosuch"), "No such file or directory");
+        assert_eq!(refusal("dir", "/proc/self/exe"), "Not a directory");
     }
 
     #[test]

@@ -173,6 +173,7 @@ fn judge(
 ) -> Result<&'static Registered> {
     // First this: whoever makes room would wait for the shards that a script holds.
     check_busy(instance, registered.command)?;
+    check_disk(instance, session, registered.command)?;
     check_memory(instance, registered)?;
     check_listening(session, registered.command)?;
     check_queueing(session, registered.command)?;
@@ -194,6 +195,18 @@ fn fate(
         }
         _ => Fate::Spared,
     }
+}
+
+/// Refuses what writes, and PING by which others look whether all is well, after data could not be saved.
+fn check_disk(instance: &Instance, session: &Session, command: &Command) -> Result<()> {
+    let is_refused = instance.refuses_writes()
+        && match &session.queue {
+            Some(waiting) if command.scope == Scope::Queue => {
+                queued(waiting).any(|(registered, _)| registered.command.writes())
+            }
+            _ => command.writes() || command.name == "ping",
+        };
+    if is_refused { Err(Error::NOT_SAVED) } else { Ok(()) }
 }
 
 /// Makes room before a command that may need it; refuses one that does where there is none to be had.

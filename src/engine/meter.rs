@@ -29,7 +29,7 @@ pub struct Meter<'a> {
     /// Up to when all time has been accounted for.
     mark: Instant,
     /// Whether nobody sees every command, wants to know the time of each, limits the memory, has planted a
-    /// fault or runs a script that takes too long: one look for all that rarely is.
+    /// fault or runs a script that takes too long, and data can be saved: one look for all that rarely is.
     is_plain: bool,
     /// Whether anybody sees every command.
     pub(super) is_watched: bool,
@@ -53,7 +53,7 @@ impl Meter<'_> {
         let is_thorough = (0..THOROUGH_BELOW.as_micros() as i64).contains(&slower_than_us);
         let is_watched = instance.clients.has_monitors();
         let is_limited = instance.config.maxmemory.get() > 0 || instance.keyspace.is_busy();
-        let is_troubled = instance.faults.are_planted() || session.was_delayed;
+        let is_troubled = instance.faults.are_planted() || session.was_delayed || instance.refuses_writes();
         Meter {
             instance,
             mark: Instant::now(),

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::allocator;
 use crate::config::EVICTION_POLICIES;
 use crate::instance::Instance;
-use crate::keyspace::{Candidates, Effect, First};
+use crate::keyspace::{Candidates, Effect, First, memory_in_use};
 
 /// How long one request may take to make room; the next ones go on with it. Redis:
 /// `maxmemory-eviction-tenacity` of 10.
@@ -15,7 +14,7 @@ const KEYS_PER_GLANCE: usize = 16;
 
 /// Frees keys while memory is short. Answers whether it is still short and nothing can be done about it.
 pub(super) fn make_room(instance: &Instance, limit_bytes: usize) -> bool {
-    if allocator::used_bytes() <= limit_bytes {
+    if memory_in_use() <= limit_bytes {
         return false;
     }
     let Some((candidates, first)) = policy(EVICTION_POLICIES[instance.config.maxmemory_policy.get()]) else {
@@ -50,7 +49,7 @@ fn free(
             if !instance.keyspace.evict(candidates, first, samples, effects) {
                 return true;
             }
-            if allocator::used_bytes() <= limit_bytes {
+            if memory_in_use() <= limit_bytes {
                 return false;
             }
         }

@@ -9,8 +9,8 @@
 //! [`scan`] how one goes over all keys without stopping anybody, [`expiry`] how keys whose time has come are
 //! freed when nobody asks for them, [`access`] what is noted of their use, [`eviction`] which keys go when
 //! memory is short, [`interest`] who wants to know of changes and [`following`] how they come to know,
-//! [`locks`] which of them act as locks, [`locking`] how shards are waited for, [`snapshot`] how a state of one
-//! moment is taken out while clients go on.
+//! [`locks`] which of them act as locks, [`locking`] how shards are waited for, [`snapshot`] how a state of
+//! one moment is taken out while clients go on.
 
 pub mod access;
 mod entry;
@@ -27,7 +27,7 @@ mod transaction;
 mod watching;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use foldhash::SharedSeed;
@@ -48,7 +48,7 @@ pub use locks::{LockChange, LockNews, Token};
 pub use scan::{Cursor, ScanLimit};
 use shard::Shard;
 pub use shard::{DatabaseSize, KeyspaceCounters};
-pub use snapshot::{SavedKey, Slice, Snapshot, Use, preserved_bytes};
+pub use snapshot::{SavedKey, Slice, Snapshot, Use, memory_in_use, preserved_bytes};
 pub use transaction::{Expiry, Facts, Garbage, Transaction};
 pub use watching::Watching;
 
@@ -74,6 +74,8 @@ pub struct Keyspace {
     is_busy: Arc<AtomicBool>,
     /// Whether a snapshot waits for entries.
     has_snapshot: AtomicBool,
+    /// How often all databases were emptied at once.
+    flushes: AtomicU64,
     databases: usize,
     /// How long a value may become.
     value_bytes_max: AtomicUsize,
@@ -95,6 +97,7 @@ impl Keyspace {
             lock_allowance: Allowance::default(),
             is_busy: Arc::default(),
             has_snapshot: AtomicBool::new(false),
+            flushes: AtomicU64::new(0),
             databases,
             value_bytes_max: AtomicUsize::new(usize::MAX),
         }
@@ -135,6 +138,16 @@ impl Keyspace {
     /// Says whether anybody keeps copies of keys and wants to know when they change.
     pub fn set_tracking(&self, is_on: bool) {
         self.interest.set_tracking(is_on);
+    }
+
+    /// How often keys were written or deleted; none if somebody holds a shard for long.
+    pub fn changes(&self) -> Option<u64> {
+        (0..SHARDS).map(|number| Some(self.lock_soon(number)?.changes)).sum()
+    }
+
+    /// How often all databases were emptied at once.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
     }
 
     /// What is noted of the use of keys.

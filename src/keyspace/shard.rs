@@ -172,8 +172,8 @@ pub(super) struct Table {
     layout: u32,
     /// A sweep before this moment would find nothing, or too little.
     sweep_at_ms: u64,
-    /// The mark of entries that no snapshot waits for, which all are while none is being written. One with the
-    /// other mark is preserved before it changes.
+    /// The mark of entries that no snapshot waits for, which all are while none is being written. One with
+    /// the other mark is preserved before it changes.
     mark: bool,
     /// The number that the database had when a snapshot began which waits for entries of it.
     awaited_as: Option<u16>,
@@ -290,8 +290,8 @@ impl Table {
         }
     }
 
-    /// Gives a snapshot copies of what it waits for, from `place` on, until it has enough. Answers whether that
-    /// was all.
+    /// Gives a snapshot copies of what it waits for, from `place` on, until it has enough. Answers whether
+    /// that was all.
     ///
     /// Whatever happens between two calls, each entry is given once: what was given has the table's mark. An
     /// entry whose time has come may have been freed before: whoever loads the snapshot would not keep it.

@@ -3,10 +3,10 @@
 //! Redis forks, and the system copies each page that changes. Here there are threads, so what changes is
 //! copied entry by entry. A snapshot begins while all shards are locked, for as long as it takes to turn the
 //! mark of every table: from then on it waits for all entries with the other mark. Whoever replaces, changes
-//! or deletes one of those puts it aside first ([`Preserved`]); new entries have the table's mark and are none
-//! of the snapshot's business. Whoever writes the snapshot locks one shard after the other, copies a slice of
-//! what is still waited for and turns its marks; when a table is through, all its entries have the same mark
-//! again. So nothing need be tidied up, and without a snapshot a change costs one comparison.
+//! or deletes one of those puts it aside first ([`Preserved`]); new entries have the table's mark, and the
+//! snapshot does not want them. Whoever writes the snapshot locks one shard after the other, copies a slice
+//! of what is still waited for and turns its marks; when a table is through, all its entries have the same
+//! mark again. So nothing need be tidied up, and without a snapshot a change costs one comparison.
 //!
 //! Flushed tables are kept whole until the snapshot has them, and tables that change places with others know
 //! as which database they are waited for.
@@ -18,13 +18,14 @@ use super::SHARDS;
 use super::entry::Entry;
 use super::shard::Table;
 use super::transaction::{Held, Transaction};
-use crate::allocator::taken_bytes;
+use crate::allocator::{taken_bytes, used_bytes};
 use crate::keyspace::Keyspace;
 
-/// Entries of one slice: copying so many takes a millisecond or less, with all of them out of the caches.
-const SLICE_ENTRIES_MAX: usize = 4096;
+/// Entries of one slice: copying so many takes a fraction of a millisecond, with all of them out of the
+/// caches.
+const SLICE_ENTRIES_MAX: usize = 1024;
 /// Bytes of one slice; the last entry may be longer, and is copied whole.
-const SLICE_BYTES_MAX: usize = 1 << 20;
+const SLICE_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes of all entries that are put aside. Like what the allocator counts, of all keyspaces of the process.
 static PRESERVED_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -32,6 +33,11 @@ static PRESERVED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that are used only because a snapshot is being written.
 pub fn preserved_bytes() -> usize {
     PRESERVED_BYTES.load(Ordering::Relaxed)
+}
+
+/// Bytes that are taken from the allocator and can be had back by freeing keys: what `maxmemory` limits.
+pub fn memory_in_use() -> usize {
+    used_bytes().saturating_sub(preserved_bytes())
 }
 
 /// A key as a snapshot has it.
@@ -118,6 +124,8 @@ pub struct Snapshot {
     pub sizes: Vec<(usize, usize, usize)>,
     /// How often keys had been written or deleted when it began.
     pub changes: u64,
+    /// How often all databases had been emptied at once.
+    pub flushes: u64,
     shard: usize,
     place: Place,
 }
@@ -164,7 +172,8 @@ impl Slice {
 
     /// Whether it holds enough that others should have their turn.
     pub(super) fn is_full(&self) -> bool {
-        self.copies.len() >= self.entries_max || self.bytes.len() >= self.bytes_max
+        let has_copies = self.copies.len() >= self.entries_max || self.bytes.len() >= self.bytes_max;
+        has_copies || !self.tables.is_empty()
     }
 
     fn is_empty(&self) -> bool {
@@ -241,8 +250,8 @@ impl Slice {
 }
 
 impl Transaction<'_> {
-    /// Begins a snapshot of this moment; none while another one waits for entries. It must be taken out to its
-    /// end. The transaction must hold everything.
+    /// Begins a snapshot of this moment; none while another one waits for entries. It must be taken out to
+    /// its end. The transaction must hold everything.
     pub fn begin_snapshot(&mut self) -> Option<Snapshot> {
         if self.keyspace().has_snapshot.swap(true, Ordering::Relaxed) {
             return None;
@@ -254,7 +263,8 @@ impl Transaction<'_> {
         if let Held::Many(shards) = &mut self.held {
             shards.iter_mut().for_each(|(_, shard)| shard.begin_snapshot());
         }
-        Some(Snapshot { sizes, changes, shard: 0, place: Place::default() })
+        let flushes = self.keyspace().flushes();
+        Some(Snapshot { sizes, changes, flushes, shard: 0, place: Place::default() })
     }
 
     /// Takes the next piece out of a snapshot, in the place of what was in `slice`; answers whether there was
@@ -338,7 +348,8 @@ mod tests {
         let value = || prop_oneof![9 => vec(any::<u8>(), 0..4), 1 => Just(vec![b'x'; 70_000])];
         let expiry = || proptest::option::of(LATER_MS..LATER_MS + 9);
         prop_oneof![
-            4 => (database.clone(), key.clone(), value(), expiry()).prop_map(|(d, k, v, e)| Step::Put(d, k, v, e)),
+            4 => (database.clone(), key.clone(), value(), expiry())
+                .prop_map(|(d, k, v, e)| Step::Put(d, k, v, e)),
             2 => (database.clone(), key.clone(), value()).prop_map(|(d, k, v)| Step::InsertIfAbsent(d, k, v)),
             2 => (database.clone(), key.clone()).prop_map(|(d, k)| Step::Remove(d, k)),
             1 => (database.clone(), key.clone()).prop_map(|(d, k)| Step::Unlink(d, k)),

@@ -365,7 +365,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    pub(super) fn keyspace(&self) -> &'a Keyspace {
+    /// The data set.
+    pub fn keyspace(&self) -> &'a Keyspace {
         self.keyspace
     }
 
@@ -635,6 +636,7 @@ impl Transaction<'_> {
 
     /// Empties every database. The transaction must hold everything.
     pub fn flush_all(&mut self) {
+        self.keyspace.flushes.fetch_add(1, Ordering::Relaxed);
         self.flush(0..self.keyspace.databases());
     }
 

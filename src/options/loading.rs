@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::acl::{Mistake, Refused, Users};
 use crate::commands::lookup::{self, Renamed};
 use crate::config::foreign::{self, Values};
-use crate::config::{Config, Kind, Parameter};
+use crate::config::{Config, Parameter};
 use crate::files;
 use crate::resp::{OwnedRequest, Request};
 
@@ -116,9 +116,6 @@ impl Loader {
         }
         match parameter.check(&text) {
             Ok(checked) => self.config.store(checked),
-            Err(_) if matches!(parameter.kind, Kind::Only("", _)) => {
-                self.add_foreign(parameter.name.to_owned())
-            }
             Err(refusal) => return Err(Wrong::Line(refusal.to_string())),
         }
         if parameter.name == "save" {

@@ -104,7 +104,9 @@ fn check_log_file(config: &Config) -> Result<(), String> {
     if path.is_empty() {
         return Ok(());
     }
-    let opened = OpenOptions::new().append(true).create(true).open(OsStr::from_bytes(&path));
+    // Its path begins in `dir`, where the server will be.
+    let path = Path::new(OsStr::from_bytes(&config.dir.get())).join(OsStr::from_bytes(&path));
+    let opened = OpenOptions::new().append(true).create(true).open(path);
     opened.map(drop).map_err(|error| fatal(&format!("Can't open the log file: {}", files::reason(&error))))
 }
 
@@ -146,6 +148,9 @@ fn option(parameter: &'static Parameter) -> Arg {
         (_, Kind::Choice(words)) => arg.value_name(words.join("|")),
         (_, Kind::Events) => arg.value_name("letters"),
         (_, Kind::Limits) => arg.value_name("limits"),
+        (_, Kind::Directory) => arg.value_name("directory"),
+        (_, Kind::FileName) => arg.value_name("name"),
+        (_, Kind::SavePoints) => arg.value_name("seconds changes"),
         (_, Kind::Text | Kind::Only(..)) => arg.value_name("text"),
     }
 }

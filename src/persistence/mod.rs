@@ -1,3 +1,391 @@
-//! What outlives the process.
+//! What outlives the process: snapshots of the data set, in files that Redis reads and writes.
+//!
+//! [`rdb`] is the format. A [`Job`] is a snapshot that was begun, while everything was locked for a moment,
+//! and is to be written, which takes its time and stops nobody; [`Target`] is the file that it replaces.
+//! [`load`] reads one when the server starts. [`Persistence`] knows what was saved and when, and what is due;
+//! one snapshot is written at a time.
 
+mod file;
+mod job;
+mod loading;
 pub mod rdb;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::config::SavePoint;
+use crate::keyspace::{Transaction, preserved_bytes};
+
+pub use file::Target;
+pub use job::{Job, Plan};
+pub use loading::{Conflicts, Loaded, load, verify};
+
+/// How long nothing is tried on its own after a snapshot that failed. Redis: `CONFIG_BGSAVE_RETRY_DELAY`.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// What is known of snapshots.
+#[derive(Debug)]
+pub struct Persistence {
+    state: Mutex<State>,
+    /// Whether the last snapshot in the background failed.
+    has_failed: AtomicBool,
+    /// Whether the one that is being written in the background is not wanted any more.
+    is_abandoned: AtomicBool,
+    /// Keys that were written of the current one.
+    keys_written: AtomicUsize,
+    /// Changes of what is saved besides keys: libraries.
+    other_changes: AtomicU64,
+    /// Tells whoever writes snapshots in the background that there is work.
+    called: Notify,
+    /// Tells those who wait that a snapshot is over.
+    ended: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    last_save_s: u64,
+    /// What had been changed when the last snapshot began that succeeded, and how often all was flushed.
+    saved: Changes,
+    current: Option<Current>,
+    /// To be written in the background.
+    job: Option<Job>,
+    /// Begun in the background as soon as possible.
+    is_due: bool,
+    /// BGSAVE has asked for one that could not begin at once.
+    is_scheduled: bool,
+    last_try: Option<Instant>,
+    last_took: Option<Duration>,
+    last_preserved_bytes: usize,
+    saves: u64,
+    loaded: Loaded,
+}
+
+/// How often data were changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Keys written or deleted, libraries loaded or deleted.
+    pub all: u64,
+    /// All databases emptied at once.
+    pub flushes: u64,
+}
+
+/// A snapshot that is being written.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    started: Instant,
+    keys: usize,
+    is_in_background: bool,
+}
+
+/// What INFO tells.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// When data were last saved, in seconds since 1970; at first when the server started.
+    pub last_save_s: u64,
+    /// Changes since then.
+    pub changes: u64,
+    /// Whether a snapshot is being written in the background, and since when.
+    pub background: Option<Duration>,
+    /// Keys of the snapshot that is being written: how many were, of how many.
+    pub progress: (usize, usize),
+    /// Whether the last one in the background succeeded.
+    pub is_well: bool,
+    /// How long it took.
+    pub last_took: Option<Duration>,
+    /// Bytes that were kept for it at most.
+    pub last_preserved_bytes: usize,
+    /// Snapshots that were begun.
+    pub saves: u64,
+    /// What was loaded when the server started.
+    pub loaded: Loaded,
+}
+
+/// How a snapshot ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It is the file now.
+    Saved,
+    /// The file is the one before; the log tells why.
+    Failed,
+    /// It was not wanted any more.
+    Abandoned,
+}
+
+impl Persistence {
+    /// Nothing saved yet, at so many seconds since 1970.
+    pub fn new(now_s: u64) -> Persistence {
+        Persistence {
+            state: Mutex::new(State {
+                last_save_s: now_s,
+                saved: Changes::default(),
+                current: None,
+                job: None,
+                is_due: false,
+                is_scheduled: false,
+                last_try: None,
+                last_took: None,
+                last_preserved_bytes: 0,
+                saves: 0,
+                loaded: Loaded::default(),
+            }),
+            has_failed: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
+            keys_written: AtomicUsize::new(0),
+            other_changes: AtomicU64::new(0),
+            called: Notify::new(),
+            ended: Notify::new(),
+        }
+    }
+
+    /// Counts a change of something else than keys.
+    pub fn note_change(&self) {
+        self.other_changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All changes, if those of keys are so many.
+    pub fn changes(&self, of_keys: u64, flushes: u64) -> Changes {
+        Changes { all: of_keys + self.other_changes.load(Ordering::Relaxed), flushes }
+    }
+
+    /// Whether the last snapshot in the background failed.
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// When data were last saved, in seconds since 1970; at first when the server started.
+    pub fn last_save_s(&self) -> u64 {
+        self.state.lock().last_save_s
+    }
+
+    /// Whether a snapshot is being written.
+    pub fn is_saving(&self) -> bool {
+        self.state.lock().current.is_some()
+    }
+
+    /// Begins a snapshot of this moment, unless one is being written. The transaction holds everything.
+    pub fn begin(&self, tx: &mut Transaction<'_>, plan: Plan) -> Option<Job> {
+        let mut state = self.state.lock();
+        if state.current.is_some() {
+            return None;
+        }
+        let job = Job::begin(tx, plan, |of_keys, flushes| self.changes(of_keys, flushes))?;
+        let is_in_background = job.is_in_background();
+        state.current = Some(Current { started: Instant::now(), keys: job.keys(), is_in_background });
+        state.saves += 1;
+        if is_in_background {
+            tracing::info!("Background saving started");
+            state.last_try = Some(Instant::now());
+            (state.is_due, state.is_scheduled) = (false, false);
+        }
+        self.is_abandoned.store(false, Ordering::Relaxed);
+        self.keys_written.store(0, Ordering::Relaxed);
+        Some(job)
+    }
+
+    /// Writes a snapshot to its end, at so many seconds since 1970. The transaction holds nothing, or
+    /// everything.
+    pub fn write(&self, mut job: Job, tx: &mut Transaction<'_>, now_s: impl Fn() -> u64) -> Ended {
+        let is_in_background = job.is_in_background();
+        let (keyspace, flushes) = (tx.keyspace(), job.changes().flushes);
+        let mut most_preserved = 0;
+        let ended = job.write(tx, |keys| {
+            self.keys_written.fetch_add(keys, Ordering::Relaxed);
+            most_preserved = most_preserved.max(preserved_bytes());
+            let is_outdated = || keyspace.flushes() != flushes || self.is_abandoned.load(Ordering::Relaxed);
+            !(is_in_background && is_outdated())
+        });
+        let mut state = self.state.lock();
+        let current = state.current.take();
+        if ended == Ended::Saved {
+            state.last_save_s = now_s();
+            state.saved = job.changes();
+        }
+        if is_in_background {
+            state.last_took = current.map(|current| current.started.elapsed());
+            state.last_preserved_bytes = most_preserved;
+        }
+        drop(state);
+        match &ended {
+            Ended::Saved => {
+                tracing::info!("DB saved on disk");
+                self.has_failed.store(false, Ordering::Relaxed);
+                if is_in_background {
+                    tracing::info!("Background saving terminated with success");
+                }
+            }
+            Ended::Failed if is_in_background => {
+                tracing::warn!("Background saving error");
+                self.has_failed.store(true, Ordering::Relaxed);
+            }
+            Ended::Failed | Ended::Abandoned => {}
+        }
+        self.ended.notify_waiters();
+        ended
+    }
+
+    /// Hands a snapshot to whoever writes them in the background.
+    pub fn hand_over(&self, job: Job) {
+        self.state.lock().job = Some(job);
+        self.called.notify_one();
+    }
+
+    /// Has a snapshot begin in the background soon.
+    pub fn schedule(&self) {
+        self.state.lock().is_scheduled = true;
+    }
+
+    /// Waits until there is work in the background.
+    pub async fn called(&self) {
+        self.called.notified().await;
+    }
+
+    /// The snapshot that was handed over…
+    pub fn take_job(&self) -> Option<Job> {
+        self.state.lock().job.take()
+    }
+
+    /// … or else whether one is to begin.
+    pub fn is_due(&self) -> bool {
+        self.state.lock().is_due
+    }
+
+    /// Looks whether a snapshot is to begin in the background, and calls whoever writes it. `changes` are
+    /// asked for only if they matter.
+    pub fn look(&self, points: &[SavePoint], now_s: u64, changes: impl FnOnce() -> Option<Changes>) {
+        let mut state = self.state.lock();
+        if state.current.is_some() || state.is_due {
+            return;
+        }
+        let is_resting = self.has_failed() && state.last_try.is_some_and(|last| last.elapsed() < RETRY_DELAY);
+        if is_resting {
+            return;
+        }
+        state.is_due = state.is_scheduled || state.has_reached(points, now_s, changes);
+        if state.is_due {
+            drop(state);
+            self.called.notify_one();
+        }
+    }
+
+    /// Has the snapshot in the background end soon, without effect.
+    pub fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until no snapshot is being written.
+    pub async fn settled(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if !self.is_saving() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Says that the data are those that were loaded.
+    pub fn note_loaded(&self, loaded: Loaded, changes: Changes) {
+        let mut state = self.state.lock();
+        state.loaded = loaded;
+        state.saved = changes;
+    }
+
+    /// Sets to zero what INFO counts.
+    pub fn reset_counts(&self) {
+        self.state.lock().saves = 0;
+    }
+
+    /// What INFO tells, if data were changed so often.
+    pub fn report(&self, changes: Changes) -> Report {
+        let state = self.state.lock();
+        let background = state.current.filter(|current| current.is_in_background);
+        let keys = state.current.map_or(0, |current| current.keys);
+        let written = self.keys_written.load(Ordering::Relaxed);
+        Report {
+            last_save_s: state.last_save_s,
+            changes: changes.all.saturating_sub(state.saved.all),
+            background: background.map(|current| current.started.elapsed()),
+            progress: state.current.map_or((0, 0), |_| (written, keys)),
+            is_well: !self.has_failed(),
+            last_took: state.last_took,
+            last_preserved_bytes: state.last_preserved_bytes,
+            saves: state.saves,
+            loaded: state.loaded,
+        }
+    }
+}
+
+impl State {
+    /// Whether there is a snapshot point, the time of which has come and so many changes; says so in the log.
+    fn has_reached(
+        &self,
+        points: &[SavePoint],
+        now_s: u64,
+        changes: impl FnOnce() -> Option<Changes>,
+    ) -> bool {
+        let passed_s = now_s.saturating_sub(self.last_save_s);
+        if points.is_empty() {
+            return false;
+        }
+        let Some(changes) = changes() else { return false };
+        if changes.flushes != self.saved.flushes {
+            // What was flushed must not come back. Redis saves at once then.
+            return true;
+        }
+        let made = changes.all.saturating_sub(self.saved.all);
+        let reached = points.iter().find(|point| passed_s > point.seconds && made >= point.changes);
+        if let Some(point) = reached {
+            tracing::info!("{} changes in {} seconds. Saving...", point.changes, point.seconds);
+        }
+        reached.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_due(persistence: &Persistence, now_s: u64, all: u64) -> bool {
+        let points = [SavePoint { seconds: 60, changes: 1000 }, SavePoint { seconds: 900, changes: 1 }];
+        persistence.look(&points, now_s, || Some(Changes { all, flushes: 0 }));
+        std::mem::take(&mut persistence.state.lock().is_due)
+    }
+
+    #[test]
+    fn a_snapshot_is_due_after_so_much_time_and_so_many_changes() {
+        let persistence = Persistence::new(1000);
+        assert!(!is_due(&persistence, 1060, 5000) && !is_due(&persistence, 1061, 999));
+        assert!(is_due(&persistence, 1061, 1000));
+        assert!(!is_due(&persistence, 1900, 1) && is_due(&persistence, 1901, 1));
+        assert!(!is_due(&persistence, 9999, 0));
+        persistence.note_loaded(Loaded::default(), Changes { all: 500, flushes: 0 });
+        assert!(!is_due(&persistence, 1061, 1499) && is_due(&persistence, 1061, 1500));
+    }
+
+    #[test]
+    fn after_a_flush_one_is_due_at_once_where_any_is() {
+        let persistence = Persistence::new(1000);
+        let flushed = || Some(Changes { all: 0, flushes: 1 });
+        persistence.look(&[], 1000, flushed);
+        assert!(!persistence.is_due());
+        persistence.look(&[SavePoint { seconds: 60, changes: 1000 }], 1000, flushed);
+        assert!(persistence.is_due());
+    }
+
+    #[test]
+    fn what_was_scheduled_comes_whatever_the_points_but_not_right_after_a_failure() {
+        let persistence = Persistence::new(1000);
+        persistence.schedule();
+        persistence.has_failed.store(true, Ordering::Relaxed);
+        persistence.state.lock().last_try = Some(Instant::now());
+        persistence.look(&[], 1000, || None);
+        assert!(!persistence.is_due());
+        persistence.has_failed.store(false, Ordering::Relaxed);
+        persistence.look(&[], 1000, || None);
+        assert!(persistence.is_due());
+    }
+}

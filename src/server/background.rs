@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::clients::Leaving;
@@ -19,6 +20,7 @@ pub(super) fn start(instance: &Arc<Instance>) {
     tokio::spawn(free_expired_keys(Arc::clone(instance)));
     tokio::spawn(keep_time(Arc::clone(instance)));
     tokio::spawn(close_idle_clients(Arc::clone(instance)));
+    tokio::spawn(write_snapshots(Arc::clone(instance)));
 }
 
 async fn free_expired_keys(instance: Arc<Instance>) {
@@ -42,7 +44,18 @@ async fn keep_time(instance: Arc<Instance>) {
         instance.keyspace.follow_clock();
         instance.tidy_tracking();
         instance.allow_lock_news();
+        instance.look_after_snapshots();
         last = now;
+    }
+}
+
+/// Has snapshots written one after the other, each by a thread that may take its time.
+async fn write_snapshots(instance: Arc<Instance>) {
+    loop {
+        instance.persistence.called().await;
+        let writer = Arc::clone(&instance);
+        // If it panics there is no snapshot, and no other while that one is not over.
+        let _ = spawn_blocking(move || writer.save_in_background()).await;
     }
 }
 

@@ -197,6 +197,9 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
     /// Writes the replies, in one write unless the client is slow to take them.
     async fn flush(&mut self) -> io::Result<()> {
         let Connection { stream, conversation: Conversation { instance, session, output, .. }, .. } = self;
+        if !instance.answers.are_given() && !instance.answers.decided().await {
+            return Err(made_to_leave());
+        }
         let writing = async {
             let mut written = 0;
             while written < output.len() {

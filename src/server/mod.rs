@@ -17,7 +17,9 @@ mod supervision;
 mod tls;
 mod unix;
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -27,6 +29,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::allocator;
 use crate::commands::lookup;
 use crate::config::Config;
+use crate::files;
 use crate::instance::{Hooks, Instance};
 use crate::options::Startup;
 
@@ -39,6 +42,7 @@ use supervision::Supervisor;
 ///
 /// With one line for people, if it cannot start.
 pub fn run(startup: Startup) -> Result<(), String> {
+    enter_directory(&startup.config)?;
     let set_log_level = log::start(&startup.config);
     let is_told_by_log = startup.config.daemonize.get() || !startup.config.logfile.get().is_empty();
     serve(startup, set_log_level).inspect_err(|why| {
@@ -63,6 +67,9 @@ fn serve(startup: Startup, set_log_level: impl Fn(usize) + Send + Sync + 'static
     let make_effective = move |config: &Config| {
         set_log_level(config.loglevel.get());
         raise_open_files_limit(config);
+        if let Err(why) = enter_directory(config) {
+            tracing::warn!("{why}");
+        }
     };
     make_effective(&config);
     let hooks = Hooks { make_effective: Box::new(make_effective), hand_over };
@@ -75,6 +82,8 @@ fn serve(startup: Startup, set_log_level: impl Fn(usize) + Send + Sync + 'static
     instance.load_users()?;
     let served = runtime.block_on(async {
         let doors = listener::open(&instance)?;
+        // The doors are open, so nobody else takes the ports, but nobody is let in yet.
+        instance.load()?;
         let stop = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;
         let pid_file = PidFile::write(&instance.config, goes_on_alone);
         doors.announce();
@@ -139,6 +148,14 @@ fn hand_over() {
     let (begun, taken_over) = std::sync::mpsc::channel();
     tokio::spawn(async move { begun.send(()) });
     let _ = tokio::task::block_in_place(|| taken_over.recv_timeout(PATIENCE));
+}
+
+/// Makes `dir` the directory in which paths begin that do not begin at the root.
+fn enter_directory(config: &Config) -> Result<(), String> {
+    let directory = config.dir.get();
+    let entered = std::env::set_current_dir(OsStr::from_bytes(&directory));
+    entered
+        .map_err(|error| format!("Can't chdir to '{}': {}", directory.escape_ascii(), files::reason(&error)))
 }
 
 /// Makes room for `maxclients` sockets, or lowers `maxclients` to what there is room for, as Redis does.

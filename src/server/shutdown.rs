@@ -1,19 +1,23 @@
-//! The end: no new clients, an answer to what was sent, and out.
+//! The end: the data are saved a last time, no new clients, an answer to what was sent, and out.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use crate::clients::Leaving;
-use crate::instance::Instance;
+use crate::clients::{Leaving, Waiting};
+use crate::instance::{Instance, NotSaved, Saving, ShutdownRequest};
 
 /// How long clients may take to read their last replies. The process is gone within a second.
 const GRACE: Duration = Duration::from_millis(700);
 /// How often to look whether they have.
 const GLANCE: Duration = Duration::from_millis(5);
+/// How often to look whether a script that runs for too long is over.
+const SCRIPT_GLANCE: Duration = Duration::from_millis(10);
 
 /// The signals that end the server.
 pub(super) struct Signals {
@@ -26,19 +30,68 @@ pub(super) fn signals() -> io::Result<Signals> {
     Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
 }
 
-/// Waits for one of them, or for SHUTDOWN.
-pub(super) async fn wait(mut signals: Signals, instance: &Instance) {
-    let name = select! {
-        _ = signals.terminate.recv() => "SIGTERM",
-        _ = signals.interrupt.recv() => "SIGINT",
-        () = instance.shutdown.notified() => return,
+/// Waits for one of them, or for SHUTDOWN, until the data are saved that are to be.
+pub(super) async fn wait(mut signals: Signals, instance: &Arc<Instance>) {
+    loop {
+        let (request, signal) = select! {
+            _ = signals.terminate.recv() => (BY_SIGNAL, Some("SIGTERM")),
+            _ = signals.interrupt.recv() => (BY_SIGNAL, Some("SIGINT")),
+            request = instance.shutdown.asked() => (request, None),
+        };
+        if let Some(name) = signal {
+            tracing::info!("Received {name} scheduling shutdown...");
+        }
+        tracing::info!("User requested shutdown...");
+        if prepare(instance, &request).await {
+            return;
+        }
+        tracing::warn!("Errors trying to shut down the server. Check the logs for more information.");
+        if let Some(client) = request.client {
+            client.end_waiting(Waiting::TimedOut);
+        }
+    }
+}
+
+const BY_SIGNAL: ShutdownRequest =
+    ShutdownRequest { saving: Saving::IfConfigured, is_forced: false, client: None };
+
+/// Saves the data, if they are to be saved; answers whether the server may end.
+async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
+    let saves = match request.saving {
+        Saving::Yes => true,
+        Saving::No => false,
+        Saving::IfConfigured => !instance.config.save_points().is_empty(),
     };
-    tracing::info!("Received {name} scheduling shutdown...");
+    if instance.persistence.is_saving() {
+        tracing::warn!("A snapshot is being written in the background. Ending it!");
+        instance.persistence.abandon();
+    }
+    if !saves {
+        return true;
+    }
+    tracing::info!("Saving the final RDB snapshot before exiting.");
+    instance.answers.hold();
+    let is_saved = loop {
+        instance.persistence.settled().await;
+        let saver = Arc::clone(instance);
+        match spawn_blocking(move || saver.save()).await {
+            Ok(Ok(())) => break true,
+            // Whoever was faster has saved what was there before.
+            Ok(Err(NotSaved::InProgress)) => instance.persistence.abandon(),
+            // A script ends, or is made to.
+            Ok(Err(NotSaved::Busy)) => sleep(SCRIPT_GLANCE).await,
+            Ok(Err(NotSaved::Failed)) | Err(_) => break false,
+        }
+    };
+    if !is_saved {
+        tracing::warn!("Error trying to save the DB, can't exit.");
+    }
+    instance.answers.decide(!(is_saved || request.is_forced));
+    is_saved || request.is_forced
 }
 
 /// Lets every client go once what it has sent is answered.
 pub(super) async fn drain(instance: &Instance) {
-    tracing::info!("User requested shutdown...");
     for client in instance.clients.all() {
         client.ask_to_leave(Leaving::WhenAnswered);
     }
@@ -46,4 +99,5 @@ pub(super) async fn drain(instance: &Instance) {
     while instance.clients.count() > 0 && Instant::now() < deadline {
         sleep(GLANCE).await;
     }
+    instance.snapshot_target().tidy_up();
 }

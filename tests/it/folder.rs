@@ -1,7 +1,7 @@
 //! A place for the files of one test.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +18,17 @@ impl Folder {
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("a folder");
         Folder(path)
+    }
+
+    /// Its own path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The names of all that is in it.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).expect("a folder");
+        entries.map(|entry| entry.unwrap().file_name().into_string().expect("a name in UTF-8")).collect()
     }
 
     /// The path of a file in it.

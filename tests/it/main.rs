@@ -23,6 +23,7 @@ mod libraries;
 mod limits;
 mod locks;
 mod observing;
+mod persistence;
 mod protocol;
 mod race;
 mod rslock;

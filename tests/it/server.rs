@@ -52,12 +52,22 @@ impl Server {
 
     /// The same on a port that is known already.
     pub(crate) fn start_on(port: u16, options: &[&str]) -> Server {
+        Server::start_program(&program(), port, options)
+    }
+
+    /// A real Redis on a free port, where one is installed.
+    pub(crate) fn start_redis(options: &[&str]) -> Option<Server> {
+        let is_there = Command::new("redis-server").arg("--version").output().is_ok();
+        is_there.then(|| Server::start_program("redis-server", free_port(), options))
+    }
+
+    fn start_program(program: &str, port: u16, options: &[&str]) -> Server {
         let port_option = port.to_string();
         let mut arguments = vec!["--port", &port_option, "--save", ""];
         if !options.contains(&"--bind") {
             arguments.extend(["--bind", "127.0.0.1"]);
         }
-        let mut command = Command::new(program());
+        let mut command = Command::new(program);
         command.args(arguments).args(options).stdin(Stdio::null());
         Server::run(&mut command, port)
     }

@@ -105,18 +105,17 @@ impl<R: Read> Reader<R> {
     ///
     /// If it cannot be read.
     pub fn next_item(&mut self) -> Result<Option<Item<'_>>, ReadError> {
-        let before = self.decoder.input.offset;
         match self.read_item() {
             Ok(Some(kind)) => Ok(Some(self.item(kind))),
             Ok(None) => Ok(None),
-            Err(Trouble::Type(number)) => Err(self.refuse_type(number, before)),
+            Err(Trouble::Type(number)) => Err(self.refuse_type(number)),
             Err(Trouble::Decode(error)) => Err(explain(error, self.decoder.input.offset)),
             Err(Trouble::Other(why)) => Err(ReadError { why, offset: Some(self.decoder.input.offset) }),
         }
     }
 
     /// How many bytes were read.
-    pub fn offset(&self) -> u64 {
+    fn offset(&self) -> u64 {
         self.decoder.input.offset
     }
 
@@ -195,12 +194,10 @@ impl<R: Read> Reader<R> {
     }
 
     /// Names the key whose type there is not here.
-    fn refuse_type(&mut self, number: u8, offset: u64) -> ReadError {
+    fn refuse_type(&mut self, number: u8) -> ReadError {
+        let offset = self.offset() - 1;
         let Some(name) = type_name(number) else {
-            return ReadError {
-                why: format!("Unknown RDB encoding type {number}"),
-                offset: Some(self.offset()),
-            };
+            return ReadError { why: format!("Unknown RDB encoding type {number}"), offset: Some(offset) };
         };
         match self.decoder.string(&mut self.key) {
             Ok(()) => {

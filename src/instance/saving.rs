@@ -1,0 +1,183 @@
+//! Saving the data and loading them: when, where and in which form, as the parameters say.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Instant;
+
+use super::Instance;
+use crate::config::EVICTION_POLICIES;
+use crate::keyspace::{Busy, Transaction, Use};
+use crate::persistence::rdb::Form;
+use crate::persistence::{Changes, Conflicts, Ended, Job, Loaded, Plan, Target, load, verify};
+use crate::scripting::functions::Policy;
+
+/// Why nothing was saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotSaved {
+    /// A script has been running for too long.
+    Busy,
+    /// A snapshot is being written already.
+    InProgress,
+    /// It failed; the log tells why.
+    Failed,
+}
+
+impl Instance {
+    /// Begins a snapshot, unless one is being written. The transaction holds everything.
+    pub fn begin_save(&self, tx: &mut Transaction<'_>, is_in_background: bool) -> Option<Job> {
+        let policy = EVICTION_POLICIES[self.config.maxmemory_policy.get()];
+        let tells = match policy.rsplit('-').next() {
+            Some("lru") => Use::Idle,
+            Some("lfu") => Use::Frequency,
+            _ => Use::Untold,
+        };
+        let plan = Plan {
+            target: self.snapshot_target(),
+            form: Form {
+                compresses: self.config.rdbcompression.get(),
+                has_checksum: self.config.rdbchecksum.get(),
+            },
+            tells,
+            libraries: self.scripting.libraries().all().cloned().collect(),
+            is_in_background,
+            now_s: self.now_s(),
+        };
+        self.persistence.begin(tx, plan)
+    }
+
+    /// Writes a snapshot to its end, for somebody who holds nothing.
+    pub fn write_snapshot(&self, job: Job) -> Ended {
+        self.persistence.write(job, &mut self.keyspace.begin_none(0), || self.now_s())
+    }
+
+    /// Saves the data as they are now, and waits until that is done. Others go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`NotSaved`]
+    pub fn save(&self) -> Result<(), NotSaved> {
+        let job = self.begin_alone(false)?;
+        match self.write_snapshot(job) {
+            Ended::Saved => Ok(()),
+            Ended::Failed | Ended::Abandoned => Err(NotSaved::Failed),
+        }
+    }
+
+    /// The same for somebody whose transaction holds everything: all others wait.
+    ///
+    /// # Errors
+    ///
+    /// [`NotSaved`]
+    pub fn save_within(&self, tx: &mut Transaction<'_>) -> Result<(), NotSaved> {
+        let job = self.begin_save(tx, false).ok_or(NotSaved::InProgress)?;
+        match self.persistence.write(job, tx, || self.now_s()) {
+            Ended::Saved => Ok(()),
+            Ended::Failed | Ended::Abandoned => Err(NotSaved::Failed),
+        }
+    }
+
+    /// Does what is to be done in the background.
+    pub fn save_in_background(&self) {
+        let job = match self.persistence.take_job() {
+            Some(job) => Some(job),
+            None if self.persistence.is_due() => self.begin_alone(true).ok(),
+            None => None,
+        };
+        if let Some(job) = job {
+            self.write_snapshot(job);
+        }
+    }
+
+    fn begin_alone(&self, is_in_background: bool) -> Result<Job, NotSaved> {
+        let mut tx = self.keyspace.begin_all(0).map_err(|Busy| NotSaved::Busy)?;
+        self.begin_save(&mut tx, is_in_background).ok_or(NotSaved::InProgress)
+    }
+
+    /// Looks whether a snapshot is due; called every so often.
+    pub fn look_after_snapshots(&self) {
+        let points = self.config.save_points();
+        let flushes = self.keyspace.flushes();
+        self.persistence.look(&points, self.now_s(), || {
+            Some(self.persistence.changes(self.keyspace.changes()?, flushes))
+        });
+    }
+
+    /// Whether commands that write are refused since data could not be saved
+    /// (`stop-writes-on-bgsave-error`).
+    #[inline]
+    pub fn refuses_writes(&self) -> bool {
+        self.persistence.has_failed() && self.is_to_refuse_writes()
+    }
+
+    #[cold]
+    fn is_to_refuse_writes(&self) -> bool {
+        self.config.stop_writes_on_bgsave_error.get() && !self.config.save_points().is_empty()
+    }
+
+    /// Loads the last snapshot, if there is one; called before there are clients.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub fn load(&self) -> Result<(), String> {
+        let (path, started) = (self.snapshot_target().path(), Instant::now());
+        let fatal = |why: String| format!("Fatal error loading the DB {}: {why}. Exiting.", path.display());
+        let mut libraries: Vec<Result<Vec<u8>, Vec<u8>>> = Vec::new();
+        let mut tx = self.keyspace.begin_all(0).map_err(|Busy| fatal("a script runs".to_owned()))?;
+        let verifies = self.config.rdbchecksum.get();
+        let loaded =
+            load(&path, verifies, Conflicts::Refused, &mut tx, |code| libraries.push(Ok(code.to_vec())));
+        let Some(loaded) = loaded.map_err(fatal)? else { return Ok(()) };
+        if !libraries.is_empty() {
+            self.scripting
+                .restore_libraries(libraries.into_iter(), Policy::Flush)
+                .map_err(|why| fatal(String::from_utf8_lossy(&why).into_owned()))?;
+        }
+        self.note_loaded(loaded, &tx);
+        tracing::info!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// Replaces the data by those of the last snapshot, or adds these (DEBUG RELOAD). Libraries stay as they
+    /// are. The transaction holds everything.
+    ///
+    /// # Errors
+    ///
+    /// If there is no snapshot that can be read. If a key is there already, those before it were loaded.
+    pub fn reload(
+        &self,
+        tx: &mut Transaction<'_>,
+        flushes: bool,
+        conflicts: Conflicts,
+    ) -> Result<(), String> {
+        let (path, verifies) = (self.snapshot_target().path(), self.config.rdbchecksum.get());
+        if !verify(&path, verifies)? {
+            return Err(format!("there is no {}", path.display()));
+        }
+        if flushes {
+            tx.flush_all();
+        }
+        let loaded = load(&path, verifies, conflicts, tx, |_| ())?;
+        self.note_loaded(loaded.unwrap_or_default(), tx);
+        Ok(())
+    }
+
+    /// How often data were changed. The transaction holds everything.
+    pub fn changes(&self, tx: &Transaction<'_>) -> Changes {
+        self.persistence.changes(tx.changes(), self.keyspace.flushes())
+    }
+
+    /// Where snapshots are kept.
+    pub fn snapshot_target(&self) -> Target {
+        let (directory, name) = (self.config.dir.get(), self.config.dbfilename.get());
+        Target::new(OsStr::from_bytes(&directory).into(), OsStr::from_bytes(&name).into())
+    }
+
+    fn note_loaded(&self, loaded: Loaded, tx: &Transaction<'_>) {
+        self.persistence.note_loaded(loaded, self.changes(tx));
+    }
+
+    fn now_s(&self) -> u64 {
+        self.keyspace.clock().since_epoch().as_secs()
+    }
+}

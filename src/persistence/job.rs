@@ -1,0 +1,164 @@
+//! A snapshot from the moment that it shows to the file.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use super::file::Target;
+use super::rdb::{Form, Writer};
+use super::{Changes, Ended};
+use crate::allocator;
+use crate::keyspace::{Slice, Snapshot, Transaction, Use};
+use crate::scripting::functions::Library;
+
+/// So much is written before the system is asked to have it on the disk, so that the last time does not take
+/// long for everybody who writes there. Redis: `REDIS_AUTOSYNC_BYTES`, of 4 MiB.
+const SYNC_BYTES: usize = 32 << 20;
+
+/// How a snapshot is to be written.
+#[derive(Debug)]
+pub struct Plan {
+    /// Where.
+    pub target: Target,
+    /// In which form.
+    pub form: Form,
+    /// What is told of the use of keys.
+    pub tells: Use,
+    /// The libraries of functions.
+    pub libraries: Vec<Arc<Library>>,
+    /// Whether nobody waits for it.
+    pub is_in_background: bool,
+    /// The moment, in seconds since 1970.
+    pub now_s: u64,
+}
+
+/// A snapshot that was begun and is to be written.
+#[derive(Debug)]
+pub struct Job {
+    plan: Plan,
+    snapshot: Snapshot,
+    changes: Changes,
+}
+
+/// Why a file is not written to its end.
+enum Stop {
+    Error(io::Error),
+    Abandoned,
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        Stop::Error(error)
+    }
+}
+
+impl Job {
+    pub(super) fn begin(
+        tx: &mut Transaction<'_>,
+        plan: Plan,
+        changes: impl FnOnce(u64, u64) -> Changes,
+    ) -> Option<Job> {
+        let snapshot = tx.begin_snapshot()?;
+        let changes = changes(snapshot.changes, snapshot.flushes);
+        Some(Job { plan, snapshot, changes })
+    }
+
+    /// How many keys are to be written.
+    pub(super) fn keys(&self) -> usize {
+        self.snapshot.keys()
+    }
+
+    pub(super) fn changes(&self) -> Changes {
+        self.changes
+    }
+
+    pub(super) fn is_in_background(&self) -> bool {
+        self.plan.is_in_background
+    }
+
+    /// Writes the snapshot. `goes_on` is told of every few keys, and says whether it is still wanted.
+    pub(super) fn write(
+        &mut self,
+        tx: &mut Transaction<'_>,
+        mut goes_on: impl FnMut(usize) -> bool,
+    ) -> Ended {
+        let target = self.plan.target.clone();
+        let mut is_abandoned = false;
+        let replaced = target.replace(|file| match self.write_to(file, tx, &mut goes_on) {
+            Ok(()) => Ok(()),
+            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Abandoned) => {
+                is_abandoned = true;
+                Err(io::ErrorKind::Interrupted.into())
+            }
+        });
+        // What was not written is not waited for any more.
+        let mut rest = Slice::default();
+        while tx.take_slice(&mut self.snapshot, &mut rest) {}
+        match replaced {
+            Ok(()) => Ended::Saved,
+            Err(_) if is_abandoned => Ended::Abandoned,
+            Err(why) => {
+                tracing::warn!("{why}");
+                Ended::Failed
+            }
+        }
+    }
+
+    fn write_to(
+        &mut self,
+        file: &mut File,
+        tx: &mut Transaction<'_>,
+        goes_on: &mut impl FnMut(usize) -> bool,
+    ) -> Result<(), Stop> {
+        let Plan { form, tells, libraries, now_s, .. } = &self.plan;
+        let mut writer = Writer::begin(Synced { file, unsynced: 0 }, *form);
+        let number = |number: usize| itoa::Buffer::new().format(number).as_bytes().to_vec();
+        writer.auxiliary(b"redis-ver", crate::REDIS_VERSION.as_bytes())?;
+        writer.auxiliary(b"redis-bits", &number(usize::BITS as usize))?;
+        writer.auxiliary(b"ctime", &number(*now_s as usize))?;
+        writer.auxiliary(b"used-mem", &number(allocator::used_bytes()))?;
+        writer.auxiliary(b"aof-base", b"0")?;
+        for library in libraries {
+            writer.library(&library.code)?;
+        }
+        for (database, keys, expiring) in &self.snapshot.sizes {
+            writer.sizes(*database, *keys, *expiring)?;
+        }
+        let (keyspace, mut slice) = (tx.keyspace(), Slice::default());
+        while tx.take_slice(&mut self.snapshot, &mut slice) {
+            let mut keys = 0;
+            slice.each(keyspace, *tells, |key| {
+                keys += 1;
+                writer.key(key)
+            })?;
+            if !goes_on(keys) {
+                return Err(Stop::Abandoned);
+            }
+        }
+        writer.finish()?;
+        Ok(())
+    }
+}
+
+/// A file that is brought to the disk as it grows.
+struct Synced<'a> {
+    file: &'a mut File,
+    unsynced: usize,
+}
+
+impl Write for Synced<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.unsynced += written;
+        if self.unsynced >= SYNC_BYTES {
+            self.unsynced = 0;
+            self.file.sync_data()?;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

@@ -1,0 +1,117 @@
+//! Loads a snapshot.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::Path;
+
+use super::rdb::{Item, Reader};
+use crate::files::reason;
+use crate::keyspace::Transaction;
+use crate::resp::number::parse_integer;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// What came of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Keys that are there now.
+    pub keys: usize,
+    /// Keys that had expired.
+    pub expired: usize,
+}
+
+/// What happens to a key of the file that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conflicts {
+    /// The file is refused.
+    Refused,
+    /// The key is replaced.
+    Replaced,
+}
+
+/// Loads a file, if there is one, and hands on the codes of its libraries. The transaction holds everything.
+///
+/// # Errors
+///
+/// With one line for people, if it cannot be read to its end; what was read is there then.
+pub fn load(
+    path: &Path,
+    verifies: bool,
+    conflicts: Conflicts,
+    tx: &mut Transaction<'_>,
+    mut library: impl FnMut(&[u8]),
+) -> Result<Option<Loaded>, String> {
+    let Some(mut reader) = open(path, verifies)? else { return Ok(None) };
+    let (now_ms, databases) = (tx.now_ms(), tx.databases());
+    let mut loaded = Loaded::default();
+    while let Some(item) = reader.next_item().map_err(|error| error.to_string())? {
+        match item {
+            Item::Auxiliary { name, value } => tell(name, value, now_ms),
+            Item::Library(code) => library(code),
+            Item::ModuleData { module } => {
+                tracing::warn!("The RDB file contains data of the module '{module}', which are passed over");
+            }
+            Item::Key(key) if key.database >= databases => {
+                return Err(format!(
+                    "Data file was created with a Redis server configured to handle more than {databases} \
+                     databases"
+                ));
+            }
+            // Redis: a primary does not load what nobody could see any more.
+            Item::Key(key) if key.expires_at_ms.is_some_and(|at_ms| at_ms < now_ms) => loaded.expired += 1,
+            Item::Key(key) => {
+                if !tx.load(&key) {
+                    if conflicts == Conflicts::Refused {
+                        let (name, database) = (key.key.escape_ascii(), key.database);
+                        return Err(format!("RDB has duplicated key '{name}' in DB {database}"));
+                    }
+                    tx.select(key.database);
+                    tx.remove(key.key);
+                    tx.load(&key);
+                }
+                loaded.keys += 1;
+            }
+        }
+    }
+    tracing::info!("Done loading RDB, keys loaded: {}, keys expired: {}.", loaded.keys, loaded.expired);
+    Ok(Some(loaded))
+}
+
+/// Reads a file to its end without loading anything; answers whether there is one.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn verify(path: &Path, verifies: bool) -> Result<bool, String> {
+    let Some(mut reader) = open(path, verifies)? else { return Ok(false) };
+    while reader.next_item().map_err(|error| error.to_string())?.is_some() {}
+    Ok(true)
+}
+
+fn open(path: &Path, verifies: bool) -> Result<Option<Reader<BufReader<File>>>, String> {
+    match File::open(path) {
+        Ok(file) => Reader::open(BufReader::with_capacity(READ_BYTES, file), verifies)
+            .map(Some)
+            .map_err(|error| error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(reason(&error)),
+    }
+}
+
+/// Says in the log what a file says of itself.
+fn tell(name: &[u8], value: &[u8], now_ms: u64) {
+    let number = parse_integer(value).and_then(|number| u64::try_from(number).ok());
+    match (name, number) {
+        (b"redis-ver" | b"valkey-ver", _) => {
+            tracing::info!("Loading RDB produced by version {}", value.escape_ascii());
+        }
+        (b"ctime", Some(written_s)) => {
+            tracing::info!("RDB age {} seconds", (now_ms / 1000).saturating_sub(written_s));
+        }
+        (b"used-mem", Some(bytes)) => {
+            tracing::info!("RDB memory usage when created {:.2} Mb", bytes as f64 / 1024.0 / 1024.0);
+        }
+        _ => {}
+    }
+}

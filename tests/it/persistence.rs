@@ -1,0 +1,640 @@
+//! What outlives the server: snapshots, saved and loaded, by others as well.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keyfast::persistence::rdb::{Item, Reader};
+
+use crate::client::{Client, request};
+use crate::folder::Folder;
+use crate::server::{PATIENCE, Server, program};
+
+/// A server whose files are in a folder.
+fn serve(folder: &Folder, options: &[&str]) -> Server {
+    Server::start_with(&[&["--dir", &folder.file("")], options].concat())
+}
+
+/// The file of snapshots in a folder.
+fn dump(folder: &Folder) -> PathBuf {
+    folder.path().join("dump.rdb")
+}
+
+type Keys = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
+
+/// The keys of a snapshot.
+fn read(path: &Path) -> Keys {
+    let file = fs::File::open(path).expect("a snapshot");
+    let mut reader = Reader::open(BufReader::new(file), true).expect("a snapshot");
+    let mut keys = Keys::new();
+    while let Some(item) = reader.next_item().unwrap_or_else(|error| panic!("{error}")) {
+        if let Item::Key(key) = item {
+            let twice = keys.insert((key.database, key.key.to_vec()), key.value.to_vec());
+            assert_eq!(twice, None, "a key is there twice");
+        }
+    }
+    keys
+}
+
+/// Sends many commands at once, and reads as many replies.
+fn pipeline<A: AsRef<[u8]>>(client: &mut Client, commands: impl Iterator<Item = Vec<A>>) {
+    let mut commands = commands.peekable();
+    while commands.peek().is_some() {
+        let (mut bytes, mut count) = (Vec::new(), 0);
+        for command in commands.by_ref().take(1000) {
+            bytes.extend(request(command));
+            count += 1;
+        }
+        client.send(&bytes);
+        (0..count).for_each(|_| client.reply().is_ok());
+    }
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool, otherwise: &str) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "{otherwise}");
+        thread::yield_now();
+    }
+}
+
+fn wait_for_save(client: &mut Client) {
+    wait_until(|| client.info("rdb_bgsave_in_progress") == "0", "the snapshot does not end");
+}
+
+/// Whether `redis-check-rdb` accepts a file; nothing is known where it is not installed.
+fn check(path: &Path) {
+    let Ok(output) = Command::new("redis-check-rdb").arg(path).output() else { return };
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("RDB looks OK!"), "{text}");
+}
+
+/// Writes something of everything that can be saved.
+fn fill(client: &mut Client) {
+    client.line("SET text hello").is_ok();
+    client.line("SET number -12345").is_ok();
+    client.line("SET large 99999999999999").is_ok();
+    client.cmd(["SET", "repeated", &"abc".repeat(1000)]).is_ok();
+    client.cmd([&b"SET"[..], &[0, 255, 10], &(0..=255).collect::<Vec<u8>>()]).is_ok();
+    client.cmd(["SET", &"k".repeat(300), ""]).is_ok();
+    client.line("SET mortal v EX 10000").is_ok();
+    client.line("SELECT 9").is_ok();
+    client.line("SET text nine").is_ok();
+    client.line("SELECT 0").is_ok();
+    let code = "#!lua name=mylib\nredis.register_function('answer', function() return 42 end)";
+    client.cmd(["FUNCTION", "LOAD", code]).is("mylib");
+}
+
+/// Looks whether it is there.
+#[track_caller]
+fn find_all(client: &mut Client) {
+    client.line("GET text").is("hello");
+    client.line("GET number").is("-12345");
+    client.line("GET large").is("99999999999999");
+    client.line("GET repeated").is("abc".repeat(1000).as_str());
+    client.cmd([&b"GET"[..], &[0, 255, 10]]).is(&*(0..=255).collect::<Vec<u8>>());
+    client.cmd(["GET", &"k".repeat(300)]).is("");
+    assert!((9000..=10_000).contains(&client.line("TTL mortal").integer()));
+    client.line("DBSIZE").is(7);
+    client.line("SELECT 9").is_ok();
+    client.line("GET text").is("nine");
+    client.line("SELECT 0").is_ok();
+    client.line("FCALL answer 0").is(42);
+}
+
+#[test]
+fn what_was_saved_is_there_after_a_crash() {
+    let folder = Folder::new("crash");
+    let server = serve(&folder, &[]);
+    let mut client = server.client();
+    fill(&mut client);
+    assert_eq!(client.info("rdb_changes_since_last_save"), "9");
+    client.line("SAVE").is_ok();
+    assert_eq!(client.info("rdb_changes_since_last_save"), "0");
+    client.line("SET too late").is_ok();
+    assert_eq!(client.info("rdb_changes_since_last_save"), "1");
+    drop(server);
+    check(&dump(&folder));
+    assert_eq!(folder.names(), ["dump.rdb"]);
+    let mut client = serve(&folder, &[]).into_client();
+    find_all(&mut client);
+    assert_eq!(client.info("rdb_last_load_keys_loaded"), "8");
+    assert_eq!(client.info("rdb_changes_since_last_save"), "0");
+}
+
+#[test]
+fn what_one_server_saves_the_other_loads() {
+    for (compression, checksum) in [("yes", "yes"), ("no", "no")] {
+        let options = ["--rdbcompression", compression, "--rdbchecksum", checksum];
+        let folder = Folder::new("exchange");
+        let server = serve(&folder, &options);
+        let mut client = server.client();
+        fill(&mut client);
+        client.line("BGSAVE").is_simple("Background saving started");
+        wait_for_save(&mut client);
+        drop(server);
+        check(&dump(&folder));
+        let Some(redis) = Server::start_redis(&[&["--dir", &folder.file("")], &options[..]].concat()) else {
+            return;
+        };
+        let mut client = redis.client();
+        find_all(&mut client);
+        client.line("CONFIG SET maxmemory-policy allkeys-lfu").is_ok();
+        client.line("SET often used").is_ok();
+        client.line("SAVE").is_ok();
+        drop(redis);
+        let mut client = serve(&folder, &["--maxmemory-policy", "allkeys-lfu"]).into_client();
+        client.line("OBJECT FREQ often").is(5);
+        client.line("DEL often").is(1);
+        find_all(&mut client);
+    }
+}
+
+#[test]
+fn an_end_in_order_saves_where_snapshots_are_configured_and_only_there() {
+    for (options, end, is_saved) in [
+        (&["--save", "3600", "1"][..], "SHUTDOWN", true),
+        (&["--save", "3600", "1"], "SHUTDOWN NOSAVE", false),
+        (&["--save", "3600", "1"], "SIGTERM", true),
+        (&[], "SHUTDOWN", false),
+        (&[], "SHUTDOWN SAVE", true),
+        (&[], "SIGTERM", false),
+    ] {
+        let folder = Folder::new("end");
+        let mut server = serve(&folder, options);
+        let mut client = server.client();
+        client.line("SET k v").is_ok();
+        match end {
+            "SIGTERM" => server.signal("TERM"),
+            _ => client.send(format!("{end}\r\n").as_bytes()),
+        }
+        assert_eq!(server.wait_for_end().code(), Some(0), "{end}");
+        assert!(client.is_closed(), "{end}");
+        let expected: &[&str] = if is_saved { &["dump.rdb"] } else { &[] };
+        assert_eq!(folder.names(), expected, "{end} with {options:?}");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_before_the_end_is_there_after_it() {
+    const CLIENTS: usize = 4;
+    let folder = Folder::new("acknowledged");
+    let mut expected = [0; CLIENTS];
+    for round in 0..5 {
+        let mut server = serve(&folder, &["--save", "3600", "1"]);
+        let has_begun = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..CLIENTS)
+                .map(|number| {
+                    let (mut client, has_begun) = (server.client(), &has_begun);
+                    scope.spawn(move || {
+                        let key = format!("counter:{number}");
+                        let first = client.cmd(["INCR", &key]).integer();
+                        let mut last = first;
+                        while client.try_send(&request(["INCR", &key])).is_ok() {
+                            let Ok(reply) = client.try_reply_bytes() else { break };
+                            last = String::from_utf8(reply).unwrap()[1..].trim().parse().unwrap();
+                            has_begun.store(true, Ordering::Relaxed);
+                        }
+                        (first, last)
+                    })
+                })
+                .collect();
+            while !has_begun.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(10 * round));
+            server.signal("TERM");
+            for (worker, expected) in workers.into_iter().zip(&mut expected) {
+                let (first, last) = worker.join().unwrap();
+                assert!(first - 1 - *expected <= 1 && first > *expected, "{first} after {expected}");
+                *expected = last;
+            }
+        });
+        assert_eq!(server.wait_for_end().code(), Some(0));
+    }
+}
+
+#[test]
+fn a_snapshot_shows_one_moment() {
+    const ACCOUNTS: usize = 100;
+    const SNAPSHOTS: usize = 15;
+    let folder = Folder::new("moment");
+    let server = serve(&folder, &[]);
+    let mut client = server.client();
+    // So many others that a snapshot takes its time.
+    pipeline(
+        &mut client,
+        (0..30_000).map(|number| vec!["SET".to_owned(), format!("other:{number}"), "v".repeat(50)]),
+    );
+    pipeline(
+        &mut client,
+        (0..ACCOUNTS).map(|number| vec!["SET".to_owned(), format!("account:{number}"), "100".into()]),
+    );
+    let is_over = AtomicBool::new(false);
+    let mut sums = Vec::new();
+    thread::scope(|scope| {
+        for seed in 0..3 {
+            let (mut client, is_over) = (server.client(), &is_over);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                while !is_over.load(Ordering::Relaxed) {
+                    let [from, to] = [0; 2].map(|_| format!("account:{}", random.usize(..ACCOUNTS)));
+                    let amount = random.u8(..).to_string();
+                    client.send(
+                        &[
+                            request(["MULTI"]),
+                            request(["DECRBY", &from, &amount]),
+                            request(["INCRBY", &to, &amount]),
+                            request(["EXEC"]),
+                        ]
+                        .concat(),
+                    );
+                    (0..4).for_each(|_| drop(client.reply()));
+                }
+            });
+        }
+        for _ in 0..SNAPSHOTS {
+            client.line("BGSAVE").is_simple("Background saving started");
+            wait_for_save(&mut client);
+            assert_eq!(client.info("rdb_last_bgsave_status"), "ok");
+            let keys = read(&dump(&folder));
+            assert_eq!(keys.len(), 30_000 + ACCOUNTS);
+            let accounts = keys.iter().filter(|((_, key), _)| key.starts_with(b"account:"));
+            let amount = |value: &[u8]| std::str::from_utf8(value).unwrap().parse::<i64>().unwrap();
+            sums.push(accounts.map(|(_, value)| amount(value)).sum::<i64>());
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(sums, [100 * ACCOUNTS as i64; SNAPSHOTS]);
+    check(&dump(&folder));
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_saves_leaves_a_whole_file_200_times() {
+    const KEYS: usize = 300;
+    let folder = Folder::new("killed");
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut generation, mut saved) = (0_u64, 0_u64);
+    let mut temporary_files = 0;
+    for round in 0..200 {
+        let server = serve(&folder, &["--rdbcompression", "no"]);
+        let mut client = server.client();
+        if generation > 0 {
+            let found = client.line("GET key:0").text();
+            let found: u64 = found.split('.').next().unwrap().parse().unwrap();
+            assert!(
+                (saved..=generation).contains(&found),
+                "round {round}: {saved} was saved, {found} is there"
+            );
+        }
+        // A file of some 300 KB, with what each snapshot must have the same in all keys.
+        let mut commands = Vec::new();
+        for next in generation + 1..generation + 40 {
+            let value = format!("{next}.{}", "x".repeat(1000));
+            let pairs = (0..KEYS).flat_map(|number| [format!("key:{number}"), value.clone()]);
+            commands.extend(request(["MSET".to_owned()].into_iter().chain(pairs)));
+            commands.extend(request([if next % 2 == 0 { "SAVE" } else { "BGSAVE" }]));
+        }
+        let first = generation + 1;
+        let mut writer = server.client();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // The server is killed meanwhile.
+                let _ = writer.try_send(&commands);
+            });
+            thread::sleep(Duration::from_micros(random.u64(..40_000)));
+            drop(server);
+        });
+        let mut replies = 0;
+        while let Ok(reply) = writer.try_reply_bytes() {
+            let of = first + replies / 2;
+            if replies % 2 == 1 && of % 2 == 0 && reply == b"+OK\r\n" {
+                saved = of;
+            }
+            replies += 1;
+        }
+        generation += 40;
+        let temporary = folder.names().into_iter().filter(|name| name != "dump.rdb").collect::<Vec<_>>();
+        temporary_files += temporary.len();
+        temporary.iter().for_each(|name| fs::remove_file(folder.file(name)).unwrap());
+        if saved == 0 {
+            generation = 0;
+            let _ = fs::remove_file(dump(&folder));
+            continue;
+        }
+        let values: Vec<Vec<u8>> = read(&dump(&folder)).into_values().collect();
+        assert_eq!(values.len(), KEYS, "round {round}");
+        assert!(values.iter().all(|value| *value == values[0]), "round {round}: not one moment");
+    }
+    assert!(saved > 0 && temporary_files > 0, "it was never killed while it saved");
+}
+
+#[test]
+fn snapshots_come_by_themselves() {
+    let folder = Folder::new("points");
+    let server = serve(&folder, &["--save", "1", "2"]);
+    let mut client = server.client();
+    client.line("SET a 1").is_ok();
+    thread::sleep(Duration::from_millis(2300));
+    assert!(!dump(&folder).exists(), "one change is not enough");
+    client.line("SET b 1").is_ok();
+    server.wait_for_output("2 changes in 1 seconds. Saving...");
+    server.wait_for_output("Background saving terminated with success");
+    assert_eq!(read(&dump(&folder)).len(), 2);
+    assert_eq!(client.info("rdb_saves"), "1");
+    client.line("FLUSHALL").is_ok();
+    wait_until(|| read(&dump(&folder)).is_empty(), "what was flushed would come back");
+}
+
+#[test]
+fn a_snapshot_of_what_is_flushed_meanwhile_ends_without_effect() {
+    let folder = Folder::new("flushed");
+    let server = serve(&folder, &[]);
+    let mut client = server.client();
+    pipeline(
+        &mut client,
+        (0..50_000).map(|number| vec!["SET".to_owned(), format!("key:{number}"), "v".repeat(50)]),
+    );
+    client.send(b"BGSAVE\r\nFLUSHALL\r\n");
+    client.reply().is_simple("Background saving started");
+    client.reply().is_ok();
+    wait_for_save(&mut client);
+    assert_eq!(client.info("rdb_last_bgsave_status"), "ok");
+    assert!(folder.names().is_empty(), "{:?}", folder.names());
+    client.line("BGSAVE").is_simple("Background saving started");
+    wait_for_save(&mut client);
+    assert!(read(&dump(&folder)).is_empty());
+}
+
+#[test]
+fn who_asks_for_snapshots_is_told_how_it_goes() {
+    let folder = Folder::new("asking");
+    let server = serve(&folder, &[]);
+    let mut client = server.client();
+    let started = client.line("LASTSAVE").integer();
+    client.line("BGSAVE LATER").is_error("ERR syntax error");
+    client.line("BGSAVE SCHEDULE NOW").is_error("ERR syntax error");
+    client.line("MULTI").is_ok();
+    client.line("SAVE").is_error("ERR Command not allowed inside a transaction");
+    client.line("DISCARD").is_ok();
+    client.line("MULTI").is_ok();
+    client.line("SET k v").is_simple("QUEUED");
+    client.line("BGSAVE").is_simple("QUEUED");
+    client.line("SET k w").is_simple("QUEUED");
+    let replies = client.line("EXEC").reply().to_string();
+    assert_eq!(replies, r#"[OK, Background saving scheduled, OK]"#);
+    wait_until(|| client.info("rdb_saves") == "1", "what was scheduled does not come");
+    wait_for_save(&mut client);
+    assert_eq!(read(&dump(&folder))[&(0, b"k".to_vec())], b"w");
+    thread::sleep(Duration::from_millis(1100));
+    client.line("BGSAVE SCHEDULE").is_simple("Background saving started");
+    wait_for_save(&mut client);
+    assert!(client.line("LASTSAVE").integer() > started);
+    assert_eq!(client.info("rdb_last_bgsave_time_sec"), "0");
+    assert_eq!(client.info("rdb_saves"), "2");
+    client.line("CONFIG RESETSTAT").is_ok();
+    assert_eq!(client.info("rdb_saves"), "0");
+}
+
+#[test]
+fn where_nothing_can_be_saved_nothing_more_is_written() {
+    const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to \
+        persist to disk. Commands that may modify the data set are disabled, because this instance is \
+        configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error \
+        option). Please check the Redis logs for details about the RDB error.";
+    let folder = Folder::new("misconf");
+    let mut server = serve(&folder, &["--save", "3600", "1", "--enable-debug-command", "yes"]);
+    let mut client = server.client();
+    client.line("SET k v").is_ok();
+    fs::remove_dir(folder.path()).unwrap();
+    client.line("SAVE").is_error("ERR");
+    server.wait_for_output("Failed opening the temp RDB file temp-");
+    assert_eq!(client.info("rdb_last_bgsave_status"), "ok");
+    client.line("BGSAVE").is_simple("Background saving started");
+    wait_for_save(&mut client);
+    assert_eq!(client.info("rdb_last_bgsave_status"), "err");
+    client.line("SET k w").is_error(MISCONF);
+    client.line("PING").is_error(MISCONF);
+    client.line("FLUSHALL").is_error(MISCONF);
+    client.line("GET k").is("v");
+    client.line("PUBLISH channel message").is(0);
+    client.line("EVAL \"return 1\" 0").is(1);
+    assert!(client.line("EVAL \"return redis.call('SET', 'k', 'w')\" 0").text().starts_with(MISCONF));
+    client.cmd(["EVAL", "#!lua\nreturn 1", "0"]).is_error(MISCONF);
+    client.cmd(["EVAL", "#!lua flags=no-writes\nreturn 1", "0"]).is(1);
+    client.line("MULTI").is_ok();
+    client.line("SET k w").is_error(MISCONF);
+    client.line("EXEC").is_error("EXECABORT Transaction discarded because of previous errors.");
+    client.line("SHUTDOWN").is_error("ERR Errors trying to SHUTDOWN. Check logs.");
+    server.signal("TERM");
+    server.wait_for_output("SIGTERM scheduling shutdown...");
+    let ends = || server.output().matches("Errors trying to shut down the server").count();
+    wait_until(|| ends() == 2, "it does not say that it cannot end");
+    client.line("GET k").is("v");
+    client.line("CONFIG SET stop-writes-on-bgsave-error no").is_ok();
+    client.line("SET k w").is_ok();
+    client.line("CONFIG SET stop-writes-on-bgsave-error yes save \"\"").is_ok();
+    client.line("SET k x").is_ok();
+    client.line("CONFIG SET save \"3600 1\"").is_ok();
+    client.line("SET k y").is_error(MISCONF);
+    fs::create_dir(folder.path()).unwrap();
+    client.line("BGSAVE").is_simple("Background saving started");
+    wait_for_save(&mut client);
+    client.line("SET k z").is_ok();
+    client.send(b"SHUTDOWN\r\n");
+    assert_eq!(server.wait_for_end().code(), Some(0));
+    assert_eq!(read(&dump(&folder))[&(0, b"k".to_vec())], b"z");
+}
+
+#[test]
+fn who_insists_ends_a_server_that_cannot_save() {
+    let folder = Folder::new("insisting");
+    let mut server = serve(&folder, &["--save", "3600", "1"]);
+    let mut client = server.client();
+    fs::remove_dir(folder.path()).unwrap();
+    client.line("SHUTDOWN").is_error("ERR Errors trying to SHUTDOWN. Check logs.");
+    client.send(b"SHUTDOWN FORCE\r\n");
+    assert_eq!(server.wait_for_end().code(), Some(0));
+}
+
+/// Starts a server that must refuse to; answers what it says.
+fn refusal(folder: &Folder) -> String {
+    let before = fs::read(dump(folder)).unwrap();
+    let output = Command::new(program())
+        .args(["--port", "0", "--bind", "127.0.0.1", "--dir", &folder.file(""), "--save", "1 1"])
+        .output()
+        .expect("the program runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(fs::read(dump(folder)).unwrap(), before, "nothing is overwritten");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_file_that_cannot_be_loaded_is_left_alone() {
+    let folder = Folder::new("refused");
+    let path = dump(&folder);
+    let complaint =
+        |why: &str| format!("keyfast: Fatal error loading the DB {}: {why}. Exiting.\n", path.display());
+    fs::write(&path, b"REDIS0010\xfe\x00\x04\x06myhash\x00\xff\0\0\0\0\0\0\0\0").unwrap();
+    let hash = "key 'myhash' in database 0 is a hash, which is not supported (offset 11)";
+    assert_eq!(refusal(&folder), complaint(hash));
+    fs::write(&path, b"REDIS0010\xfe\x20\x00\x01k\x01v\xff\0\0\0\0\0\0\0\0").unwrap();
+    let databases = "Data file was created with a Redis server configured to handle more than 16 databases";
+    assert_eq!(refusal(&folder), complaint(databases));
+    fs::write(&path, b"REDIS0010\x00\x01k\x01v\x00\x01k\x01w\xff\0\0\0\0\0\0\0\0").unwrap();
+    assert_eq!(refusal(&folder), complaint("RDB has duplicated key 'k' in DB 0"));
+    fs::write(&path, b"REDIS0010\x00\x01k\x01").unwrap();
+    assert_eq!(refusal(&folder), complaint("Unexpected EOF reading RDB file (offset 13)"));
+    fs::write(&path, b"REDIS0010\xf5\x03abc\xff\0\0\0\0\0\0\0\0").unwrap();
+    assert_eq!(refusal(&folder), complaint("ERR Missing library metadata"));
+    fs::write(&path, b"no snapshot at all").unwrap();
+    assert_eq!(refusal(&folder), complaint("Wrong signature trying to load DB from file"));
+}
+
+#[test]
+fn keys_that_expired_meanwhile_are_not_loaded() {
+    let folder = Folder::new("expired");
+    let server = serve(&folder, &["--enable-debug-command", "yes"]);
+    let mut client = server.client();
+    client.line("DEBUG SET-ACTIVE-EXPIRE 0").is_ok();
+    client.line("SET mortal v PX 1").is_ok();
+    client.line("SET stays v").is_ok();
+    client.line("SAVE").is_ok();
+    drop(server);
+    let mut client = serve(&folder, &[]).into_client();
+    client.line("DBSIZE").is(1);
+    assert_eq!(client.info("rdb_last_load_keys_expired"), "1");
+    assert_eq!(client.info("expired_keys"), "0");
+}
+
+#[test]
+fn debug_reload_saves_and_loads() {
+    let folder = Folder::new("reload");
+    let server = serve(&folder, &["--enable-debug-command", "yes"]);
+    let mut client = server.client();
+    client.line("DEBUG RELOAD NOSAVE").is_error("ERR Error trying to load the RDB dump");
+    fill(&mut client);
+    client.line("DEBUG RELOAD").is_ok();
+    find_all(&mut client);
+    client.line("SET text changed").is_ok();
+    client.line("SET more v").is_ok();
+    client.line("DEBUG RELOAD NOSAVE NOFLUSH").is_error("ERR Error trying to load the RDB dump");
+    client.line("DEBUG RELOAD NOSAVE NOFLUSH MERGE").is_ok();
+    client.line("DEL more").is(1);
+    find_all(&mut client);
+    client.line("SET more v").is_ok();
+    client.line("DEBUG RELOAD NOSAVE").is_ok();
+    find_all(&mut client);
+    client
+        .line("DEBUG RELOAD ALL")
+        .is_error("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.");
+}
+
+#[test]
+fn where_files_are_is_protected() {
+    let folder = Folder::new("protected");
+    let protected = |name: &str| {
+        format!("ERR CONFIG SET failed (possibly related to argument '{name}') - can't set protected config")
+    };
+    let mut client = Server::start().into_client();
+    client.line("CONFIG SET dir /tmp").is_error(&protected("dir"));
+    client.line("CONFIG SET dbfilename other.rdb").is_error(&protected("dbfilename"));
+    let mut client = serve(&folder, &["--enable-protected-configs", "local"]).into_client();
+    client.line("CONFIG SET dbfilename a/b").is_error(
+        "ERR CONFIG SET failed (possibly related to argument 'dbfilename') - dbfilename can't be a path, \
+         just a filename",
+    );
+    client
+        .line("CONFIG SET dir /nosuch")
+        .is_error("ERR CONFIG SET failed (possibly related to argument 'dir') - No such file or directory");
+    fs::create_dir(folder.path().join("deeper")).unwrap();
+    client.line("CONFIG SET dir deeper dbfilename other.rdb").is_ok();
+    client.line("SET k v").is_ok();
+    client.line("SAVE").is_ok();
+    assert_eq!(read(&folder.path().join("deeper/other.rdb")).len(), 1);
+}
+
+/// Held against a real Redis as well.
+#[test]
+fn changes_are_counted_as_redis_does() {
+    let mut client = Server::start().into_client();
+    let mut before = 0;
+    for (line, changes) in [
+        ("SET a 1", 1),
+        ("SET a 1 EX 100", 1),
+        ("SET a 2 NX", 0),
+        ("SETNX a 1", 0),
+        ("MSET a 1 b 2", 2),
+        ("RENAME a c", 1),
+        ("RENAME c b", 1),
+        ("COPY b c", 1),
+        ("COPY b c REPLACE", 1),
+        ("MOVE c 1", 1),
+        ("SWAPDB 0 1", 1),
+        ("INCR n", 1),
+        ("INCRBYFLOAT n 1.5", 1),
+        ("APPEND n 1", 1),
+        ("SETRANGE n 0 1", 1),
+        ("SETRANGE empty 0 \"\"", 0),
+        ("SETBIT bits 100 1", 1),
+        ("BITOP AND target bits n", 1),
+        ("BITOP AND target no none", 1),
+        ("BITOP AND target no none", 0),
+        ("EXPIRE n 100", 1),
+        ("EXPIRE nosuch 100", 0),
+        ("PERSIST n", 1),
+        ("GETEX n EX 100", 1),
+        ("GETEX n", 0),
+        ("GETSET n 1", 1),
+        ("GETDEL n", 1),
+        ("DEL n c nosuch", 1),
+        ("UNLINK bits", 1),
+        ("MSET a 1 b 2", 2),
+        ("EXPIRE a -1", 1),
+        ("TOUCH b", 0),
+        ("FLUSHDB", 1),
+        ("FLUSHALL", 1),
+        ("FLUSHALL", 0),
+    ] {
+        drop(client.line(line));
+        let after: i64 = client.info("rdb_changes_since_last_save").parse().unwrap();
+        assert_eq!(after - before, changes, "{line}");
+        before = after;
+    }
+}
+
+/// Tells how long clients wait while a snapshot of a million keys is written; nothing is asserted of that.
+#[test]
+#[ignore = "it takes long; run it by its name"]
+fn clients_go_on_while_a_million_keys_are_saved() {
+    const KEYS: usize = 1_000_000;
+    let folder = Folder::new("million");
+    let server = serve(&folder, &[]);
+    let (mut client, mut other) = (server.client(), server.client());
+    pipeline(
+        &mut client,
+        (0..KEYS).map(|number| vec!["SET".to_owned(), format!("key:{number:012}"), "v".repeat(32)]),
+    );
+    let mut waits = Vec::new();
+    client.line("BGSAVE").is_simple("Background saving started");
+    let started = Instant::now();
+    while other.info("rdb_bgsave_in_progress") == "1" {
+        for _ in 0..100 {
+            let key = format!("key:{:012}", fastrand::usize(..KEYS));
+            let since = Instant::now();
+            client.cmd(["SET", &key, "w"]).is_ok();
+            waits.push(since.elapsed());
+        }
+    }
+    let took = started.elapsed();
+    waits.sort_unstable();
+    let [median, most] = [waits[waits.len() / 2], waits[waits.len() - 1]];
+    println!("{KEYS} keys in {took:?}; {} SETs meanwhile, median {median:?}, longest {most:?}", waits.len());
+    assert_eq!(read(&dump(&folder)).len(), KEYS);
+}
