@@ -50,3 +50,5 @@ pub mod engine;
 
 pub mod options;
 pub mod server;
+
+pub mod cli;

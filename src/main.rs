@@ -1,16 +1,20 @@
-//! The program: options in, a server out.
+//! The program: options in, a server out; or the client, if that is what it is called as.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 use keyfast::allocator::{self, Counted};
+use keyfast::cli;
 use keyfast::options::{Asked, parse};
 
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
 fn main() -> ExitCode {
+    if let Some(arguments) = cli::arguments(env::args_os()) {
+        return cli::run(arguments);
+    }
     restart_with_huge_pages();
     allocator::prepare();
     let environment: Vec<_> = env::vars_os().collect();

@@ -572,6 +572,16 @@ enum Inline {
     Incomplete,
 }
 
+/// The words of a line of any length, with quotes as inline requests have them; none if the quotes do not
+/// match.
+pub fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    // Positions have 32 bits, and a word is never longer than what it is made of.
+    u32::try_from(line.len()).ok()?;
+    let (mut source, mut spans) = (Vec::new(), Vec::new());
+    split_words(line, &mut source, &mut spans).ok()?;
+    Some(spans.iter().map(|span| source[span.start as usize..span.end as usize].to_vec()).collect())
+}
+
 /// Splits a line into words as Redis does (`sdssplitargs`): double quotes with escapes, single quotes in
 /// which only `\'` is one, and a closing quote must end its word.
 fn split_words(line: &[u8], words: &mut Vec<u8>, spans: &mut Vec<Span>) -> Result<(), ProtocolError> {

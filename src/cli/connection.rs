@@ -1,0 +1,173 @@
+//! The socket to a server: bytes out, replies in.
+//!
+//! A client waits for one thing at a time, or for that and Ctrl-C; the runtime is there for the second case,
+//! for TLS, and for `--pipe`, which reads while it writes.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::Signal;
+
+use super::options::Options;
+use super::replies::{Decoder, Message};
+use super::tls;
+
+/// How often an idle connection is tested. Redis: `REDIS_CLI_KEEPALIVE_INTERVAL`.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// How much is read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// A stream of any kind.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
+/// An open connection.
+pub(super) struct Connection {
+    runtime: Rc<Runtime>,
+    stream: Box<dyn Stream>,
+    decoder: Decoder,
+    piece: Vec<u8>,
+}
+
+/// Why a connection gives no reply.
+pub(super) enum Failure {
+    Closed,
+    System(io::Error),
+    Protocol(String),
+    /// By Ctrl-C.
+    Interrupted,
+}
+
+impl Failure {
+    /// Whether there may be an answer after connecting once more.
+    pub(super) fn is_loss(&self) -> bool {
+        match self {
+            Failure::Closed => true,
+            Failure::System(error) => {
+                matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+            }
+            Failure::Protocol(_) | Failure::Interrupted => false,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Closed => f.write_str("Server closed the connection"),
+            Failure::System(error) => f.write_str(&plain_text(error)),
+            Failure::Protocol(why) => f.write_str(why),
+            Failure::Interrupted => f.write_str("Interrupted"),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            // TLS that ends without a farewell.
+            ErrorKind::UnexpectedEof => Failure::Closed,
+            _ => Failure::System(error),
+        }
+    }
+}
+
+impl Connection {
+    /// Connects to the server that the options name.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub(super) fn open(runtime: &Rc<Runtime>, options: &Options) -> Result<Connection, String> {
+        let stream = runtime.block_on(open(options))?;
+        Ok(Connection {
+            runtime: Rc::clone(runtime),
+            stream,
+            decoder: Decoder::default(),
+            piece: vec![0; READ_BYTES],
+        })
+    }
+
+    /// Sends bytes.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        Ok(self.runtime.block_on(async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        })?)
+    }
+
+    /// The next reply, or whatever comes in its place.
+    pub(super) fn receive(&mut self, interrupt: Option<&mut Signal>) -> Result<Message, Failure> {
+        let Connection { runtime, stream, decoder, piece } = self;
+        runtime.block_on(async {
+            match interrupt {
+                None => receive(stream, decoder, piece).await,
+                Some(interrupt) => tokio::select! {
+                    reply = receive(stream, decoder, piece) => reply,
+                    _ = interrupt.recv() => Err(Failure::Interrupted),
+                },
+            }
+        })
+    }
+
+    /// The parts, for whoever reads and writes at once.
+    pub(super) fn into_parts(self) -> (Rc<Runtime>, Box<dyn Stream>, Decoder) {
+        (self.runtime, self.stream, self.decoder)
+    }
+}
+
+/// Reads until there is a reply.
+pub(super) async fn receive(
+    stream: &mut (impl AsyncRead + Unpin + ?Sized),
+    decoder: &mut Decoder,
+    piece: &mut [u8],
+) -> Result<Message, Failure> {
+    loop {
+        if let Some(reply) = decoder.take_reply().map_err(Failure::Protocol)? {
+            return Ok(reply);
+        }
+        let length = stream.read(piece).await?;
+        if length == 0 {
+            return Err(Failure::Closed);
+        }
+        decoder.extend(&piece[..length]);
+    }
+}
+
+async fn open(options: &Options) -> Result<Box<dyn Stream>, String> {
+    let could_not = |place: &dyn fmt::Display, error: &io::Error| {
+        format!("Could not connect to Redis at {place}: {}", plain_text(error))
+    };
+    if let Some(path) = &options.socket {
+        let stream = UnixStream::connect(path).await;
+        return Ok(Box::new(stream.map_err(|error| could_not(&path.display(), &error))?));
+    }
+    let place = format!("{}:{}", options.host, options.port);
+    let stream = TcpStream::connect((options.host.as_str(), options.port)).await;
+    let stream = stream.map_err(|error| could_not(&place, &error))?;
+    // Without them it is slower, or a lost server is noticed later.
+    let _ = stream.set_nodelay(true);
+    let _ = SockRef::from(&stream)
+        .set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3));
+    match &options.tls {
+        None => Ok(Box::new(stream)),
+        Some(tls) => match tls::greet(stream, &options.host, tls).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(why) => Err(format!("Could not negotiate a TLS connection: {why}")),
+        },
+    }
+}
+
+/// The text of the system, without what Rust adds.
+pub(super) fn plain_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,143 @@
+//! `--pipe`: standard input as it is, as fast as it goes, and the count of replies and errors.
+//!
+//! Reading and writing go side by side: a server that has nowhere to put its replies takes no more requests.
+//! After the last of them an ECHO of random bytes is sent; its reply is the end.
+
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::thread;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::connection::{Failure, plain_text, receive};
+use super::replies::{Decoder, Message};
+use super::session::{Session, request};
+use super::{Result, Stop, say};
+
+/// How much of standard input is read at once.
+const PIECE_BYTES: usize = 16 << 10;
+/// How many such pieces wait to be sent.
+const PIECES_MAX: usize = 16;
+/// The bytes that the last reply is known by.
+const MARK_BYTES: usize = 20;
+
+/// What has come back.
+#[derive(Default)]
+struct Counts {
+    replies: u64,
+    errors: u64,
+}
+
+/// Sends standard input to the server.
+pub(super) fn run(session: &mut Session) -> Result<()> {
+    let mark: [u8; MARK_BYTES] = std::array::from_fn(|_| fastrand::u8(..));
+    let patience = session.options.pipe_timeout;
+    let Some(connection) = session.take_connection() else { return Err(Stop::Lost) };
+    let (runtime, stream, mut decoder) = connection.into_parts();
+    let counts = runtime.block_on(async {
+        let (mut reader, writer) = tokio::io::split(stream);
+        let is_all_sent = Cell::new(false);
+        let counting = count(&mut reader, &mut decoder, &mark, &is_all_sent, patience);
+        tokio::pin!(counting);
+        tokio::select! {
+            // The server may have said why it takes no more.
+            biased;
+            counts = &mut counting => counts,
+            sent = send(writer, &mark, &is_all_sent) => {
+                sent?;
+                counting.await
+            }
+        }
+    })?;
+    say(format_args!("errors: {}, replies: {}", counts.errors, counts.replies))?;
+    if counts.errors > 0 { Err(Stop::Exit(1)) } else { Ok(()) }
+}
+
+/// Sends all of standard input, and the mark.
+async fn send(mut writer: impl AsyncWrite + Unpin, mark: &[u8], is_all_sent: &Cell<bool>) -> Result<()> {
+    let (pieces, mut waiting) = mpsc::channel(PIECES_MAX);
+    // Standard input may make one wait; it ends with the program.
+    thread::spawn(move || read_input(&pieces));
+    let failed = |error: io::Error| {
+        eprintln!("Error writing to the server: {}", plain_text(&error));
+        Stop::Exit(1)
+    };
+    while let Some(piece) = waiting.recv().await {
+        let piece: Vec<u8> = piece.map_err(|error: io::Error| {
+            eprintln!("Error reading from stdin: {}", plain_text(&error));
+            Stop::Exit(1)
+        })?;
+        writer.write_all(&piece).await.map_err(failed)?;
+    }
+    is_all_sent.set(true);
+    say("All data transferred. Waiting for the last reply...")?;
+    // The empty line lets the server read it as a request even after garbage.
+    let farewell = [b"\r\n".to_vec(), request(&[b"ECHO", mark])].concat();
+    writer.write_all(&farewell).await.map_err(failed)?;
+    writer.flush().await.map_err(failed)
+}
+
+fn read_input(pieces: &mpsc::Sender<io::Result<Vec<u8>>>) {
+    let mut input = io::stdin().lock();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let read = match input.read(&mut piece) {
+            Ok(0) => return,
+            Ok(length) => Ok(piece[..length].to_vec()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+        let is_over = read.is_err();
+        if pieces.blocking_send(read).is_err() || is_over {
+            return;
+        }
+    }
+}
+
+/// Counts replies until the marked one.
+async fn count(
+    reader: &mut (impl AsyncRead + Unpin),
+    decoder: &mut Decoder,
+    mark: &[u8],
+    is_all_sent: &Cell<bool>,
+    patience: Option<Duration>,
+) -> Result<Counts> {
+    let mut counts = Counts::default();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let reply = match patience {
+            Some(patience) => match timeout(patience, receive(reader, decoder, &mut piece)).await {
+                Ok(reply) => reply,
+                // As long as there is something to send, the server may wait for it.
+                Err(_) if !is_all_sent.get() => continue,
+                Err(_) => {
+                    eprintln!("No replies for {} seconds: exiting.", patience.as_secs());
+                    counts.errors += 1;
+                    return Ok(counts);
+                }
+            },
+            None => receive(reader, decoder, &mut piece).await,
+        };
+        match reply {
+            Ok(Message::Bulk(bytes)) if is_all_sent.get() && bytes == mark => {
+                say("Last reply received from server.")?;
+                return Ok(counts);
+            }
+            Ok(reply) => {
+                counts.replies += 1;
+                if let Message::Error(why) = reply {
+                    counts.errors += 1;
+                    eprintln!("{}", String::from_utf8_lossy(&why));
+                }
+            }
+            Err(Failure::Protocol(_)) => {
+                eprintln!("Error reading replies from server");
+                return Err(Stop::Exit(1));
+            }
+            Err(_) => return Err(Stop::Exit(1)),
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Commands one a line: from the line editor on a terminal, else from standard input.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::MemHistory;
+use rustyline::validate::Validator;
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
+
+use super::connection::plain_text;
+use super::format::Output;
+use super::help::{self, Help};
+use super::session::{Session, is_word};
+use super::{Result, Stop, say};
+use crate::resp::request::words;
+
+/// Lines that are remembered.
+const HISTORY_LINES_MAX: usize = 1000;
+/// From which time on it is told how long a command took.
+const SLOW: Duration = Duration::from_millis(500);
+
+/// Whether there is more to come.
+#[derive(PartialEq)]
+enum Flow {
+    On,
+    End,
+}
+
+/// Reads commands until the end.
+pub(super) fn run(session: &mut Session) -> Result<()> {
+    let is_at_terminal = io::stdin().is_terminal();
+    session.become_interactive(is_at_terminal);
+    session.connect()?;
+    if is_at_terminal { edit_lines(session) } else { read_lines(session) }
+}
+
+fn read_lines(session: &mut Session) -> Result<()> {
+    let has_hints = Cell::new(false);
+    let mut input = io::stdin().lock();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match input.read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return Ok(()),
+            Ok(_) => {}
+        }
+        let command = Line::of(&line);
+        if command.obey(session, &has_hints)? == Flow::End {
+            return Ok(());
+        }
+    }
+}
+
+fn edit_lines(session: &mut Session) -> Result<()> {
+    let has_hints = Rc::new(Cell::new(true));
+    set_preferences(&has_hints)?;
+    let help = if session.is_connected() { help::of(session) } else { Rc::default() };
+    let failed = |error: ReadlineError| {
+        eprintln!("Error: {error}");
+        Stop::Exit(1)
+    };
+    let config = Config::builder()
+        .max_history_size(HISTORY_LINES_MAX)
+        .map_err(failed)?
+        .completion_type(CompletionType::Circular)
+        .build();
+    let past = MemHistory::with_config(&config);
+    let mut editor: Editor<Assistant, MemHistory> = Editor::with_history(config, past).map_err(failed)?;
+    editor.set_helper(Some(Assistant { help, has_hints: Rc::clone(&has_hints) }));
+    let mut history = History::load();
+    for line in &history.lines {
+        editor.add_history_entry(line).map_err(failed)?;
+    }
+    loop {
+        let typed = match editor.readline(&session.prompt()) {
+            Ok(typed) => typed,
+            Err(ReadlineError::Eof | ReadlineError::Interrupted) => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        let line = Line::of(typed.as_bytes());
+        if !line.is_secret() {
+            editor.add_history_entry(&typed).map_err(failed)?;
+            history.add(&typed);
+        }
+        if line.obey(session, &has_hints)? == Flow::End {
+            return Ok(());
+        }
+    }
+}
+
+/// What was typed.
+enum Line {
+    Empty,
+    UnbalancedQuotes,
+    WrongRepeat,
+    Command { words: Vec<Vec<u8>>, repeat: i64 },
+}
+
+impl Line {
+    /// Reads a line; redis-cli sees nothing behind a NUL.
+    fn of(line: &[u8]) -> Line {
+        let line = line.split(|byte| *byte == 0).next().unwrap_or_default();
+        let Some(mut words) = words(line) else { return Line::UnbalancedQuotes };
+        let repeat = match words.first() {
+            None => return Line::Empty,
+            Some(first) if words.len() > 1 => repeat(first),
+            Some(_) => None,
+        };
+        match repeat {
+            Some(..=0) => Line::WrongRepeat,
+            Some(repeat) => Line::Command { words: words.split_off(1), repeat },
+            None => Line::Command { words, repeat: 1 },
+        }
+    }
+
+    /// Whether it holds a password, which no file should keep.
+    fn is_secret(&self) -> bool {
+        let Line::Command { words, .. } = self else { return false };
+        let is = |position: usize, word: &str| is_word(words.get(position), word);
+        let secrets = ["masterauth", "masteruser", "requirepass"];
+        is(0, "auth")
+            || is(0, "acl") && is(1, "setuser")
+            || is(0, "config") && is(1, "set") && secrets.iter().any(|secret| is(2, secret))
+            || is(0, "hello") && (2..words.len()).any(|position| is(position, "auth"))
+            || is(0, "migrate") && (6..words.len()).any(|at| is(at, "auth") || is(at, "auth2"))
+    }
+
+    fn obey(self, session: &mut Session, has_hints: &Cell<bool>) -> Result<Flow> {
+        let (words, repeat) = match self {
+            Line::Empty => return Ok(Flow::On),
+            Line::UnbalancedQuotes => return say("Invalid argument(s)").map(|()| Flow::On),
+            Line::WrongRepeat => {
+                return say("Invalid redis-cli repeat command option value.").map(|()| Flow::On);
+            }
+            Line::Command { words, repeat } => (words, repeat),
+        };
+        match (&words[0].to_ascii_lowercase()[..], words.len()) {
+            (b"quit" | b"exit", _) => return Ok(Flow::End),
+            (b"restart", _) => say("Use 'restart' only in Lua debugging mode.")?,
+            (b"connect", 3) => session.move_to(&words[1], &words[2])?,
+            (b"clear", 1) => {
+                let mut out = io::stdout().lock();
+                out.write_all(b"\x1b[H\x1b[2J")?;
+                out.flush()?;
+            }
+            ([b':', ..], _) => set_preference(&words, has_hints, "")?,
+            _ => {
+                let begin = Instant::now();
+                match session.issue(&words, repeat) {
+                    // The next command opens a new connection.
+                    Ok(()) | Err(Stop::Lost) => {}
+                    Err(stop) => return Err(stop),
+                }
+                let took = begin.elapsed();
+                if took >= SLOW && session.options.output == Output::Standard {
+                    say(format_args!("({:.2}s)", took.as_secs_f64()))?;
+                }
+            }
+        }
+        Ok(Flow::On)
+    }
+}
+
+/// How often a command is to be sent, if its first word is a number (`strtol`).
+fn repeat(word: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(word).ok()?.trim_ascii_start();
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    match digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        // No digits at all are none; too many are too many.
+        true => Some(text.parse().unwrap_or(0)),
+        false => None,
+    }
+}
+
+fn set_preference(words: &[Vec<u8>], has_hints: &Cell<bool>, place: &str) -> Result<()> {
+    let text = |position: usize| String::from_utf8_lossy(&words[position]);
+    if !is_word(words.first(), ":set") || words.len() < 2 {
+        return say(format_args!("{place}unknown redis-cli internal command '{}'", text(0)));
+    }
+    match is_word(words.get(1), "hints") {
+        true => has_hints.set(true),
+        false if is_word(words.get(1), "nohints") => has_hints.set(false),
+        false => say(format_args!("{place}unknown redis-cli preference '{}'", text(1)))?,
+    }
+    Ok(())
+}
+
+/// Does what the file of preferences says.
+fn set_preferences(has_hints: &Cell<bool>) -> Result<()> {
+    let Some(file) = own_file("REDISCLI_RCFILE", ".redisclirc") else { return Ok(()) };
+    let text = fs::read(file).unwrap_or_default();
+    for words in text.split(|byte| *byte == b'\n').filter_map(words).filter(|words| !words.is_empty()) {
+        set_preference(&words, has_hints, ".redisclirc: ")?;
+    }
+    Ok(())
+}
+
+/// A file of the user's: where a variable says, or in the home directory. None if that is `/dev/null`.
+fn own_file(variable: &str, name: &str) -> Option<PathBuf> {
+    let set = |variable: &str| env::var_os(variable).filter(|value| !value.is_empty());
+    match set(variable) {
+        Some(path) => Some(PathBuf::from(path)).filter(|path| path.as_os_str() != "/dev/null"),
+        None => Some(PathBuf::from(set("HOME")?).join(name)),
+    }
+}
+
+/// Lines that were typed, in the file that redis-cli keeps as well.
+struct History {
+    lines: VecDeque<String>,
+    file: Option<PathBuf>,
+}
+
+impl History {
+    fn load() -> History {
+        let file = own_file("REDISCLI_HISTFILE", ".rediscli_history");
+        let text = file.as_ref().and_then(|file| fs::read(file).ok()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let mut lines: VecDeque<String> = text.lines().map(str::to_owned).collect();
+        lines.drain(..lines.len().saturating_sub(HISTORY_LINES_MAX));
+        History { lines, file }
+    }
+
+    fn add(&mut self, line: &str) {
+        if line.is_empty() || self.lines.back().is_some_and(|last| last == line) {
+            return;
+        }
+        self.lines.push_back(line.to_owned());
+        if self.lines.len() > HISTORY_LINES_MAX {
+            self.lines.pop_front();
+        }
+        if let Err(error) = self.save() {
+            eprintln!("The history could not be saved: {}", plain_text(&error));
+            self.file = None;
+        }
+    }
+
+    fn save(&self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let text: String = self.lines.iter().flat_map(|line| [line, "\n"]).collect();
+        // What is typed is nobody else's business.
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file);
+        file?.write_all(text.as_bytes())
+    }
+}
+
+/// What the line editor asks while a line is typed.
+struct Assistant {
+    help: Rc<Help>,
+    has_hints: Rc<Cell<bool>>,
+}
+
+impl Helper for Assistant {}
+
+impl Validator for Assistant {}
+
+impl Completer for Assistant {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        Ok(self.help.completions(&line[..position]))
+    }
+}
+
+impl Hinter for Assistant {
+    type Hint = Shown;
+
+    fn hint(&self, line: &str, position: usize, _: &Context<'_>) -> Option<Shown> {
+        let is_wanted = self.has_hints.get() && position == line.len();
+        is_wanted.then(|| self.help.hint(line)).flatten().map(Shown)
+    }
+}
+
+/// A hint that is only looked at: it names arguments, and is no text to take over.
+struct Shown(String);
+
+impl rustyline::hint::Hint for Shown {
+    fn display(&self) -> &str {
+        &self.0
+    }
+
+    fn completion(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl Highlighter for Assistant {
+    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
+        Cow::Owned(format!("\x1b[0;90;49m{hint}\x1b[0m"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(line: &str) -> String {
+        match Line::of(line.as_bytes()) {
+            Line::Empty => "nothing".to_owned(),
+            Line::UnbalancedQuotes => "quotes".to_owned(),
+            Line::WrongRepeat => "repeat".to_owned(),
+            Line::Command { words, repeat } => {
+                let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
+                format!("{repeat} {}", words.join("|"))
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_is_a_command_and_how_often() {
+        for (line, expected) in [
+            ("", "nothing"),
+            (" \t\r\n", "nothing"),
+            ("get \"a b\"\r\n", "1 get|a b"),
+            ("get a\0b", "1 get|a"),
+            ("get \"a", "quotes"),
+            ("get \"a\"b", "quotes"),
+            ("3 ping", "3 ping"),
+            ("+3 ping", "3 ping"),
+            ("3", "1 3"),
+            ("0 ping", "repeat"),
+            ("-1 ping", "repeat"),
+            ("\"\" ping", "repeat"),
+            ("99999999999999999999 ping", "repeat"),
+            ("3x ping", "1 3x|ping"),
+        ] {
+            assert_eq!(shown(line), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn passwords_stay_out_of_the_history() {
+        for (line, expected) in [
+            ("AUTH x", true),
+            ("3 auth x", true),
+            ("acl setuser a >x", true),
+            ("config set requirepass x", true),
+            ("hello 3 auth default x", true),
+            ("config set maxmemory 1", false),
+            ("get auth", false),
+            ("hello 3 setname a", false),
+            ("\"", false),
+        ] {
+            assert_eq!(Line::of(line.as_bytes()).is_secret(), expected, "{line}");
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! A conversation with a server: what redis-cli keeps between one command and the next.
+//!
+//! The connection is opened again when it was lost: with the password, the database and the protocol that it
+//! had. What a command changes (SELECT, MULTI, RESET …) is noted, for the prompt and for that.
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::rc::Rc;
+use std::{env, thread};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::connection::{Connection, Failure};
+use super::format::{Output, write_invalidated, write_raw, write_reply};
+use super::help::Help;
+use super::options::{Options, Wanted};
+use super::replies::{Kind, Message};
+use super::{Result, Stop, say};
+
+/// Makes standard output a terminal for all purposes. Redis: the same.
+const TERMINAL_VARIABLE: &str = "FAKETTY";
+
+/// A conversation.
+pub(super) struct Session {
+    pub(super) options: Options,
+    /// Commands and their arguments, once they were asked for.
+    pub(super) help: Option<Rc<Help>>,
+    runtime: Rc<Runtime>,
+    connection: Option<Connection>,
+    /// Ctrl-C, where it does not end the program.
+    interrupt: Option<Signal>,
+    /// Whether a lost connection is opened again.
+    is_interactive: bool,
+    /// Whether the server was told to end.
+    is_shutting_down: bool,
+    /// Whether replies come without end (MONITOR, SUBSCRIBE).
+    is_streaming: bool,
+    /// The database of the connection; that of the options is the one that is wanted.
+    database: i64,
+    transaction: Option<Transaction>,
+}
+
+/// A transaction that is being queued.
+struct Transaction {
+    /// The database before it, to which it goes back if it is discarded.
+    database: i64,
+}
+
+/// What becomes of what nobody asked for.
+#[derive(Clone, Copy)]
+enum Pushes<'a> {
+    /// It is printed if the options say so, and a reply is waited for.
+    Aside,
+    /// It is what is waited for.
+    AsReplies,
+    /// It is what is waited for if it confirms this command.
+    Confirming(&'a [u8]),
+}
+
+/// Whether people read what is printed.
+pub(super) fn is_terminal() -> bool {
+    io::stdout().is_terminal() || env::var_os(TERMINAL_VARIABLE).is_some()
+}
+
+/// A command as bytes.
+pub(super) fn request(command: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
+    for argument in command {
+        let argument = argument.as_ref();
+        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        bytes.extend_from_slice(argument);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// A word of a command, compared as the server does.
+pub(super) fn is_word(argument: Option<&Vec<u8>>, word: &str) -> bool {
+    argument.is_some_and(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))
+}
+
+impl Session {
+    /// A conversation that has not begun.
+    pub(super) fn new(options: Options) -> io::Result<Session> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok(Session {
+            options,
+            help: None,
+            runtime: Rc::new(runtime),
+            connection: None,
+            interrupt: None,
+            is_interactive: false,
+            is_shutting_down: false,
+            is_streaming: false,
+            database: 0,
+            transaction: None,
+        })
+    }
+
+    /// From now on a lost connection is no reason to end; on a terminal, Ctrl-C ends what is being waited for.
+    pub(super) fn become_interactive(&mut self, is_at_terminal: bool) {
+        self.is_interactive = true;
+        if is_at_terminal {
+            let _guard = self.runtime.enter();
+            // Without it Ctrl-C ends the program.
+            self.interrupt = signal(SignalKind::interrupt()).ok();
+        }
+    }
+
+    /// Where the conversation is.
+    pub(super) fn prompt(&self) -> String {
+        if self.connection.is_none() {
+            return "not connected> ".to_owned();
+        }
+        let place = match &self.options.socket {
+            Some(socket) => format!("redis {}", socket.display()),
+            None if self.options.host.contains(':') => {
+                format!("[{}]:{}", self.options.host, self.options.port)
+            }
+            None => format!("{}:{}", self.options.host, self.options.port),
+        };
+        let database = if self.database == 0 { String::new() } else { format!("[{}]", self.database) };
+        let transaction = if self.transaction.is_some() { "(TX)" } else { "" };
+        format!("{place}{database}{transaction}> ")
+    }
+
+    /// Whether there is a connection.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Goes on with another server.
+    pub(super) fn move_to(&mut self, host: &[u8], port: &[u8]) -> Result<()> {
+        let Ok(port) = String::from_utf8_lossy(port).parse() else {
+            return say("Invalid server port.");
+        };
+        self.options.host = String::from_utf8_lossy(host).into_owned();
+        self.options.port = port;
+        self.connect()?;
+        Ok(())
+    }
+
+    /// Connects, and says so if that fails. Answers whether everything went well: if it did not, there may be
+    /// a connection nevertheless, on which the server refused something.
+    pub(super) fn connect(&mut self) -> Result<bool> {
+        self.open(false)
+    }
+
+    /// The same, but if nobody listens that is not said: it will be with the first command.
+    pub(super) fn connect_quietly(&mut self) -> Result<bool> {
+        self.open(true)
+    }
+
+    /// Connects, or ends.
+    pub(super) fn must_connect(&mut self) -> Result<()> {
+        if self.connect()? { Ok(()) } else { Err(Stop::Exit(1)) }
+    }
+
+    fn open(&mut self, is_quiet: bool) -> Result<bool> {
+        self.connection = None;
+        self.database = 0;
+        self.transaction = None;
+        match Connection::open(&self.runtime, &self.options) {
+            Ok(connection) => self.connection = Some(connection),
+            Err(why) => {
+                if !is_quiet {
+                    eprintln!("{why}");
+                }
+                return Ok(false);
+            }
+        }
+        Ok(self.authenticate()? && self.select()? && self.choose_protocol()?)
+    }
+
+    fn authenticate(&mut self) -> Result<bool> {
+        let Some(password) = self.options.password.clone() else { return Ok(true) };
+        let command = [Some(b"AUTH".to_vec()), self.options.user.clone(), Some(password)];
+        let command: Vec<Vec<u8>> = command.into_iter().flatten().collect();
+        self.is_accepted(&command, "AUTH")
+    }
+
+    fn select(&mut self) -> Result<bool> {
+        let database = self.options.database;
+        if database == self.database {
+            return Ok(true);
+        }
+        let command = format!("SELECT {database}");
+        let is_selected = self.is_accepted(&command.split(' ').collect::<Vec<_>>(), &command)?;
+        if is_selected {
+            self.database = database;
+        }
+        Ok(is_selected)
+    }
+
+    fn choose_protocol(&mut self) -> Result<bool> {
+        let must_be = match self.options.protocol {
+            Wanted::Any | Wanted::Resp2 => return Ok(true),
+            Wanted::Resp3 => true,
+            Wanted::Resp3IfPossible => false,
+        };
+        Ok(self.is_accepted(&["HELLO", "3"], "HELLO 3")? || !must_be)
+    }
+
+    /// Sends a command, and says so if it fails.
+    fn is_accepted(&mut self, command: &[impl AsRef<[u8]>], name: &str) -> Result<bool> {
+        match self.ask(command) {
+            Ok(Message::Error(why)) => {
+                eprintln!("{name} failed: {}", String::from_utf8_lossy(&why));
+                Ok(false)
+            }
+            Ok(_) => Ok(true),
+            Err(Failure::Interrupted) => Err(Stop::Exit(1)),
+            Err(_) => {
+                eprintln!("\nI/O error");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Sends a command and answers its reply without printing it.
+    pub(super) fn ask(&mut self, command: &[impl AsRef<[u8]>]) -> std::result::Result<Message, Failure> {
+        self.send(&request(command))?;
+        self.receive(Pushes::Aside)
+    }
+
+    /// Sends commands at once and answers their replies, or ends.
+    pub(super) fn must_ask_all(&mut self, commands: &[Vec<Vec<u8>>]) -> Result<Vec<Message>> {
+        let requests: Vec<u8> = commands.iter().flat_map(|command| request(command)).collect();
+        let asked = self.send(&requests).and_then(|()| {
+            commands.iter().map(|_| self.receive(Pushes::Aside)).collect::<std::result::Result<Vec<_>, _>>()
+        });
+        asked.map_err(|_| lost())
+    }
+
+    /// Sends a command and answers its reply; ends if there is none, or an error, which `name` introduces.
+    pub(super) fn must_ask(&mut self, command: &[impl AsRef<[u8]>], name: &str) -> Result<Message> {
+        match self.ask(command) {
+            Ok(Message::Error(why)) => {
+                eprintln!("{name} error: {}", String::from_utf8_lossy(&why));
+                Err(Stop::Exit(1))
+            }
+            Ok(reply) => Ok(reply),
+            Err(_) => Err(lost()),
+        }
+    }
+
+    /// The open connection, for those who use it otherwise.
+    pub(super) fn take_connection(&mut self) -> Option<Connection> {
+        self.connection.take()
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> std::result::Result<(), Failure> {
+        self.connection.as_mut().ok_or(Failure::Closed)?.send(bytes)
+    }
+
+    fn receive(&mut self, pushes: Pushes<'_>) -> std::result::Result<Message, Failure> {
+        loop {
+            let connection = self.connection.as_mut().ok_or(Failure::Closed)?;
+            let reply = connection.receive(self.interrupt.as_mut())?;
+            let Message::Many(Kind::Push, members) = &reply else { return Ok(reply) };
+            match pushes {
+                Pushes::AsReplies => return Ok(reply),
+                Pushes::Confirming(command) => {
+                    let kind = members.first().and_then(Message::text).unwrap_or_default();
+                    if kind.eq_ignore_ascii_case(command) {
+                        return Ok(reply);
+                    }
+                }
+                Pushes::Aside => {}
+            }
+            if self.options.shows_pushes {
+                self.print_push(&reply)?;
+            }
+        }
+    }
+
+    fn print_push(&self, push: &Message) -> io::Result<()> {
+        let mut out = BufWriter::new(io::stdout().lock());
+        match push.members() {
+            [Message::Bulk(kind), Message::Many(Kind::Array, keys)]
+                if kind == b"invalidate" && self.options.output == Output::Standard =>
+            {
+                write_invalidated(&mut out, keys)?;
+            }
+            _ => write_reply(&mut out, push, &self.options)?,
+        }
+        out.flush()
+    }
+
+    /// Sends a command so many times, without end if negative, and prints the replies.
+    pub(super) fn issue(&mut self, command: &[Vec<u8>], repeat: i64) -> Result<()> {
+        if is_word(command.first(), "help") || is_word(command.first(), "?") {
+            return super::help::print(self, &command[1..]);
+        }
+        if self.connection.is_none() && !self.connect()? {
+            return Err(Stop::Lost);
+        }
+        let mut left = repeat;
+        while left != 0 {
+            left -= i64::from(left > 0);
+            let conversed = self.converse(command);
+            if let Err(Stop::Lost) = conversed {
+                self.connection = None;
+            }
+            conversed?;
+            thread::sleep(self.options.interval);
+        }
+        Ok(())
+    }
+
+    /// Sends a command and prints what comes until it is done.
+    fn converse(&mut self, command: &[Vec<u8>]) -> Result<()> {
+        let name = command[0].to_ascii_lowercase();
+        self.is_shutting_down |= name == b"shutdown";
+        if let Err(failure) = self.send(&request(command)) {
+            return self.lose(failure);
+        }
+        match &name[..] {
+            b"monitor" => self.stream(Pushes::Aside),
+            b"subscribe" | b"psubscribe" | b"ssubscribe" => {
+                if self.options.output != Output::Raw {
+                    say("Reading messages... (press Ctrl-C to quit)")?;
+                }
+                self.stream(Pushes::AsReplies)
+            }
+            b"unsubscribe" | b"punsubscribe" | b"sunsubscribe" => {
+                // One confirmation for each channel; nothing else is answered.
+                for _ in 0..command.len().saturating_sub(1).max(1) {
+                    if matches!(self.print_next(false, Pushes::Confirming(&name))?, Some(Message::Error(_))) {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            _ => {
+                let reply = self.print_next(is_for_people(command), Pushes::Aside)?;
+                reply.map_or(Ok(()), |reply| self.note(command, &reply))
+            }
+        }
+    }
+
+    /// Prints what comes until Ctrl-C or an error.
+    fn stream(&mut self, pushes: Pushes<'_>) -> Result<()> {
+        self.is_streaming = true;
+        while self.is_streaming {
+            if let Some(Message::Error(_)) = self.print_next(false, pushes)? {
+                self.is_streaming = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the next reply and answers it; none if there will be none, and that is well.
+    fn print_next(&mut self, is_verbatim: bool, pushes: Pushes<'_>) -> Result<Option<Message>> {
+        let reply = match self.receive(pushes) {
+            Ok(reply) => reply,
+            Err(failure) => return self.lose(failure).map(|()| None),
+        };
+        if let (Message::Error(why), false, true) = (&reply, self.is_interactive, self.options.fails_on_error)
+        {
+            eprintln!("{}", String::from_utf8_lossy(why));
+            return Err(Stop::Exit(1));
+        }
+        let mut out = BufWriter::new(io::stdout().lock());
+        if is_verbatim {
+            write_raw(&mut out, &reply, &self.options.member_delimiter)?;
+        } else {
+            write_reply(&mut out, &reply, &self.options)?;
+        }
+        out.flush()?;
+        Ok(Some(reply))
+    }
+
+    /// Decides what a missing reply means.
+    fn lose(&mut self, failure: Failure) -> Result<()> {
+        match failure {
+            Failure::Interrupted if self.is_streaming => {
+                // The only way out of a stream is a new connection.
+                self.is_streaming = false;
+                if self.connect()? { Ok(()) } else { Err(Stop::Exit(1)) }
+            }
+            Failure::Interrupted => Err(Stop::Exit(1)),
+            _ if self.is_shutting_down => {
+                self.is_shutting_down = false;
+                self.connection = None;
+                Ok(())
+            }
+            failure => {
+                eprintln!("Error: {failure}");
+                let may_go_on = self.is_interactive && !self.is_streaming && failure.is_loss();
+                Err(if may_go_on { Stop::Lost } else { Stop::Exit(1) })
+            }
+        }
+    }
+
+    /// Notes what a command has changed.
+    fn note(&mut self, command: &[Vec<u8>], reply: &Message) -> Result<()> {
+        let is_refused = matches!(reply, Message::Error(_));
+        match (&command[0].to_ascii_lowercase()[..], command.len()) {
+            (b"select", 2) if !is_refused => {
+                self.enter(String::from_utf8_lossy(&command[1]).parse().unwrap_or(0));
+            }
+            (b"auth", 2 | 3) => {
+                self.select()?;
+            }
+            (b"multi", 1) if !is_refused => self.transaction = Some(Transaction { database: self.database }),
+            (b"exec", 1) => {
+                let ended = self.transaction.take();
+                if let (Some(ended), Message::Error(_) | Message::Nil) = (ended, reply) {
+                    self.enter(ended.database);
+                }
+            }
+            (b"discard", 1) if !is_refused => {
+                if let Some(ended) = self.transaction.take() {
+                    self.enter(ended.database);
+                }
+            }
+            (b"reset", 1) if !is_refused => {
+                self.transaction = None;
+                self.options.protocol = Wanted::Any;
+                self.enter(0);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, database: i64) {
+        self.database = database;
+        self.options.database = database;
+    }
+}
+
+fn lost() -> Stop {
+    eprintln!("\nI/O error");
+    Stop::Exit(1)
+}
+
+/// Whether a command is answered by a text that is made for people, which no quotes should spoil.
+fn is_for_people(command: &[Vec<u8>]) -> bool {
+    let is = |position: usize, words: &[&str]| words.iter().any(|word| is_word(command.get(position), word));
+    let count = command.len();
+    is(0, &["info", "lolwut"])
+        || is(0, &["debug"]) && is(1, &["htstats", "htstats-key", "client-eviction"])
+        || is(0, &["memory"]) && is(1, &["malloc-stats", "doctor"])
+        || count == 2 && is(0, &["cluster"]) && is(1, &["nodes", "info"])
+        || is(0, &["client"]) && is(1, &["list", "info"])
+        || count == 3 && is(0, &["latency"]) && is(1, &["graph"])
+        || count == 2 && is(0, &["latency"]) && is(1, &["doctor"])
+        || is(0, &["proxy"]) && is(1, &["info"])
+}
