@@ -16,7 +16,7 @@ use tokio::signal::unix::Signal;
 
 use super::options::Options;
 use super::replies::{Decoder, Message};
-use super::tls;
+use super::tls::{self, Refusal};
 
 /// How often an idle connection is tested. Redis: `REDIS_CLI_KEEPALIVE_INTERVAL`.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -160,7 +160,10 @@ async fn open(options: &Options) -> Result<Box<dyn Stream>, String> {
         None => Ok(Box::new(stream)),
         Some(tls) => match tls::greet(stream, &options.host, tls).await {
             Ok(stream) => Ok(Box::new(stream)),
-            Err(why) => Err(format!("Could not negotiate a TLS connection: {why}")),
+            Err(Refusal::Options(why)) => Err(format!("Could not negotiate a TLS connection: {why}")),
+            Err(Refusal::Greeting(why)) => {
+                Err(format!("Could not connect to Redis at {place}: SSL_connect failed: {why}"))
+            }
         },
     }
 }

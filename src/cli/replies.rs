@@ -1,9 +1,9 @@
 //! Decodes replies, of both protocols alike.
 //!
-//! What is not nested is read by the decoder of the crate `redis-protocol`. Arrays, maps, sets and pushes are
-//! put together here, on a stack of our own, since the crate's decoder recurses as deep as a server says,
-//! reserves room for what is only announced, reads again from the front whenever more bytes have come, and has
-//! no map or set whose keys are arrays or occur twice. It is asked only when a value is there as a whole.
+//! What is not nested is read by the decoder of the crate `redis-protocol`. Arrays, maps, sets and pushes
+//! are put together here, on a stack of our own, since the crate's decoder recurses as deep as a server says,
+//! reserves room for what is only announced, reads again from the front whenever more bytes have come, and
+//! has no map or set whose keys are arrays or occur twice. It is asked only when a value is there as a whole.
 //!
 //! What cannot be read is told in the words of hiredis, which people know from redis-cli.
 

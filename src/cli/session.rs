@@ -97,7 +97,7 @@ impl Session {
         })
     }
 
-    /// From now on a lost connection is no reason to end; on a terminal, Ctrl-C ends what is being waited for.
+    /// From now on a lost connection is no reason to end; on a terminal, Ctrl-C ends only what is waited for.
     pub(super) fn become_interactive(&mut self, is_at_terminal: bool) {
         self.is_interactive = true;
         if is_at_terminal {

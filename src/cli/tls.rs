@@ -1,8 +1,8 @@
 //! TLS as a client: whom to trust, and how to be trusted.
 //!
-//! As redis-cli has it, a server that shows a certificate of an authority given by `--cacert` is trusted under
-//! any name: test certificates of Redis name no server. One of the system's authorities has to vouch for the
-//! name as well, since those vouch for everybody.
+//! As redis-cli has it, a server that shows a certificate of an authority given by `--cacert` is trusted
+//! under any name: test certificates of Redis name no server. One of the system's authorities has to vouch
+//! for the name as well, since those vouch for everybody.
 
 use std::fs;
 use std::io;
@@ -24,6 +24,14 @@ use tokio_rustls::rustls::{
 use super::connection::plain_text;
 use super::options::TlsOptions;
 
+/// Why there is no conversation over TLS.
+pub(super) enum Refusal {
+    /// The options are wrong.
+    Options(String),
+    /// The server is not trusted, or does not trust, or is none.
+    Greeting(String),
+}
+
 /// Greets a server.
 ///
 /// # Errors
@@ -33,11 +41,17 @@ pub(super) async fn greet(
     stream: TcpStream,
     host: &str,
     options: &TlsOptions,
-) -> Result<TlsStream<TcpStream>, String> {
+) -> Result<TlsStream<TcpStream>, Refusal> {
     let name = options.server_name.as_deref().unwrap_or(host).to_owned();
-    let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
-    let connector = TlsConnector::from(Arc::new(config(options)?));
-    connector.connect(name, stream).await.map_err(|error| plain_text(&error))
+    let name = ServerName::try_from(name).map_err(|error| Refusal::Options(error.to_string()))?;
+    let connector = TlsConnector::from(Arc::new(config(options).map_err(Refusal::Options)?));
+    connector.connect(name, stream).await.map_err(|error| {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+        Refusal::Greeting(match cause {
+            Some(Error::InvalidCertificate(why)) => format!("certificate verify failed ({why})"),
+            _ => plain_text(&error),
+        })
+    })
 }
 
 fn config(options: &TlsOptions) -> Result<ClientConfig, String> {

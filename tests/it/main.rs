@@ -10,6 +10,7 @@ mod server;
 
 mod acl;
 mod bits;
+mod cli;
 mod clock;
 mod commands;
 mod configuring;

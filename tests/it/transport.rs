@@ -84,12 +84,12 @@ fn a_server_that_cannot_start_leaves_the_socket_of_another_alone() {
 type TlsClient = StreamOwned<ClientConnection, TcpStream>;
 
 /// Certificates for a server and a client, and the authority that vouches for both.
-struct Certificates {
+pub(crate) struct Certificates {
     folder: Folder,
 }
 
 impl Certificates {
-    fn new(name: &str) -> Certificates {
+    pub(crate) fn new(name: &str) -> Certificates {
         let folder = Folder::new(name);
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -108,8 +108,13 @@ impl Certificates {
         Certificates { folder }
     }
 
+    /// Where one of them is.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.folder.file(name)
+    }
+
     /// A server that uses them, and its port for TLS.
-    fn serve(&self, auth_clients: &str) -> (Server, u16) {
+    pub(crate) fn serve(&self, auth_clients: &str) -> (Server, u16) {
         self.serve_with(auth_clients, &[])
     }
 
