@@ -17,6 +17,7 @@ use tokio::signal::unix::Signal;
 use super::options::Options;
 use super::replies::{Decoder, Message};
 use super::tls::{self, Refusal};
+use crate::files::reason;
 
 /// How often an idle connection is tested. Redis: `REDIS_CLI_KEEPALIVE_INTERVAL`.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -170,7 +171,5 @@ async fn open(options: &Options) -> Result<Box<dyn Stream>, String> {
 
 /// The text of the system, without what Rust adds.
 pub(super) fn plain_text(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    reason(error).trim_start_matches("failed to lookup address information: ").to_owned()
 }

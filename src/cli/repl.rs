@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::env;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -24,6 +23,7 @@ use super::format::Output;
 use super::help::{self, Help};
 use super::session::{Session, is_word};
 use super::{Result, Stop, say};
+use crate::files::replace;
 use crate::resp::request::words;
 
 /// Lines that are remembered.
@@ -249,9 +249,7 @@ impl History {
     fn save(&self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let text: String = self.lines.iter().flat_map(|line| [line, "\n"]).collect();
-        // What is typed is nobody else's business.
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file);
-        file?.write_all(text.as_bytes())
+        replace(file, text.as_bytes())
     }
 }
 

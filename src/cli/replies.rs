@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn nothing_is_reserved_for_what_is_only_announced() {
         for input in
-            [&b"*4294967295\r\n"[..], b"%4294967295\r\n:1\r\n", b"$4294967296\r\nx", b"*9\r\n*9\r\n*9\r\n"]
+            [&b"*4294967295\r\n"[..], b"%4294967295\r\n:1\r\n", b"$4000000000\r\nx", b"*9\r\n*9\r\n*9\r\n"]
         {
             let mut decoder = Decoder::default();
             decoder.extend(input);

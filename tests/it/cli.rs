@@ -340,7 +340,10 @@ fn a_lost_connection_is_opened_again() {
     // In the database where it was: there redis-cli goes back to the first one, and does not say so.
     let ran = run(own(), &["-p", &server.port().to_string()], kill);
     assert_eq!(ran.output, "OK\nOK\n1\n1\n");
-    assert_eq!((ran.complaint.as_str(), ran.code), ("Error: Server closed the connection\n", Some(0)));
+    assert_eq!(ran.code, Some(0));
+    // Which of them depends on how fast the server closes.
+    let ends = ["Error: Server closed the connection\n", "Error: Connection reset by peer\n"];
+    assert!(ends.contains(&ran.complaint.as_str()), "{}", ran.complaint);
 }
 
 #[test]
@@ -390,8 +393,7 @@ fn a_flood_goes_through_a_pipe() {
     );
     cli(&server, &["GET", "key:99999"]).printed("99999\n");
     // Replies that are larger than all the buffers between.
-    let input =
-        [&b"SET big ".repeat(1)[..], &vec![b'x'; 60_000], b"\r\n", &b"GET big\r\n".repeat(2000)].concat();
+    let input = [&b"SET big "[..], &vec![b'x'; 60_000], b"\r\n", &b"GET big\r\n".repeat(2000)].concat();
     let ran = cli_with(&server, &["--pipe"], &input);
     assert!(ran.output.ends_with("\nerrors: 0, replies: 2001\n"), "{ran:?}");
     let ran = cli_with(&server, &["--pipe"], b"SET a\r\nPING\r\nnosuch\r\n");
@@ -638,7 +640,10 @@ fn observed_lines() -> Vec<u8> {
     for case in include_str!("conformance/observed.jsonl").lines() {
         let case: Value = serde_json::from_str(case).expect("a case");
         let steps = case["steps"].as_array().expect("steps");
-        if steps.iter().any(|step| step.get("conn").is_some_and(|connection| connection != 0)) {
+        let has_others = steps.iter().any(|step| step.get("conn").is_some_and(|connection| connection != 0));
+        // What waits in between is about time, which two clients do not take alike.
+        let waits = steps.iter().any(|step| step.get("wait_ms").is_some());
+        if has_others || waits {
             continue;
         }
         lines.extend(b"reset\nflushall\n");
