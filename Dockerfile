@@ -1,0 +1,43 @@
+# Keyfast in a small image, to be run where the official image of Redis is run: its names, its rules, its folder.
+# The bases are arguments, so that they can be replaced by your own: whatever has Rust and a C compiler, and
+# whatever has busybox.
+ARG BUILD_BASE=rust:1-slim-bookworm
+ARG BASE=busybox:stable-musl
+
+FROM ${BUILD_BASE} AS build
+WORKDIR /src
+COPY Cargo.toml Cargo.lock ./
+COPY benches benches
+COPY src src
+# Static, so that the base may have any C library or none. The one inside is GNU's, whose allocator is asked for
+# what others cannot do. Without a target's name the flag would go to macros and build scripts as well, and
+# macros cannot be static.
+ENV RUSTFLAGS="-C target-feature=+crt-static" \
+    CARGO_PROFILE_RELEASE_DEBUG=none \
+    CARGO_PROFILE_RELEASE_STRIP=symbols
+RUN target=$(rustc -vV | sed -n 's/^host: //p') \
+ && cargo build --release --locked --bin keyfast --target "$target" \
+ && mv "target/$target/release/keyfast" /keyfast
+
+FROM ${BASE}
+# Who runs the server, with the numbers of the official image. Where a container is started with --user, anybody
+# does, and anybody may write to a volume that is new.
+RUN echo 'redis:x:999:1000::/data:/sbin/nologin' >>/etc/passwd \
+ && echo 'redis:x:1000:' >>/etc/group \
+ && mkdir -p /data /usr/local/bin \
+ && chown redis:redis /data \
+ && chmod 1777 /data \
+ && for name in redis-server redis-cli valkey-server valkey-cli; do ln -s keyfast "/usr/local/bin/$name"; done
+COPY docker/docker-entrypoint.sh docker/docker-health.sh /usr/local/bin/
+COPY --from=build /keyfast /usr/local/bin/keyfast
+
+# A published port is asked from outside the container, which protected mode would refuse. Configuration files
+# and options overrule it.
+ENV KEYFAST_PROTECTED_MODE=no
+VOLUME /data
+WORKDIR /data
+EXPOSE 6379
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=5s --start-period=5s CMD ["docker-health.sh"]
+ENTRYPOINT ["docker-entrypoint.sh"]
+CMD ["redis-server"]
