@@ -28,7 +28,7 @@ RUN echo 'redis:x:999:1000::/data:/sbin/nologin' >>/etc/passwd \
  && chown redis:redis /data \
  && chmod 1777 /data \
  && for name in redis-server redis-cli valkey-server valkey-cli; do ln -s keyfast "/usr/local/bin/$name"; done
-COPY docker/docker-entrypoint.sh docker/docker-health.sh /usr/local/bin/
+COPY src/image/docker-entrypoint.sh src/image/docker-health.sh /usr/local/bin/
 COPY --from=build /keyfast /usr/local/bin/keyfast
 
 # A published port is asked from outside the container, which protected mode would refuse. Configuration files
