@@ -5,13 +5,12 @@
 //! in Redis (`evict.c`); the runners-up stay in a pool and compete with the next samples, which comes close
 //! to the exact choice. Sampling locks one shard, and another one only where it has no key to offer.
 
-use parking_lot::Mutex;
-
 use super::Keyspace;
 use super::SHARDS;
 use super::entry::Entry;
 use super::interest::Effect;
 use super::shard::{Shard, Table};
+use super::sync::Mutex;
 use crate::events::EventClass;
 
 /// Candidates that are kept for the next time. Redis: `EVPOOL_SIZE`.

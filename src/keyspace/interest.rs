@@ -6,13 +6,14 @@
 //! the locks are free, so that nobody hears of two changes of one key in the wrong order.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use hashbrown::HashTable;
 
 use super::Keyspace;
 use super::locks::LockNews;
 use super::shard::Shard;
+use super::sync::{AtomicBool, AtomicU64};
 use crate::events::EventClass;
 
 /// What somebody has to be told of.

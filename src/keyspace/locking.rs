@@ -14,10 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use super::Keyspace;
 use super::shard::Shard;
+use super::sync::{Mutex, MutexGuard};
 
 /// A script holds shards and has been running for too long to be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

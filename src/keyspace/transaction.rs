@@ -13,8 +13,6 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
-
 use crate::allocator::taken_bytes;
 use crate::clock::Clock;
 
@@ -24,6 +22,7 @@ use super::interest::{Effect, Wanted};
 use super::locking::{Busy, HeldShards};
 use super::locks::LockChange;
 use super::shard::{DatabaseSize, KeyspaceCounters, NewEntry, Shard, Table};
+use super::sync::MutexGuard;
 use super::{KeyHash, Keyspace, SHARDS, shard_of};
 use crate::events::EventClass;
 

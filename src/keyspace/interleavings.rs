@@ -1,0 +1,360 @@
+//! What must hold in whatever order threads come to the keyspace: tried in a model of threads and locks,
+//! which chooses the order itself, at random, by priorities, and all of them where they are few
+//! (`tests/shuttle/run`).
+//!
+//! Each scenario has a twin with a fault in it, the one that its locking is there to prevent, which the model
+//! must find: so one sees that it can.
+
+use std::sync::Arc;
+
+use shuttle::scheduler::{DfsScheduler, PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, Runner, thread};
+
+use super::expiry::Sweep;
+use super::shard::NewEntry;
+use super::{Expiry, Keyspace, Watching, shard_of};
+
+/// Orders to try, of each kind.
+const ORDERS: usize = 2000;
+/// Changes of thread that an order by priorities has.
+const CHANGES: usize = 3;
+/// A task formats what it fails with, unoptimized.
+const STACK_BYTES: usize = 256 << 10;
+
+const KEY: &[u8] = b"lock";
+
+fn run(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Sync + 'static) -> usize {
+    let mut config = Config::new();
+    config.stack_size = STACK_BYTES;
+    config.silence_warnings = true;
+    Runner::new(scheduler, config).run(scenario)
+}
+
+/// Tries a scenario in many orders.
+fn explore(scenario: impl Fn() + Send + Sync + Clone + 'static) {
+    run(RandomScheduler::new(ORDERS), scenario.clone());
+    run(PctScheduler::new(CHANGES, ORDERS), scenario);
+}
+
+/// Runs so many tasks on one keyspace; answers what they answer.
+fn tasks<T: Send + 'static>(
+    keyspace: &Arc<Keyspace>,
+    count: usize,
+    task: impl Fn(&Keyspace, usize) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let task = Arc::new(task);
+    let started: Vec<_> = (0..count)
+        .map(|number| {
+            let (keyspace, task) = (Arc::clone(keyspace), Arc::clone(&task));
+            thread::spawn(move || task(&keyspace, number))
+        })
+        .collect();
+    started.into_iter().map(|task| task.join().expect("a task that ends")).collect()
+}
+
+fn keyspace() -> Arc<Keyspace> {
+    Arc::new(Keyspace::new(1))
+}
+
+fn value(keyspace: &Keyspace, key: &[u8]) -> Option<Vec<u8>> {
+    keyspace.begin(0, key).unwrap().peek(key).map(<[u8]>::to_vec)
+}
+
+fn put(keyspace: &Keyspace, key: &[u8], value: &[u8]) {
+    keyspace.begin(0, key).unwrap().put(key, value, Expiry::Never);
+}
+
+/// Puts a key there that has expired, and was not freed.
+fn put_expired(keyspace: &Keyspace, key: &[u8]) {
+    let mut tx = keyspace.begin(0, key).unwrap();
+    let new = NewEntry { key, value: b"crashed", expires_at_ms: Some(1), stamp: 0 };
+    let (hash, shard) = tx.shard_mut(key);
+    shard.table_mut(0).put(hash, new, |entry| keyspace.hash(entry.key()));
+}
+
+/// Two keys whose shards are locked one after the other.
+fn two_keys(keyspace: &Keyspace) -> [Vec<u8>; 2] {
+    let shard = |number: &u32| shard_of(keyspace.hash(number.to_string().as_bytes()));
+    let first = (0..).find(|number| shard(number) == 0).expect("a key");
+    let second = (0..).find(|number| shard(number) == 1).expect("a key");
+    [first, second].map(|number| number.to_string().into_bytes())
+}
+
+fn exactly_one(winners: &[bool]) -> usize {
+    assert_eq!(winners.iter().filter(|has_won| **has_won).count(), 1, "not exactly one was told yes");
+    winners.iter().position(|has_won| *has_won).expect("a winner")
+}
+
+fn of_several_that_insert_exactly_one_is_told_yes(contenders: usize) {
+    let keyspace = keyspace();
+    let winners = tasks(&keyspace, contenders, |keyspace, number| {
+        keyspace.begin(0, KEY).unwrap().insert_if_absent(KEY, &[number as u8], Expiry::Never)
+    });
+    assert_eq!(value(&keyspace, KEY), Some(vec![exactly_one(&winners) as u8]));
+}
+
+#[test]
+fn of_three_that_insert_exactly_one_is_told_yes() {
+    explore(|| of_several_that_insert_exactly_one_is_told_yes(3));
+}
+
+#[test]
+fn of_two_that_insert_exactly_one_is_told_yes_in_every_order() {
+    let tried = run(DfsScheduler::new(None, false), || of_several_that_insert_exactly_one_is_told_yes(2));
+    assert!(tried > 5, "there are more than {tried} orders");
+}
+
+#[test]
+#[should_panic(expected = "not exactly one was told yes")]
+fn who_lets_go_between_looking_and_inserting_is_found_out() {
+    explore(|| {
+        let winners = tasks(&keyspace(), 3, |keyspace, _| {
+            let is_absent = value(keyspace, KEY).is_none();
+            if is_absent {
+                put(keyspace, KEY, b"v");
+            }
+            is_absent
+        });
+        exactly_one(&winners);
+    });
+}
+
+#[test]
+fn a_lock_that_expired_is_taken_by_one_of_two_and_not_swept_away() {
+    explore(|| {
+        let keyspace = keyspace();
+        put_expired(&keyspace, KEY);
+        let winners = tasks(&keyspace, 3, |keyspace, number| {
+            let now_ms = keyspace.clock().now_ms();
+            match number {
+                0 => {
+                    Sweep::default().slice(keyspace, |_| ());
+                    false
+                }
+                _ => {
+                    let expiry = if number == 1 { Expiry::Never } else { Expiry::At(now_ms + 1_000_000) };
+                    keyspace.begin(0, KEY).unwrap().insert_if_absent(KEY, &[number as u8], expiry)
+                }
+            }
+        });
+        assert_eq!(value(&keyspace, KEY), Some(vec![exactly_one(&winners) as u8]));
+        let expired = keyspace.begin_all(0).unwrap().counters().expired;
+        assert_eq!(expired, 1, "the old one expired once");
+    });
+}
+
+#[test]
+#[should_panic(expected = "the new one was swept away")]
+fn a_sweep_that_lets_go_between_looking_and_freeing_is_found_out() {
+    explore(|| {
+        let keyspace = keyspace();
+        put_expired(&keyspace, KEY);
+        tasks(&keyspace, 2, |keyspace, number| match number {
+            0 => {
+                let has_expired = keyspace.begin(0, KEY).unwrap().is_expired(KEY);
+                if has_expired {
+                    keyspace.begin(0, KEY).unwrap().remove(KEY);
+                }
+            }
+            _ => put(keyspace, KEY, b"new"),
+        });
+        assert!(value(&keyspace, KEY).is_some(), "the new one was swept away");
+    });
+}
+
+#[test]
+fn a_lock_that_is_renewed_in_time_stays() {
+    explore(|| {
+        let keyspace = keyspace();
+        keyspace.clock().freeze();
+        let soon_ms = keyspace.clock().now_ms() + 10;
+        keyspace.begin(0, KEY).unwrap().put(KEY, b"v", Expiry::At(soon_ms));
+        let renewed = tasks(&keyspace, 3, move |keyspace, number| match number {
+            0 => {
+                Sweep::default().slice(keyspace, |_| ());
+                false
+            }
+            1 => {
+                let mut tx = keyspace.begin_all(0).unwrap();
+                tx.turn_clock(|clock| clock.set(soon_ms)).expect("a moment");
+                false
+            }
+            _ => {
+                let mut tx = keyspace.begin(0, KEY).unwrap();
+                let is_there = tx.peek(KEY).is_some();
+                if is_there {
+                    tx.set_expiry(KEY, Some(soon_ms + 1));
+                }
+                is_there
+            }
+        });
+        assert_eq!(value(&keyspace, KEY).is_some(), renewed[2], "who was told that it is renewed has it");
+    });
+}
+
+/// Each puts its own number and takes what was there; what is there in the end and what was taken are all.
+fn a_chain_of_exchanges(exchange: fn(&Keyspace, u8) -> Option<Vec<u8>>) {
+    let keyspace = keyspace();
+    let mut taken = tasks(&keyspace, 3, move |keyspace, number| exchange(keyspace, number as u8));
+    taken.push(value(&keyspace, KEY));
+    taken.sort();
+    assert_eq!(taken, [None, Some(vec![0]), Some(vec![1]), Some(vec![2])], "something was lost");
+}
+
+#[test]
+fn exchanges_lose_nothing() {
+    explore(|| {
+        a_chain_of_exchanges(|keyspace, number| {
+            let mut tx = keyspace.begin(0, KEY).unwrap();
+            let before = tx.get(KEY).map(<[u8]>::to_vec);
+            tx.put(KEY, &[number], Expiry::Never);
+            before
+        });
+    });
+}
+
+#[test]
+#[should_panic(expected = "something was lost")]
+fn an_exchange_that_lets_go_between_reading_and_writing_is_found_out() {
+    explore(|| {
+        a_chain_of_exchanges(|keyspace, number| {
+            let before = value(keyspace, KEY);
+            put(keyspace, KEY, &[number]);
+            before
+        });
+    });
+}
+
+/// Two write both keys, in either order, and one looks at both.
+fn two_keys_are_one(write: fn(&Keyspace, [&[u8]; 2], &[u8])) {
+    let keyspace = keyspace();
+    let keys = two_keys(&keyspace);
+    tasks(&keyspace, 3, move |keyspace, number| {
+        let (first, second) = (keys[number % 2].as_slice(), keys[1 - number % 2].as_slice());
+        if number < 2 {
+            return write(keyspace, [first, second], &[number as u8]);
+        }
+        let tx = keyspace.begin_many(0, [first, second].into_iter()).unwrap();
+        assert_eq!(tx.peek(first), tx.peek(second), "half of it was seen");
+    });
+}
+
+#[test]
+fn who_writes_two_keys_is_never_seen_half_done_whatever_their_order() {
+    explore(|| {
+        two_keys_are_one(|keyspace, keys, value| {
+            let mut tx = keyspace.begin_many(0, keys.into_iter()).unwrap();
+            keys.iter().for_each(|key| tx.put(key, value, Expiry::Never));
+        });
+    });
+}
+
+#[test]
+#[should_panic(expected = "half of it was seen")]
+fn who_writes_two_keys_one_by_one_is_found_out() {
+    explore(|| {
+        two_keys_are_one(|keyspace, keys, value| keys.iter().for_each(|key| put(keyspace, key, value)));
+    });
+}
+
+#[test]
+fn single_keys_and_both_are_written_in_some_order() {
+    explore(|| {
+        let keyspace = keyspace();
+        let keys = two_keys(&keyspace);
+        let written = keys.clone();
+        let seen = tasks(&keyspace, 3, move |keyspace, number| {
+            if let Some(key) = written.get(number) {
+                put(keyspace, key, b"single");
+                return None;
+            }
+            let mut tx = keyspace.begin_many(0, written.iter().map(Vec::as_slice)).unwrap();
+            let before: Vec<bool> = written.iter().map(|key| tx.peek(key).is_some()).collect();
+            written.iter().for_each(|key| tx.put(key, b"both", Expiry::Never));
+            Some(before)
+        });
+        for (key, was_there) in keys.iter().zip(seen[2].as_ref().expect("what was there")) {
+            let last: &[u8] = if *was_there { b"both" } else { b"single" };
+            assert_eq!(value(&keyspace, key).as_deref(), Some(last), "what was written last is there");
+        }
+    });
+}
+
+#[test]
+fn a_script_that_comes_to_need_more_waits_for_nobody_in_a_circle() {
+    explore(|| {
+        let keyspace = keyspace();
+        let keys = two_keys(&keyspace);
+        tasks(&keyspace, 2, move |keyspace, number| {
+            let [first, second] = [keys[0].as_slice(), keys[1].as_slice()];
+            match number {
+                0 => {
+                    // In the order that nobody else may have.
+                    let mut script = keyspace.begin(0, second).unwrap();
+                    script.hold([first].into_iter());
+                    script.put(first, b"v", Expiry::Never);
+                }
+                _ => drop(keyspace.begin_many(0, [first, second].into_iter()).unwrap()),
+            }
+        });
+    });
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn two_who_wait_for_each_other_are_found_out() {
+    explore(|| {
+        tasks(&keyspace(), 2, |keyspace, number| {
+            let _one = keyspace.shards[number].lock();
+            let _other = keyspace.shards[1 - number].lock();
+        });
+    });
+}
+
+/// One counts up in one step, and two by reading, and writing only if nothing has changed; as often as they
+/// say to have done it, it was done.
+fn count_up(read: fn(&Keyspace, &mut Watching) -> Vec<u8>) {
+    let keyspace = keyspace();
+    put(&keyspace, KEY, &[0]);
+    let counted = tasks(&keyspace, 3, move |keyspace, number| {
+        if number == 0 {
+            let mut tx = keyspace.begin(0, KEY).unwrap();
+            let next = tx.peek(KEY).expect("a number")[0] + 1;
+            tx.put(KEY, &[next], Expiry::Never);
+            return true;
+        }
+        let mut watching = Watching::default();
+        let before = read(keyspace, &mut watching);
+        let mut tx = keyspace.begin(0, KEY).unwrap();
+        let may_write = !tx.is_overtaken(&watching);
+        if may_write {
+            tx.put(KEY, &[before[0] + 1], Expiry::Never);
+        }
+        tx.unwatch(&mut watching);
+        may_write
+    });
+    let times = counted.iter().filter(|has_counted| **has_counted).count();
+    assert_eq!(value(&keyspace, KEY), Some(vec![times as u8]), "a change was missed");
+}
+
+#[test]
+fn a_change_between_watching_and_writing_is_never_missed() {
+    explore(|| {
+        count_up(|keyspace, watching| {
+            keyspace.begin(0, KEY).unwrap().watch(watching, KEY);
+            value(keyspace, KEY).expect("a number")
+        });
+    });
+}
+
+#[test]
+#[should_panic(expected = "a change was missed")]
+fn who_reads_before_watching_is_found_out() {
+    explore(|| {
+        count_up(|keyspace, watching| {
+            let before = value(keyspace, KEY).expect("a number");
+            keyspace.begin(0, KEY).unwrap().watch(watching, KEY);
+            before
+        });
+    });
+}

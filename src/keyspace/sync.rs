@@ -1,0 +1,85 @@
+//! What the keyspace locks and counts with.
+//!
+//! In the unit tests of the feature `shuttle` these are a model's: each use is a point at which the model may
+//! let another task go on, so that [`interleavings`](super::interleavings) can go through the orders in which
+//! things may happen. It knows orders, but no weak memory: what is read relaxed here is read under a lock.
+
+#[cfg(not(all(test, feature = "shuttle")))]
+pub(super) use std::sync::atomic::{AtomicBool, AtomicU64};
+
+#[cfg(all(test, feature = "shuttle"))]
+pub(super) use model::{AtomicBool, AtomicU64, Mutex, MutexGuard};
+#[cfg(not(all(test, feature = "shuttle")))]
+pub(super) use parking_lot::{Mutex, MutexGuard};
+
+#[cfg(all(test, feature = "shuttle"))]
+mod model {
+    use std::cell::Cell;
+    use std::ops::{Deref, DerefMut};
+    use std::sync::PoisonError;
+    use std::time::Duration;
+
+    use shuttle::sync as shuttled;
+    pub(in super::super) use shuttle::sync::atomic::{AtomicBool, AtomicU64};
+    use shuttle::thread;
+
+    shuttle::thread_local! {
+        /// How many locks a task holds.
+        static HELD: Cell<usize> = Cell::new(0);
+    }
+
+    /// What parking_lot has, as far as it is used.
+    #[derive(Debug, Default)]
+    pub(in super::super) struct Mutex<T>(shuttled::Mutex<T>);
+
+    #[derive(Debug)]
+    pub(in super::super) struct MutexGuard<'a, T>(shuttled::MutexGuard<'a, T>);
+
+    impl<T> Mutex<T> {
+        pub(in super::super) fn lock(&self) -> MutexGuard<'_, T> {
+            MutexGuard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        }
+
+        pub(in super::super) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok().map(MutexGuard::new)
+        }
+
+        /// There is no time here. Who holds nothing stands in nobody's way, and waits as long as it takes;
+        /// who holds something lets another go on, looks once more, and gives up.
+        pub(in super::super) fn try_lock_for(&self, _: Duration) -> Option<MutexGuard<'_, T>> {
+            if HELD.with(Cell::get) == 0 {
+                return Some(self.lock());
+            }
+            thread::yield_now();
+            self.try_lock()
+        }
+    }
+
+    impl<'a, T> MutexGuard<'a, T> {
+        fn new(guard: shuttled::MutexGuard<'a, T>) -> Self {
+            HELD.with(|held| held.set(held.get() + 1));
+            MutexGuard(guard)
+        }
+    }
+
+    impl<T> Drop for MutexGuard<'_, T> {
+        fn drop(&mut self) {
+            // A task that has failed has nothing left to count with.
+            let _ = HELD.try_with(|held| held.set(held.get() - 1));
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            &self.0
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.0
+        }
+    }
+}
