@@ -22,6 +22,7 @@ mod functions;
 mod keys;
 mod libraries;
 mod limits;
+mod linear;
 mod locks;
 mod observing;
 mod persistence;

@@ -1,0 +1,168 @@
+//! Records what connections ask of a server, all at once, and what they are told.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use fastrand::Rng;
+
+use super::register::{Answer, Moment, Operation, Request, Token};
+use crate::client::{Client, Reply};
+use crate::server::{Server, is_redis};
+
+pub(super) const CONNECTIONS: usize = 16;
+/// Of so many requests one is sent by a client that does not live to read the answer.
+const REQUESTS_PER_CRASH: u32 = 250;
+/// Longest life of a key that expires: long enough to be met alive, short enough to end within the history.
+const LIFETIME_MS_MAX: u64 = 8;
+
+/// Tells moments.
+pub(super) struct Watch(Instant);
+
+impl Watch {
+    pub(super) fn start() -> Watch {
+        Watch(Instant::now())
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set");
+        Moment { nanos: self.0.elapsed().as_nanos() as u64, wall_ms: wall.as_millis() as u64 }
+    }
+}
+
+/// Has 16 connections ask so many times for so many keys.
+pub(super) fn record(server: &Server, keys: usize, operations: usize) -> Vec<Operation> {
+    let (watch, asked) = (Watch::start(), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let recorders: Vec<_> = (0..CONNECTIONS)
+            .map(|connection| {
+                let (watch, asked) = (&watch, &asked);
+                scope.spawn(move || {
+                    let mut asker = Asker::new(server, watch, connection, keys);
+                    while asked.fetch_add(1, Ordering::Relaxed) < operations {
+                        asker.ask();
+                    }
+                    asker.history
+                })
+            })
+            .collect();
+        recorders.into_iter().flat_map(|recorder| recorder.join().expect("a history")).collect()
+    })
+}
+
+/// One connection, and then the next of the same client.
+struct Asker<'s> {
+    server: &'s Server,
+    watch: &'s Watch,
+    client: Client,
+    connection: usize,
+    random: Rng,
+    tokens: u32,
+    /// What it last knew to be there, by key: a token is only named by those who know that it was written.
+    known: Vec<Option<Token>>,
+    history: Vec<Operation>,
+}
+
+impl<'s> Asker<'s> {
+    fn new(server: &'s Server, watch: &'s Watch, connection: usize, keys: usize) -> Asker<'s> {
+        Asker {
+            server,
+            watch,
+            client: server.client(),
+            connection,
+            random: Rng::with_seed(connection as u64),
+            tokens: 0,
+            known: vec![None; keys],
+            history: Vec::new(),
+        }
+    }
+
+    fn ask(&mut self) {
+        let key = self.random.usize(..self.known.len());
+        let token = Token(self.tokens * CONNECTIONS as u32 + self.connection as u32 + 1);
+        self.tokens += 1;
+        let request = draw(&mut self.random, token, self.known[key]);
+        let crashes = self.random.u32(..REQUESTS_PER_CRASH) == 0;
+        let bytes = crate::client::request(words(key, request));
+        let sent = self.watch.now();
+        self.client.send(&bytes);
+        let (answer, ended) = match crashes {
+            true => {
+                self.client = self.server.client();
+                (Answer::Lost, None)
+            }
+            false => {
+                let reply = self.client.reply().reply();
+                let ended = self.watch.now();
+                (read_answer(request, &reply), Some(ended))
+            }
+        };
+        let operation = Operation { connection: self.connection, key, request, answer, sent, ended };
+        let written = operation.written().filter(|_| matches!(answer, Answer::Done(true) | Answer::Found(_)));
+        self.known[key] = written.or(operation.observed()).or(self.known[key]);
+        self.history.push(operation);
+    }
+}
+
+/// Draws a request: locks that are taken, asked for, renewed, let go and taken away.
+pub(super) fn draw(random: &mut Rng, token: Token, known: Option<Token>) -> Request {
+    let lifetime_ms = random.u64(2..=LIFETIME_MS_MAX);
+    match random.u32(..40) {
+        0..6 => Request::SetNx(token, None),
+        6..12 => Request::SetNx(token, Some(lifetime_ms)),
+        12..14 => Request::Set(token, None),
+        14..16 => Request::Set(token, Some(lifetime_ms)),
+        16..26 => Request::Get,
+        26 => Request::GetEx(lifetime_ms),
+        27..31 => Request::GetSet(token),
+        31 => Request::Expire(lifetime_ms),
+        32..34 => Request::Del,
+        // A release of a lock that was never had is answered 0, which is to be checked as well.
+        _ => Request::DelIfEq(known.unwrap_or(token)),
+    }
+}
+
+/// What to ask for, so that a key lives so long: in Redis it is still there in the millisecond of its expiry.
+fn asked_ms(lifetime_ms: u64) -> u64 {
+    lifetime_ms - u64::from(is_redis())
+}
+
+/// The words of a request.
+fn words(key: usize, request: Request) -> Vec<String> {
+    let words = |text: String| text.split(' ').map(str::to_owned).collect();
+    words(match request {
+        Request::Get => format!("GET register:{key}"),
+        Request::GetEx(ms) => format!("GETEX register:{key} PX {}", asked_ms(ms)),
+        Request::GetSet(Token(token)) => format!("GETSET register:{key} {token}"),
+        Request::Set(Token(token), None) => format!("SET register:{key} {token}"),
+        Request::Set(Token(token), Some(ms)) => format!("SET register:{key} {token} PX {}", asked_ms(ms)),
+        Request::SetNx(Token(token), None) => format!("SETNX register:{key} {token}"),
+        Request::SetNx(Token(token), Some(ms)) => {
+            format!("SET register:{key} {token} NX PX {}", asked_ms(ms))
+        }
+        Request::Del => format!("DEL register:{key}"),
+        Request::DelIfEq(Token(token)) if is_redis() => {
+            let script = "return redis.call('GET',KEYS[1])==ARGV[1]and(redis.call('DEL',KEYS[1]))or(0)";
+            return ["EVAL", script, "1", &format!("register:{key}"), &token.to_string()]
+                .map(str::to_owned)
+                .into();
+        }
+        Request::DelIfEq(Token(token)) => format!("DELIFEQ register:{key} {token}"),
+        Request::Expire(ms) => format!("PEXPIRE register:{key} {}", asked_ms(ms)),
+    })
+}
+
+fn read_answer(request: Request, reply: &Reply) -> Answer {
+    let reads = matches!(request, Request::Get | Request::GetEx(_) | Request::GetSet(_));
+    match reply {
+        Reply::Integer(number) => Answer::Done(*number == 1),
+        Reply::Simple(text) if text == "OK" => Answer::Done(true),
+        Reply::Null if reads => Answer::Found(None),
+        Reply::Null => Answer::Done(false),
+        Reply::Bulk(digits) => {
+            let digits = String::from_utf8_lossy(digits);
+            Answer::Found(Some(Token(digits.parse().expect("a token that was written"))))
+        }
+        other => panic!("{request:?} was answered {other}"),
+    }
+}
