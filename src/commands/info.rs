@@ -1,6 +1,10 @@
 //! INFO: the server's state, in the fields that people and exporters know from Redis.
+//!
+//! A section is a list of fields, each printed once; INFO joins them to a text, and metrics are made of the
+//! same fields ([`numbers`]), so that both tell the same.
 
-use std::fmt::{Display, Write as _};
+use std::borrow::Cow;
+use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -8,10 +12,12 @@ use std::time::Duration;
 use crate::acl::log::Reason;
 use crate::clients::Waiting;
 use crate::config::EVICTION_POLICIES;
-use crate::keyspace::preserved_bytes;
+use crate::instance::Instance;
+use crate::keyspace::{Totals, preserved_bytes};
 use crate::pubsub::Kind as PubSubKind;
 use crate::resp::{Reply, Request};
 use crate::statistics::Count;
+use crate::statistics::commands::CommandTotals;
 
 use super::args::is_word;
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
@@ -22,7 +28,7 @@ use crate::REDIS_VERSION;
 pub(super) const COMMANDS: &[Command] = &[INFO];
 
 /// Writes the fields of one section.
-type Describe = fn(&mut Section, &Context<'_, '_>);
+type Describe = fn(&mut Section, &View<'_>);
 
 /// The sections, in the order in which they are printed, and whether they are printed by default.
 const SECTIONS: &[(&str, bool, Describe)] = &[
@@ -41,6 +47,27 @@ const SECTIONS: &[(&str, bool, Describe)] = &[
     ("Keyspace", true, keyspace),
     ("Locks", true, locks),
 ];
+
+/// The sections that tell the same of many things, of which [`numbers`] has no fields.
+const LISTS: &[&str] = &["Commandstats", "Errorstats", "Latencystats", "Keyspace"];
+
+/// What INFO and metrics are made of.
+#[derive(Debug)]
+pub struct View<'a> {
+    /// The server.
+    pub instance: &'a Instance,
+    /// What its shards come to; none if they could not be had. Then the fields that need them are missing.
+    pub totals: Option<Totals>,
+}
+
+/// A line of INFO.
+#[derive(Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: Cow<'static, str>,
+    /// Its value, as INFO prints it.
+    pub value: String,
+}
 
 const INFO: Command = Command {
     name: "info",
@@ -65,39 +92,68 @@ fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
         (request.len() == 1 || asks_for("default"), asks_for("all") || asks_for("everything"));
     let is_asked_for =
         |name: &str, is_default: bool| wants_all || wants_default && is_default || asks_for(name);
+    let view = View { instance: context.instance, totals: Some(context.tx.totals()) };
     let mut text = String::new();
     let asked = SECTIONS.iter().filter(|(name, is_default, _)| is_asked_for(name, *is_default));
     for (name, _, describe) in asked {
-        let separator = if text.is_empty() { "" } else { "\r\n" };
-        let mut section = Section { text: format!("{separator}# {name}\r\n") };
-        describe(&mut section, context);
-        text.push_str(&section.text);
+        let mut section = Section::default();
+        describe(&mut section, &view);
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        text.extend(["# ", name, "\r\n"]);
+        section.0.iter().for_each(|field| text.extend([&field.name, ":", &field.value, "\r\n"]));
     }
     Ok(reply.verbatim(&text))
 }
 
-/// A section that is being written.
-struct Section {
-    text: String,
+/// The fields of all sections but those that tell the same of many things.
+pub fn numbers(view: &View<'_>) -> Vec<Field> {
+    let mut section = Section::default();
+    for (_, _, describe) in SECTIONS.iter().filter(|(name, ..)| !LISTS.contains(name)) {
+        describe(&mut section, view);
+    }
+    section.0
 }
 
+/// The commands that were called or refused, with what is counted of them.
+pub fn used_commands(instance: &Instance) -> impl Iterator<Item = (&'static str, CommandTotals)> {
+    let totals = registered()
+        .map(|registered| (registered.command.name, instance.statistics.usage(registered.number)));
+    totals.filter(|(_, totals)| totals.usage.calls + totals.usage.rejected + totals.usage.failed > 0)
+}
+
+/// A section that is being written.
+#[derive(Default)]
+struct Section(Vec<Field>);
+
 impl Section {
-    fn field(&mut self, name: &str, value: impl Display) {
-        let _ = write!(self.text, "{name}:{value}\r\n");
+    fn field(&mut self, name: impl Into<Cow<'static, str>>, value: impl Display) {
+        self.0.push(Field { name: name.into(), value: value.to_string() });
+    }
+
+    /// A field that is not always known.
+    fn known(&mut self, name: &'static str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.field(name, value);
+        }
     }
 
     /// A number of bytes, once as it is and once for people.
-    fn bytes(&mut self, name: &str, bytes: usize) {
+    fn bytes(&mut self, name: &'static str, bytes: usize) {
         self.field(name, bytes);
-        self.field(&format!("{name}_human"), human(bytes));
+        self.field(format!("{name}_human"), human(bytes));
     }
 }
 
 /// What the lock lens has seen.
-fn locks(section: &mut Section, context: &Context<'_, '_>) {
-    section.field("lock_lens", u8::from(context.instance.config.lock_lens.get()));
-    for (name, value) in super::locks::fields(context) {
-        section.field(&format!("locks_{}", name.replace('-', "_")), value);
+fn locks(section: &mut Section, view: &View<'_>) {
+    let instance = view.instance;
+    let now_ms = instance.keyspace.clock().now_ms();
+    let unfollowed = view.totals.as_ref().map(|totals| totals.unfollowed_locks);
+    section.field("lock_lens", u8::from(instance.config.lock_lens.get()));
+    for (name, value) in super::locks::fields(instance, now_ms, unfollowed) {
+        section.field(format!("locks_{}", name.replace('-', "_")), value);
     }
 }
 
@@ -110,8 +166,8 @@ fn human(bytes: usize) -> String {
     }
 }
 
-fn server(section: &mut Section, context: &Context<'_, '_>) {
-    let instance = context.instance;
+fn server(section: &mut Section, view: &View<'_>) {
+    let instance = view.instance;
     let now = instance.keyspace.clock().since_epoch();
     let uptime_s = instance.uptime().as_secs();
     let kernel = |file: &str| fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();
@@ -145,40 +201,41 @@ fn server(section: &mut Section, context: &Context<'_, '_>) {
     section.field("config_file", config_file.display());
 }
 
-fn clients(section: &mut Section, context: &Context<'_, '_>) {
-    let all = context.instance.clients.all();
+fn clients(section: &mut Section, view: &View<'_>) {
+    let all = view.instance.clients.all();
     let largest_query = all.iter().map(|client| client.profile.lock().query_bytes).max();
     section.field("connected_clients", all.len());
     section.field("cluster_connections", 0);
-    section.field("maxclients", context.instance.config.maxclients.get());
+    section.field("maxclients", view.instance.config.maxclients.get());
     section.field("client_recent_max_input_buffer", largest_query.unwrap_or(0));
     section.field("client_recent_max_output_buffer", 0);
     let blocked = all.iter().filter(|client| client.waiting() == Waiting::Yes);
     section.field("blocked_clients", blocked.count());
-    section.field("tracking_clients", context.instance.tracking.totals().clients);
+    section.field("tracking_clients", view.instance.tracking.totals().clients);
     section.field("clients_in_timeout_table", 0);
 }
 
-fn memory(section: &mut Section, context: &Context<'_, '_>) {
-    let config = &context.instance.config;
-    let memory = MemoryUse::of(context);
+fn memory(section: &mut Section, view: &View<'_>) {
+    let config = &view.instance.config;
+    let table_bytes = view.totals.as_ref().map(Totals::table_bytes);
+    let memory = MemoryUse::of(view.instance, table_bytes.unwrap_or(0));
     let fragmentation = memory.resident as f64 / memory.used.max(1) as f64;
     let free = memory.resident.saturating_sub(memory.used);
     section.bytes("used_memory", memory.used);
     section.bytes("used_memory_rss", memory.resident);
     section.bytes("used_memory_peak", memory.peak);
     section.field("used_memory_peak_perc", format_args!("{:.2}%", percent(memory.used, memory.peak)));
-    section.field("used_memory_overhead", memory.overhead());
+    section.known("used_memory_overhead", table_bytes.map(|_| memory.overhead()));
     section.field("used_memory_startup", memory.startup);
-    section.field("used_memory_dataset", memory.dataset());
+    section.known("used_memory_dataset", table_bytes.map(|_| memory.dataset()));
     let beyond_startup = memory.used.saturating_sub(memory.startup);
-    section
-        .field("used_memory_dataset_perc", format_args!("{:.2}%", percent(memory.dataset(), beyond_startup)));
+    let dataset_percent = format!("{:.2}%", percent(memory.dataset(), beyond_startup));
+    section.known("used_memory_dataset_perc", table_bytes.map(|_| dataset_percent));
     section.field("allocator_allocated", memory.used);
     section.field("allocator_active", memory.used);
     section.field("allocator_resident", memory.resident);
     section.bytes("total_system_memory", system_memory());
-    scripts(section, context);
+    scripts(section, view);
     section.bytes("maxmemory", config.maxmemory.size());
     section.field("maxmemory_policy", EVICTION_POLICIES[config.maxmemory_policy.get()]);
     section.field("allocator_frag_ratio", "1.00");
@@ -203,8 +260,8 @@ fn memory(section: &mut Section, context: &Context<'_, '_>) {
 }
 
 /// What scripts and libraries take. There is one interpreter for both: all of it counts as that of EVAL.
-fn scripts(section: &mut Section, context: &Context<'_, '_>) {
-    let scripting = &context.instance.scripting;
+fn scripts(section: &mut Section, view: &View<'_>) {
+    let scripting = &view.instance.scripting;
     let usage = scripting.usage();
     let libraries = scripting.libraries();
     section.bytes("used_memory_lua", usage.bytes);
@@ -239,9 +296,9 @@ fn kilobytes(text: &str, name: &str) -> usize {
     number.unwrap_or(0) * 1024
 }
 
-fn stats(section: &mut Section, context: &Context<'_, '_>) {
-    let statistics = &context.instance.statistics;
-    let keyspace = context.tx.counters();
+fn stats(section: &mut Section, view: &View<'_>) {
+    let statistics = &view.instance.statistics;
+    let keyspace = view.totals.as_ref().map(|totals| totals.counters);
     section.field("total_connections_received", statistics.total(Count::ConnectionsReceived));
     section.field("total_commands_processed", statistics.total(Count::CommandsProcessed));
     section.field("instantaneous_ops_per_sec", statistics.commands_rate.get());
@@ -254,15 +311,15 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
     section.field("sync_full", 0);
     section.field("sync_partial_ok", 0);
     section.field("sync_partial_err", 0);
-    section.field("expired_keys", keyspace.expired);
+    section.known("expired_keys", keyspace.map(|counters| counters.expired));
     section.field("expired_stale_perc", "0.00");
     section.field("expired_time_cap_reached_count", 0);
-    section.field("evicted_keys", keyspace.evicted);
+    section.known("evicted_keys", keyspace.map(|counters| counters.evicted));
     section.field("evicted_clients", 0);
-    section.field("keyspace_hits", keyspace.hits);
-    section.field("keyspace_misses", keyspace.misses);
-    section.field("pubsub_channels", context.instance.pubsub.count(PubSubKind::Channel));
-    section.field("pubsub_patterns", context.instance.pubsub.count(PubSubKind::Pattern));
+    section.known("keyspace_hits", keyspace.map(|counters| counters.hits));
+    section.known("keyspace_misses", keyspace.map(|counters| counters.misses));
+    section.field("pubsub_channels", view.instance.pubsub.count(PubSubKind::Channel));
+    section.field("pubsub_patterns", view.instance.pubsub.count(PubSubKind::Pattern));
     section.field("migrate_cached_sockets", 0);
     section.field("slave_expires_tracked_keys", 0);
     section.field("active_defrag_hits", 0);
@@ -271,7 +328,7 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
     section.field("active_defrag_key_misses", 0);
     section.field("latest_fork_usec", 0);
     section.field("total_forks", 0);
-    let tracked = context.instance.tracking.totals();
+    let tracked = view.instance.tracking.totals();
     section.field("tracking_total_keys", tracked.keys);
     section.field("tracking_total_items", tracked.items);
     section.field("tracking_total_prefixes", tracked.prefixes);
@@ -280,18 +337,20 @@ fn stats(section: &mut Section, context: &Context<'_, '_>) {
     section.field("total_error_replies", statistics.total(Count::ErrorReplies));
     section.field("total_reads_processed", statistics.total(Count::Reads));
     section.field("total_writes_processed", statistics.total(Count::Writes));
-    let log = &context.instance.users.log;
+    let log = &view.instance.users.log;
     section.field("acl_access_denied_auth", log.count(Reason::Auth));
     section.field("acl_access_denied_cmd", log.count(Reason::Command));
     section.field("acl_access_denied_key", log.count(Reason::Key));
     section.field("acl_access_denied_channel", log.count(Reason::Channel));
-    section.field("faults_planted", context.instance.faults.count());
+    section.field("faults_planted", view.instance.faults.count());
     section.field("faults_struck", statistics.total(Count::Faults));
 }
 
-fn persistence(section: &mut Section, context: &Context<'_, '_>) {
-    let instance = context.instance;
-    let report = instance.persistence.report(instance.changes(context.tx));
+fn persistence(section: &mut Section, view: &View<'_>) {
+    let instance = view.instance;
+    let of_keys = view.totals.as_ref().map(|totals| totals.changes);
+    let changes = instance.persistence.changes(of_keys.unwrap_or(0), instance.keyspace.flushes());
+    let report = instance.persistence.report(changes);
     let (written, keys) = report.progress;
     let preserved = report.background.map_or(0, |_| preserved_bytes());
     let seconds = |took: Option<Duration>| took.map_or(-1, |took| took.as_secs() as i64);
@@ -303,7 +362,7 @@ fn persistence(section: &mut Section, context: &Context<'_, '_>) {
     section.field("current_fork_perc", format_args!("{:.2}", percent(written, keys)));
     section.field("current_save_keys_processed", written);
     section.field("current_save_keys_total", keys);
-    section.field("rdb_changes_since_last_save", report.changes);
+    section.known("rdb_changes_since_last_save", of_keys.map(|_| report.changes));
     section.field("rdb_bgsave_in_progress", u8::from(report.background.is_some()));
     section.field("rdb_last_save_time", report.last_save_s);
     section.field("rdb_last_bgsave_status", if report.is_well { "ok" } else { "err" });
@@ -325,11 +384,11 @@ fn persistence(section: &mut Section, context: &Context<'_, '_>) {
     section.field("module_fork_last_cow_size", 0);
 }
 
-fn replication(section: &mut Section, context: &Context<'_, '_>) {
+fn replication(section: &mut Section, view: &View<'_>) {
     section.field("role", "master");
     section.field("connected_slaves", 0);
     section.field("master_failover_state", "no-failover");
-    section.field("master_replid", &context.instance.run_id);
+    section.field("master_replid", &view.instance.run_id);
     section.field("master_replid2", "0".repeat(40));
     section.field("master_repl_offset", 0);
     section.field("second_repl_offset", -1);
@@ -340,7 +399,7 @@ fn replication(section: &mut Section, context: &Context<'_, '_>) {
 }
 
 /// Processor time of this process and of its main thread, in seconds.
-fn cpu(section: &mut Section, _: &Context<'_, '_>) {
+fn cpu(section: &mut Section, _: &View<'_>) {
     /// Units of `/proc/*/stat` in a second, on every Linux there is.
     const TICKS: f64 = 100.0;
     let times = |file: &str, fields: [usize; 2]| {
@@ -365,16 +424,13 @@ fn cpu(section: &mut Section, _: &Context<'_, '_>) {
     }
 }
 
-fn command_statistics(section: &mut Section, context: &Context<'_, '_>) {
-    for registered in registered() {
-        let usage = context.instance.statistics.usage(registered.number).usage;
-        if usage.calls + usage.rejected + usage.failed == 0 {
-            continue;
-        }
+fn command_statistics(section: &mut Section, view: &View<'_>) {
+    for (name, totals) in used_commands(view.instance) {
+        let usage = totals.usage;
         let micros = usage.nanos / 1000;
         let mean = usage.nanos as f64 / 1000.0 / usage.calls.max(1) as f64;
         section.field(
-            &format!("cmdstat_{}", registered.command.name),
+            format!("cmdstat_{name}"),
             format_args!(
                 "calls={},usec={micros},usec_per_call={mean:.2},rejected_calls={},failed_calls={}",
                 usage.calls, usage.rejected, usage.failed
@@ -383,31 +439,27 @@ fn command_statistics(section: &mut Section, context: &Context<'_, '_>) {
     }
 }
 
-fn error_statistics(section: &mut Section, context: &Context<'_, '_>) {
-    for (kind, count) in context.instance.statistics.errors.all() {
-        section.field(&format!("errorstat_{kind}"), format_args!("count={count}"));
+fn error_statistics(section: &mut Section, view: &View<'_>) {
+    for (kind, count) in view.instance.statistics.errors.all() {
+        section.field(format!("errorstat_{kind}"), format_args!("count={count}"));
     }
 }
 
-fn latency_statistics(section: &mut Section, context: &Context<'_, '_>) {
-    for registered in registered() {
-        let totals = context.instance.statistics.usage(registered.number);
-        if totals.usage.calls > 0 {
-            let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| totals.percentile_us(percent));
-            section.field(
-                &format!("latency_percentiles_usec_{}", registered.command.name),
-                format_args!("p50={p50:.3},p99={p99:.3},p99.9={p999:.3}"),
-            );
-        }
+fn latency_statistics(section: &mut Section, view: &View<'_>) {
+    for (name, totals) in used_commands(view.instance).filter(|(_, totals)| totals.usage.calls > 0) {
+        let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| totals.percentile_us(percent));
+        section.field(
+            format!("latency_percentiles_usec_{name}"),
+            format_args!("p50={p50:.3},p99={p99:.3},p99.9={p999:.3}"),
+        );
     }
 }
 
-fn keyspace(section: &mut Section, context: &Context<'_, '_>) {
-    for (number, size) in context.tx.database_sizes().enumerate() {
-        if size.keys > 0 {
-            let line = format_args!("keys={},expires={},avg_ttl=0", size.keys, size.expiring);
-            section.field(&format!("db{number}"), line);
-        }
+fn keyspace(section: &mut Section, view: &View<'_>) {
+    let sizes = view.totals.iter().flat_map(|totals| totals.sizes.iter().enumerate());
+    for (number, size) in sizes.filter(|(_, size)| size.keys > 0) {
+        let line = format_args!("keys={},expires={},avg_ttl=0", size.keys, size.expiring);
+        section.field(format!("db{number}"), line);
     }
 }
 

@@ -4,6 +4,7 @@ use redis_protocol::resp3::types::OwnedFrame;
 
 use crate::digest;
 use crate::glob;
+use crate::instance::Instance;
 use crate::locks::{Finding, Lock, Refused, Rule, Tenure, Who};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
@@ -222,13 +223,13 @@ const LOCKS_STATS: Command = Command {
 };
 
 fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let counted = fields(context);
+    let counted = fields(context.instance, context.tx.now_ms(), Some(context.tx.unfollowed_locks()));
     Ok(reply.tree(&tree::map(counted.iter().map(|(name, value)| (*name, tree::integer(*value as i64))))))
 }
 
-/// What LOCKS STATS and INFO tell. The transaction must hold everything.
-pub(super) fn fields(context: &Context<'_, '_>) -> Vec<(&'static str, u64)> {
-    let stats = context.instance.locks.stats(context.tx.now_ms());
+/// What LOCKS STATS, INFO and metrics tell. How many locks are not followed is known to the shards alone.
+pub(super) fn fields(instance: &Instance, now_ms: u64, unfollowed: Option<u64>) -> Vec<(&'static str, u64)> {
+    let stats = instance.locks.stats(now_ms);
     let mut fields = vec![
         ("followed", stats.followed as u64),
         ("held", stats.held as u64),
@@ -236,8 +237,8 @@ pub(super) fn fields(context: &Context<'_, '_>) -> Vec<(&'static str, u64)> {
         ("refused", stats.refused),
         ("released", stats.released),
         ("expired", stats.expired),
-        ("unfollowed", context.tx.unfollowed_locks()),
     ];
+    fields.extend(unfollowed.map(|count| ("unfollowed", count)));
     fields.extend(Rule::ALL.iter().map(|rule| rule.name()).zip(stats.findings));
     fields
 }

@@ -1,6 +1,7 @@
 //! MEMORY: who takes how much.
 
 use crate::allocator;
+use crate::instance::Instance;
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
@@ -71,8 +72,9 @@ const MEMORY_STATS: Command = Command {
 };
 
 fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let memory = MemoryUse::of(context);
-    let sizes: Vec<_> = context.tx.database_sizes().enumerate().filter(|(_, size)| size.keys > 0).collect();
+    let totals = context.tx.totals();
+    let memory = MemoryUse::of(context.instance, totals.table_bytes());
+    let sizes: Vec<_> = totals.sizes.iter().enumerate().filter(|(_, size)| size.keys > 0).collect();
     let keys: usize = sizes.iter().map(|(_, size)| size.keys).sum();
     let count = |name, bytes| (name, tree::count(bytes));
     let scripting = &context.instance.scripting;
@@ -141,16 +143,16 @@ pub(super) struct MemoryUse {
 }
 
 impl MemoryUse {
-    pub(super) fn of(context: &Context<'_, '_>) -> MemoryUse {
-        let clients = context.instance.clients.all();
+    pub(super) fn of(instance: &Instance, table_bytes: usize) -> MemoryUse {
+        let clients = instance.clients.all();
         let buffers: usize = clients.iter().map(|client| client.profile.lock().query_bytes).sum();
         MemoryUse {
             used: allocator::used_bytes(),
             peak: allocator::peak_bytes(),
-            startup: context.instance.startup_bytes,
+            startup: instance.startup_bytes,
             resident: super::info::resident_bytes(),
             clients: buffers + clients.len() * size_of::<Session>(),
-            tables: context.tx.database_sizes().map(|size| size.table_bytes).sum(),
+            tables: table_bytes,
         }
     }
 
@@ -181,7 +183,7 @@ const MEMORY_DOCTOR: Command = Command {
 fn doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     /// Redis: less than this says nothing about the rest.
     const LITTLE_BYTES: usize = 5 << 20;
-    let memory = MemoryUse::of(context);
+    let memory = MemoryUse::of(context.instance, context.tx.totals().table_bytes());
     let mut findings = Vec::new();
     if memory.used < LITTLE_BYTES {
         return Ok(

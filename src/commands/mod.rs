@@ -3,13 +3,14 @@
 //! Each family is a file with one constant for each command, its handler beneath it and their list on top;
 //! [`FAMILIES`] is the list of these lists. [`command`] says what a command is, [`lookup`] finds it by its
 //! name, [`error`] and [`args`] serve the handlers, [`execute`] is the one door through which all of them are
-//! run, and [`permission`] asks there who may.
+//! run, [`permission`] asks there who may; of [`info`] metrics are made as well.
 
 pub mod args;
 pub mod command;
 pub mod error;
 pub mod execute;
 pub mod faults;
+pub mod info;
 pub mod lookup;
 pub mod permission;
 pub mod secrets;
@@ -32,7 +33,6 @@ mod debug;
 mod dumping;
 mod expiries;
 mod functions;
-mod info;
 mod introspection;
 mod keys;
 mod locks;

@@ -57,6 +57,10 @@ pub struct Config {
     pub unixsocketperm: Integer,
     /// The addresses to listen on.
     pub bind: Text,
+    /// The port that serves metrics; 0 for none.
+    pub metrics_port: Integer,
+    /// The addresses at which it does.
+    pub metrics_bind: Text,
     /// Connections that the system may hold ready before they are accepted.
     pub tcp_backlog: Integer,
     /// Refuse clients from other machines while there is no password.
@@ -365,6 +369,22 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 1, max: 64 },
         changes: Changes::Anytime,
         field: |config| Field::Integer(&config.maxmemory_samples),
+    },
+    Parameter {
+        name: "metrics-bind",
+        help: "Addresses to serve metrics at, as in bind; whoever reaches them needs no password",
+        default: "127.0.0.1 -::1",
+        kind: Kind::Text,
+        changes: Changes::AtStart,
+        field: |config| Field::Text(&config.metrics_bind),
+    },
+    Parameter {
+        name: "metrics-port",
+        help: "Port that serves /metrics for Prometheus, and /healthz; 0 for none",
+        default: "0",
+        kind: Kind::Integer { min: 0, max: 65_535 },
+        changes: Changes::AtStart,
+        field: |config| Field::Integer(&config.metrics_port),
     },
     Parameter {
         name: "notify-keyspace-events",
@@ -712,7 +732,7 @@ impl Parameter {
 
     /// Whether a line of a configuration file may give it several values.
     pub fn takes_several(&self) -> bool {
-        matches!(self.name, "bind" | "client-output-buffer-limit" | "save")
+        matches!(self.name, "bind" | "client-output-buffer-limit" | "metrics-bind" | "save")
     }
 
     /// Checks a value as a person writes it.

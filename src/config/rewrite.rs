@@ -133,7 +133,7 @@ fn lines(parameter: &Parameter, config: &Config, defaults: &Config) -> Vec<Line>
         Kind::Bytes { .. } => bytes(&value),
         // By default it is not written at all: other versions have another default.
         Kind::Text if parameter.name == "bind" && !is_changed => return Vec::new(),
-        Kind::Text if parameter.name == "bind" && !value.is_empty() => value,
+        Kind::Text if matches!(parameter.name, "bind" | "metrics-bind") && !value.is_empty() => value,
         // Without a value there is no such thing, which is said by saying nothing.
         Kind::Text if value.is_empty() && !matches!(parameter.name, "aclfile" | "logfile") => {
             return Vec::new();

@@ -10,7 +10,7 @@
 //! freed when nobody asks for them, [`access`] what is noted of their use, [`eviction`] which keys go when
 //! memory is short, [`interest`] who wants to know of changes and [`following`] how they come to know,
 //! [`locks`] which of them act as locks, [`locking`] how shards are waited for and [`sync`] with what,
-//! [`snapshot`] how a state of one moment is taken out while clients go on.
+//! [`snapshot`] how a state of one moment is taken out while clients go on, [`totals`] what all shards come to.
 
 pub mod access;
 mod entry;
@@ -26,6 +26,7 @@ mod scan;
 mod shard;
 mod snapshot;
 mod sync;
+mod totals;
 mod transaction;
 mod watching;
 
@@ -52,6 +53,7 @@ use shard::Shard;
 pub use shard::{DatabaseSize, KeyspaceCounters};
 pub use snapshot::{SavedKey, Slice, Snapshot, Use, memory_in_use, preserved_bytes};
 use sync::Mutex;
+pub use totals::Totals;
 pub use transaction::{Expiry, Facts, Garbage, Transaction};
 pub use watching::Watching;
 

@@ -150,7 +150,7 @@ impl Keyspace {
         self.transaction(database, Held::Many(Vec::new()))
     }
 
-    fn transaction<'a>(&'a self, database: usize, held: Held<'a>) -> Transaction<'a> {
+    pub(super) fn transaction<'a>(&'a self, database: usize, held: Held<'a>) -> Transaction<'a> {
         Transaction {
             keyspace: self,
             database,

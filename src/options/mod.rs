@@ -141,7 +141,7 @@ fn option(parameter: &'static Parameter) -> Arg {
         .action(ArgAction::Set)
         .overrides_with(parameter.name);
     match (parameter.name, &parameter.kind) {
-        ("bind", _) => arg.value_name("addresses"),
+        ("bind" | "metrics-bind", _) => arg.value_name("addresses"),
         (_, Kind::Integer { .. } | Kind::Octal { .. }) => arg.value_name("number"),
         (_, Kind::Bytes { .. }) => arg.value_name("bytes"),
         (_, Kind::Flag | Kind::Only("yes" | "no", _)) => arg.value_name("yes|no"),

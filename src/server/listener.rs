@@ -14,7 +14,7 @@ use tokio::select;
 use tokio::task::JoinSet;
 
 use crate::clients::{Address, Leaving, Registration};
-use crate::config::Config;
+use crate::config::{Config, Text};
 use crate::instance::Instance;
 use crate::statistics::Count;
 
@@ -45,7 +45,7 @@ const PAUSE_WITHOUT_SOCKETS: Duration = Duration::from_millis(100);
 /// Ports to try for one that is free on all addresses at once.
 const FREE_PORT_ATTEMPTS: usize = 16;
 
-/// An address of the parameter `bind`.
+/// An address of a parameter like `bind`.
 struct BindAddress {
     ip: IpAddr,
     /// Whether the server does without it where the machine has no such address.
@@ -71,8 +71,8 @@ pub(super) fn open(instance: &Instance) -> Result<Doors, String> {
     let (port, tls_port) = (config.port.get() as u16, config.tls_port.get() as u16);
     let greeter = if tls_port == 0 { None } else { Some(Tls::of(config)?) };
     let has_other_ways = greeter.is_some() || !config.unixsocket.get().is_empty();
-    let tcp = if port == 0 && has_other_ways { Vec::new() } else { open_port(config, port)? };
-    let tls = if tls_port == 0 { Vec::new() } else { open_port(config, tls_port)? };
+    let tcp = if port == 0 && has_other_ways { Vec::new() } else { open_port(config, &config.bind, port)? };
+    let tls = if tls_port == 0 { Vec::new() } else { open_port(config, &config.bind, tls_port)? };
     // The last, as in Redis: where a port is taken, the socket may be that of the server which has it.
     let unix = SocketFile::open(config)?;
     for listener in tcp.iter().chain(&tls) {
@@ -99,9 +99,9 @@ impl Doors {
     }
 }
 
-/// Opens a port on every address of the parameter `bind`.
-fn open_port(config: &Config, port: u16) -> Result<Vec<TcpListener>, String> {
-    let addresses = addresses(&config.bind.get())?;
+/// Opens a port on every address of a parameter like `bind`.
+pub(super) fn open_port(config: &Config, bind: &Text, port: u16) -> Result<Vec<TcpListener>, String> {
+    let addresses = addresses(&bind.get())?;
     let backlog = config.tcp_backlog.get() as i32;
     let attempts = if port == 0 { FREE_PORT_ATTEMPTS } else { 1 };
     let mut failure = String::from("no address to listen on");
@@ -218,7 +218,8 @@ async fn accept_unix(instance: Arc<Instance>, listener: UnixListener, file: Sock
     }
 }
 
-async fn pause_accepting(error: &io::Error) {
+/// Waits until there may be sockets again.
+pub(super) async fn pause_accepting(error: &io::Error) {
     tracing::warn!("Error accepting a client connection: {error}");
     tokio::time::sleep(PAUSE_WITHOUT_SOCKETS).await;
 }

@@ -2,8 +2,9 @@
 //!
 //! [`listener`] opens the doors and lets clients in ([`unix`] and [`tls`] are two of them), [`connection`] is
 //! one client from its first byte to its last, [`background`] does what is to be done every so often,
-//! [`shutdown`] ends it all in order; [`log`] prints the lines that people and tools read; [`daemon`] and
-//! [`supervision`] are about the process and who has started it.
+//! [`shutdown`] ends it all in order; [`log`] prints the lines that people and tools read, [`metrics`] tells
+//! other tools how the server does; [`daemon`] and [`supervision`] are about the process and who has started
+//! it.
 
 mod background;
 mod buffers;
@@ -12,6 +13,7 @@ mod conversation;
 mod daemon;
 mod listener;
 pub mod log;
+mod metrics;
 mod shutdown;
 mod supervision;
 mod tls;
@@ -34,6 +36,7 @@ use crate::instance::{Hooks, Instance};
 use crate::options::Startup;
 
 use daemon::PidFile;
+use metrics::Metrics;
 use supervision::Supervisor;
 
 /// Serves until the process is told to stop.
@@ -80,18 +83,22 @@ fn serve(startup: Startup, set_log_level: impl Fn(usize) + Send + Sync + 'static
     }
     instance.declare_users(&users)?;
     instance.load_users()?;
+    let metrics = Metrics::serve(&instance, runtime.handle())?;
     let served = runtime.block_on(async {
         let doors = listener::open(&instance)?;
         // The doors are open, so nobody else takes the ports, but nobody is let in yet.
         instance.load()?;
         let stop = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;
         let pid_file = PidFile::write(&instance.config, goes_on_alone);
+        // Whoever reads that clients are let in may ask at once whether they are.
+        metrics.set_ready(true);
         doors.announce();
         supervisor.tell_ready();
         background::start(&instance);
         let mut accepting = listener::accept_all(&instance, doors);
         shutdown::wait(stop, &instance).await;
         supervisor.tell_stopping();
+        metrics.set_ready(false);
         // Waited for, so that no client comes in unseen and the Unix socket's file is gone before the
         // process.
         accepting.shutdown().await;

@@ -24,6 +24,7 @@ mod libraries;
 mod limits;
 mod linear;
 mod locks;
+mod metrics;
 mod observing;
 mod persistence;
 mod protocol;

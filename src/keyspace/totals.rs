@@ -1,0 +1,50 @@
+//! What all shards come to together: the numbers that INFO tells and that metrics are made of.
+//!
+//! They are counted within one transaction over everything, in one go, so that whoever prints them holds no
+//! shard any more.
+
+use super::locking::HeldShards;
+use super::shard::{DatabaseSize, KeyspaceCounters};
+use super::transaction::{Held, Transaction};
+use super::{Keyspace, SHARDS};
+
+/// Sums over all shards.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// What happened since the start or the last reset.
+    pub counters: KeyspaceCounters,
+    /// How large each database is, by its number.
+    pub sizes: Vec<DatabaseSize>,
+    /// How often keys were written or deleted.
+    pub changes: u64,
+    /// Locks that were taken and not followed.
+    pub unfollowed_locks: u64,
+}
+
+impl Totals {
+    /// Bytes of the tables of all databases.
+    pub fn table_bytes(&self) -> usize {
+        self.sizes.iter().map(|size| size.table_bytes).sum()
+    }
+}
+
+impl Transaction<'_> {
+    /// Sums up. The transaction must hold everything.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            counters: self.counters(),
+            sizes: self.database_sizes().collect(),
+            changes: self.changes(),
+            unfollowed_locks: self.unfollowed_locks(),
+        }
+    }
+}
+
+impl Keyspace {
+    /// Sums up, unless somebody holds a shard for more than a moment: then nothing is waited for.
+    pub fn totals_soon(&self) -> Option<Totals> {
+        let held: Option<HeldShards<'_>> =
+            (0..SHARDS).map(|number| Some((number, self.lock_soon(number)?))).collect();
+        Some(self.transaction(0, Held::Many(held?)).totals())
+    }
+}

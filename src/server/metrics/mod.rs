@@ -1,0 +1,215 @@
+//! Metrics for Prometheus at `/metrics`, and at `/healthz` whether the server answers.
+//!
+//! Both are served by a thread of their own, so that they answer however busy those are that serve clients,
+//! and keep none of these from its work: shards are asked for a moment at a time, and done without where a
+//! script has them. [`http`] reads what is asked, [`numbers`] gathers what is told, of what INFO tells;
+//! [`table`] says which of its fields are metrics, [`page`] writes them.
+//!
+//! Whoever reaches the port needs no password; so it is reached from this machine only, unless
+//! `metrics-bind` says otherwise.
+
+mod http;
+mod numbers;
+mod page;
+mod table;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Handle};
+use tokio::select;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::commands::info::View;
+use crate::instance::Instance;
+use crate::keyspace::Totals;
+
+use super::listener;
+use http::{Answer, Asked, Method, Refusal};
+
+/// Connections served at once: some tools that scrape, and some people that look.
+const CONNECTIONS_MAX: usize = 16;
+/// How long shards are asked for before metrics do without.
+const SHARDS_PATIENCE: Duration = Duration::from_millis(500);
+/// How often.
+const SHARDS_GLANCE: Duration = Duration::from_millis(5);
+/// How long a thread that serves clients may take to begin with something new.
+const THREAD_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What serves them; it ends with this value.
+#[derive(Debug, Default)]
+pub(super) struct Metrics {
+    is_ready: Arc<AtomicBool>,
+    _stop: Option<oneshot::Sender<()>>,
+}
+
+/// What answers.
+struct Teller {
+    instance: Arc<Instance>,
+    /// The threads that serve clients.
+    serving: Handle,
+    /// Whether clients are let in.
+    is_ready: Arc<AtomicBool>,
+    /// When the server was started, in seconds since 1970: once and for all, however the clocks are turned.
+    started_s: u64,
+    scrapes: AtomicU64,
+}
+
+impl Metrics {
+    /// Begins to serve them, if there is a port for that; `serving` are the threads that serve clients.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub(super) fn serve(instance: &Arc<Instance>, serving: &Handle) -> Result<Metrics, String> {
+        let config = &instance.config;
+        let port = config.metrics_port.get() as u16;
+        if port == 0 {
+            return Ok(Metrics::default());
+        }
+        let failed = |error: io::Error| format!("could not start the thread for metrics: {error}");
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let listeners = {
+            let _entered = runtime.enter();
+            listener::open_port(config, &config.metrics_bind, port)?
+        };
+        for listener in &listeners {
+            let address = listener.local_addr().map_err(failed)?;
+            tracing::info!("Serving metrics on http://{address}/metrics");
+        }
+        let is_ready = Arc::new(AtomicBool::new(false));
+        let teller = Arc::new(Teller {
+            instance: Arc::clone(instance),
+            serving: serving.clone(),
+            is_ready: Arc::clone(&is_ready),
+            started_s: UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
+            scrapes: AtomicU64::new(0),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let serve = move || {
+            runtime.block_on(async {
+                select! {
+                    _ = stopped => {}
+                    () = accept_all(&teller, listeners) => {}
+                }
+            });
+        };
+        thread::Builder::new().name("metrics".to_owned()).spawn(serve).map_err(failed)?;
+        Ok(Metrics { is_ready, _stop: Some(stop) })
+    }
+
+    /// Says whether clients are let in.
+    pub(super) fn set_ready(&self, is_ready: bool) {
+        self.is_ready.store(is_ready, Ordering::Relaxed);
+    }
+}
+
+async fn accept_all(teller: &Arc<Teller>, listeners: Vec<TcpListener>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut accepting = JoinSet::new();
+    for listener in listeners {
+        accepting.spawn(accept(Arc::clone(teller), listener, Arc::clone(&places)));
+    }
+    while accepting.join_next().await.is_some() {}
+}
+
+/// Lets connections in as long as there are places; others wait before the door.
+async fn accept(teller: Arc<Teller>, listener: TcpListener, places: Arc<Semaphore>) {
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                listener::pause_accepting(&error).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let teller = Arc::clone(&teller);
+        tokio::spawn(async move {
+            let _place = place;
+            if let Err(error) = teller.converse(stream).await {
+                tracing::debug!("A connection for metrics is gone: {error}");
+            }
+        });
+    }
+}
+
+impl Teller {
+    /// Answers one connection, from its first request to its last.
+    async fn converse(&self, mut stream: TcpStream) -> io::Result<()> {
+        let mut read = Vec::new();
+        loop {
+            let asked = http::read(&mut stream, &mut read).await;
+            let (answer, with_body, keeps_open) = match asked {
+                Ok(Asked { method: Method::Other, .. }) => (Answer::not_allowed(), true, false),
+                Ok(Asked { has_body: true, .. }) => (Answer::malformed(), true, false),
+                Ok(asked) => (self.answer(&asked.path).await, asked.method == Method::Get, asked.keeps_open),
+                Err(Refusal::Malformed) => (Answer::malformed(), true, false),
+                Err(Refusal::TooLarge) => (Answer::too_large(), true, false),
+                Err(Refusal::TooSlow) => (Answer::too_slow(), true, false),
+                Err(Refusal::Gone) => return Ok(()),
+                Err(Refusal::Failed(error)) => return Err(error),
+            };
+            http::write(&mut stream, &answer, with_body, keeps_open).await?;
+            if !keeps_open {
+                return http::end(&mut stream).await;
+            }
+        }
+    }
+
+    async fn answer(&self, path: &str) -> Answer {
+        match path {
+            "/metrics" => Answer::metrics(self.page().await),
+            "/healthz" => match self.complaint().await {
+                None => Answer::well(),
+                Some(complaint) => Answer::unwell(complaint),
+            },
+            _ => Answer::not_found(),
+        }
+    }
+
+    /// Everything that is told, as Prometheus reads it.
+    async fn page(&self) -> String {
+        let started = Instant::now();
+        let view = View { totals: self.totals().await, instance: &self.instance };
+        let mut page = page::Page::default();
+        numbers::tell(&mut page, &view, self.started_s);
+        let scrapes = self.scrapes.fetch_add(1, Ordering::Relaxed) + 1;
+        numbers::tell_scrape(&mut page, scrapes, started.elapsed(), view.totals.is_some());
+        page.into_text()
+    }
+
+    /// What the shards come to; none while somebody has them for long.
+    async fn totals(&self) -> Option<Totals> {
+        let started = Instant::now();
+        loop {
+            let totals = self.instance.keyspace.totals_soon();
+            let is_hopeless = self.instance.keyspace.is_busy() || started.elapsed() > SHARDS_PATIENCE;
+            if totals.is_some() || is_hopeless {
+                return totals;
+            }
+            sleep(SHARDS_GLANCE).await;
+        }
+    }
+
+    /// Why clients are not answered; none if they are.
+    async fn complaint(&self) -> Option<&'static str> {
+        if !self.is_ready.load(Ordering::Relaxed) {
+            return Some("clients are not let in");
+        }
+        if self.instance.keyspace.is_busy() {
+            return Some("a script runs for too long");
+        }
+        let begun = timeout(THREAD_PATIENCE, self.serving.spawn(async {})).await;
+        match begun {
+            Ok(Ok(())) => None,
+            _ => Some("no thread serves clients"),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What is told: every number of INFO, and those of commands, errors, databases, slow requests and locks.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::commands::info::{self, View};
+use crate::instance::Instance;
+use crate::keyspace::DatabaseSize;
+use crate::locks::Rule;
+use crate::statistics::commands::CommandTotals;
+
+use super::page::{Kind, Page};
+use super::table::METRICS;
+
+/// The upper limits of the histograms are the powers of two up to this one, of microseconds: 1 s. All of them
+/// are told, as a limit that comes later would count for nothing until then.
+const LARGEST_POWER: u32 = 20;
+
+/// The fields of INFO by their names.
+type Fields<'a> = HashMap<&'a str, &'a str>;
+
+/// Tells everything of a server that was started so many seconds after 1970.
+pub(super) fn tell(page: &mut Page, view: &View<'_>, started_s: u64) {
+    let instance = view.instance;
+    let fields = info::numbers(view);
+    let fields: Fields<'_> = fields.iter().map(|field| (&*field.name, &*field.value)).collect();
+    page.single("redis_up", Kind::Gauge, "Whether the server runs.", 1);
+    let help = "When the server was started, in seconds since 1970.";
+    page.single("redis_start_time_seconds", Kind::Gauge, help, started_s);
+    tell_instance(page, &fields);
+    for metric in METRICS {
+        if let Some(value) = fields.get(metric.field).copied().and_then(number) {
+            page.single(metric.name, metric.kind, metric.help, value);
+        }
+    }
+    tell_findings(page, &fields);
+    tell_parameters(page, instance);
+    tell_databases(page, view);
+    tell_commands(page, instance);
+    tell_errors(page, instance);
+    tell_slow_requests(page, instance);
+    tell_long_events(page, instance);
+}
+
+/// Tells how telling went.
+pub(super) fn tell_scrape(page: &mut Page, scrapes: u64, took: Duration, has_shards: bool) {
+    let help = "The version of what tells these metrics: the server itself.";
+    let mut build = page.family("redis_exporter_build_info", Kind::Gauge, help);
+    build.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    let help = "How often metrics were told.";
+    page.single("redis_exporter_scrapes_total", Kind::Counter, help, scrapes);
+    let help = "Seconds that gathering them took this time.";
+    page.single("redis_exporter_last_scrape_duration_seconds", Kind::Gauge, help, took.as_secs_f64());
+    let help =
+        "Whether something is missing, and why: what keys come to is not known while a script has them.";
+    let mut error = page.family("redis_exporter_last_scrape_error", Kind::Gauge, help);
+    let why = if has_shards { "" } else { "a script has the keys" };
+    error.sample(&[("err", why)], u8::from(!has_shards));
+}
+
+/// A value of INFO as a sample has it: a number as it is printed there, or whether all is well.
+fn number(value: &str) -> Option<&str> {
+    match value {
+        "ok" => Some("1"),
+        "err" => Some("0"),
+        _ => value.parse::<f64>().ok().map(|_| value),
+    }
+}
+
+fn tell_instance(page: &mut Page, fields: &Fields<'_>) {
+    const LABELS: [&str; 10] = [
+        "role",
+        "redis_version",
+        "redis_build_id",
+        "redis_mode",
+        "os",
+        "maxmemory_policy",
+        "tcp_port",
+        "run_id",
+        "process_id",
+        "master_replid",
+    ];
+    let labels = LABELS.map(|name| (name, fields.get(name).copied().unwrap_or_default()));
+    page.family("redis_instance_info", Kind::Gauge, "Which server it is.").sample(&labels, 1);
+    let versions = [("version", env!("CARGO_PKG_VERSION"))];
+    page.family("keyfast_build_info", Kind::Gauge, "Which version it is.").sample(&versions, 1);
+}
+
+/// What went wrong with locks, of which INFO has a field for each rule.
+fn tell_findings(page: &mut Page, fields: &Fields<'_>) {
+    let help = "What went wrong with locks, by LOCKS LOG's rules.";
+    let mut findings = page.family("keyfast_locks_findings_total", Kind::Counter, help);
+    for rule in Rule::ALL {
+        let field = format!("locks_{}", rule.name().replace('-', "_"));
+        if let Some(count) = fields.get(field.as_str()) {
+            findings.sample(&[("rule", rule.name())], count);
+        }
+    }
+}
+
+fn tell_parameters(page: &mut Page, instance: &Instance) {
+    let config = &instance.config;
+    for (name, parameter) in [
+        ("redis_config_maxclients", &config.maxclients),
+        ("redis_config_maxmemory", &config.maxmemory),
+        ("redis_config_io_threads", &config.io_threads),
+    ] {
+        page.single(name, Kind::Gauge, "The value of the parameter.", parameter.get());
+    }
+}
+
+/// Databases with keys, and the first in any case.
+fn tell_databases(page: &mut Page, view: &View<'_>) {
+    let Some(totals) = &view.totals else { return };
+    let sizes = totals.sizes.iter().enumerate();
+    let sizes: Vec<_> = sizes
+        .filter(|(number, size)| *number == 0 || size.keys > 0)
+        .map(|(number, size)| (format!("db{number}"), size))
+        .collect();
+    let mut tell = |name, help, value: fn(&DatabaseSize) -> usize| {
+        let mut family = page.family(name, Kind::Gauge, help);
+        sizes.iter().for_each(|(database, size)| family.sample(&[("db", database)], value(size)));
+    };
+    tell("redis_db_keys", "Keys of each database.", |size| size.keys);
+    tell("redis_db_keys_expiring", "Keys of each database that expire.", |size| size.expiring);
+    tell("redis_db_avg_ttl_seconds", "Always 0, as in INFO: it is not measured.", |_| 0);
+}
+
+/// What is counted and timed of each command that was used.
+fn tell_commands(page: &mut Page, instance: &Instance) {
+    let used: Vec<_> = info::used_commands(instance).collect();
+    let mut tell = |name, help, value: fn(&CommandTotals) -> f64| {
+        let mut family = page.family(name, Kind::Counter, help);
+        used.iter().for_each(|(command, totals)| family.sample(&[("cmd", command)], value(totals)));
+    };
+    tell("redis_commands_total", "How often each command was run.", |totals| totals.usage.calls as f64);
+    let help = "Seconds that each command ran, all calls together.";
+    tell("redis_commands_duration_seconds_total", help, |totals| totals.usage.nanos as f64 / 1e9);
+    let help = "How often each command was refused before it ran.";
+    tell("redis_commands_rejected_calls_total", help, |totals| totals.usage.rejected as f64);
+    let help = "How often each command ran and answered an error.";
+    tell("redis_commands_failed_calls_total", help, |totals| totals.usage.failed as f64);
+    let called: Vec<_> = used.iter().filter(|(_, totals)| totals.usage.calls > 0).collect();
+    let help = "How long each command ran, in microseconds.";
+    let mut latencies = page.family("redis_commands_latencies_usec", Kind::Histogram, help);
+    for (command, totals) in &called {
+        let points = totals.cumulative_us();
+        let within = |limit_us| {
+            points.iter().take_while(|(point_us, _)| *point_us <= limit_us).last().map_or(0, |point| point.1)
+        };
+        for limit_us in (0..=LARGEST_POWER).map(|power| 1_u64 << power) {
+            let labels = [("cmd", *command), ("le", &*limit_us.to_string())];
+            latencies.part("_bucket", &labels, within(limit_us));
+        }
+        let calls = within(u64::MAX);
+        latencies.part("_bucket", &[("cmd", command), ("le", "+Inf")], calls);
+        latencies.part("_sum", &[("cmd", command)], totals.usage.nanos as f64 / 1e3);
+        latencies.part("_count", &[("cmd", command)], calls);
+    }
+    let help = "Microseconds within which so many percent of the calls of each command ended.";
+    let mut percentiles = page.family("redis_latency_percentiles_usec", Kind::Summary, help);
+    for (command, totals) in &called {
+        for (quantile, percent) in [("50", 50.0), ("99", 99.0), ("99.9", 99.9)] {
+            let labels = [("cmd", *command), ("quantile", quantile)];
+            percentiles.sample(&labels, totals.percentile_us(percent));
+        }
+        percentiles.part("_sum", &[("cmd", command)], totals.usage.nanos as f64 / 1e3);
+        percentiles.part("_count", &[("cmd", command)], totals.usage.calls);
+    }
+}
+
+fn tell_errors(page: &mut Page, instance: &Instance) {
+    let help = "Errors that were answered, by their first word.";
+    let mut errors = page.family("redis_errors_total", Kind::Counter, help);
+    for (kind, count) in instance.statistics.errors.all() {
+        errors.sample(&[("err", &kind)], count);
+    }
+}
+
+fn tell_slow_requests(page: &mut Page, instance: &Instance) {
+    let slowlog = &instance.statistics.slowlog;
+    let newest = slowlog.newest(1).pop();
+    page.single("redis_slowlog_length", Kind::Gauge, "Requests that SLOWLOG keeps.", slowlog.len());
+    let id = newest.as_ref().map_or(0, |request| request.id);
+    page.single("redis_slowlog_last_id", Kind::Gauge, "The number of the newest of them.", id);
+    let took_s = newest.map_or(0.0, |request| request.took.as_secs_f64());
+    let help = "Seconds that the newest of them took.";
+    page.single("redis_last_slow_execution_duration_seconds", Kind::Gauge, help, took_s);
+}
+
+/// Events that LATENCY notes.
+fn tell_long_events(page: &mut Page, instance: &Instance) {
+    let events = instance.statistics.latency.all();
+    let spikes: Vec<_> = events
+        .iter()
+        .filter_map(|(event, history)| Some(([("event_name", *event)], history.samples.back()?)))
+        .collect();
+    let help = "When an event last took long, in seconds since 1970.";
+    let mut last = page.family("redis_latency_spike_last", Kind::Gauge, help);
+    spikes.iter().for_each(|(labels, (at_s, _))| last.sample(labels, at_s));
+    let help = "Seconds that it took then.";
+    let mut duration = page.family("redis_latency_spike_duration_seconds", Kind::Gauge, help);
+    spikes.iter().for_each(|(labels, (_, took_ms))| duration.sample(labels, *took_ms as f64 / 1e3));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::commands::lookup;
+    use crate::config::Config;
+    use crate::instance::Hooks;
+
+    fn fields() -> Vec<(String, String)> {
+        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
+        let instance = Instance::new(Config::new(), 1, lookup::catalog(), hooks);
+        let totals = instance.keyspace.totals_soon();
+        let fields = info::numbers(&View { instance: &instance, totals });
+        fields.into_iter().map(|field| (field.name.into_owned(), field.value)).collect()
+    }
+
+    #[test]
+    fn every_number_of_info_is_a_metric() {
+        // Labels of redis_instance_info, numbers that say nothing or the same as others, and the rules of the
+        // lens, which are labels.
+        const NO_METRICS: &str = "redis_git_sha1 redis_git_dirty redis_build_id arch_bits tcp_port \
+            server_time_usec uptime_in_days lru_clock rss_overhead_ratio rss_overhead_bytes \
+            current_cow_peak current_cow_size_age current_fork_perc";
+        let rules = Rule::ALL.map(|rule| format!("locks_{}", rule.name().replace('-', "_")));
+        for (name, value) in fields() {
+            let is_hexadecimal = ["run_id", "master_replid", "master_replid2"].contains(&name.as_str());
+            let is_known = METRICS.iter().any(|metric| metric.field == name)
+                || NO_METRICS.split_whitespace().any(|other| other == name)
+                || rules.contains(&name);
+            assert!(
+                is_known || is_hexadecimal || number(&value).is_none(),
+                "{name} is {value}, and no metric"
+            );
+        }
+    }
+
+    #[test]
+    fn every_metric_has_its_field_and_a_name_of_its_own() {
+        let fields = fields();
+        let mut names = HashSet::new();
+        for metric in METRICS {
+            let value = fields.iter().find(|(name, _)| name == metric.field).map(|(_, value)| value);
+            let value = value.unwrap_or_else(|| panic!("INFO has no field {}", metric.field));
+            assert!(number(value).is_some(), "{} is {value}", metric.field);
+            assert!(names.insert(metric.name), "{} twice", metric.name);
+        }
+    }
+}

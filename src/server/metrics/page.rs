@@ -1,0 +1,129 @@
+//! The text format of Prometheus, version 0.0.4: families of samples, each with its help and its type.
+
+use std::fmt::{Display, Write as _};
+
+/// What a family's samples are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Numbers that only grow, until they are reset.
+    Counter,
+    /// Numbers that grow and shrink.
+    Gauge,
+    /// Counts by upper limits, with their sum.
+    Histogram,
+    /// Limits by shares, with their sum.
+    Summary,
+}
+
+/// A page that is being written.
+#[derive(Debug, Default)]
+pub(super) struct Page(String);
+
+/// One family of it. Without samples it leaves no trace.
+#[derive(Debug)]
+pub(super) struct Family<'p> {
+    text: &'p mut String,
+    name: &'p str,
+    kind: Kind,
+    help: &'p str,
+    has_begun: bool,
+}
+
+/// The names and values that tell a sample from the others of its family.
+pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Page {
+    /// A new family; all its samples are written before the next one begins.
+    pub(super) fn family<'p>(&'p mut self, name: &'p str, kind: Kind, help: &'p str) -> Family<'p> {
+        Family { text: &mut self.0, name, kind, help, has_begun: false }
+    }
+
+    /// A family of one sample.
+    pub(super) fn single(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
+        self.family(name, kind, help).sample(&[], value);
+    }
+
+    /// The whole.
+    pub(super) fn into_text(self) -> String {
+        self.0
+    }
+}
+
+impl Family<'_> {
+    /// A sample.
+    pub(super) fn sample(&mut self, labels: Labels<'_>, value: impl Display) {
+        self.part("", labels, value);
+    }
+
+    /// A sample of a histogram or a summary: `_bucket`, `_sum`, `_count`.
+    pub(super) fn part(&mut self, suffix: &str, labels: Labels<'_>, value: impl Display) {
+        if !self.has_begun {
+            self.has_begun = true;
+            self.begin();
+        }
+        self.text.extend([self.name, suffix]);
+        for (number, (name, value)) in labels.iter().enumerate() {
+            self.text.extend([if number == 0 { "{" } else { "," }, name, "=\""]);
+            escape(self.text, value, true);
+            self.text.push('"');
+        }
+        let _ = writeln!(self.text, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    fn begin(&mut self) {
+        let kind = match self.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Summary => "summary",
+        };
+        self.text.extend(["# HELP ", self.name, " "]);
+        escape(self.text, self.help, false);
+        self.text.extend(["\n# TYPE ", self.name, " ", kind, "\n"]);
+    }
+}
+
+/// Writes a text so that it stays within its line and, in a label, within its quotes.
+fn escape(text: &mut String, value: &str, is_quoted: bool) {
+    for character in value.chars() {
+        match character {
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '"' if is_quoted => text.push_str("\\\""),
+            other => text.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_have_help_and_type_once() {
+        let mut page = Page::default();
+        let mut family = page.family("keys", Kind::Gauge, "How many\nkeys \"there\" are.");
+        family.sample(&[("db", "db0")], 3);
+        family.sample(&[("db", "db1"), ("kind", "all")], 0.5);
+        page.single("up", Kind::Counter, "Back\\slash.", 1);
+        assert_eq!(
+            page.into_text(),
+            "# HELP keys How many\\nkeys \"there\" are.\n# TYPE keys gauge\nkeys{db=\"db0\"} 3\n\
+             keys{db=\"db1\",kind=\"all\"} 0.5\n# HELP up Back\\\\slash.\n# TYPE up counter\nup 1\n"
+        );
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut page = Page::default();
+        page.family("errors", Kind::Counter, "").sample(&[("err", "a\"b\\c\nd\r\u{fffd}")], 1);
+        assert!(page.into_text().ends_with("errors{err=\"a\\\"b\\\\c\\nd\r\u{fffd}\"} 1\n"));
+    }
+
+    #[test]
+    fn a_family_without_samples_leaves_no_trace() {
+        let mut page = Page::default();
+        page.family("none", Kind::Histogram, "Nothing.");
+        assert_eq!(page.into_text(), "");
+    }
+}
