@@ -28,6 +28,10 @@ pub(super) enum Arguments {
     Help,
     /// The version.
     Version,
+    /// Completions for a shell, by its name.
+    Completions(Vec<u8>),
+    /// The page of the manual.
+    Manual,
 }
 
 /// Reads the arguments, without the program's name.
@@ -37,6 +41,10 @@ pub(super) fn read(arguments: Vec<OsString>) -> Arguments {
         None => return Arguments::Serve { file: None, reads_input: false, lines: None },
         Some(b"-h") => return Arguments::Help,
         Some(b"-v") => return Arguments::Version,
+        Some(b"--man") => return Arguments::Manual,
+        Some(b"--completions") => {
+            return Arguments::Completions(arguments.get(1).cloned().unwrap_or_default());
+        }
         Some(_) => {}
     }
     let file = arguments.first().filter(|first| !first.starts_with(b"-"));

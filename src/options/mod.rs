@@ -2,9 +2,10 @@
 //! line, of which each overrules those before it.
 //!
 //! [`arguments`] takes the command line apart as redis-server does, [`loading`] reads the lines that it and
-//! the files hold, [`environment`] what the environment says.
+//! the files hold, [`environment`] what the environment says; [`documents`] are made of the same options.
 
 mod arguments;
+mod documents;
 mod environment;
 mod loading;
 
@@ -14,6 +15,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command};
 
 use crate::REDIS_VERSION;
@@ -30,7 +32,7 @@ use loading::{Loader, fatal};
 pub enum Asked {
     /// A server.
     Serve(Box<Startup>),
-    /// A text: the help, or the version.
+    /// A text: the help, the version, or what packages bring along.
     Print(String),
 }
 
@@ -63,6 +65,8 @@ pub fn parse(
     match arguments::read(arguments.collect()) {
         Arguments::Help => Ok(Asked::Print(command().render_help().to_string())),
         Arguments::Version => Ok(Asked::Print(version(Path::new(&program)))),
+        Arguments::Completions(shell) => documents::completions(command(), &shell).map(Asked::Print),
+        Arguments::Manual => Ok(Asked::Print(documents::manual(command()))),
         Arguments::Serve { file, reads_input, lines } => {
             let config = Config { file: absolute(file)?, ..Config::new() };
             environment::apply(&config, environment).map_err(|why| format!("keyfast: {why}"))?;
@@ -128,6 +132,7 @@ fn command() -> Command {
         .about(env!("CARGO_PKG_DESCRIPTION"))
         .override_usage("keyfast [/path/to/redis.conf] [--parameter value …] [-]")
         .args(PARAMETERS.iter().map(option))
+        .args(documents::options())
 }
 
 fn option(parameter: &'static Parameter) -> Arg {
@@ -144,8 +149,8 @@ fn option(parameter: &'static Parameter) -> Arg {
         ("bind" | "metrics-bind", _) => arg.value_name("addresses"),
         (_, Kind::Integer { .. } | Kind::Octal { .. }) => arg.value_name("number"),
         (_, Kind::Bytes { .. }) => arg.value_name("bytes"),
-        (_, Kind::Flag | Kind::Only("yes" | "no", _)) => arg.value_name("yes|no"),
-        (_, Kind::Choice(words)) => arg.value_name(words.join("|")),
+        (_, Kind::Flag | Kind::Only("yes" | "no", _)) => one_of(arg, &["yes", "no"]),
+        (_, Kind::Choice(words)) => one_of(arg, words),
         (_, Kind::Events) => arg.value_name("letters"),
         (_, Kind::Limits) => arg.value_name("limits"),
         (_, Kind::Directory) => arg.value_name("directory"),
@@ -153,6 +158,11 @@ fn option(parameter: &'static Parameter) -> Arg {
         (_, Kind::SavePoints) => arg.value_name("seconds changes"),
         (_, Kind::Text | Kind::Only(..)) => arg.value_name("text"),
     }
+}
+
+/// Says which words an option takes: in its name's place in the help, one by one in completions.
+fn one_of(arg: Arg, words: &'static [&'static str]) -> Arg {
+    arg.value_name(words.join("|")).value_parser(PossibleValuesParser::new(words)).hide_possible_values(true)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod commands;
 mod configuring;
 mod conformance;
 mod connection;
+mod documents;
 mod expiry;
 mod faults;
 mod functions;

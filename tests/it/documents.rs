@@ -1,0 +1,82 @@
+//! What packages bring along: completions for shells and a page of the manual.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use keyfast::config::PARAMETERS;
+
+use crate::server::program;
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(program()).args(arguments).output().expect("the program runs")
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout).expect("a text")
+}
+
+/// What a program that may not be there says to a text; it must not complain.
+fn check(program: &str, arguments: &[&str], text: &str) {
+    let pipe = || Stdio::piped();
+    let started = Command::new(program).args(arguments).stdin(pipe()).stdout(pipe()).stderr(pipe()).spawn();
+    let Ok(mut started) = started else { return };
+    started.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = started.wait_with_output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && complaint.is_empty(), "{program}: {complaint}");
+}
+
+#[test]
+fn shells_complete_every_parameter() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = printed(&["--completions", shell]);
+        for parameter in PARAMETERS {
+            // fish writes the dashes itself.
+            let option = if shell == "fish" { "-l " } else { "--" };
+            assert!(text.contains(&format!("{option}{}", parameter.name)), "{shell}: {}", parameter.name);
+        }
+        assert!(text.contains("allkeys-lfu"), "{shell} does not know the words of maxmemory-policy");
+        let arguments: &[&str] = if shell == "fish" { &["--no-execute"] } else { &["-n"] };
+        check(shell, arguments, &text);
+    }
+}
+
+#[test]
+fn bash_completes_names_and_values() {
+    let text = printed(&["--completions", "bash"]);
+    let completed = |words: &str| {
+        let script = format!(
+            "{text}\nCOMP_WORDS=(keyfast {words})\nCOMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n\
+             _keyfast keyfast \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD - 1]}}\"\n\
+             echo \"${{COMPREPLY[@]}}\""
+        );
+        let output = Command::new("bash").args(["--norc", "-c", &script]).output().expect("bash runs");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(completed("--maxmemory-s"), "--maxmemory-samples");
+    assert_eq!(completed("--protected-mode y"), "yes");
+    assert_eq!(completed("--maxmemory-policy volatile-l"), "volatile-lru volatile-lfu");
+}
+
+#[test]
+fn the_manual_has_every_parameter() {
+    let text = printed(&["--man"]);
+    for parameter in PARAMETERS {
+        let option = format!("\\-\\-{}", parameter.name.replace('-', "\\-"));
+        assert!(text.contains(&option), "no {option} in {text}");
+    }
+    assert!(text.contains(".TH keyfast 1"), "{text}");
+    check("groff", &["-man", "-K", "utf8", "-T", "utf8", "-ww"], &text);
+}
+
+#[test]
+fn other_shells_are_refused_in_one_line() {
+    for arguments in [&["--completions"][..], &["--completions", "tcsh"]] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let complaint = "keyfast: '--completions' is for bash, zsh or fish\n";
+        assert_eq!(String::from_utf8_lossy(&output.stderr), complaint);
+    }
+}
