@@ -1,13 +1,14 @@
 //! How scripts reach the server: each command that one calls is judged and run here, on the transaction of
 //! the command that runs the script.
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use crate::instance::Instance;
 use crate::keyspace::{Transaction, memory_in_use};
-use crate::resp::{Protocol, Reply, Request};
+use crate::resp::{Protocol, Reply, Request, Sent};
 use crate::scripting::shebang::Flags as ScriptFlags;
-use crate::scripting::{Host, Refused};
+use crate::scripting::{Failure, Host, Refused};
 use crate::session::Session;
 use crate::statistics::commands::Usage;
 
@@ -33,6 +34,8 @@ pub(super) struct Bridge<'a, 'k> {
     refuses_writes: bool,
     /// When the last command ended.
     mark: Instant,
+    /// Whether there was an error, also one that the script has caught.
+    has_failed: Cell<bool>,
 }
 
 impl<'a, 'k> Bridge<'a, 'k> {
@@ -66,7 +69,25 @@ impl<'a, 'k> Bridge<'a, 'k> {
             is_short_of_memory: is_short && !flags.allow_oom,
             refuses_writes,
             mark: Instant::now(),
+            has_failed: Cell::new(false),
         })
+    }
+
+    /// What a client is told of the run. An error that is counted already is not counted once more; but the
+    /// run has failed, whatever the script made of the error.
+    pub(super) fn conclude(self, answered: std::result::Result<Sent, (Failure, Reply<'_>)>) -> Result {
+        let sent = match answered {
+            Ok(sent) => sent,
+            Err((failure, reply)) if failure.is_counted => reply.error(&failure.text),
+            Err((failure, _)) => return Err(Error::bytes(failure.text)),
+        };
+        if self.has_failed.get()
+            && let Some(registered) = find(self.script.name())
+        {
+            let failed = Usage { failed: 1, ..Usage::default() };
+            self.instance.statistics.add_usage(registered.number, failed);
+        }
+        Ok(sent)
     }
 
     /// When the script began; to be asked before it does.
@@ -141,7 +162,7 @@ impl Host for Bridge<'_, '_> {
         let admitted = self.admit(request);
         let result = admitted.and_then(|registered| self.run(registered, request, Reply::new(out, protocol)));
         result.map_err(|error| {
-            self.instance.statistics.errors.count(error.as_bytes());
+            self.count_error(error.as_bytes());
             Refused { text: error.as_bytes().to_vec() }
         })
     }
@@ -149,5 +170,10 @@ impl Host for Bridge<'_, '_> {
     fn may_call(&mut self, request: Request<'_>) -> Option<bool> {
         let registered = resolve(find(request.name())?, request).ok()?;
         Some(permission::judge(&self.session.user.grants(), registered, request).is_ok())
+    }
+
+    fn count_error(&self, text: &[u8]) {
+        self.instance.statistics.errors.count(text);
+        self.has_failed.set(true);
     }
 }

@@ -20,7 +20,7 @@ use super::command::{
 use super::error::Error;
 use super::execute::busy;
 use super::introspection;
-use super::scripting::{conclude_run, kill, show_script};
+use super::scripting::{kill, show_script};
 
 pub(super) const COMMANDS: &[Command] = &[FCALL, FCALL_RO, FUNCTION];
 
@@ -117,9 +117,10 @@ fn call(
         instance.scripting.running.begin(Kind::Function, function.name.as_bytes(), words, bridge.started());
     let what = Callable::Function(&function.name);
     let invocation = Invocation { what, request, keys };
-    conclude_run(reply.attempt(|reply| {
+    let answered = reply.attempt(|reply| {
         instance.scripting.with(|interpreter| interpreter.run(invocation, &mut bridge, reply))
-    }))
+    });
+    bridge.conclude(answered)
 }
 
 const FUNCTION: Command = Command {

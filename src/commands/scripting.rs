@@ -1,10 +1,10 @@
 //! Scripts: EVAL, EVALSHA, SCRIPT.
 
 use crate::resp::number::parse_integer;
-use crate::resp::{Reply, Request, Sent};
+use crate::resp::{Reply, Request};
 use crate::scripting::running::{Kind, Unkilled};
 use crate::scripting::shebang::{self, Flags as ScriptFlags};
-use crate::scripting::{Callable, Failure, Interpreter, Invocation, digest};
+use crate::scripting::{Callable, Interpreter, Invocation, digest};
 use crate::session::Session;
 
 use super::args::is_word;
@@ -230,7 +230,7 @@ fn run_script(
     let what = Callable::Script(digest);
     let invocation = Invocation { what, request, keys };
     let answered = reply.attempt(|reply| interpreter.run(invocation, &mut bridge, reply));
-    conclude_run(answered)
+    bridge.conclude(answered)
 }
 
 /// Shows a script before what it calls is shown.
@@ -244,14 +244,6 @@ pub(super) fn show_script(context: &Context<'_, '_>, request: Request<'_>) {
             request,
         );
     }
-}
-
-/// What a client is told of a run. An error that a command has answered already is not counted once more.
-pub(super) fn conclude_run(answered: std::result::Result<Sent, (Failure, Reply<'_>)>) -> Result {
-    answered.or_else(|(failure, reply)| match failure.is_counted {
-        true => Ok(reply.error(&failure.text)),
-        false => Err(Error::bytes(failure.text)),
-    })
 }
 
 const SCRIPT: Command = Command {

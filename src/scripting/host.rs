@@ -13,6 +13,9 @@ pub trait Host {
 
     /// Whether the client may run a command; none if there is no such command.
     fn may_call(&mut self, request: Request<'_>) -> Option<bool>;
+
+    /// Counts an error that a script answers and no command has.
+    fn count_error(&self, text: &[u8]);
 }
 
 /// Why a command was not run, or failed.

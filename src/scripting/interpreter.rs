@@ -241,7 +241,8 @@ impl Interpreter {
             is_counted: false,
         })?;
         if is_well {
-            return Ok(values::answer(&value, self.speaks_resp3.load(Ordering::Relaxed), reply));
+            let speaks_resp3 = self.speaks_resp3.load(Ordering::Relaxed);
+            return Ok(values::answer(&value, speaks_resp3, host, reply));
         }
         Err(failure(&value, name))
     }

@@ -2,6 +2,7 @@
 
 use mlua::{Table, Value};
 
+use super::host::Host;
 use crate::resp::number::write_general;
 use crate::resp::{OwnedRequest, Reply, Sent};
 
@@ -22,17 +23,19 @@ pub(super) fn push_number(request: &mut OwnedRequest, number: f64) -> bool {
     request.push(&text)
 }
 
-/// Answers a value. `speaks_resp3` is what the script has said of itself, not what the client speaks.
-pub(super) fn answer(value: &Value, speaks_resp3: bool, reply: Reply<'_>) -> Sent {
-    Answer { speaks_resp3 }.value(value, reply, DEPTH_MAX)
+/// Answers a value. `speaks_resp3` is what the script has said of itself, not what the client speaks; `host`
+/// counts the errors that are the script's own.
+pub(super) fn answer(value: &Value, speaks_resp3: bool, host: &dyn Host, reply: Reply<'_>) -> Sent {
+    Answer { speaks_resp3, host }.value(value, reply, DEPTH_MAX)
 }
 
 #[derive(Clone, Copy)]
-struct Answer {
+struct Answer<'a> {
     speaks_resp3: bool,
+    host: &'a dyn Host,
 }
 
-impl Answer {
+impl Answer<'_> {
     fn value(self, value: &Value, reply: Reply<'_>, depth_left: usize) -> Sent {
         match value {
             Value::String(text) => reply.bulk(&text.as_bytes()),
@@ -51,6 +54,9 @@ impl Answer {
     fn table(self, table: &Table, reply: Reply<'_>, depth_left: usize) -> Sent {
         let field = |name: &str| table.raw_get::<Value>(name).unwrap_or(Value::Nil);
         if let Value::String(text) = field("err") {
+            if !matches!(field("ignore_error_stats_update"), Value::Boolean(true)) {
+                self.host.count_error(&text.as_bytes());
+            }
             return reply.error(&text.as_bytes());
         }
         if let Value::String(text) = field("ok") {

@@ -419,6 +419,26 @@ fn every_script_has_its_own_keys_and_arguments_and_nothing_else() {
 }
 
 #[test]
+fn errors_that_a_script_answers_are_counted_once() {
+    let mut client = Server::start().into_client();
+    for script in [
+        "return redis.error_reply('MYERR x')",
+        "return {err='MYERR y'}",
+        "return redis.pcall('incr', 'k', 'k')",
+        "return redis.pcall('nosuchcommand')",
+        "error({err='MYERR z'})",
+    ] {
+        assert!(matches!(client.cmd(["EVAL", script, "0"]).reply(), Reply::Error(_)));
+    }
+    let statistics = client.line("INFO errorstats").text();
+    assert!(statistics.contains("errorstat_MYERR:count=3"), "{statistics}");
+    assert!(statistics.contains("errorstat_ERR:count=2"), "{statistics}");
+    let usage = client.line("INFO commandstats").text();
+    let usage = usage.lines().find(|line| line.starts_with("cmdstat_eval:")).unwrap();
+    assert!(usage.contains("failed_calls=5"), "{usage}");
+}
+
+#[test]
 fn a_function_may_keep_its_keys() {
     let mut client = Server::start().into_client();
     let library = "#!lua name=lib\n local kept = {} \
