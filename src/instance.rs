@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use crate::acl::{self, Catalog, Refused, User, Users};
 use crate::allocator;
-use crate::clients::Clients;
+use crate::clients::{Clients, Who};
 use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
 use crate::events::EventClass;
 use crate::faults::Faults;
 use crate::keyspace::{Effect, Keyspace, LockChange, LockNews};
-use crate::locks::{Cause, Locks, Who};
+use crate::locks::{Cause, Locks};
 use crate::persistence::Persistence;
 use crate::pubsub::PubSub;
 use crate::resp::{OwnedRequest, Request};
@@ -255,7 +255,7 @@ impl Instance {
             client.has_taken_locks.store(true, Ordering::Relaxed);
         }
         let cause = Cause {
-            who: Arc::new(Who::of(client)),
+            who: Who::of(client),
             command: doer.command,
             request: doer.request,
             is_script: doer.is_script,

@@ -7,6 +7,7 @@
 mod address;
 mod mail;
 mod pause;
+mod who;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::resp::Protocol;
 pub use address::Address;
 use mail::Mail;
 pub use pause::{Pause, Paused};
+pub use who::Who;
 
 /// All clients that are connected.
 #[derive(Debug)]
@@ -119,6 +121,7 @@ pub struct Profile {
     pub queued: Option<usize>,
     /// CLIENT TRACKING.
     pub tracking: Option<Tracked>,
+    seen_as: Option<Arc<Who>>,
 }
 
 /// How a client is told of changed keys.
@@ -193,6 +196,7 @@ impl Clients {
                 subscriptions: [0; 3],
                 queued: None,
                 tracking: None,
+                seen_as: None,
             }),
             has_taken_locks: AtomicBool::new(false),
             leaving: AtomicU8::new(Leaving::Not as u8),

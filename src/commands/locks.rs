@@ -2,10 +2,11 @@
 
 use redis_protocol::resp3::types::OwnedFrame;
 
+use crate::clients::Who;
 use crate::digest;
 use crate::glob;
 use crate::instance::Instance;
-use crate::locks::{Finding, Lock, Refused, Rule, Tenure, Who};
+use crate::locks::{Finding, Lock, Refused, Rule, Tenure};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
@@ -160,7 +161,7 @@ fn describe_client(who: &Who) -> OwnedFrame {
         ("id", tree::integer(who.id as i64)),
         ("name", tree::bulk(&who.name)),
         ("address", tree::bulk(who.address.to_string())),
-        ("library", tree::bulk(&who.library)),
+        ("library", tree::bulk(who.library())),
     ])
 }
 

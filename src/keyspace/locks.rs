@@ -112,8 +112,9 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// How much of either may be told in a tenth of a second: at some 0.5 µs each, 0.5% of a core.
-    const FULL: i32 = 1000;
+    /// How much of either may be told in a tenth of a second: at some microseconds each, with all
+    /// that is cold by then, one or two percent of a core.
+    const FULL: i32 = 500;
 
     /// Whether a change may be told.
     #[inline(always)]

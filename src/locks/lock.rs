@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::cause::Cause;
 use super::rules::Rule;
-use super::who::{Cause, Who};
+use crate::clients::Who;
 use crate::keyspace::{LockChange, LockNews, Token};
 
 /// Steps, holders before the present one, and refused clients that are kept of one lock.

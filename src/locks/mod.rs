@@ -2,14 +2,14 @@
 //!
 //! The keyspace marks keys that act as locks and tells what happens to them; here it is put together, within
 //! a fixed bound of memory. Each [`Lock`] knows its present holder and the last ones, and judges each command
-//! that meets it: [`lock`] follows the story, [`rules`] says what can go wrong, [`who`] is a client as it was
-//! seen. A lock's value is never kept, only its digest.
+//! that meets it, by the [`cause`] that it had: [`lock`] follows the story, [`rules`] says what can go wrong.
+//! A lock's value is never kept, only its digest.
 //!
 //! What is not told, because too much happened at once, is not known; so nothing is concluded from silence.
 
+mod cause;
 mod lock;
 mod rules;
-mod who;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::keyspace::{LockChange, LockNews};
+pub use cause::Cause;
 use lock::Wrong;
 pub use lock::{End, Ended, Lock, Refused, Tenure};
 pub use rules::{Finding, Rule};
-pub use who::{Cause, Who};
 
 /// Locks are kept in so many parts, each behind a mutex of its own…
 const SEGMENTS: usize = 32;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::who::Who;
+use crate::clients::Who;
 
 /// A way in which locks go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

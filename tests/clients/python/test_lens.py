@@ -8,7 +8,7 @@ from redis.exceptions import LockNotOwnedError
 from conversation import Conversation, in_both_protocols
 
 WORKERS = 8
-TURNS = 20  # for each worker
+TURNS = 10  # for each worker: few enough that all of it is followed
 
 
 class Lens(Conversation):

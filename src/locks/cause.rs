@@ -1,47 +1,10 @@
-//! Who did something to a lock, and how.
+//! Which command of whom did something to a lock.
 
-use std::fmt;
 use std::sync::Arc;
 
-use crate::clients::{Address, Client};
+use crate::clients::Who;
 use crate::digest::digest;
 use crate::resp::Request;
-
-/// A client as it was when it was seen; it may have left since.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Who {
-    /// Its number.
-    pub id: u64,
-    /// Its name (CLIENT SETNAME); empty for none.
-    pub name: String,
-    /// Where it connects from.
-    pub address: Address,
-    /// Its library with the version (CLIENT SETINFO); empty if it does not say.
-    pub library: String,
-}
-
-impl Who {
-    /// The client as it is now.
-    pub fn of(client: &Client) -> Who {
-        let profile = client.profile.lock();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let library = match (profile.lib_name.is_empty(), profile.lib_version.is_empty()) {
-            (false, false) => format!("{} {}", text(&profile.lib_name), text(&profile.lib_version)),
-            _ => text(&profile.lib_name),
-        };
-        Who { id: client.id, name: text(&profile.name), address: client.address.clone(), library }
-    }
-}
-
-impl fmt::Display for Who {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "client {}", self.id)?;
-        match self.name.is_empty() {
-            true => write!(f, " ({})", self.address),
-            false => write!(f, " '{}' ({})", self.name, self.address),
-        }
-    }
-}
 
 /// Which command of which client did something.
 #[derive(Clone)]
