@@ -248,6 +248,7 @@ const LOCKS_RESET: Command = Command {
     name: "locks|reset",
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
+    scope: Scope::Everything,
     group: Group::Server,
     summary: "Forgets what went wrong and begins to count anew; locks that are held stay known.",
     since: "0.1.0",
@@ -259,6 +260,7 @@ const LOCKS_RESET: Command = Command {
 
 fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     context.instance.locks.reset();
+    context.tx.reset_unfollowed_locks();
     Ok(reply.ok())
 }
 

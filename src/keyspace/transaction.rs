@@ -671,6 +671,12 @@ impl Transaction<'_> {
         }
     }
 
+    /// Counts locks that are not followed from zero on. The transaction must hold everything.
+    pub fn reset_unfollowed_locks(&mut self) {
+        let Held::Many(shards) = &mut self.held else { return };
+        shards.iter_mut().for_each(|(_, shard)| shard.counters.unfollowed = 0);
+    }
+
     /// Whether a key was passed over because it had expired. Its entry is still there after a command that
     /// only read; whoever ran it should [`free_expired`](Self::free_expired).
     #[inline]

@@ -264,6 +264,8 @@ fn more_locks_than_can_be_followed_are_counted() {
     let stats = client.line("LOCKS STATS").reply();
     assert!(integer(&stats, "followed") <= 4096);
     assert_eq!(integer(&stats, "taken") + integer(&stats, "unfollowed"), 20_000);
+    client.line("LOCKS RESET").is_ok();
+    assert_eq!(integer(&client.line("LOCKS STATS").reply(), "unfollowed"), 0);
 }
 
 #[test]
