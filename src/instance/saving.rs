@@ -39,6 +39,7 @@ impl Instance {
             },
             tells,
             libraries: self.scripting.libraries().all().cloned().collect(),
+            fencing: self.locks.fencing(),
             is_in_background,
             now_s: self.now_s(),
         };
@@ -174,6 +175,7 @@ impl Instance {
     }
 
     fn note_loaded(&self, loaded: Loaded, tx: &Transaction<'_>) {
+        self.locks.fence_beyond(loaded.fencing);
         self.persistence.note_loaded(loaded, self.changes(tx));
     }
 

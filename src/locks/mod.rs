@@ -95,7 +95,8 @@ impl Locks {
     /// Locks that are followed at the same time, at most.
     pub const MAX: usize = SEGMENTS * SEGMENT_LOCKS;
 
-    /// None. Holders get numbers that grow beyond those of any run that began earlier.
+    /// None. Holders get numbers that grow beyond those of any run that began earlier, by the clock; where it
+    /// was set back, by what [`fence_beyond`](Self::fence_beyond) is told.
     pub fn new(now_ms: u64) -> Locks {
         /// More holders in a millisecond than there can be.
         const PER_MS: u64 = 1000;
@@ -105,6 +106,16 @@ impl Locks {
             fence: AtomicU64::new(now_ms.saturating_mul(PER_MS)),
             counters: Counters::default(),
         }
+    }
+
+    /// The number that the last holder of any lock was given.
+    pub fn fencing(&self) -> u64 {
+        self.fence.load(Ordering::Relaxed)
+    }
+
+    /// Gives larger numbers than this from now on: holders of an earlier run have had it.
+    pub fn fence_beyond(&self, number: u64) {
+        self.fence.fetch_max(number, Ordering::Relaxed);
     }
 
     /// Follows what a client's command has done to a lock.

@@ -15,6 +15,10 @@ use crate::scripting::functions::Library;
 /// long for everybody who writes there. Redis: `REDIS_AUTOSYNC_BYTES`, of 4 MiB.
 const SYNC_BYTES: usize = 32 << 20;
 
+/// The name under which a file tells the number that the last holder of a lock was given. Redis passes it
+/// over.
+pub(super) const FENCING: &[u8] = b"keyfast-fencing";
+
 /// How a snapshot is to be written.
 #[derive(Debug)]
 pub struct Plan {
@@ -26,6 +30,8 @@ pub struct Plan {
     pub tells: Use,
     /// The libraries of functions.
     pub libraries: Vec<Arc<Library>>,
+    /// The number that the last holder of a lock was given.
+    pub fencing: u64,
     /// Whether nobody waits for it.
     pub is_in_background: bool,
     /// The moment, in seconds since 1970.
@@ -111,7 +117,7 @@ impl Job {
         tx: &mut Transaction<'_>,
         goes_on: &mut impl FnMut(usize) -> bool,
     ) -> Result<(), Stop> {
-        let Plan { form, tells, libraries, now_s, .. } = &self.plan;
+        let Plan { form, tells, libraries, fencing, now_s, .. } = &self.plan;
         let mut writer = Writer::begin(Synced { file, unsynced: 0 }, *form);
         let number = |number: usize| itoa::Buffer::new().format(number).as_bytes().to_vec();
         writer.auxiliary(b"redis-ver", crate::REDIS_VERSION.as_bytes())?;
@@ -119,6 +125,7 @@ impl Job {
         writer.auxiliary(b"ctime", &number(*now_s as usize))?;
         writer.auxiliary(b"used-mem", &number(allocator::used_bytes()))?;
         writer.auxiliary(b"aof-base", b"0")?;
+        writer.auxiliary(FENCING, &number(*fencing as usize))?;
         for library in libraries {
             writer.library(&library.code)?;
         }

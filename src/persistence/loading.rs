@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::Path;
 
+use super::job::FENCING;
 use super::rdb::{Item, Reader};
 use crate::files::reason;
 use crate::keyspace::Transaction;
@@ -19,6 +20,8 @@ pub struct Loaded {
     pub keys: usize,
     /// Keys that had expired.
     pub expired: usize,
+    /// The number that the last holder of a lock had been given; 0 if the file does not tell.
+    pub fencing: u64,
 }
 
 /// What happens to a key of the file that is there already.
@@ -47,6 +50,10 @@ pub fn load(
     let mut loaded = Loaded::default();
     while let Some(item) = reader.next_item().map_err(|error| error.to_string())? {
         match item {
+            Item::Auxiliary { name: FENCING, value } => {
+                let number = parse_integer(value).and_then(|number| u64::try_from(number).ok());
+                loaded.fencing = number.unwrap_or(0);
+            }
             Item::Auxiliary { name, value } => tell(name, value, now_ms),
             Item::Library(code) => library(code),
             Item::ModuleData { module } => {

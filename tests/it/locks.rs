@@ -1,10 +1,14 @@
 //! The lock lens: what LOCKS tells of locks that are taken, refused, extended and let go, and each of its
 //! findings, once provoked and once nearly.
 
+use std::fs::File;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use keyfast::persistence::rdb::{Form, Writer};
+
 use crate::client::{Client, Reply};
+use crate::folder::Folder;
 use crate::server::{PATIENCE, Server};
 
 const RELEASE: &str = "EVAL \"if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end\" 1";
@@ -202,6 +206,26 @@ fn every_holder_gets_a_larger_number_to_fence_with() {
     client.line("HELLO 3");
     client.line("SETNX lock t").is(1);
     assert!(integer(&client.line("LOCKS GET lock").reply(), "fencing") > last, "also after a restart");
+}
+
+#[test]
+fn numbers_to_fence_with_go_on_where_a_snapshot_says_whatever_the_clock_says() {
+    const LAST: u64 = 9_000_000_000_000_000;
+    let folder = Folder::new("fencing");
+    let file = File::create(folder.file("dump.rdb")).unwrap();
+    let mut writer = Writer::begin(file, Form { compresses: false, has_checksum: true });
+    writer.auxiliary(b"keyfast-fencing", LAST.to_string().as_bytes()).unwrap();
+    writer.finish().unwrap();
+    let server = Server::start_with(&["--dir", &folder.file("")]);
+    let mut client = server.client3();
+    client.line("SETNX lock t").is(1);
+    assert_eq!(integer(&client.line("LOCKS GET lock").reply(), "fencing"), LAST as i64 + 1);
+    client.line("SAVE").is_ok();
+    drop((client, server));
+    let mut client = Server::start_with(&["--dir", &folder.file("")]).into_client();
+    client.line("HELLO 3");
+    client.line("SETNX another t").is(1);
+    assert_eq!(integer(&client.line("LOCKS GET another").reply(), "fencing"), LAST as i64 + 2);
 }
 
 #[test]
