@@ -1,6 +1,7 @@
 //! What all clients of one running server share.
 
 mod ending;
+mod logging;
 mod saving;
 
 use std::ffi::OsStr;
@@ -29,6 +30,7 @@ use crate::session::Session;
 use crate::statistics::Statistics;
 use crate::tracking::Tracking;
 pub use ending::{Answers, Saving, Shutdown, ShutdownRequest};
+pub use logging::Again;
 pub use saving::NotSaved;
 
 /// One running server.
@@ -212,6 +214,7 @@ impl Instance {
     /// Makes effective what parameters alone do not: called after some were changed.
     pub fn apply_config(&self) {
         self.configure_keyspace();
+        self.configure_log();
         (self.make_effective)(&self.config);
     }
 }

@@ -49,6 +49,8 @@ pub struct Session {
     pub was_delayed: bool,
     /// The name of its last command, with its subcommand.
     pub last_command: &'static str,
+    /// Up to where the journal has to last for what its commands have changed to last.
+    pub logged: u64,
 }
 
 /// The commands of a transaction between MULTI and EXEC.
@@ -122,6 +124,7 @@ impl Session {
             wait: None,
             was_delayed: false,
             last_command: "NULL",
+            logged: 0,
         }
     }
 
@@ -177,6 +180,7 @@ impl Session {
             wait: None,
             was_delayed: false,
             last_command: self.last_command,
+            logged: 0,
         }
     }
 
@@ -202,9 +206,9 @@ impl Session {
     /// Puts everything back to what it was when the client connected (RESET). What it watches, tracks and
     /// listens to must have ended.
     pub fn reset(&mut self, users: &Users) {
-        let last_command = self.last_command;
+        let (last_command, logged) = (self.last_command, self.logged);
         let watching = std::mem::take(&mut self.watching);
-        *self = Session { last_command, watching, ..Session::new(Arc::clone(&self.client), users) };
+        *self = Session { last_command, watching, logged, ..Session::new(Arc::clone(&self.client), users) };
         self.publish(|profile| {
             profile.name.clear();
             profile.is_kept_from_eviction = false;

@@ -14,7 +14,7 @@ use crate::statistics::commands::Usage;
 
 use super::command::{Context, Flags, Result, Run};
 use super::error::Error;
-use super::execute::{resolve, run};
+use super::execute::{not_saved, resolve, run};
 use super::lookup::{Registered, find};
 use super::permission::{self, Origin};
 use super::traces::{charge, show};
@@ -58,7 +58,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         }
         let refuses_writes = instance.refuses_writes();
         if refuses_writes && !flags.is_silent && !flags.no_writes && !is_read_only {
-            return Err(Error::NOT_SAVED);
+            return Err(not_saved(instance));
         }
         Ok(Bridge {
             instance,
@@ -115,7 +115,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
             return Err(Error::fixed("ERR Write commands are not allowed from read-only scripts."));
         }
         if writes && self.refuses_writes {
-            return Err(Error::NOT_SAVED);
+            return Err(not_saved(self.instance));
         }
         if self.is_short_of_memory && command.flags.contains(Flags::DENYOOM) {
             return Err(Error::OUT_OF_MEMORY);

@@ -144,6 +144,17 @@ pub fn busy(instance: &Instance) -> Error {
     }
 }
 
+/// What clients are told that want to write where data cannot be saved.
+pub fn not_saved(instance: &Instance) -> Error {
+    match instance.persistence.log.has_failed() {
+        true => Error::text(format!(
+            "MISCONF Errors writing to the AOF file: {}",
+            instance.persistence.log.failure()
+        )),
+        false => Error::NOT_SAVED,
+    }
+}
+
 /// Runs an admitted request on a transaction over its keys, and tells those who want to know what came of it.
 /// `script` is the request that runs a script, if the script has called this one.
 #[inline]

@@ -180,6 +180,7 @@ fn load(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     }
     let name = context.instance.scripting.load_library(code, replaces).map_err(Error::bytes)?;
     context.instance.persistence.note_change();
+    context.tx.note_request(&[b"FUNCTION", b"LOAD", b"REPLACE", code]);
     Ok(reply.bulk(name.as_bytes()))
 }
 
@@ -204,6 +205,7 @@ fn delete(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
     match context.instance.scripting.delete_library(request.at(2)) {
         true => {
             context.instance.persistence.note_change();
+            context.tx.note_request(&[b"FUNCTION", b"DELETE", request.at(2)]);
             Ok(reply.ok())
         }
         false => Err(Error::fixed("ERR Library not found")),
@@ -238,6 +240,7 @@ fn flush(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
     }
     context.instance.scripting.forget_libraries();
     context.instance.persistence.note_change();
+    context.tx.note_request(&[b"FUNCTION", b"FLUSH"]);
     Ok(reply.ok())
 }
 
@@ -389,6 +392,9 @@ fn restore(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
     let codes = codes.map(|code| code.map_err(|why| why.as_bytes().to_vec()));
     context.instance.scripting.restore_libraries(codes, policy).map_err(Error::bytes)?;
     context.instance.persistence.note_change();
+    // What was not there when it was restored may be there when it is done again.
+    let policy: &[u8] = if policy == Policy::Flush { b"FLUSH" } else { b"REPLACE" };
+    context.tx.note_request(&[b"FUNCTION", b"RESTORE", request.at(2), policy]);
     Ok(reply.ok())
 }
 

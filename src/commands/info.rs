@@ -372,16 +372,28 @@ fn persistence(section: &mut Section, view: &View<'_>) {
     section.field("rdb_last_cow_size", report.last_preserved_bytes);
     section.field("rdb_last_load_keys_expired", report.loaded.expired);
     section.field("rdb_last_load_keys_loaded", report.loaded.keys);
-    section.field("aof_enabled", 0);
-    section.field("aof_rewrite_in_progress", 0);
-    section.field("aof_rewrite_scheduled", 0);
-    section.field("aof_last_rewrite_time_sec", -1);
-    section.field("aof_current_rewrite_time_sec", -1);
-    section.field("aof_last_bgrewrite_status", "ok");
-    section.field("aof_last_write_status", "ok");
+    let log = instance.persistence.log.report();
+    let is_well = |is_well| if is_well { "ok" } else { "err" };
+    section.field("aof_enabled", u8::from(log.is_on));
+    section.field("aof_rewrite_in_progress", u8::from(log.rewrite.is_some()));
+    section.field("aof_rewrite_scheduled", u8::from(log.is_scheduled));
+    section.field("aof_last_rewrite_time_sec", seconds(log.last_rewrite.map(|(took, _)| took)));
+    section.field("aof_current_rewrite_time_sec", seconds(log.rewrite));
+    section.field("aof_last_bgrewrite_status", is_well(log.last_rewrite.is_none_or(|(_, is_well)| is_well)));
+    section.field("aof_rewrites", log.rewrites);
+    section.field("aof_rewrites_consecutive_failures", log.failures);
+    section.field("aof_last_write_status", is_well(log.is_well));
     section.field("aof_last_cow_size", 0);
     section.field("module_fork_in_progress", 0);
     section.field("module_fork_last_cow_size", 0);
+    if log.is_on {
+        section.field("aof_current_size", log.bytes);
+        section.field("aof_base_size", log.base_bytes);
+        section.field("aof_pending_rewrite", 0);
+        section.field("aof_buffer_length", instance.keyspace.journal().pending_bytes());
+        section.field("aof_pending_bio_fsync", 0);
+        section.field("aof_delayed_fsync", 0);
+    }
 }
 
 fn replication(section: &mut Section, view: &View<'_>) {

@@ -87,6 +87,12 @@ pub fn find(name: &[u8]) -> Option<&'static Registered> {
     TABLE.find(name)
 }
 
+/// The command of a name that it had before any was renamed, in any case: logs have these.
+pub fn find_own(name: &[u8]) -> Option<&'static Registered> {
+    let is_own = |registered: &&Registered| registered.command.name.as_bytes().eq_ignore_ascii_case(name);
+    find(name).filter(is_own).or_else(|| TABLE.commands.iter().find(is_own))
+}
+
 /// The command or subcommand of a full name such as `client|kill`, in any case.
 pub fn find_full(name: &[u8]) -> Option<&'static Registered> {
     let mut parts = name.splitn(2, |byte| *byte == b'|');

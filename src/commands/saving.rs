@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::clients::Waiting;
 use crate::instance::{NotSaved, Saving, ShutdownRequest};
+use crate::persistence::log::Asked;
 use crate::resp::{Reply, Request};
 use crate::session::Wait;
 
@@ -12,7 +13,7 @@ use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group
 use super::error::Error;
 use super::execute::busy;
 
-pub(super) const COMMANDS: &[Command] = &[BGSAVE, LASTSAVE, SAVE, SHUTDOWN];
+pub(super) const COMMANDS: &[Command] = &[BGREWRITEAOF, BGSAVE, LASTSAVE, SAVE, SHUTDOWN];
 
 const IN_PROGRESS: Error = Error::fixed("ERR Background save already in progress");
 
@@ -64,14 +65,44 @@ fn bgsave(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
         (Some(option), 2) if is_word(option, "schedule") => {}
         _ => return Err(Error::SYNTAX),
     }
+    let is_scheduled = request.len() == 2;
+    if instance.persistence.is_rewriting() && !is_scheduled {
+        return Err(Error::fixed(
+            "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in \
+             order to schedule a BGSAVE whenever possible.",
+        ));
+    }
     // One of several commands that are as one: the state between two of them is none to be saved.
-    if session.may_not_wait && !instance.persistence.is_saving() {
+    let waits = instance.persistence.is_rewriting();
+    if waits || session.may_not_wait && !instance.persistence.is_saving() {
         instance.persistence.schedule();
         return Ok(reply.simple("Background saving scheduled"));
     }
     let job = instance.begin_save(tx, true).ok_or(IN_PROGRESS)?;
     instance.persistence.hand_over(job);
     Ok(reply.simple("Background saving started"))
+}
+
+const BGREWRITEAOF: Command = Command {
+    name: "bgrewriteaof",
+    arity: Arity::Exactly(1),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
+    group: Group::Server,
+    summary: "Writes the log anew, in the background, as short as the data allow.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    run: Run::Server(bgrewriteaof),
+    ..Command::DEFAULTS
+};
+
+fn bgrewriteaof(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    match context.instance.ask_rewrite() {
+        Asked::Begins => Ok(reply.simple("Background append only file rewriting started")),
+        Asked::Scheduled => Ok(reply.simple("Background append only file rewriting scheduled")),
+        Asked::InProgress => {
+            Err(Error::fixed("ERR Background append only file rewriting already in progress"))
+        }
+    }
 }
 
 const LASTSAVE: Command = Command {

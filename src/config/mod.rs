@@ -139,8 +139,22 @@ pub struct Config {
     pub stop_writes_on_bgsave_error: Flag,
     /// Who may change where files are.
     pub enable_protected_configs: Choice,
-    /// Whether writes are logged to disk: they are not.
+    /// Whether what is done is logged to disk.
     pub appendonly: Flag,
+    /// The directory of the log, in `dir`.
+    pub appenddirname: Text,
+    /// What the names of the log's files begin with.
+    pub appendfilename: Text,
+    /// When the log has to be on the disk.
+    pub appendfsync: Choice,
+    /// By how many percent the log may grow before it is rewritten; 0 for any.
+    pub auto_aof_rewrite_percentage: Integer,
+    /// Bytes up to which the log is never rewritten by itself.
+    pub auto_aof_rewrite_min_size: Integer,
+    /// Whether the server starts although the end of the log is missing.
+    pub aof_load_truncated: Flag,
+    /// Whether the base of the log is a snapshot.
+    pub aof_use_rdb_preamble: Flag,
 }
 
 /// All parameters, by name.
@@ -170,12 +184,68 @@ pub const PARAMETERS: &[Parameter] = &[
         field: |config| Field::Integer(&config.acllog_max_len),
     },
     Parameter {
-        name: "appendonly",
-        help: "Whether writes are logged to disk; only `no` so far",
-        default: "no",
-        kind: Kind::Only("no", "the append only file is not there yet"),
+        name: "aof-load-truncated",
+        help: "Whether to start although the end of the log is missing",
+        default: "yes",
+        kind: Kind::Flag,
+        changes: Changes::Anytime,
+        field: |config| Field::Flag(&config.aof_load_truncated),
+    },
+    Parameter {
+        name: "aof-use-rdb-preamble",
+        help: "Whether the base of the log is a snapshot; otherwise it is commands",
+        default: "yes",
+        kind: Kind::Flag,
+        changes: Changes::Anytime,
+        field: |config| Field::Flag(&config.aof_use_rdb_preamble),
+    },
+    Parameter {
+        name: "appenddirname",
+        help: "Directory of the log, in `dir`",
+        default: "appendonlydir",
+        kind: Kind::FileName { parameter: "appenddirname", noun: "dirname", may_be_empty: false },
         changes: Changes::AtStart,
+        field: |config| Field::Text(&config.appenddirname),
+    },
+    Parameter {
+        name: "appendfilename",
+        help: "What the names of the log's files begin with",
+        default: "appendonly.aof",
+        kind: Kind::FileName { parameter: "appendfilename", noun: "filename", may_be_empty: false },
+        changes: Changes::AtStart,
+        field: |config| Field::Text(&config.appendfilename),
+    },
+    Parameter {
+        name: "appendfsync",
+        help: "When the log is on the disk: before any reply, within a second, or whenever",
+        default: "everysec",
+        kind: Kind::Choice(APPEND_FSYNC),
+        changes: Changes::Anytime,
+        field: |config| Field::Choice(&config.appendfsync),
+    },
+    Parameter {
+        name: "appendonly",
+        help: "Whether what is done is logged to disk",
+        default: "no",
+        kind: Kind::Flag,
+        changes: Changes::Anytime,
         field: |config| Field::Flag(&config.appendonly),
+    },
+    Parameter {
+        name: "auto-aof-rewrite-min-size",
+        help: "Bytes up to which the log is not rewritten by itself",
+        default: "64mb",
+        kind: Kind::Bytes { min: 0, max: i64::MAX },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.auto_aof_rewrite_min_size),
+    },
+    Parameter {
+        name: "auto-aof-rewrite-percentage",
+        help: "By how many percent the log grows before it is rewritten; 0 for never",
+        default: "100",
+        kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
+        changes: Changes::Anytime,
+        field: |config| Field::Integer(&config.auto_aof_rewrite_percentage),
     },
     Parameter {
         name: "bind",
@@ -230,7 +300,7 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "dbfilename",
         help: "File of snapshots, in `dir`",
         default: "dump.rdb",
-        kind: Kind::FileName,
+        kind: Kind::FileName { parameter: "dbfilename", noun: "filename", may_be_empty: true },
         changes: Changes::Protected,
         field: |config| Field::Text(&config.dbfilename),
     },
@@ -592,6 +662,9 @@ pub const EVICTION_POLICIES: &[&str] = &[
     "noeviction",
 ];
 
+/// The values of `appendfsync`, in the order in which Redis lists them.
+pub const APPEND_FSYNC: &[&str] = &["everysec", "always", "no"];
+
 /// The values of `acl-pubsub-default`, in the order in which Redis lists them.
 pub const PUBSUB_DEFAULTS: &[&str] = &["allchannels", "resetchannels"];
 
@@ -658,8 +731,15 @@ pub enum Kind {
     Text,
     /// A directory that there is; kept as the path from the root.
     Directory,
-    /// The name of a file, without a path.
-    FileName,
+    /// The name of a file or a directory, without a path.
+    FileName {
+        /// Whose it is, …
+        parameter: &'static str,
+        /// … what it is called, as a refusal says …
+        noun: &'static str,
+        /// … and whether there may be none.
+        may_be_empty: bool,
+    },
     /// When snapshots are due.
     SavePoints,
     /// Letters of event classes.
@@ -668,8 +748,6 @@ pub enum Kind {
     Limits,
     /// One of some words, in any case.
     Choice(&'static [&'static str]),
-    /// This value alone, and why no other: for what client tools ask about or set blindly.
-    Only(&'static str, &'static str),
 }
 
 /// When a parameter can be set.
@@ -790,10 +868,13 @@ impl Kind {
             Kind::Flag => parse_flag(text).map(Value::Flag),
             Kind::Text => Ok(Value::Text(text.into())),
             Kind::Directory => parse_directory(text).map(Value::Text),
-            Kind::FileName if text.contains(&b'/') => {
-                Err(Refusal("dbfilename can't be a path, just a filename".into()))
+            Kind::FileName { parameter, may_be_empty: false, .. } if text.is_empty() => {
+                Err(Refusal(format!("{parameter} can't be empty")))
             }
-            Kind::FileName => Ok(Value::Text(text.into())),
+            Kind::FileName { parameter, noun, .. } if text.contains(&b'/') => {
+                Err(Refusal(format!("{parameter} can't be a path, just a {noun}")))
+            }
+            Kind::FileName { .. } => Ok(Value::Text(text.into())),
             Kind::SavePoints => {
                 let points = points::parse(text).ok_or_else(|| Refusal("Invalid save parameters".into()))?;
                 Ok(Value::Text(points::print(&points).into_bytes().into()))
@@ -810,11 +891,6 @@ impl Kind {
                     || Refusal(format!("argument(s) must be one of the following: {}", words.join(", ")));
                 chosen.map(Value::Choice).ok_or_else(refusal)
             }
-            Kind::Only(only, why) if !text.eq_ignore_ascii_case(only.as_bytes()) => {
-                Err(Refusal(format!("only '{only}' is possible: {why}")))
-            }
-            Kind::Only("yes" | "no", _) => parse_flag(text).map(Value::Flag),
-            Kind::Only(..) => Ok(Value::Text(text.into())),
         }
     }
 }
@@ -902,66 +978,4 @@ impl Config {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_is_sorted_and_its_defaults_print_as_redis_prints_them() {
-        assert!(PARAMETERS.is_sorted_by_key(|parameter| parameter.name));
-        let config = Config::new();
-        let print = |name: &str| Parameter::named(name.as_bytes()).unwrap().print(&config);
-        assert_eq!(print("PORT"), b"6379");
-        assert_eq!(print("client-query-buffer-limit"), b"1073741824");
-        assert_eq!(print("proto-max-bulk-len"), b"536870912");
-        assert_eq!(print("protected-mode"), b"yes");
-        assert_eq!(print("loglevel"), b"notice");
-        assert_eq!(print("save"), b"3600 1 300 100 60 10000");
-        assert_eq!(Path::new(OsStr::from_bytes(&print("dir"))), std::env::current_dir().unwrap());
-    }
-
-    #[test]
-    fn values_are_refused_in_the_words_of_redis() {
-        let refusal = |name: &str, value: &str| {
-            Parameter::named(name.as_bytes()).unwrap().check(value.as_bytes()).unwrap_err().to_string()
-        };
-        assert_eq!(refusal("port", "x"), "argument couldn't be parsed into an integer");
-        assert_eq!(refusal("port", "65536"), "argument must be between 0 and 65535 inclusive");
-        assert_eq!(refusal("protected-mode", "1"), "argument must be 'yes' or 'no'");
-        assert_eq!(refusal("proto-max-bulk-len", "1tb"), "argument must be a memory value");
-        assert_eq!(
-            refusal("loglevel", "loud"),
-            "argument(s) must be one of the following: debug, verbose, notice, warning"
-        );
-        assert_eq!(refusal("save", "60"), "Invalid save parameters");
-        assert_eq!(refusal("dbfilename", "a/b"), "dbfilename can't be a path, just a filename");
-        assert_eq!(refusal("dir", "/nosuch"), "No such file or directory");
-        assert_eq!(refusal("dir", "/proc/self/exe"), "Not a directory");
-    }
-
-    #[test]
-    fn sizes_are_read_with_their_units() {
-        for (text, bytes) in
-            [("0", 0), ("1b", 1), ("1K", 1000), ("1kb", 1024), ("2Gb", 2 << 30), ("5m", 5_000_000)]
-        {
-            assert_eq!(parse_bytes(text.as_bytes()), Some(bytes), "{text}");
-        }
-        for text in ["", "kb", "-1", "1tb", "1 mb", "99999999999gb"] {
-            assert_eq!(parse_bytes(text.as_bytes()), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn permissions_are_octal() {
-        let permissions = Parameter::named(b"unixsocketperm").unwrap();
-        let config = Config::new();
-        config.store(permissions.check(b"700").unwrap());
-        assert_eq!((config.unixsocketperm.get(), permissions.print(&config)), (0o700, b"700".to_vec()));
-        let (no_octal, beyond) = (
-            "argument couldn't be parsed as an octal number",
-            "argument must be between 0 and 777 inclusive",
-        );
-        for (text, expected) in [("8", no_octal), ("x", no_octal), ("1000", beyond), ("-1", beyond)] {
-            assert_eq!(permissions.check(text.as_bytes()).unwrap_err().to_string(), expected, "{text}");
-        }
-    }
-}
+mod tests;

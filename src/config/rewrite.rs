@@ -142,7 +142,7 @@ fn lines(parameter: &Parameter, config: &Config, defaults: &Config) -> Vec<Line>
             // Always said: by default it is whatever the server is started in.
             return vec![Line { text: line(&[&quoted(&value)]), is_needed: true }];
         }
-        Kind::Text | Kind::FileName | Kind::Events => quoted(&value),
+        Kind::Text | Kind::FileName { .. } | Kind::Events => quoted(&value),
         _ => value,
     };
     vec![Line { text: line(&[&value]), is_needed: is_changed }]

@@ -4,7 +4,7 @@ use crate::clients::Paused;
 use crate::commands::Command;
 use crate::commands::command::{Flags, KeySpec, Result, Scope};
 use crate::commands::error::Error;
-use crate::commands::execute::{admit, busy, check_busy, check_listening, conclude, resolve, run};
+use crate::commands::execute::{admit, busy, check_busy, check_listening, conclude, not_saved, resolve, run};
 use crate::commands::faults::{Fate, strike};
 use crate::commands::lookup::{Registered, find};
 use crate::commands::permission::Origin;
@@ -145,7 +145,11 @@ fn begin_and_run(
         tx.leave_untouched();
     }
     let reply = Reply::new(out, session.protocol);
-    run(command, instance, session, &mut tx, request, reply, None).map(|_sent| ())
+    let result = run(command, instance, session, &mut tx, request, reply, None).map(|_sent| ());
+    if let Some(end) = tx.commit(Some((command.name, request))) {
+        session.logged = end;
+    }
+    result
 }
 
 /// The turn to run scripts, where the command needs it.
@@ -206,7 +210,7 @@ fn check_disk(instance: &Instance, session: &Session, command: &Command) -> Resu
             }
             _ => command.writes() || command.name == "ping",
         };
-    if is_refused { Err(Error::NOT_SAVED) } else { Ok(()) }
+    if is_refused { Err(not_saved(instance)) } else { Ok(()) }
 }
 
 /// Makes room before a command that may need it; refuses one that does where there is none to be had.

@@ -8,7 +8,7 @@ use super::Instance;
 use crate::config::EVICTION_POLICIES;
 use crate::keyspace::{Busy, Transaction, Use};
 use crate::persistence::rdb::Form;
-use crate::persistence::{Changes, Conflicts, Ended, Job, Loaded, Plan, Target, load, verify};
+use crate::persistence::{Changes, Conflicts, Ended, Job, Loaded, Plan, Purpose, Target, load, verify};
 use crate::scripting::functions::Policy;
 
 /// Why nothing was saved.
@@ -25,25 +25,37 @@ pub enum NotSaved {
 impl Instance {
     /// Begins a snapshot, unless one is being written. The transaction holds everything.
     pub fn begin_save(&self, tx: &mut Transaction<'_>, is_in_background: bool) -> Option<Job> {
+        let plan = self.plan(Purpose::Snapshot, self.snapshot_target(), true, is_in_background);
+        self.persistence.begin(tx, plan)
+    }
+
+    /// How the data as they are now are to be written; the libraries of functions are those of now.
+    pub(super) fn plan(
+        &self,
+        purpose: Purpose,
+        target: Target,
+        is_rdb: bool,
+        is_in_background: bool,
+    ) -> Plan {
         let policy = EVICTION_POLICIES[self.config.maxmemory_policy.get()];
         let tells = match policy.rsplit('-').next() {
             Some("lru") => Use::Idle,
             Some("lfu") => Use::Frequency,
             _ => Use::Untold,
         };
-        let plan = Plan {
-            target: self.snapshot_target(),
-            form: Form {
+        Plan {
+            purpose,
+            target,
+            form: is_rdb.then(|| Form {
                 compresses: self.config.rdbcompression.get(),
                 has_checksum: self.config.rdbchecksum.get(),
-            },
+            }),
             tells,
             libraries: self.scripting.libraries().all().cloned().collect(),
             fencing: self.locks.fencing(),
             is_in_background,
             now_s: self.now_s(),
-        };
-        self.persistence.begin(tx, plan)
+        }
     }
 
     /// Writes a snapshot to its end, for somebody who holds nothing.
@@ -87,6 +99,9 @@ impl Instance {
         if let Some(job) = job {
             self.write_snapshot(job);
         }
+        if self.persistence.log.is_rewrite_due() && !self.persistence.is_saving() {
+            self.rewrite_log();
+        }
     }
 
     fn begin_alone(&self, is_in_background: bool) -> Result<Job, NotSaved> {
@@ -94,8 +109,9 @@ impl Instance {
         self.begin_save(&mut tx, is_in_background).ok_or(NotSaved::InProgress)
     }
 
-    /// Looks whether a snapshot is due; called every so often.
+    /// Looks whether a snapshot, or a new base of the log, is due; called every so often.
     pub fn look_after_snapshots(&self) {
+        self.look_after_log();
         let points = self.config.save_points();
         let flushes = self.keyspace.flushes();
         self.persistence.look(&points, self.now_s(), || {
@@ -107,7 +123,7 @@ impl Instance {
     /// (`stop-writes-on-bgsave-error`).
     #[inline]
     pub fn refuses_writes(&self) -> bool {
-        self.persistence.has_failed() && self.is_to_refuse_writes()
+        self.persistence.log.has_failed() || self.persistence.has_failed() && self.is_to_refuse_writes()
     }
 
     #[cold]
@@ -123,20 +139,23 @@ impl Instance {
     pub fn load(&self) -> Result<(), String> {
         let (path, started) = (self.snapshot_target().path(), Instant::now());
         let fatal = |why: String| format!("Fatal error loading the DB {}: {why}. Exiting.", path.display());
-        let mut libraries: Vec<Result<Vec<u8>, Vec<u8>>> = Vec::new();
+        let mut libraries = Vec::new();
         let mut tx = self.keyspace.begin_all(0).map_err(|Busy| fatal("a script runs".to_owned()))?;
         let verifies = self.config.rdbchecksum.get();
-        let loaded =
-            load(&path, verifies, Conflicts::Refused, &mut tx, |code| libraries.push(Ok(code.to_vec())));
+        let loaded = load(&path, verifies, Conflicts::Refused, &mut tx, |code| libraries.push(code.to_vec()));
         let Some(loaded) = loaded.map_err(fatal)? else { return Ok(()) };
-        if !libraries.is_empty() {
-            self.scripting
-                .restore_libraries(libraries.into_iter(), Policy::Flush)
-                .map_err(|why| fatal(String::from_utf8_lossy(&why).into_owned()))?;
-        }
+        self.load_libraries(libraries).map_err(fatal)?;
         self.note_loaded(loaded, &tx);
         tracing::info!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    pub(super) fn load_libraries(&self, codes: Vec<Vec<u8>>) -> Result<(), String> {
+        if codes.is_empty() {
+            return Ok(());
+        }
+        let restored = self.scripting.restore_libraries(codes.into_iter().map(Ok), Policy::Flush);
+        restored.map_err(|why| String::from_utf8_lossy(&why).into_owned())
     }
 
     /// Replaces the data by those of the last snapshot, or adds these (DEBUG RELOAD). Libraries stay as they
@@ -174,7 +193,7 @@ impl Instance {
         Target::new(OsStr::from_bytes(&directory).into(), OsStr::from_bytes(&name).into())
     }
 
-    fn note_loaded(&self, loaded: Loaded, tx: &Transaction<'_>) {
+    pub(super) fn note_loaded(&self, loaded: Loaded, tx: &Transaction<'_>) {
         self.locks.fence_beyond(loaded.fencing);
         self.persistence.note_loaded(loaded, self.changes(tx));
     }

@@ -2,6 +2,7 @@
 //! changes for those who keep copies.
 
 use super::interest::Effect;
+use super::journal::Extent;
 use super::transaction::{Held, Transaction};
 use crate::events::EventClass;
 
@@ -44,7 +45,7 @@ impl Transaction<'_> {
     /// To be called before a key is written that may be absent.
     #[cold]
     pub(super) fn follow_put(&self, key: &[u8]) {
-        self.follow_change(key);
+        self.follow_change(key, Extent::Whole);
         let (hash, shard) = self.shard(key);
         match shard.table(self.database).and_then(|table| table.find(hash, key)) {
             Some(entry) if !self.has_expired(entry) => {}
@@ -57,25 +58,28 @@ impl Transaction<'_> {
         }
     }
 
-    /// To be called for every key that changes, or is deleted.
+    /// To be called for every key that changes, to such an extent, or is deleted.
     #[inline(always)]
-    pub(super) fn follow_change(&self, key: &[u8]) {
+    pub(super) fn follow_change(&self, key: &[u8], extent: Extent) {
         if self.wanted.changes() {
-            self.tell_of_change(key, true);
+            self.tell_of_change(key, extent, true);
         }
     }
 
     /// To be called for every key that was freed because it had expired.
     #[cold]
     pub(super) fn follow_expiry(&self, key: &[u8]) {
-        self.tell_of_change(key, false);
+        self.tell_of_change(key, Extent::Whole, false);
         self.event(EventClass::EXPIRED, "expired", key);
     }
 
     #[cold]
-    fn tell_of_change(&self, key: &[u8], was_there: bool) {
+    fn tell_of_change(&self, key: &[u8], extent: Extent, was_there: bool) {
         let (hash, shard) = self.shard(key);
         shard.watched.mark(hash, self.database, key, was_there);
+        if self.wanted.journal() {
+            self.changed.borrow_mut().add_key(self.database, key, extent);
+        }
         if self.wanted.tracking() {
             self.effects.borrow_mut().push(Effect::Changed { key: key.into(), by_itself: !was_there });
         }

@@ -57,14 +57,15 @@ impl Mark {
     }
 }
 
-/// What anybody wants to know: in the low half event classes and tracking, in the high half how many keys
-/// are watched.
+/// What anybody wants to know: in the low half event classes, the journal and tracking, in the high half how
+/// many keys are watched.
 #[derive(Debug, Default)]
 pub(super) struct Interest(AtomicU64);
 
 const TRACKING: u64 = 1 << 31;
 const ONE_WATCHED: u64 = 1 << 32;
-const CLASSES: u64 = TRACKING - 1;
+const JOURNAL: u64 = 1 << 30;
+const CLASSES: u64 = JOURNAL - 1;
 
 impl Interest {
     #[inline]
@@ -81,6 +82,13 @@ impl Interest {
         match is_on {
             true => self.0.fetch_or(TRACKING, Ordering::Relaxed),
             false => self.0.fetch_and(!TRACKING, Ordering::Relaxed),
+        };
+    }
+
+    pub(super) fn set_journal(&self, is_on: bool) {
+        match is_on {
+            true => self.0.fetch_or(JOURNAL, Ordering::Relaxed),
+            false => self.0.fetch_and(!JOURNAL, Ordering::Relaxed),
         };
     }
 
@@ -107,11 +115,17 @@ impl Wanted {
     /// Whether a change of a key means more than itself.
     #[inline(always)]
     pub(super) fn changes(self) -> bool {
-        self.0 & (TRACKING | u64::from(EventClass::NEW.bits())) != 0 || self.0 >= ONE_WATCHED
+        self.0 & (TRACKING | JOURNAL | u64::from(EventClass::NEW.bits())) != 0 || self.0 >= ONE_WATCHED
     }
 
     pub(super) fn tracking(self) -> bool {
         self.0 & TRACKING != 0
+    }
+
+    /// Whether changes are written down.
+    #[inline(always)]
+    pub(super) fn journal(self) -> bool {
+        self.0 & JOURNAL != 0
     }
 
     pub(super) fn watched(self) -> bool {
@@ -139,6 +153,9 @@ impl Keyspace {
         let wanted = self.interest.load();
         let has_expired = class == EventClass::EXPIRED;
         shard.watched.mark(self.hash(&key), database, &key, !has_expired);
+        if wanted.journal() {
+            self.journal.note_loss(database, &key);
+        }
         if wanted.tracking() {
             effects.push(Effect::Changed { key: key.clone(), by_itself: true });
         }

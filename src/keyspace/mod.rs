@@ -9,9 +9,9 @@
 //! [`scan`] how one goes over all keys without stopping anybody, [`expiry`] how keys whose time has come are
 //! freed when nobody asks for them, [`access`] what is noted of their use, [`eviction`] which keys go when
 //! memory is short, [`interest`] who wants to know of changes and [`following`] how they come to know,
-//! [`locks`] which of them act as locks, [`locking`] how shards are waited for and [`sync`] with what,
-//! [`snapshot`] how a state of one moment is taken out while clients go on, [`totals`] what all shards come
-//! to.
+//! [`journal`] what is written down of them, [`locks`] which of them act as locks, [`locking`] how shards are
+//! waited for and [`sync`] with what, [`snapshot`] how a state of one moment is taken out while clients go on,
+//! [`totals`] what all shards come to.
 
 pub mod access;
 mod entry;
@@ -21,6 +21,7 @@ mod following;
 mod interest;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
+mod journal;
 mod locking;
 mod locks;
 mod scan;
@@ -46,6 +47,7 @@ use eviction::Pool;
 pub use eviction::{Candidates, First};
 use interest::Interest;
 pub use interest::{Effect, Mark};
+pub use journal::{Journal, Piece, records};
 pub use locking::Busy;
 use locks::Allowance;
 pub use locks::{LockChange, LockNews, Token};
@@ -76,6 +78,7 @@ pub struct Keyspace {
     following: Mutex<()>,
     pool: Pool,
     interest: Interest,
+    journal: Journal,
     lock_allowance: Allowance,
     /// Whether a script has held shards for so long that nobody else is to wait for them.
     is_busy: Arc<AtomicBool>,
@@ -101,6 +104,7 @@ impl Keyspace {
             following: Mutex::default(),
             pool: Pool::default(),
             interest: Interest::default(),
+            journal: Journal::default(),
             lock_allowance: Allowance::default(),
             is_busy: Arc::default(),
             has_snapshot: AtomicBool::new(false),
@@ -145,6 +149,11 @@ impl Keyspace {
     /// Says whether anybody keeps copies of keys and wants to know when they change.
     pub fn set_tracking(&self, is_on: bool) {
         self.interest.set_tracking(is_on);
+    }
+
+    /// What is written down of changes.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// How often keys were written or deleted; none if somebody holds a shard for long.

@@ -302,6 +302,7 @@ impl Transaction<'_> {
         let entry = Entry::new(saved.key, saved.value, saved.expires_at_ms);
         entry.set_stamp(told.unwrap_or_else(|| access.first_now()));
         table.insert(hash, entry, |entry| keyspace.hash(entry.key()));
+        self.note_loaded(saved.database, saved.key);
         true
     }
 }

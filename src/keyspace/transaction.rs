@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use super::access::Access;
 use super::entry::{Encoding, Entry};
 use super::interest::{Effect, Wanted};
+use super::journal::{Changed, Extent};
 use super::locking::{Busy, HeldShards};
 use super::locks::LockChange;
 use super::shard::{DatabaseSize, KeyspaceCounters, NewEntry, Shard, Table};
@@ -53,6 +54,10 @@ pub struct Transaction<'a> {
     pub(super) wanted: Wanted,
     /// What they are to be told.
     pub(super) effects: RefCell<Vec<Effect>>,
+    /// What is to be written down.
+    pub(super) changed: RefCell<Changed>,
+    /// Whether nothing expires, although its time has come.
+    keeps_expired: bool,
     /// What was taken out and is to be freed. Declared after `held`: dropped once the locks are free. Nearly
     /// no transaction has any.
     garbage: Option<Box<Garbage>>,
@@ -160,6 +165,8 @@ impl Keyspace {
             has_seen_expired: Cell::new(false),
             wanted: self.interest.load(),
             effects: RefCell::default(),
+            changed: RefCell::default(),
+            keeps_expired: false,
             garbage: None,
         }
     }
@@ -379,7 +386,23 @@ impl<'a> Transaction<'a> {
     /// Whether an entry counts as absent.
     #[inline(always)]
     pub(super) fn has_expired(&self, entry: &Entry) -> bool {
-        entry.expires_at_ms().is_some_and(|expires_at_ms| expires_at_ms <= self.now_ms())
+        entry.expires_at_ms().is_some_and(|expires_at_ms| self.is_over(expires_at_ms))
+    }
+
+    /// Whether what expires at a moment has expired.
+    #[inline(always)]
+    fn is_over(&self, expires_at_ms: u64) -> bool {
+        expires_at_ms <= self.now_ms() && !self.keeps_expired
+    }
+
+    /// Whether nothing expires, although its time has come.
+    pub fn keeps_expired(&self) -> bool {
+        self.keeps_expired
+    }
+
+    /// Lets nothing expire from now on: for who does again what was done when it had not expired yet.
+    pub fn keep_expired(&mut self) {
+        self.keeps_expired = true;
     }
 
     #[inline(always)]
@@ -414,7 +437,7 @@ impl Transaction<'_> {
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
         shard.changes += 1;
         let replaced = shard.table_mut(database).put(hash, new, rehash);
-        let had_expired = replaced.expires_at_ms.is_some_and(|expired_at_ms| expired_at_ms <= self.now_ms());
+        let had_expired = replaced.expires_at_ms.is_some_and(|expired_at_ms| self.is_over(expired_at_ms));
         if had_expired {
             self.shard_mut(key).1.counters.expired += 1;
         }
@@ -459,7 +482,7 @@ impl Transaction<'_> {
     fn insert(&mut self, key: &[u8], value: &[u8], expiry: Expiry) {
         let expires_at_ms = match expiry {
             Expiry::Never | Expiry::Keep => None,
-            Expiry::At(expires_at_ms) if expires_at_ms <= self.now_ms() => return,
+            Expiry::At(expires_at_ms) if self.is_over(expires_at_ms) => return,
             Expiry::At(expires_at_ms) => Some(expires_at_ms),
         };
         let new = NewEntry { key, value, expires_at_ms, stamp: Access::first(self.keyspace.access.now()) };
@@ -483,7 +506,7 @@ impl Transaction<'_> {
         match expiry {
             Expiry::Never => Some(None),
             Expiry::Keep => Some(self.peek_expiry(key).flatten()),
-            Expiry::At(expires_at_ms) if expires_at_ms <= self.now_ms() => None,
+            Expiry::At(expires_at_ms) if self.is_over(expires_at_ms) => None,
             Expiry::At(expires_at_ms) => Some(Some(expires_at_ms)),
         }
     }
@@ -509,7 +532,7 @@ impl Transaction<'_> {
     pub fn grow(&mut self, key: &[u8], bytes: usize) -> &mut [u8] {
         let was_there = self.peek(key).is_some();
         if was_there {
-            self.follow_change(key);
+            self.follow_change(key, Extent::Part);
         } else {
             self.remove(key);
             self.insert(key, b"", Expiry::Never);
@@ -601,7 +624,7 @@ impl Transaction<'_> {
         }
         if !has_expired {
             self.shard_mut(key).1.changes += 1;
-            self.follow_change(key);
+            self.follow_change(key, Extent::Whole);
             return Some(entry);
         }
         self.shard_mut(key).1.counters.expired += 1;
@@ -612,14 +635,14 @@ impl Transaction<'_> {
     /// Makes a key that is there expire at a moment, or never. A moment that has passed deletes it, and tells
     /// so.
     pub fn set_expiry(&mut self, key: &[u8], expires_at_ms: Option<u64>) {
-        if expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= self.now_ms()) {
+        if expires_at_ms.is_some_and(|expires_at_ms| self.is_over(expires_at_ms)) {
             self.remove(key);
             self.event(EventClass::GENERIC, "del", key);
             return;
         }
         let name = if expires_at_ms.is_some() { "expire" } else { "persist" };
         self.event(EventClass::GENERIC, name, key);
-        self.follow_change(key);
+        self.follow_change(key, Extent::Expiry);
         let database = self.database;
         let (hash, shard) = self.shard_mut(key);
         shard.changes += 1;
@@ -630,12 +653,14 @@ impl Transaction<'_> {
 
     /// Empties the current database. The transaction must hold everything.
     pub fn flush_database(&mut self) {
+        self.note_flush(Some(self.database));
         self.flush(self.database..self.database + 1);
     }
 
     /// Empties every database. The transaction must hold everything.
     pub fn flush_all(&mut self) {
         self.keyspace.flushes.fetch_add(1, Ordering::Relaxed);
+        self.note_flush(None);
         self.flush(0..self.keyspace.databases());
     }
 
@@ -651,6 +676,7 @@ impl Transaction<'_> {
     /// Exchanges two databases. The transaction must hold everything.
     pub fn swap_databases(&mut self, one: usize, other: usize) {
         self.follow_replacement(|database| [one, other].contains(&database), &[one, other]);
+        self.note_swap(one, other);
         let Held::Many(shards) = &mut self.held else { return };
         for (number, shard) in shards {
             shard.changes += u64::from(*number == 0);
@@ -699,8 +725,7 @@ impl Transaction<'_> {
     /// Turns the clock of the keyspace, and with it the transaction's own moment: what follows in it goes by
     /// the new time. The transaction must hold everything, so that nobody looks at a key meanwhile.
     pub fn turn_clock<T>(&mut self, turn: impl FnOnce(&Clock) -> T) -> T {
-        let holds_everything = matches!(&self.held, Held::Many(shards) if shards.len() == SHARDS);
-        assert!(holds_everything, "only a transaction on everything may turn the clock");
+        assert!(self.holds_everything(), "only a transaction on everything may turn the clock");
         let turned = turn(self.keyspace.clock());
         self.keyspace.follow_clock();
         self.now_ms.set(0);
@@ -795,6 +820,10 @@ impl Transaction<'_> {
                 (hash, &mut shards[at.unwrap_or_else(|_| stray())].1)
             }
         }
+    }
+
+    pub(super) fn holds_everything(&self) -> bool {
+        matches!(&self.held, Held::Many(shards) if shards.len() == SHARDS)
     }
 
     pub(super) fn all_shards(&self) -> impl Iterator<Item = &Shard> {

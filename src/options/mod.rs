@@ -149,14 +149,14 @@ fn option(parameter: &'static Parameter) -> Arg {
         ("bind" | "metrics-bind", _) => arg.value_name("addresses"),
         (_, Kind::Integer { .. } | Kind::Octal { .. }) => arg.value_name("number"),
         (_, Kind::Bytes { .. }) => arg.value_name("bytes"),
-        (_, Kind::Flag | Kind::Only("yes" | "no", _)) => one_of(arg, &["yes", "no"]),
+        (_, Kind::Flag) => one_of(arg, &["yes", "no"]),
         (_, Kind::Choice(words)) => one_of(arg, words),
         (_, Kind::Events) => arg.value_name("letters"),
         (_, Kind::Limits) => arg.value_name("limits"),
         (_, Kind::Directory) => arg.value_name("directory"),
-        (_, Kind::FileName) => arg.value_name("name"),
+        (_, Kind::FileName { .. }) => arg.value_name("name"),
         (_, Kind::SavePoints) => arg.value_name("seconds changes"),
-        (_, Kind::Text | Kind::Only(..)) => arg.value_name("text"),
+        (_, Kind::Text) => arg.value_name("text"),
     }
 }
 

@@ -73,6 +73,6 @@ impl Target {
 }
 
 /// Makes sure that a file's new name outlives the machine's end.
-fn sync_directory(directory: &Path) -> io::Result<()> {
+pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }

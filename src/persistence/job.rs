@@ -8,7 +8,7 @@ use super::file::Target;
 use super::rdb::{Form, Writer};
 use super::{Changes, Ended};
 use crate::allocator;
-use crate::keyspace::{Slice, Snapshot, Transaction, Use};
+use crate::keyspace::{SavedKey, Slice, Snapshot, Transaction, Use, records};
 use crate::scripting::functions::Library;
 
 /// So much is written before the system is asked to have it on the disk, so that the last time does not take
@@ -19,13 +19,18 @@ const SYNC_BYTES: usize = 32 << 20;
 /// over.
 pub(super) const FENCING: &[u8] = b"keyfast-fencing";
 
+/// Bytes of records that are written at once.
+const RECORDS_BYTES: usize = 64 << 10;
+
 /// How a snapshot is to be written.
 #[derive(Debug)]
 pub struct Plan {
+    /// What for.
+    pub purpose: Purpose,
     /// Where.
     pub target: Target,
-    /// In which form.
-    pub form: Form,
+    /// In which form; none for that of a log.
+    pub form: Option<Form>,
     /// What is told of the use of keys.
     pub tells: Use,
     /// The libraries of functions.
@@ -36,6 +41,15 @@ pub struct Plan {
     pub is_in_background: bool,
     /// The moment, in seconds since 1970.
     pub now_s: u64,
+}
+
+/// What a snapshot is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be loaded as it is.
+    Snapshot,
+    /// To be what a log goes on from.
+    Base,
 }
 
 /// A snapshot that was begun and is to be written.
@@ -78,6 +92,10 @@ impl Job {
         self.changes
     }
 
+    pub(super) fn purpose(&self) -> Purpose {
+        self.plan.purpose
+    }
+
     pub(super) fn is_in_background(&self) -> bool {
         self.plan.is_in_background
     }
@@ -117,14 +135,15 @@ impl Job {
         tx: &mut Transaction<'_>,
         goes_on: &mut impl FnMut(usize) -> bool,
     ) -> Result<(), Stop> {
-        let Plan { form, tells, libraries, fencing, now_s, .. } = &self.plan;
+        let Plan { purpose, form, tells, libraries, fencing, now_s, .. } = &self.plan;
+        let Some(form) = form else { return self.write_records(file, tx, goes_on) };
         let mut writer = Writer::begin(Synced { file, unsynced: 0 }, *form);
         let number = |number: usize| itoa::Buffer::new().format(number).as_bytes().to_vec();
         writer.auxiliary(b"redis-ver", crate::REDIS_VERSION.as_bytes())?;
         writer.auxiliary(b"redis-bits", &number(usize::BITS as usize))?;
         writer.auxiliary(b"ctime", &number(*now_s as usize))?;
         writer.auxiliary(b"used-mem", &number(allocator::used_bytes()))?;
-        writer.auxiliary(b"aof-base", b"0")?;
+        writer.auxiliary(b"aof-base", if *purpose == Purpose::Base { b"1" } else { b"0" })?;
         writer.auxiliary(FENCING, &number(*fencing as usize))?;
         for library in libraries {
             writer.library(&library.code)?;
@@ -144,6 +163,39 @@ impl Job {
             }
         }
         writer.finish()?;
+        Ok(())
+    }
+
+    /// The same in the form of a log.
+    fn write_records(
+        &mut self,
+        file: &mut File,
+        tx: &mut Transaction<'_>,
+        goes_on: &mut impl FnMut(usize) -> bool,
+    ) -> Result<(), Stop> {
+        let mut output = Synced { file, unsynced: 0 };
+        let (mut bytes, mut database) = (Vec::new(), None);
+        for library in &self.plan.libraries {
+            records::library(&mut bytes, &library.code);
+        }
+        let (keyspace, mut slice) = (tx.keyspace(), Slice::default());
+        while tx.take_slice(&mut self.snapshot, &mut slice) {
+            let mut keys = 0;
+            slice.each(keyspace, self.plan.tells, |key: &SavedKey<'_>| {
+                keys += 1;
+                records::select(&mut bytes, &mut database, key.database);
+                records::set(&mut bytes, key.key, key.value, key.expires_at_ms);
+                let written = if bytes.len() >= RECORDS_BYTES { output.write_all(&bytes) } else { Ok(()) };
+                if bytes.len() >= RECORDS_BYTES {
+                    bytes.clear();
+                }
+                written
+            })?;
+            if !goes_on(keys) {
+                return Err(Stop::Abandoned);
+            }
+        }
+        output.write_all(&bytes)?;
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Loads a snapshot.
 
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use super::job::FENCING;
@@ -43,9 +43,33 @@ pub fn load(
     verifies: bool,
     conflicts: Conflicts,
     tx: &mut Transaction<'_>,
-    mut library: impl FnMut(&[u8]),
+    library: impl FnMut(&[u8]),
 ) -> Result<Option<Loaded>, String> {
-    let Some(mut reader) = open(path, verifies)? else { return Ok(None) };
+    let Some(reader) = open(path, verifies)? else { return Ok(None) };
+    load_items(reader, conflicts, tx, library).map(Some)
+}
+
+/// Loads a snapshot that something else may follow.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn load_from(
+    input: impl Read,
+    verifies: bool,
+    tx: &mut Transaction<'_>,
+    library: impl FnMut(&[u8]),
+) -> Result<Loaded, String> {
+    let reader = Reader::open(input, verifies).map_err(|error| error.to_string())?;
+    load_items(reader, Conflicts::Refused, tx, library)
+}
+
+fn load_items<R: Read>(
+    mut reader: Reader<R>,
+    conflicts: Conflicts,
+    tx: &mut Transaction<'_>,
+    mut library: impl FnMut(&[u8]),
+) -> Result<Loaded, String> {
     let (now_ms, databases) = (tx.now_ms(), tx.databases());
     let mut loaded = Loaded::default();
     while let Some(item) = reader.next_item().map_err(|error| error.to_string())? {
@@ -66,7 +90,11 @@ pub fn load(
                 ));
             }
             // Redis: a primary does not load what nobody could see any more.
-            Item::Key(key) if key.expires_at_ms.is_some_and(|at_ms| at_ms < now_ms) => loaded.expired += 1,
+            Item::Key(key)
+                if key.expires_at_ms.is_some_and(|at_ms| at_ms < now_ms) && !tx.keeps_expired() =>
+            {
+                loaded.expired += 1;
+            }
             Item::Key(key) => {
                 if !tx.load(&key) {
                     if conflicts == Conflicts::Refused {
@@ -82,7 +110,7 @@ pub fn load(
         }
     }
     tracing::info!("Done loading RDB, keys loaded: {}, keys expired: {}.", loaded.keys, loaded.expired);
-    Ok(Some(loaded))
+    Ok(loaded)
 }
 
 /// Reads a file to its end without loading anything; answers whether there is one.

@@ -1,6 +1,7 @@
-//! What outlives the process: snapshots of the data set, in files that Redis reads and writes.
+//! What outlives the process: snapshots of the data set and a log of what was done, in files that Redis reads
+//! and writes.
 //!
-//! [`rdb`] is the format. A [`Job`] is a snapshot that was begun, while everything was locked for a moment,
+//! [`rdb`] is the format of snapshots, [`log`] has the log. A [`Job`] is a snapshot that was begun, while everything was locked for a moment,
 //! and is to be written, which takes its time and stops nobody; [`Target`] is the file that it replaces.
 //! [`load`] reads one when the server starts. [`Persistence`] knows what was saved and when, and what is due;
 //! one snapshot is written at a time.
@@ -8,6 +9,7 @@
 mod file;
 mod job;
 mod loading;
+pub mod log;
 pub mod rdb;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,8 +22,9 @@ use crate::config::SavePoint;
 use crate::keyspace::{Transaction, preserved_bytes};
 
 pub use file::Target;
-pub use job::{Job, Plan};
-pub use loading::{Conflicts, Loaded, load, verify};
+pub use job::{Job, Plan, Purpose};
+pub use loading::{Conflicts, Loaded, load, load_from, verify};
+pub use log::Log;
 
 /// How long nothing is tried on its own after a snapshot that failed. Redis: `CONFIG_BGSAVE_RETRY_DELAY`.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
@@ -29,6 +32,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// What is known of snapshots.
 #[derive(Debug)]
 pub struct Persistence {
+    /// The log of what was done.
+    pub log: Log,
     state: Mutex<State>,
     /// Whether the last snapshot in the background failed.
     has_failed: AtomicBool,
@@ -78,6 +83,7 @@ struct Current {
     started: Instant,
     keys: usize,
     is_in_background: bool,
+    purpose: Purpose,
 }
 
 /// What INFO tells.
@@ -118,6 +124,7 @@ impl Persistence {
     /// Nothing saved yet, at so many seconds since 1970.
     pub fn new(now_s: u64) -> Persistence {
         Persistence {
+            log: Log::default(),
             state: Mutex::new(State {
                 last_save_s: now_s,
                 saved: Changes::default(),
@@ -173,10 +180,13 @@ impl Persistence {
             return None;
         }
         let job = Job::begin(tx, plan, |of_keys, flushes| self.changes(of_keys, flushes))?;
-        let is_in_background = job.is_in_background();
-        state.current = Some(Current { started: Instant::now(), keys: job.keys(), is_in_background });
-        state.saves += 1;
-        if is_in_background {
+        let (is_in_background, purpose) = (job.is_in_background(), job.purpose());
+        let started = Instant::now();
+        state.current = Some(Current { started, keys: job.keys(), is_in_background, purpose });
+        if purpose == Purpose::Snapshot {
+            state.saves += 1;
+        }
+        if is_in_background && purpose == Purpose::Snapshot {
             tracing::info!("Background saving started");
             state.last_try = Some(Instant::now());
             (state.is_due, state.is_scheduled) = (false, false);
@@ -191,15 +201,22 @@ impl Persistence {
     pub fn write(&self, mut job: Job, tx: &mut Transaction<'_>, now_s: impl Fn() -> u64) -> Ended {
         let is_in_background = job.is_in_background();
         let (keyspace, flushes) = (tx.keyspace(), job.changes().flushes);
+        let is_snapshot = job.purpose() == Purpose::Snapshot;
         let mut most_preserved = 0;
         let ended = job.write(tx, |keys| {
             self.keys_written.fetch_add(keys, Ordering::Relaxed);
             most_preserved = most_preserved.max(preserved_bytes());
-            let is_outdated = || keyspace.flushes() != flushes || self.is_abandoned.load(Ordering::Relaxed);
-            !(is_in_background && is_outdated())
+            // What was flushed must not come back from a snapshot; a log has the flush.
+            let is_outdated = is_snapshot && keyspace.flushes() != flushes;
+            !(is_in_background && (is_outdated || self.is_abandoned.load(Ordering::Relaxed)))
         });
         let mut state = self.state.lock();
         let current = state.current.take();
+        if !is_snapshot {
+            drop(state);
+            self.ended.notify_waiters();
+            return ended;
+        }
         if ended == Ended::Saved {
             state.last_save_s = now_s();
             state.saved = job.changes();
@@ -225,6 +242,16 @@ impl Persistence {
         }
         self.ended.notify_waiters();
         ended
+    }
+
+    /// Whether the base of a log is being written.
+    pub fn is_rewriting(&self) -> bool {
+        self.state.lock().current.is_some_and(|current| current.purpose == Purpose::Base)
+    }
+
+    /// Calls whoever writes in the background.
+    pub fn call(&self) {
+        self.called.notify_one();
     }
 
     /// Hands a snapshot to whoever writes them in the background.
@@ -302,7 +329,8 @@ impl Persistence {
     /// What INFO tells, if data were changed so often.
     pub fn report(&self, changes: Changes) -> Report {
         let state = self.state.lock();
-        let background = state.current.filter(|current| current.is_in_background);
+        let current = state.current.filter(|current| current.purpose == Purpose::Snapshot);
+        let background = current.filter(|current| current.is_in_background);
         let keys = state.current.map_or(0, |current| current.keys);
         let written = self.keys_written.load(Ordering::Relaxed);
         Report {

@@ -1,6 +1,7 @@
 //! What is done every so often, whether clients ask for anything or not.
 
 use std::sync::Arc;
+use std::thread::Builder;
 use std::time::Duration;
 
 use tokio::task::spawn_blocking;
@@ -21,6 +22,7 @@ pub(super) fn start(instance: &Arc<Instance>) {
     tokio::spawn(keep_time(Arc::clone(instance)));
     tokio::spawn(close_idle_clients(Arc::clone(instance)));
     tokio::spawn(write_snapshots(Arc::clone(instance)));
+    tokio::spawn(write_log(Arc::clone(instance)));
 }
 
 async fn free_expired_keys(instance: Arc<Instance>) {
@@ -56,6 +58,18 @@ async fn write_snapshots(instance: Arc<Instance>) {
         let writer = Arc::clone(&instance);
         // If it panics there is no snapshot, and no other while that one is not over.
         let _ = spawn_blocking(move || writer.save_in_background()).await;
+    }
+}
+
+/// Has the log written by a thread of its own, from when there is one for the first time.
+async fn write_log(instance: Arc<Instance>) {
+    instance.persistence.log.turned_on().await;
+    let writer = Arc::clone(&instance);
+    let started = Builder::new().name("log".to_owned()).spawn(move || writer.write_log());
+    if let Err(error) = started {
+        // Without it no reply could be given.
+        tracing::error!("Could not start the thread that writes the log: {error}");
+        std::process::abort();
     }
 }
 

@@ -200,6 +200,10 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         if !instance.answers.are_given() && !instance.answers.decided().await {
             return Err(made_to_leave());
         }
+        if !instance.is_settled() && !instance.settled(session.logged).await {
+            // What it has changed may be lost, so that it is told nothing rather than a yes or a no.
+            return Err(io::Error::other("what it has changed could not be logged"));
+        }
         let writing = async {
             let mut written = 0;
             while written < output.len() {

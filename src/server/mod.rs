@@ -29,7 +29,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::allocator;
-use crate::commands::lookup;
+use crate::commands::{lookup, replay};
 use crate::config::Config;
 use crate::files;
 use crate::instance::{Hooks, Instance};
@@ -87,7 +87,10 @@ fn serve(startup: Startup, set_log_level: impl Fn(usize) + Send + Sync + 'static
     let served = runtime.block_on(async {
         let doors = listener::open(&instance)?;
         // The doors are open, so nobody else takes the ports, but nobody is let in yet.
-        instance.load()?;
+        match instance.config.appendonly.get() {
+            true => replay::load(&instance)?,
+            false => instance.load()?,
+        }
         let stop = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;
         let pid_file = PidFile::write(&instance.config, goes_on_alone);
         // Whoever reads that clients are let in may ask at once whether they are.

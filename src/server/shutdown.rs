@@ -66,6 +66,10 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
         tracing::warn!("A snapshot is being written in the background. Ending it!");
         instance.persistence.abandon();
     }
+    if instance.persistence.log.has_failed() && !request.is_forced && request.saving != Saving::No {
+        tracing::warn!("The log cannot be written, can't exit.");
+        return false;
+    }
     if !saves {
         return true;
     }
@@ -99,5 +103,6 @@ pub(super) async fn drain(instance: &Instance) {
     while instance.clients.count() > 0 && Instant::now() < deadline {
         sleep(GLANCE).await;
     }
+    instance.finish_log().await;
     instance.snapshot_target().tidy_up();
 }

@@ -1,0 +1,336 @@
+//! The list of files that a log consists of, in the layout of Redis 7: a base, which is a state, and
+//! increments, which are what was done since.
+//!
+//! It is a file of lines, replaced as a whole, so that at any moment either the old set of files counts or the
+//! new one. Files that do not count any more are named as history until they have been deleted.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::files::{self, reason};
+use crate::persistence::file::sync_directory;
+use crate::resp::OwnedRequest;
+use crate::resp::number::parse_integer;
+use crate::resp::reply::write_quoted;
+
+/// Longest line, in bytes. Redis: `MANIFEST_MAX_LINE`.
+const LINE_BYTES_MAX: usize = 1024;
+
+/// Where the files of a log are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where the server's files are (`dir`).
+    pub root: PathBuf,
+    /// The directory in there (`appenddirname`).
+    pub directory: PathBuf,
+    /// What the files' names begin with (`appendfilename`).
+    pub name: Vec<u8>,
+}
+
+/// The files of a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// The state that the increments go on from; without one they go on from nothing.
+    pub base: Option<Part>,
+    /// In the order in which they happened.
+    pub increments: Vec<Part>,
+    /// What can be deleted.
+    pub history: Vec<Part>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its name, without a path.
+    pub name: Vec<u8>,
+    /// Its number among those of its kind.
+    pub number: u64,
+}
+
+impl Place {
+    /// The path of a file.
+    pub fn path(&self, name: &[u8]) -> PathBuf {
+        self.directory.join(OsStr::from_bytes(name))
+    }
+
+    /// The list of the files.
+    pub fn manifest(&self) -> PathBuf {
+        self.path(&[&self.name, &b".manifest"[..]].concat())
+    }
+
+    /// Makes the directory, if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// With a line for the log.
+    pub fn make(&self) -> Result<(), String> {
+        let made = fs::create_dir(&self.directory).and_then(|()| sync_directory(&self.root));
+        match made {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(format!("Can't open or create append-only dir {}: {}", self.shown(), reason(&error)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes an increment without anything in it. One of its name that is there has no meaning any more, but
+    /// somebody may still write to it.
+    ///
+    /// # Errors
+    ///
+    /// With a line for the log.
+    pub fn create(&self, part: &Part) -> Result<File, String> {
+        let path = self.path(&part.name);
+        let _ = fs::remove_file(&path);
+        OpenOptions::new().append(true).create_new(true).open(&path).map_err(|error| {
+            format!("Can't open the append-only file {}: {}", path.display(), reason(&error))
+        })
+    }
+
+    /// The directory as the log names it.
+    fn shown(&self) -> impl std::fmt::Display {
+        self.directory.file_name().unwrap_or_default().display()
+    }
+}
+
+impl Manifest {
+    /// Reads the list; none if there is none.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub fn read(place: &Place) -> Result<Option<Manifest>, String> {
+        let path = place.manifest();
+        match fs::read(&path) {
+            Ok(text) => Manifest::parse(&text)
+                .map(Some)
+                .map_err(|why| format!("reading the manifest file {}: {why}", path.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => {
+                Err(format!("could not open the manifest file {}: {}", path.display(), reason(&error)))
+            }
+        }
+    }
+
+    fn parse(text: &[u8]) -> Result<Manifest, String> {
+        let mut manifest = Manifest::default();
+        if text.is_empty() {
+            return Err("Found an empty AOF manifest".to_owned());
+        }
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            if line.first() == Some(&b'#') {
+                continue;
+            }
+            if line.last() != Some(&b'\n') || line.len() > LINE_BYTES_MAX {
+                return Err("The AOF manifest file contains too long line".to_owned());
+            }
+            let shown = line.trim_ascii().escape_ascii();
+            manifest.add(line).ok_or_else(|| format!("Invalid AOF manifest file format: '{shown}'"))?;
+        }
+        let numbers = manifest.increments.iter().map(|part| part.number);
+        if !numbers.is_sorted_by(|one, next| one < next) {
+            return Err("Found a non-monotonic sequence number".to_owned());
+        }
+        Ok(manifest)
+    }
+
+    /// Adds what a line says; none if it says nothing.
+    fn add(&mut self, line: &[u8]) -> Option<()> {
+        let words = OwnedRequest::of_line(line.trim_ascii())?;
+        let words = words.request()?;
+        let (mut name, mut number, mut kind) = (None, None, None);
+        for at in (0..words.len()).step_by(2) {
+            let value = words.get(at + 1)?;
+            match words.at(at) {
+                word if word.eq_ignore_ascii_case(b"file") => name = Some(value.to_vec()),
+                word if word.eq_ignore_ascii_case(b"seq") => {
+                    number = Some(u64::try_from(parse_integer(value)?).ok()?);
+                }
+                word if word.eq_ignore_ascii_case(b"type") => kind = value.first().copied(),
+                // Later versions may say more.
+                _ => {}
+            }
+        }
+        let part =
+            Part { name: name.filter(|name| !name.contains(&b'/'))?, number: number.filter(|n| *n > 0)? };
+        match kind? {
+            b'b' if self.base.is_none() => self.base = Some(part),
+            b'i' => self.increments.push(part),
+            b'h' => self.history.push(part),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// As the file has it.
+    fn print(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        let parts = [(&self.history, 'h'), (&self.increments, 'i')];
+        let base = self.base.iter().map(|part| (part, 'b'));
+        for (part, kind) in
+            base.chain(parts.into_iter().flat_map(|(parts, kind)| parts.iter().map(move |p| (p, kind))))
+        {
+            text.extend(b"file ");
+            let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
+            match part.name.iter().all(is_plain) {
+                true => text.extend(&part.name),
+                false => write_quoted(&mut text, &part.name),
+            }
+            text.extend(format!(" seq {} type {kind}\n", part.number).bytes());
+        }
+        text
+    }
+
+    /// Makes this list the one that counts.
+    ///
+    /// # Errors
+    ///
+    /// With a line for the log; the one before counts then.
+    pub fn persist(&self, place: &Place) -> Result<(), String> {
+        let replaced = sync_directory(&place.directory)
+            .and_then(|()| files::replace(&place.manifest(), &self.print()))
+            .and_then(|()| sync_directory(&place.directory));
+        replaced.map_err(|error| format!("Error writing the AOF manifest: {}", reason(&error)))
+    }
+
+    /// All that counts, in the order in which it is loaded.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.base.iter().chain(&self.increments)
+    }
+
+    /// The next base.
+    pub fn next_base(&self, place: &Place, is_snapshot: bool) -> Part {
+        let number = self.base.iter().chain(&self.history).map(|part| part.number).max().unwrap_or(0) + 1;
+        let ending = if is_snapshot { "rdb" } else { "aof" };
+        let name = [&place.name, format!(".{number}.base.{ending}").as_bytes()].concat();
+        Part { name, number }
+    }
+
+    /// The next increment.
+    pub fn next_increment(&self, place: &Place) -> Part {
+        let number =
+            self.increments.iter().chain(&self.history).map(|part| part.number).max().unwrap_or(0) + 1;
+        Part { name: [&place.name, format!(".{number}.incr.aof").as_bytes()].concat(), number }
+    }
+
+    /// The list in which a new base stands for all there was before an increment.
+    pub fn replaced(&self, base: Part, increment: Option<Part>) -> Manifest {
+        let old = self.parts().filter(|part| Some(*part) != increment.as_ref());
+        let history = self.history.iter().chain(old).filter(|part| part.name != base.name).cloned().collect();
+        Manifest { base: Some(base), increments: increment.into_iter().collect(), history }
+    }
+
+    /// Deletes what does not count any more. What cannot be deleted now will be another time.
+    pub fn delete_history(&mut self, place: &Place) {
+        if self.history.is_empty() {
+            return;
+        }
+        for part in self.history.drain(..) {
+            tracing::info!("Removing the history file {} in the background", part.name.escape_ascii());
+            if let Err(error) = fs::remove_file(place.path(&part.name)) {
+                tracing::warn!("Could not remove {}: {}", part.name.escape_ascii(), reason(&error));
+            }
+        }
+        if let Err(why) = self.persist(place) {
+            tracing::warn!("{why}");
+        }
+    }
+
+    /// Takes over the one file that Redis before 7.0 kept, as the base: moves it to where it belongs.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub fn take_over(place: &Place) -> Result<Option<Manifest>, String> {
+        let old = place.root.join(OsStr::from_bytes(&place.name));
+        if !is_file(&old) {
+            return Ok(None);
+        }
+        tracing::info!(
+            "Migrating Append Only Base file {} to {}",
+            place.name.escape_ascii(),
+            place.directory.display()
+        );
+        place.make()?;
+        let part = Part { name: place.name.clone(), number: 1 };
+        let manifest = Manifest { base: Some(part), ..Manifest::default() };
+        manifest.persist(place)?;
+        let moved = fs::rename(&old, place.path(&place.name)).and_then(|()| sync_directory(&place.directory));
+        moved.map_err(|error| format!("Error trying to move {}: {}", old.display(), reason(&error)))?;
+        Ok(Some(manifest))
+    }
+}
+
+fn is_file(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &str) -> Place {
+        Place { root: "/".into(), directory: "/nosuch".into(), name: name.into() }
+    }
+
+    fn part(name: &str, number: u64) -> Part {
+        Part { name: name.into(), number }
+    }
+
+    #[test]
+    fn a_list_is_that_of_redis() {
+        let text =
+            b"file a.2.base.rdb seq 2 type b\nfile a.1.incr.aof seq 1 type h\nfile a.2.incr.aof seq 2 \
+                     type i\nfile a.3.incr.aof seq 3 type i\n";
+        let manifest = Manifest {
+            base: Some(part("a.2.base.rdb", 2)),
+            increments: vec![part("a.2.incr.aof", 2), part("a.3.incr.aof", 3)],
+            history: vec![part("a.1.incr.aof", 1)],
+        };
+        assert_eq!(Manifest::parse(text), Ok(manifest.clone()));
+        assert_eq!(manifest.print(), text);
+        let place = place("a");
+        assert_eq!(manifest.next_base(&place, true), part("a.3.base.rdb", 3));
+        assert_eq!(manifest.next_base(&place, false), part("a.3.base.aof", 3));
+        assert_eq!(manifest.next_increment(&place), part("a.4.incr.aof", 4));
+        let replaced = manifest.replaced(part("a.3.base.rdb", 3), Some(part("a.3.incr.aof", 3)));
+        assert_eq!(replaced.parts().count(), 2);
+        assert_eq!(replaced.history.len(), 3);
+    }
+
+    #[test]
+    fn names_may_need_quotes() {
+        let manifest = Manifest { base: Some(part("a \"b\"\n.1.base.rdb", 1)), ..Manifest::default() };
+        assert_eq!(manifest.print(), b"file \"a \\\"b\\\"\\n.1.base.rdb\" seq 1 type b\n");
+        assert_eq!(Manifest::parse(&manifest.print()), Ok(manifest));
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        assert_eq!(
+            Manifest::parse(b"# of mine\nFILE a seq 1 type b later yes\n").unwrap().parts().count(),
+            1
+        );
+        for text in [
+            &b""[..],
+            b"\n",
+            b"file a seq 1 type b",
+            b"file a seq 0 type b\n",
+            b"file a seq -1 type b\n",
+            b"file a seq 1\n",
+            b"file a seq 1 type\n",
+            b"file a seq 1 type x\n",
+            b"file ../a seq 1 type b\n",
+            b"seq 1 type b\n",
+            b"file \"a seq 1 type b\n",
+            b"file a seq 1 type b\nfile b seq 2 type b\n",
+            b"file a seq 2 type i\nfile b seq 2 type i\n",
+            &[b"file ", &b"a".repeat(2000)[..], b" seq 1 type b\n"].concat(),
+        ] {
+            assert!(Manifest::parse(text).is_err(), "{}", text.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Reads the requests of a log back.
+//!
+//! Nothing that a length announces is believed before it has arrived. A file may end anywhere: whoever wrote
+//! it was stopped. Anything else that is not as it should be is no end but damage.
+
+use std::io::{self, BufRead, Read};
+
+use crate::resp::OwnedRequest;
+use crate::resp::number::parse_integer;
+use crate::resp::request::ARGUMENTS_MAX;
+
+/// Longest line that holds a number, and longest annotation. Redis: `AOF_ANNOTATION_LINE_MAX_LEN`.
+const LINE_BYTES_MAX: u64 = 1024;
+/// Longest argument: what positions in a request can tell.
+const ARGUMENT_BYTES_MAX: i64 = u32::MAX as i64;
+
+/// Why there is no request.
+#[derive(Debug)]
+pub enum Damage {
+    /// The file ends in the midst of it.
+    Torn,
+    /// It is none.
+    Garbled,
+    /// The system does not give it.
+    Unreadable(io::Error),
+}
+
+impl From<io::Error> for Damage {
+    fn from(error: io::Error) -> Damage {
+        Damage::Unreadable(error)
+    }
+}
+
+/// A log that is being read.
+pub struct LogReader<R> {
+    input: R,
+    offset: u64,
+    line: Vec<u8>,
+}
+
+impl<R: BufRead> LogReader<R> {
+    /// Begins to read at so many bytes of a file.
+    pub fn new(input: R, offset: u64) -> LogReader<R> {
+        LogReader { input, offset, line: Vec::new() }
+    }
+
+    /// How many bytes were read.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Reads the next request; answers whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`Damage`]; there is nothing to be read after it.
+    pub fn next(&mut self, request: &mut OwnedRequest) -> Result<bool, Damage> {
+        request.clear();
+        loop {
+            if !self.read_line()? {
+                return Ok(false);
+            }
+            // An annotation: when that was, say.
+            if self.line.first() != Some(&b'#') {
+                break;
+            }
+        }
+        let arguments = self.number(b'*')?;
+        if !(1..=ARGUMENTS_MAX as i64).contains(&arguments) {
+            return Err(Damage::Garbled);
+        }
+        let mut argument = Vec::new();
+        for _ in 0..arguments {
+            if !self.read_line()? {
+                return Err(Damage::Torn);
+            }
+            let bytes = self.number(b'$')?;
+            if !(0..=ARGUMENT_BYTES_MAX).contains(&bytes) {
+                return Err(Damage::Garbled);
+            }
+            argument.clear();
+            // With the end of the line.
+            let wanted = bytes as u64 + 2;
+            let read = (&mut self.input).take(wanted).read_to_end(&mut argument)?;
+            self.offset += read as u64;
+            if (read as u64) < wanted {
+                return Err(Damage::Torn);
+            }
+            if !argument.ends_with(b"\r\n") || !request.push(&argument[..bytes as usize]) {
+                return Err(Damage::Garbled);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads a line; answers whether there was one.
+    fn read_line(&mut self) -> Result<bool, Damage> {
+        self.line.clear();
+        let read = (&mut self.input).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line)?;
+        self.offset += read as u64;
+        match self.line.last() {
+            None => Ok(false),
+            Some(b'\n') => Ok(true),
+            Some(_) if read as u64 == LINE_BYTES_MAX => Err(Damage::Garbled),
+            Some(_) => Err(Damage::Torn),
+        }
+    }
+
+    fn number(&self, kind: u8) -> Result<i64, Damage> {
+        let number = self.line.strip_prefix(&[kind]).and_then(|line| line.strip_suffix(b"\r\n"));
+        number.and_then(parse_integer).ok_or(Damage::Garbled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The requests of a log, and how far they reach; in what way the rest is damaged, if it is.
+    fn read(bytes: &[u8]) -> (Vec<Vec<u8>>, u64, Option<Damage>) {
+        let mut reader = LogReader::new(bytes, 0);
+        let (mut requests, mut request, mut end) = (Vec::new(), OwnedRequest::default(), 0);
+        loop {
+            match reader.next(&mut request) {
+                Ok(false) => return (requests, end, None),
+                Err(damage) => return (requests, end, Some(damage)),
+                Ok(true) => {
+                    let words: Vec<&[u8]> = request.request().unwrap().from(0).collect();
+                    requests.push(words.join(&b' '));
+                    end = reader.offset();
+                }
+            }
+        }
+    }
+
+    const LOG: &[u8] =
+        b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n#TS:1700000000\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\n\r\nv\r\n";
+
+    #[test]
+    fn requests_come_back_and_annotations_do_not() {
+        let (requests, end, damage) = read(LOG);
+        assert_eq!(requests, [&b"SELECT 0"[..], b"SET k \r\nv"]);
+        assert_eq!((end, damage.is_none()), (LOG.len() as u64, true));
+    }
+
+    #[test]
+    fn a_log_may_end_anywhere() {
+        let first = LOG.iter().position(|byte| *byte == b'#').unwrap();
+        for length in 0..LOG.len() {
+            let (requests, end, damage) = read(&LOG[..length]);
+            assert_eq!(requests.len(), usize::from(length >= first), "{length}");
+            assert!(end == 0 || end == first as u64);
+            let ends_between = length == 0 || length == first || length == first + 16;
+            match damage {
+                None => assert!(ends_between, "{length}"),
+                Some(Damage::Torn) => assert!(!ends_between, "{length}"),
+                Some(damage) => panic!("{length}: {damage:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_log_is_damage_and_takes_no_memory() {
+        for garbled in [
+            &b"PING\r\n"[..],
+            b"*0\r\n",
+            b"*-1\r\n",
+            b"*99999999999\r\n",
+            b"*1\n$1\r\nx\r\n",
+            b"*1\r\n:1\r\n",
+            b"*1\r\n$-1\r\n",
+            b"*1\r\n$99999999999\r\n",
+            b"*1\r\n$1\r\nxyz",
+            b"\0\0\0\0\r\n",
+            &[b'#'; 5000],
+        ] {
+            let damage = read(garbled).2;
+            assert!(matches!(damage, Some(Damage::Garbled)), "{} {damage:?}", garbled.escape_ascii());
+        }
+        assert!(matches!(read(b"*1\r\n$4000000000\r\nx").2, Some(Damage::Torn)));
+    }
+}

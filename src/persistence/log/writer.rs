@@ -1,0 +1,228 @@
+//! Brings to the disk what the journal has: one thread for all, which takes whatever has come meanwhile, so
+//! that one wait for the disk serves everybody who writes.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Log, Sync};
+use crate::files::reason;
+use crate::keyspace::{Journal, Piece};
+
+/// How often what is written is brought to the disk with `everysec`, and how long after a failure it is tried
+/// again.
+const SECOND: Duration = Duration::from_secs(1);
+/// How much may wait to be written before those who write more have to wait for it.
+const UNWRITTEN_BYTES_MAX: u64 = 64 << 20;
+
+/// Where it is written.
+#[derive(Debug)]
+pub(super) struct Output {
+    pub(super) file: File,
+    /// Bytes in it that are good.
+    pub(super) length: u64,
+}
+
+/// The thread's own.
+struct Writer<'a> {
+    log: &'a Log,
+    journal: &'a Journal,
+    sync: &'a dyn Fn() -> Sync,
+    output: Option<Output>,
+    /// Up to where the journal has been written…
+    written: u64,
+    /// … and lasts.
+    durable: u64,
+    synced_at: Instant,
+    /// The last attempt to bring it to the disk failed.
+    has_failed: bool,
+}
+
+impl Log {
+    /// Writes what the journal has, for ever. `sync` tells when it has to be on the disk.
+    pub fn write(&self, journal: &Journal, sync: &dyn Fn() -> Sync) {
+        let (output, synced_at) = (None, Instant::now());
+        let mut writer =
+            Writer { log: self, journal, sync, output, written: 0, durable: 0, synced_at, has_failed: false };
+        loop {
+            for piece in journal.take(writer.patience()) {
+                match piece {
+                    Piece::Records(bytes) => writer.write(&bytes),
+                    Piece::Cut => writer.change_over(),
+                    Piece::End => writer.close(),
+                }
+                writer.publish();
+            }
+            writer.sync_if_due();
+            writer.publish();
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// How long there is nothing to be done unless something new comes.
+    fn patience(&self) -> Option<Duration> {
+        let is_waiting = self.output.is_some() && self.durable < self.written;
+        let is_due = self.has_failed || (self.sync)() != Sync::Never;
+        (is_waiting && is_due).then(|| SECOND.saturating_sub(self.synced_at.elapsed()))
+    }
+
+    /// Writes records; tries again and again while that fails. Nobody is told meanwhile that they last.
+    fn write(&mut self, bytes: &[u8]) {
+        let mut has_failed = false;
+        let mut rest = bytes;
+        while let Some(output) = &mut self.output {
+            match output.write(&mut rest, (self.sync)() == Sync::Always) {
+                Ok(is_durable) => {
+                    self.log.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                    self.written += bytes.len() as u64;
+                    if is_durable {
+                        self.note_durable();
+                    }
+                    if has_failed {
+                        self.log.recover();
+                    }
+                    return;
+                }
+                Err(error) => {
+                    if !has_failed {
+                        tracing::warn!("Error writing to the AOF file: {}", reason(&error));
+                    }
+                    has_failed = true;
+                    self.log.fail(reason(&error));
+                    if !self.journal.is_on() {
+                        // Nobody wants it any more.
+                        break;
+                    }
+                    std::thread::park_timeout(SECOND);
+                }
+            }
+        }
+        self.written += bytes.len() as u64;
+    }
+
+    /// Brings what is written to the disk, if it is time for that.
+    fn sync_if_due(&mut self) {
+        let is_asked = self.log.is_asked_to_sync.load(Ordering::Acquire);
+        let is_due = match (self.sync)() {
+            Sync::Always => true,
+            Sync::EverySecond => self.synced_at.elapsed() >= SECOND,
+            Sync::Never => self.has_failed,
+        };
+        if self.durable < self.written && (is_due || is_asked) {
+            self.sync();
+        }
+    }
+
+    fn sync(&mut self) {
+        let Some(output) = &self.output else { return };
+        let synced = output.file.sync_data();
+        self.synced_at = Instant::now();
+        match synced {
+            Ok(()) => {
+                self.note_durable();
+                if std::mem::replace(&mut self.has_failed, false) {
+                    self.log.recover();
+                }
+            }
+            Err(error) => {
+                if !self.has_failed {
+                    tracing::warn!("Fail to fsync the AOF file: {}", reason(&error));
+                }
+                self.has_failed = true;
+                self.log.fail(reason(&error));
+                // The system may have given up what it could not write: a new base has it.
+                self.log.needs_rewrite.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn note_durable(&mut self) {
+        self.durable = self.written;
+        self.synced_at = Instant::now();
+    }
+
+    /// Goes on in the file that was opened for that. What is in the old one is on the disk before anything
+    /// is in the new one: what is there is always a beginning of what was done.
+    fn change_over(&mut self) {
+        if self.durable < self.written {
+            self.sync();
+        }
+        let mut state = self.log.state.lock();
+        state.older_bytes += self.log.increment_bytes();
+        self.output = state.next.take();
+        let length = self.output.as_ref().map_or(0, |output| output.length);
+        let bytes = self.log.bytes.load(Ordering::Relaxed);
+        self.log.increment_began_at.store(bytes.wrapping_sub(length), Ordering::Relaxed);
+    }
+
+    fn close(&mut self) {
+        if self.durable < self.written {
+            self.sync();
+        }
+        self.output = None;
+        self.durable = self.written;
+        if self.has_failed || self.log.has_failed() {
+            self.has_failed = false;
+            self.log.recover();
+        }
+    }
+
+    /// Tells those who wait how far it has come.
+    fn publish(&self) {
+        let upto = match (self.sync)() {
+            _ if self.output.is_none() => u64::MAX,
+            Sync::Always if self.log.is_whole.load(Ordering::Acquire) => self.durable,
+            _ => self.written.saturating_add(UNWRITTEN_BYTES_MAX),
+        };
+        self.log.publish(upto, self.durable);
+    }
+}
+
+impl Output {
+    /// Writes all of it, from `rest` on, which is what is left if that fails. Answers whether it is on the
+    /// disk; if it is to be and that fails, it was not written.
+    fn write(&mut self, rest: &mut &[u8], is_durable: bool) -> io::Result<bool> {
+        let all = *rest;
+        let written = write_all(&mut self.file, rest).and_then(|()| match is_durable {
+            true => self.file.sync_data(),
+            false => Ok(()),
+        });
+        if let Err(error) = written {
+            // A record that was half written would be damage once others follow.
+            match self.file.set_len(self.length) {
+                Ok(()) => *rest = all,
+                Err(_) => self.length += (all.len() - rest.len()) as u64,
+            }
+            return Err(error);
+        }
+        self.length += all.len() as u64;
+        Ok(is_durable)
+    }
+}
+
+fn write_all(file: &mut File, rest: &mut &[u8]) -> io::Result<()> {
+    while !rest.is_empty() {
+        match file.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => *rest = &rest[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing() {
+        let mut output = Output { file: File::options().write(true).open("/dev/full").unwrap(), length: 0 };
+        let mut rest = &b"record"[..];
+        assert_eq!(output.write(&mut rest, false).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!((rest, output.length), (&b"record"[..], 0));
+    }
+}
