@@ -116,9 +116,10 @@ impl Instance {
         let (place, manifest) = log.files(self.log_place())?;
         place.make()?;
         let increment = log.is_on().then(|| manifest.next_increment(&place));
+        let mut file = None;
         if let Some(part) = &increment {
             tracing::info!("Creating AOF incr file {} on background rewrite", part.name.escape_ascii());
-            log.go_on_in(place.create(part)?, 0);
+            file = Some(place.create(part)?);
         }
         // What is done after the cut counts from its first byte on.
         let mut current = manifest.clone();
@@ -136,7 +137,8 @@ impl Instance {
             let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
             let plan = self.plan(Purpose::Base, target.clone(), is_rdb, true);
             let job = self.persistence.begin(&mut tx, plan).ok_or("a snapshot is being written")?;
-            if increment.is_some() {
+            if let Some(file) = file {
+                log.go_on_in(file, 0);
                 tx.cut_journal();
             }
             job

@@ -9,6 +9,7 @@ mod folder;
 mod server;
 
 mod acl;
+mod aof;
 mod bits;
 mod cli;
 mod clock;

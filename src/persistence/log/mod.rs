@@ -1,9 +1,9 @@
 //! What outlives the process change by change: a log of what was done, in the layout of Redis 7.
 //!
-//! The journal of the keyspace has what is to be written, [`writer`] brings it to the disk, [`manifest`] says
-//! which files there are, [`reader`] reads them when the server starts. Now and then the log is rewritten: a
-//! new base is the state of one moment, at which a new increment begins. Until the list of files names the new
-//! base, the old one and all increments since count.
+//! The journal of the keyspace has what is to be written, [`writer`] brings it to the disk, [`manifest`]
+//! says which files there are, [`reader`] reads them when the server starts. Now and then the log is
+//! rewritten: a new base is the state of one moment, at which a new increment begins. Until the list of files
+//! names the new base, the old one and all increments since count.
 //!
 //! With `appendfsync always` nobody is answered before what was done is on the disk ([`Log::settled`]).
 
@@ -11,6 +11,7 @@ mod manifest;
 mod reader;
 mod writer;
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -65,8 +66,8 @@ pub struct Log {
 struct State {
     place: Option<Place>,
     manifest: Manifest,
-    /// Where to go on after the journal's next cut.
-    next: Option<Output>,
+    /// Where to go on after each of the journal's cuts that the writer has not come to yet.
+    next: VecDeque<Output>,
     failure: String,
     rewrite: Rewrite,
     last_rewrite: Option<(Duration, bool)>,
@@ -279,9 +280,9 @@ impl Log {
         Ok((place, state.manifest.clone()))
     }
 
-    /// Lets the log go on, after the journal's next cut, in a file of so many bytes.
+    /// Lets the log go on, after the journal's next cut, in a file of so many bytes. That cut must follow.
     pub fn go_on_in(&self, file: File, length: u64) {
-        self.state.lock().next = Some(Output { file, length });
+        self.state.lock().next.push_back(Output { file, length });
     }
 
     /// The same for an increment that is there; without one, a new one.

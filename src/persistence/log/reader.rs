@@ -57,7 +57,7 @@ impl<R: BufRead> LogReader<R> {
     pub fn next(&mut self, request: &mut OwnedRequest) -> Result<bool, Damage> {
         request.clear();
         loop {
-            if !self.read_line()? {
+            if !self.read_line(b"*#")? {
                 return Ok(false);
             }
             // An annotation: when that was, say.
@@ -71,7 +71,7 @@ impl<R: BufRead> LogReader<R> {
         }
         let mut argument = Vec::new();
         for _ in 0..arguments {
-            if !self.read_line()? {
+            if !self.read_line(b"$")? {
                 return Err(Damage::Torn);
             }
             let bytes = self.number(b'$')?;
@@ -93,11 +93,14 @@ impl<R: BufRead> LogReader<R> {
         Ok(true)
     }
 
-    /// Reads a line; answers whether there was one.
-    fn read_line(&mut self) -> Result<bool, Damage> {
+    /// Reads a line that begins with one of these; answers whether there was one.
+    fn read_line(&mut self, kinds: &[u8]) -> Result<bool, Damage> {
         self.line.clear();
         let read = (&mut self.input).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line)?;
         self.offset += read as u64;
+        if self.line.first().is_some_and(|kind| !kinds.contains(kind)) {
+            return Err(Damage::Garbled);
+        }
         match self.line.last() {
             None => Ok(false),
             Some(b'\n') => Ok(true),
@@ -171,7 +174,7 @@ mod tests {
             b"*1\r\n$-1\r\n",
             b"*1\r\n$99999999999\r\n",
             b"*1\r\n$1\r\nxyz",
-            b"\0\0\0\0\r\n",
+            b"\0\0\0\0",
             &[b'#'; 5000],
         ] {
             let damage = read(garbled).2;

@@ -151,7 +151,8 @@ impl Writer<'_> {
         }
         let mut state = self.log.state.lock();
         state.older_bytes += self.log.increment_bytes();
-        self.output = state.next.take();
+        self.output = state.next.pop_front();
+        debug_assert!(self.output.is_some(), "each cut has a file to go on in");
         let length = self.output.as_ref().map_or(0, |output| output.length);
         let bytes = self.log.bytes.load(Ordering::Relaxed);
         self.log.increment_began_at.store(bytes.wrapping_sub(length), Ordering::Relaxed);

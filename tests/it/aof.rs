@@ -1,0 +1,661 @@
+//! The log of what was done: it comes back, whole up to where it reaches, and others read it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keyfast::commands::command::Run;
+use keyfast::commands::{all, lookup, replay};
+use keyfast::config::{Config, Parameter};
+use keyfast::instance::{Hooks, Instance};
+
+use crate::client::{Client, request};
+use crate::folder::Folder;
+use crate::server::{PATIENCE, Server, program};
+
+const ALWAYS: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+
+/// A server that logs into a folder.
+fn serve(folder: &Folder, options: &[&str]) -> Server {
+    Server::start_with(&[&["--dir", &folder.file("")], ALWAYS, options].concat())
+}
+
+/// What a server has: of each key, by its database, the value and the moment at which it expires; and the
+/// names of its libraries of functions.
+type State = BTreeMap<(usize, Vec<u8>), (Vec<u8>, i64)>;
+
+fn state(client: &mut Client) -> State {
+    let mut state = State::new();
+    for database in 0..16 {
+        client.cmd(["SELECT", &database.to_string()]).is_ok();
+        let keys = client.line("KEYS *").items();
+        for key in keys {
+            let key = bytes(key);
+            let value = bytes(client.cmd([&b"GET"[..], &key]).reply());
+            let expiry = client.cmd([&b"PEXPIRETIME"[..], &key]).integer();
+            state.insert((database, key), (value, expiry));
+        }
+    }
+    client.line("SELECT 0").is_ok();
+    let libraries = client.line("FUNCTION DUMP").reply();
+    state.insert((16, b"libraries".to_vec()), (bytes(libraries), -1));
+    state
+}
+
+fn bytes(reply: crate::client::Reply) -> Vec<u8> {
+    match reply {
+        crate::client::Reply::Bulk(bytes) => bytes,
+        other => panic!("not a string: {other:?}"),
+    }
+}
+
+/// The names of the files of a log.
+fn files(folder: &Folder) -> Vec<String> {
+    let entries = fs::read_dir(folder.path().join("appendonlydir")).expect("a folder");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn increment(folder: &Folder, number: usize) -> PathBuf {
+    folder.path().join(format!("appendonlydir/appendonly.aof.{number}.incr.aof"))
+}
+
+/// Whether `redis-check-aof` accepts a log; nothing is known where it is not installed.
+#[track_caller]
+fn check(folder: &Folder) {
+    let manifest = folder.path().join("appendonlydir/appendonly.aof.manifest");
+    let Ok(output) = Command::new("redis-check-aof").arg(manifest).output() else { return };
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("All AOF files and manifest are valid"), "{text}");
+}
+
+#[track_caller]
+fn wait_until(mut is_so: impl FnMut() -> bool, otherwise: &str) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "{otherwise}");
+        thread::yield_now();
+    }
+}
+
+/// Waits until the log is not being rewritten, and will not be.
+#[track_caller]
+fn wait_for_rewrite(client: &mut Client) {
+    let is_over = |client: &mut Client| {
+        ["aof_rewrite_in_progress", "aof_rewrite_scheduled"].iter().all(|field| client.info(field) == "0")
+    };
+    wait_until(|| is_over(client), "the rewrite does not end");
+    assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");
+}
+
+const LIBRARY: &str = "#!lua name=mylib\nredis.register_function('answer', function() return 42 end)";
+
+#[test]
+fn what_every_command_has_done_comes_back() {
+    let folder = Folder::new("aof-commands");
+    let server = serve(&folder, &["--rename-command", "APPEND", "attach"]);
+    let mut client = server.client();
+    let last = ["flushall", "flushdb", "swapdb", "function|flush"];
+    let writing = || {
+        let commands = all().flat_map(|command| std::iter::once(command).chain(command.subcommands));
+        commands.filter(|command| command.may_write() && !last.contains(&command.name))
+    };
+    assert!(writing().filter(|command| matches!(command.run, Run::Write(_))).count() > 30);
+    // Once in a database of its own, once where others have left something.
+    for database in 0..2 {
+        for (number, command) in writing().enumerate() {
+            client.cmd(["SELECT", &(database * (number % 15)).to_string()]).is_ok();
+            for (line, _) in command.example {
+                client.line(&line.replace("APPEND", "attach"));
+            }
+        }
+    }
+    // Changes of parts, in long values and in short ones.
+    client.line("SELECT 15").is_ok();
+    for (name, length) in [("short", 10), ("long", 100_000)] {
+        client.cmd(["SET", name, &"x".repeat(length), "EX", "10000"]).is_ok();
+        client.cmd(["attach", name, "tail"]);
+        client.cmd(["SETRANGE", name, "5", "range"]);
+        client.cmd(["SETBIT", name, "99", "1"]);
+        client
+            .cmd(["BITFIELD", name, "INCRBY", "u8", "3", "77", "OVERFLOW", "FAIL", "SET", "i5", "#9", "-3"]);
+        client.cmd(["EVAL", "redis.call('attach', KEYS[1], 'again')", "1", name]);
+        client.cmd(["COPY", name, &format!("{name}:copy")]);
+        client.cmd(["MOVE", &format!("{name}:copy"), "14"]);
+    }
+    client.cmd([&b"SET"[..], &[0, 255, b'\r', b'\n'], &(0..=255).collect::<Vec<u8>>()]).is_ok();
+    client.cmd(["FUNCTION", "LOAD", "REPLACE", LIBRARY]).is("mylib");
+    let log = fs::read(increment(&folder, 1)).unwrap();
+    assert!(log.windows(10).any(|part| part == b"\r\nappend\r\n"), "a part is logged as its command");
+    assert!(log.len() < 500_000, "and not as all of the value");
+    let mut expected = state(&mut client);
+    assert!(expected.len() > 30, "{}", expected.len());
+    drop(server);
+    for line in ["PING", "SWAPDB 0 15", "FLUSHDB", "FUNCTION FLUSH", "FLUSHALL"] {
+        let server = serve(&folder, &["--rename-command", "APPEND", "attach"]);
+        let mut client = server.client();
+        assert!(state(&mut client) == expected, "before {line}");
+        client.line(line);
+        expected = state(&mut client);
+    }
+    let mut client = serve(&folder, &[]).into_client();
+    assert!(state(&mut client) == expected && expected.len() == 1);
+    check(&folder);
+}
+
+#[test]
+fn what_expires_is_gone_and_what_was_made_to_stay_is_not() {
+    let folder = Folder::new("aof-expiry");
+    let server = serve(&folder, &[]);
+    let mut client = server.client();
+    for line in ["SET gone v PX 1", "SET late v PX 1", "SET taken old PX 1", "SET stays v PX 3000"] {
+        client.line(line).is_ok();
+    }
+    client.line("PEXPIRE stays 60000").is(1);
+    client.line("SET forever v PX 3000").is_ok();
+    client.line("PERSIST forever").is(1);
+    wait_until(|| client.line("EXISTS gone taken late").integer() == 0, "they expire");
+    client.line("SETNX taken new").is(1);
+    client.line("APPEND late r").is(1);
+    // The first expiry of `stays` passes before the log is loaded.
+    wait_until(|| client.line("PTTL stays").integer() < 60_000 - 3001, "time passes");
+    let expected = state(&mut client);
+    drop(server);
+    let mut client = serve(&folder, &[]).into_client();
+    assert_eq!(state(&mut client), expected);
+    client.line("GET taken").is("new");
+    client.line("GET late").is("r");
+    client.line("EXISTS stays forever gone").is(2);
+}
+
+#[test]
+fn what_is_evicted_does_not_come_back() {
+    let folder = Folder::new("aof-evicted");
+    let server = serve(&folder, &["--maxmemory", "8mb", "--maxmemory-policy", "allkeys-random"]);
+    let mut client = server.client();
+    let value = "v".repeat(50_000);
+    for number in 0..400 {
+        client.cmd(["SET", &format!("key:{number}"), &value]).is_ok();
+    }
+    // Looking at all that is left takes memory, too.
+    client.line("CONFIG SET maxmemory 0").is_ok();
+    assert!(client.info("evicted_keys").parse::<u64>().unwrap() > 100);
+    let expected = state(&mut client);
+    drop(server);
+    let mut client = serve(&folder, &[]).into_client();
+    assert!(state(&mut client) == expected);
+}
+
+/// The state of a log that is loaded in this process.
+fn load(folder: &Folder, truncated: &str) -> Result<State, String> {
+    let config = Config::new();
+    for (name, value) in
+        [("dir", folder.file("")), ("appendonly", "yes".into()), ("aof-load-truncated", truncated.into())]
+    {
+        config.store(Parameter::named(name.as_bytes()).unwrap().check(value.as_bytes()).unwrap());
+    }
+    let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
+    let instance = Instance::new(config, 1, lookup::catalog(), hooks);
+    replay::load(&instance)?;
+    let mut tx = instance.keyspace.begin_all(0).unwrap();
+    let mut state = State::new();
+    for database in 0..16 {
+        tx.select(database);
+        for key in tx.keys() {
+            let expiry = tx.peek_expiry(key).unwrap().map_or(-1, |at_ms| at_ms as i64);
+            state.insert((database, key.to_vec()), (tx.peek(key).unwrap().to_vec(), expiry));
+        }
+    }
+    let libraries = instance.scripting.libraries();
+    let codes = libraries.all().map(|library| library.code.to_vec()).collect::<Vec<_>>();
+    state.insert((16, b"libraries".to_vec()), (codes.concat(), -1));
+    Ok(state)
+}
+
+#[test]
+fn a_log_that_is_torn_anywhere_comes_back_up_to_there() {
+    let folder = Folder::new("aof-torn");
+    let server = serve(&folder, &[]);
+    let mut client = server.client();
+    let path = increment(&folder, 1);
+    let mut marks = vec![(0, load_copy(&folder, 0, "yes").unwrap())];
+    for lines in [
+        &["SET a 1"][..],
+        &["MULTI", "SET a 2", "SET b 2", "SELECT 3", "SET c 3 EX 10000", "EXEC"],
+        &["SELECT 3"],
+        &["APPEND c tail"],
+        &["EVAL \"redis.call('set','x',1) redis.call('set','y',2) redis.call('del','c')\" 0"],
+        &["EXPIRE x 10000"],
+        &["SWAPDB 3 0"],
+        &["MSET a 9 z 9"],
+        &["FLUSHDB"],
+    ] {
+        lines.iter().for_each(|line| drop(client.line(line)));
+        marks.push((fs::metadata(&path).unwrap().len(), State::new()));
+        let at = marks.len() - 1;
+        marks[at].1 = load_copy(&folder, marks[at].0, "no").unwrap();
+    }
+    client.cmd(["FUNCTION", "LOAD", LIBRARY]).is("mylib");
+    let all = fs::metadata(&path).unwrap().len();
+    marks.push((all, load_copy(&folder, all, "no").unwrap()));
+    assert_eq!(marks[2].1.len(), 4, "all of a transaction");
+    drop(server);
+    let mut refused = 0;
+    for length in 0..=all {
+        let expected = &marks.iter().rfind(|(mark, _)| *mark <= length).unwrap().1;
+        assert!(load_copy(&folder, length, "yes").unwrap() == *expected, "{length} bytes");
+        if let Err(why) = load_copy(&folder, length, "no") {
+            assert!(why.starts_with("Unexpected end of file reading"), "{why}");
+            refused += 1;
+        } else {
+            let is_boundary = marks.iter().any(|(mark, _)| (*mark..*mark + 24).contains(&length));
+            assert!(is_boundary, "{length} bytes");
+        }
+    }
+    assert!(refused > all - 20);
+}
+
+/// Loads a copy of a log of which the increment has so many bytes.
+fn load_copy(folder: &Folder, length: u64, truncated: &str) -> Result<State, String> {
+    let copy = Folder::new("aof-torn-copy");
+    fs::create_dir(copy.path().join("appendonlydir")).unwrap();
+    for name in files(folder) {
+        let name = format!("appendonlydir/{name}");
+        fs::copy(folder.file(&name), copy.file(&name)).unwrap();
+    }
+    let file = fs::File::options().write(true).open(increment(&copy, 1)).unwrap();
+    file.set_len(length).unwrap();
+    let loaded = load(&copy, truncated);
+    if let Ok(loaded) = &loaded {
+        // What is cut off once is not there the next time.
+        assert!(load(&copy, "no").unwrap() == *loaded);
+    }
+    loaded
+}
+
+#[test]
+fn what_one_server_logs_the_other_loads() {
+    for preamble in ["yes", "no"] {
+        let folder = Folder::new("aof-exchange");
+        let options = ["--aof-use-rdb-preamble", preamble];
+        let server = serve(&folder, &options);
+        let mut client = server.client();
+        do_everything(&mut client);
+        client.line("BGREWRITEAOF").is_simple("Background append only file rewriting started");
+        wait_for_rewrite(&mut client);
+        let ending = if preamble == "yes" { "rdb" } else { "aof" };
+        let base = format!("appendonly.aof.2.base.{ending}");
+        assert_eq!(files(&folder), [&base, "appendonly.aof.2.incr.aof", "appendonly.aof.manifest"]);
+        do_everything(&mut client);
+        let expected = state(&mut client);
+        drop(server);
+        check(&folder);
+        let redis = [&["--dir", &folder.file("")], ALWAYS, &options, &["--aof-timestamp-enabled", "yes"]];
+        let Some(redis) = Server::start_redis(&redis.concat()) else { return };
+        let mut client = redis.client();
+        assert_eq!(state(&mut client), expected);
+        do_everything(&mut client);
+        client.line("SETEX soon 1 v").is_ok();
+        client.line("PEXPIRE soon 100000").is(1);
+        wait_until(|| client.line("PTTL soon").integer() < 98_900, "time passes");
+        let expected = state(&mut client);
+        drop(redis);
+        let server = serve(&folder, &options);
+        assert_eq!(state(&mut server.client()), expected);
+        assert_eq!(server.client().info("aof_enabled"), "1");
+    }
+}
+
+/// Does something of every kind.
+fn do_everything(client: &mut Client) {
+    client.line("FLUSHALL").is_ok();
+    for line in [
+        "SET text hello",
+        "SET number 12",
+        "INCRBYFLOAT number 1.5",
+        "SETEX mortal 10000 v",
+        "GETEX mortal PERSIST",
+        "SET mortal w EX 1000",
+        "EXPIRE mortal 20000",
+        "SETRANGE text 7 there",
+        "MSET m1 1 m2 2",
+        "RENAME m1 m3",
+        "COPY m2 m4",
+        "MOVE m4 5",
+        "SELECT 7",
+        "SETNX lock me",
+        "SETNX lock you",
+        "MULTI",
+        "INCR count",
+        "SELECT 2",
+        "SET count 5",
+        "EXEC",
+        "GETDEL count",
+        "SETBIT bits 70 1",
+        "BITFIELD bits INCRBY u8 0 200",
+        "SWAPDB 7 2",
+        "SELECT 9",
+        "SET flushed 1",
+        "FLUSHDB",
+        "SELECT 0",
+        "EVAL \"redis.call('set','s1','1') redis.call('incr','s1') redis.call('expire','s1',5000)\" 0",
+    ] {
+        client.line(line);
+    }
+    client.cmd(["SET", "large", &"abc".repeat(10_000)]).is_ok();
+    client.line("APPEND large tail").is(30_004);
+    client.cmd([&b"SET"[..], &[0, 255, b'\r', b'\n'], &(0..=255).collect::<Vec<u8>>()]).is_ok();
+    client.cmd(["FUNCTION", "LOAD", "REPLACE", LIBRARY]).is("mylib");
+}
+
+#[test]
+fn an_acknowledged_setnx_survives_200_kills() {
+    const CLIENTS: usize = 4;
+    let folder = Folder::new("aof-killed");
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut acknowledged: Vec<Vec<String>> = Vec::new();
+    let mut unanswered = 0;
+    for round in 0..=200 {
+        let server = serve(&folder, &[]);
+        let mut client = server.client();
+        // Those of the last round; of all rounds at the end.
+        let from = if round == 200 { 0 } else { acknowledged.len().saturating_sub(1) };
+        for names in &acknowledged[from..] {
+            for name in names {
+                client.cmd(["GET", name]).is("held");
+            }
+        }
+        if round == 200 {
+            break;
+        }
+        let clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
+        let pause = Duration::from_micros(random.u64(..15_000));
+        acknowledged.push(thread::scope(|scope| {
+            let workers: Vec<_> = clients
+                .into_iter()
+                .enumerate()
+                .map(|(number, client)| scope.spawn(move || take_locks(client, &format!("{round}:{number}"))))
+                .collect();
+            thread::sleep(pause);
+            drop(server);
+            workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+        }));
+        unanswered += CLIENTS;
+    }
+    let count: usize = acknowledged.iter().map(Vec::len).sum();
+    assert!(count > 200 && unanswered == 200 * CLIENTS, "{count} were acknowledged");
+    check(&folder);
+}
+
+/// Takes one lock after the other until the server is gone; answers those that it got.
+fn take_locks(mut client: Client, name: &str) -> Vec<String> {
+    let mut taken = Vec::new();
+    for number in 0.. {
+        let lock = format!("lock:{name}:{number}");
+        if client.try_send(&request(["SETNX", &lock, "held"])).is_err() {
+            break;
+        }
+        match client.try_reply_bytes() {
+            Ok(reply) => assert_eq!(reply, b":1\r\n"),
+            Err(_) => break,
+        }
+        taken.push(lock);
+    }
+    taken
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_rewrites_its_log_loses_nothing() {
+    const CLIENTS: usize = 3;
+    let folder = Folder::new("aof-rewritten");
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut expected = [0; CLIENTS];
+    let mut rewritten = 0;
+    for round in 0..60 {
+        let options = ["--auto-aof-rewrite-percentage", "1", "--auto-aof-rewrite-min-size", "0"];
+        let server = serve(&folder, &options);
+        let mut client = server.client();
+        let total: i64 = client.line("GET total").reply().to_string().trim_matches('"').parse().unwrap_or(0);
+        let counted: i64 = (0..CLIENTS)
+            .map(|number| client.cmd(["GET", &format!("counter:{number}")]).reply().to_string())
+            .map(|text| text.trim_matches('"').parse().unwrap_or(0))
+            .sum();
+        assert_eq!(total, counted, "round {round}: a transaction came back by half");
+        let is_over = AtomicBool::new(false);
+        let pause = Duration::from_micros(random.u64(..60_000));
+        let clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
+        thread::scope(|scope| {
+            let is_over = &is_over;
+            let workers: Vec<_> = clients
+                .into_iter()
+                .enumerate()
+                .map(|(number, client)| scope.spawn(move || count(client, number)))
+                .collect();
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    if client.try_send(&request(["BGREWRITEAOF"])).is_err()
+                        || client.try_reply_bytes().is_err()
+                    {
+                        break;
+                    }
+                }
+            });
+            thread::sleep(pause);
+            drop(server);
+            is_over.store(true, Ordering::Relaxed);
+            for (worker, expected) in workers.into_iter().zip(&mut expected) {
+                if let Some((first, last)) = worker.join().unwrap() {
+                    assert!(first > *expected, "round {round}: {first} comes after {expected}");
+                    *expected = last;
+                }
+            }
+        });
+        rewritten += usize::from(!files(&folder).contains(&"appendonly.aof.1.base.rdb".to_owned()));
+    }
+    assert!(rewritten > 30 && expected.iter().all(|count| *count > 0), "{rewritten}, {expected:?}");
+    let server = serve(&folder, &[]);
+    let mut client = server.client();
+    client.line("BGREWRITEAOF");
+    wait_for_rewrite(&mut client);
+    drop(server);
+    check(&folder);
+}
+
+/// Counts until the server is gone; answers the first count and the last that were acknowledged.
+fn count(mut client: Client, number: usize) -> Option<(i64, i64)> {
+    let mut counted = None;
+    let commands: Vec<u8> = [
+        request(["MULTI"]),
+        request(["INCR", &format!("counter:{number}")]),
+        request(["INCR", "total"]),
+        request(["EXEC"]),
+    ]
+    .concat();
+    while client.try_send(&commands).is_ok() {
+        let replies: Vec<_> = (0..4).map_while(|_| client.try_reply_bytes().ok()).collect();
+        let [_, _, _, reply] = &replies[..] else { break };
+        let reply = String::from_utf8(reply.clone()).unwrap();
+        let count: i64 = reply.split([':', '\r']).nth(2).unwrap().parse().unwrap();
+        counted = Some((counted.map_or(count, |(first, _)| first), count));
+    }
+    counted
+}
+
+#[test]
+fn the_log_is_rewritten_by_itself_when_it_has_grown() {
+    let folder = Folder::new("aof-grown");
+    let options = ["--auto-aof-rewrite-percentage", "100", "--auto-aof-rewrite-min-size", "64kb"];
+    let server = serve(&folder, &options);
+    let mut client = server.client();
+    let value = "v".repeat(1000);
+    let before = client.info("aof_rewrites");
+    for _ in 0..100 {
+        client.cmd(["SET", "k", &value]).is_ok();
+    }
+    server.wait_for_output("Starting automatic rewriting of AOF on ");
+    wait_for_rewrite(&mut client);
+    assert_eq!((before.as_str(), client.info("aof_rewrites").as_str()), ("0", "1"));
+    assert!(client.info("aof_current_size").parse::<u64>().unwrap() < 64 << 10);
+    assert!(files(&folder).contains(&"appendonly.aof.2.base.rdb".to_owned()));
+}
+
+#[test]
+fn a_log_can_be_begun_and_ended_while_the_server_runs() {
+    let folder = Folder::new("aof-begun");
+    let server = Server::start_with(&["--dir", &folder.file(""), "--appendfsync", "always"]);
+    let mut client = server.client();
+    do_everything(&mut client);
+    assert_eq!(client.info("aof_enabled"), "0");
+    client.line("CONFIG SET appendonly yes").is_ok();
+    assert_eq!(client.info("aof_enabled"), "1");
+    client.line("SET meanwhile 1").is_ok();
+    wait_for_rewrite(&mut client);
+    client.line("SET logged 1").is_ok();
+    client.line("CONFIG SET appendonly no").is_ok();
+    client.line("SET lost 1").is_ok();
+    client.line("CONFIG SET appendonly yes").is_ok();
+    wait_for_rewrite(&mut client);
+    client.line("SET again 1").is_ok();
+    let expected = state(&mut client);
+    client.line("CONFIG SET appendonly no").is_ok();
+    client.line("SET lost 2").is_ok();
+    client.line("CONFIG SET appendfsync sometimes").is_error(
+        "ERR CONFIG SET failed (possibly related to argument 'appendfsync') - argument(s) must be one of the \
+         following: everysec, always, no",
+    );
+    drop(server);
+    let mut client = serve(&folder, &[]).into_client();
+    assert_eq!(state(&mut client), expected);
+    check(&folder);
+}
+
+#[test]
+fn an_end_in_order_loses_nothing_whatever_the_policy() {
+    for policy in ["everysec", "no"] {
+        let folder = Folder::new("aof-end");
+        let mut server = serve(&folder, &["--appendfsync", policy]);
+        let mut client = server.client();
+        let commands: Vec<u8> =
+            (0..5000).flat_map(|number| request(["SET", &format!("key:{number}"), "v"])).collect();
+        client.send(&commands);
+        (0..5000).for_each(|_| client.reply().is_ok());
+        server.signal("TERM");
+        assert_eq!(server.wait_for_end().code(), Some(0));
+        let mut client = serve(&folder, &[]).into_client();
+        client.line("DBSIZE").is(5000);
+    }
+}
+
+#[test]
+fn a_disk_that_fails_loses_nothing_that_was_acknowledged() {
+    for policy in ["always", "everysec"] {
+        let folder = Folder::new("aof-full");
+        let mut command = Command::new("sh");
+        let script = "trap '' XFSZ; exec \"$0\" \"$@\"";
+        command.args(["-c", script, &program(), "--port", "0", "--bind", "127.0.0.1", "--save", ""]);
+        command.args(["--dir", &folder.file(""), "--appendonly", "yes", "--appendfsync", policy]);
+        let server = Server::run(&mut command, 0);
+        let limit = |bytes: u64| {
+            let pid = server.process_id() as i32;
+            rlimit::prlimit(pid, rlimit::Resource::FSIZE, Some((bytes, rlimit::INFINITY)), None).unwrap();
+        };
+        let mut client = server.client();
+        client.line("SET first 1").is_ok();
+        let path = increment(&folder, 1);
+        wait_until(|| fs::metadata(&path).unwrap().len() > 40, "it is written");
+        // There is room for the beginning of a record.
+        limit(fs::metadata(&path).unwrap().len() + 7);
+        let mut unlucky = server.client();
+        let second_is_acknowledged = match policy {
+            "always" => {
+                unlucky.send(&request(["SET", "second", "1"]));
+                assert!(unlucky.is_closed(), "it is told nothing");
+                false
+            }
+            _ => {
+                unlucky.line("SET second 1").is_ok();
+                true
+            }
+        };
+        wait_until(|| client.info("aof_last_write_status") == "err", "it fails");
+        const MISCONF: &str = "MISCONF Errors writing to the AOF file: File too large";
+        client.line("SET third 1").is_error(MISCONF);
+        client.line("PING").is_error(MISCONF);
+        client.line("EVAL \"return redis.pcall('set', KEYS[1], 1)\" 1 third").is_error(MISCONF);
+        client.line("GET third").is_nil();
+        client.line("GET first").is("1");
+        limit(rlimit::INFINITY);
+        wait_until(|| client.info("aof_last_write_status") == "ok", "it goes on");
+        client.line("SET fourth 1").is_ok();
+        if policy == "everysec" {
+            client.line("CONFIG SET appendfsync always").is_ok();
+            client.line("SET fifth 1").is_ok();
+        }
+        let expected = state(&mut client);
+        assert!(!second_is_acknowledged || expected.contains_key(&(0, b"second".to_vec())));
+        drop(client);
+        drop(server);
+        let mut client = serve(&folder, &["--aof-load-truncated", "no"]).into_client();
+        assert_eq!(state(&mut client), expected);
+        check(&folder);
+    }
+}
+
+#[test]
+fn with_a_log_the_snapshot_is_not_loaded() {
+    let folder = Folder::new("aof-and-rdb");
+    let server = Server::start_with(&["--dir", &folder.file("")]);
+    let mut client = server.client();
+    client.line("SET k v").is_ok();
+    client.line("SAVE").is_ok();
+    drop(server);
+    let server = serve(&folder, &[]);
+    server.client().line("DBSIZE").is(0);
+    server.wait_for_output("There is a snapshot but no log");
+}
+
+#[test]
+fn the_one_file_of_older_servers_is_taken_over() {
+    let folder = Folder::new("aof-older");
+    let log: Vec<u8> = [request(["SELECT", "2"]), request(["SETNX", "k", "v"])].concat();
+    fs::write(folder.file("appendonly.aof"), log).unwrap();
+    let server = serve(&folder, &[]);
+    let mut client = server.client();
+    client.line("SELECT 2").is_ok();
+    client.line("GET k").is("v");
+    client.line("SET k w").is_ok();
+    assert_eq!(folder.names(), ["appendonlydir"]);
+    drop(server);
+    check(&folder);
+    assert_eq!(load(&folder, "no").unwrap()[&(2, b"k".to_vec())].0, b"w");
+}
+
+#[test]
+fn what_cannot_be_loaded_is_refused_and_left_alone() {
+    const MANIFEST: &str = "file appendonly.aof.1.incr.aof seq 1 type i\n";
+    for (manifest, log, why) in [
+        (MANIFEST, request(["HSET", "h", "f", "v"]), "Unknown command 'HSET' reading the append only file"),
+        (MANIFEST, request(["SHUTDOWN"]), "Command 'SHUTDOWN', which has no place there,"),
+        (MANIFEST, request(["SET", "k"]), "Unknown command 'SET'"),
+        (MANIFEST, request(["SELECT", "99"]), "SELECT answered 'ERR DB index is out of range'"),
+        (MANIFEST, b"SET k v\r\n".to_vec(), "Bad file format reading the append only file"),
+        (MANIFEST, [request(["SET", "k", "v"]), vec![0; 100]].concat(), "Bad file format"),
+        ("file a seq 1 type i\n", Vec::new(), "No such file or directory"),
+        ("nonsense\n", Vec::new(), "Invalid AOF manifest file format: 'nonsense'"),
+        ("", Vec::new(), "Found an empty AOF manifest"),
+    ] {
+        let folder = Folder::new("aof-refused");
+        fs::create_dir(folder.path().join("appendonlydir")).unwrap();
+        fs::write(folder.file("appendonlydir/appendonly.aof.manifest"), manifest).unwrap();
+        fs::write(increment(&folder, 1), &log).unwrap();
+        let answered = load(&folder, "yes").unwrap_err();
+        assert!(answered.contains(why), "{answered}");
+        assert_eq!(fs::read(increment(&folder, 1)).unwrap(), log);
+    }
+}
