@@ -3,8 +3,8 @@
 //! Each family is a file with one constant for each command, its handler beneath it and their list on top;
 //! [`FAMILIES`] is the list of these lists. [`command`] says what a command is, [`lookup`] finds it by its
 //! name, [`error`] and [`args`] serve the handlers, [`execute`] is the one door through which all of them are
-//! run, [`permission`] asks there who may, [`replay`] does again what a log has; of [`info`] metrics are made as
-//! well.
+//! run, [`permission`] asks there who may, [`replay`] does again what a log has; of [`info`] metrics are made
+//! as well.
 
 pub mod args;
 pub mod command;

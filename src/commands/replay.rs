@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::acl::Users;
 use crate::clients::Address;
 use crate::instance::Instance;
 use crate::keyspace::Transaction;
@@ -10,7 +11,7 @@ use crate::session::Session;
 
 use super::command::{Command, Run, Scope};
 use super::execute::{resolve, run};
-use super::lookup::{Registered, find_own};
+use super::lookup::{Registered, catalog, find_own};
 
 /// Loads the log, if there is one, and begins to write it; called before there are clients.
 ///
@@ -20,7 +21,9 @@ use super::lookup::{Registered, find_own};
 pub fn load(instance: &Instance) -> Result<(), String> {
     let nowhere = Address::Unix(Path::new("").into());
     let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
-    let mut session = Session::new(registration.client.clone(), &instance.users);
+    // Whoever may do what now, it was done.
+    let everybody = Users::new(catalog());
+    let mut session = Session::new(registration.client.clone(), &everybody);
     let mut out = Vec::new();
     instance.load_log(&mut |tx, request| again(instance, &mut session, tx, request, &mut out))
 }

@@ -79,6 +79,7 @@ impl Instance {
             }
         }
         // How soon it has to be on the disk may have changed.
+        log.tighten(self.log_sync());
         self.keyspace.journal().call();
     }
 
@@ -159,6 +160,7 @@ impl Instance {
         let mut rewritten = current.replaced(base, increment);
         rewritten.persist(&place)?;
         log.rewritten(&place, rewritten.clone(), bytes, turns);
+        log.tighten(self.log_sync());
         self.keyspace.journal().call();
         rewritten.delete_history(&place);
         log.set_manifest(rewritten);
@@ -182,6 +184,7 @@ impl Instance {
     /// With one line for people.
     pub fn load_log(&self, again: &mut Again<'_>) -> Result<(), String> {
         let (place, log) = (self.log_place(), &self.persistence.log);
+        place.tidy_up();
         let mut manifest = Manifest::read(&place)?;
         let is_half_taken_over = manifest.as_ref().is_some_and(|manifest| {
             let mut parts = manifest.parts();

@@ -1,11 +1,11 @@
 //! What is written down of changes, in the order in which they happened, so that they can be done again.
 //!
-//! A transaction notes which keys it has changed. When it ends, with its locks still held, it says what became
-//! of them: how a key came to its value does not matter, so `SET`, `DEL`, `PEXPIREAT` and `PERSIST` say it all,
-//! and what somebody else makes of it cannot differ. Only where a little was changed in a long value its
-//! command is kept as it is. What concerns databases as wholes comes first, in its order. A transaction is one
-//! unit, wrapped in `MULTI` and `EXEC` where it takes several records, so that it is done again as a whole or
-//! not at all.
+//! A transaction notes which keys it has changed. When it ends, with its locks still held, it says what
+//! became of them: how a key came to its value does not matter, so `SET`, `DEL`, `PEXPIREAT` and `PERSIST`
+//! say it all, and what somebody else makes of it cannot differ. Only where a little was changed in a long
+//! value its command is kept as it is. What concerns databases as wholes comes first, in its order. A
+//! transaction is one unit, wrapped in `MULTI` and `EXEC` where it takes several records, so that it is done
+//! again as a whole or not at all.
 //!
 //! Records are the requests that Redis would log. They are collected here, in memory, under one mutex that is
 //! taken while the shards are still locked: that makes their order the order of the changes. Somebody

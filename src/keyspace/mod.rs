@@ -10,8 +10,8 @@
 //! freed when nobody asks for them, [`access`] what is noted of their use, [`eviction`] which keys go when
 //! memory is short, [`interest`] who wants to know of changes and [`following`] how they come to know,
 //! [`journal`] what is written down of them, [`locks`] which of them act as locks, [`locking`] how shards are
-//! waited for and [`sync`] with what, [`snapshot`] how a state of one moment is taken out while clients go on,
-//! [`totals`] what all shards come to.
+//! waited for and [`sync`] with what, [`snapshot`] how a state of one moment is taken out while clients go
+//! on, [`totals`] what all shards come to.
 
 pub mod access;
 mod entry;

@@ -1,10 +1,10 @@
 //! What outlives the process: snapshots of the data set and a log of what was done, in files that Redis reads
 //! and writes.
 //!
-//! [`rdb`] is the format of snapshots, [`log`] has the log. A [`Job`] is a snapshot that was begun, while everything was locked for a moment,
-//! and is to be written, which takes its time and stops nobody; [`Target`] is the file that it replaces.
-//! [`load`] reads one when the server starts. [`Persistence`] knows what was saved and when, and what is due;
-//! one snapshot is written at a time.
+//! [`rdb`] is the format of snapshots, [`log`] has the log. A [`Job`] is a snapshot that was begun, while
+//! everything was locked for a moment, and is to be written, which takes its time and stops nobody;
+//! [`Target`] is the file that it replaces. [`load`] reads one when the server starts. [`Persistence`] knows
+//! what was saved and when, and what is due; one snapshot is written at a time.
 
 mod file;
 mod job;

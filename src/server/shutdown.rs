@@ -66,7 +66,12 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
         tracing::warn!("A snapshot is being written in the background. Ending it!");
         instance.persistence.abandon();
     }
-    if instance.persistence.log.has_failed() && !request.is_forced && request.saving != Saving::No {
+    let log = &instance.persistence.log;
+    if log.is_on() && !log.is_whole() && !request.is_forced {
+        tracing::warn!("Writing initial AOF, can't exit.");
+        return false;
+    }
+    if log.has_failed() && !request.is_forced && request.saving != Saving::No {
         tracing::warn!("The log cannot be written, can't exit.");
         return false;
     }

@@ -88,7 +88,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool, otherwise: &str) {
 #[track_caller]
 fn wait_for_rewrite(client: &mut Client) {
     let is_over = |client: &mut Client| {
-        ["aof_rewrite_in_progress", "aof_rewrite_scheduled"].iter().all(|field| client.info(field) == "0")
+        ["aof_rewrite_scheduled", "aof_rewrite_in_progress"].iter().all(|field| client.info(field) == "0")
     };
     wait_until(|| is_over(client), "the rewrite does not end");
     assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");
@@ -456,6 +456,8 @@ fn a_server_that_is_killed_while_it_rewrites_its_log_loses_nothing() {
                 }
             }
         });
+        let left_over = files(&folder).into_iter().filter(|name| name.starts_with("temp-"));
+        assert!(left_over.count() <= 1, "what the one before has left is gone");
         rewritten += usize::from(!files(&folder).contains(&"appendonly.aof.1.base.rdb".to_owned()));
     }
     assert!(rewritten > 30 && expected.iter().all(|count| *count > 0), "{rewritten}, {expected:?}");
@@ -533,6 +535,33 @@ fn a_log_can_be_begun_and_ended_while_the_server_runs() {
     let mut client = serve(&folder, &[]).into_client();
     assert_eq!(state(&mut client), expected);
     check(&folder);
+}
+
+#[test]
+fn a_log_is_written_anew_once_nothing_is_in_the_way() {
+    let folder = Folder::new("aof-anew");
+    let server = Server::start_with(&["--dir", &folder.file("")]);
+    let mut client = server.client();
+    let commands: Vec<u8> =
+        (0..50_000).flat_map(|number| request(["SET", &format!("key:{number}"), "value"])).collect();
+    client.send(&commands);
+    (0..50_000).for_each(|_| client.reply().is_ok());
+    client.send(b"BGSAVE\r\nBGREWRITEAOF\r\nBGREWRITEAOF\r\n");
+    client.reply().is_simple("Background saving started");
+    (0..2).for_each(|_| client.reply().is_simple("Background append only file rewriting scheduled"));
+    wait_for_rewrite(&mut client);
+    client.send(b"BGREWRITEAOF\r\nBGREWRITEAOF\r\nBGSAVE\r\n");
+    client.reply().is_simple("Background append only file rewriting started");
+    client.reply().is_error("ERR Background append only file rewriting already in progress");
+    drop(client.reply());
+    wait_for_rewrite(&mut client);
+    // Where nothing is logged there is a base alone.
+    assert_eq!(files(&folder), ["appendonly.aof.2.base.rdb", "appendonly.aof.manifest"]);
+    client.line("SET late 1").is_ok();
+    drop(server);
+    let mut client = serve(&folder, &[]).into_client();
+    client.line("DBSIZE").is(50_000);
+    assert_eq!(files(&folder).len(), 3);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The list of files that a log consists of, in the layout of Redis 7: a base, which is a state, and
 //! increments, which are what was done since.
 //!
-//! It is a file of lines, replaced as a whole, so that at any moment either the old set of files counts or the
-//! new one. Files that do not count any more are named as history until they have been deleted.
+//! It is a file of lines, replaced as a whole, so that at any moment either the old set of files counts or
+//! the new one. Files that do not count any more are named as history until they have been deleted.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -73,6 +73,20 @@ impl Place {
                 Err(format!("Can't open or create append-only dir {}: {}", self.shown(), reason(&error)))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Deletes what a server that was stopped has not written to its end.
+    pub fn tidy_up(&self) {
+        let manifest = [&self.name, &b".manifest.tmp-"[..]].concat();
+        let is_left_over = |name: &[u8]| {
+            name.starts_with(b"temp-") && name.ends_with(b".rdb") || name.starts_with(&manifest)
+        };
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            if is_left_over(entry.file_name().as_bytes()) {
+                // It does no harm but take room.
+                let _ = fs::remove_file(entry.path());
+            }
         }
     }
 

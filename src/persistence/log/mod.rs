@@ -181,10 +181,25 @@ impl Log {
         }
     }
 
-    fn publish(&self, upto: u64, durable: u64) {
+    /// Says how far it has come; how far replies may be given unless that is as far as it lasts.
+    fn publish(&self, is_written: bool, unless_always: u64, durable: u64, sync: &dyn Fn() -> Sync) {
+        // Asked under the lock: whoever changes it comes after this, or is seen here.
+        let state = self.state.lock();
+        let upto =
+            if is_written && self.is_whole() && sync() == Sync::Always { durable } else { unless_always };
         let before = self.upto.swap(upto, Ordering::AcqRel);
-        if self.durable.swap(durable, Ordering::AcqRel) != durable || before != upto {
+        let has_come_on = self.durable.swap(durable, Ordering::AcqRel) != durable;
+        drop(state);
+        if has_come_on || before != upto {
             self.progress.send_replace(());
+        }
+    }
+
+    /// Lets nobody be answered any more before what was done is on the disk, if it is to be from now on.
+    pub fn tighten(&self, sync: Sync) {
+        let _state = self.state.lock();
+        if sync == Sync::Always && self.is_on() && self.is_whole() {
+            self.upto.store(self.durable.load(Ordering::Acquire), Ordering::Release);
         }
     }
 

@@ -172,12 +172,11 @@ impl Writer<'_> {
 
     /// Tells those who wait how far it has come.
     fn publish(&self) {
-        let upto = match (self.sync)() {
-            _ if self.output.is_none() => u64::MAX,
-            Sync::Always if self.log.is_whole.load(Ordering::Acquire) => self.durable,
-            _ => self.written.saturating_add(UNWRITTEN_BYTES_MAX),
+        let unless_always = match &self.output {
+            Some(_) => self.written.saturating_add(UNWRITTEN_BYTES_MAX),
+            None => u64::MAX,
         };
-        self.log.publish(upto, self.durable);
+        self.log.publish(self.output.is_some(), unless_always, self.durable, self.sync);
     }
 }
 
