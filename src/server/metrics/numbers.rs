@@ -215,6 +215,8 @@ mod tests {
     fn fields() -> Vec<(String, String)> {
         let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
         let instance = Instance::new(Config::new(), 1, lookup::catalog(), hooks);
+        // Some fields are there only where there is a log.
+        instance.persistence.log.turn(true);
         let totals = instance.keyspace.totals_soon();
         let fields = info::numbers(&View { instance: &instance, totals });
         fields.into_iter().map(|field| (field.name.into_owned(), field.value)).collect()

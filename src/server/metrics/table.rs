@@ -231,6 +231,22 @@ pub(super) const METRICS: &[Metric] = &[
         "redis_aof_last_bgrewrite_status",
         "Whether the last rewrite succeeded.",
     ),
+    gauge("aof_rewrites", "redis_aof_rewrites_total", "Rewrites that were begun."),
+    gauge(
+        "aof_rewrites_consecutive_failures",
+        "redis_aof_rewrites_consecutive_failures",
+        "Rewrites that have failed since the last that succeeded.",
+    ),
+    gauge(
+        "aof_current_size",
+        "redis_aof_current_size_bytes",
+        "Bytes of the append only file, where there is one.",
+    ),
+    gauge("aof_base_size", "redis_aof_base_size_bytes", "Bytes that it had when it was last rewritten."),
+    gauge("aof_pending_rewrite", "redis_aof_pending_rewrite", "Whether a rewrite waits for a snapshot."),
+    gauge("aof_buffer_length", "redis_aof_buffer_length", "Bytes that wait to be written to it."),
+    gauge("aof_pending_bio_fsync", "redis_aof_pending_bio_fsync", "Waits for the disk that are pending."),
+    gauge("aof_delayed_fsync", "redis_aof_delayed_fsync", "Waits for the disk that were put off."),
     gauge(
         "aof_last_write_status",
         "redis_aof_last_write_status",
