@@ -265,6 +265,7 @@ impl Instance {
             is_grouped: doer.session.may_not_wait,
         };
         self.locks.follow(news, &cause);
+        self.keyspace.journal().note_fencing(self.locks.fencing());
     }
 
     /// Lets locks be followed for the next tenth of a second, if they are to be.

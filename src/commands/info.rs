@@ -252,7 +252,7 @@ fn memory(section: &mut Section, view: &View<'_>) {
     section.field("mem_clients_slaves", 0);
     section.field("mem_clients_normal", memory.clients);
     section.field("mem_cluster_links", 0);
-    section.field("mem_aof_buffer", 0);
+    section.field("mem_aof_buffer", view.instance.keyspace.journal().pending_bytes());
     section.field("mem_allocator", "libc");
     section.field("active_defrag_running", 0);
     section.field("lazyfree_pending_objects", 0);

@@ -292,7 +292,9 @@ impl Instance {
         let mut whole = offset;
         loop {
             let mut request = OwnedRequest::default();
-            let is_torn = match reader.next(&mut request) {
+            let read = reader.next(&mut request);
+            loaded.fencing = loaded.fencing.max(reader.fencing());
+            let is_torn = match read {
                 Ok(true) => false,
                 Ok(false) if unit.is_open => true,
                 Ok(false) => return Ok(reader.offset()),

@@ -33,6 +33,8 @@ pub struct Journal {
     has_news: Condvar,
     /// Bytes of all records so far.
     end: AtomicU64,
+    /// The number that the last holder of a lock was given.
+    fencing: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +43,8 @@ struct Pending {
     pieces: Vec<Piece>,
     /// The database that the reader of what was written so far is in.
     database: Option<usize>,
+    /// The last holder's number that was written down in this part.
+    fencing: u64,
     /// Somebody wants attention although there is nothing new.
     is_called: bool,
 }
@@ -196,6 +200,12 @@ impl Journal {
         self.pending.lock().pieces.iter().map(bytes).sum()
     }
 
+    /// Notes the number that the last holder of a lock was given: what is written down next comes with it, as
+    /// an annotation, which others pass over.
+    pub fn note_fencing(&self, number: u64) {
+        self.fencing.fetch_max(number, Ordering::Relaxed);
+    }
+
     /// Notes that a key has gone by itself. Its shard must be locked.
     pub(super) fn note_loss(&self, database: usize, key: &[u8]) {
         self.append(|out, current| {
@@ -210,11 +220,17 @@ impl Journal {
             return self.end();
         }
         let mut database = pending.database;
+        let fencing = self.fencing.load(Ordering::Relaxed);
+        let is_new = fencing > pending.fencing;
+        pending.fencing = pending.fencing.max(fencing);
         if !matches!(pending.pieces.last(), Some(Piece::Records(_))) {
             pending.pieces.push(Piece::Records(Vec::new()));
         }
         let Some(Piece::Records(bytes)) = pending.pieces.last_mut() else { return self.end() };
         let before = bytes.len();
+        if is_new {
+            records::fencing(bytes, fencing);
+        }
         write(bytes, &mut database);
         let written = (bytes.len() - before) as u64;
         pending.database = database;
@@ -227,7 +243,7 @@ impl Journal {
 impl Pending {
     fn cut(&mut self) {
         self.pieces.push(Piece::Cut);
-        self.database = None;
+        (self.database, self.fencing) = (None, 0);
     }
 }
 
@@ -350,6 +366,16 @@ pub mod records {
             *current = Some(database);
             request(out, &[b"SELECT", number(database as u64, &mut itoa::Buffer::new())]);
         }
+    }
+
+    /// What an annotation begins with that tells the number which the last holder of a lock was given.
+    pub const FENCING: &[u8] = b"#KEYFAST-FENCING:";
+
+    /// Tells that number.
+    pub(super) fn fencing(out: &mut Vec<u8>, last: u64) {
+        out.extend_from_slice(FENCING);
+        out.extend_from_slice(number(last, &mut itoa::Buffer::new()));
+        out.extend_from_slice(b"\r\n");
     }
 
     /// Writes a key.
@@ -479,6 +505,20 @@ mod tests {
         let expected =
             ["MULTI", "FLUSHALL", "SWAPDB 0 3", "SELECT 0", "SET stays v", "SELECT 3", "SET moved v", "EXEC"];
         assert_eq!(taken(&keyspace), expected);
+    }
+
+    #[test]
+    fn the_number_of_the_last_holder_comes_with_what_is_written_next() {
+        let keyspace = logged();
+        keyspace.journal().note_fencing(7);
+        for value in [b"1", b"2"] {
+            keyspace.begin(0, b"k").unwrap().put(b"k", value, Expiry::Never);
+        }
+        let pieces = keyspace.journal().take(Some(Duration::ZERO));
+        let [Piece::Records(bytes)] = &pieces[..] else { panic!("{pieces:?}") };
+        let expected = "#KEYFAST-FENCING:7\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
+        assert!(bytes.starts_with(expected.as_bytes()));
+        assert_eq!(bytes.iter().filter(|byte| **byte == b'#').count(), 1);
     }
 
     #[test]

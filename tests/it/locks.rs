@@ -229,6 +229,23 @@ fn numbers_to_fence_with_go_on_where_a_snapshot_says_whatever_the_clock_says() {
 }
 
 #[test]
+fn numbers_to_fence_with_go_on_where_a_log_says() {
+    const LAST: u64 = 9_000_000_000_000_000;
+    let folder = Folder::new("fencing-log");
+    let log = format!("#KEYFAST-FENCING:{LAST}\r\n*1\r\n$7\r\nFLUSHDB\r\n");
+    folder.write("appendonly.aof", &log);
+    let options = ["--dir", &folder.file(""), "--appendonly", "yes", "--appendfsync", "always"];
+    for round in 1..4 {
+        let server = Server::start_with(&options);
+        let mut client = server.client3();
+        let lock = format!("lock:{round}");
+        client.cmd(["SETNX", &lock, "t"]).is(1);
+        let fencing = integer(&client.cmd(["LOCKS", "GET", &lock]).reply(), "fencing");
+        assert_eq!(fencing, LAST as i64 + round, "killed as often");
+    }
+}
+
+#[test]
 fn statistics_count_and_begin_anew() {
     let (mut observer, [mut one, mut other], _server) = locksmiths(["one", "other"]);
     one.line("SETNX a t").is(1);

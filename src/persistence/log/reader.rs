@@ -5,6 +5,7 @@
 
 use std::io::{self, BufRead, Read};
 
+use crate::keyspace::records;
 use crate::resp::OwnedRequest;
 use crate::resp::number::parse_integer;
 use crate::resp::request::ARGUMENTS_MAX;
@@ -36,17 +37,24 @@ pub struct LogReader<R> {
     input: R,
     offset: u64,
     line: Vec<u8>,
+    fencing: u64,
 }
 
 impl<R: BufRead> LogReader<R> {
     /// Begins to read at so many bytes of a file.
     pub fn new(input: R, offset: u64) -> LogReader<R> {
-        LogReader { input, offset, line: Vec::new() }
+        LogReader { input, offset, line: Vec::new(), fencing: 0 }
     }
 
     /// How many bytes were read.
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// The largest number that a holder of a lock had been given, as far as it was read; 0 if that is not
+    /// told.
+    pub fn fencing(&self) -> u64 {
+        self.fencing
     }
 
     /// Reads the next request; answers whether there was one.
@@ -64,6 +72,9 @@ impl<R: BufRead> LogReader<R> {
             if self.line.first() != Some(&b'#') {
                 break;
             }
+            let number = self.line.strip_prefix(records::FENCING).map(<[u8]>::trim_ascii_end);
+            let number = number.and_then(parse_integer).and_then(|number| u64::try_from(number).ok());
+            self.fencing = self.fencing.max(number.unwrap_or(0));
         }
         let arguments = self.number(b'*')?;
         if !(1..=ARGUMENTS_MAX as i64).contains(&arguments) {
