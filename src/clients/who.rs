@@ -47,7 +47,7 @@ impl Who {
     }
 
     /// Its library with the version, as far as it says.
-    pub fn library(&self) -> Vec<u8> {
+    pub fn client_library(&self) -> Vec<u8> {
         match self.lib_name.is_empty() || self.lib_version.is_empty() {
             true => self.lib_name.clone(),
             false => [&self.lib_name, &b" "[..], &self.lib_version].concat(),

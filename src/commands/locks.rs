@@ -161,7 +161,7 @@ fn describe_client(who: &Who) -> OwnedFrame {
         ("id", tree::integer(who.id as i64)),
         ("name", tree::bulk(&who.name)),
         ("address", tree::bulk(who.address.to_string())),
-        ("library", tree::bulk(who.library())),
+        ("library", tree::bulk(who.client_library())),
     ])
 }
 

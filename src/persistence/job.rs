@@ -146,7 +146,7 @@ impl Job {
         writer.auxiliary(b"aof-base", if *purpose == Purpose::Base { b"1" } else { b"0" })?;
         writer.auxiliary(FENCING, &number(*fencing as usize))?;
         for library in libraries {
-            writer.library(&library.code)?;
+            writer.function_library(&library.code)?;
         }
         for (database, keys, expiring) in &self.snapshot.sizes {
             writer.sizes(*database, *keys, *expiring)?;

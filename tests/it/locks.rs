@@ -119,7 +119,7 @@ fn a_lock_is_shown_with_its_holder_and_those_who_did_not_get_it() {
     assert_eq!(text(&shown, "state"), "held");
     assert_eq!(integer(&shown, "holder.id"), id);
     assert_eq!(text(&shown, "holder.name"), "holder");
-    assert_eq!(text(&shown, "holder.library"), "redis-rs 1.0");
+    assert_eq!(text(&field(&shown, "holder"), "library"), "redis-rs 1.0");
     assert_eq!(text(&shown, "holder.address"), holder.local_address().to_string());
     assert_eq!(text(&shown, "taken-by"), "set");
     assert_eq!(integer(&shown, "refused"), 4);

@@ -54,7 +54,7 @@ mod tests {
     fn written(keys: &[Owned], libraries: &[&[u8]], form: Form) -> Vec<u8> {
         let mut writer = Writer::begin(Vec::new(), form);
         writer.auxiliary(b"redis-ver", b"7.0.15").unwrap();
-        libraries.iter().for_each(|code| writer.library(code).unwrap());
+        libraries.iter().for_each(|code| writer.function_library(code).unwrap());
         writer.sizes(0, keys.len(), 0).unwrap();
         for (database, key, value, expires_at_ms, frequency) in keys {
             let (database, expires_at_ms, frequency) = (*database, *expires_at_ms, *frequency);

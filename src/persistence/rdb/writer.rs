@@ -63,7 +63,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     ///
     /// Those of the output.
-    pub fn library(&mut self, code: &[u8]) -> io::Result<()> {
+    pub fn function_library(&mut self, code: &[u8]) -> io::Result<()> {
         self.buffer.push(LIBRARY);
         self.string(code);
         self.pass_on()
