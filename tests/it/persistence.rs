@@ -609,32 +609,22 @@ fn changes_are_counted_as_redis_does() {
     }
 }
 
-/// Tells how long clients wait while a snapshot of a million keys is written; nothing is asserted of that.
 #[test]
-#[ignore = "it takes long; run it by its name"]
-fn clients_go_on_while_a_million_keys_are_saved() {
-    const KEYS: usize = 1_000_000;
-    let folder = Folder::new("million");
+fn a_snapshot_of_many_keys_has_them_all_although_clients_go_on_writing() {
+    const KEYS: usize = 100_000;
+    let folder = Folder::new("many");
     let server = serve(&folder, &[]);
     let (mut client, mut other) = (server.client(), server.client());
     pipeline(
         &mut client,
         (0..KEYS).map(|number| vec!["SET".to_owned(), format!("key:{number:012}"), "v".repeat(32)]),
     );
-    let mut waits = Vec::new();
     client.line("BGSAVE").is_simple("Background saving started");
-    let started = Instant::now();
     while other.info("rdb_bgsave_in_progress") == "1" {
         for _ in 0..100 {
             let key = format!("key:{:012}", fastrand::usize(..KEYS));
-            let since = Instant::now();
             client.cmd(["SET", &key, "w"]).is_ok();
-            waits.push(since.elapsed());
         }
     }
-    let took = started.elapsed();
-    waits.sort_unstable();
-    let [median, most] = [waits[waits.len() / 2], waits[waits.len() - 1]];
-    println!("{KEYS} keys in {took:?}; {} SETs meanwhile, median {median:?}, longest {most:?}", waits.len());
     assert_eq!(read(&dump(&folder)).len(), KEYS);
 }
