@@ -50,8 +50,8 @@ fn read_all(reader: &mut RequestReader, mut rest: &[u8]) -> usize {
     let mut requests = 0;
     while !rest.is_empty() {
         let ready = reader.read_ahead(rest, &LIMITS).expect("requests");
-        for index in 0..ready {
-            black_box(reader.request(rest, index));
+        for request in reader.requests(rest, 0) {
+            black_box(request);
         }
         requests += ready;
         rest = &rest[reader.release()..];

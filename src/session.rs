@@ -184,11 +184,13 @@ impl Session {
         }
     }
 
-    /// Whether the next command is to be executed as any other: no transaction is being queued, no channel
-    /// listened to, no key tracked. One look for all that rarely is.
-    #[inline]
+    /// Whether the next command is to be executed and answered as any other: no transaction is being queued,
+    /// no channel listened to, no key tracked. One look for all that rarely is.
     pub fn is_plain(&self) -> bool {
-        self.queue.is_none() && self.subscriptions.is_empty() && self.tracking.is_none()
+        let is_listening = !self.subscriptions.is_empty() || self.tracking.is_some();
+        let is_waiting = self.is_closing || self.wait.is_some() || self.was_delayed;
+        let is_admitted = self.is_authenticated && self.replies == Replies::On && !self.leaves_keys_untouched;
+        is_admitted && self.queue.is_none() && !is_listening && !is_waiting
     }
 
     /// To be called whenever what the client listens to has changed.

@@ -51,11 +51,14 @@ pub fn admit(
 /// If there is no such subcommand.
 #[inline]
 pub fn resolve(registered: &'static Registered, request: Request<'_>) -> Result<&'static Registered> {
+    if registered.subcommands.is_empty() {
+        return Ok(registered);
+    }
     match request.get(1) {
-        Some(name) if !registered.subcommands.is_empty() => registered
+        None => Ok(registered),
+        Some(name) => registered
             .subcommand(name)
             .ok_or_else(|| Error::unknown_subcommand(registered.command.name, name)),
-        _ => Ok(registered),
     }
 }
 
@@ -168,13 +171,7 @@ pub fn run(
     script: Option<Request<'_>>,
 ) -> Result {
     let sent = match command.run {
-        Run::Read(handler) => {
-            let sent = handler(tx, request, reply);
-            if tx.has_seen_expired() {
-                free_expired(tx, command, request);
-            }
-            sent
-        }
+        Run::Read(handler) => handler(tx, request, reply),
         Run::Write(handler) => handler(tx, request, reply),
         Run::Session(handler) => handler(session, request, reply),
         Run::Server(handler) => {
@@ -189,10 +186,8 @@ pub fn run(
         }
         Run::Subcommands => Err(Error::wrong_arity(command.name)),
     };
-    let effects = tx.take_effects();
-    if !effects.is_empty() {
-        let (request, is_script) = (script.unwrap_or(request), script.is_some());
-        instance.tell(effects, Some(Doer { session, command: command.name, request, is_script }));
+    if tx.leaves_anything() {
+        settle(command, instance, session, tx, request, script);
     }
     if session.tracking.is_some() {
         tracking::remember(instance, session, command, request);
@@ -200,11 +195,24 @@ pub fn run(
     sent
 }
 
-/// A command that only reads leaves what it found expired in place; it goes before the locks do.
+/// Sees to what a command leaves behind, before the locks are free: those who want to know of it are told.
 #[cold]
-fn free_expired(tx: &mut Transaction<'_>, command: &Command, request: Request<'_>) {
-    for (key, _) in command.keys_of(request) {
-        tx.free_expired(key);
+pub fn settle(
+    command: &'static Command,
+    instance: &Instance,
+    session: &mut Session,
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    script: Option<Request<'_>>,
+) {
+    if tx.has_seen_expired() && matches!(command.run, Run::Read(_)) {
+        // What only reads leaves it in place.
+        command.keys_of(request).for_each(|(key, _)| tx.free_expired(key));
+    }
+    let effects = tx.take_effects();
+    if !effects.is_empty() {
+        let (request, is_script) = (script.unwrap_or(request), script.is_some());
+        instance.tell(effects, Some(Doer { session, command: command.name, request, is_script }));
     }
 }
 

@@ -1,12 +1,13 @@
 //! How a request finds its command: by name, in any case, without allocation.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::sync::{LazyLock, OnceLock};
 
 use crate::acl::Catalog;
 
 use super::all;
-use super::command::{Command, Scope};
+use super::command::{Arity, Command, Run, Scope};
 
 /// A command, or a subcommand, as the server knows it.
 #[derive(Debug)]
@@ -17,8 +18,37 @@ pub struct Registered {
     pub number: usize,
     /// Whether it takes about as long whatever its arguments are.
     pub is_brief: bool,
+    /// What it takes to run it, if it is brief, concerns exactly one key and nothing else, and is one command.
+    pub plain: Option<Plain>,
     /// Its subcommands.
     pub subcommands: Box<[Registered]>,
+}
+
+/// What it takes to run one of the commands that nearly all requests are for.
+#[derive(Clone, Debug)]
+pub struct Plain {
+    /// Where the key is.
+    pub key: usize,
+    /// How many arguments there may be, the command's name among them.
+    pub arguments: RangeInclusive<usize>,
+    /// The handler, of those that read or write keys.
+    pub run: Run,
+}
+
+impl Plain {
+    fn of(command: &Command) -> Option<Plain> {
+        let is_on_keys = matches!(command.run, Run::Read(_) | Run::Write(_));
+        let key = command.only_key().filter(|_| is_brief(command) && is_on_keys)?;
+        let arguments = match command.arity {
+            Arity::Exactly(count) => count..=count,
+            Arity::AtLeast(least) => least..=usize::MAX,
+        };
+        Some(Plain { key, arguments, run: command.run })
+    }
+}
+
+fn is_brief(command: &Command) -> bool {
+    command.complexity == "O(1)" && command.scope == Scope::Keys && !command.keys.is_empty()
 }
 
 impl Registered {
@@ -28,9 +58,8 @@ impl Registered {
         Registered {
             command,
             number,
-            is_brief: command.complexity == "O(1)"
-                && command.scope == Scope::Keys
-                && !command.keys.is_empty(),
+            is_brief: is_brief(command),
+            plain: Plain::of(command),
             subcommands: command.subcommands.iter().map(|sub| Registered::new(sub, next_number)).collect(),
         }
     }
@@ -82,9 +111,33 @@ pub fn callable() -> impl Iterator<Item = &'static Command> + Clone {
 }
 
 /// The command of a name, in any case.
-#[inline]
 pub fn find(name: &[u8]) -> Option<&'static Registered> {
-    TABLE.find(name)
+    TABLE.find(Packed::new(name), name).map(|(registered, _)| registered)
+}
+
+/// Finds the commands of many names, the same ones again and again.
+#[derive(Debug, Default)]
+pub struct Finder {
+    /// What was found last, by a name that is all there is to it.
+    last: Option<(Packed, &'static Registered)>,
+}
+
+impl Finder {
+    /// The command of a name, in any case.
+    #[inline(always)]
+    pub fn find(&mut self, name: &[u8]) -> Option<&'static Registered> {
+        let packed = Packed::new(name);
+        match self.last {
+            Some((last, registered)) if last == packed => Some(registered),
+            _ => self.find_another(packed, name),
+        }
+    }
+
+    fn find_another(&mut self, packed: Packed, name: &[u8]) -> Option<&'static Registered> {
+        let (registered, is_exact) = TABLE.find(packed, name)?;
+        self.last = is_exact.then_some((packed, registered));
+        Some(registered)
+    }
 }
 
 /// The command of a name that it had before any was renamed, in any case: logs have these.
@@ -146,7 +199,7 @@ struct Slot {
 ///
 /// Case is folded by setting the bit in which upper and lower letters differ. That makes some other bytes
 /// equal too, but none to a letter.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Packed {
     length: usize,
     folded: u64,
@@ -199,15 +252,14 @@ impl NameTable {
         NameTable { commands, names, slots }
     }
 
-    #[inline]
-    fn find(&self, name: &[u8]) -> Option<&Registered> {
-        let packed = Packed::new(name);
+    /// The command of a name, and whether that is the only name which is packed like it.
+    fn find(&self, packed: Packed, name: &[u8]) -> Option<(&Registered, bool)> {
         let mut at = packed.slot();
         while let Some(slot) = self.slots[at] {
             let is_whole =
                 |slot: Slot| slot.is_exact || self.names[usize::from(slot.name)].0.eq_ignore_ascii_case(name);
             if slot.packed == packed && is_whole(slot) {
-                return Some(&self.commands[usize::from(slot.index)]);
+                return Some((&self.commands[usize::from(slot.index)], slot.is_exact));
             }
             at = (at + 1) % NameTable::SLOTS;
         }
@@ -236,6 +288,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_found_last_is_mistaken_for_nothing_else() {
+        let names =
+            ["get", "GET", "gets", "get\0", "ge\x14", "set", "setrange", "setrangeX", "hexpire", "getrange"];
+        for (one, other) in names.iter().flat_map(|one| names.map(|other| (one.as_bytes(), other.as_bytes())))
+        {
+            let mut finder = Finder::default();
+            for name in [one, other, other, one] {
+                let found = finder.find(name).map(|registered| registered.command.name);
+                assert_eq!(found, find(name).map(|registered| registered.command.name), "{name:?}");
+            }
+        }
+    }
+
+    #[test]
     fn most_commands_are_found_at_the_first_look() {
         let table = NameTable::new(&[]);
         let first = all().filter(|command| {
@@ -250,7 +316,10 @@ mod tests {
         let renamed = [("get", "fetch-it"), ("flushall", ""), ("set", "get"), ("fetch-it", "Fetch")];
         let renamed = renamed.map(|(old, new)| (old.to_owned(), new.as_bytes().to_ascii_lowercase()));
         let table = NameTable::new(&renamed);
-        let name = |called: &[u8]| table.find(called).map(|found| found.command.name);
+        let name = |called: &[u8]| {
+            let found = table.find(Packed::new(called), called);
+            found.map(|(registered, _)| registered.command.name)
+        };
         assert_eq!(name(b"FETCH"), Some("get"));
         assert_eq!(name(b"Get"), Some("set"));
         for gone in [&b"set"[..], b"flushall", b"fetch-it", b""] {

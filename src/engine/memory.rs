@@ -2,17 +2,19 @@
 
 use crate::clients::Paused;
 use crate::commands::Command;
-use crate::commands::command::{Flags, KeySpec, Result, Scope};
+use crate::commands::command::{Flags, KeySpec, Result, Run, Scope};
 use crate::commands::error::Error;
-use crate::commands::execute::{admit, busy, check_busy, check_listening, conclude, not_saved, resolve, run};
+use crate::commands::execute::{
+    admit, busy, check_busy, check_listening, conclude, not_saved, resolve, run, settle,
+};
 use crate::commands::faults::{Fate, strike};
-use crate::commands::lookup::{Registered, find};
+use crate::commands::lookup::{Finder, Registered};
 use crate::commands::permission::Origin;
 use crate::commands::traces::show;
 use crate::commands::tracking::answered;
 use crate::commands::transactions::{check_queueing, queue, queued, refused};
 use crate::instance::Instance;
-use crate::keyspace::{Busy, KeyHash, Keyspace, Transaction};
+use crate::keyspace::{Busy, Keyspace, Spot, Transaction};
 use crate::resp::{Reply, Request};
 use crate::scripting::Turn;
 use crate::session::Session;
@@ -25,23 +27,25 @@ use super::room::make_room;
 pub struct Plan {
     /// The command of its name.
     command: Option<&'static Registered>,
-    /// The hash of its one key, if it has been touched.
-    hash: Option<KeyHash>,
+    /// Where the entry of its key may be, if it is one of those that nearly all requests are for.
+    spot: Option<Spot>,
 }
 
 impl Plan {
-    /// For a request that is executed at once.
-    #[inline]
-    pub fn for_now(request: Request<'_>) -> Plan {
-        Plan { command: find(request.name()), hash: None }
+    /// For a request.
+    #[inline(always)]
+    pub fn new(keyspace: &Keyspace, finder: &mut Finder, request: Request<'_>) -> Plan {
+        let command = finder.find(request.name());
+        let key = command.and_then(|registered| request.get(registered.plain.as_ref()?.key));
+        Plan { command, spot: key.map(|key| Spot::of(keyspace.hash(key))) }
     }
 
-    /// For a request that is executed after others: what it needs is fetched from memory meanwhile.
+    /// Has what it needs fetched from memory, while others are executed.
     #[inline(always)]
-    pub fn for_later(instance: &Instance, session: &Session, request: Request<'_>) -> Plan {
-        let command = find(request.name());
-        let key = command.and_then(|registered| request.get(registered.command.only_key()?));
-        Plan { command, hash: key.map(|key| instance.keyspace.touch(session.database, key)) }
+    pub fn prepare(&mut self, keyspace: &Keyspace, database: usize) {
+        if let Some(spot) = &mut self.spot {
+            keyspace.touch(database, spot);
+        }
     }
 
     /// Whether the request has to wait for the end of a pause.
@@ -59,19 +63,82 @@ impl Plan {
     }
 }
 
-/// Executes one request and appends its reply to `out`.
+/// Executes one request and appends its reply to `out`; answers whether the next one may follow at once.
 #[inline(always)]
 pub fn execute(
     instance: &Instance,
     session: &mut Session,
+    request: &Request<'_>,
+    plan: &Plan,
+    meter: &mut Meter<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
+    if execute_plain(instance, session, request, plan, meter, out) {
+        return true;
+    }
+    execute_any(instance, session, *request, plan.command, meter, out);
+    meter.look(session);
+    !session.is_closing && session.wait.is_none()
+}
+
+/// Executes what nearly every request is: a brief command on one key, while nothing is special about the
+/// client and nobody wants anything but that it is executed. False if it is anything else, or is to be
+/// refused; then nothing has happened yet. It does what [`execute_any`] does, without all that does not
+/// concern such a request.
+#[inline(always)]
+fn execute_plain(
+    instance: &Instance,
+    session: &mut Session,
+    request: &Request<'_>,
+    plan: &Plan,
+    meter: &mut Meter<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
+    let (Some(registered), Some(spot)) = (plan.command, plan.spot) else { return false };
+    let Some(plain) = &registered.plain else { return false };
+    let is_right = plain.arguments.contains(&request.len()) && Meter::is_small(request);
+    if !meter.is_plain() || !is_right || !session.user.is_unrestricted() {
+        return false;
+    }
+    let mark = out.len();
+    let result = {
+        let begun = instance.keyspace.begin_at(session.database, request.at(plain.key), spot);
+        let Ok(mut tx) = begun else { return false };
+        session.last_command = registered.command.name;
+        let reply = Reply::new(out, session.protocol);
+        let result = match plain.run {
+            Run::Read(handler) => handler(&tx, *request, reply),
+            Run::Write(handler) => handler(&mut tx, *request, reply),
+            _ => return false,
+        };
+        if tx.leaves_anything() {
+            settle(registered.command, instance, session, &mut tx, *request, None);
+            commit(registered.command, session, &mut tx, *request);
+        }
+        result
+    };
+    meter.end_tallied(registered, session, request, out.len() - mark);
+    if let Err(error) = result {
+        meter.failed(registered);
+        instance.statistics.errors.count(error.as_bytes());
+        conclude(session, Err(error), out, mark);
+    }
+    true
+}
+
+/// Executes any request, and does all that may have to be done before and after it.
+#[inline(never)]
+fn execute_any(
+    instance: &Instance,
+    session: &mut Session,
     request: Request<'_>,
-    plan: Plan,
+    found: Option<&'static Registered>,
     meter: &mut Meter<'_>,
     out: &mut Vec<u8>,
 ) {
     let mark = out.len();
-    let is_plain = meter.is_plain() && session.is_plain();
-    let mut admitted = admit(instance, session, plan.command, request);
+    let is_plain = meter.is_plain();
+    let mut admitted = admit(instance, session, found, request);
     let mut is_heard = true;
     if !is_plain {
         admitted = admitted.and_then(|registered| judge(instance, session, registered));
@@ -81,7 +148,7 @@ pub fn execute(
             Fate::Failed(error) => admitted = Err(error),
             Fate::Withheld => return,
         }
-        if admitted.is_ok() && queue(session, plan.command, request, out) {
+        if admitted.is_ok() && queue(session, found, request, out) {
             conclude(session, Ok(()), out, mark);
             if !is_heard {
                 out.truncate(mark);
@@ -92,9 +159,9 @@ pub fn execute(
     let result = match admitted {
         Ok(registered) => {
             let is_tallied = meter.begin(registered, request);
-            let result = begin_and_run(instance, session, registered.command, request, plan.hash, out);
+            let result = begin_and_run(instance, session, registered.command, request, out);
             if is_tallied {
-                meter.end_tallied(registered, session, request, out.len() - mark);
+                meter.end_tallied(registered, session, &request, out.len() - mark);
             } else {
                 meter.end(registered, session, request);
                 if meter.is_watched && result.is_ok() {
@@ -107,8 +174,8 @@ pub fn execute(
             result
         }
         Err(refusal) => {
-            meter.refused(plan.command.and_then(|registered| resolve(registered, request).ok()));
-            Err(refused(instance, session, plan.command, refusal))
+            meter.refused(found.and_then(|registered| resolve(registered, request).ok()));
+            Err(refused(instance, session, found, refusal))
         }
     };
     if let Err(error) = &result {
@@ -120,18 +187,16 @@ pub fn execute(
             out.truncate(mark);
         }
         deliver_mail(session, out, mark);
-        answered(session, plan.command, request);
+        answered(session, found, request);
     }
 }
 
-/// Runs an admitted request on a transaction of its own.
-#[inline(always)]
+/// Runs an admitted request on a transaction over what it needs.
 fn begin_and_run(
     instance: &Instance,
     session: &mut Session,
     command: &'static Command,
     request: Request<'_>,
-    hash: Option<KeyHash>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     // Before the first shard is locked: whoever has the turn may wait for more of them.
@@ -139,17 +204,21 @@ fn begin_and_run(
         Scope::Keys | Scope::Everything => None,
         Scope::Queue | Scope::Script => take_turn(instance, session, command)?,
     };
-    let begun = begin(instance, session, command, request, hash);
-    let mut tx = begun.map_err(|Busy| busy(instance))?;
+    let mut tx = begin(instance, session, command, request).map_err(|Busy| busy(instance))?;
     if session.leaves_keys_untouched {
         tx.leave_untouched();
     }
     let reply = Reply::new(out, session.protocol);
     let result = run(command, instance, session, &mut tx, request, reply, None).map(|_sent| ());
+    commit(command, session, &mut tx, request);
+    result
+}
+
+/// Has written down what a request has changed.
+fn commit(command: &Command, session: &mut Session, tx: &mut Transaction<'_>, request: Request<'_>) {
     if let Some(end) = tx.commit(Some((command.name, request))) {
         session.logged = end;
     }
-    result
 }
 
 /// The turn to run scripts, where the command needs it.
@@ -239,18 +308,13 @@ fn deliver_mail(session: &Session, out: &mut Vec<u8>, mark: usize) {
 }
 
 /// A transaction over what the command needs.
-#[inline]
 fn begin<'a>(
     instance: &'a Instance,
     session: &Session,
     command: &Command,
     request: Request<'a>,
-    hash: Option<KeyHash>,
 ) -> std::result::Result<Transaction<'a>, Busy> {
     let (keyspace, database) = (&instance.keyspace, session.database);
-    if let (Some(hash), [spec]) = (hash, command.keys) {
-        return keyspace.begin_hashed(database, request.at(spec.first), hash);
-    }
     match (command.scope, command.only_key()) {
         (Scope::Keys, Some(position)) => keyspace.begin(database, request.at(position)),
         (Scope::Everything, _) => keyspace.begin_all(database),

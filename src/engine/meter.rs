@@ -30,6 +30,8 @@ pub struct Meter<'a> {
     mark: Instant,
     /// Whether nobody sees every command, wants to know the time of each, limits the memory, has planted a
     /// fault or runs a script that takes too long, and data can be saved: one look for all that rarely is.
+    is_tallying: bool,
+    /// The same, and nothing is special about the client either.
     is_plain: bool,
     /// Whether anybody sees every command.
     pub(super) is_watched: bool,
@@ -40,34 +42,49 @@ pub struct Meter<'a> {
 }
 
 /// So many calls of one command.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Tally {
     number: usize,
     calls: u64,
 }
 
+impl Tally {
+    /// No calls, of no command that there is.
+    const NONE: Tally = Tally { number: usize::MAX, calls: 0 };
+}
+
 impl Meter<'_> {
     /// Begins a batch.
     pub fn start<'a>(instance: &'a Instance, session: &Session) -> Meter<'a> {
-        let slower_than_us = instance.config.slowlog_log_slower_than.get();
-        let is_thorough = (0..THOROUGH_BELOW.as_micros() as i64).contains(&slower_than_us);
-        let is_watched = instance.clients.has_monitors();
-        let is_limited = instance.config.maxmemory.get() > 0 || instance.keyspace.is_busy();
-        let is_troubled = instance.faults.are_planted() || session.was_delayed || instance.refuses_writes();
-        Meter {
+        let mut meter = Meter {
             instance,
             mark: Instant::now(),
-            is_plain: !is_thorough && !is_watched && !is_limited && !is_troubled,
-            is_watched,
+            is_tallying: false,
+            is_plain: false,
+            is_watched: false,
             commands: 0,
             errors: 0,
-            tally: [Tally::default(); KINDS_MAX],
+            tally: [Tally::NONE; KINDS_MAX],
             kinds: 0,
-        }
+        };
+        meter.look(session);
+        meter
+    }
+
+    /// Looks at all that rarely is; whatever may have changed it is followed by this.
+    pub(super) fn look(&mut self, session: &Session) {
+        let instance = self.instance;
+        let slower_than_us = instance.config.slowlog_log_slower_than.get();
+        let is_thorough = (0..THOROUGH_BELOW.as_micros() as i64).contains(&slower_than_us);
+        let is_limited = instance.config.maxmemory.get() > 0 || instance.keyspace.is_busy();
+        let is_troubled = instance.faults.are_planted() || instance.refuses_writes();
+        self.is_watched = instance.clients.has_monitors();
+        self.is_tallying = !is_thorough && !self.is_watched && !is_limited && !is_troubled;
+        self.is_plain = self.is_tallying && session.is_plain();
     }
 
     /// Whether nothing is asked for but that commands are executed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         self.is_plain
     }
@@ -75,27 +92,32 @@ impl Meter<'_> {
     /// Says that a command is about to be run; answers whether it is one of those that are tallied.
     #[inline]
     pub(super) fn begin(&mut self, registered: &Registered, request: Request<'_>) -> bool {
-        let is_tallied = registered.is_brief && self.is_plain && request.bytes() <= SMALL_BYTES_MAX;
+        let is_tallied = registered.is_brief && self.is_tallying && Meter::is_small(&request);
         if !is_tallied && self.kinds > 0 {
             self.settle();
         }
         is_tallied
     }
 
+    /// Whether a request takes so little time that it need not be measured alone.
+    #[inline(always)]
+    pub(super) fn is_small(request: &Request<'_>) -> bool {
+        request.bytes() <= SMALL_BYTES_MAX
+    }
+
     /// Says that one of those has been run, and how much it has answered.
-    #[inline]
+    #[inline(always)]
     pub(super) fn end_tallied(
         &mut self,
         registered: &'static Registered,
         session: &Session,
-        request: Request<'_>,
+        request: &Request<'_>,
         reply_bytes: usize,
     ) {
-        self.commands += 1;
         match self.tally.first_mut() {
-            _ if reply_bytes > SMALL_BYTES_MAX => self.charge(registered, session, request),
+            _ if reply_bytes > SMALL_BYTES_MAX => self.end(registered, session, *request),
             // Pipelines are mostly of one kind.
-            Some(first) if first.number == registered.number && self.kinds > 0 => first.calls += 1,
+            Some(first) if first.number == registered.number => first.calls += 1,
             _ => self.tally(registered.number),
         }
     }
@@ -104,8 +126,6 @@ impl Meter<'_> {
     pub(super) fn end(&mut self, registered: &'static Registered, session: &Session, request: Request<'_>) {
         self.commands += 1;
         self.charge(registered, session, request);
-        // It may have been the one that has planted a fault, for the rest of its batch as well.
-        self.is_plain &= !self.instance.faults.are_planted();
     }
 
     /// Says that it answered an error.
@@ -135,6 +155,7 @@ impl Meter<'_> {
         self.mark
     }
 
+    #[cold]
     fn tally(&mut self, number: usize) {
         if let Some(tally) = self.tally[..self.kinds].iter_mut().find(|tally| tally.number == number) {
             tally.calls += 1;
@@ -152,15 +173,18 @@ impl Meter<'_> {
         let took = self.advance();
         let tallied = &self.tally[..self.kinds];
         let calls: u64 = tallied.iter().map(|tally| tally.calls).sum();
+        self.commands += calls;
         for tally in tallied {
             let nanos = took.as_nanos() as u64 / calls * tally.calls;
             let usage = Usage { calls: tally.calls, nanos, ..Usage::default() };
             self.instance.statistics.add_usage(tally.number, usage);
         }
         self.kinds = 0;
+        self.tally[0] = Tally::NONE;
     }
 
     /// Puts the time since the mark down to one command.
+    #[cold]
     fn charge(&mut self, registered: &'static Registered, session: &Session, request: Request<'_>) {
         let took = self.advance();
         charge(self.instance, session, registered, request, took);

@@ -73,15 +73,17 @@ struct Shape {
     key_bytes: usize,
     value_bytes: usize,
     has_expiry: bool,
+    has_long_lengths: bool,
 }
 
 impl Shape {
-    fn has_long_lengths(self) -> bool {
-        self.key_bytes > usize::from(u8::MAX) || self.value_bytes > usize::from(u16::MAX)
+    fn new(key_bytes: usize, value_bytes: usize, has_expiry: bool) -> Shape {
+        let has_long_lengths = key_bytes > usize::from(u8::MAX) || value_bytes > usize::from(u16::MAX);
+        Shape { key_bytes, value_bytes, has_expiry, has_long_lengths }
     }
 
     fn expiry_offset(self) -> usize {
-        HEADER_BYTES + if self.has_long_lengths() { LONG_LENGTHS_BYTES } else { 0 }
+        HEADER_BYTES + if self.has_long_lengths { LONG_LENGTHS_BYTES } else { 0 }
     }
 
     fn key_offset(self) -> usize {
@@ -104,7 +106,7 @@ impl Shape {
     fn header(self) -> ([u8; HEADER_BYTES + LONG_LENGTHS_BYTES], usize) {
         let mut header = [0; HEADER_BYTES + LONG_LENGTHS_BYTES];
         header[0] = if self.has_expiry { HAS_EXPIRY } else { 0 };
-        if self.has_long_lengths() {
+        if self.has_long_lengths {
             header[0] |= HAS_LONG_LENGTHS;
             header[8..12].copy_from_slice(&(self.key_bytes as u32).to_ne_bytes());
             header[12..16].copy_from_slice(&(self.value_bytes as u32).to_ne_bytes());
@@ -124,8 +126,7 @@ impl Entry {
     /// If either is longer than 4 GiB; the protocol's limits are far below.
     pub(super) fn new(key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Entry {
         assert!(key.len() <= u32::MAX as usize && value.len() <= u32::MAX as usize);
-        let shape =
-            Shape { key_bytes: key.len(), value_bytes: value.len(), has_expiry: expires_at_ms.is_some() };
+        let shape = Shape::new(key.len(), value.len(), expires_at_ms.is_some());
         let layout = shape.layout();
         // SAFETY: the layout's size is at least that of the header, so it is not zero.
         let Some(pointer) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
@@ -226,8 +227,8 @@ impl Entry {
     pub(super) fn resize(&mut self, value_bytes: usize) {
         assert!(value_bytes <= u32::MAX as usize);
         let before = self.shape();
-        let after = Shape { value_bytes, ..before };
-        if before.has_long_lengths() != after.has_long_lengths() {
+        let after = Shape::new(before.key_bytes, value_bytes, before.has_expiry);
+        if before.has_long_lengths != after.has_long_lengths {
             self.resize_elsewhere(value_bytes);
             return;
         }
@@ -366,11 +367,12 @@ impl Entry {
         let has_expiry = flags & HAS_EXPIRY != 0;
         if flags & HAS_LONG_LENGTHS == 0 {
             let value_bytes = usize::from(u16::from_ne_bytes([value_low, value_high]));
-            return Shape { key_bytes: usize::from(key_bytes), value_bytes, has_expiry };
+            let key_bytes = usize::from(key_bytes);
+            return Shape { key_bytes, value_bytes, has_expiry, has_long_lengths: false };
         }
         let key_bytes = u32::from_ne_bytes(self.array(HEADER_BYTES)) as usize;
         let value_bytes = u32::from_ne_bytes(self.array(HEADER_BYTES + 4)) as usize;
-        Shape { key_bytes, value_bytes, has_expiry }
+        Shape { key_bytes, value_bytes, has_expiry, has_long_lengths: true }
     }
 
     /// `N` bytes at `offset`, which must be within the part of the allocation that the shape promises.
@@ -404,13 +406,12 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
         return false;
     }
-    let number = |half: &[u8; 16]| u128::from_ne_bytes(*half);
-    match (one.first_chunk(), one.last_chunk(), other.first_chunk(), other.last_chunk()) {
-        (Some(first), Some(last), Some(other_first), Some(other_last)) if one.len() <= 32 => {
-            (number(first) ^ number(other_first)) | (number(last) ^ number(other_last)) == 0
-        }
-        _ => one == other,
+    if !(16..=32).contains(&one.len()) {
+        return one == other;
     }
+    let number = |half: Option<&[u8; 16]>| half.copied().map_or(0, u128::from_ne_bytes);
+    let differs_in_front = number(one.first_chunk()) ^ number(other.first_chunk());
+    differs_in_front | (number(one.last_chunk()) ^ number(other.last_chunk())) == 0
 }
 
 impl Drop for Entry {

@@ -5,12 +5,11 @@
 //! in Redis (`evict.c`); the runners-up stay in a pool and compete with the next samples, which comes close
 //! to the exact choice. Sampling locks one shard, and another one only where it has no key to offer.
 
-use super::Keyspace;
-use super::SHARDS;
 use super::entry::Entry;
 use super::interest::Effect;
 use super::shard::{Shard, Table};
 use super::sync::Mutex;
+use super::{Keyspace, SHARDS, Spot};
 use crate::events::EventClass;
 
 /// Candidates that are kept for the next time. Redis: `EVPOOL_SIZE`.
@@ -89,9 +88,10 @@ impl Keyspace {
         let hash = self.hash(&candidate.key);
         let Some(mut shard) = self.lock_soon(super::shard_of(hash)) else { return false };
         let table = shard.table_mut(candidate.database);
-        let may_go = table.find(hash, &candidate.key).is_some_and(|entry| may_go(entry, candidates));
+        let may_go =
+            table.find(Spot::of(hash), &candidate.key).is_some_and(|entry| may_go(entry, candidates));
         if may_go {
-            let evicted = table.remove(hash, &candidate.key);
+            let evicted = table.remove(Spot::of(hash), &candidate.key);
             shard.counters.evicted += 1;
             if self.interest.load().any() {
                 let key = candidate.key.as_slice().into();

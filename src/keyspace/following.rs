@@ -1,6 +1,7 @@
 //! What others are told of what a transaction does: events for those who listen, marks for those who watch,
 //! changes for those who keep copies.
 
+use super::Spot;
 use super::interest::Effect;
 use super::journal::Extent;
 use super::transaction::{Held, Transaction};
@@ -28,26 +29,17 @@ impl Transaction<'_> {
         self.wanted.tracking()
     }
 
-    /// Takes what somebody has to be told of.
-    #[inline(always)]
-    pub fn take_effects(&mut self) -> Vec<Effect> {
-        match self.effects.get_mut() {
-            effects if effects.is_empty() => Vec::new(),
-            effects => std::mem::take(effects),
-        }
-    }
-
     #[cold]
     pub(super) fn push_event(&self, name: &'static str, database: usize, key: &[u8]) {
-        self.effects.borrow_mut().push(Effect::Event { name, database, key: key.into() });
+        self.tell(Effect::Event { name, database, key: key.into() });
     }
 
     /// To be called before a key is written that may be absent.
     #[cold]
     pub(super) fn follow_put(&self, key: &[u8]) {
         self.follow_change(key, Extent::Whole);
-        let (hash, shard) = self.shard(key);
-        match shard.table(self.database).and_then(|table| table.find(hash, key)) {
+        let (spot, shard) = self.shard(key);
+        match shard.table(self.database).and_then(|table| table.find(spot, key)) {
             Some(entry) if !self.has_expired(entry) => {}
             found => {
                 if found.is_some() {
@@ -75,25 +67,25 @@ impl Transaction<'_> {
 
     #[cold]
     fn tell_of_change(&self, key: &[u8], extent: Extent, was_there: bool) {
-        let (hash, shard) = self.shard(key);
-        shard.watched.mark(hash, self.database, key, was_there);
+        let (spot, shard) = self.shard(key);
+        shard.watched.mark(spot.hash, self.database, key, was_there);
         if self.wanted.journal() {
-            self.changed.borrow_mut().add_key(self.database, key, extent);
+            self.leave(|aftermath| aftermath.changes.add_key(self.database, key, extent));
         }
         if self.wanted.tracking() {
-            self.effects.borrow_mut().push(Effect::Changed { key: key.into(), by_itself: !was_there });
+            self.tell(Effect::Changed { key: key.into(), by_itself: !was_there });
         }
     }
 
     /// To be called before databases are emptied, or replaced by one of `others`.
     pub(super) fn follow_replacement(&mut self, is_replaced: impl Fn(usize) -> bool, others: &[usize]) {
         if self.wanted.tracking() {
-            self.effects.get_mut().push(Effect::Flushed);
+            self.tell(Effect::Flushed);
         }
         let Held::Many(shards) = &self.held else { return };
         for (_, shard) in shards.iter().filter(|_| self.wanted.watched()) {
             let has = |database: usize, hash: u64, key: &[u8]| {
-                shard.table(database).is_some_and(|table| table.find(hash, key).is_some())
+                shard.table(database).is_some_and(|table| table.find(Spot::of(hash), key).is_some())
             };
             shard.watched.mark_where(|database, hash, key| {
                 let mut replacing = others.iter();

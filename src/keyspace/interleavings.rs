@@ -68,8 +68,8 @@ fn put(keyspace: &Keyspace, key: &[u8], value: &[u8]) {
 fn put_expired(keyspace: &Keyspace, key: &[u8]) {
     let mut tx = keyspace.begin(0, key).unwrap();
     let new = NewEntry { key, value: b"crashed", expires_at_ms: Some(1), stamp: 0 };
-    let (hash, shard) = tx.shard_mut(key);
-    shard.table_mut(0).put(hash, new, |entry| keyspace.hash(entry.key()));
+    let (spot, shard) = tx.shard_mut(key);
+    shard.table_mut(0).put(spot, new, |entry| keyspace.hash(entry.key()));
 }
 
 /// Two keys whose shards are locked one after the other.

@@ -71,12 +71,9 @@ pub(super) enum Extent {
     Expiry,
 }
 
-/// What a transaction has changed; without memory while that is nothing.
+/// What a transaction has changed.
 #[derive(Debug, Default)]
-pub(super) struct Changed(Option<Box<Changes>>);
-
-#[derive(Debug, Default)]
-struct Changes {
+pub(super) struct Changes {
     databases: Vec<Replaced>,
     keys: Vec<ChangedKey>,
     /// How many keys there may be before they are tidied up.
@@ -100,22 +97,20 @@ struct ChangedKey {
     extent: Extent,
 }
 
-impl Changed {
-    fn get(&mut self) -> &mut Changes {
-        self.0.get_or_insert_default()
-    }
-
+impl Changes {
     pub(super) fn add_key(&mut self, database: usize, key: &[u8], extent: Extent) {
-        let changes = self.get();
-        changes.keys.push(ChangedKey { database, key: key.into(), extent });
-        if changes.keys.len() >= changes.tidy_at.max(TIDY_AT) {
-            changes.tidy();
-            changes.tidy_at = 2 * changes.keys.len();
+        self.keys.push(ChangedKey { database, key: key.into(), extent });
+        if self.keys.len() >= self.tidy_at.max(TIDY_AT) {
+            self.tidy();
+            self.tidy_at = 2 * self.keys.len();
         }
     }
-}
 
-impl Changes {
+    /// How many records it takes to write them down, if no key is there twice.
+    fn count(&self) -> usize {
+        self.databases.len() + self.requests.len() + self.keys.len()
+    }
+
     /// Keeps one note of each key.
     fn tidy(&mut self) {
         self.keys.sort_unstable();
@@ -273,7 +268,7 @@ impl Transaction<'_> {
                 // There is room: they came in one request.
                 request.push(word);
             }
-            self.changed.get_mut().get().requests.push(request);
+            self.leave(|aftermath| aftermath.changes.requests.push(request));
         }
     }
 
@@ -281,14 +276,18 @@ impl Transaction<'_> {
     /// request that has changed it, if one did and is all there is to it, and its command's name.
     #[inline(always)]
     pub fn commit(&mut self, by: Option<(&str, Request<'_>)>) -> Option<u64> {
-        let changes = self.changed.get_mut().0.take()?;
-        Some(self.write_down(*changes, by))
+        if self.left.get_mut().if_any().is_none() { None } else { self.write_down(by) }
     }
 
     #[cold]
-    fn write_down(&mut self, mut changes: Changes, by: Option<(&str, Request<'_>)>) -> u64 {
+    fn write_down(&mut self, by: Option<(&str, Request<'_>)>) -> Option<u64> {
+        let mut changes = take(&mut self.left.get_mut().if_any()?.changes);
         changes.tidy();
-        let count = changes.databases.len() + changes.requests.len() + changes.keys.len();
+        let count = changes.count();
+        (count > 0).then(|| self.append(&changes, count, by))
+    }
+
+    fn append(&self, changes: &Changes, count: usize, by: Option<(&str, Request<'_>)>) -> u64 {
         self.keyspace().journal.append(|out, current| {
             if count > 1 {
                 records::request(out, &[b"MULTI"]);
@@ -313,8 +312,8 @@ impl Transaction<'_> {
     /// Writes down what became of a key.
     fn write_key(&self, out: &mut Vec<u8>, changed: &ChangedKey, by: Option<(&str, Request<'_>)>) {
         let key = &*changed.key;
-        let (hash, shard) = self.shard(key);
-        let Some(entry) = shard.table(changed.database).and_then(|table| table.find(hash, key)) else {
+        let (spot, shard) = self.shard(key);
+        let Some(entry) = shard.table(changed.database).and_then(|table| table.find(spot, key)) else {
             return records::request(out, &[b"DEL", key]);
         };
         let value = entry.value();
@@ -330,20 +329,20 @@ impl Transaction<'_> {
 
     pub(super) fn note_flush(&mut self, database: Option<usize>) {
         if self.wanted.journal() {
-            self.changed.get_mut().get().note_flush(database);
+            self.leave(|aftermath| aftermath.changes.note_flush(database));
         }
     }
 
     pub(super) fn note_swap(&mut self, one: usize, other: usize) {
         if self.wanted.journal() {
-            self.changed.get_mut().get().note_swap(one, other);
+            self.leave(|aftermath| aftermath.changes.note_swap(one, other));
         }
     }
 
     /// Notes a key that came from elsewhere.
     pub(super) fn note_loaded(&mut self, database: usize, key: &[u8]) {
         if self.wanted.journal() {
-            self.changed.get_mut().add_key(database, key, Extent::Whole);
+            self.leave(|aftermath| aftermath.changes.add_key(database, key, Extent::Whole));
         }
     }
 }

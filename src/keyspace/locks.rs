@@ -184,9 +184,9 @@ impl Transaction<'_> {
     #[cold]
     fn mark_lock(&mut self, key: &[u8], value: &[u8]) {
         let database = self.database();
-        let (hash, shard) = self.shard_mut(key);
+        let (spot, shard) = self.shard_mut(key);
         // It is not there if it was to expire at once.
-        let Some(entry) = shard.table_mut(database).entry_mut(hash, key) else { return };
+        let Some(entry) = shard.table_mut(database).entry_mut(spot, key) else { return };
         entry.set_lock(true);
         let expires_at_ms = entry.expires_at_ms();
         self.tell_of_lock(key, LockChange::Taken { token: Token::of(value), expires_at_ms });
@@ -195,13 +195,18 @@ impl Transaction<'_> {
     /// Tells of a marked key, or of one that was marked and has gone.
     #[cold]
     pub(super) fn tell_of_lock(&self, key: &[u8], change: LockChange) {
-        let (hash, shard) = self.shard(key);
+        let (spot, shard) = self.shard(key);
         if self.keyspace().lock_allowance.spend_on(change) {
-            let news =
-                LockNews { hash, database: self.database(), key: key.into(), at_ms: self.now_ms(), change };
-            self.effects.borrow_mut().push(Effect::Lock(news));
+            let news = LockNews {
+                hash: spot.hash,
+                database: self.database(),
+                key: key.into(),
+                at_ms: self.now_ms(),
+                change,
+            };
+            self.tell(Effect::Lock(news));
         } else if let LockChange::Taken { .. } | LockChange::Written { .. } | LockChange::Expiry(_) = change
-            && let Some(entry) = shard.table(self.database()).and_then(|table| table.find(hash, key))
+            && let Some(entry) = shard.table(self.database()).and_then(|table| table.find(spot, key))
         {
             entry.set_lock(false);
         }
@@ -212,12 +217,12 @@ impl Transaction<'_> {
     #[cold]
     pub(super) fn follow_rewritten(&mut self, key: &[u8], value: &[u8], before: Token, had_expired: bool) {
         let database = self.database();
-        let (hash, shard) = self.shard_mut(key);
-        let Some(entry) = shard.table_mut(database).entry_mut(hash, key) else { return };
+        let (spot, shard) = self.shard_mut(key);
+        let Some(entry) = shard.table_mut(database).entry_mut(spot, key) else { return };
         let expires_at_ms = entry.expires_at_ms();
         if had_expired {
             entry.set_lock(false);
-            shard.gone_locks.add(hash);
+            shard.gone_locks.add(spot.hash);
             return;
         }
         let token = Token::of(value);
@@ -231,16 +236,16 @@ impl Transaction<'_> {
     /// To be called for a lock that was taken out.
     #[cold]
     pub(super) fn follow_gone(&mut self, key: &[u8], change: LockChange) {
-        let (hash, shard) = self.shard_mut(key);
-        shard.gone_locks.add(hash);
+        let (spot, shard) = self.shard_mut(key);
+        shard.gone_locks.add(spot.hash);
         self.tell_of_lock(key, change);
     }
 
     /// To be called for a key that was not found where it might have been one that is gone.
     #[inline]
     pub(super) fn follow_miss(&self, key: &[u8]) {
-        let (hash, shard) = self.shard(key);
-        if shard.gone_locks.has(hash) {
+        let (spot, shard) = self.shard(key);
+        if shard.gone_locks.has(spot.hash) {
             self.tell_of_lock(key, LockChange::Missed);
         }
     }
@@ -255,8 +260,8 @@ impl Transaction<'_> {
 
     /// Whether a key is marked as a lock and has not expired.
     pub fn is_lock(&self, key: &[u8]) -> bool {
-        let (hash, shard) = self.shard(key);
-        let found = shard.table(self.database()).and_then(|table| table.find(hash, key));
+        let (spot, shard) = self.shard(key);
+        let found = shard.table(self.database()).and_then(|table| table.find(spot, key));
         found.is_some_and(|entry| entry.is_lock() && !self.has_expired(entry))
     }
 

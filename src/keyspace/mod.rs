@@ -9,11 +9,12 @@
 //! [`scan`] how one goes over all keys without stopping anybody, [`expiry`] how keys whose time has come are
 //! freed when nobody asks for them, [`access`] what is noted of their use, [`eviction`] which keys go when
 //! memory is short, [`interest`] who wants to know of changes and [`following`] how they come to know,
-//! [`journal`] what is written down of them, [`locks`] which of them act as locks, [`locking`] how shards are
-//! waited for and [`sync`] with what, [`snapshot`] how a state of one moment is taken out while clients go
-//! on, [`totals`] what all shards come to.
+//! [`journal`] what is written down of them, [`aftermath`] what a transaction leaves to others, [`locks`]
+//! which keys act as locks, [`locking`] how shards are waited for and [`sync`] with what, [`snapshot`] how a
+//! state of one moment is taken out while clients go on, [`totals`] what all shards come to.
 
 pub mod access;
+mod aftermath;
 mod entry;
 mod eviction;
 pub mod expiry;
@@ -42,6 +43,7 @@ use foldhash::quality::SeedableRandomState;
 use crate::clock::Clock;
 use crate::events::EventClass;
 use access::Access;
+pub use aftermath::Garbage;
 pub use entry::Encoding;
 use eviction::Pool;
 pub use eviction::{Candidates, First};
@@ -57,7 +59,7 @@ pub use shard::{DatabaseSize, KeyspaceCounters};
 pub use snapshot::{SavedKey, Slice, Snapshot, Use, memory_in_use, preserved_bytes};
 use sync::Mutex;
 pub use totals::Totals;
-pub use transaction::{Expiry, Facts, Garbage, Transaction};
+pub use transaction::{Expiry, Facts, Transaction};
 pub use watching::Watching;
 
 /// How many shards there are. In a prototype with 8 million keys the longest insert while tables grow was
@@ -68,7 +70,7 @@ const SHARDS: usize = if cfg!(all(test, feature = "shuttle")) { 4 } else { 1024 
 /// All databases.
 #[derive(Debug)]
 pub struct Keyspace {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<Shard>; SHARDS]>,
     /// Seeded with the system's random numbers, so that nobody outside, who sees neither a hash nor the order
     /// of a table, can aim keys at one bucket. SipHash would promise more and costs 0.2 µs a command here.
     hashing: SeedableRandomState,
@@ -94,7 +96,7 @@ pub struct Keyspace {
 impl Keyspace {
     /// An empty keyspace of `databases` databases.
     pub fn new(databases: usize) -> Keyspace {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let shards = Box::new(std::array::from_fn(|_| Mutex::default()));
         let hashing = SeedableRandomState::with_seed(random_number(), &HASH_SEED);
         Keyspace {
             shards,
@@ -171,19 +173,20 @@ impl Keyspace {
         &self.access
     }
 
-    /// Makes ready what a transaction on this key will look at, without waiting for it: the memory of many
+    /// Makes ready what a transaction on a key will look at, without waiting for it: the memory of many
     /// keys comes in the time of one if all are touched before the first is used. Measured at a million keys
     /// and pipelines of a hundred: a GET takes 0.73 of the processor time.
     #[inline]
-    pub fn touch(&self, database: usize, key: &[u8]) -> KeyHash {
-        let hash = self.hash(key);
+    pub fn touch(&self, database: usize, spot: &mut Spot) {
+        let Spot { hash, place } = spot;
+        let hash = *hash;
         // Whoever holds the shard may do so for long, and nothing depends on this.
         if let Some(shard) = self.shards[shard_of(hash)].try_lock()
             && let Some(table) = shard.table(database)
+            && let Some(touched) = table.touch(hash)
         {
-            table.touch(hash);
+            *place = touched;
         }
-        KeyHash(hash)
     }
 
     /// The hash of a key.
@@ -203,9 +206,20 @@ fn random_number() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// The hash of a key in one keyspace.
+/// Where the entry of a key may be: nowhere but in the bucket of its hash, and probably at the place that was
+/// looked at when it was [touched](Keyspace::touch), whatever may have happened since.
 #[derive(Clone, Copy, Debug)]
-pub struct KeyHash(u64);
+pub struct Spot {
+    hash: u64,
+    place: usize,
+}
+
+impl Spot {
+    /// That of a hash, if no more is known.
+    pub fn of(hash: u64) -> Spot {
+        Spot { hash, place: usize::MAX }
+    }
+}
 
 /// The shard of a hash. A table takes its bucket from the low bits and its tag from the highest seven, so the
 /// shard comes from between.

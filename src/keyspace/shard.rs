@@ -8,6 +8,7 @@ use std::cell::Cell;
 
 use hashbrown::HashTable;
 
+use super::Spot;
 use super::entry::Entry;
 use super::interest::WatchedKeys;
 use super::locks::{GoneLocks, Token};
@@ -202,26 +203,46 @@ impl Table {
     /// in ten.
     const REST_MS: u64 = 1000;
 
-    #[inline]
-    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<&Entry> {
+    #[inline(always)]
+    pub(super) fn find(&self, spot: Spot, key: &[u8]) -> Option<&Entry> {
+        match self.entries.get_bucket(spot.place) {
+            Some(entry) if entry.has_key(key) => Some(entry),
+            _ => self.search(spot.hash, key),
+        }
+    }
+
+    #[inline(never)]
+    fn search(&self, hash: u64, key: &[u8]) -> Option<&Entry> {
         self.entries.find(hash, |entry| entry.has_key(key))
     }
 
-    /// Has the processor fetch the entries that a key of this hash may be, and goes on at once.
+    /// The place of the entry of a key.
+    #[inline(always)]
+    fn place(&self, spot: Spot, key: &[u8]) -> Option<usize> {
+        match self.entries.get_bucket(spot.place) {
+            Some(entry) if entry.has_key(key) => Some(spot.place),
+            _ => self.entries.find_bucket_index(spot.hash, |entry| entry.has_key(key)),
+        }
+    }
+
+    /// Has the processor fetch the entry that a key of this hash probably has, if it is there, and goes on at
+    /// once; answers its place.
     #[inline]
-    pub(super) fn touch(&self, hash: u64) {
-        self.entries.find(hash, |entry| {
+    pub(super) fn touch(&self, hash: u64) -> Option<usize> {
+        // The first with the same seven bits of the hash: in one of a hundred cases it is another one's.
+        self.entries.find_bucket_index(hash, |entry| {
             entry.prefetch();
-            false
-        });
+            true
+        })
     }
 
     /// Writes a key, whether it is there or not; answers what is to be known of what was there. What was a
     /// lock stays one.
     #[inline]
-    pub(super) fn put(&mut self, hash: u64, new: NewEntry<'_>, rehash: impl Fn(&Entry) -> u64) -> Replaced {
-        let Some(entry) = self.entries.find_mut(hash, |entry| entry.has_key(new.key)) else {
-            self.insert(hash, new.into_entry(), rehash);
+    pub(super) fn put(&mut self, spot: Spot, new: NewEntry<'_>, rehash: impl Fn(&Entry) -> u64) -> Replaced {
+        let place = self.place(spot, new.key);
+        let Some(entry) = place.and_then(|place| self.entries.get_bucket_mut(place)) else {
+            self.insert(spot, new.into_entry(), rehash);
             return Replaced { expires_at_ms: None, lock: None };
         };
         let expires_at_ms = entry.expires_at_ms();
@@ -243,18 +264,19 @@ impl Table {
     }
 
     /// Writes a key that is not there.
-    pub(super) fn insert(&mut self, hash: u64, mut entry: Entry, rehash: impl Fn(&Entry) -> u64) {
+    pub(super) fn insert(&mut self, spot: Spot, mut entry: Entry, rehash: impl Fn(&Entry) -> u64) {
         entry.set_mark(self.mark);
         if self.entries.len() == self.entries.capacity() {
             self.layout = self.layout.wrapping_add(1);
         }
         self.count_expiry(None, entry.expires_at_ms());
-        self.entries.insert_unique(hash, entry, rehash);
+        self.entries.insert_unique(spot.hash, entry, rehash);
     }
 
     /// An entry that is there, to be changed in its value only.
-    pub(super) fn entry_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut Entry> {
-        let entry = self.entries.find_mut(hash, |entry| entry.has_key(key))?;
+    pub(super) fn entry_mut(&mut self, spot: Spot, key: &[u8]) -> Option<&mut Entry> {
+        let place = self.place(spot, key)?;
+        let entry = self.entries.get_bucket_mut(place)?;
         if entry.mark() != self.mark {
             self.preserved.copy(entry, self.mark);
         }
@@ -262,8 +284,8 @@ impl Table {
     }
 
     /// Replaces the expiry of a key that is there; answers whether it is a lock.
-    pub(super) fn set_expiry(&mut self, hash: u64, key: &[u8], expires_at_ms: Option<u64>) -> bool {
-        let Some(entry) = self.entry_mut(hash, key) else { return false };
+    pub(super) fn set_expiry(&mut self, spot: Spot, key: &[u8], expires_at_ms: Option<u64>) -> bool {
+        let Some(entry) = self.entry_mut(spot, key) else { return false };
         let (before_ms, is_lock) = (entry.expires_at_ms(), entry.is_lock());
         entry.set_expiry(expires_at_ms);
         self.count_expiry(before_ms, expires_at_ms);
@@ -271,8 +293,8 @@ impl Table {
     }
 
     /// Takes a key out.
-    pub(super) fn remove(&mut self, hash: u64, key: &[u8]) -> Option<Entry> {
-        let found = self.entries.find_entry(hash, |entry| entry.has_key(key)).ok()?;
+    pub(super) fn remove(&mut self, spot: Spot, key: &[u8]) -> Option<Entry> {
+        let found = self.entries.find_entry(spot.hash, |entry| entry.has_key(key)).ok()?;
         let (mut entry, _) = found.remove();
         self.count_expiry(entry.expires_at_ms(), None);
         if entry.mark() != self.mark {
@@ -434,12 +456,12 @@ mod tests {
     use super::*;
 
     /// A poor hash, so that keys collide.
-    fn hash(key: &[u8]) -> u64 {
-        key.len() as u64
+    fn spot(key: &[u8]) -> Spot {
+        Spot::of(key.len() as u64)
     }
 
     fn rehash(entry: &Entry) -> u64 {
-        hash(entry.key())
+        spot(entry.key()).hash
     }
 
     fn new(key: &[u8], expires_at_ms: Option<u64>) -> NewEntry<'_> {
@@ -449,7 +471,7 @@ mod tests {
     fn table(keys: &[(&str, Option<u64>)]) -> Table {
         let mut table = Table::default();
         for (key, expires_at_ms) in keys {
-            table.put(hash(key.as_bytes()), new(key.as_bytes(), *expires_at_ms), rehash);
+            table.put(spot(key.as_bytes()), new(key.as_bytes(), *expires_at_ms), rehash);
         }
         table
     }
@@ -458,14 +480,14 @@ mod tests {
     fn sums_follow_every_change() {
         let mut table = table(&[("a", None), ("b", Some(5)), ("c", Some(9))]);
         assert_eq!((table.size().keys, table.size().expiring), (3, 2));
-        table.put(1, new(b"b", None), rehash);
-        table.set_expiry(1, b"a", Some(7));
-        table.set_expiry(1, b"missing", Some(7));
+        table.put(spot(b"b"), new(b"b", None), rehash);
+        table.set_expiry(spot(b"a"), b"a", Some(7));
+        table.set_expiry(Spot::of(1), b"missing", Some(7));
         assert_eq!((table.size().keys, table.size().expiring), (3, 2));
         for key in [b"a", b"b", b"c"] {
-            assert!(table.remove(1, key).is_some());
+            assert!(table.remove(spot(key), key).is_some());
         }
-        assert!(table.remove(1, b"a").is_none());
+        assert!(table.remove(spot(b"a"), b"a").is_none());
         assert_eq!((table.size().keys, table.size().expiring), (0, 0));
     }
 
@@ -484,7 +506,7 @@ mod tests {
         let keys: Vec<String> = (0..100).map(|number| number.to_string()).collect();
         let mut table = Table::default();
         for (key, expires_at_ms) in keys.iter().zip(100..) {
-            table.put(hash(key.as_bytes()), new(key.as_bytes(), Some(expires_at_ms)), rehash);
+            table.put(spot(key.as_bytes()), new(key.as_bytes(), Some(expires_at_ms)), rehash);
         }
         assert_eq!(table.sweep(100, Table::REST_MS, rehash, |_| ()), 1);
         assert_eq!(table.sweep_at_ms, 100 + Table::REST_MS);
@@ -496,7 +518,7 @@ mod tests {
     fn a_table_that_empties_gives_its_slots_back() {
         let mut table = Table::default();
         for number in 0..10_000_u64 {
-            table.put(number, new(&number.to_ne_bytes(), Some(1)), |entry| {
+            table.put(Spot::of(number), new(&number.to_ne_bytes(), Some(1)), |entry| {
                 u64::from_ne_bytes(entry.key().try_into().unwrap())
             });
         }

@@ -292,16 +292,16 @@ impl Transaction<'_> {
     pub fn load(&mut self, saved: &SavedKey<'_>) -> bool {
         let keyspace = self.keyspace();
         let access = keyspace.access();
-        let (hash, shard) = self.shard_mut(saved.key);
+        let (spot, shard) = self.shard_mut(saved.key);
         let table = shard.table_mut(saved.database);
-        if table.find(hash, saved.key).is_some() {
+        if table.find(spot, saved.key).is_some() {
             return false;
         }
         let told = saved.idle.and_then(|idle| access.stamp_of_idle(idle));
         let told = told.or_else(|| saved.frequency.and_then(|times| access.stamp_of_frequency(times)));
         let entry = Entry::new(saved.key, saved.value, saved.expires_at_ms);
         entry.set_stamp(told.unwrap_or_else(|| access.first_now()));
-        table.insert(hash, entry, |entry| keyspace.hash(entry.key()));
+        table.insert(spot, entry, |entry| keyspace.hash(entry.key()));
         self.note_loaded(saved.database, saved.key);
         true
     }

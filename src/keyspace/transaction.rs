@@ -17,14 +17,15 @@ use crate::allocator::taken_bytes;
 use crate::clock::Clock;
 
 use super::access::Access;
+use super::aftermath::Left;
 use super::entry::{Encoding, Entry};
-use super::interest::{Effect, Wanted};
-use super::journal::{Changed, Extent};
+use super::interest::Wanted;
+use super::journal::Extent;
 use super::locking::{Busy, HeldShards};
 use super::locks::LockChange;
 use super::shard::{DatabaseSize, KeyspaceCounters, NewEntry, Shard, Table};
 use super::sync::MutexGuard;
-use super::{KeyHash, Keyspace, SHARDS, shard_of};
+use super::{Keyspace, SHARDS, Spot, shard_of};
 use crate::events::EventClass;
 
 /// When a written key expires.
@@ -52,22 +53,10 @@ pub struct Transaction<'a> {
     has_seen_expired: Cell<bool>,
     /// What anybody wants to know of changes.
     pub(super) wanted: Wanted,
-    /// What they are to be told.
-    pub(super) effects: RefCell<Vec<Effect>>,
-    /// What is to be written down.
-    pub(super) changed: RefCell<Changed>,
     /// Whether nothing expires, although its time has come.
     keeps_expired: bool,
-    /// What was taken out and is to be freed. Declared after `held`: dropped once the locks are free. Nearly
-    /// no transaction has any.
-    garbage: Option<Box<Garbage>>,
-}
-
-/// Whole tables, and large entries, that are not in the keyspace any more.
-#[derive(Debug, Default)]
-pub struct Garbage {
-    tables: Vec<Table>,
-    entries: Vec<Entry>,
+    /// What it leaves to others. Declared after `held`: dropped once the locks are free.
+    pub(super) left: RefCell<Left>,
 }
 
 /// What OBJECT tells of a key.
@@ -88,8 +77,8 @@ pub struct Facts<'t> {
 /// The shards that are locked.
 #[derive(Debug)]
 pub(super) enum Held<'a> {
-    /// That of one key, whose hash is remembered.
-    One { key: &'a [u8], hash: u64, shard: MutexGuard<'a, Shard> },
+    /// That of one key, whose spot is remembered.
+    One { key: &'a [u8], spot: Spot, shard: MutexGuard<'a, Shard> },
     /// Several, by their numbers in ascending order.
     Many(HeldShards<'a>),
 }
@@ -102,7 +91,7 @@ impl Keyspace {
     /// This and the others: if a script holds a shard and has been running for too long.
     #[inline]
     pub fn begin<'a>(&'a self, database: usize, key: &'a [u8]) -> Result<Transaction<'a>, Busy> {
-        self.begin_hashed(database, key, KeyHash(self.hash(key)))
+        self.begin_at(database, key, Spot::of(self.hash(key)))
     }
 
     /// The same for a key that has been touched.
@@ -110,17 +99,16 @@ impl Keyspace {
     /// # Errors
     ///
     /// [`Busy`]
-    #[inline]
-    pub fn begin_hashed<'a>(
+    #[inline(always)]
+    pub fn begin_at<'a>(
         &'a self,
         database: usize,
         key: &'a [u8],
-        hash: KeyHash,
+        spot: Spot,
     ) -> Result<Transaction<'a>, Busy> {
-        let KeyHash(hash) = hash;
-        debug_assert_eq!(hash, self.hash(key));
-        let shard = self.lock_one(shard_of(hash))?;
-        Ok(self.transaction(database, Held::One { key, hash, shard }))
+        debug_assert_eq!(spot.hash, self.hash(key));
+        let shard = self.lock_one(shard_of(spot.hash))?;
+        Ok(self.transaction(database, Held::One { key, spot, shard }))
     }
 
     /// Begins a transaction on any number of keys.
@@ -155,6 +143,7 @@ impl Keyspace {
         self.transaction(database, Held::Many(Vec::new()))
     }
 
+    #[inline(always)]
     pub(super) fn transaction<'a>(&'a self, database: usize, held: Held<'a>) -> Transaction<'a> {
         Transaction {
             keyspace: self,
@@ -164,10 +153,8 @@ impl Keyspace {
             now_ms: Cell::new(0),
             has_seen_expired: Cell::new(false),
             wanted: self.interest.load(),
-            effects: RefCell::default(),
-            changed: RefCell::default(),
             keeps_expired: false,
-            garbage: None,
+            left: RefCell::default(),
         }
     }
 }
@@ -209,22 +196,22 @@ impl<'a> Transaction<'a> {
     /// The value of a key, for a command that writes: it counts as a use only.
     #[inline]
     pub fn peek(&self, key: &[u8]) -> Option<&[u8]> {
-        let (hash, shard) = self.shard(key);
-        let entry = self.find(shard, hash, key)?;
+        let (spot, shard) = self.shard(key);
+        let entry = self.find(shard, spot, key)?;
         self.note_use(entry);
         Some(entry.value())
     }
 
     /// When a key expires, for a command that writes: nothing is counted.
     pub fn peek_expiry(&self, key: &[u8]) -> Option<Option<u64>> {
-        let (hash, shard) = self.shard(key);
-        self.find(shard, hash, key).map(Entry::expires_at_ms)
+        let (spot, shard) = self.shard(key);
+        self.find(shard, spot, key).map(Entry::expires_at_ms)
     }
 
     /// What there is to know about a key besides its value; nothing is counted.
     pub fn facts(&self, key: &[u8]) -> Option<Facts<'_>> {
-        let (hash, shard) = self.shard(key);
-        let entry = self.find(shard, hash, key)?;
+        let (spot, shard) = self.shard(key);
+        let entry = self.find(shard, spot, key)?;
         let access = &self.keyspace.access;
         Some(Facts {
             value: entry.value(),
@@ -340,8 +327,8 @@ impl<'a> Transaction<'a> {
 
     #[inline(always)]
     fn read(&self, key: &[u8]) -> Option<&Entry> {
-        let (hash, shard) = self.shard(key);
-        let found = self.find(shard, hash, key);
+        let (spot, shard) = self.shard(key);
+        let found = self.find(shard, spot, key);
         let counter = if found.is_some() { &shard.counters.hits } else { &shard.counters.misses };
         counter.set(counter.get() + 1);
         if found.is_none() && self.wanted.event(EventClass::MISS) {
@@ -351,8 +338,8 @@ impl<'a> Transaction<'a> {
     }
 
     #[inline(always)]
-    fn find<'t>(&'t self, shard: &'t Shard, hash: u64, key: &[u8]) -> Option<&'t Entry> {
-        let found = shard.table(self.database).and_then(|table| table.find(hash, key));
+    fn find<'t>(&'t self, shard: &'t Shard, spot: Spot, key: &[u8]) -> Option<&'t Entry> {
+        let found = shard.table(self.database).and_then(|table| table.find(spot, key));
         match found {
             Some(entry) if !self.has_expired(entry) => Some(entry),
             found => {
@@ -378,8 +365,8 @@ impl<'a> Transaction<'a> {
 
     /// Whether a key is there and has expired.
     pub(super) fn is_expired(&self, key: &[u8]) -> bool {
-        let (hash, shard) = self.shard(key);
-        let found = shard.table(self.database).and_then(|table| table.find(hash, key));
+        let (spot, shard) = self.shard(key);
+        let found = shard.table(self.database).and_then(|table| table.find(spot, key));
         found.is_some_and(|entry| self.has_expired(entry))
     }
 
@@ -433,10 +420,10 @@ impl Transaction<'_> {
         }
         let new = NewEntry { key, value, expires_at_ms, stamp: self.stamp_of_written(key) };
         let (keyspace, database) = (self.keyspace, self.database);
-        let (hash, shard) = self.shard_mut(key);
+        let (spot, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
         shard.changes += 1;
-        let replaced = shard.table_mut(database).put(hash, new, rehash);
+        let replaced = shard.table_mut(database).put(spot, new, rehash);
         let had_expired = replaced.expires_at_ms.is_some_and(|expired_at_ms| self.is_over(expired_at_ms));
         if had_expired {
             self.shard_mut(key).1.counters.expired += 1;
@@ -450,8 +437,8 @@ impl Transaction<'_> {
     pub fn put_encoded(&mut self, key: &[u8], value: &[u8], expiry: Expiry, encoding: Encoding) {
         self.put(key, value, expiry);
         let database = self.database;
-        let (hash, shard) = self.shard_mut(key);
-        if let Some(entry) = shard.table_mut(database).entry_mut(hash, key) {
+        let (spot, shard) = self.shard_mut(key);
+        if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
             entry.set_encoding(encoding);
         }
     }
@@ -461,8 +448,8 @@ impl Transaction<'_> {
     /// This is SETNX: of any number of clients that call it for one key, exactly one is told yes.
     #[inline]
     pub fn insert_if_absent(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> bool {
-        let (hash, shard) = self.shard(key);
-        match shard.table(self.database).and_then(|table| table.find(hash, key)) {
+        let (spot, shard) = self.shard(key);
+        match shard.table(self.database).and_then(|table| table.find(spot, key)) {
             Some(entry) if !self.has_expired(entry) => {
                 self.note_use(entry);
                 if entry.is_lock() {
@@ -494,10 +481,10 @@ impl Transaction<'_> {
             self.follow_put(key);
         }
         let (keyspace, database) = (self.keyspace, self.database);
-        let (hash, shard) = self.shard_mut(key);
+        let (spot, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
         shard.changes += 1;
-        shard.table_mut(database).insert(hash, entry, rehash);
+        shard.table_mut(database).insert(spot, entry, rehash);
     }
 
     /// When a key that is written now is to expire; `None` if at once.
@@ -519,8 +506,8 @@ impl Transaction<'_> {
         if !access.counts_frequency() {
             return now;
         }
-        let (hash, shard) = self.shard(key);
-        match self.find(shard, hash, key) {
+        let (spot, shard) = self.shard(key);
+        match self.find(shard, spot, key) {
             Some(entry) if self.stamp == 0 => entry.stamp(),
             Some(entry) => access.next(entry.stamp(), now),
             None => Access::first(now),
@@ -538,9 +525,9 @@ impl Transaction<'_> {
             self.insert(key, b"", Expiry::Never);
         }
         let database = self.database;
-        let (hash, shard) = self.shard_mut(key);
+        let (spot, shard) = self.shard_mut(key);
         shard.changes += u64::from(was_there);
-        let entry = shard.table_mut(database).entry_mut(hash, key).expect("it was made if it was not there");
+        let entry = shard.table_mut(database).entry_mut(spot, key).expect("it was made if it was not there");
         if entry.value().len() < bytes {
             entry.resize(bytes);
         }
@@ -551,8 +538,8 @@ impl Transaction<'_> {
     /// Says that the value of a key is kept as plain bytes, whatever it looks like.
     pub fn make_raw(&mut self, key: &[u8]) {
         let database = self.database;
-        let (hash, shard) = self.shard_mut(key);
-        if let Some(entry) = shard.table_mut(database).entry_mut(hash, key) {
+        let (spot, shard) = self.shard_mut(key);
+        if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
             entry.set_encoding(Encoding::Raw);
         }
     }
@@ -560,8 +547,8 @@ impl Transaction<'_> {
     /// Writes `target` in a database with the value, the expiry and all else of `source`, which must be
     /// there, in the current one. Whatever was there before goes.
     pub fn copy(&mut self, source: &[u8], target_database: usize, target: &[u8]) {
-        let (hash, shard) = self.shard(source);
-        let copy = self.find(shard, hash, source).map(|entry| entry.renamed(target));
+        let (spot, shard) = self.shard(source);
+        let copy = self.find(shard, spot, source).map(|entry| entry.renamed(target));
         let source_database = std::mem::replace(&mut self.database, target_database);
         if self.remove(target) {
             // It counts once as changed.
@@ -587,8 +574,8 @@ impl Transaction<'_> {
         let stamp = idle
             .and_then(|idle| access.stamp_of_idle(idle))
             .or_else(|| frequency.and_then(|frequency| access.stamp_of_frequency(frequency)));
-        let (hash, shard) = self.shard(key);
-        if let (Some(stamp), Some(entry)) = (stamp, self.find(shard, hash, key)) {
+        let (spot, shard) = self.shard(key);
+        if let (Some(stamp), Some(entry)) = (stamp, self.find(shard, spot, key)) {
             entry.set_stamp(stamp);
         }
     }
@@ -604,7 +591,7 @@ impl Transaction<'_> {
         let entry = self.take(key);
         let was_there = entry.is_some();
         if let Some(entry) = entry {
-            self.garbage.get_or_insert_default().entries.push(entry);
+            self.leave_entry(entry);
         }
         was_there
     }
@@ -613,8 +600,8 @@ impl Transaction<'_> {
     #[inline]
     fn take(&mut self, key: &[u8]) -> Option<Entry> {
         let database = self.database;
-        let (hash, shard) = self.shard_mut(key);
-        let Some(entry) = shard.table_mut(database).remove(hash, key) else {
+        let (spot, shard) = self.shard_mut(key);
+        let Some(entry) = shard.table_mut(database).remove(spot, key) else {
             self.follow_miss(key);
             return None;
         };
@@ -644,9 +631,9 @@ impl Transaction<'_> {
         self.event(EventClass::GENERIC, name, key);
         self.follow_change(key, Extent::Expiry);
         let database = self.database;
-        let (hash, shard) = self.shard_mut(key);
+        let (spot, shard) = self.shard_mut(key);
         shard.changes += 1;
-        if shard.table_mut(database).set_expiry(hash, key, expires_at_ms) {
+        if shard.table_mut(database).set_expiry(spot, key, expires_at_ms) {
             self.tell_of_lock(key, LockChange::Expiry(expires_at_ms));
         }
     }
@@ -667,9 +654,9 @@ impl Transaction<'_> {
     fn flush(&mut self, databases: std::ops::Range<usize>) {
         self.follow_replacement(|database| databases.contains(&database), &[]);
         let Held::Many(shards) = &mut self.held else { return };
-        let garbage = self.garbage.get_or_insert_default();
+        let aftermath = self.left.get_mut().get();
         for (_, shard) in shards {
-            garbage.tables.extend(databases.clone().filter_map(|database| shard.take_table(database)));
+            aftermath.leave_tables(databases.clone().filter_map(|database| shard.take_table(database)));
         }
     }
 
@@ -682,11 +669,6 @@ impl Transaction<'_> {
             shard.changes += u64::from(*number == 0);
             shard.swap_tables(one, other);
         }
-    }
-
-    /// What is to be freed, for a caller who will have it dropped elsewhere.
-    pub fn take_garbage(&mut self) -> Garbage {
-        self.garbage.take().map(|garbage| *garbage).unwrap_or_default()
     }
 
     /// Sets all counters to zero. The transaction must hold everything.
@@ -712,8 +694,8 @@ impl Transaction<'_> {
 
     /// Frees a key if it has expired.
     pub fn free_expired(&mut self, key: &[u8]) {
-        let (hash, shard) = self.shard(key);
-        let entry = shard.table(self.database).and_then(|table| table.find(hash, key));
+        let (spot, shard) = self.shard(key);
+        let entry = shard.table(self.database).and_then(|table| table.find(spot, key));
         if entry.is_some_and(|entry| self.has_expired(entry)) {
             self.remove(key);
         }
@@ -779,11 +761,11 @@ impl Transaction<'_> {
 
     fn hold_shard(&mut self, wanted: usize) {
         if let Held::One { .. } = &self.held {
-            let Held::One { hash, shard, .. } = std::mem::replace(&mut self.held, Held::Many(Vec::new()))
+            let Held::One { spot, shard, .. } = std::mem::replace(&mut self.held, Held::Many(Vec::new()))
             else {
                 return;
             };
-            self.held = Held::Many(vec![(shard_of(hash), shard)]);
+            self.held = Held::Many(vec![(shard_of(spot.hash), shard)]);
         }
         let Held::Many(shards) = &mut self.held else { return };
         if let Err(at) = shards.binary_search_by_key(&wanted, |(number, _)| *number) {
@@ -797,27 +779,25 @@ impl Transaction<'_> {
 /// Finding the shard of a key.
 impl Transaction<'_> {
     #[inline(always)]
-    pub(super) fn shard(&self, key: &[u8]) -> (u64, &Shard) {
+    pub(super) fn shard(&self, key: &[u8]) -> (Spot, &Shard) {
         match &self.held {
-            Held::One { key: held, hash, shard } if is_same(held, key) => (*hash, shard),
+            Held::One { key: held, spot, shard } if is_same(held, key) => (*spot, shard),
             Held::One { .. } => stray(),
             Held::Many(shards) => {
-                let hash = self.keyspace.hash(key);
-                let at = shards.binary_search_by_key(&shard_of(hash), |(number, _)| *number);
-                (hash, &shards[at.unwrap_or_else(|_| stray())].1)
+                let (spot, at) = place(self.keyspace, shards, key);
+                (spot, &shards[at].1)
             }
         }
     }
 
     #[inline(always)]
-    pub(super) fn shard_mut(&mut self, key: &[u8]) -> (u64, &mut Shard) {
+    pub(super) fn shard_mut(&mut self, key: &[u8]) -> (Spot, &mut Shard) {
         match &mut self.held {
-            Held::One { key: held, hash, shard } if is_same(held, key) => (*hash, shard),
+            Held::One { key: held, spot, shard } if is_same(held, key) => (*spot, shard),
             Held::One { .. } => stray(),
             Held::Many(shards) => {
-                let hash = self.keyspace.hash(key);
-                let at = shards.binary_search_by_key(&shard_of(hash), |(number, _)| *number);
-                (hash, &mut shards[at.unwrap_or_else(|_| stray())].1)
+                let (spot, at) = place(self.keyspace, shards, key);
+                (spot, &mut shards[at].1)
             }
         }
     }
@@ -845,16 +825,12 @@ impl Facts<'_> {
     }
 }
 
-impl Garbage {
-    /// Bytes whose freeing is worth another thread's while. Redis frees strings of any size at once; freeing
-    /// a large one gives pages back to the system, which takes some 0.1 µs each.
-    const LARGE_BYTES: usize = 1 << 20;
-
-    /// Whether freeing it would keep a client waiting.
-    pub fn is_large(&self) -> bool {
-        !self.tables.is_empty()
-            || self.entries.iter().map(Entry::bytes).sum::<usize>() >= Garbage::LARGE_BYTES
-    }
+/// The spot of a key, and the place of its shard among several.
+#[inline(never)]
+fn place(keyspace: &Keyspace, shards: &HeldShards<'_>, key: &[u8]) -> (Spot, usize) {
+    let hash = keyspace.hash(key);
+    let at = shards.binary_search_by_key(&shard_of(hash), |(number, _)| *number);
+    (Spot::of(hash), at.unwrap_or_else(|_| stray()))
 }
 
 /// Whether two keys are the same; nearly always they are the same bytes in memory, too.

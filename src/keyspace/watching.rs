@@ -49,9 +49,9 @@ impl Transaction<'_> {
         let Entry::Vacant(new) = watching.keys.entry((database, key.into())) else { return };
         new.insert(had_expired);
         let keyspace = self.keyspace();
-        let (hash, shard) = self.shard_mut(key);
+        let (spot, shard) = self.shard_mut(key);
         let mark = watching.mark.get_or_insert_default();
-        shard.watched.add(hash, database, key, mark, had_expired);
+        shard.watched.add(spot.hash, database, key, mark, had_expired);
         keyspace.interest.add_watched();
     }
 
@@ -72,8 +72,8 @@ impl Transaction<'_> {
         let keyspace = self.keyspace();
         let Some(mark) = watching.mark.take() else { return };
         for ((database, key), _) in std::mem::take(&mut watching.keys) {
-            let (hash, shard) = self.shard_mut(&key);
-            shard.watched.remove(hash, database, &key, &mark);
+            let (spot, shard) = self.shard_mut(&key);
+            shard.watched.remove(spot.hash, database, &key, &mark);
             keyspace.interest.remove_watched();
         }
     }

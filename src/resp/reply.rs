@@ -282,14 +282,25 @@ impl<'a> Reply<'a> {
 /// A type byte, a length of up to 19 digits and two line ends.
 const BULK_FRAMING_BYTES_MAX: usize = 24;
 
+/// The digits of the numbers below a hundred.
+const TWO_DIGITS: [[u8; 2]; 100] = {
+    let mut digits = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        digits[number] = [b'0' + number as u8 / 10, b'0' + number as u8 % 10];
+        number += 1;
+    }
+    digits
+};
+
 /// Writes a type byte and a number; those below a hundred, the lengths of nearly all values, without a loop.
 #[inline]
 fn header(out: &mut Vec<u8>, kind: u8, number: i64) {
     match number {
         0..10 => out.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']),
         10..100 => {
-            let (tens, ones) = (number as u8 / 10, number as u8 % 10);
-            out.extend_from_slice(&[kind, b'0' + tens, b'0' + ones, b'\r', b'\n']);
+            let [tens, ones] = TWO_DIGITS[number as usize];
+            out.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
         }
         _ => longer_header(out, kind, number),
     }

@@ -255,8 +255,8 @@ struct Ready {
     /// Where it begins in the input; an inline request's arguments are not there.
     start: usize,
     is_inline: bool,
-    first_span: u32,
-    end_span: u32,
+    /// How many arguments it has.
+    spans: u32,
 }
 
 impl RequestReader {
@@ -268,12 +268,14 @@ impl RequestReader {
     /// # Errors
     ///
     /// If the stream cannot be read any further, and no request before that place is waiting.
+    #[inline(never)]
     pub fn read_ahead(&mut self, input: &[u8], limits: &Limits) -> Result<usize, ProtocolError> {
         // A client that authenticates may send more in its very next request.
         let ready_max = if limits.unauthenticated { 1 } else { READ_AHEAD_MAX };
         while self.ready.len() < ready_max && self.failure.is_none() {
-            if self.read_plain(input, limits).is_some() {
-                continue;
+            self.read_plain(input, limits, ready_max);
+            if self.ready.len() == ready_max {
+                break;
             }
             match self.read_one(input, limits) {
                 Ok(true) => {}
@@ -287,25 +289,35 @@ impl RequestReader {
         }
     }
 
-    /// A request that is ready.
-    ///
-    /// # Panics
-    ///
-    /// If there are not so many.
+    /// The requests that are ready, but for the first so many.
     #[inline]
-    pub fn request<'a>(&'a self, input: &'a [u8], index: usize) -> Request<'a> {
-        let ready = self.ready[index];
-        Request {
-            source: if ready.is_inline { &self.unquoted } else { &input[ready.start..] },
-            spans: &self.spans[ready.first_span as usize..ready.end_span as usize],
-        }
+    pub fn requests<'a>(
+        &'a self,
+        input: &'a [u8],
+        done: usize,
+    ) -> impl ExactSizeIterator<Item = Request<'a>> + use<'a> {
+        let (done, ready) = self.ready.split_at(done.min(self.ready.len()));
+        let done_spans: usize = done.iter().map(|ready| ready.spans as usize).sum();
+        let mut spans = &self.spans[done_spans..];
+        ready.iter().map(move |ready| {
+            let (own, others) = spans.split_at(ready.spans as usize);
+            spans = others;
+            Request {
+                source: if ready.is_inline { &self.unquoted } else { &input[ready.start..] },
+                spans: own,
+            }
+        })
     }
 
     /// Forgets the requests that are ready. Answers how many bytes at the front of the input are not needed
     /// any more; the next input begins after them.
     pub fn release(&mut self) -> usize {
         self.ready.clear();
-        self.spans.drain(..self.first_span);
+        if self.first_span == self.spans.len() {
+            self.spans.clear();
+        } else {
+            self.spans.drain(..self.first_span);
+        }
         self.first_span = 0;
         self.unquoted.clear();
         if self.missing == 0 {
@@ -315,39 +327,24 @@ impl RequestReader {
         std::mem::take(&mut self.start)
     }
 
-    /// Reads one request of the plainest kind, which nearly all are: an array, all of it there, of arguments
-    /// that any client may send. Whatever else it may be is left, as it was, to
+    /// Reads requests of the plainest kind, which nearly all are: arrays, all of them there, of arguments that
+    /// any client may send. The first that may be anything else is left, as it was, to
     /// [`read_one`](Self::read_one).
-    #[inline]
-    fn read_plain(&mut self, input: &[u8], limits: &Limits) -> Option<()> {
-        let request = input.get(self.start..).filter(|_| self.position == 0 && self.searched == 0)?;
-        let (count, mut at) = plain_number_line(request, b'*')?;
-        if !(1..=PLAIN_ARGUMENTS_MAX).contains(&count) {
-            return None;
+    fn read_plain(&mut self, input: &[u8], limits: &Limits, ready_max: usize) {
+        if self.position > 0 || self.searched > 0 {
+            return;
         }
         let bulk_bytes_max = limits.plain_bulk_bytes_max();
-        for _ in 0..count {
-            let line = request.get(at..).and_then(|rest| plain_number_line(rest, b'$'));
-            let Some((bulk_bytes, line_bytes)) = line else { return self.give_up_plain() };
-            let start = at + line_bytes;
-            let end = start + bulk_bytes;
-            at = end + 2;
-            if at > request.len() || bulk_bytes > bulk_bytes_max {
-                return self.give_up_plain();
-            }
-            self.spans.push(Span { start: start as u32, end: end as u32 });
+        while self.ready.len() < ready_max
+            && let Some(rest) = input.get(self.start..)
+            && let Some(bytes) = plain_request(rest, bulk_bytes_max, &mut self.spans)
+        {
+            self.count_work(bytes);
+            self.add_ready(false);
+            self.start += bytes;
         }
-        self.count_work(at);
-        self.add_ready(false);
-        self.start += at;
-        Some(())
-    }
-
-    /// Forgets the arguments of a request that turned out not to be plain.
-    #[cold]
-    fn give_up_plain(&mut self) -> Option<()> {
+        // What was found of the one that is not plain.
         self.spans.truncate(self.first_span);
-        None
     }
 
     /// Reads one request, empty ones aside. False if not all of it is there.
@@ -382,8 +379,8 @@ impl RequestReader {
 
     /// Makes a request of the arguments read last.
     fn add_ready(&mut self, is_inline: bool) {
-        let (first_span, end_span) = (self.first_span as u32, self.spans.len() as u32);
-        self.ready.push(Ready { start: self.start, is_inline, first_span, end_span });
+        let spans = (self.spans.len() - self.first_span) as u32;
+        self.ready.push(Ready { start: self.start, is_inline, spans });
         self.first_span = self.spans.len();
     }
 
@@ -528,6 +525,27 @@ impl RequestReader {
     #[cfg(not(test))]
     #[inline(always)]
     fn count_work(&self, _bytes: usize) {}
+}
+
+/// Reads a plain request; answers its length, and adds where its arguments are. `None` if it is not plain;
+/// then some may have been added.
+#[inline(always)]
+fn plain_request(request: &[u8], bulk_bytes_max: usize, spans: &mut Vec<Span>) -> Option<usize> {
+    let (count, mut at) = plain_number_line(request, b'*')?;
+    if !(1..=PLAIN_ARGUMENTS_MAX).contains(&count) {
+        return None;
+    }
+    for _ in 0..count {
+        let (bulk_bytes, line_bytes) = plain_number_line(request.get(at..)?, b'$')?;
+        let start = at + line_bytes;
+        let end = start + bulk_bytes;
+        at = end + 2;
+        if at > request.len() || bulk_bytes > bulk_bytes_max {
+            return None;
+        }
+        spans.push(Span { start: start as u32, end: end as u32 });
+    }
+    Some(at)
 }
 
 /// Reads a line with a type byte and a number of a few digits; answers the number and the line's length.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 
+use crate::commands::lookup::Finder;
 use crate::engine::memory::{Plan, execute};
 use crate::engine::meter::Meter;
 use crate::faults::Delay;
@@ -100,26 +101,29 @@ impl Conversation {
                 }
             };
             let paused = instance.clients.pause.paused();
-            plan(instance, session, plans, (*done..ready).map(|index| reader.request(input, index)));
+            plan(instance, session, plans, reader.requests(input, *done));
             let mut reply = 0;
-            for plan in plans.drain(..) {
-                if session.is_closing || session.wait.is_some() || output.len() >= OUTPUT_BYTES_MAX {
+            for (request, plan) in reader.requests(input, *done).zip(plans.drain(..)) {
+                if output.len() >= OUTPUT_BYTES_MAX
+                    || paused.is_some_and(|paused| plan.has_to_wait(session, paused))
+                {
                     break;
                 }
-                if paused.is_some_and(|paused| plan.has_to_wait(session, paused)) {
-                    break;
-                }
-                let request = reader.request(input, *done);
                 reply = output.len();
-                execute(instance, session, request, plan, &mut meter, output);
+                let goes_on = execute(instance, session, &request, &plan, &mut meter, output);
                 *done += 1;
+                if !goes_on {
+                    break;
+                }
             }
             if session.is_closing {
                 break Answered::All;
             }
             match session.wait.take() {
                 None => {}
-                Some(Wait::Until(moment)) => break Answered::Waiting { reply, until: Some(moment) },
+                Some(Wait::Until(moment)) => {
+                    break Answered::Waiting { reply, until: Some(moment) };
+                }
                 Some(Wait::ForEver) => break Answered::Waiting { reply, until: None },
                 Some(Wait::Delay(delay)) => {
                     // It was not executed.
@@ -152,16 +156,18 @@ impl Conversation {
 }
 
 /// Plans requests that are to be executed one after the other.
+#[inline(never)]
 fn plan<'a>(
     instance: &Instance,
     session: &Session,
     plans: &mut Vec<Plan>,
-    requests: impl ExactSizeIterator<Item = Request<'a>>,
+    requests: impl Iterator<Item = Request<'a>>,
 ) {
-    match requests.len() {
-        // Nothing could be done meanwhile.
-        1 => plans.extend(requests.map(Plan::for_now)),
-        _ => plans.extend(requests.map(|request| Plan::for_later(instance, session, request))),
+    let (keyspace, mut finder) = (&instance.keyspace, Finder::default());
+    plans.extend(requests.map(|request| Plan::new(keyspace, &mut finder, request)));
+    // For a single one nothing could be done meanwhile.
+    if plans.len() > 1 {
+        plans.iter_mut().for_each(|plan| plan.prepare(keyspace, session.database));
     }
 }
 

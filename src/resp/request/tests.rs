@@ -22,7 +22,11 @@ fn read_in_pieces(stream: &[u8], limits: &Limits, sizes: impl IntoIterator<Item 
             match reader.read_ahead(&input, limits) {
                 Ok(0) => break,
                 Ok(ready) => {
-                    requests.extend((0..ready).map(|index| arguments(reader.request(&input, index))))
+                    let from = requests.len();
+                    requests.extend(reader.requests(&input, 0).map(arguments));
+                    assert_eq!(requests.len() - from, ready);
+                    let others: Vec<_> = reader.requests(&input, 1).map(arguments).collect();
+                    assert_eq!(others, requests[from + 1..], "whoever has done some goes on behind them");
                 }
                 Err(error) => return (requests, Some(error)),
             }

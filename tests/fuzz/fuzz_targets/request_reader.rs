@@ -46,9 +46,9 @@ fn take_requests(
 ) -> Result<(), ProtocolError> {
     loop {
         let ready = reader.read_ahead(input, limits)?;
-        for index in 0..ready {
-            requests.push(reader.request(input, index).from(0).map(<[u8]>::to_vec).collect());
-        }
+        let read = reader.requests(input, 0);
+        assert_eq!(read.len(), ready);
+        requests.extend(read.map(|request| request.from(0).map(<[u8]>::to_vec).collect()));
         input.drain(..reader.release());
         if ready == 0 {
             return Ok(());
