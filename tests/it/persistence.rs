@@ -308,7 +308,8 @@ fn a_server_that_is_killed_while_it_saves_leaves_a_whole_file_200_times() {
                 // The server is killed meanwhile.
                 let _ = writer.try_send(&commands);
             });
-            thread::sleep(Duration::from_micros(random.u64(..40_000)));
+            // Later rounds wait longer, so that some do for long enough on a machine that is busy, too.
+            thread::sleep(Duration::from_micros(random.u64(..40_000 * (1 + round / 40))));
             drop(server);
         });
         let mut replies = 0;

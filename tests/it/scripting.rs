@@ -206,10 +206,10 @@ fn a_script_that_wants_too_much_fails_alone() {
     let mut client = Server::start().into_client();
     for greedy in [
         "local t = {} for i = 1, 1e9 do t[i] = {i, i} end",
-        "return string.rep('x', 1e9)",
+        "return string.rep(string.rep('x', 1000), 1e6)",
         "local function f() return f() + 1 end return f()",
     ] {
-        if is_redis() && greedy.contains("1e9") {
+        if is_redis() && !greedy.contains("return f()") {
             continue; // It has no limit.
         }
         let reply = client.cmd(["EVAL", greedy, "0"]).reply();
