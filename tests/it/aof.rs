@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,6 +13,7 @@ use keyfast::commands::command::Run;
 use keyfast::commands::{all, lookup, replay};
 use keyfast::config::{Config, Parameter};
 use keyfast::instance::{Hooks, Instance};
+use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::client::{Client, request};
 use crate::folder::Folder;
@@ -634,6 +636,66 @@ fn a_disk_that_fails_loses_nothing_that_was_acknowledged() {
         assert_eq!(state(&mut client), expected);
         check(&folder);
     }
+}
+
+/// Bytes that a file takes on the disk.
+fn taken(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+/// Whether the file system of a folder can set room aside.
+fn can_keep_room(folder: &Folder) -> bool {
+    let file = fs::File::create(folder.file("probe")).unwrap();
+    let kept = fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1 << 20).is_ok();
+    fs::remove_file(folder.file("probe")).unwrap();
+    kept
+}
+
+#[test]
+fn room_for_the_log_is_kept_while_it_grows_and_no_longer() {
+    const ROUNDING: u64 = 64 << 10;
+    let folder = Folder::new("aof-room");
+    if !can_keep_room(&folder) {
+        return;
+    }
+    let path = increment(&folder, 1);
+    let length = || fs::metadata(&path).unwrap().len();
+    let mut server = serve(&folder, &[]);
+    let mut client = server.client();
+    client.line("SET small 1").is_ok();
+    assert!(taken(&path) < length() + ROUNDING, "a small log takes what it needs");
+    for number in 0..300 {
+        client.cmd(["SET", &format!("key:{number}"), &"v".repeat(1000)]).is_ok();
+    }
+    assert!(taken(&path) >= length() + ROUNDING, "{} of {}", length(), taken(&path));
+    // What was kept when the server was killed does not matter to anybody.
+    server.signal("KILL");
+    server.wait_for_end();
+    assert!(taken(&path) >= length() + ROUNDING);
+    check(&folder);
+    let copy = Folder::new("aof-room-copy");
+    let copied = Command::new("cp").args(["-a", &folder.file("appendonlydir"), &copy.file("")]).status();
+    assert!(copied.unwrap().success());
+    if let Some(redis) = Server::start_redis(&[&["--dir", &copy.file("")], ALWAYS].concat()) {
+        redis.client().line("DBSIZE").is(301);
+    }
+    let mut server = serve(&folder, &["--aof-load-truncated", "no"]);
+    let mut client = server.client();
+    client.line("DBSIZE").is(301);
+    // An end in order gives it back, and so does the end of the log.
+    client.line("SET last 1").is_ok();
+    server.signal("TERM");
+    assert_eq!(server.wait_for_end().code(), Some(0));
+    assert!(taken(&path) < length() + ROUNDING, "{} of {}", length(), taken(&path));
+    let server = serve(&folder, &["--aof-load-truncated", "no"]);
+    let mut client = server.client();
+    client.line("DBSIZE").is(302);
+    client.cmd(["SET", "last", &"v".repeat(1 << 20)]).is_ok();
+    assert!(taken(&path) >= length() + ROUNDING);
+    client.line("CONFIG SET appendonly no").is_ok();
+    wait_until(|| taken(&path) < length() + ROUNDING, "it is not given back");
+    drop(server);
+    check(&folder);
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! What outlives the process change by change: a log of what was done, in the layout of Redis 7.
 //!
-//! The journal of the keyspace has what is to be written, [`writer`] brings it to the disk, [`manifest`]
-//! says which files there are, [`reader`] reads them when the server starts. Now and then the log is
-//! rewritten: a new base is the state of one moment, at which a new increment begins. Until the list of files
-//! names the new base, the old one and all increments since count.
+//! The journal of the keyspace has what is to be written, [`writer`] brings it to the disk, where [`room`] is
+//! kept for it, [`manifest`] says which files there are, [`reader`] reads them when the server starts. Now
+//! and then the log is rewritten: a new base is the state of one moment, at which a new increment begins.
+//! Until the list of files names the new base, the old one and all increments since count.
 //!
 //! With `appendfsync always` nobody is answered before what was done is on the disk ([`Log::settled`]).
 
 mod manifest;
 mod reader;
+mod room;
 mod writer;
 
 use std::collections::VecDeque;
@@ -53,7 +54,10 @@ pub struct Log {
     durable: AtomicU64,
     /// Called whenever one of the two has changed, or writing has failed.
     progress: watch::Sender<()>,
-    is_asked_to_sync: AtomicBool,
+    /// The server ends: what is written is brought to the disk at once…
+    is_ending: AtomicBool,
+    /// … and the file takes no more room than it needs.
+    has_ended: AtomicBool,
     /// What was written may be lost: only a new base has it.
     needs_rewrite: AtomicBool,
     /// Bytes written by this process.
@@ -138,7 +142,8 @@ impl Default for Log {
             upto: AtomicU64::new(u64::MAX),
             durable: AtomicU64::new(0),
             progress: watch::Sender::new(()),
-            is_asked_to_sync: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             needs_rewrite: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
             increment_began_at: AtomicU64::new(0),
@@ -170,15 +175,23 @@ impl Log {
         }
     }
 
-    /// Waits until what the journal has up to `end` is on the disk, or cannot be brought there. `call` gets
-    /// the attention of whoever writes.
+    /// Waits until what the journal has up to `end` is on the disk, or cannot be brought there, and the files
+    /// are as they are to be left. `call` gets the attention of whoever writes.
     pub async fn finish(&self, end: u64, call: impl Fn()) {
         let mut progress = self.progress.subscribe();
-        self.is_asked_to_sync.store(true, Ordering::Release);
+        self.is_ending.store(true, Ordering::Release);
         call();
-        while self.is_on() && self.durable.load(Ordering::Acquire) < end && !self.has_failed() {
+        let is_over =
+            || self.has_ended.load(Ordering::Acquire) && self.durable.load(Ordering::Acquire) >= end;
+        while self.is_on() && !is_over() && !self.has_failed() {
             let _ = progress.changed().await;
         }
+    }
+
+    /// Says that the files are as they are to be left.
+    fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+        self.progress.send_replace(());
     }
 
     /// Says how far it has come; how far replies may be given unless that is as far as it lasts.
@@ -297,7 +310,7 @@ impl Log {
 
     /// Lets the log go on, after the journal's next cut, in a file of so many bytes. That cut must follow.
     pub fn go_on_in(&self, file: File, length: u64) {
-        self.state.lock().next.push_back(Output { file, length });
+        self.state.lock().next.push_back(Output::new(file, length));
     }
 
     /// The same for an increment that is there; without one, a new one.

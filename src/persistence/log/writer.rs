@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::room::Room;
 use super::{Log, Sync};
 use crate::files::reason;
 use crate::keyspace::{Journal, Piece};
@@ -19,9 +20,10 @@ const UNWRITTEN_BYTES_MAX: u64 = 64 << 20;
 /// Where it is written.
 #[derive(Debug)]
 pub(super) struct Output {
-    pub(super) file: File,
+    file: File,
     /// Bytes in it that are good.
-    pub(super) length: u64,
+    length: u64,
+    room: Room,
 }
 
 /// The thread's own.
@@ -104,14 +106,20 @@ impl Writer<'_> {
 
     /// Brings what is written to the disk, if it is time for that.
     fn sync_if_due(&mut self) {
-        let is_asked = self.log.is_asked_to_sync.load(Ordering::Acquire);
+        let is_ending = self.log.is_ending.load(Ordering::Acquire);
         let is_due = match (self.sync)() {
             Sync::Always => true,
             Sync::EverySecond => self.synced_at.elapsed() >= SECOND,
             Sync::Never => self.has_failed,
         };
-        if self.durable < self.written && (is_due || is_asked) {
+        if self.durable < self.written && (is_due || is_ending) {
             self.sync();
+        }
+        if is_ending && !self.log.has_ended.load(Ordering::Relaxed) {
+            if let Some(output) = &mut self.output {
+                output.room.close(&output.file);
+            }
+            self.log.end();
         }
     }
 
@@ -181,10 +189,16 @@ impl Writer<'_> {
 }
 
 impl Output {
+    /// A file of so many bytes, at the end of which is written.
+    pub(super) fn new(file: File, length: u64) -> Output {
+        Output { room: Room::of(&file), file, length }
+    }
+
     /// Writes all of it, from `rest` on, which is what is left if that fails. Answers whether it is on the
     /// disk; if it is to be and that fails, it was not written.
     fn write(&mut self, rest: &mut &[u8], is_durable: bool) -> io::Result<bool> {
         let all = *rest;
+        self.room.provide(&self.file, self.length, all.len() as u64);
         let written = write_all(&mut self.file, rest).and_then(|()| match is_durable {
             true => self.file.sync_data(),
             false => Ok(()),
@@ -192,13 +206,23 @@ impl Output {
         if let Err(error) = written {
             // A record that was half written would be damage once others follow.
             match self.file.set_len(self.length) {
-                Ok(()) => *rest = all,
+                Ok(()) => {
+                    *rest = all;
+                    self.room.cut(self.length);
+                }
                 Err(_) => self.length += (all.len() - rest.len()) as u64,
             }
             return Err(error);
         }
         self.length += all.len() as u64;
         Ok(is_durable)
+    }
+}
+
+/// Nothing more will be written.
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.room.close(&self.file);
     }
 }
 
@@ -220,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_leaves_nothing() {
-        let mut output = Output { file: File::options().write(true).open("/dev/full").unwrap(), length: 0 };
+        let mut output = Output::new(File::options().write(true).open("/dev/full").unwrap(), 0);
         let mut rest = &b"record"[..];
         assert_eq!(output.write(&mut rest, false).unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert_eq!((rest, output.length), (&b"record"[..], 0));
