@@ -12,13 +12,12 @@ use crate::config::APPEND_FSYNC;
 use crate::files::reason;
 use crate::keyspace::{Busy, Transaction};
 use crate::persistence::log::{Asked, Damage, LogReader, Manifest, Part, Place, Sync};
+use crate::persistence::rdb::is_snapshot;
 use crate::persistence::{Ended, Loaded, Purpose, Target, load_from};
 use crate::resp::OwnedRequest;
 
 /// Bytes of a log that are read at once.
 const READ_BYTES: usize = 1 << 20;
-/// What a base begins with that is a snapshot.
-const SNAPSHOT_SIGNATURE: &[u8] = b"REDIS";
 
 /// Does a request of a log again, on the transaction.
 pub type Again<'a> = dyn FnMut(&mut Transaction<'_>, &OwnedRequest) -> Result<(), String> + 'a;
@@ -276,7 +275,7 @@ impl Instance {
             |error: std::io::Error| format!("Unrecoverable error reading {shown}: {}", reason(&error));
         let mut input = BufReader::with_capacity(READ_BYTES, File::open(&path).map_err(unreadable)?);
         let mut offset = 0;
-        if input.fill_buf().map_err(unreadable)?.starts_with(SNAPSHOT_SIGNATURE) {
+        if is_snapshot(input.fill_buf().map_err(unreadable)?) {
             let mut libraries = Vec::new();
             let mut counted = Counted { input: &mut input, bytes: 0 };
             *loaded = load_from(&mut counted, self.config.rdbchecksum.get(), tx, |code| {

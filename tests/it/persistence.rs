@@ -498,6 +498,65 @@ fn a_file_that_cannot_be_loaded_is_left_alone() {
     assert_eq!(refusal(&folder), complaint("Wrong signature trying to load DB from file"));
 }
 
+/// A file that Valkey 9.1.2 wrote: with `appendonly yes`, of strings and a library, by `SAVE`; the same and a
+/// hash one field of which expires; of one node of a cluster. Their keys are named below.
+fn from_valkey(name: &str, folder: &Folder, to: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshots").join(name);
+    fs::copy(path, folder.path().join(to)).unwrap();
+}
+
+#[track_caller]
+fn find_those_of_valkey(client: &mut Client) {
+    client.line("GET text").is("hello");
+    client.line("GET number").is("-12345");
+    client.line("GET large").is("99999999999999");
+    client.line("GET repeated").is("abc".repeat(100).as_str());
+    client.line("PEXPIRETIME mortal").is(4_102_444_800_000);
+    client.line("DBSIZE").is(5);
+    client.line("SELECT 9").is_ok();
+    client.line("GET text").is("nine");
+    client.line("SELECT 0").is_ok();
+    client.line("FCALL answer 0").is(42);
+}
+
+#[test]
+fn what_valkey_9_saves_is_loaded_as_far_as_there_is_such_a_thing() {
+    let folder = Folder::new("valkey");
+    from_valkey("valkey-9.1.2-strings.rdb", &folder, "dump.rdb");
+    let server = serve(&folder, &["--maxmemory-policy", "allkeys-lfu"]);
+    server.wait_for_output("Loading RDB produced by version 9.1.2");
+    let mut client = server.client();
+    find_those_of_valkey(&mut client);
+    client.line("SAVE").is_ok();
+    assert!(fs::read(dump(&folder)).unwrap().starts_with(b"REDIS0010"), "what is written is for both");
+    drop(server);
+    from_valkey("valkey-9.1.2-cluster.rdb", &folder, "dump.rdb");
+    let mut client = serve(&folder, &[]).into_client();
+    assert_eq!(client.line("MGET a b").reply().to_string(), r#"["1", "2"]"#);
+    from_valkey("valkey-9.1.2-hash.rdb", &folder, "dump.rdb");
+    let hash = "key 'myhash' in database 0 is a hash, which is not supported (offset 285)";
+    assert!(refusal(&folder).contains(hash));
+}
+
+#[test]
+fn the_log_of_valkey_9_goes_on_here() {
+    let folder = Folder::new("valkey-log");
+    fs::create_dir(folder.path().join("appendonlydir")).unwrap();
+    from_valkey("valkey-9.1.2-strings.rdb", &folder, "appendonlydir/appendonly.aof.2.base.rdb");
+    folder.write(
+        "appendonlydir/appendonly.aof.manifest",
+        "file appendonly.aof.2.base.rdb seq 2 type b\nfile appendonly.aof.2.incr.aof seq 2 type i\n",
+    );
+    let log = [request(["SELECT", "9"]), request(["SET", "text", "ninety"])].concat();
+    fs::write(folder.file("appendonlydir/appendonly.aof.2.incr.aof"), log).unwrap();
+    let mut client = serve(&folder, &["--appendonly", "yes"]).into_client();
+    client.line("SELECT 9").is_ok();
+    client.line("GET text").is("ninety");
+    client.line("SET text nine").is_ok();
+    client.line("SELECT 0").is_ok();
+    find_those_of_valkey(&mut client);
+}
+
 #[test]
 fn keys_that_expired_meanwhile_are_not_loaded() {
     let folder = Folder::new("expired");

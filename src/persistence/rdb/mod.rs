@@ -2,7 +2,8 @@
 //!
 //! A file is a header with a version, then items one after the other, each begun by a byte that tells what it
 //! is, then a checksum. [`Writer`] writes version 10, which Redis 7.0 reads; [`Reader`] reads what Redis up
-//! to 8.0 and Valkey 8 write, as far as it is made of strings and libraries of functions.
+//! to 8.10 and Valkey up to 9.1 write, as far as it is made of strings and libraries of functions. Neither of
+//! the two reads what the other writes since they parted; what a string is has stayed the same in both.
 
 mod reader;
 mod writer;
@@ -11,11 +12,30 @@ pub use reader::{Item, ReadError, Reader};
 pub use writer::{Form, Writer};
 
 /// What a file begins with; four digits of the version follow.
-const SIGNATURE: &[u8; 5] = b"REDIS";
-/// The newest version that is read.
-const VERSION_MAX: u16 = 12;
+const SIGNATURE: &[u8] = b"REDIS";
+/// What it begins with since Valkey 9; three digits follow.
+const SIGNATURE_OF_VALKEY: &[u8] = b"VALKEY";
+/// Bytes of signature and version.
+const HEADER_BYTES: usize = 9;
+/// The newest version that is read: 12 is that of Redis 7.4 to 8.4, 13 of 8.6, 14 of 8.8, 15 of 8.10. What
+/// they brought are types of values, each with a number of its own.
+const VERSION_MAX: u16 = 15;
+/// The version of Valkey 9.0 and 9.1: it has left those in between to Redis.
+const VERSION_OF_VALKEY: u16 = 80;
 /// The first version that ends with a checksum.
 const VERSION_WITH_CHECKSUM: u16 = 5;
+
+/// Whether what begins so is a snapshot.
+pub fn is_snapshot(bytes: &[u8]) -> bool {
+    bytes.starts_with(SIGNATURE) || bytes.starts_with(SIGNATURE_OF_VALKEY)
+}
+
+/// Who wrote a file. They parted after version 11, and gave the same numbers to different things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Author {
+    Redis,
+    Valkey,
+}
 
 /// Slots of a cluster and what is in them.
 const SLOT_INFO: u8 = 244;
@@ -154,12 +174,47 @@ mod tests {
         );
         let error = |file: &[u8]| read(file).unwrap_err();
         assert_eq!(error(b"RADIS0010"), "Wrong signature trying to load DB from file");
-        assert_eq!(error(b"REDIS0013\xff"), "Can't handle RDB format version 0013");
+        assert_eq!(error(b"REDIS0016\xff"), "Can't handle RDB format version 16");
+        assert_eq!(error(b"REDIS0080\xff"), "Can't handle RDB format version 80");
+        assert_eq!(error(b"REDIS0000\xff"), "Can't handle RDB format version 0");
+        assert_eq!(error(b"VALKEY011\xff"), "Can't handle RDB format version 11");
+        assert_eq!(error(b"VALKEY081\xff"), "Can't handle RDB format version 81");
         assert_eq!(error(b"REDIS+010\xff"), "Can't handle RDB format version +010");
         assert_eq!(error(b""), "Unexpected EOF reading RDB file (offset 0)");
         let mut changed = file(10, b"\x00\x01k\x01v");
         changed[13] = b'w';
         assert!(error(&changed).starts_with("Wrong RDB checksum expected: ("), "{}", error(&changed));
+    }
+
+    /// The numbers of types that came after the two had parted, from the documentation of either.
+    #[test]
+    fn the_same_number_is_not_the_same_in_the_files_of_redis_and_valkey() {
+        let of = |signature: &[u8], content: &[u8]| read(&[signature, content].concat()).unwrap_err();
+        let refused =
+            |what: &str| format!("key 'k' in database 0 is {what}, which is not supported (offset 9)");
+        for (number, redis) in [
+            (22, "a hash"),
+            (25, "a hash"),
+            (26, "a stream"),
+            (27, "a stream"),
+            (28, "an array"),
+            (32, "a hash"),
+        ] {
+            assert_eq!(of(b"REDIS0015", &[number, 1, b'k', 0]), refused(redis));
+            match number {
+                22 => assert_eq!(of(b"VALKEY080", &[number, 1, b'k', 0]), refused("a hash")),
+                _ => assert_eq!(
+                    of(b"VALKEY080", &[number, 1, b'k', 0]),
+                    format!("Unknown RDB encoding type {number} (offset 9)")
+                ),
+            }
+        }
+        assert_eq!(of(b"REDIS0015", b"\x21\x01k"), refused("a rate limit"));
+        let section = |what: &str| format!("there is {what}, which is not supported (offset 9)");
+        assert_eq!(of(b"REDIS0015", b"\xf2"), section("a template of hashes"));
+        assert_eq!(of(b"REDIS0013", b"\xf3"), section("what a module knows of a key"));
+        assert_eq!(of(b"VALKEY080", b"\xf3"), section("a slot that moves between servers"));
+        assert_eq!(of(b"VALKEY080", b"\xf2"), "Unknown RDB encoding type 242 (offset 9)");
     }
 
     #[test]
@@ -217,8 +272,9 @@ mod tests {
         }
 
         #[test]
-        fn garbage_does_no_harm(content in vec(prop_oneof![any::<u8>(), 243..=255_u8, 0..8_u8], 0..200)) {
-            let _ = read(&file(12, &content));
+        fn garbage_does_no_harm(content in vec(prop_oneof![any::<u8>(), 242..=255_u8, 0..8_u8], 0..200)) {
+            let _ = read(&file(VERSION_MAX, &content));
+            let _ = read(&[&b"VALKEY080"[..], &content].concat());
         }
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crc::{Digest, Table};
 
 use super::{
-    AUXILIARY, DATABASE, END, EXPIRY_MS, EXPIRY_S, FREQUENCY, IDLE, MODULE_DATA, SIGNATURE, SIZES, SLOT_INFO,
-    VERSION_MAX, VERSION_WITH_CHECKSUM,
+    AUXILIARY, Author, DATABASE, END, EXPIRY_MS, EXPIRY_S, FREQUENCY, HEADER_BYTES, IDLE, MODULE_DATA,
+    SIGNATURE, SIGNATURE_OF_VALKEY, SIZES, SLOT_INFO, VERSION_MAX, VERSION_OF_VALKEY, VERSION_WITH_CHECKSUM,
 };
 use crate::dump::strings::{DecodeError, Decoder};
 use crate::dump::{CHECKSUM, LIBRARY, LIBRARY_BEFORE_7, TYPE_STRING};
@@ -58,6 +58,7 @@ impl fmt::Display for ReadError {
 /// A file that is being read.
 pub struct Reader<R> {
     decoder: Decoder<Checked<R>>,
+    author: Author,
     version: u16,
     /// Whether the checksum is looked at (`rdbchecksum`).
     verifies: bool,
@@ -83,20 +84,11 @@ impl<R: Read> Reader<R> {
     /// If it is none, or too new.
     pub fn open(input: R, verifies: bool) -> Result<Reader<R>, ReadError> {
         let mut decoder = Decoder::new(Checked::new(input), STRING_BYTES_MAX);
-        let wrong = |why: String| Err(ReadError { why, offset: None });
-        let signature: [u8; SIGNATURE.len()] =
+        let header: [u8; HEADER_BYTES] =
             decoder.array().map_err(|error| explain(error, decoder.input.offset))?;
-        let digits: [u8; 4] = decoder.array().map_err(|error| explain(error, decoder.input.offset))?;
-        if signature != *SIGNATURE {
-            return wrong("Wrong signature trying to load DB from file".to_owned());
-        }
-        let is_number = digits.iter().all(u8::is_ascii_digit);
-        let version = digits.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit.wrapping_sub(b'0') & 15));
-        if !is_number || !(1..=VERSION_MAX).contains(&version) {
-            return wrong(format!("Can't handle RDB format version {}", digits.escape_ascii()));
-        }
+        let (author, version) = parse_header(&header).map_err(|why| ReadError { why, offset: None })?;
         let (key, value) = (Vec::new(), Vec::new());
-        Ok(Reader { decoder, version, verifies, database: 0, key, value })
+        Ok(Reader { decoder, author, version, verifies, database: 0, key, value })
     }
 
     /// Reads what comes next; none at the end, once the checksum was found to be right.
@@ -196,8 +188,12 @@ impl<R: Read> Reader<R> {
     /// Names the key whose type there is not here.
     fn refuse_type(&mut self, number: u8) -> ReadError {
         let offset = self.offset() - 1;
-        let Some(name) = type_name(number) else {
-            return ReadError { why: format!("Unknown RDB encoding type {number}"), offset: Some(offset) };
+        let Some(name) = type_name(self.author, number) else {
+            let why = match section_name(self.author, number) {
+                Some(name) => format!("there is {name}, which is not supported"),
+                None => format!("Unknown RDB encoding type {number}"),
+            };
+            return ReadError { why, offset: Some(offset) };
         };
         match self.decoder.string(&mut self.key) {
             Ok(()) => {
@@ -277,16 +273,46 @@ fn module_name(number: u64) -> String {
 }
 
 /// What Redis and Valkey call the types of values that there are not here.
-fn type_name(number: u8) -> Option<&'static str> {
-    Some(match number {
-        1 | 10 | 14 | 18 => "a list",
-        2 | 11 | 20 => "a set",
-        3 | 5 | 12 | 17 => "a sorted set",
-        4 | 9 | 13 | 16 | 22..=25 => "a hash",
-        15 | 19 | 21 => "a stream",
-        6 | 7 => "of a module's type",
+fn type_name(author: Author, number: u8) -> Option<&'static str> {
+    Some(match (number, author) {
+        (1 | 10 | 14 | 18, _) => "a list",
+        (2 | 11 | 20, _) => "a set",
+        (3 | 5 | 12 | 17, _) => "a sorted set",
+        (4 | 9 | 13 | 16 | 22, _) | (23..=25 | 29..=32, Author::Redis) => "a hash",
+        (15 | 19 | 21, _) | (26 | 27, Author::Redis) => "a stream",
+        (28, Author::Redis) => "an array",
+        (33, Author::Redis) => "a rate limit",
+        (6 | 7, _) => "of a module's type",
         _ => return None,
     })
+}
+
+/// What else a file may have that there is not here.
+fn section_name(author: Author, number: u8) -> Option<&'static str> {
+    Some(match (number, author) {
+        (242, Author::Redis) => "a template of hashes",
+        (243, Author::Redis) => "what a module knows of a key",
+        (243, Author::Valkey) => "a slot that moves between servers",
+        _ => return None,
+    })
+}
+
+/// Who wrote a file, and in which version.
+fn parse_header(header: &[u8; HEADER_BYTES]) -> Result<(Author, u16), String> {
+    let (author, digits, versions) = if let Some(digits) = header.strip_prefix(SIGNATURE_OF_VALKEY) {
+        (Author::Valkey, digits, VERSION_OF_VALKEY..=VERSION_OF_VALKEY)
+    } else if let Some(digits) = header.strip_prefix(SIGNATURE) {
+        (Author::Redis, digits, 1..=VERSION_MAX)
+    } else {
+        return Err("Wrong signature trying to load DB from file".to_owned());
+    };
+    let is_number = digits.iter().all(u8::is_ascii_digit);
+    let version = std::str::from_utf8(digits).ok().filter(|_| is_number).and_then(|text| text.parse().ok());
+    match version {
+        Some(version) if versions.contains(&version) => Ok((author, version)),
+        Some(version) => Err(format!("Can't handle RDB format version {version}")),
+        None => Err(format!("Can't handle RDB format version {}", digits.escape_ascii())),
+    }
 }
 
 /// An input whose bytes are counted and summed up.
