@@ -638,6 +638,39 @@ fn a_disk_that_fails_loses_nothing_that_was_acknowledged() {
     }
 }
 
+#[test]
+fn a_log_that_cannot_be_brought_to_the_disk_is_written_anew() {
+    let folder = Folder::new("aof-unsynced");
+    fs::create_dir(folder.path().join("appendonlydir")).unwrap();
+    folder.write("appendonlydir/appendonly.aof.manifest", "file appendonly.aof.1.incr.aof seq 1 type i\n");
+    // It takes all that is written, and cannot sync.
+    std::os::unix::fs::symlink("/dev/null", increment(&folder, 1)).unwrap();
+    // What is in the way of the next one.
+    fs::create_dir(increment(&folder, 2)).unwrap();
+    let server = serve(&folder, &["--appendfsync", "everysec"]);
+    let mut client = server.client();
+    client.line("SET first 1").is_ok();
+    wait_until(|| client.info("aof_last_write_status") == "err", "it fails");
+    server.wait_for_output("Fail to fsync the AOF file: Invalid argument");
+    client.line("SET second 1").is_error("MISCONF Errors writing to the AOF file: Invalid argument");
+    client.line("GET first").is("1");
+    server.wait_for_output("Background AOF rewrite terminated with error: ");
+    fs::remove_dir(increment(&folder, 2)).unwrap();
+    client.line("BGREWRITEAOF").is_simple("Background append only file rewriting started");
+    wait_until(|| client.info("aof_last_write_status") == "ok", "it goes on");
+    client.line("SET third 1").is_ok();
+    wait_for_rewrite(&mut client);
+    client.line("CONFIG SET appendfsync always").is_ok();
+    client.line("SET fourth 1").is_ok();
+    let expected = state(&mut client);
+    assert_eq!(expected.len(), 4, "three keys, and the libraries");
+    drop(server);
+    assert_eq!(files(&folder).len(), 3);
+    let mut client = serve(&folder, &["--aof-load-truncated", "no"]).into_client();
+    assert_eq!(state(&mut client), expected);
+    check(&folder);
+}
+
 /// Bytes that a file takes on the disk.
 fn taken(path: &Path) -> u64 {
     fs::metadata(path).unwrap().blocks() * 512
