@@ -78,13 +78,27 @@ const CONFIG_SET: Command = Command {
 };
 
 fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    for checked in parse_settings(context, request)? {
-        context.instance.config.store(checked);
+    let settings = parse_settings(context, request)?;
+    let (instance, config) = (context.instance, &context.instance.config);
+    let had_log = config.appendonly.get();
+    let named = request.from(2).step_by(2).filter_map(Parameter::named);
+    let before: Vec<_> = named.map(|parameter| (parameter, parameter.print(config))).collect();
+    settings.into_iter().for_each(|checked| config.store(checked));
+    if config.appendonly.get()
+        && !had_log
+        && let Err(why) = instance.probe_log()
+    {
+        tracing::warn!("{why}");
+        // All of them are made, or none.
+        before.iter().filter_map(|(parameter, value)| parameter.check(value).ok()).for_each(|old| {
+            config.store(old);
+        });
+        return Err(refuse("appendonly", "Unable to turn on AOF. Check server logs."));
     }
     if request.from(2).step_by(2).any(|name| is_word(name, "requirepass")) {
-        context.instance.apply_requirepass();
+        instance.apply_requirepass();
     }
-    context.instance.apply_config();
+    instance.apply_config();
     Ok(reply.ok())
 }
 
@@ -99,26 +113,25 @@ fn parse_settings(context: &Context<'_, '_>, request: Request<'_>) -> Result<Vec
             || Error::quoting("ERR Unknown option or number of arguments for CONFIG SET - '", name, "'");
         let parameter = Parameter::named(name).ok_or_else(unknown)?;
         if parameter.changes == Changes::AtStart {
-            return Err(refuse(parameter, "can't set immutable config"));
+            return Err(refuse(parameter.name, "can't set immutable config"));
         }
         let is_protected = parameter.changes == Changes::Protected;
         if is_protected && !is_enabled(context.session, &context.instance.config.enable_protected_configs) {
-            return Err(refuse(parameter, "can't set protected config"));
+            return Err(refuse(parameter.name, "can't set protected config"));
         }
         if parameters.iter().any(|other| std::ptr::eq(*other, parameter)) {
-            return Err(refuse(parameter, "duplicate parameter"));
+            return Err(refuse(parameter.name, "duplicate parameter"));
         }
         parameters.push(parameter);
     }
     let values = request.from(3).step_by(2);
     let check = |(parameter, value): (&'static Parameter, &[u8])| {
-        parameter.check(value).map_err(|refusal| refuse(parameter, &refusal.to_string()))
+        parameter.check(value).map_err(|refusal| refuse(parameter.name, &refusal.to_string()))
     };
     parameters.into_iter().zip(values).map(check).collect()
 }
 
-fn refuse(parameter: &Parameter, why: &str) -> Error {
-    let name = parameter.name;
+fn refuse(name: &str, why: &str) -> Error {
     Error::text(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
 }
 

@@ -67,6 +67,15 @@ impl Instance {
         asked
     }
 
+    /// Looks whether there could be a log where it would be.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub fn probe_log(&self) -> Result<(), String> {
+        self.log_place().probe()
+    }
+
     /// Begins or ends the log, if that has changed.
     pub(super) fn configure_log(&self) {
         let (log, is_on) = (&self.persistence.log, self.config.appendonly.get());

@@ -671,6 +671,28 @@ fn a_log_that_cannot_be_brought_to_the_disk_is_written_anew() {
     check(&folder);
 }
 
+/// Held against a real Redis as well.
+#[test]
+fn a_log_that_cannot_be_begun_is_refused() {
+    const REFUSAL: &str = "ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to \
+                           turn on AOF. Check server logs.";
+    let folder = Folder::new("aof-not-begun");
+    let server = Server::start_with(&["--dir", &folder.file("")]);
+    let mut client = server.client();
+    folder.write("appendonlydir", "in the way");
+    client.line("CONFIG SET appendonly yes").is_error(REFUSAL);
+    client.line("CONFIG SET timeout 100 appendonly yes").is_error(REFUSAL);
+    assert_eq!(client.line("CONFIG GET timeout").reply().to_string(), r#"["timeout", "0"]"#);
+    assert_eq!(client.info("aof_enabled"), "0");
+    server.wait_for_output("Can't open or create append-only dir appendonlydir: ");
+    client.line("SET k v").is_ok();
+    fs::remove_file(folder.path().join("appendonlydir")).unwrap();
+    client.line("CONFIG SET timeout 100 appendonly yes").is_ok();
+    wait_for_rewrite(&mut client);
+    assert_eq!(client.info("aof_enabled"), "1");
+    assert!(files(&folder).contains(&"appendonly.aof.1.base.rdb".to_owned()), "{:?}", files(&folder));
+}
+
 /// Bytes that a file takes on the disk.
 fn taken(path: &Path) -> u64 {
     fs::metadata(path).unwrap().blocks() * 512

@@ -67,13 +67,28 @@ impl Place {
     ///
     /// With a line for the log.
     pub fn make(&self) -> Result<(), String> {
-        let made = fs::create_dir(&self.directory).and_then(|()| sync_directory(&self.root));
-        match made {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(format!("Can't open or create append-only dir {}: {}", self.shown(), reason(&error)))
-            }
-            _ => Ok(()),
-        }
+        // Whoever has made it may not have waited until it lasts.
+        self.make_directory().and_then(|()| sync_directory(&self.root)).map_err(|error| self.refused(&error))
+    }
+
+    /// Looks whether files can be made there, without waiting for the disk.
+    ///
+    /// # Errors
+    ///
+    /// With a line for the log.
+    pub fn probe(&self) -> Result<(), String> {
+        let file = self.path(b"temp-probe.rdb");
+        let made = self.make_directory().and_then(|()| File::create(&file));
+        made.and_then(|_| fs::remove_file(&file)).map_err(|error| self.refused(&error))
+    }
+
+    fn make_directory(&self) -> io::Result<()> {
+        let made = fs::create_dir(&self.directory);
+        if self.directory.is_dir() { Ok(()) } else { made }
+    }
+
+    fn refused(&self, error: &io::Error) -> String {
+        format!("Can't open or create append-only dir {}: {}", self.shown(), reason(error))
     }
 
     /// Deletes what a server that was stopped has not written to its end.
