@@ -6,6 +6,7 @@
 //! hold, and processor time holds better than throughput.
 
 mod chart;
+mod disk;
 mod load;
 mod options;
 mod pause;
@@ -41,6 +42,12 @@ fn run() -> Result<(), String> {
     }
     if options.does(Part::Pause) {
         compare_pauses(&options, &programs, &mut report)?;
+    }
+    if options.does(Part::Pause) || options.does(Part::Snapshot) {
+        disk::compare_snapshots(&options, &programs, &mut report)?;
+    }
+    if options.does(Part::Durable) {
+        disk::compare_durability(&options, &programs, &mut report)?;
     }
     if options.does(Part::Connections) {
         compare_connections(&options, &programs, &mut report)?;
@@ -178,11 +185,12 @@ fn compare_pauses(options: &Options, programs: &[Program], report: &mut Report) 
     for program in programs {
         let server = program.start(options.server_cores)?;
         pin_this_process(options.server_cores);
-        inserting.push(pause::measure(&server, || fill(options, &server, keys, options.value_bytes, None))?);
+        let work = || fill(options, &server, keys, options.value_bytes, None);
+        inserting.push(pause::measure(&server, pause::get_missing, work)?);
         drop(server);
         let server = program.start(options.server_cores)?;
         fill(options, &server, EXPIRING, options.value_bytes, Some(EXPIRY_MS))?;
-        expiring.push(pause::measure(&server, || {
+        expiring.push(pause::measure(&server, pause::get_missing, || {
             thread::sleep(WATCHED);
             Ok(())
         })?);

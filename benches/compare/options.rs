@@ -18,6 +18,7 @@ pub(crate) struct Options {
     pub(crate) rounds: usize,
     pub(crate) memory_keys: usize,
     pub(crate) pause_keys: usize,
+    pub(crate) snapshot_keys: usize,
     pub(crate) chart: Option<PathBuf>,
     pub(crate) server_cores: usize,
     keyfast: PathBuf,
@@ -31,6 +32,8 @@ pub(crate) enum Part {
     Cpu,
     Memory,
     Pause,
+    Snapshot,
+    Durable,
     Connections,
     Threads,
     Scripts,
@@ -43,6 +46,8 @@ impl Part {
             "cpu" => Ok(Part::Cpu),
             "memory" => Ok(Part::Memory),
             "pause" => Ok(Part::Pause),
+            "snapshot" => Ok(Part::Snapshot),
+            "durable" => Ok(Part::Durable),
             "connections" => Ok(Part::Connections),
             "threads" => Ok(Part::Threads),
             "scripts" => Ok(Part::Scripts),
@@ -52,7 +57,7 @@ impl Part {
     }
 }
 
-const PARTS: &str = "cpu, memory, pause, connections, threads, scripts, lens";
+const PARTS: &str = "cpu, memory, pause, snapshot, durable, connections, threads, scripts, lens";
 
 /// Servers that are looked for where none is named.
 const KNOWN: [&str; 2] = ["redis-server", "valkey-server"];
@@ -109,6 +114,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
         keyfast: paths("keyfast").next().unwrap_or_else(|| env!("CARGO_BIN_EXE_keyfast").into()),
         servers: paths("server").collect(),
         pause_keys: number("pause-keys")?,
+        snapshot_keys: number("snapshot-keys")?,
         chart: paths("chart").next(),
         only: matches.get_one::<String>("only").map(|only| Part::named(only)).transpose()?,
     }))
@@ -138,6 +144,7 @@ fn command() -> Command {
         option("rounds", "5", "Rounds for each server, in turn"),
         option("memory-keys", "2000000", "Keys for the figures of memory"),
         option("pause-keys", "8000000", "Keys that are inserted while pauses are measured"),
+        option("snapshot-keys", "10000000", "Keys that are saved while pauses are measured"),
         option("server-cores", "1", "Cores for the server; the client takes the next"),
         // What cargo passes to every benchmark.
         Arg::new("bench").long("bench").action(ArgAction::SetTrue).hide(true),

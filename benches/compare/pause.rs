@@ -15,19 +15,30 @@ pub(crate) struct Waits {
     pub(crate) most_ms: f64,
 }
 
-/// Asks for one key again and again until `work` is done.
-pub(crate) fn measure(server: &Server, work: impl FnOnce() -> Result<(), String>) -> Result<Waits, String> {
+/// Asks for a key that is not there.
+pub(crate) fn get_missing(request: &mut Vec<u8>) -> usize {
+    request.extend(b"*2\r\n$3\r\nGET\r\n$7\r\nmissing\r\n");
+    "$-1\r\n".len()
+}
+
+/// Asks again and again until `work` is done. `ask` writes the next request and answers the length of its
+/// reply.
+pub(crate) fn measure(
+    server: &Server,
+    ask: impl FnMut(&mut Vec<u8>) -> usize + Send,
+    work: impl FnOnce() -> Result<(), String>,
+) -> Result<Waits, String> {
     let is_done = AtomicBool::new(false);
     let mut stream = TcpStream::connect(server.address()).map_err(|error| error.to_string())?;
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     let (worked, waits) = thread::scope(|scope| {
-        let asking = scope.spawn(|| ask_until(&mut stream, &is_done));
+        let asking = scope.spawn(|| ask_until(&mut stream, ask, &is_done));
         let worked = work();
         is_done.store(true, Ordering::Relaxed);
         (worked, asking.join().expect("the asking thread does not panic"))
     });
     worked?;
-    let mut waits = waits.map_err(|error| format!("no reply to a GET: {error}"))?;
+    let mut waits = waits.map_err(|error| format!("no reply: {error}"))?;
     waits.sort();
     let milliseconds = |wait: Option<&Duration>| wait.map_or(0.0, |wait| wait.as_secs_f64() * 1000.0);
     Ok(Waits {
@@ -36,12 +47,18 @@ pub(crate) fn measure(server: &Server, work: impl FnOnce() -> Result<(), String>
     })
 }
 
-fn ask_until(stream: &mut TcpStream, is_done: &AtomicBool) -> std::io::Result<Vec<Duration>> {
-    let mut waits = Vec::new();
+fn ask_until(
+    stream: &mut TcpStream,
+    mut ask: impl FnMut(&mut Vec<u8>) -> usize,
+    is_done: &AtomicBool,
+) -> std::io::Result<Vec<Duration>> {
+    let (mut waits, mut request, mut reply) = (Vec::new(), Vec::new(), Vec::new());
     while !is_done.load(Ordering::Relaxed) {
+        request.clear();
+        reply.resize(ask(&mut request), 0);
         let asked = Instant::now();
-        stream.write_all(b"*2\r\n$3\r\nGET\r\n$7\r\nmissing\r\n")?;
-        stream.read_exact(&mut [0; "$-1\r\n".len()])?;
+        stream.write_all(&request)?;
+        stream.read_exact(&mut reply)?;
         waits.push(asked.elapsed());
     }
     Ok(waits)

@@ -1,10 +1,13 @@
 //! The servers that are compared: starting them, and what the system says of them.
 
+use std::borrow::Cow;
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
@@ -18,7 +21,7 @@ pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) version: String,
     path: PathBuf,
-    options: &'static [&'static str],
+    options: Vec<String>,
 }
 
 /// A running server; it ends with this value.
@@ -46,11 +49,12 @@ impl Program {
         let output = output.map_err(|error| format!("could not run {shown}: {error}"))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        Ok(Program { name, version, path: path.to_owned(), options: &[] })
+        Ok(Program { name, version, path: path.to_owned(), options: Vec::new() })
     }
 
     /// The same program under another name and with options of its own.
-    pub(crate) fn with_options(&self, name: &str, options: &'static [&'static str]) -> Program {
+    pub(crate) fn with_options(&self, name: &str, options: &[&str]) -> Program {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
         Program { name: name.to_owned(), version: self.version.clone(), path: self.path.clone(), options }
     }
 
@@ -62,7 +66,7 @@ impl Program {
             .args(["-c", &cores])
             .arg(&self.path)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .args(self.options)
+            .args(&self.options)
             .stdout(Stdio::null())
             .stderr(Stdio::inherit())
             .spawn()
@@ -70,6 +74,30 @@ impl Program {
         let server = Server { child, port };
         server.wait_until_ready().map_err(|why| format!("{}: {why}", self.name))?;
         Ok(server)
+    }
+}
+
+/// A directory for the files of servers, gone with this value.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A new one where the system keeps what is temporary.
+    pub(crate) fn new() -> Result<Scratch, String> {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("keyfast-compare-{}-{number}", std::process::id()));
+        fs::create_dir(&path).map_err(|error| format!("could not make {}: {error}", path.display()))?;
+        Ok(Scratch(path))
+    }
+
+    pub(crate) fn path(&self) -> Cow<'_, str> {
+        self.0.to_string_lossy()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -107,6 +135,21 @@ impl Server {
         // Its first moments are not what is measured.
         sleep(Duration::from_millis(200));
         Ok(())
+    }
+
+    /// Sends a command, and reads the line or the text that is the reply.
+    pub(crate) fn ask(&self, command: &str) -> Result<String, String> {
+        let asked = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect(self.address())?;
+            stream.write_all(format!("{command}\r\n").as_bytes())?;
+            let (mut stream, mut line) = (BufReader::new(stream), String::new());
+            stream.read_line(&mut line)?;
+            let Some(length) = line.strip_prefix('$') else { return Ok(line) };
+            let mut text = vec![0; length.trim().parse().unwrap_or(0)];
+            stream.read_exact(&mut text)?;
+            Ok(String::from_utf8_lossy(&text).into_owned())
+        };
+        asked().map_err(|error| format!("no reply to {command}: {error}"))
     }
 
     pub(crate) fn cpu_time(&self) -> Result<CpuTime, String> {
