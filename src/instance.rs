@@ -313,7 +313,10 @@ impl Instance {
         self.keyspace.set_event_classes(self.event_classes());
         self.allow_lock_news();
         self.scripting.running.set_threshold_ms(config.busy_reply_threshold.get());
-        let counts_frequency = EVICTION_POLICIES[config.maxmemory_policy.get()].ends_with("lfu");
+        let policy = EVICTION_POLICIES[config.maxmemory_policy.get()];
+        let counts_frequency = policy.ends_with("lfu");
+        let goes_by_use = counts_frequency || policy.ends_with("lru");
+        self.keyspace.set_evicts_by_use(goes_by_use && config.maxmemory.size() > 0);
         let factors = [&config.lfu_log_factor, &config.lfu_decay_time].map(|factor| factor.get() as u32);
         self.keyspace.configure_access(counts_frequency, factors[0], factors[1]);
     }

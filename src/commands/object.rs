@@ -15,7 +15,8 @@ pub(super) const COMMANDS: &[Command] = &[OBJECT];
 const EMBEDDED_BYTES_MAX: usize = 44;
 /// A longer text is no integer. Redis: `tryObjectEncoding`.
 const INTEGER_BYTES_MAX: usize = 20;
-/// Integers below this are shared by all keys in Redis. Redis: `OBJ_SHARED_INTEGERS`.
+/// Integers below this are shared by all keys in Redis, unless each needs to know its own use. Redis:
+/// `OBJ_SHARED_INTEGERS`, `MAXMEMORY_FLAG_NO_SHARED_INTEGERS`.
 const SHARED_INTEGERS: i64 = 10_000;
 /// The number of references that Redis tells of a shared value.
 const SHARED_REFERENCES: i64 = i32::MAX as i64;
@@ -141,15 +142,15 @@ const OBJECT_REFCOUNT: Command = Command {
 fn refcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     match tx.facts(request.at(2)) {
         None => Ok(reply.nil()),
-        Some(facts) => Ok(reply.integer(references(&facts))),
+        Some(facts) => Ok(reply.integer(references(tx, &facts))),
     }
 }
 
-/// The number of references to a value that Redis would keep.
-pub(super) fn references(facts: &Facts<'_>) -> i64 {
+/// The number of references to a value that Redis would keep, if it were written now.
+pub(super) fn references(tx: &Transaction<'_>, facts: &Facts<'_>) -> i64 {
     let integer = parse_integer(facts.value).filter(|_| encoding_name(facts) == "int");
     match integer {
-        Some(0..SHARED_INTEGERS) => SHARED_REFERENCES,
+        Some(0..SHARED_INTEGERS) if !tx.evicts_by_use() => SHARED_REFERENCES,
         _ => 1,
     }
 }

@@ -91,6 +91,8 @@ pub struct Keyspace {
     databases: usize,
     /// How long a value may become.
     value_bytes_max: AtomicUsize,
+    /// Whether keys may have to go because of their use.
+    evicts_by_use: AtomicBool,
 }
 
 impl Keyspace {
@@ -113,6 +115,7 @@ impl Keyspace {
             flushes: AtomicU64::new(0),
             databases,
             value_bytes_max: AtomicUsize::new(usize::MAX),
+            evicts_by_use: AtomicBool::new(false),
         }
     }
 
@@ -141,6 +144,11 @@ impl Keyspace {
     /// Changes how long a value may become.
     pub fn set_value_bytes_max(&self, bytes: usize) {
         self.value_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Says whether keys may have to go because of their use: with a limit to memory, and LRU or LFU.
+    pub fn set_evicts_by_use(&self, is_on: bool) {
+        self.evicts_by_use.store(is_on, Ordering::Relaxed);
     }
 
     /// Chooses the events that are published.

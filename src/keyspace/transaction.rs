@@ -242,6 +242,11 @@ impl<'a> Transaction<'a> {
         self.keyspace.access.counts_frequency()
     }
 
+    /// Whether keys may have to go because of their use.
+    pub fn evicts_by_use(&self) -> bool {
+        self.keyspace.evicts_by_use.load(Ordering::Relaxed)
+    }
+
     /// How many databases there are.
     pub fn databases(&self) -> usize {
         self.keyspace.databases()
