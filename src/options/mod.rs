@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction, Command, ValueHint};
 
 use crate::REDIS_VERSION;
 use crate::commands::lookup::Renamed;
@@ -144,7 +144,13 @@ fn option(parameter: &'static Parameter) -> Arg {
         .long(parameter.name)
         .help(format!("{}{default}", parameter.help))
         .action(ArgAction::Set)
-        .overrides_with(parameter.name);
+        .overrides_with(parameter.name)
+        .value_hint(match parameter.kind {
+            Kind::Directory => ValueHint::DirPath,
+            Kind::Text | Kind::FileName { .. } => ValueHint::AnyPath,
+            // Otherwise shells would offer files for numbers.
+            _ => ValueHint::Other,
+        });
     match (parameter.name, &parameter.kind) {
         ("bind" | "metrics-bind", _) => arg.value_name("addresses"),
         (_, Kind::Integer { .. } | Kind::Octal { .. }) => arg.value_name("number"),
