@@ -1,7 +1,7 @@
 //! Clients that keep copies of keys: what they are told, when, and by whom it was brought about.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -635,24 +635,27 @@ fn a_copy_is_never_older_than_a_write_that_was_answered() {
     const WRITES: usize = 3000;
     let server = Server::start();
     let answered = [AtomicI64::new(0), AtomicI64::new(0)];
-    let is_over = AtomicBool::new(false);
+    let (use_copies, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
-        let (answered, is_over) = (&answered, &is_over);
+        let (answered, use_copies, is_over) = (&answered, &use_copies, &is_over);
         let readers = ["", "OPTIN", "BCAST", "BCAST PREFIX x PREFIX y NOLOOP"].map(|options| {
             let (client, _) = reader_and_writer(&server, options);
             let mut cache = Cache { client, copies: HashMap::new() };
             scope.spawn(move || {
-                let mut copies_used = 0;
+                let mut uses_copies = false;
                 while !is_over.load(Ordering::Acquire) {
                     for (key, answered) in KEYS.iter().zip(answered) {
                         let least = answered.load(Ordering::Acquire);
                         cache.catch_up();
-                        copies_used += usize::from(cache.copies.contains_key(*key));
+                        if cache.copies.contains_key(*key) && !uses_copies {
+                            uses_copies = true;
+                            use_copies.fetch_add(1, Ordering::Relaxed);
+                        }
                         let value = cache.get(key, options == "OPTIN");
                         assert!(value >= least, "{options}: {key} is {value}, and was {least} before");
                     }
                 }
-                copies_used
+                uses_copies
             })
         });
         let writers = [0, 1].map(|which| {
@@ -678,10 +681,13 @@ fn a_copy_is_never_older_than_a_write_that_was_answered() {
         });
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         // Nobody writes any more: from here on copies are used.
-        thread::sleep(Duration::from_millis(20));
+        let deadline = Instant::now() + PATIENCE;
+        while use_copies.load(Ordering::Relaxed) < readers.len() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
         is_over.store(true, Ordering::Release);
         for reader in readers {
-            assert!(reader.join().unwrap() > 0, "no copy was ever used");
+            assert!(reader.join().unwrap(), "no copy was ever used");
         }
     });
 }

@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from conversation import EVENT_SECONDS_MAX, Conversation, in_both_protocols
 
-LOST_SECONDS = 0.3  # after which a reply that does not come is given up
+LOST_SECONDS = 1  # after which a reply that does not come is given up
 
 
 class Faults(Conversation):
