@@ -48,8 +48,8 @@ impl Transaction<'_> {
         self.leave(|aftermath| aftermath.garbage.entries.push(entry));
     }
 
-    /// Whether anything is to be done before the transaction ends: somebody is to be told something, something
-    /// is to be written down, or an expired key was passed over.
+    /// Whether anything is to be done before the transaction ends: somebody is to be told something,
+    /// something is to be written down, or an expired key was passed over.
     #[inline(always)]
     pub fn leaves_anything(&mut self) -> bool {
         self.has_seen_expired() || self.left.get_mut().if_any().is_some()

@@ -98,7 +98,9 @@ pub struct Keyspace {
 impl Keyspace {
     /// An empty keyspace of `databases` databases.
     pub fn new(databases: usize) -> Keyspace {
-        let shards = Box::new(std::array::from_fn(|_| Mutex::default()));
+        // In its place from the beginning: it is large for a stack.
+        let shards: Vec<_> = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let shards = shards.try_into().unwrap_or_else(|_| unreachable!("there are so many"));
         let hashing = SeedableRandomState::with_seed(random_number(), &HASH_SEED);
         Keyspace {
             shards,
