@@ -18,7 +18,7 @@ pub struct Registered {
     pub number: usize,
     /// Whether it takes about as long whatever its arguments are.
     pub is_brief: bool,
-    /// What it takes to run it, if it is brief, concerns exactly one key and nothing else, and is one command.
+    /// What it takes to run it, if it is brief, concerns exactly one key and nothing else, and is one.
     pub plain: Option<Plain>,
     /// Its subcommands.
     pub subcommands: Box<[Registered]>,

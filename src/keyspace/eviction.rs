@@ -92,7 +92,7 @@ impl Keyspace {
             table.find(Spot::of(hash), &candidate.key).is_some_and(|entry| may_go(entry, candidates));
         if may_go {
             let evicted = table.remove(Spot::of(hash), &candidate.key);
-            shard.counters.evicted += 1;
+            shard.rarities_mut().evicted += 1;
             if self.interest.load().any() {
                 let key = candidate.key.as_slice().into();
                 self.follow_loss(&shard, candidate.database, key, EventClass::EVICTED, effects);

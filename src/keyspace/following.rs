@@ -68,7 +68,9 @@ impl Transaction<'_> {
     #[cold]
     fn tell_of_change(&self, key: &[u8], extent: Extent, was_there: bool) {
         let (spot, shard) = self.shard(key);
-        shard.watched.mark(spot.hash, self.database, key, was_there);
+        if let Some(rarities) = shard.rarities() {
+            rarities.watched.mark(spot.hash, self.database, key, was_there);
+        }
         if self.wanted.journal() {
             self.leave(|aftermath| aftermath.changes.add_key(self.database, key, extent));
         }
@@ -84,10 +86,11 @@ impl Transaction<'_> {
         }
         let Held::Many(shards) = &self.held else { return };
         for (_, shard) in shards.iter().filter(|_| self.wanted.watched()) {
+            let Some(rarities) = shard.rarities() else { continue };
             let has = |database: usize, hash: u64, key: &[u8]| {
                 shard.table(database).is_some_and(|table| table.find(Spot::of(hash), key).is_some())
             };
-            shard.watched.mark_where(|database, hash, key| {
+            rarities.watched.mark_where(|database, hash, key| {
                 let mut replacing = others.iter();
                 is_replaced(database)
                     && (has(database, hash, key) || replacing.any(|other| has(*other, hash, key)))

@@ -152,7 +152,9 @@ impl Keyspace {
     ) {
         let wanted = self.interest.load();
         let has_expired = class == EventClass::EXPIRED;
-        shard.watched.mark(self.hash(&key), database, &key, !has_expired);
+        if let Some(rarities) = shard.rarities() {
+            rarities.watched.mark(self.hash(&key), database, &key, !has_expired);
+        }
         if wanted.journal() {
             self.journal.note_loss(database, &key);
         }

@@ -177,7 +177,7 @@ impl Transaction<'_> {
         if self.keyspace().lock_allowance.is_open() {
             self.mark_lock(key, value);
         } else {
-            self.shard_mut(key).1.counters.unfollowed += 1;
+            self.shard_mut(key).1.unfollowed += 1;
         }
     }
 
@@ -222,7 +222,7 @@ impl Transaction<'_> {
         let expires_at_ms = entry.expires_at_ms();
         if had_expired {
             entry.set_lock(false);
-            shard.gone_locks.add(spot.hash);
+            shard.rarities_mut().gone_locks.add(spot.hash);
             return;
         }
         let token = Token::of(value);
@@ -237,7 +237,7 @@ impl Transaction<'_> {
     #[cold]
     pub(super) fn follow_gone(&mut self, key: &[u8], change: LockChange) {
         let (spot, shard) = self.shard_mut(key);
-        shard.gone_locks.add(spot.hash);
+        shard.rarities_mut().gone_locks.add(spot.hash);
         self.tell_of_lock(key, change);
     }
 
@@ -245,7 +245,7 @@ impl Transaction<'_> {
     #[inline]
     pub(super) fn follow_miss(&self, key: &[u8]) {
         let (spot, shard) = self.shard(key);
-        if shard.gone_locks.has(spot.hash) {
+        if shard.rarities().is_some_and(|rarities| rarities.gone_locks.has(spot.hash)) {
             self.tell_of_lock(key, LockChange::Missed);
         }
     }
@@ -268,7 +268,7 @@ impl Transaction<'_> {
     /// Keys that were inserted because they were absent and not followed as locks, since there were too many.
     /// The transaction must hold everything.
     pub fn unfollowed_locks(&self) -> u64 {
-        self.all_shards().map(|shard| shard.counters.unfollowed).sum()
+        self.all_shards().map(|shard| shard.unfollowed).sum()
     }
 }
 

@@ -54,7 +54,7 @@ pub use locking::Busy;
 use locks::Allowance;
 pub use locks::{LockChange, LockNews, Token};
 pub use scan::{Cursor, ScanLimit};
-use shard::Shard;
+use shard::LockedShard;
 pub use shard::{DatabaseSize, KeyspaceCounters};
 pub use snapshot::{SavedKey, Slice, Snapshot, Use, memory_in_use, preserved_bytes};
 use sync::Mutex;
@@ -70,7 +70,7 @@ const SHARDS: usize = if cfg!(all(test, feature = "shuttle")) { 4 } else { 1024 
 /// All databases.
 #[derive(Debug)]
 pub struct Keyspace {
-    shards: Box<[Mutex<Shard>; SHARDS]>,
+    shards: Box<[LockedShard; SHARDS]>,
     /// Seeded with the system's random numbers, so that nobody outside, who sees neither a hash nor the order
     /// of a table, can aim keys at one bucket. SipHash would promise more and costs 0.2 µs a command here.
     hashing: SeedableRandomState,
@@ -99,7 +99,7 @@ impl Keyspace {
     /// An empty keyspace of `databases` databases.
     pub fn new(databases: usize) -> Keyspace {
         // In its place from the beginning: it is large for a stack.
-        let shards: Vec<_> = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let shards: Vec<_> = (0..SHARDS).map(|_| LockedShard::default()).collect();
         let shards = shards.try_into().unwrap_or_else(|_| unreachable!("there are so many"));
         let hashing = SeedableRandomState::with_seed(random_number(), &HASH_SEED);
         Keyspace {

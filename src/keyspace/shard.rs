@@ -5,6 +5,7 @@
 //! does.
 
 use std::cell::Cell;
+use std::ops::Deref;
 
 use hashbrown::HashTable;
 
@@ -13,30 +14,50 @@ use super::entry::Entry;
 use super::interest::WatchedKeys;
 use super::locks::{GoneLocks, Token};
 use super::snapshot::{Place, Preserved, Slice};
+use super::sync::Mutex;
 
-/// What is behind one lock.
+/// A shard and its lock, in a cache line of their own: what a command on one key needs of them takes one look
+/// at memory.
 #[derive(Debug, Default)]
-pub(super) struct Shard {
-    /// By the number of the database; shorter than there are databases until the last one is written to.
-    tables: Vec<Table>,
-    /// Tables that are in no database any more, but a snapshot waits for them.
-    awaited: Vec<Table>,
-    pub(super) counters: ShardCounters,
-    /// How often a key was written or deleted. Redis: `dirty`.
-    pub(super) changes: u64,
-    pub(super) watched: WatchedKeys,
-    pub(super) gone_locks: GoneLocks,
+#[repr(align(64))]
+pub(super) struct LockedShard(Mutex<Shard>);
+
+impl Deref for LockedShard {
+    type Target = Mutex<Shard>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Mutex<Shard> {
+        &self.0
+    }
 }
 
-/// What happened in a shard. Counted behind its lock, where counting is free.
+/// What is behind one lock. What happens is counted here, where counting is free.
 #[derive(Debug, Default)]
-pub(super) struct ShardCounters {
+pub(super) struct Shard {
+    /// By the number of the database; fewer than there are databases until the last one is written to.
+    tables: Box<[Table]>,
+    /// Reads that found a key.
     pub(super) hits: Cell<u64>,
+    /// Reads that found none.
     pub(super) misses: Cell<u64>,
-    pub(super) expired: u64,
-    pub(super) evicted: u64,
+    /// How often a key was written or deleted. Redis: `dirty`.
+    pub(super) changes: u64,
     /// Locks that were taken and not followed.
     pub(super) unfollowed: u64,
+    rarities: Option<Box<Rarities>>,
+}
+
+/// What a shard has only if something happened in it that rarely does.
+#[derive(Debug, Default)]
+pub(super) struct Rarities {
+    /// Tables that are in no database any more, but a snapshot waits for them.
+    awaited: Vec<Table>,
+    /// Keys that were freed because their time had come.
+    pub(super) expired: u64,
+    /// Keys that were freed because memory was short.
+    pub(super) evicted: u64,
+    pub(super) watched: WatchedKeys,
+    pub(super) gone_locks: GoneLocks,
 }
 
 /// What happened in all shards since the start, or since CONFIG RESETSTAT.
@@ -71,9 +92,35 @@ impl Shard {
     #[inline(always)]
     pub(super) fn table_mut(&mut self, database: usize) -> &mut Table {
         if database >= self.tables.len() {
-            self.tables.resize_with(database + 1, Table::default);
+            self.add_tables(database + 1);
         }
         &mut self.tables[database]
+    }
+
+    #[cold]
+    fn add_tables(&mut self, count: usize) {
+        let mut tables = std::mem::take(&mut self.tables).into_vec();
+        tables.resize_with(count, Table::default);
+        self.tables = tables.into_boxed_slice();
+    }
+
+    /// What rarely happens, if it has.
+    #[inline(always)]
+    pub(super) fn rarities(&self) -> Option<&Rarities> {
+        self.rarities.as_deref()
+    }
+
+    /// The same, to note it.
+    pub(super) fn rarities_mut(&mut self) -> &mut Rarities {
+        self.rarities.get_or_insert_default()
+    }
+
+    /// Sets all counters to zero.
+    pub(super) fn reset_counters(&mut self) {
+        (self.hits, self.misses, self.unfollowed) = Default::default();
+        if let Some(rarities) = &mut self.rarities {
+            (rarities.expired, rarities.evicted) = (0, 0);
+        }
     }
 
     /// The tables of all databases that were ever written to.
@@ -86,7 +133,7 @@ impl Shard {
         let table = std::mem::take(self.tables.get_mut(database)?);
         self.changes += table.len() as u64;
         if table.awaited_as.is_some() {
-            self.awaited.push(table);
+            self.rarities_mut().awaited.push(table);
             return None;
         }
         Some(table)
@@ -102,7 +149,9 @@ impl Shard {
     /// Gives a snapshot what it waits for, from `place` on, until it has enough of it. Answers whether that
     /// was all.
     pub(super) fn give_awaited(&mut self, place: &mut Place, slice: &mut Slice) -> bool {
-        slice.add_tables(self.awaited.drain(..));
+        if let Some(rarities) = &mut self.rarities {
+            slice.add_tables(rarities.awaited.drain(..));
+        }
         self.tables.iter_mut().all(|table| table.give_awaited(place, slice))
     }
 
@@ -150,13 +199,16 @@ impl Shard {
         for (database, table) in self.tables.iter_mut().enumerate() {
             if is_meant(table) {
                 looked_at += table.entries.len();
+                let rarities = &mut self.rarities;
                 let swept = table.sweep(now_ms, rest_ms, &hash, |entry| {
                     if entry.is_lock() {
-                        self.gone_locks.add(hash(entry));
+                        rarities.get_or_insert_default().gone_locks.add(hash(entry));
                     }
                     freed(database, entry);
                 });
-                self.counters.expired += swept as u64;
+                if swept > 0 {
+                    rarities.get_or_insert_default().expired += swept as u64;
+                }
             }
         }
         looked_at
@@ -474,6 +526,12 @@ mod tests {
             table.put(spot(key.as_bytes()), new(key.as_bytes(), *expires_at_ms), rehash);
         }
         table
+    }
+
+    #[cfg(not(feature = "shuttle"))]
+    #[test]
+    fn a_shard_and_its_lock_fit_into_a_cache_line() {
+        assert_eq!(size_of::<LockedShard>(), 64);
     }
 
     #[test]

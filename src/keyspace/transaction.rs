@@ -306,10 +306,12 @@ impl<'a> Transaction<'a> {
     pub fn counters(&self) -> KeyspaceCounters {
         let mut sum = KeyspaceCounters::default();
         for shard in self.all_shards() {
-            sum.hits += shard.counters.hits.get();
-            sum.misses += shard.counters.misses.get();
-            sum.expired += shard.counters.expired;
-            sum.evicted += shard.counters.evicted;
+            sum.hits += shard.hits.get();
+            sum.misses += shard.misses.get();
+            if let Some(rarities) = shard.rarities() {
+                sum.expired += rarities.expired;
+                sum.evicted += rarities.evicted;
+            }
         }
         sum
     }
@@ -334,7 +336,7 @@ impl<'a> Transaction<'a> {
     fn read(&self, key: &[u8]) -> Option<&Entry> {
         let (spot, shard) = self.shard(key);
         let found = self.find(shard, spot, key);
-        let counter = if found.is_some() { &shard.counters.hits } else { &shard.counters.misses };
+        let counter = if found.is_some() { &shard.hits } else { &shard.misses };
         counter.set(counter.get() + 1);
         if found.is_none() && self.wanted.event(EventClass::MISS) {
             self.push_event("keymiss", self.database, key);
@@ -431,7 +433,7 @@ impl Transaction<'_> {
         let replaced = shard.table_mut(database).put(spot, new, rehash);
         let had_expired = replaced.expires_at_ms.is_some_and(|expired_at_ms| self.is_over(expired_at_ms));
         if had_expired {
-            self.shard_mut(key).1.counters.expired += 1;
+            self.shard_mut(key).1.rarities_mut().expired += 1;
         }
         if let Some(before) = replaced.lock {
             self.follow_rewritten(key, value, before, had_expired);
@@ -619,7 +621,7 @@ impl Transaction<'_> {
             self.follow_change(key, Extent::Whole);
             return Some(entry);
         }
-        self.shard_mut(key).1.counters.expired += 1;
+        self.shard_mut(key).1.rarities_mut().expired += 1;
         self.follow_expiry(key);
         None
     }
@@ -680,14 +682,14 @@ impl Transaction<'_> {
     pub fn reset_counters(&mut self) {
         let Held::Many(shards) = &mut self.held else { return };
         for (_, shard) in shards {
-            shard.counters = Default::default();
+            shard.reset_counters();
         }
     }
 
     /// Counts locks that are not followed from zero on. The transaction must hold everything.
     pub fn reset_unfollowed_locks(&mut self) {
         let Held::Many(shards) = &mut self.held else { return };
-        shards.iter_mut().for_each(|(_, shard)| shard.counters.unfollowed = 0);
+        shards.iter_mut().for_each(|(_, shard)| shard.unfollowed = 0);
     }
 
     /// Whether a key was passed over because it had expired. Its entry is still there after a command that

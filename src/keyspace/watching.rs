@@ -51,7 +51,7 @@ impl Transaction<'_> {
         let keyspace = self.keyspace();
         let (spot, shard) = self.shard_mut(key);
         let mark = watching.mark.get_or_insert_default();
-        shard.watched.add(spot.hash, database, key, mark, had_expired);
+        shard.rarities_mut().watched.add(spot.hash, database, key, mark, had_expired);
         keyspace.interest.add_watched();
     }
 
@@ -73,7 +73,7 @@ impl Transaction<'_> {
         let Some(mark) = watching.mark.take() else { return };
         for ((database, key), _) in std::mem::take(&mut watching.keys) {
             let (spot, shard) = self.shard_mut(&key);
-            shard.watched.remove(spot.hash, database, &key, &mark);
+            shard.rarities_mut().watched.remove(spot.hash, database, &key, &mark);
             keyspace.interest.remove_watched();
         }
     }
@@ -92,7 +92,7 @@ impl Keyspace {
             let Ok(mut shard) = self.lock_one(shard_of(hash)) else {
                 return watching.former.push((database, key, mark));
             };
-            shard.watched.remove(hash, database, &key, &mark);
+            shard.rarities_mut().watched.remove(hash, database, &key, &mark);
             self.interest.remove_watched();
         }
     }
