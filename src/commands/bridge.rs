@@ -135,8 +135,8 @@ impl<'a, 'k> Bridge<'a, 'k> {
         tx.select(session.database);
         if command.needs_everything() {
             tx.hold_everything();
-        } else if let Some(at) = command.only_key() {
-            tx.hold(request.get(at).into_iter());
+        } else if let Some(key) = command.only_key_in(request) {
+            tx.hold(std::iter::once(key));
         } else {
             tx.hold(command.keys_of(request).map(|(key, _)| key));
         }

@@ -86,7 +86,15 @@ impl Command {
     #[inline]
     pub fn only_key(&self) -> Option<usize> {
         match self.keys {
-            [spec] if spec.last == 0 && spec.count_at.is_none() && spec.is_of_keys() => Some(spec.first),
+            [spec] if spec.is_of_keys() && spec.is_fixed() => Some(spec.first),
+            _ => None,
+        }
+    }
+
+    /// The key of a request that names exactly one: because its command has no other, or takes any number.
+    pub fn only_key_in<'a>(&self, request: Request<'a>) -> Option<&'a [u8]> {
+        match self.keys {
+            [spec] if spec.is_of_keys() && spec.is_one_in(request) => request.get(spec.first),
             _ => None,
         }
     }
@@ -413,11 +421,29 @@ impl KeySpec {
         !self.flags.contains(KeyFlags::NOT_KEY)
     }
 
+    /// Whether it is one position, whatever the request.
+    #[inline]
+    const fn is_fixed(&self) -> bool {
+        self.last == 0 && self.count_at.is_none()
+    }
+
+    /// Whether it is one position in a request.
+    fn is_one_in(&self, request: Request<'_>) -> bool {
+        let end = self.end_among(request.len(), self.told(request));
+        end > self.first && end - self.first <= self.step
+    }
+
     /// The positions of the keys in a request.
     #[inline]
     pub fn positions(&self, request: Request<'_>) -> std::iter::StepBy<std::ops::Range<usize>> {
+        self.positions_among(request.len(), self.told(request))
+    }
+
+    /// How many keys a request tells that there are.
+    #[inline]
+    fn told(&self, request: Request<'_>) -> usize {
         let told = self.count_at.and_then(|count_at| parse_integer(request.get(count_at)?));
-        self.positions_among(request.len(), told.and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
+        told.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
     }
 
     /// The positions of the keys among so many arguments, if one of these tells that there are `told` keys.
@@ -427,12 +453,17 @@ impl KeySpec {
         arguments: usize,
         told: usize,
     ) -> std::iter::StepBy<std::ops::Range<usize>> {
-        let last = match self.count_at {
-            Some(_) => (self.first + told.min(arguments) * self.step).saturating_sub(1),
-            None if self.last < 0 => arguments.saturating_add_signed(self.last),
-            None => self.first.saturating_add_signed(self.last),
+        (self.first..self.end_among(arguments, told)).step_by(self.step)
+    }
+
+    #[inline]
+    fn end_among(&self, arguments: usize, told: usize) -> usize {
+        let end = match self.count_at {
+            Some(_) => self.first + told.min(arguments) * self.step,
+            None if self.last < 0 => arguments.saturating_add_signed(self.last) + 1,
+            None => self.first.saturating_add_signed(self.last) + 1,
         };
-        (self.first..(last + 1).min(arguments)).step_by(self.step)
+        end.min(arguments)
     }
 }
 
@@ -640,5 +671,38 @@ impl Argument {
     /// Belongs to this one of the command's key specifications.
     pub const fn of_spec(self, key_spec: usize) -> Argument {
         Argument { key_spec, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lookup::find;
+    use crate::resp::OwnedRequest;
+
+    #[test]
+    fn the_only_key_is_one_where_there_are_no_others() {
+        for (line, only) in [
+            ("GET k", Some("k")),
+            ("DEL k", Some("k")),
+            ("DEL k l", None),
+            ("MSET k v", Some("k")),
+            ("MSET k v l w", None),
+            ("RENAME k l", None),
+            ("EVAL s 1 k l", Some("k")),
+            ("EVAL s 2 k l", None),
+            ("EVAL s 0 k", None),
+            ("EVAL s x k", None),
+            ("EVAL s 9 k", Some("k")),
+            ("EVAL s 1", None),
+            ("GET", None),
+            ("PING k", None),
+        ] {
+            let owned = OwnedRequest::of_line(line.as_bytes()).expect(line);
+            let request = owned.request().expect(line);
+            let command = find(request.name()).expect(line).command;
+            assert_eq!(command.only_key_in(request), only.map(str::as_bytes), "{line}");
+            let keys: Vec<&[u8]> = command.keys_of(request).map(|(key, _)| key).collect();
+            assert_eq!(command.only_key_in(request), (keys.len() == 1).then(|| keys[0]), "{line}");
+        }
     }
 }

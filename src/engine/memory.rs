@@ -2,7 +2,7 @@
 
 use crate::clients::Paused;
 use crate::commands::Command;
-use crate::commands::command::{Flags, KeySpec, Result, Run, Scope};
+use crate::commands::command::{Flags, Result, Run, Scope};
 use crate::commands::error::Error;
 use crate::commands::execute::{
     admit, busy, check_busy, check_listening, conclude, not_saved, resolve, run, settle,
@@ -27,7 +27,7 @@ use super::room::make_room;
 pub struct Plan {
     /// The command of its name.
     command: Option<&'static Registered>,
-    /// Where the entry of its key may be, if it is one of those that nearly all requests are for.
+    /// Where the entry of its key may be, if it names exactly one.
     spot: Option<Spot>,
 }
 
@@ -36,7 +36,10 @@ impl Plan {
     #[inline(always)]
     pub fn new(keyspace: &Keyspace, finder: &mut Finder, request: Request<'_>) -> Plan {
         let command = finder.find(request.name());
-        let key = command.and_then(|registered| request.get(registered.plain.as_ref()?.key));
+        let key = command.and_then(|registered| match &registered.plain {
+            Some(plain) => request.get(plain.key),
+            None => registered.command.only_key_in(request),
+        });
         Plan { command, spot: key.map(|key| Spot::of(keyspace.hash(key))) }
     }
 
@@ -76,7 +79,7 @@ pub fn execute(
     if execute_plain(instance, session, request, plan, meter, out) {
         return true;
     }
-    execute_any(instance, session, *request, plan.command, meter, out);
+    execute_any(instance, session, *request, plan, meter, out);
     meter.look(session);
     !session.is_closing && session.wait.is_none()
 }
@@ -132,10 +135,11 @@ fn execute_any(
     instance: &Instance,
     session: &mut Session,
     request: Request<'_>,
-    found: Option<&'static Registered>,
+    plan: &Plan,
     meter: &mut Meter<'_>,
     out: &mut Vec<u8>,
 ) {
+    let Plan { command: found, spot } = *plan;
     let mark = out.len();
     let is_plain = meter.is_plain();
     let mut admitted = admit(instance, session, found, request);
@@ -159,7 +163,7 @@ fn execute_any(
     let result = match admitted {
         Ok(registered) => {
             let is_tallied = meter.begin(registered, request);
-            let result = begin_and_run(instance, session, registered.command, request, out);
+            let result = begin_and_run(instance, session, registered.command, request, spot, out);
             if is_tallied {
                 meter.end_tallied(registered, session, &request, out.len() - mark);
             } else {
@@ -197,6 +201,7 @@ fn begin_and_run(
     session: &mut Session,
     command: &'static Command,
     request: Request<'_>,
+    spot: Option<Spot>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     // Before the first shard is locked: whoever has the turn may wait for more of them.
@@ -204,7 +209,7 @@ fn begin_and_run(
         Scope::Keys | Scope::Everything => None,
         Scope::Queue | Scope::Script => take_turn(instance, session, command)?,
     };
-    let mut tx = begin(instance, session, command, request).map_err(|Busy| busy(instance))?;
+    let mut tx = begin(instance, session, command, request, spot).map_err(|Busy| busy(instance))?;
     if session.leaves_keys_untouched {
         tx.leave_untouched();
     }
@@ -307,38 +312,30 @@ fn deliver_mail(session: &Session, out: &mut Vec<u8>, mark: usize) {
     }
 }
 
-/// A transaction over what the command needs.
+/// A transaction over what the command needs; `spot` is that of the request's key, if it names exactly one.
 fn begin<'a>(
     instance: &'a Instance,
     session: &Session,
     command: &Command,
     request: Request<'a>,
+    spot: Option<Spot>,
 ) -> std::result::Result<Transaction<'a>, Busy> {
     let (keyspace, database) = (&instance.keyspace, session.database);
-    match (command.scope, command.only_key()) {
-        (Scope::Keys, Some(position)) => keyspace.begin(database, request.at(position)),
+    if let (Some(spot), [spec]) = (spot, command.keys) {
+        return keyspace.begin_at(database, request.at(spec.first), spot);
+    }
+    match (command.scope, command.only_key_in(request)) {
+        // A script may come to hold more than the keys that it declares.
+        (Scope::Keys | Scope::Script, Some(key)) => keyspace.begin(database, key),
+        (Scope::Keys | Scope::Script, None) => {
+            let keys = command.keys_of(request).map(|(key, _)| key);
+            match keys.clone().next() {
+                Some(_) => keyspace.begin_many(database, keys),
+                None => Ok(keyspace.begin_none(database)),
+            }
+        }
         (Scope::Everything, _) => keyspace.begin_all(database),
         (Scope::Queue, _) => begin_queued(keyspace, session),
-        (Scope::Script, _) => begin_script(keyspace, database, command, request),
-        (Scope::Keys, None) if !command.keys.iter().any(KeySpec::is_of_keys) => {
-            Ok(keyspace.begin_none(database))
-        }
-        (Scope::Keys, None) => keyspace.begin_many(database, command.keys_of(request).map(|(key, _)| key)),
-    }
-}
-
-/// A transaction over the keys that a script declares; it may come to hold more.
-fn begin_script<'a>(
-    keyspace: &'a Keyspace,
-    database: usize,
-    command: &Command,
-    request: Request<'a>,
-) -> std::result::Result<Transaction<'a>, Busy> {
-    let mut keys = command.keys_of(request).map(|(key, _)| key);
-    match (keys.next(), keys.next()) {
-        (None, _) => Ok(keyspace.begin_none(database)),
-        (Some(key), None) => keyspace.begin(database, key),
-        _ => keyspace.begin_many(database, command.keys_of(request).map(|(key, _)| key)),
     }
 }
 
