@@ -7,7 +7,7 @@ use crate::glob;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, Sent};
 use crate::scripting::functions::{BYTES_MAX, Function, Library, Policy};
-use crate::scripting::running::{Current, Kind};
+use crate::scripting::running::{Called, Current, Kind};
 use crate::scripting::{Callable, Invocation};
 use crate::session::Session;
 
@@ -112,9 +112,11 @@ fn call(
     }
     let mut bridge = Bridge::new(context, request, function.flags, false)?;
     let keys = key_count(request)?;
-    let words = request.from(0).map(<[u8]>::to_vec).collect();
-    let _run =
-        instance.scripting.running.begin(Kind::Function, function.name.as_bytes(), words, bridge.started());
+    let called = Called {
+        name: function.name.as_bytes().to_vec(),
+        request: request.from(0).map(<[u8]>::to_vec).collect(),
+    };
+    let _run = instance.scripting.running.begin_function(called, bridge.started());
     let what = Callable::Function(&function.name);
     let invocation = Invocation { what, request, keys };
     let answered = reply.attempt(|reply| {
@@ -446,9 +448,9 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
 fn describe_run(current: &Current, reply: Reply<'_>) -> Sent {
     reply.map_of(3, 0..6, |part, reply| match part {
         0 => reply.bulk(b"name"),
-        1 => reply.bulk(&current.name),
+        1 => reply.bulk(&current.called.name),
         2 => reply.bulk(b"command"),
-        3 => reply.array_of(current.request.iter(), |word, reply| reply.bulk(word)),
+        3 => reply.array_of(current.called.request.iter(), |word, reply| reply.bulk(word)),
         4 => reply.bulk(b"duration_ms"),
         _ => reply.integer(i64::try_from(current.started.elapsed().as_millis()).unwrap_or(i64::MAX)),
     })

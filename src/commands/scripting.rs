@@ -226,7 +226,7 @@ fn run_script(
         show_script(context, request);
     }
     let mut bridge = Bridge::new(context, request, flags, is_read_only)?;
-    let _run = instance.scripting.running.begin(Kind::Script, b"", Vec::new(), bridge.started());
+    let _run = instance.scripting.running.begin(bridge.started());
     let what = Callable::Script(digest);
     let invocation = Invocation { what, request, keys };
     let answered = reply.attempt(|reply| interpreter.run(invocation, &mut bridge, reply));

@@ -4,9 +4,12 @@
 //! of it; and one that has been running for longer than `busy-reply-threshold` is declared to be slow: from
 //! then on others are told so instead of being kept waiting, and the thread hands its other clients over,
 //! since it will not come back to them before the script ends.
+//!
+//! What changes with every run lies in one word, [`State::run`], so that beginning and ending one takes no
+//! lock: the number of the run, and bits that tell what it is and what has become of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -17,9 +20,14 @@ pub struct Running(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    current: Mutex<Option<Current>>,
-    is_killed: AtomicBool,
-    has_written: AtomicBool,
+    /// The number of the run, and its bits; only the number between two runs. Whoever has the turn writes it;
+    /// others do no more than add [`IS_KILLED`], to the run that they mean.
+    run: AtomicU64,
+    /// When it began, in nanoseconds since the beginning of all.
+    started_ns: AtomicU64,
+    beginning: Instant,
+    /// What was called last, of functions.
+    called: Mutex<Called>,
     /// Whether it has been declared to be slow; others look at this before they wait.
     is_busy: Arc<AtomicBool>,
     /// When whatever runs that is no script has to end.
@@ -30,17 +38,35 @@ struct State {
     hand_over: fn(),
 }
 
+/// Something runs.
+const RUNS: u64 = 1;
+/// It is a function.
+const IS_FUNCTION: u64 = 1 << 1;
+/// It was killed.
+const IS_KILLED: u64 = 1 << 2;
+/// It has written.
+const HAS_WRITTEN: u64 = 1 << 3;
+/// The number of the run begins here.
+const ONE_RUN: u64 = 1 << 4;
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Current {
     /// What runs.
     pub kind: Kind,
-    /// Its name, for a function.
-    pub name: Vec<u8>,
-    /// The request, for a function.
-    pub request: Vec<Vec<u8>>,
+    /// How it was called, for a function.
+    pub called: Called,
     /// Since when.
     pub started: Instant,
+}
+
+/// How a function was called.
+#[derive(Clone, Debug, Default)]
+pub struct Called {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// The request.
+    pub request: Vec<Vec<u8>>,
 }
 
 /// Kinds of scripts.
@@ -80,9 +106,10 @@ impl Running {
     /// clients of the one that calls it.
     pub fn new(is_busy: Arc<AtomicBool>, hand_over: fn()) -> Running {
         Running(Arc::new(State {
-            current: Mutex::default(),
-            is_killed: AtomicBool::new(false),
-            has_written: AtomicBool::new(false),
+            run: AtomicU64::new(0),
+            started_ns: AtomicU64::new(0),
+            beginning: Instant::now(),
+            called: Mutex::default(),
             is_busy,
             deadline: Mutex::default(),
             threshold_ms: AtomicI64::new(0),
@@ -95,12 +122,23 @@ impl Running {
         self.0.threshold_ms.store(threshold_ms, Ordering::Relaxed);
     }
 
-    /// Says what runs from now on, which is the moment `started`.
-    pub fn begin(&self, kind: Kind, name: &[u8], request: Vec<Vec<u8>>, started: Instant) -> Run<'_> {
+    /// Says that a script runs from now on, which is the moment `started`.
+    pub fn begin(&self, started: Instant) -> Run<'_> {
+        self.begin_run(RUNS, started)
+    }
+
+    /// Says the same of a function.
+    pub fn begin_function(&self, called: Called, started: Instant) -> Run<'_> {
+        *self.0.called.lock() = called;
+        self.begin_run(RUNS | IS_FUNCTION, started)
+    }
+
+    fn begin_run(&self, bits: u64, started: Instant) -> Run<'_> {
         let state = &self.0;
-        state.is_killed.store(false, Ordering::Relaxed);
-        state.has_written.store(false, Ordering::Relaxed);
-        *state.current.lock() = Some(Current { kind, name: name.to_vec(), request, started });
+        let started_ns = started.saturating_duration_since(state.beginning).as_nanos() as u64;
+        state.started_ns.store(started_ns, Ordering::Relaxed);
+        let number = state.run.load(Ordering::Relaxed) / ONE_RUN + 1;
+        state.run.store(number * ONE_RUN + bits, Ordering::Release);
         Run(self)
     }
 
@@ -112,12 +150,26 @@ impl Running {
 
     /// What runs.
     pub fn current(&self) -> Option<Current> {
-        self.0.current.lock().clone()
+        let state = &self.0;
+        let run = state.run.load(Ordering::Acquire);
+        (run & RUNS != 0).then(|| match kind(run) {
+            kind @ Kind::Script => Current { kind, called: Called::default(), started: self.started() },
+            kind @ Kind::Function => {
+                Current { kind, called: state.called.lock().clone(), started: self.started() }
+            }
+        })
+    }
+
+    fn started(&self) -> Instant {
+        self.0.beginning + Duration::from_nanos(self.0.started_ns.load(Ordering::Relaxed))
     }
 
     /// Says that the script has written, or sent, something: it can be killed no longer.
     pub fn note_write(&self) {
-        self.0.has_written.store(true, Ordering::Relaxed);
+        let run = &self.0.run;
+        if run.load(Ordering::Relaxed) & HAS_WRITTEN == 0 {
+            run.fetch_or(HAS_WRITTEN, Ordering::Relaxed);
+        }
     }
 
     /// Whether the script that runs is slow.
@@ -130,17 +182,16 @@ impl Running {
     /// # Errors
     ///
     /// If it cannot be killed.
-    pub fn kill(&self, kind: Kind) -> Result<(), Unkilled> {
-        let current = self.0.current.lock();
-        match current.as_ref() {
-            None => Err(Unkilled::NotRunning),
-            Some(_) if self.0.has_written.load(Ordering::Relaxed) => Err(Unkilled::HasWritten),
-            Some(current) if current.kind != kind => Err(Unkilled::OtherKind),
-            Some(_) => {
-                self.0.is_killed.store(true, Ordering::Release);
-                Ok(())
-            }
-        }
+    pub fn kill(&self, wanted: Kind) -> Result<(), Unkilled> {
+        let check = |run: u64| match run {
+            _ if run & RUNS == 0 => Err(Unkilled::NotRunning),
+            _ if run & HAS_WRITTEN != 0 => Err(Unkilled::HasWritten),
+            _ if kind(run) != wanted => Err(Unkilled::OtherKind),
+            _ => Ok(run | IS_KILLED),
+        };
+        // All that was looked at still holds when the run is killed: it is the same one, and has not written.
+        let killed = self.0.run.fetch_update(Ordering::AcqRel, Ordering::Acquire, |run| check(run).ok());
+        killed.or_else(check).map(|_| ())
     }
 
     /// What the interpreter calls every so often.
@@ -160,17 +211,14 @@ impl Running {
             let is_over = Instant::now() >= deadline;
             return if is_over { Err(Killed("ERR FUNCTION LOAD timeout")) } else { Ok(()) };
         }
-        if state.is_killed.load(Ordering::Acquire) {
+        if state.run.load(Ordering::Acquire) & IS_KILLED != 0 {
             return Err(Killed("ERR Script killed by user with SCRIPT KILL..."));
         }
         let threshold_ms = state.threshold_ms.load(Ordering::Relaxed);
-        if self.is_busy() || threshold_ms <= 0 {
+        if self.is_busy() || threshold_ms <= 0 || state.run.load(Ordering::Relaxed) & RUNS == 0 {
             return Ok(());
         }
-        let Some(started) = state.current.lock().as_ref().map(|current| current.started) else {
-            return Ok(());
-        };
-        let elapsed = started.elapsed();
+        let elapsed = self.started().elapsed();
         if elapsed >= Duration::from_millis(threshold_ms.unsigned_abs()) {
             // First this: whoever serves the clients from now on must not wait for the script.
             state.is_busy.store(true, Ordering::Release);
@@ -185,6 +233,11 @@ impl Running {
     }
 }
 
+/// What a run is of.
+fn kind(run: u64) -> Kind {
+    if run & IS_FUNCTION == 0 { Kind::Script } else { Kind::Function }
+}
+
 impl Drop for Limit<'_> {
     fn drop(&mut self) {
         *self.0.0.deadline.lock() = None;
@@ -194,7 +247,49 @@ impl Drop for Limit<'_> {
 impl Drop for Run<'_> {
     fn drop(&mut self) {
         let state = &self.0.0;
-        *state.current.lock() = None;
+        state.run.store(state.run.load(Ordering::Relaxed) / ONE_RUN * ONE_RUN, Ordering::Release);
         state.is_busy.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_run_ends_with_it() {
+        let running = Running::new(Arc::default(), || ());
+        assert_eq!(running.kill(Kind::Script), Err(Unkilled::NotRunning));
+        let run = running.begin(Instant::now());
+        assert!(running.tick().is_ok());
+        assert_eq!(running.kill(Kind::Function), Err(Unkilled::OtherKind));
+        assert_eq!(running.kill(Kind::Script), Ok(()));
+        assert!(running.tick().is_err());
+        drop(run);
+        let run = running.begin(Instant::now());
+        assert!(running.tick().is_ok());
+        running.note_write();
+        assert_eq!(running.kill(Kind::Script), Err(Unkilled::HasWritten));
+        drop(run);
+        assert_eq!(running.kill(Kind::Script), Err(Unkilled::NotRunning));
+        let _run = running.begin(Instant::now());
+        assert_eq!(running.kill(Kind::Script), Ok(()));
+    }
+
+    #[test]
+    fn a_function_is_known_as_long_as_it_runs() {
+        let running = Running::new(Arc::default(), || ());
+        let (called, started) =
+            (Called { name: b"f".to_vec(), request: vec![b"FCALL".to_vec()] }, Instant::now());
+        let run = running.begin_function(called, started);
+        let current = running.current().expect("it runs");
+        assert_eq!(
+            (current.kind, current.called.name, current.started),
+            (Kind::Function, b"f".to_vec(), started)
+        );
+        drop(run);
+        assert!(running.current().is_none());
+        let _run = running.begin(started);
+        assert_eq!(running.current().map(|current| current.kind), Some(Kind::Script));
     }
 }
