@@ -4,7 +4,7 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::scripting::running::{Kind, Unkilled};
 use crate::scripting::shebang::{self, Flags as ScriptFlags};
-use crate::scripting::{Callable, Interpreter, Invocation, digest};
+use crate::scripting::{Callable, Digest, Interpreter, Invocation};
 use crate::session::Session;
 
 use super::args::is_word;
@@ -134,7 +134,7 @@ fn run_text(
     reply: Reply<'_>,
 ) -> Result {
     let keys = key_count(request)?;
-    let digest = digest(request.at(1));
+    let digest = Digest::of(request.at(1));
     let instance = context.instance;
     instance.scripting.with(|interpreter| {
         if interpreter.script(&digest).is_none() {
@@ -151,26 +151,11 @@ fn run_known(
     reply: Reply<'_>,
 ) -> Result {
     let keys = key_count(request)?;
-    let digest = Digest::of(request.at(1)).ok_or(NO_SCRIPT)?;
+    let digest = Digest::parse(request.at(1)).ok_or(NO_SCRIPT)?;
     let instance = context.instance;
-    instance.scripting.with(|interpreter| {
-        run_script(context, interpreter, digest.as_str(), keys, is_read_only, request, reply)
-    })
-}
-
-/// A digest as it is spelled inside.
-struct Digest([u8; 40]);
-
-impl Digest {
-    /// None if the text cannot be one.
-    fn of(text: &[u8]) -> Option<Digest> {
-        let digits = <[u8; 40]>::try_from(text).ok()?;
-        digits.is_ascii().then(|| Digest(digits.map(|digit| digit.to_ascii_lowercase())))
-    }
-
-    fn as_str(&self) -> &str {
-        str::from_utf8(&self.0).unwrap_or_default()
-    }
+    instance
+        .scripting
+        .with(|interpreter| run_script(context, interpreter, &digest, keys, is_read_only, request, reply))
 }
 
 /// How many of the arguments are keys.
@@ -184,7 +169,7 @@ pub(super) fn key_count(request: Request<'_>) -> Result<usize> {
 }
 
 /// Makes a script known.
-fn define(interpreter: &mut Interpreter, digest: &str, text: &[u8], is_kept: bool) -> Result<()> {
+fn define(interpreter: &mut Interpreter, digest: &Digest, text: &[u8], is_kept: bool) -> Result<()> {
     let (flags, code) = flags_of(text)?;
     interpreter.define(digest, text, code, flags, is_kept).map_err(Error::bytes)
 }
@@ -214,20 +199,20 @@ fn flags_of(text: &[u8]) -> Result<(ScriptFlags, &[u8])> {
 fn run_script(
     context: &mut Context<'_, '_>,
     interpreter: &mut Interpreter,
-    digest: &str,
+    digest: &Digest,
     keys: usize,
     is_read_only: bool,
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
-    let flags = interpreter.script(digest).ok_or(NO_SCRIPT)?;
+    let known = interpreter.script(digest).ok_or(NO_SCRIPT)?;
     let instance = context.instance;
     if instance.clients.has_monitors() {
         show_script(context, request);
     }
-    let mut bridge = Bridge::new(context, request, flags, is_read_only)?;
+    let mut bridge = Bridge::new(context, request, known.flags, is_read_only)?;
     let _run = instance.scripting.running.begin(bridge.started());
-    let what = Callable::Script(digest);
+    let what = Callable::Script(digest, known);
     let invocation = Invocation { what, request, keys };
     let answered = reply.attempt(|reply| interpreter.run(invocation, &mut bridge, reply));
     bridge.conclude(answered)
@@ -276,7 +261,7 @@ const SCRIPT_LOAD: Command = Command {
 };
 
 fn load(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let digest = digest(request.at(2));
+    let digest = Digest::of(request.at(2));
     context.instance.scripting.with(|interpreter| define(interpreter, &digest, request.at(2), true))?;
     Ok(reply.bulk(digest.as_bytes()))
 }
@@ -301,7 +286,7 @@ const SCRIPT_EXISTS: Command = Command {
 fn exists(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     context.instance.scripting.with(|interpreter| {
         Ok(reply.array_of(request.from(2), |digest, reply| {
-            reply.bool(Digest::of(digest).is_some_and(|digest| interpreter.script(digest.as_str()).is_some()))
+            reply.bool(Digest::parse(digest).is_some_and(|digest| interpreter.script(&digest).is_some()))
         }))
     })
 }
@@ -326,9 +311,9 @@ const SCRIPT_SHOW: Command = Command {
 };
 
 fn show_text(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let digest = Digest::of(request.at(2)).ok_or(NO_SCRIPT)?;
+    let digest = Digest::parse(request.at(2)).ok_or(NO_SCRIPT)?;
     context.instance.scripting.with(|interpreter| {
-        let text = interpreter.text(digest.as_str()).ok_or(NO_SCRIPT)?;
+        let text = interpreter.text(&digest).ok_or(NO_SCRIPT)?;
         Ok(reply.bulk(text))
     })
 }

@@ -7,7 +7,8 @@
 //! What must hold:
 //! - A [`Doorway`] is reachable by [`OPEN`] only while [`open`] runs, which borrows it mutably for that time:
 //!   nobody else can use it meanwhile. A script stays on the thread that runs it.
-//! - The functions here are only called by Lua, with a valid state, and never within each other: what the
+//! - The functions here are only called by Lua, with a valid state, and never within each other, but for
+//!   [`run_script`], which holds nothing of the doorway while the script runs that calls the others: what the
 //!   server does for a script runs no script.
 //! - Functions of Lua that may raise an error leave by a jump. They are called only where nothing waits to be
 //!   dropped: all that owns memory lives within [`ask`], which calls none of them.
@@ -22,7 +23,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlua::ffi::{self, lua_State};
-use mlua::{Function, Lua, Result};
+use mlua::{Function, Lua, Result, Table};
 
 use super::host::Host;
 use super::values::push_number;
@@ -59,8 +60,8 @@ impl Buffers {
 /// What a script is run on.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
-    /// Its name.
-    pub(super) name: &'a str,
+    /// Where the script lies among those that are compiled; a function is not there.
+    pub(super) place: c_int,
     /// The request that runs it.
     pub(super) request: Request<'a>,
     /// Where the keys begin.
@@ -75,9 +76,25 @@ pub(super) struct Functions {
     pub(super) call: Function,
     /// `redis.pcall`
     pub(super) pcall: Function,
-    /// Answers the name of what runs, its keys and its arguments, in the tables that it is called with, if
-    /// they will do.
+    /// Answers the keys and the arguments of what runs.
     pub(super) given: Function,
+}
+
+impl Given<'_> {
+    /// Where in the request the arguments begin.
+    fn middle(&self) -> usize {
+        self.first + self.keys
+    }
+
+    /// What is given now; none where nothing runs.
+    ///
+    /// # Safety
+    ///
+    /// To be called by a function that Lua calls, and not to be kept beyond its end: so long the way is open.
+    unsafe fn now<'a>() -> Option<Given<'a>> {
+        // SAFETY: see `with`.
+        OPEN.get().map(|doorway| unsafe { doorway.as_ref() }.given)
+    }
 }
 
 /// Makes the functions.
@@ -91,6 +108,23 @@ pub(super) fn functions(lua: &Lua) -> Result<Functions> {
         })
     }
 }
+
+/// Makes the function that runs the script which is given, with `handle` for the errors that it raises. It
+/// answers whether all went well, and what the script returned, or `handle` has made of the error.
+///
+/// `scripts` has them by their places; `globals` are those that they see, to be written.
+pub(super) fn runner(lua: &Lua, handle: Function, scripts: &Table, globals: &Table) -> Result<Function> {
+    let own = (handle, scripts, globals, "KEYS", "ARGV");
+    // SAFETY: it keeps the rules of functions that Lua calls, and has its own values where it looks for them.
+    unsafe { lua.exec_raw(own, |state| ffi::lua_pushcclosure(state, run_script, 5)) }
+}
+
+/// The own values of [`run_script`].
+const HANDLE: c_int = ffi::lua_upvalueindex(1);
+const SCRIPTS: c_int = ffi::lua_upvalueindex(2);
+const GLOBALS: c_int = ffi::lua_upvalueindex(3);
+const KEYS: c_int = ffi::lua_upvalueindex(4);
+const ARGV: c_int = ffi::lua_upvalueindex(5);
 
 /// Opens the way while `run` runs.
 pub(super) fn open<T>(doorway: &mut Doorway<'_>, run: impl FnOnce() -> T) -> T {
@@ -229,46 +263,82 @@ unsafe fn take_arguments(state: *mut lua_State, count: c_int, request: &mut Owne
     })
 }
 
-unsafe extern "C-unwind" fn given(state: *mut lua_State) -> c_int {
-    let Some(given) = OPEN.get().map(|doorway| {
-        // SAFETY: see `with`. What is taken out lives as long as the doorway is open, which is longer than
-        // this.
-        unsafe { doorway.as_ref() }.given
-    }) else {
-        return 0;
-    };
-    let (first, middle, end) = (given.first, given.first + given.keys, given.request.len());
-    // SAFETY: nothing waits to be dropped.
+unsafe extern "C-unwind" fn run_script(state: *mut lua_State) -> c_int {
+    // SAFETY: Lua calls this, with more room on the stack than it takes, and nothing waits to be dropped.
     unsafe {
-        ffi::luaL_checkstack(state, 8, std::ptr::null());
-        ffi::lua_settop(state, 2);
-        push_text(state, given.name.as_bytes());
-        push_texts(state, 1, given.request, first, middle);
-        push_texts(state, 2, given.request, middle, end);
+        let Some(given) = Given::now() else { return 0 };
+        ffi::lua_pushvalue(state, HANDLE);
+        let handle = ffi::lua_gettop(state);
+        ffi::lua_rawgeti_(state, SCRIPTS, given.place);
+        show(state, KEYS, given.request, given.first, given.middle());
+        show(state, ARGV, given.request, given.middle(), given.request.len());
+        let is_well = ffi::lua_pcall(state, 0, 1, handle) == ffi::LUA_OK;
+        ffi::lua_pushboolean(state, c_int::from(is_well));
+        ffi::lua_insert(state, -2);
     }
-    3
+    2
 }
 
-/// Pushes a table of some arguments of a request: the one at `used`, if that will do. A table for each run
-/// took a sixth of the instructions of a lock's release, with its part in the collecting of garbage.
+unsafe extern "C-unwind" fn given(state: *mut lua_State) -> c_int {
+    // SAFETY: Lua calls this, with more room on the stack than it takes, and nothing waits to be dropped.
+    unsafe {
+        let Some(given) = Given::now() else { return 0 };
+        push_texts(state, given.request, given.first, given.middle());
+        push_texts(state, given.request, given.middle(), given.request.len());
+    }
+    2
+}
+
+/// Lets scripts see some arguments of a request as the global of a name: in the table that the last script
+/// saw there, if that will do. A table for each run took a sixth of the instructions of a lock's release,
+/// with its part in the collecting of garbage.
 ///
 /// # Safety
 ///
-/// There must be room for three on the stack, and nothing that waits to be dropped.
-unsafe fn push_texts(state: *mut lua_State, used: c_int, request: Request<'_>, first: usize, end: usize) {
+/// To be called by [`run_script`], with room for four on the stack.
+unsafe fn show(state: *mut lua_State, name: c_int, request: Request<'_>, first: usize, end: usize) {
+    let length = end - first;
     // SAFETY: the caller's.
     unsafe {
         let top = ffi::lua_gettop(state);
-        let will_do = end - first <= REUSED_LENGTH_MAX && is_list_of(state, used, end - first);
-        ffi::lua_settop(state, top);
-        if !will_do {
-            ffi::lua_createtable(state, c_int::try_from(end - first).unwrap_or(0), 0);
+        ffi::lua_pushvalue(state, name);
+        ffi::lua_rawget_(state, GLOBALS);
+        if length <= REUSED_LENGTH_MAX && is_list_of(state, top + 1, length) {
+            ffi::lua_settop(state, top + 1);
+            fill(state, request, first, end);
         } else {
-            ffi::lua_pushvalue(state, used);
+            ffi::lua_pushvalue(state, name);
+            push_texts(state, request, first, end);
+            ffi::lua_rawset(state, GLOBALS);
         }
-        for (index, at) in (1..).zip(first..end) {
-            push_text(state, request.at(at));
-            ffi::lua_rawseti(state, -2, index);
+        ffi::lua_settop(state, top);
+    }
+}
+
+/// Pushes a new table of some arguments of a request.
+///
+/// # Safety
+///
+/// There must be room for two on the stack, and nothing that waits to be dropped.
+unsafe fn push_texts(state: *mut lua_State, request: Request<'_>, first: usize, end: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        ffi::lua_createtable(state, c_int::try_from(end - first).unwrap_or(0), 0);
+        fill(state, request, first, end);
+    }
+}
+
+/// Fills the table that is uppermost on the stack with some arguments of a request.
+///
+/// # Safety
+///
+/// As for [`push_texts`], with room for one.
+unsafe fn fill(state: *mut lua_State, request: Request<'_>, first: usize, end: usize) {
+    for (index, text) in (1..).zip(request.from(first).take(end - first)) {
+        // SAFETY: the caller's.
+        unsafe {
+            push_text(state, text);
+            ffi::lua_rawseti_(state, -2, index);
         }
     }
 }
@@ -277,13 +347,13 @@ unsafe fn push_texts(state: *mut lua_State, used: c_int, request: Request<'_>, f
 const REUSED_LENGTH_MAX: usize = 8;
 
 /// Whether what is at `index` is a table of so many items and nothing else, which are gone over in their
-/// order: once they are replaced it is like a new one. What is left on the stack means nothing.
+/// order: once they are replaced it is like a new one. What is left on the stack above it means nothing.
 ///
 /// # Safety
 ///
-/// There must be room for two on the stack, and nothing that waits to be dropped.
+/// There must be something at the index, room for two on the stack, and nothing that waits to be dropped.
 unsafe fn is_list_of(state: *mut lua_State, index: c_int, length: usize) -> bool {
-    // SAFETY: the index is that of an argument.
+    // SAFETY: the caller's.
     unsafe {
         if ffi::lua_type(state, index) != ffi::LUA_TTABLE || ffi::lua_getmetatable(state, index) != 0 {
             return false;
@@ -338,20 +408,20 @@ impl<'a> Reader<'a> {
     ///
     /// # Safety
     ///
-    /// The state must be valid, and nothing may wait to be dropped.
+    /// The state must be valid, with room for four on the stack, and nothing may wait to be dropped.
     unsafe fn push(&mut self) {
         let state = self.state;
         let kind = self.rest.first().copied().unwrap_or(b'_');
         let line = self.line();
-        let length = parse_integer(line).and_then(|length| usize::try_from(length).ok());
-        // SAFETY: there is room for what is pushed at once; the rest is the caller's.
+        let number = parse_integer(line);
+        let length = number.and_then(|length| usize::try_from(length).ok());
+        // SAFETY: the caller's.
         unsafe {
-            ffi::luaL_checkstack(state, 5, std::ptr::null());
             match (kind, length) {
                 (b'$', Some(length)) => push_text(state, self.take(length)),
                 (b'*' | b'>', Some(length)) => self.push_array(length),
                 (b'$' | b'*', None) => ffi::lua_pushboolean(state, 0),
-                (b':', _) => ffi::lua_pushnumber(state, parse_integer(line).unwrap_or(0) as f64),
+                (b':', _) => ffi::lua_pushnumber(state, number.unwrap_or(0) as f64),
                 (b'+', _) => push_tagged(state, c"ok", line),
                 (b'-', _) => push_tagged(state, c"err", line),
                 (b'%', _) => self.push_map(length.unwrap_or(0)),
@@ -368,7 +438,8 @@ impl<'a> Reader<'a> {
 
     /// The rest of the line, after the byte that tells the kind.
     fn line(&mut self) -> &'a [u8] {
-        let end = memchr::memchr(b'\r', self.rest).unwrap_or(self.rest.len());
+        // Nearly all lines are lengths, of a few digits.
+        let end = self.rest.iter().position(|byte| *byte == b'\r').unwrap_or(self.rest.len());
         let line = self.rest.get(1..end).unwrap_or_default();
         self.rest = self.rest.get(end + 2..).unwrap_or_default();
         line
@@ -382,10 +453,11 @@ impl<'a> Reader<'a> {
 
     /// # Safety
     ///
-    /// This and the next three: as for [`push`](Self::push).
+    /// This and the next four: as for [`push`](Self::push).
     unsafe fn push_array(&mut self, length: usize) {
         // SAFETY: the caller's.
         unsafe {
+            self.make_room();
             ffi::lua_createtable(self.state, c_int::try_from(length).unwrap_or(0), 0);
             for (index, _) in (1..).zip(0..length) {
                 self.push();
@@ -397,6 +469,7 @@ impl<'a> Reader<'a> {
     unsafe fn push_map(&mut self, pairs: usize) {
         // SAFETY: the caller's.
         unsafe {
+            self.make_room();
             ffi::lua_createtable(self.state, 0, 1);
             ffi::lua_createtable(self.state, 0, c_int::try_from(pairs).unwrap_or(0));
             for _ in 0..pairs {
@@ -411,6 +484,7 @@ impl<'a> Reader<'a> {
     unsafe fn push_set(&mut self, members: usize) {
         // SAFETY: the caller's.
         unsafe {
+            self.make_room();
             ffi::lua_createtable(self.state, 0, 1);
             ffi::lua_createtable(self.state, 0, c_int::try_from(members).unwrap_or(0));
             for _ in 0..members {
@@ -420,6 +494,12 @@ impl<'a> Reader<'a> {
             }
             ffi::lua_setfield(self.state, -2, c"set".as_ptr());
         }
+    }
+
+    /// Makes room for two tables, a key, and the value that is pushed next.
+    unsafe fn make_room(&self) {
+        // SAFETY: the caller's.
+        unsafe { ffi::luaL_checkstack(self.state, 8, std::ptr::null()) };
     }
 
     unsafe fn push_verbatim(&mut self, length: usize) {

@@ -10,6 +10,8 @@ use hashbrown::HashMap;
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, HookTriggers, Lua, Result, Table, Value, VmState};
 
+use super::Digest;
+use super::bytecode::writes_globals;
 use super::door::{self, Buffers, Doorway, Given};
 use super::host::Host;
 use super::libraries;
@@ -39,12 +41,18 @@ pub struct Interpreter {
     run_script: Function,
     /// The same for a function of a library, which is its argument.
     run_function: Function,
-    /// The scripts by their digests. A table of Lua: mlua cannot hold on to so many functions.
+    /// What scripts see, as it really is: for those that leave it alone. All others see it through a table
+    /// that refuses assignments, and that they have to pass each time.
+    globals: Table,
+    /// The functions that scripts were compiled to, by their places. A table of Lua: mlua cannot hold on to
+    /// so many.
     compiled: Table,
     /// What else is known of them.
-    scripts: HashMap<String, Script, RandomState>,
+    scripts: HashMap<Digest, Script, RandomState>,
     /// Those that were not loaded to stay, the eldest first.
-    passing: VecDeque<String>,
+    passing: VecDeque<Digest>,
+    /// Places of scripts that were forgotten. All others up to the number of scripts are taken.
+    vacant: Vec<i32>,
     /// The functions of libraries.
     loader: Loader,
     speaks_resp3: Arc<AtomicBool>,
@@ -63,24 +71,35 @@ impl fmt::Debug for Interpreter {
 #[derive(Debug)]
 struct Script {
     text: Box<[u8]>,
-    flags: Flags,
+    known: Known,
     /// Whether it was loaded to stay (SCRIPT LOAD).
     is_kept: bool,
+}
+
+/// What is to be known of a script before it is run, as long as it is known at all.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// What it may do.
+    pub flags: Flags,
+    /// Where it lies among those that are compiled.
+    place: i32,
 }
 
 /// What can be run.
 #[derive(Clone, Copy, Debug)]
 pub enum Callable<'a> {
-    /// A script that is known, by its digest.
-    Script(&'a str),
+    /// A script.
+    Script(&'a Digest, Known),
     /// A function of a library, by its name.
     Function(&'a str),
 }
 
 impl<'a> Callable<'a> {
-    fn name(self) -> &'a str {
-        let (Callable::Script(name) | Callable::Function(name)) = self;
-        name
+    fn name(self) -> &'a [u8] {
+        match self {
+            Callable::Script(digest, _) => digest.as_bytes(),
+            Callable::Function(name) => name.as_bytes(),
+        }
     }
 }
 
@@ -135,9 +154,11 @@ impl Interpreter {
             lua: world.lua,
             run_script: world.run_script,
             run_function: world.run_function,
+            globals: world.globals,
             compiled: world.compiled,
             scripts: HashMap::default(),
             passing: VecDeque::new(),
+            vacant: Vec::new(),
             loader,
             speaks_resp3,
             buffers: Buffers::default(),
@@ -155,13 +176,13 @@ impl Interpreter {
         (self.scripts.len(), self.scripts.values().map(|script| script.text.len()).sum())
     }
 
-    /// What a script may do, if it is known.
-    pub fn script(&self, digest: &str) -> Option<Flags> {
-        self.scripts.get(digest).map(|script| script.flags)
+    /// A script, if it is known.
+    pub fn script(&self, digest: &Digest) -> Option<Known> {
+        self.scripts.get(digest).map(|script| script.known)
     }
 
     /// Its text.
-    pub fn text(&self, digest: &str) -> Option<&[u8]> {
+    pub fn text(&self, digest: &Digest) -> Option<&[u8]> {
         self.scripts.get(digest).map(|script| &*script.text)
     }
 
@@ -173,7 +194,7 @@ impl Interpreter {
     /// With the text of Redis, if it cannot be compiled.
     pub fn define(
         &mut self,
-        digest: &str,
+        digest: &Digest,
         text: &[u8],
         code: &[u8],
         flags: Flags,
@@ -184,14 +205,21 @@ impl Interpreter {
             return Ok(());
         }
         let chunk = self.lua.load(code).set_name("@user_script").set_mode(ChunkMode::Text);
-        let compiled = chunk.into_function().and_then(|function| self.compiled.raw_set(digest, function));
+        let place = self.vacant.last().copied().unwrap_or(self.scripts.len() as i32 + 1);
+        let compiled = chunk.into_function().and_then(|function| {
+            if !writes_globals(&function.dump(false)) {
+                function.set_environment(self.globals.clone())?;
+            }
+            self.compiled.raw_set(place, function)
+        });
         compiled.map_err(|error| {
             let text = libraries::text_of(&error);
             format!("ERR Error compiling script (new function): {text}").into_bytes()
         })?;
-        self.scripts.insert(digest.to_owned(), Script { text: text.into(), flags, is_kept });
+        self.vacant.pop();
+        self.scripts.insert(*digest, Script { text: text.into(), known: Known { flags, place }, is_kept });
         if !is_kept {
-            self.passing.push_back(digest.to_owned());
+            self.passing.push_back(*digest);
             self.forget_eldest();
         }
         Ok(())
@@ -201,9 +229,11 @@ impl Interpreter {
     fn forget_eldest(&mut self) {
         while self.passing.len() > PASSING_MAX {
             let Some(digest) = self.passing.pop_front() else { return };
-            if self.scripts.get(&digest).is_some_and(|script| !script.is_kept) {
-                self.scripts.remove(&digest);
-                let _ = self.compiled.raw_remove(digest);
+            if self.scripts.get(&digest).is_some_and(|script| !script.is_kept)
+                && let Some(Script { known: Known { place, .. }, .. }) = self.scripts.remove(&digest)
+            {
+                let _ = self.compiled.raw_set(place, Value::Nil);
+                self.vacant.push(place);
             }
         }
     }
@@ -212,6 +242,7 @@ impl Interpreter {
     pub fn forget_scripts(&mut self) {
         self.scripts.clear();
         self.passing.clear();
+        self.vacant.clear();
         let _ = self.compiled.clear();
         let _ = self.lua.gc_collect();
     }
@@ -249,11 +280,15 @@ impl Interpreter {
 
     fn call(&mut self, invocation: Invocation<'_>, host: &mut impl Host) -> Result<(bool, Value)> {
         let Invocation { what, request, keys } = invocation;
-        let given = Given { name: what.name(), request, first: FIRST_KEY, keys };
+        let place = match what {
+            Callable::Script(_, known) => known.place,
+            Callable::Function(_) => 0,
+        };
+        let given = Given { place, request, first: FIRST_KEY, keys };
         let mut doorway =
             Doorway { host, speaks_resp3: &self.speaks_resp3, buffers: &mut self.buffers, given };
         match what {
-            Callable::Script(_) => door::open(&mut doorway, || self.run_script.call(())),
+            Callable::Script(..) => door::open(&mut doorway, || self.run_script.call(())),
             Callable::Function(name) => {
                 let function: Function = self.loader.function(name)?;
                 door::open(&mut doorway, || self.run_function.call(function))
@@ -276,7 +311,7 @@ impl Interpreter {
 }
 
 /// What a client is told of a table that was raised: its error, which script that was, and where.
-fn failure(raised: &Value, name: &str) -> Failure {
+fn failure(raised: &Value, name: &[u8]) -> Failure {
     let Value::Table(table) = raised else {
         return Failure { text: b"ERR unknown error".to_vec(), is_counted: false };
     };
@@ -288,7 +323,7 @@ fn failure(raised: &Value, name: &str) -> Failure {
     };
     let mut text = field("err").unwrap_or_else(|| b"ERR unknown error".to_vec());
     if let (Some(source), Some(line)) = (field("source"), field("line")) {
-        text.extend([&b" script: "[..], name.as_bytes(), b", on ", &source, b":", &line, b"."].concat());
+        text.extend([&b" script: "[..], name, b", on ", &source, b":", &line, b"."].concat());
     }
     let is_counted = matches!(table.raw_get("ignore_error_stats_update"), Ok(Value::Boolean(true)));
     Failure { text, is_counted }

@@ -8,6 +8,7 @@
 //! [`functions`] is what is known of libraries, [`loader`] compiles them. [`running`] is what other threads
 //! may know of the script that runs, and do to it.
 
+mod bytecode;
 mod door;
 pub mod functions;
 mod host;
@@ -25,11 +26,11 @@ mod values;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use sha1::{Digest, Sha1};
+use sha1::{Digest as _, Sha1};
 
 use functions::Libraries;
 pub use host::{Host, Refused};
-pub use interpreter::{Callable, Failure, Interpreter, Invocation};
+pub use interpreter::{Callable, Failure, Interpreter, Invocation, Known};
 use running::Running;
 
 /// All that concerns scripts in one server.
@@ -116,8 +117,32 @@ impl Scripting {
 }
 
 /// The name of a script: the SHA-1 of its text in 40 hexadecimal digits.
-pub fn digest(text: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let halves = Sha1::digest(text).into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    halves.map(|half| char::from(DIGITS[usize::from(half)])).collect()
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Digest([u8; Digest::BYTES]);
+
+impl Digest {
+    const BYTES: usize = 40;
+
+    /// That of a text.
+    pub fn of(text: &[u8]) -> Digest {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut digits = [0; Digest::BYTES];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(Sha1::digest(text)) {
+            pair.copy_from_slice(&[byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]));
+        }
+        Digest(digits)
+    }
+
+    /// What a client calls a script, with letters in any case; none if it cannot be one.
+    pub fn parse(text: &[u8]) -> Option<Digest> {
+        <[u8; Digest::BYTES]>::try_from(text).ok().map(|mut digits| {
+            digits.make_ascii_lowercase();
+            Digest(digits)
+        })
+    }
+
+    /// Its digits, in lower case.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 
 use super::raised::Raised;
-use super::{digest, door};
+use super::{Digest, door};
 use crate::resp::OwnedRequest;
 
 /// Levels of `redis.log`.
@@ -55,12 +55,13 @@ fn text(lua: &Lua, value: Option<&Value>) -> Result<Option<LuaString>> {
     }
 }
 
-fn sha1hex(lua: &Lua, arguments: MultiValue) -> Result<String> {
+fn sha1hex(lua: &Lua, arguments: MultiValue) -> Result<LuaString> {
     if arguments.len() != 1 {
         return Err(Raised::reply("ERR wrong number of arguments"));
     }
     let text = text(lua, arguments.front())?;
-    Ok(digest(&text.map(|text| text.as_bytes().to_vec()).unwrap_or_default()))
+    let digest = text.map_or_else(|| Digest::of(b""), |text| Digest::of(&text.as_bytes()));
+    lua.create_string(digest.as_bytes())
 }
 
 fn log(lua: &Lua, arguments: MultiValue) -> Result<()> {

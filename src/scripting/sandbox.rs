@@ -98,20 +98,12 @@ real._G = share(real)
 return share, real, setmetatable({}, { __index = real, __newindex = refuse })
 "#;
 
-/// Runs what is given, and catches what it raises, with the place where it did: a script, a function of a
-/// library, or a library that registers its functions. A script cannot keep its tables beyond its end, so the
-/// next one gets them; a function may.
+/// Runs what it is given, and catches what that raises, with the place where it did: a function of a library,
+/// or a library that registers its functions. Neither sees what the last script has left behind.
 const RUN: &str = "
-local xpcall, note_place, given, compiled, globals = ...
-local keys, arguments
-return function()
-    local name
-    name, keys, arguments = given(keys, arguments)
-    globals.KEYS, globals.ARGV = keys, arguments
-    return xpcall(compiled[name], note_place)
-  end,
-  function(run)
-    local _, keys, arguments = given()
+local xpcall, note_place, given, globals = ...
+return function(run)
+    local keys, arguments = given()
     globals.KEYS, globals.ARGV = nil, nil
     return xpcall(function() return run(keys, arguments) end, note_place)
   end,
@@ -125,7 +117,7 @@ pub(super) struct World {
     pub(super) globals: Table,
     /// Behind the global `redis`.
     pub(super) redis: Table,
-    /// The scripts by their digests.
+    /// The scripts by their places.
     pub(super) compiled: Table,
     /// Runs the script that is given, and catches what it raises.
     pub(super) run_script: Function,
@@ -166,8 +158,9 @@ pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> 
     let (share, globals, seen) = built;
     lua.set_globals(seen)?;
     let compiled = lua.create_table()?;
-    let (run_script, run_function, catch) =
-        lua.load(RUN).set_name("=[C]").call((xpcall, note_place, doors.given, &compiled, &globals))?;
+    let run_script = door::runner(&lua, note_place.clone(), &compiled, &globals)?;
+    let (run_function, catch) =
+        lua.load(RUN).set_name("=[C]").call((xpcall, note_place, doors.given, &globals))?;
     Ok(World { lua, globals, redis, compiled, run_script, run_function, catch, share })
 }
 
