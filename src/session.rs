@@ -53,6 +53,16 @@ pub struct Session {
     pub logged: u64,
 }
 
+/// What a client's script may change of its session for itself alone.
+#[derive(Debug)]
+pub struct OwnState {
+    database: usize,
+    protocol: Protocol,
+    leaves_keys_untouched: bool,
+    tracking: Option<Box<Tracks>>,
+    may_not_wait: bool,
+}
+
 /// The commands of a transaction between MULTI and EXEC.
 #[derive(Debug, Default)]
 pub struct Queue {
@@ -161,27 +171,23 @@ impl Session {
         Ok(())
     }
 
-    /// The state of a script that this client runs: its database and user to begin with, but its own.
-    pub fn for_script(&self) -> Session {
-        Session {
-            client: Arc::clone(&self.client),
+    /// Begins a script of this client: from now on the state is the script's, which begins with the client's
+    /// database and user. Answers what is the client's own, for [`end_script`](Self::end_script).
+    pub fn begin_script(&mut self) -> OwnState {
+        OwnState {
             database: self.database,
-            user: Arc::clone(&self.user),
-            protocol: Protocol::Resp2,
-            is_authenticated: true,
-            replies: Replies::On,
-            is_closing: false,
+            protocol: std::mem::replace(&mut self.protocol, Protocol::Resp2),
             leaves_keys_untouched: self.leaves_keys_untouched,
-            queue: None,
-            watching: Watching::default(),
-            subscriptions: Subscriptions::default(),
             tracking: self.tracking.clone(),
-            may_not_wait: true,
-            wait: None,
-            was_delayed: false,
-            last_command: self.last_command,
-            logged: 0,
+            may_not_wait: std::mem::replace(&mut self.may_not_wait, true),
         }
+    }
+
+    /// Gives the client back what was its own when its script began.
+    pub fn end_script(&mut self, own: OwnState) {
+        let OwnState { database, protocol, leaves_keys_untouched, tracking, may_not_wait } = own;
+        (self.database, self.protocol, self.may_not_wait) = (database, protocol, may_not_wait);
+        (self.leaves_keys_untouched, self.tracking) = (leaves_keys_untouched, tracking);
     }
 
     /// Whether the next command is to be executed and answered as any other: no transaction is being queued,

@@ -2,29 +2,31 @@
 //! the command that runs the script.
 
 use std::cell::Cell;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
 use crate::keyspace::{Transaction, memory_in_use};
 use crate::resp::{Protocol, Reply, Request, Sent};
 use crate::scripting::shebang::Flags as ScriptFlags;
 use crate::scripting::{Failure, Host, Refused};
-use crate::session::Session;
-use crate::statistics::commands::Usage;
+use crate::session::{OwnState, Session};
+use crate::statistics::commands::{Tally, Usage};
 
 use super::command::{Context, Flags, Result, Run};
 use super::error::Error;
 use super::execute::{not_saved, resolve, run};
 use super::lookup::{Registered, find};
 use super::permission::{self, Origin};
-use super::traces::{charge, show};
+use super::traces::{charge, is_brief, is_thorough, show};
 
 /// A script's hand in the server.
 pub(super) struct Bridge<'a, 'k> {
     instance: &'a Instance,
     tx: &'a mut Transaction<'k>,
-    /// The script's own: what it selects, its client does not.
-    session: Session,
+    /// The script's as long as it runs: what it selects, its client does not.
+    session: &'a mut Session,
+    /// What is its client's own.
+    own: Option<OwnState>,
     /// The request that runs the script.
     script: Request<'a>,
     is_read_only: bool,
@@ -32,8 +34,12 @@ pub(super) struct Bridge<'a, 'k> {
     is_short_of_memory: bool,
     /// Whether commands that write are refused since data could not be saved.
     refuses_writes: bool,
-    /// When the last command ended.
+    /// Whether somebody wants to know the time of each command.
+    is_thorough: bool,
+    /// Up to when all time has been accounted for.
     mark: Instant,
+    /// Brief commands since then.
+    tally: Tally,
     /// Whether there was an error, also one that the script has caught.
     has_failed: Cell<bool>,
 }
@@ -60,22 +66,27 @@ impl<'a, 'k> Bridge<'a, 'k> {
         if refuses_writes && !flags.is_silent && !flags.no_writes && !is_read_only {
             return Err(not_saved(instance));
         }
+        let session = &mut *context.session;
         Ok(Bridge {
             instance,
             tx: context.tx,
-            session: context.session.for_script(),
+            own: Some(session.begin_script()),
+            is_thorough: is_thorough(instance),
+            mark: Instant::now(),
+            tally: Tally::default(),
+            session,
             script,
             is_read_only: is_read_only || flags.no_writes,
             is_short_of_memory: is_short && !flags.allow_oom,
             refuses_writes,
-            mark: Instant::now(),
             has_failed: Cell::new(false),
         })
     }
 
     /// What a client is told of the run. An error that is counted already is not counted once more; but the
     /// run has failed, whatever the script made of the error.
-    pub(super) fn conclude(self, answered: std::result::Result<Sent, (Failure, Reply<'_>)>) -> Result {
+    pub(super) fn conclude(&mut self, answered: std::result::Result<Sent, (Failure, Reply<'_>)>) -> Result {
+        self.settle();
         let sent = match answered {
             Ok(sent) => sent,
             Err((failure, reply)) if failure.is_counted => reply.error(&failure.text),
@@ -108,7 +119,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
             return Err(Error::fixed("ERR This Redis command is not allowed from script"));
         }
         if !self.session.user.is_unrestricted() {
-            permission::check(self.instance, &self.session, registered, request, Origin::Script)?;
+            permission::check(self.instance, self.session, registered, request, Origin::Script)?;
         }
         let writes = matches!(command.run, Run::Write(_));
         if writes && self.is_read_only {
@@ -127,7 +138,11 @@ impl<'a, 'k> Bridge<'a, 'k> {
     }
 
     fn run(&mut self, registered: &'static Registered, request: Request<'_>, reply: Reply<'_>) -> Result<()> {
-        let Bridge { instance, tx, session, script, mark, .. } = self;
+        let is_tallied = !self.is_thorough && is_brief(registered, &request);
+        if !is_tallied {
+            self.settle();
+        }
+        let Bridge { instance, tx, session, script, .. } = self;
         let command = registered.command;
         if instance.clients.has_monitors() {
             show(instance, session, Origin::Script, command, request);
@@ -141,13 +156,37 @@ impl<'a, 'k> Bridge<'a, 'k> {
             tx.hold(command.keys_of(request).map(|(key, _)| key));
         }
         let result = run(command, instance, session, tx, request, reply, Some(*script));
-        // The clock is read once for each command: what the script did before it counts as its time.
-        let now = Instant::now();
-        charge(instance, session, registered, request, now - std::mem::replace(mark, now));
         if result.is_err() {
             instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
         }
+        // What the script did before a command counts as the command's time: the clock is read but once.
+        if !is_tallied || !self.tally.add(registered.number) {
+            let took = self.advance();
+            charge(self.instance, self.session, registered, request, took);
+        }
         result.map(|_sent| ())
+    }
+
+    /// Shares the time since the mark out among the brief commands since then, if there are any.
+    fn settle(&mut self) {
+        if !self.tally.is_empty() {
+            let took = self.advance();
+            self.instance.statistics.settle(&mut self.tally, took);
+        }
+    }
+
+    /// Moves the mark to now; answers how far that was.
+    fn advance(&mut self) -> Duration {
+        let now = Instant::now();
+        now - std::mem::replace(&mut self.mark, now)
+    }
+}
+
+impl Drop for Bridge<'_, '_> {
+    fn drop(&mut self) {
+        if let Some(own) = self.own.take() {
+            self.session.end_script(own);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{LazyLock, OnceLock};
 use crate::acl::Catalog;
 
 use super::all;
-use super::command::{Arity, Command, Run, Scope};
+use super::command::{Arity, Command, KeySpec, Run, Scope};
 
 /// A command, or a subcommand, as the server knows it.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub struct Registered {
     pub number: usize,
     /// Whether it takes about as long whatever its arguments are.
     pub is_brief: bool,
+    /// Whether it does if it has but one argument, a key.
+    pub is_brief_alone: bool,
     /// What it takes to run it, if it is brief, concerns exactly one key and nothing else, and is one.
     pub plain: Option<Plain>,
     /// Its subcommands.
@@ -59,6 +61,8 @@ impl Registered {
             command,
             number,
             is_brief: is_brief(command),
+            is_brief_alone: command.scope == Scope::Keys
+                && matches!(command.keys, [KeySpec { first: 1, last: -1, step: 1, .. }]),
             plain: Plain::of(command),
             subcommands: command.subcommands.iter().map(|sub| Registered::new(sub, next_number)).collect(),
         }

@@ -16,6 +16,30 @@ use super::lookup::Registered;
 use super::permission::Origin;
 use super::secrets::visible_arguments;
 
+/// A request or a reply beyond this is no small one: copying it takes longer than reading the clock.
+pub const SMALL_BYTES_MAX: usize = 16 << 10;
+/// Who asks for requests that take less is told the time of each.
+const THOROUGH_BELOW_US: i64 = 1000;
+
+/// Whether a request takes about as long as any of its command, and not much longer than it takes to read the
+/// clock, unless its reply is long: then it is tallied with others.
+#[inline]
+pub fn is_brief(registered: &Registered, request: &Request<'_>) -> bool {
+    let takes_as_long = registered.is_brief || registered.is_brief_alone && request.len() == 2;
+    takes_as_long && is_small(request)
+}
+
+/// Whether a request is so small that it takes no time to speak of to copy it.
+#[inline(always)]
+pub fn is_small(request: &Request<'_>) -> bool {
+    request.bytes() <= SMALL_BYTES_MAX
+}
+
+/// Whether somebody wants to know the time of each request.
+pub fn is_thorough(instance: &Instance) -> bool {
+    (0..THOROUGH_BELOW_US).contains(&instance.config.slowlog_log_slower_than.get())
+}
+
 /// Counts a call that took so long, and notes it if that was too long.
 pub fn charge(
     instance: &Instance,
@@ -29,14 +53,14 @@ pub fn charge(
     statistics.add_usage(registered.number, Usage { calls: 1, nanos, ..Usage::default() });
     let config = &instance.config;
     let at_s = || instance.keyspace.clock().since_epoch().as_secs();
-    let threshold_ms = config.latency_monitor_threshold.size() as u128;
-    if threshold_ms > 0 && took.as_millis() >= threshold_ms {
+    let threshold_ms = config.latency_monitor_threshold.size() as u64;
+    if threshold_ms > 0 && nanos / 1_000_000 >= threshold_ms {
         let is_fast = registered.command.flags.contains(Flags::FAST);
         statistics.latency.note(if is_fast { "fast-command" } else { "command" }, at_s(), took);
     }
     let slower_than_us = config.slowlog_log_slower_than.get();
     let is_noted = !registered.command.flags.contains(Flags::SKIP_SLOWLOG);
-    if is_noted && slower_than_us >= 0 && took.as_micros() >= slower_than_us as u128 {
+    if is_noted && slower_than_us >= 0 && nanos / 1000 >= slower_than_us as u64 {
         let request = SlowRequest {
             id: 0,
             at_s: at_s(),

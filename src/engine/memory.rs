@@ -10,7 +10,7 @@ use crate::commands::execute::{
 use crate::commands::faults::{Fate, strike};
 use crate::commands::lookup::{Finder, Registered};
 use crate::commands::permission::Origin;
-use crate::commands::traces::show;
+use crate::commands::traces::{is_small, show};
 use crate::commands::tracking::answered;
 use crate::commands::transactions::{check_queueing, queue, queued, refused};
 use crate::instance::Instance;
@@ -99,7 +99,7 @@ fn execute_plain(
 ) -> bool {
     let (Some(registered), Some(spot)) = (plan.command, plan.spot) else { return false };
     let Some(plain) = &registered.plain else { return false };
-    let is_right = plain.arguments.contains(&request.len()) && Meter::is_small(request);
+    let is_right = plain.arguments.contains(&request.len()) && is_small(request);
     if !meter.is_plain() || !is_right || !session.user.is_unrestricted() {
         return false;
     }

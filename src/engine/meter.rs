@@ -1,26 +1,17 @@
 //! Measures what a batch of requests does, for INFO, SLOWLOG and LATENCY.
 //!
-//! Reading the clock twice for each command would cost more than many a command itself. So commands that take
-//! about as long whatever their arguments are, and are small, are only tallied, and the time of a run of them
-//! is shared out evenly among them; all others are timed one by one. Without pipelining a run is one command,
-//! so its time is exact.
+//! Commands that are brief ([`is_brief`]) are only tallied; all others are timed one by one. Without
+//! pipelining a run of those that are tallied is one command, so its time is exact.
 
 use std::time::{Duration, Instant};
 
 use crate::commands::lookup::Registered;
-use crate::commands::traces::charge;
+use crate::commands::traces::{SMALL_BYTES_MAX, charge, is_brief, is_thorough};
 use crate::instance::Instance;
 use crate::resp::Request;
 use crate::session::Session;
 use crate::statistics::Count;
-use crate::statistics::commands::Usage;
-
-/// A request or a reply beyond this is no small one: copying it takes longer than reading the clock.
-const SMALL_BYTES_MAX: usize = 16 << 10;
-/// Who asks for requests that take less is told the time of each.
-const THOROUGH_BELOW: Duration = Duration::from_millis(1);
-/// Kinds of commands that are tallied before the clock is read.
-const KINDS_MAX: usize = 8;
+use crate::statistics::commands::{Tally, Usage};
 
 /// Follows one batch of requests from its first to its last.
 #[derive(Debug)]
@@ -37,20 +28,7 @@ pub struct Meter<'a> {
     pub(super) is_watched: bool,
     commands: u64,
     errors: u64,
-    tally: [Tally; KINDS_MAX],
-    kinds: usize,
-}
-
-/// So many calls of one command.
-#[derive(Clone, Copy, Debug)]
-struct Tally {
-    number: usize,
-    calls: u64,
-}
-
-impl Tally {
-    /// No calls, of no command that there is.
-    const NONE: Tally = Tally { number: usize::MAX, calls: 0 };
+    tally: Tally,
 }
 
 impl Meter<'_> {
@@ -64,8 +42,7 @@ impl Meter<'_> {
             is_watched: false,
             commands: 0,
             errors: 0,
-            tally: [Tally::NONE; KINDS_MAX],
-            kinds: 0,
+            tally: Tally::default(),
         };
         meter.look(session);
         meter
@@ -74,12 +51,10 @@ impl Meter<'_> {
     /// Looks at all that rarely is; whatever may have changed it is followed by this.
     pub(super) fn look(&mut self, session: &Session) {
         let instance = self.instance;
-        let slower_than_us = instance.config.slowlog_log_slower_than.get();
-        let is_thorough = (0..THOROUGH_BELOW.as_micros() as i64).contains(&slower_than_us);
         let is_limited = instance.config.maxmemory.get() > 0 || instance.keyspace.is_busy();
         let is_troubled = instance.faults.are_planted() || instance.refuses_writes();
         self.is_watched = instance.clients.has_monitors();
-        self.is_tallying = !is_thorough && !self.is_watched && !is_limited && !is_troubled;
+        self.is_tallying = !is_thorough(instance) && !self.is_watched && !is_limited && !is_troubled;
         self.is_plain = self.is_tallying && session.is_plain();
     }
 
@@ -92,17 +67,11 @@ impl Meter<'_> {
     /// Says that a command is about to be run; answers whether it is one of those that are tallied.
     #[inline]
     pub(super) fn begin(&mut self, registered: &Registered, request: Request<'_>) -> bool {
-        let is_tallied = registered.is_brief && self.is_tallying && Meter::is_small(&request);
-        if !is_tallied && self.kinds > 0 {
+        let is_tallied = self.is_tallying && is_brief(registered, &request);
+        if !is_tallied {
             self.settle();
         }
         is_tallied
-    }
-
-    /// Whether a request takes so little time that it need not be measured alone.
-    #[inline(always)]
-    pub(super) fn is_small(request: &Request<'_>) -> bool {
-        request.bytes() <= SMALL_BYTES_MAX
     }
 
     /// Says that one of those has been run, and how much it has answered.
@@ -114,11 +83,11 @@ impl Meter<'_> {
         request: &Request<'_>,
         reply_bytes: usize,
     ) {
-        match self.tally.first_mut() {
-            _ if reply_bytes > SMALL_BYTES_MAX => self.end(registered, session, *request),
-            // Pipelines are mostly of one kind.
-            Some(first) if first.number == registered.number => first.calls += 1,
-            _ => self.tally(registered.number),
+        if reply_bytes > SMALL_BYTES_MAX {
+            self.end(registered, session, *request);
+        } else if !self.tally.add(registered.number) {
+            self.settle();
+            let _ = self.tally.add(registered.number);
         }
     }
 
@@ -155,32 +124,12 @@ impl Meter<'_> {
         self.mark
     }
 
-    #[cold]
-    fn tally(&mut self, number: usize) {
-        if let Some(tally) = self.tally[..self.kinds].iter_mut().find(|tally| tally.number == number) {
-            tally.calls += 1;
-            return;
-        }
-        if self.kinds == KINDS_MAX {
-            self.settle();
-        }
-        self.tally[self.kinds] = Tally { number, calls: 1 };
-        self.kinds += 1;
-    }
-
-    /// Shares the time since the mark out among the commands that were tallied.
+    /// Shares the time since the mark out among the commands that were tallied, if there are any.
     fn settle(&mut self) {
-        let took = self.advance();
-        let tallied = &self.tally[..self.kinds];
-        let calls: u64 = tallied.iter().map(|tally| tally.calls).sum();
-        self.commands += calls;
-        for tally in tallied {
-            let nanos = took.as_nanos() as u64 / calls * tally.calls;
-            let usage = Usage { calls: tally.calls, nanos, ..Usage::default() };
-            self.instance.statistics.add_usage(tally.number, usage);
+        if !self.tally.is_empty() {
+            let took = self.advance();
+            self.commands += self.instance.statistics.settle(&mut self.tally, took);
         }
-        self.kinds = 0;
-        self.tally[0] = Tally::NONE;
     }
 
     /// Puts the time since the mark down to one command.

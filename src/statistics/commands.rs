@@ -5,6 +5,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Buckets for each power of two.
 const STEPS: usize = 8;
@@ -24,13 +25,88 @@ pub struct Usage {
     pub failed: u64,
 }
 
+/// Calls of small commands, which share the time of their run evenly. Reading the clock twice for each would
+/// cost more than many a command itself.
+#[derive(Debug)]
+pub struct Tally {
+    kinds: [Calls; Tally::KINDS_MAX],
+    count: usize,
+}
+
+/// So many calls of one command.
+#[derive(Clone, Copy, Debug)]
+struct Calls {
+    command: usize,
+    calls: u64,
+}
+
+impl Calls {
+    /// None, of no command that there is.
+    const NONE: Calls = Calls { command: usize::MAX, calls: 0 };
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally { kinds: [Calls::NONE; Tally::KINDS_MAX], count: 0 }
+    }
+}
+
+impl Tally {
+    /// Kinds of commands that share a time.
+    const KINDS_MAX: usize = 8;
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds a call of the command with this number; answers whether there was room.
+    #[inline(always)]
+    #[must_use]
+    pub fn add(&mut self, command: usize) -> bool {
+        let [first, ..] = &mut self.kinds;
+        // Pipelines are mostly of one kind.
+        if first.command == command {
+            first.calls += 1;
+            return true;
+        }
+        self.add_another(command)
+    }
+
+    #[cold]
+    fn add_another(&mut self, command: usize) -> bool {
+        if let Some(known) = self.kinds[..self.count].iter_mut().find(|known| known.command == command) {
+            known.calls += 1;
+            return true;
+        }
+        let free = self.kinds.get_mut(self.count);
+        self.count += usize::from(free.is_some());
+        free.map(|free| *free = Calls { command, calls: 1 }).is_some()
+    }
+
+    /// Tells of each kind what is to be counted, if they have taken so long all together, and begins anew.
+    /// Answers how many calls there were.
+    pub fn settle(&mut self, took: Duration, mut count: impl FnMut(usize, Usage)) -> u64 {
+        let tallied = &self.kinds[..self.count];
+        let all: u64 = tallied.iter().map(|kind| kind.calls).sum();
+        let share = took.as_nanos() as u64 / all.max(1);
+        for Calls { command, calls } in tallied {
+            count(*command, Usage { calls: *calls, nanos: share * calls, ..Usage::default() });
+        }
+        self.count = 0;
+        self.kinds[0] = Calls::NONE;
+        all
+    }
+}
+
 /// What one thread counts of one command.
 #[derive(Debug, Default)]
 pub(super) struct CommandShare {
-    calls: AtomicU64,
     nanos: AtomicU64,
     rejected: AtomicU64,
     failed: AtomicU64,
+    /// How many calls took how long; all together are the calls.
     histogram: OnceLock<Box<[AtomicU64; BUCKETS]>>,
 }
 
@@ -51,11 +127,10 @@ impl Default for CommandTotals {
 impl CommandShare {
     #[inline]
     pub(super) fn add(&self, usage: Usage) {
-        if usage.calls > 0 {
-            self.calls.fetch_add(usage.calls, Ordering::Relaxed);
+        if let Some(mean_nanos) = usage.nanos.checked_div(usage.calls) {
             self.nanos.fetch_add(usage.nanos, Ordering::Relaxed);
             let histogram = self.histogram.get_or_init(|| Box::new([const { AtomicU64::new(0) }; BUCKETS]));
-            histogram[bucket(usage.nanos / usage.calls)].fetch_add(usage.calls, Ordering::Relaxed);
+            histogram[bucket(mean_nanos)].fetch_add(usage.calls, Ordering::Relaxed);
         }
         if usage.rejected + usage.failed > 0 {
             self.rejected.fetch_add(usage.rejected, Ordering::Relaxed);
@@ -64,7 +139,7 @@ impl CommandShare {
     }
 
     pub(super) fn reset(&self) {
-        for count in [&self.calls, &self.nanos, &self.rejected, &self.failed] {
+        for count in [&self.nanos, &self.rejected, &self.failed] {
             count.store(0, Ordering::Relaxed);
         }
         let buckets = self.histogram.get().into_iter().flat_map(|histogram| histogram.iter());
@@ -74,13 +149,14 @@ impl CommandShare {
 
 impl CommandTotals {
     pub(super) fn add(&mut self, share: &CommandShare) {
-        self.usage.calls += share.calls.load(Ordering::Relaxed);
         self.usage.nanos += share.nanos.load(Ordering::Relaxed);
         self.usage.rejected += share.rejected.load(Ordering::Relaxed);
         self.usage.failed += share.failed.load(Ordering::Relaxed);
         let counts = share.histogram.get().into_iter().flat_map(|histogram| histogram.iter());
         for (sum, count) in self.histogram.iter_mut().zip(counts) {
-            *sum += count.load(Ordering::Relaxed);
+            let calls = count.load(Ordering::Relaxed);
+            *sum += calls;
+            self.usage.calls += calls;
         }
     }
 
@@ -169,6 +245,29 @@ mod tests {
             assert!((expected_us..=expected_us * 1.13).contains(&found_us), "{percent}: {found_us}");
         }
         assert_eq!(CommandTotals::default().percentile_us(50.0), 0.0);
+    }
+
+    #[test]
+    fn tallied_calls_share_a_time_evenly() {
+        let mut tally = Tally::default();
+        for command in [7, 7, 3, 7] {
+            assert!(tally.add(command));
+        }
+        let mut told = Vec::new();
+        tally.settle(Duration::from_nanos(400), |command, usage| {
+            told.push((command, usage.calls, usage.nanos))
+        });
+        assert_eq!(told, [(7, 3, 300), (3, 1, 100)]);
+        assert!(tally.is_empty());
+    }
+
+    #[test]
+    fn a_tally_has_room_for_so_many_kinds() {
+        let mut tally = Tally::default();
+        assert!((0..Tally::KINDS_MAX).all(|command| tally.add(command)));
+        assert!(!tally.add(Tally::KINDS_MAX) && tally.add(Tally::KINDS_MAX - 1));
+        tally.settle(Duration::ZERO, |_, _| ());
+        assert!(tally.add(Tally::KINDS_MAX));
     }
 
     #[test]

@@ -13,8 +13,9 @@ pub mod slowlog;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use commands::{CommandShare, CommandTotals, Usage};
+use commands::{CommandShare, CommandTotals, Tally, Usage};
 use errors::ErrorCounts;
 use latency::LatencyEvents;
 use slowlog::SlowLog;
@@ -108,6 +109,12 @@ impl Statistics {
     #[inline]
     pub fn add_usage(&self, command: usize, usage: Usage) {
         self.share().commands[command].add(usage);
+    }
+
+    /// Adds what was tallied to the use of its commands; all together took so long. Answers how many calls
+    /// there were.
+    pub fn settle(&self, tally: &mut Tally, took: Duration) -> u64 {
+        tally.settle(took, |command, usage| self.add_usage(command, usage))
     }
 
     /// The use of the command with this number.
