@@ -13,6 +13,9 @@
 //! - Functions of Lua that may raise an error leave by a jump. They are called only where nothing waits to be
 //!   dropped: all that owns memory lives within [`ask`], which calls none of them.
 //! - No panic may leave a function that Lua calls: [`ask`] catches it.
+//! - An [`Interpreter`] goes from thread to thread as a whole: what refers to its Lua is in it or in that
+//!   Lua, and nothing of the kind is ever answered to whoever uses it. mlua counts these references without
+//!   regard for other threads; its locks would stand for one that is held anyway.
 
 #![expect(unsafe_code)]
 
@@ -26,6 +29,7 @@ use mlua::ffi::{self, lua_State};
 use mlua::{Function, Lua, Result, Table};
 
 use super::host::Host;
+use super::interpreter::Interpreter;
 use super::values::push_number;
 use crate::resp::number::parse_integer;
 use crate::resp::{OwnedRequest, Protocol, Request};
@@ -96,6 +100,9 @@ impl Given<'_> {
         OPEN.get().map(|doorway| unsafe { doorway.as_ref() }.given)
     }
 }
+
+// SAFETY: see above: all that must be on one thread at a time goes with it.
+unsafe impl Send for Interpreter {}
 
 /// Makes the functions.
 pub(super) fn functions(lua: &Lua) -> Result<Functions> {
