@@ -36,11 +36,16 @@ impl Plan {
     #[inline(always)]
     pub fn new(keyspace: &Keyspace, finder: &mut Finder, request: Request<'_>) -> Plan {
         let command = finder.find(request.name());
-        let key = command.and_then(|registered| match &registered.plain {
-            Some(plain) => request.get(plain.key),
-            None => registered.command.only_key_in(request),
+        let spot = command.and_then(|registered| match &registered.plain {
+            Some(plain) => request.get(plain.key).map(|key| Spot::of(keyspace.hash(key))),
+            None => Plan::spot_of_any(keyspace, registered, request),
         });
-        Plan { command, spot: key.map(|key| Spot::of(keyspace.hash(key))) }
+        Plan { command, spot }
+    }
+
+    #[inline(never)]
+    fn spot_of_any(keyspace: &Keyspace, registered: &Registered, request: Request<'_>) -> Option<Spot> {
+        registered.command.only_key_in(request).map(|key| Spot::of(keyspace.hash(key)))
     }
 
     /// Has what it needs fetched from memory, while others are executed.

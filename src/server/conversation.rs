@@ -103,19 +103,20 @@ impl Conversation {
             let paused = instance.clients.pause.paused();
             plan(instance, session, plans, reader.requests(input, *done));
             let mut reply = 0;
-            for (request, plan) in reader.requests(input, *done).zip(plans.drain(..)) {
+            for (request, plan) in reader.requests(input, *done).zip(plans.iter()) {
                 if output.len() >= OUTPUT_BYTES_MAX
                     || paused.is_some_and(|paused| plan.has_to_wait(session, paused))
                 {
                     break;
                 }
                 reply = output.len();
-                let goes_on = execute(instance, session, &request, &plan, &mut meter, output);
+                let goes_on = execute(instance, session, &request, plan, &mut meter, output);
                 *done += 1;
                 if !goes_on {
                     break;
                 }
             }
+            plans.clear();
             if session.is_closing {
                 break Answered::All;
             }
