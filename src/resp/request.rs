@@ -327,8 +327,8 @@ impl RequestReader {
         std::mem::take(&mut self.start)
     }
 
-    /// Reads requests of the plainest kind, which nearly all are: arrays, all of them there, of arguments that
-    /// any client may send. The first that may be anything else is left, as it was, to
+    /// Reads requests of the plainest kind, which nearly all are: arrays, all of them there, of arguments
+    /// that any client may send. The first that may be anything else is left, as it was, to
     /// [`read_one`](Self::read_one).
     fn read_plain(&mut self, input: &[u8], limits: &Limits, ready_max: usize) {
         if self.position > 0 || self.searched > 0 {
