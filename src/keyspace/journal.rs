@@ -31,6 +31,7 @@ const TIDY_AT: usize = 64;
 pub struct Journal {
     pending: Mutex<Pending>,
     has_news: Condvar,
+    has_call: Condvar,
     /// Bytes of all records so far.
     end: AtomicU64,
     /// The number that the last holder of a lock was given.
@@ -172,10 +173,18 @@ impl Journal {
         take(&mut pending.pieces)
     }
 
-    /// Calls whoever takes.
+    /// Waits for so long, whatever is written down meanwhile, unless it is called. Nobody has to wake it for
+    /// each change then.
+    pub fn rest(&self, time: Duration) {
+        let mut pending = self.pending.lock();
+        self.has_call.wait_while_for(&mut pending, |pending| !pending.is_called, time);
+    }
+
+    /// Calls whoever takes, or rests.
     pub fn call(&self) {
         self.pending.lock().is_called = true;
         self.has_news.notify_one();
+        self.has_call.notify_one();
     }
 
     /// How many bytes were ever written down.

@@ -14,6 +14,8 @@ use crate::keyspace::{Journal, Piece};
 /// How often what is written is brought to the disk with `everysec`, and how long after a failure it is tried
 /// again.
 const SECOND: Duration = Duration::from_secs(1);
+/// How long what changes may gather, where nobody waits for it, before it is written.
+const REST: Duration = Duration::from_millis(1);
 /// How much may wait to be written before those who write more have to wait for it.
 const UNWRITTEN_BYTES_MAX: u64 = 64 << 20;
 
@@ -58,6 +60,9 @@ impl Log {
             }
             writer.sync_if_due();
             writer.publish();
+            if sync() != Sync::Always {
+                journal.rest(REST);
+            }
         }
     }
 }
