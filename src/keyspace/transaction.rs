@@ -881,6 +881,37 @@ mod tests {
     }
 
     #[test]
+    fn what_was_touched_is_found_whatever_has_happened_since() {
+        let keyspace = Keyspace::new(1);
+        let keys: Vec<Vec<u8>> = (0..20_000).map(|number| format!("key:{number}").into_bytes()).collect();
+        let (there, new) = keys.split_at(5_000);
+        for key in there {
+            keyspace.begin(0, key).unwrap().put(key, b"old", Expiry::Never);
+        }
+        let mut spots: Vec<Spot> = keys.iter().map(|key| Spot::of(keyspace.hash(key))).collect();
+        spots.iter_mut().for_each(|spot| keyspace.touch(0, spot));
+        // Others come to where some were, and tables grow.
+        for key in there.iter().step_by(2) {
+            keyspace.begin(0, key).unwrap().remove(key);
+        }
+        for key in new {
+            keyspace.begin(0, key).unwrap().put(key, b"new", Expiry::Never);
+        }
+        for (number, (key, spot)) in keys.iter().zip(spots).enumerate() {
+            let expected = match number {
+                0..5_000 if number % 2 == 0 => None,
+                0..5_000 => Some(&b"old"[..]),
+                _ => Some(&b"new"[..]),
+            };
+            let mut tx = keyspace.begin_at(0, key, spot).unwrap();
+            assert_eq!(tx.get(key), expected, "{number}");
+            tx.put(key, b"newest", Expiry::Never);
+            assert_eq!(tx.get(key), Some(&b"newest"[..]), "{number}");
+            assert!(tx.remove(key) && tx.get(key).is_none(), "{number}");
+        }
+    }
+
+    #[test]
     fn an_expired_key_is_absent_before_it_is_freed() {
         let keyspace = Keyspace::new(1);
         let mut tx = keyspace.begin(0, b"k").unwrap();
