@@ -650,7 +650,9 @@ fn observed_lines() -> Vec<u8> {
         for step in steps.iter().filter_map(|step| step["send"].as_str()) {
             for words in words_sent(step) {
                 let name = words[0].to_lowercase();
-                if ENDLESS.contains(&name.as_str()) || VARYING.contains(&name.as_str()) {
+                // A second may begin between a use and the look at how long ago it was.
+                let asks_idleness = words.get(1).is_some_and(|word| word.eq_ignore_ascii_case("idletime"));
+                if ENDLESS.contains(&name.as_str()) || VARYING.contains(&name.as_str()) || asks_idleness {
                     continue;
                 }
                 for word in words {
