@@ -103,7 +103,7 @@ impl Shape {
     }
 
     /// The header, with the long lengths behind it whether they are needed or not.
-    fn header(self) -> ([u8; HEADER_BYTES + LONG_LENGTHS_BYTES], usize) {
+    fn header(self) -> [u8; HEADER_BYTES + LONG_LENGTHS_BYTES] {
         let mut header = [0; HEADER_BYTES + LONG_LENGTHS_BYTES];
         header[0] = if self.has_expiry { HAS_EXPIRY } else { 0 };
         if self.has_long_lengths {
@@ -114,7 +114,7 @@ impl Shape {
             header[1] = self.key_bytes as u8;
             header[2..4].copy_from_slice(&(self.value_bytes as u16).to_ne_bytes());
         }
-        (header, self.expiry_offset())
+        header
     }
 }
 
@@ -130,14 +130,18 @@ impl Entry {
         let layout = shape.layout();
         // SAFETY: the layout's size is at least that of the header, so it is not zero.
         let Some(pointer) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
-        let (header, header_bytes) = shape.header();
+        let header = shape.header();
         let write = |offset: usize, bytes: &[u8]| {
             debug_assert!(offset + bytes.len() <= shape.bytes());
             // SAFETY: `offset + bytes.len()` is within the allocation: the parts written below are those
             // whose sizes `Shape::bytes` adds up. Fresh memory overlaps with no slice.
             unsafe { pointer.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         };
-        write(0, &header[..header_bytes]);
+        // Two parts whose sizes are known are two moves rather than a call.
+        write(0, &header[..HEADER_BYTES]);
+        if shape.has_long_lengths {
+            write(HEADER_BYTES, &header[HEADER_BYTES..]);
+        }
         if let Some(expires_at_ms) = expires_at_ms {
             write(shape.expiry_offset(), &expires_at_ms.to_ne_bytes());
         }
@@ -243,7 +247,7 @@ impl Entry {
             unsafe { moved.add(before.bytes()).write_bytes(0, after.bytes() - before.bytes()) };
         }
         let (flags, stamp) = (self.flags(), self.stamp());
-        let (header, header_bytes) = after.header();
+        let (header, header_bytes) = (after.header(), after.expiry_offset());
         self.part_mut(0, header_bytes).copy_from_slice(&header[..header_bytes]);
         self.set_flags(flags);
         self.set_stamp(stamp);
