@@ -78,6 +78,11 @@ impl Left {
     pub(super) fn get(&mut self) -> &mut Aftermath {
         self.0.get_or_insert_default()
     }
+
+    #[cold]
+    fn free(&mut self) {
+        drop(self.0.take());
+    }
 }
 
 /// Says in place that there is nothing to be freed, for that is nearly always so.
@@ -87,13 +92,6 @@ impl Drop for Left {
         if self.0.is_some() {
             self.free();
         }
-    }
-}
-
-impl Left {
-    #[cold]
-    fn free(&mut self) {
-        drop(self.0.take());
     }
 }
 
