@@ -5,57 +5,114 @@
 
 /// The bytes before the main function: a signature, and the sizes of numbers.
 const HEADER_BYTES: usize = 12;
-/// The instruction that assigns to a global; the number of an instruction is in its lowest bits.
+/// Instructions: one that reads a global, two that look into a table, one that assigns to a global.
+const GET_GLOBAL: u32 = 5;
+const GET_ITEM: u32 = 6;
+const LENGTH: u32 = 20;
 const SET_GLOBAL: u32 = 7;
-const NUMBER_BITS: u32 = 6;
+/// The globals that are tables of a script's own.
+const GIVEN: [&[u8]; 2] = [b"KEYS\0", b"ARGV\0"];
+/// Those by which one can get hold of any other.
+const WAYS_ROUND: [&[u8]; 3] = [b"_G\0", b"load\0", b"loadstring\0"];
 
-/// Whether a function, or one within it, may assign to a global. One that cannot be read may.
-pub(super) fn writes_globals(dump: &[u8]) -> bool {
-    Dump(dump).writes_globals().unwrap_or(true)
+/// What a function, with those within it, does with globals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Traits {
+    /// Whether it may assign to one.
+    pub(super) writes_globals: bool,
+    /// Whether it does nothing with the tables of its keys and arguments but look at their items: whatever it
+    /// looks at them with forgets the table at once. It cannot change them then, nor keep them.
+    pub(super) only_looks: bool,
+}
+
+impl Traits {
+    /// Those of a function, by what has been dumped of it. One that cannot be read may do anything.
+    pub(super) fn of(dump: &[u8]) -> Traits {
+        Dump(dump).traits().unwrap_or(Traits { writes_globals: true, only_looks: false })
+    }
+}
+
+/// One instruction: its number in the lowest bits, then where its result goes, then operands.
+#[derive(Clone, Copy)]
+struct Instruction(u32);
+
+impl Instruction {
+    fn number(self) -> u32 {
+        self.0 % (1 << 6)
+    }
+
+    fn target(self) -> u32 {
+        self.0 >> 6 & 0xff
+    }
+
+    /// The first of two operands.
+    fn source(self) -> u32 {
+        self.0 >> 23
+    }
+
+    /// The place of the constant that is the only operand.
+    fn constant(self) -> usize {
+        (self.0 >> 14) as usize
+    }
+
+    /// Whether it puts an item of the table in a register, or its length, into that register.
+    fn replaces_table(self, register: u32) -> bool {
+        matches!(self.number(), GET_ITEM | LENGTH) && self.target() == register && self.source() == register
+    }
 }
 
 struct Dump<'a>(&'a [u8]);
 
 impl<'a> Dump<'a> {
-    fn writes_globals(&mut self) -> Option<bool> {
+    fn traits(&mut self) -> Option<Traits> {
         self.take(HEADER_BYTES)?;
-        let mut writes = self.instructions()?;
+        let mut traits = Traits { writes_globals: false, only_looks: true };
         // How many functions are still to come within each of those that have begun.
-        let mut inner = vec![self.constants()?];
+        let mut inner = vec![self.begin_function(&mut traits)?];
         while let Some(left) = inner.last_mut() {
             if let Some(less) = left.checked_sub(1) {
                 *left = less;
-                writes |= self.instructions()?;
-                inner.push(self.constants()?);
+                inner.push(self.begin_function(&mut traits)?);
             } else {
                 inner.pop();
                 self.names()?;
             }
         }
-        Some(writes)
+        Some(traits)
     }
 
-    /// The head and the instructions of a function: whether one assigns to a global.
-    fn instructions(&mut self) -> Option<bool> {
+    /// The head, the instructions and the constants of a function. Answers how many functions are within it.
+    fn begin_function(&mut self, traits: &mut Traits) -> Option<usize> {
         self.text()?;
         // The lines where it is, and four small numbers.
         self.take(2 * size_of::<i32>() + 4)?;
-        let number = |bytes: &[u8; 4]| u32::from_ne_bytes(*bytes) % (1 << NUMBER_BITS);
-        Some(self.numbers()?.iter().any(|instruction| number(instruction) == SET_GLOBAL))
-    }
-
-    /// The constants of a function. Answers how many functions are within it.
-    fn constants(&mut self) -> Option<usize> {
-        for _ in 0..self.count()? {
-            match self.take(1)? {
-                [0] => {}
-                [1] => drop(self.take(1)?),
-                [3] => drop(self.take(size_of::<f64>())?),
-                [4] => self.text()?,
-                _ => return None,
-            }
+        let code: Vec<_> =
+            self.numbers()?.iter().map(|bytes| Instruction(u32::from_ne_bytes(*bytes))).collect();
+        let constants = self.constants()?;
+        traits.writes_globals |= code.iter().any(|instruction| instruction.number() == SET_GLOBAL);
+        let next = code.iter().skip(1).map(Some).chain([None]);
+        for (read, next) in code.iter().zip(next).filter(|(read, _)| read.number() == GET_GLOBAL) {
+            let name = *constants.get(read.constant())?;
+            let is_let_go = next.is_some_and(|next| next.replaces_table(read.target()));
+            let may_keep = WAYS_ROUND.contains(&name) || GIVEN.contains(&name) && !is_let_go;
+            traits.only_looks &= !may_keep;
         }
         self.count()
+    }
+
+    /// The constants of a function; those that are no texts are empty here.
+    fn constants(&mut self) -> Option<Vec<&'a [u8]>> {
+        let mut constants = Vec::new();
+        for _ in 0..self.count()? {
+            constants.push(match self.take(1)? {
+                [0] => &[],
+                [1] => self.take(1).map(|_| &[][..])?,
+                [3] => self.take(size_of::<f64>()).map(|_| &[][..])?,
+                [4] => self.text()?,
+                _ => return None,
+            });
+        }
+        Some(constants)
     }
 
     /// What is for people: the lines of a function's instructions, its variables with where they are, and the
@@ -66,7 +123,7 @@ impl<'a> Dump<'a> {
             self.text()?;
             self.take(2 * size_of::<i32>())?;
         }
-        (0..self.count()?).try_for_each(|_| self.text())
+        (0..self.count()?).try_for_each(|_| self.text().map(drop))
     }
 
     /// Numbers of four bytes each.
@@ -75,9 +132,10 @@ impl<'a> Dump<'a> {
         Some(self.take(bytes)?.as_chunks().0)
     }
 
-    fn text(&mut self) -> Option<()> {
+    /// A text with the zero that ends it, or nothing.
+    fn text(&mut self) -> Option<&'a [u8]> {
         let bytes = usize::from_ne_bytes(self.take(size_of::<usize>())?.try_into().ok()?);
-        self.take(bytes).map(drop)
+        self.take(bytes)
     }
 
     fn count(&mut self) -> Option<usize> {
@@ -94,10 +152,14 @@ impl<'a> Dump<'a> {
 mod tests {
     use mlua::Lua;
 
-    use super::writes_globals;
+    use super::Traits;
+
+    fn traits(script: &str) -> Traits {
+        Traits::of(&Lua::new().load(script).into_function().expect(script).dump(false))
+    }
 
     fn writes(script: &str) -> bool {
-        writes_globals(&Lua::new().load(script).into_function().expect(script).dump(false))
+        traits(script).writes_globals
     }
 
     #[test]
@@ -129,12 +191,51 @@ mod tests {
     }
 
     #[test]
+    fn a_script_that_may_change_or_keep_what_it_is_given_is_found_out() {
+        for script in [
+            "KEYS[1] = 'x'",
+            "local k = KEYS return k[1]",
+            "local k = KEYS local x = k[1] k[2] = 'x'",
+            "return unpack(ARGV)",
+            "return {KEYS}",
+            "for _, key in ipairs(KEYS) do f(key) end",
+            "ARGV.x = 1",
+            "table.insert(KEYS, 'x')",
+            "return function() return function() return ARGV end end",
+            "return _G.KEYS[1]",
+            "return loadstring('KEYS[1] = 1')()",
+            "return load(f)",
+            "return KEYS:f()",
+            "return not KEYS",
+            // The index is found in between.
+            "return KEYS[at + 1]",
+        ] {
+            assert!(!traits(script).only_looks, "{script}");
+        }
+    }
+
+    #[test]
+    fn one_that_only_looks_at_items_is_not() {
+        for script in [
+            "",
+            "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
+            "local key, at = KEYS[1], 2 return key .. ARGV[at] .. (KEYS[2] or '')",
+            "for i = 1, #KEYS do redis.call('set', KEYS[i], ARGV[i]) end",
+            "return function() return KEYS[1] end, KEYS.x",
+            "return {KEYS[1], ARGV[1]}",
+        ] {
+            assert!(traits(script).only_looks, "{script}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_read_may_do_anything() {
         let whole =
             Lua::new().load("return function() return x end").into_function().expect("it").dump(false);
-        assert!(!writes_globals(&whole));
+        assert_eq!(Traits::of(&whole), Traits { writes_globals: false, only_looks: true });
         for end in 0..whole.len() {
-            assert!(writes_globals(&whole[..end]), "{end} bytes");
+            let anything = Traits { writes_globals: true, only_looks: false };
+            assert_eq!(Traits::of(&whole[..end]), anything, "{end} bytes");
         }
     }
 }

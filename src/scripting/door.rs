@@ -10,8 +10,13 @@
 //! - The functions here are only called by Lua, with a valid state, and never within each other, but for
 //!   [`run_script`], which holds nothing of the doorway while the script runs that calls the others: what the
 //!   server does for a script runs no script.
-//! - Functions of Lua that may raise an error leave by a jump. They are called only where nothing waits to be
-//!   dropped: all that owns memory lives within [`ask`], which calls none of them.
+//! - Functions of Lua that may raise an error leave by a jump, as far as the next `lua_pcall`: that of mlua,
+//!   or of [`Runner::run`]. They are called only where nothing waits to be dropped: all that owns memory
+//!   lives within [`ask`], which calls none of them.
+//! - A [`Runner`] belongs to the Lua that it was made for, and goes no further than that: an [`Interpreter`]
+//!   has both. It runs nothing while Lua runs something else.
+//! - The tables that are lent to scripts are given only to those that do nothing but look at their items,
+//!   which their bytecode tells ([`only_looks`](super::bytecode::Traits)): nobody else ever has them.
 //! - No panic may leave a function that Lua calls: [`ask`] catches it.
 //! - An [`Interpreter`] goes from thread to thread as a whole: what refers to its Lua is in it or in that
 //!   Lua, and nothing of the kind is ever answered to whoever uses it. mlua counts these references without
@@ -26,7 +31,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlua::ffi::{self, lua_State};
-use mlua::{Function, Lua, Result, Table};
+use mlua::{Function, Lua, Result, Table, Value};
 
 use super::host::Host;
 use super::interpreter::Interpreter;
@@ -66,6 +71,10 @@ impl Buffers {
 pub(super) struct Given<'a> {
     /// Where the script lies among those that are compiled; a function is not there.
     pub(super) place: c_int,
+    /// Whether it does nothing with the tables of its keys and arguments but look at their items.
+    pub(super) only_looks: bool,
+    /// What is known of the tables that are lent to such scripts.
+    pub(super) lent: &'a Lent,
     /// The request that runs it.
     pub(super) request: Request<'a>,
     /// Where the keys begin.
@@ -116,22 +125,89 @@ pub(super) fn functions(lua: &Lua) -> Result<Functions> {
     }
 }
 
-/// Makes the function that runs the script which is given, with `handle` for the errors that it raises. It
-/// answers whether all went well, and what the script returned, or `handle` has made of the error.
-///
-/// `scripts` has them by their places; `globals` are those that they see, to be written.
-pub(super) fn runner(lua: &Lua, handle: Function, scripts: &Table, globals: &Table) -> Result<Function> {
-    let own = (handle, scripts, globals, "KEYS", "ARGV");
-    // SAFETY: it keeps the rules of functions that Lua calls, and has its own values where it looks for them.
-    unsafe { lua.exec_raw(own, |state| ffi::lua_pushcclosure(state, run_script, 5)) }
+/// Runs scripts, without anything of mlua's in between: that took 600 instructions for each.
+pub(super) struct Runner {
+    state: NonNull<lua_State>,
+    /// Where in Lua's registry [`run_script`] lies,
+    run: c_int,
+    /// and what makes something of the errors that scripts raise,
+    handle: c_int,
+    /// and the table by which mlua takes over what a script has returned. It has room for one thing.
+    returned: c_int,
+    returned_table: Table,
+    /// What is known of the tables that are lent to scripts.
+    pub(super) lent: Lent,
 }
 
+/// How many items the tables of keys and arguments have that are lent to scripts, one after the other; none
+/// if anything else may lie where scripts look for them.
+pub(super) type Lent = Cell<Option<[usize; 2]>>;
+
 /// The own values of [`run_script`].
-const HANDLE: c_int = ffi::lua_upvalueindex(1);
-const SCRIPTS: c_int = ffi::lua_upvalueindex(2);
-const GLOBALS: c_int = ffi::lua_upvalueindex(3);
-const KEYS: c_int = ffi::lua_upvalueindex(4);
-const ARGV: c_int = ffi::lua_upvalueindex(5);
+const SCRIPTS: c_int = ffi::lua_upvalueindex(1);
+const GLOBALS: c_int = ffi::lua_upvalueindex(2);
+/// Names of what scripts are given, and tables to lend them.
+const GIVEN: [(c_int, c_int); 2] = [
+    (ffi::lua_upvalueindex(3), ffi::lua_upvalueindex(4)),
+    (ffi::lua_upvalueindex(5), ffi::lua_upvalueindex(6)),
+];
+const OWN_VALUES: c_int = 6;
+
+impl Runner {
+    /// One that has `handle` for the errors that are raised. `scripts` has them by their places; `globals`
+    /// are those that they see, to be written.
+    pub(super) fn new(lua: &Lua, handle: Function, scripts: &Table, globals: &Table) -> Result<Runner> {
+        let list = |length: usize| lua.create_table_with_capacity(length, 0);
+        let own = (scripts, globals, "KEYS", list(LENT_LENGTH_MAX)?, "ARGV", list(LENT_LENGTH_MAX)?);
+        let returned_table = list(1)?;
+        let (mut lua_state, mut places) = (std::ptr::null_mut(), [0; 3]);
+        // SAFETY: `run_script` keeps the rules of functions that Lua calls, and has its own values where it
+        // looks for them: they are the uppermost on the stack. References are taken from the top, too.
+        unsafe {
+            lua.exec_raw::<()>((&returned_table, handle, own), |state| {
+                ffi::lua_pushcclosure(state, run_script, OWN_VALUES);
+                places = [(); 3].map(|()| ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX));
+                lua_state = state;
+            })?;
+        }
+        let [run, handle, returned] = places;
+        let state = NonNull::new(lua_state).expect("there is a state where Lua calls something");
+        Ok(Runner { state, run, handle, returned, returned_table, lent: Cell::default() })
+    }
+
+    /// Runs the script that is given. Answers whether all went well, and what it returned, or what has been
+    /// made of the error.
+    pub(super) fn run(&self, doorway: &mut Doorway<'_>) -> Result<(bool, Value)> {
+        let state = self.state.as_ptr();
+        // SAFETY: the state is that of our Lua, in which nothing runs, and which has room for more than three
+        // on its stack. Whatever may raise an error does so within `lua_pcall`: all else neither calls nor
+        // makes anything, for there is room in the table for what is put there.
+        let (is_well, plain) = open(doorway, || unsafe {
+            ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, self.handle);
+            ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, self.run);
+            let is_well = ffi::lua_pcall(state, 0, 1, -2) == ffi::LUA_OK;
+            let plain = match ffi::lua_type(state, -1) {
+                ffi::LUA_TNIL => Some(Value::Nil),
+                ffi::LUA_TBOOLEAN => Some(Value::Boolean(ffi::lua_toboolean(state, -1) != 0)),
+                ffi::LUA_TNUMBER => Some(Value::Number(ffi::lua_tonumber(state, -1))),
+                _ => None,
+            };
+            if plain.is_none() {
+                ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, self.returned);
+                ffi::lua_insert(state, -2);
+                ffi::lua_rawseti_(state, -2, 1);
+            }
+            ffi::lua_settop(state, -3);
+            (is_well, plain)
+        });
+        if let Some(value) = plain {
+            return Ok((is_well, value));
+        }
+        let value = self.returned_table.raw_get(1)?;
+        self.returned_table.raw_set(1, Value::Nil)?;
+        Ok((is_well, value))
+    }
+}
 
 /// Opens the way while `run` runs.
 pub(super) fn open<T>(doorway: &mut Doorway<'_>, run: impl FnOnce() -> T) -> T {
@@ -274,16 +350,11 @@ unsafe extern "C-unwind" fn run_script(state: *mut lua_State) -> c_int {
     // SAFETY: Lua calls this, with more room on the stack than it takes, and nothing waits to be dropped.
     unsafe {
         let Some(given) = Given::now() else { return 0 };
-        ffi::lua_pushvalue(state, HANDLE);
-        let handle = ffi::lua_gettop(state);
+        show(state, given);
         ffi::lua_rawgeti_(state, SCRIPTS, given.place);
-        show(state, KEYS, given.request, given.first, given.middle());
-        show(state, ARGV, given.request, given.middle(), given.request.len());
-        let is_well = ffi::lua_pcall(state, 0, 1, handle) == ffi::LUA_OK;
-        ffi::lua_pushboolean(state, c_int::from(is_well));
-        ffi::lua_insert(state, -2);
+        ffi::lua_call(state, 0, 1);
     }
-    2
+    1
 }
 
 unsafe extern "C-unwind" fn given(state: *mut lua_State) -> c_int {
@@ -296,30 +367,42 @@ unsafe extern "C-unwind" fn given(state: *mut lua_State) -> c_int {
     2
 }
 
-/// Lets scripts see some arguments of a request as the global of a name: in the table that the last script
-/// saw there, if that will do. A table for each run took a sixth of the instructions of a lock's release,
-/// with its part in the collecting of garbage.
+/// Lets a script see what it is given as the globals `KEYS` and `ARGV`: in tables that were made once for
+/// all, if it only looks at them. New ones for each run took a sixth of the instructions of a lock's release,
+/// with their part in the collecting of garbage; looking whether the last ones are as new, a tenth.
 ///
 /// # Safety
 ///
-/// To be called by [`run_script`], with room for four on the stack.
-unsafe fn show(state: *mut lua_State, name: c_int, request: Request<'_>, first: usize, end: usize) {
-    let length = end - first;
-    // SAFETY: the caller's.
-    unsafe {
-        let top = ffi::lua_gettop(state);
-        ffi::lua_pushvalue(state, name);
-        ffi::lua_rawget_(state, GLOBALS);
-        if length <= REUSED_LENGTH_MAX && is_list_of(state, top + 1, length) {
-            ffi::lua_settop(state, top + 1);
-            fill(state, request, first, end);
-        } else {
-            ffi::lua_pushvalue(state, name);
-            push_texts(state, request, first, end);
-            ffi::lua_rawset(state, GLOBALS);
+/// To be called by [`run_script`], with room for three on the stack.
+unsafe fn show(state: *mut lua_State, given: Given<'_>) {
+    let parts = [(given.first, given.middle()), (given.middle(), given.request.len())];
+    let lengths = parts.map(|(first, end)| end - first);
+    let is_lent = given.only_looks && lengths.iter().all(|length| *length <= LENT_LENGTH_MAX);
+    // Nothing is known if an error is raised before the end.
+    let before = given.lent.take();
+    for (which, ((name, table), (first, end))) in GIVEN.into_iter().zip(parts).enumerate() {
+        // SAFETY: the caller's.
+        unsafe {
+            if before.is_none() || !is_lent {
+                ffi::lua_pushvalue(state, name);
+                if is_lent {
+                    ffi::lua_pushvalue(state, table);
+                } else {
+                    push_texts(state, given.request, first, end);
+                }
+                ffi::lua_rawset(state, GLOBALS);
+            }
+            if is_lent {
+                fill(state, table, given.request, first, end);
+                let length_before = before.map_or(LENT_LENGTH_MAX, |lengths| lengths[which]);
+                for index in lengths[which]..length_before {
+                    ffi::lua_pushnil(state);
+                    ffi::lua_rawseti_(state, table, index as c_int + 1);
+                }
+            }
         }
-        ffi::lua_settop(state, top);
     }
+    given.lent.set(is_lent.then_some(lengths));
 }
 
 /// Pushes a new table of some arguments of a request.
@@ -331,53 +414,27 @@ unsafe fn push_texts(state: *mut lua_State, request: Request<'_>, first: usize, 
     // SAFETY: the caller's.
     unsafe {
         ffi::lua_createtable(state, c_int::try_from(end - first).unwrap_or(0), 0);
-        fill(state, request, first, end);
+        fill(state, -2, request, first, end);
     }
 }
 
-/// Fills the table that is uppermost on the stack with some arguments of a request.
+/// Fills a table with some arguments of a request. `table` is its index where one more is on the stack.
 ///
 /// # Safety
 ///
 /// As for [`push_texts`], with room for one.
-unsafe fn fill(state: *mut lua_State, request: Request<'_>, first: usize, end: usize) {
+unsafe fn fill(state: *mut lua_State, table: c_int, request: Request<'_>, first: usize, end: usize) {
     for (index, text) in (1..).zip(request.from(first).take(end - first)) {
         // SAFETY: the caller's.
         unsafe {
             push_text(state, text);
-            ffi::lua_rawseti_(state, -2, index);
+            ffi::lua_rawseti_(state, table, index);
         }
     }
 }
 
-/// Items of a table that is used again; a longer one is left to the collector.
-const REUSED_LENGTH_MAX: usize = 8;
-
-/// Whether what is at `index` is a table of so many items and nothing else, which are gone over in their
-/// order: once they are replaced it is like a new one. What is left on the stack above it means nothing.
-///
-/// # Safety
-///
-/// There must be something at the index, room for two on the stack, and nothing that waits to be dropped.
-unsafe fn is_list_of(state: *mut lua_State, index: c_int, length: usize) -> bool {
-    // SAFETY: the caller's.
-    unsafe {
-        if ffi::lua_type(state, index) != ffi::LUA_TTABLE || ffi::lua_getmetatable(state, index) != 0 {
-            return false;
-        }
-        ffi::lua_pushnil(state);
-        for place in 1..=length {
-            if ffi::lua_next(state, index) == 0 {
-                return false;
-            }
-            ffi::lua_settop(state, -2);
-            if ffi::lua_type(state, -1) != ffi::LUA_TNUMBER || ffi::lua_tonumber(state, -1) != place as f64 {
-                return false;
-            }
-        }
-        ffi::lua_next(state, index) == 0
-    }
-}
+/// Items of a table that is lent; longer ones are made anew, and left to the collector.
+const LENT_LENGTH_MAX: usize = 8;
 
 /// Pushes a string.
 ///

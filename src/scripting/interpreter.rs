@@ -11,8 +11,8 @@ use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, HookTriggers, Lua, Result, Table, Value, VmState};
 
 use super::Digest;
-use super::bytecode::writes_globals;
-use super::door::{self, Buffers, Doorway, Given};
+use super::bytecode::Traits;
+use super::door::{self, Buffers, Doorway, Given, Runner};
 use super::host::Host;
 use super::libraries;
 use super::loader::Loader;
@@ -38,7 +38,7 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 pub struct Interpreter {
     lua: Lua,
     /// Runs the script that is given, and catches what it raises.
-    run_script: Function,
+    runner: Runner,
     /// The same for a function of a library, which is its argument.
     run_function: Function,
     /// What scripts see, as it really is: for those that leave it alone. All others see it through a table
@@ -83,6 +83,8 @@ pub struct Known {
     pub flags: Flags,
     /// Where it lies among those that are compiled.
     place: i32,
+    /// Whether it does nothing with the tables of its keys and arguments but look at their items.
+    only_looks: bool,
 }
 
 /// What can be run.
@@ -152,7 +154,7 @@ impl Interpreter {
         let (loader, world) = make().expect("an empty interpreter takes little memory");
         Interpreter {
             lua: world.lua,
-            run_script: world.run_script,
+            runner: world.runner,
             run_function: world.run_function,
             globals: world.globals,
             compiled: world.compiled,
@@ -207,17 +209,19 @@ impl Interpreter {
         let chunk = self.lua.load(code).set_name("@user_script").set_mode(ChunkMode::Text);
         let place = self.vacant.last().copied().unwrap_or(self.scripts.len() as i32 + 1);
         let compiled = chunk.into_function().and_then(|function| {
-            if !writes_globals(&function.dump(false)) {
+            let traits = Traits::of(&function.dump(false));
+            if !traits.writes_globals {
                 function.set_environment(self.globals.clone())?;
             }
-            self.compiled.raw_set(place, function)
+            self.compiled.raw_set(place, function)?;
+            Ok(Known { flags, place, only_looks: traits.only_looks })
         });
-        compiled.map_err(|error| {
+        let known = compiled.map_err(|error| {
             let text = libraries::text_of(&error);
             format!("ERR Error compiling script (new function): {text}").into_bytes()
         })?;
         self.vacant.pop();
-        self.scripts.insert(*digest, Script { text: text.into(), known: Known { flags, place }, is_kept });
+        self.scripts.insert(*digest, Script { text: text.into(), known, is_kept });
         if !is_kept {
             self.passing.push_back(*digest);
             self.forget_eldest();
@@ -280,16 +284,18 @@ impl Interpreter {
 
     fn call(&mut self, invocation: Invocation<'_>, host: &mut impl Host) -> Result<(bool, Value)> {
         let Invocation { what, request, keys } = invocation;
-        let place = match what {
-            Callable::Script(_, known) => known.place,
-            Callable::Function(_) => 0,
+        let (place, only_looks) = match what {
+            Callable::Script(_, known) => (known.place, known.only_looks),
+            Callable::Function(_) => (0, false),
         };
-        let given = Given { place, request, first: FIRST_KEY, keys };
+        let lent = &self.runner.lent;
+        let given = Given { place, only_looks, lent, request, first: FIRST_KEY, keys };
         let mut doorway =
             Doorway { host, speaks_resp3: &self.speaks_resp3, buffers: &mut self.buffers, given };
         match what {
-            Callable::Script(..) => door::open(&mut doorway, || self.run_script.call(())),
+            Callable::Script(..) => self.runner.run(&mut doorway),
             Callable::Function(name) => {
+                lent.take();
                 let function: Function = self.loader.function(name)?;
                 door::open(&mut doorway, || self.run_function.call(function))
             }
@@ -312,8 +318,13 @@ impl Interpreter {
 
 /// What a client is told of a table that was raised: its error, which script that was, and where.
 fn failure(raised: &Value, name: &[u8]) -> Failure {
-    let Value::Table(table) = raised else {
-        return Failure { text: b"ERR unknown error".to_vec(), is_counted: false };
+    let table = match raised {
+        Value::Table(table) => table,
+        // Nothing was left to make a table with.
+        Value::String(text) => {
+            return Failure { text: [b"ERR ", &*text.as_bytes()].concat(), is_counted: false };
+        }
+        _ => return Failure { text: b"ERR unknown error".to_vec(), is_counted: false },
     };
     let field = |name: &str| match table.raw_get::<Value>(name) {
         Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
 use parking_lot::Mutex;
 
-use super::door;
+use super::door::{self, Runner};
 use super::libraries::{self, Call};
 use super::random::Random;
 
@@ -120,7 +120,7 @@ pub(super) struct World {
     /// The scripts by their places.
     pub(super) compiled: Table,
     /// Runs the script that is given, and catches what it raises.
-    pub(super) run_script: Function,
+    pub(super) runner: Runner,
     /// The same for a function of a library, which is its argument.
     pub(super) run_function: Function,
     /// Calls a function without arguments and catches what it raises.
@@ -158,10 +158,10 @@ pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> 
     let (share, globals, seen) = built;
     lua.set_globals(seen)?;
     let compiled = lua.create_table()?;
-    let run_script = door::runner(&lua, note_place.clone(), &compiled, &globals)?;
+    let runner = Runner::new(&lua, note_place.clone(), &compiled, &globals)?;
     let (run_function, catch) =
         lua.load(RUN).set_name("=[C]").call((xpcall, note_place, doors.given, &globals))?;
-    Ok(World { lua, globals, redis, compiled, run_script, run_function, catch, share })
+    Ok(World { lua, globals, redis, compiled, runner, run_function, catch, share })
 }
 
 /// Puts the generator of Redis in the place of that of the C library.

@@ -419,6 +419,44 @@ fn every_script_has_its_own_keys_and_arguments_and_nothing_else() {
 }
 
 #[test]
+fn a_script_that_only_looks_sees_what_it_was_given_whatever_others_were() {
+    let mut client = Server::start().into_client();
+    let library = "#!lua name=lib\n redis.register_function('spoil', function(keys, arguments) \
+                   arguments[5] = 'x' pcall(loadstring('KEYS[5] = 1')) pcall(loadstring('ARGV[5] = 1')) end)";
+    let look = "return #KEYS .. #ARGV .. ' ' .. tostring(KEYS[1]) .. tostring(KEYS[2]) .. tostring(KEYS[5]) \
+                .. ' ' .. tostring(ARGV[1]) .. tostring(ARGV[2]) .. tostring(ARGV[5]) .. tostring(ARGV.name)";
+    let looks = |client: &mut Client| {
+        client.cmd(["EVAL", look, "1", "a", "b"]).is("11 anilnil bnilnilnil");
+        client.cmd(["EVAL", look, "2", "a", "b", "c", "d"]).is("22 abnil cdnilnil");
+        client.cmd(["EVAL", look, "1", "b", "1", "2", "3", "4", "5"]).is("15 bnilnil 125nil");
+        client.cmd(["EVAL", look, "0"]).is("00 nilnilnil nilnilnilnil");
+        client.cmd(["EVAL", look, "0", "", "2"]).is("02 nilnilnil 2nilnil");
+        client.cmd(["EVAL", look, "5", "1", "2", "3", "4", "5"]).is("50 125 nilnilnilnil");
+    };
+    looks(&mut client);
+    for spoil in [
+        "KEYS[5] = 'x' ARGV[5] = 'y' ARGV.name = 'z'",
+        "setmetatable(KEYS, {__index = function() return 'x' end}) ARGV = setmetatable({}, {__index = KEYS})",
+        "local keys = KEYS keys[5] = 'x'",
+        "_G.KEYS[5] = 'x' rawset(_G.ARGV, 'name', 'x')",
+        "loadstring('KEYS[5] = 1 ARGV[5] = 2')()",
+        "KEYS, ARGV = nil, 3",
+        "return KEYS[1] .. nil",
+        "return unpack(ARGV)",
+    ] {
+        client.cmd(["EVAL", spoil, "2", "k1", "k2", "a1", "a2"]);
+        looks(&mut client);
+    }
+    client.cmd(["FUNCTION", "LOAD", library]).is("lib");
+    client.cmd(["FCALL", "spoil", "1", "a", "b"]).is_nil();
+    looks(&mut client);
+    let many: Vec<String> = (0..50).map(|number| number.to_string()).collect();
+    let arguments = ["EVAL", look, "0"].into_iter().chain(many.iter().map(String::as_str));
+    client.cmd(arguments).is("050 nilnilnil 014nil");
+    looks(&mut client);
+}
+
+#[test]
 fn errors_that_a_script_answers_are_counted_once() {
     let mut client = Server::start().into_client();
     for script in [
