@@ -12,6 +12,8 @@ use crate::faults::Delay;
 use crate::keyspace::Watching;
 use crate::pubsub::{KINDS, Subscriptions};
 use crate::resp::{OwnedRequest, Protocol, Request};
+use crate::statistics::Statistics;
+use crate::statistics::commands::Called;
 use crate::tracking::Tracks;
 
 /// The state of one client.
@@ -51,6 +53,12 @@ pub struct Session {
     pub last_command: &'static str,
     /// Up to where the journal has to last for what its commands have changed to last.
     pub logged: u64,
+    /// When its command began; set for those that are timed one by one.
+    pub began: Instant,
+    /// When the script of its last command ended: whoever times the command need not look at the clock again.
+    pub ended: Option<Instant>,
+    /// What its scripts have called and nobody has counted yet; made when it is first needed.
+    called: Option<Box<Called>>,
 }
 
 /// What a client's script may change of its session for itself alone.
@@ -61,6 +69,13 @@ pub struct OwnState {
     leaves_keys_untouched: bool,
     tracking: Option<Box<Tracks>>,
     may_not_wait: bool,
+}
+
+impl OwnState {
+    /// Whether the script is one of several commands, none of which may wait.
+    pub fn may_not_wait(&self) -> bool {
+        self.may_not_wait
+    }
 }
 
 /// The commands of a transaction between MULTI and EXEC.
@@ -135,6 +150,9 @@ impl Session {
             was_delayed: false,
             last_command: "NULL",
             logged: 0,
+            began: Instant::now(),
+            ended: None,
+            called: None,
         }
     }
 
@@ -188,6 +206,20 @@ impl Session {
         let OwnState { database, protocol, leaves_keys_untouched, tracking, may_not_wait } = own;
         (self.database, self.protocol, self.may_not_wait) = (database, protocol, may_not_wait);
         (self.leaves_keys_untouched, self.tracking) = (leaves_keys_untouched, tracking);
+    }
+
+    /// What its scripts have called since it was counted last.
+    pub fn called(&mut self) -> &mut Called {
+        self.called.get_or_insert_default()
+    }
+
+    /// Counts what its scripts have called.
+    pub fn count_called(&mut self, statistics: &Statistics) {
+        if let Some(called) = &mut self.called
+            && !called.tally.is_empty()
+        {
+            statistics.settle(&mut called.tally, std::mem::take(&mut called.took));
+        }
     }
 
     /// Whether the next command is to be executed and answered as any other: no transaction is being queued,

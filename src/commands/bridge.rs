@@ -10,7 +10,7 @@ use crate::resp::{Protocol, Reply, Request, Sent};
 use crate::scripting::shebang::Flags as ScriptFlags;
 use crate::scripting::{Failure, Host, Refused};
 use crate::session::{OwnState, Session};
-use crate::statistics::commands::{Tally, Usage};
+use crate::statistics::commands::Usage;
 
 use super::command::{Context, Flags, Result, Run};
 use super::error::Error;
@@ -38,8 +38,8 @@ pub(super) struct Bridge<'a, 'k> {
     is_thorough: bool,
     /// Up to when all time has been accounted for.
     mark: Instant,
-    /// Brief commands since then.
-    tally: Tally,
+    /// Whether brief commands have been called since then, which share the time with those of other scripts.
+    has_tallied: bool,
     /// Whether there was an error, also one that the script has caught.
     has_failed: Cell<bool>,
 }
@@ -72,8 +72,8 @@ impl<'a, 'k> Bridge<'a, 'k> {
             tx: context.tx,
             own: Some(session.begin_script()),
             is_thorough: is_thorough(instance),
-            mark: Instant::now(),
-            tally: Tally::default(),
+            mark: session.began,
+            has_tallied: false,
             session,
             script,
             is_read_only: is_read_only || flags.no_writes,
@@ -86,7 +86,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
     /// What a client is told of the run. An error that is counted already is not counted once more; but the
     /// run has failed, whatever the script made of the error.
     pub(super) fn conclude(&mut self, answered: std::result::Result<Sent, (Failure, Reply<'_>)>) -> Result {
-        self.settle();
+        self.end();
         let sent = match answered {
             Ok(sent) => sent,
             Err((failure, reply)) if failure.is_counted => reply.error(&failure.text),
@@ -160,19 +160,44 @@ impl<'a, 'k> Bridge<'a, 'k> {
             instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
         }
         // What the script did before a command counts as the command's time: the clock is read but once.
-        if !is_tallied || !self.tally.add(registered.number) {
+        if is_tallied {
+            self.tally(registered.number);
+        } else {
             let took = self.advance();
             charge(self.instance, self.session, registered, request, took);
         }
         result.map(|_sent| ())
     }
 
-    /// Shares the time since the mark out among the brief commands since then, if there are any.
-    fn settle(&mut self) {
-        if !self.tally.is_empty() {
-            let took = self.advance();
-            self.instance.statistics.settle(&mut self.tally, took);
+    /// Ends the script: looks at the clock for all who want to know when that was.
+    fn end(&mut self) {
+        let took = self.advance();
+        self.session.ended = Some(self.mark);
+        if self.has_tallied {
+            self.session.called().took += took;
         }
+        if self.own.as_ref().is_some_and(|own| own.may_not_wait()) {
+            // What comes next may ask for what is counted.
+            self.session.count_called(&self.instance.statistics);
+        }
+    }
+
+    /// Adds a call of a brief command to those that are counted later.
+    fn tally(&mut self, command: usize) {
+        if !self.session.called().tally.add(command) {
+            self.settle();
+            let _ = self.session.called().tally.add(command);
+        }
+        self.has_tallied = true;
+    }
+
+    /// Counts the brief commands that have been called.
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.has_tallied) {
+            let took = self.advance();
+            self.session.called().took += took;
+        }
+        self.session.count_called(&self.instance.statistics);
     }
 
     /// Moves the mark to now; answers how far that was.

@@ -225,12 +225,14 @@ pub fn call(
 ) -> Sent {
     let Context { instance, session, tx } = context;
     let started = Instant::now();
+    session.began = started;
     tx.select(session.database);
     let answered = reply.in_protocol(session.protocol).attempt(|reply| {
         check_permission(instance, session, registered, request)?;
         run(registered.command, instance, session, tx, request, reply, None)
     });
-    charge(instance, session, registered, request, started.elapsed());
+    let ended = session.ended.take().unwrap_or_else(Instant::now);
+    charge(instance, session, registered, request, ended - started);
     if instance.clients.has_monitors() {
         show(instance, session, Origin::Request, registered.command, request);
     }

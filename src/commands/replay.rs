@@ -1,6 +1,7 @@
 //! Does again what a log has, through the same door as what clients ask for.
 
 use std::path::Path;
+use std::time::Instant;
 
 use crate::acl::Users;
 use crate::clients::Address;
@@ -42,7 +43,10 @@ fn again(
         return Err(format!("Command '{}', which has no place there,", name()));
     }
     let _turn = match command.scope {
-        Scope::Script => Some(instance.scripting.take_turn().ok_or("a script runs")?),
+        Scope::Script => {
+            session.began = Instant::now();
+            Some(instance.scripting.take_turn().ok_or("a script runs")?)
+        }
         _ => None,
     };
     out.clear();

@@ -1,5 +1,7 @@
 //! The engine whose data is in this process: takes the locks, runs the command, lets go.
 
+use std::time::Instant;
+
 use crate::clients::Paused;
 use crate::commands::Command;
 use crate::commands::command::{Flags, Result, Run, Scope};
@@ -167,7 +169,7 @@ fn execute_any(
     }
     let result = match admitted {
         Ok(registered) => {
-            let is_tallied = meter.begin(registered, request);
+            let is_tallied = meter.begin(registered, session, request);
             let result = begin_and_run(instance, session, registered.command, request, spot, out);
             if is_tallied {
                 meter.end_tallied(registered, session, &request, out.len() - mark);
@@ -210,10 +212,14 @@ fn begin_and_run(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     // Before the first shard is locked: whoever has the turn may wait for more of them.
-    let _turn = match command.scope {
+    let turn = match command.scope {
         Scope::Keys | Scope::Everything => None,
         Scope::Queue | Scope::Script => take_turn(instance, session, command)?,
     };
+    if turn.as_ref().is_some_and(|turn| turn.has_waited) {
+        // A script is not slow because others were.
+        session.began = Instant::now();
+    }
     let mut tx = begin(instance, session, command, request, spot).map_err(|Busy| busy(instance))?;
     if session.leaves_keys_untouched {
         tx.leave_untouched();

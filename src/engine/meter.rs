@@ -1,10 +1,12 @@
 //! Measures what a batch of requests does, for INFO, SLOWLOG and LATENCY.
 //!
 //! Commands that are brief ([`is_brief`]) are only tallied; all others are timed one by one. Without
-//! pipelining a run of those that are tallied is one command, so its time is exact.
+//! pipelining a run of those that are tallied is one command, so its time is exact. What scripts call is
+//! counted with the batch, too: by whoever wants to know, or at its end.
 
 use std::time::{Duration, Instant};
 
+use crate::commands::command::Scope;
 use crate::commands::lookup::Registered;
 use crate::commands::traces::{SMALL_BYTES_MAX, charge, is_brief, is_thorough};
 use crate::instance::Instance;
@@ -66,10 +68,20 @@ impl Meter<'_> {
 
     /// Says that a command is about to be run; answers whether it is one of those that are tallied.
     #[inline]
-    pub(super) fn begin(&mut self, registered: &Registered, request: Request<'_>) -> bool {
+    pub(super) fn begin(
+        &mut self,
+        registered: &Registered,
+        session: &mut Session,
+        request: Request<'_>,
+    ) -> bool {
         let is_tallied = self.is_tallying && is_brief(registered, &request);
         if !is_tallied {
             self.settle();
+            session.began = self.mark;
+            if registered.command.scope != Scope::Script {
+                // It may ask for what is counted.
+                session.count_called(&self.instance.statistics);
+            }
         }
         is_tallied
     }
@@ -79,7 +91,7 @@ impl Meter<'_> {
     pub(super) fn end_tallied(
         &mut self,
         registered: &'static Registered,
-        session: &Session,
+        session: &mut Session,
         request: &Request<'_>,
         reply_bytes: usize,
     ) {
@@ -92,7 +104,12 @@ impl Meter<'_> {
     }
 
     /// Says that another has been run.
-    pub(super) fn end(&mut self, registered: &'static Registered, session: &Session, request: Request<'_>) {
+    pub(super) fn end(
+        &mut self,
+        registered: &'static Registered,
+        session: &mut Session,
+        request: Request<'_>,
+    ) {
         self.commands += 1;
         self.charge(registered, session, request);
     }
@@ -115,8 +132,9 @@ impl Meter<'_> {
     }
 
     /// Ends the batch; answers when that was.
-    pub fn finish(mut self) -> Instant {
+    pub fn finish(mut self, session: &mut Session) -> Instant {
         self.settle();
+        session.count_called(&self.instance.statistics);
         self.instance.statistics.add(Count::CommandsProcessed, self.commands);
         if self.errors > 0 {
             self.instance.statistics.add(Count::ErrorReplies, self.errors);
@@ -127,21 +145,20 @@ impl Meter<'_> {
     /// Shares the time since the mark out among the commands that were tallied, if there are any.
     fn settle(&mut self) {
         if !self.tally.is_empty() {
-            let took = self.advance();
+            let took = self.advance(Instant::now());
             self.commands += self.instance.statistics.settle(&mut self.tally, took);
         }
     }
 
     /// Puts the time since the mark down to one command.
     #[cold]
-    fn charge(&mut self, registered: &'static Registered, session: &Session, request: Request<'_>) {
-        let took = self.advance();
+    fn charge(&mut self, registered: &'static Registered, session: &mut Session, request: Request<'_>) {
+        let took = self.advance(session.ended.take().unwrap_or_else(Instant::now));
         charge(self.instance, session, registered, request, took);
     }
 
     /// Moves the mark to now; answers how far that was.
-    fn advance(&mut self) -> Duration {
-        let now = Instant::now();
+    fn advance(&mut self, now: Instant) -> Duration {
         now - std::mem::replace(&mut self.mark, now)
     }
 }

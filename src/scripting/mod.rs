@@ -63,6 +63,8 @@ pub struct Usage {
 #[derive(Debug)]
 pub struct Turn<'a> {
     _guard: MutexGuard<'a, ()>,
+    /// Whether it had to be waited for.
+    pub has_waited: bool,
 }
 
 /// How long one waits for the turn before looking whether to wait any longer.
@@ -82,9 +84,12 @@ impl Scripting {
 
     /// Waits for the turn, for somebody who holds no shard; none if a script runs for too long.
     pub fn take_turn(&self) -> Option<Turn<'_>> {
+        if let Some(guard) = self.turn.try_lock() {
+            return Some(Turn { _guard: guard, has_waited: false });
+        }
         loop {
             if let Some(guard) = self.turn.try_lock_for(GLANCE) {
-                return Some(Turn { _guard: guard });
+                return Some(Turn { _guard: guard, has_waited: true });
             }
             if self.running.is_busy() {
                 return None;

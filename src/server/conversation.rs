@@ -147,7 +147,7 @@ impl Conversation {
         if input.is_empty() {
             buffers::give_back_input(std::mem::take(input));
         }
-        let ended = meter.finish();
+        let ended = meter.finish(session);
         session.publish(|profile| {
             profile.last_active = ended;
             profile.query_bytes = query_bytes;

@@ -33,6 +33,15 @@ pub struct Tally {
     count: usize,
 }
 
+/// Such calls by scripts, with the time that the scripts ran which made them.
+#[derive(Debug, Default)]
+pub struct Called {
+    /// The calls.
+    pub tally: Tally,
+    /// What they share.
+    pub took: Duration,
+}
+
 /// So many calls of one command.
 #[derive(Clone, Copy, Debug)]
 struct Calls {

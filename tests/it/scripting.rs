@@ -298,6 +298,31 @@ fn what_is_called_from_a_script_is_counted_shown_and_told_of() {
 }
 
 #[test]
+fn what_a_script_has_called_is_counted_for_whoever_asks_next() {
+    let mut client = Server::start().into_client();
+    let script = "redis.call('set', KEYS[1], 'v') return redis.call('get', KEYS[1])";
+    let eval = request(["EVAL", script, "1", "k"]);
+    let info = request(["INFO", "commandstats"]);
+    let is_counted = |statistics: &str, calls: usize| {
+        for name in ["get", "set"] {
+            assert!(statistics.contains(&format!("cmdstat_{name}:calls={calls},")), "{calls}: {statistics}");
+        }
+    };
+    client.send(&[&eval[..], &eval, &info].concat());
+    client.reply().is("v");
+    client.reply().is("v");
+    is_counted(&client.reply().text(), 2);
+    client.line("MULTI").is_ok();
+    client.send(&[&eval[..], &info].concat());
+    client.reply().is_simple("QUEUED");
+    client.reply().is_simple("QUEUED");
+    is_counted(&client.line("EXEC").reply().to_string(), 3);
+    let asks = "redis.call('set', KEYS[1], 'v') redis.call('get', KEYS[1]) \
+                return redis.call('info', 'commandstats')";
+    is_counted(&client.cmd(["EVAL", asks, "1", "k"]).text(), 4);
+}
+
+#[test]
 fn the_rights_of_a_user_hold_within_scripts() {
     let server = Server::start();
     let (mut admin, mut user) = (server.client(), server.client());
