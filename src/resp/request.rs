@@ -274,7 +274,7 @@ impl RequestReader {
         let ready_max = if limits.unauthenticated { 1 } else { READ_AHEAD_MAX };
         while self.ready.len() < ready_max && self.failure.is_none() {
             self.read_plain(input, limits, ready_max);
-            if self.ready.len() == ready_max {
+            if self.ready.len() == ready_max || self.start == input.len() {
                 break;
             }
             match self.read_one(input, limits) {

@@ -138,8 +138,11 @@ impl Conversation {
             }
             input.advance(reader.release());
             *done = 0;
+            if input.is_empty() {
+                break Answered::All;
+            }
         };
-        if *done == 0 && matches!(answered, Answered::All) {
+        if *done == 0 && !input.is_empty() && matches!(answered, Answered::All) {
             // What is left is the beginning of a request.
             input.advance(reader.release());
         }
