@@ -13,6 +13,7 @@ pub mod log;
 pub mod rdb;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -204,6 +205,10 @@ impl Persistence {
         let is_snapshot = job.purpose() == Purpose::Snapshot;
         let mut most_preserved = 0;
         let ended = job.write(tx, |keys| {
+            if is_in_background {
+                // Where there is one processor, whoever has waited for it comes first.
+                thread::yield_now();
+            }
             self.keys_written.fetch_add(keys, Ordering::Relaxed);
             most_preserved = most_preserved.max(preserved_bytes());
             // What was flushed must not come back from a snapshot; a log has the flush.
