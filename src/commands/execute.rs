@@ -175,7 +175,10 @@ pub fn run(
         Run::Write(handler) => handler(tx, request, reply),
         Run::Session(handler) => handler(session, request, reply),
         Run::Server(handler) => {
-            session.publish(|_| {});
+            if script.is_none() {
+                // What a script does is not the client's own state.
+                session.publish(|_| {});
+            }
             tracking::prepare(session, command, request);
             let sent = handler(&mut Context { instance, session, tx }, request, reply);
             if tx.is_tracked() && !session.may_not_wait {

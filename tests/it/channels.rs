@@ -70,6 +70,18 @@ fn messages_of_one_publisher_come_in_their_order() {
 }
 
 #[test]
+fn a_script_changes_nothing_in_how_its_client_is_told() {
+    let mut client = Server::start().into_client();
+    client.line("HELLO 3").reply();
+    client.line("SUBSCRIBE c").reply();
+    let reply =
+        client.cmd(["EVAL", "redis.call('DBSIZE') return redis.call('PUBLISH', 'c', 'm')", "0"]).reply();
+    let Reply::Push(parts) = reply else { panic!("no push, but {reply:?}") };
+    assert_eq!(Reply::Array(parts), bulks(&["message", "c", "m"]));
+    client.reply().is(1);
+}
+
+#[test]
 fn one_who_listens_to_itself_is_told_before_it_is_answered() {
     let mut client = Server::start().into_client();
     client.line("HELLO 3").reply();
