@@ -558,6 +558,8 @@ fn at_a_terminal_there_are_a_prompt_hints_and_a_history() {
     client.awaits("key value [");
     client.types("lock token\r");
     client.awaits("\r\nOK\r\n");
+    // Each line waits for the prompt: what is typed before it, redis-cli throws away as it takes the terminal.
+    client.awaits(&format!("{place}> "));
     client.types("select 1\r");
     client.awaits(&format!("{place}[1]> "));
     client.types("multi\r");
