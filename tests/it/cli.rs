@@ -558,7 +558,7 @@ fn at_a_terminal_there_are_a_prompt_hints_and_a_history() {
     client.awaits("key value [");
     client.types("lock token\r");
     client.awaits("\r\nOK\r\n");
-    // Each line waits for the prompt: what is typed before it, redis-cli throws away as it takes the terminal.
+    // Each line waits for its prompt: redis-cli throws away what was typed before it had taken the terminal.
     client.awaits(&format!("{place}> "));
     client.types("select 1\r");
     client.awaits(&format!("{place}[1]> "));
