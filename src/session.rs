@@ -2,11 +2,12 @@
 //!
 //! What only the client's own commands need is here; what other clients may see is in its [`Client`].
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::acl::{User, Users};
-use crate::clients::{Client, Profile};
+use crate::clients::{Client, Profile, State};
 use crate::config::ClientClass;
 use crate::faults::Delay;
 use crate::keyspace::Watching;
@@ -59,6 +60,8 @@ pub struct Session {
     pub ended: Option<Instant>,
     /// What its scripts have called and nobody has counted yet; made when it is first needed.
     called: Option<Box<Called>>,
+    /// What others have been shown last.
+    shown: Cell<State>,
 }
 
 /// What a client's script may change of its session for itself alone.
@@ -148,25 +151,41 @@ impl Session {
             may_not_wait: false,
             wait: None,
             was_delayed: false,
-            last_command: "NULL",
+            last_command: State::default().last_command,
             logged: 0,
             began: Instant::now(),
             ended: None,
             called: None,
+            shown: Cell::default(),
+        }
+    }
+
+    /// What others may know of it, as it is now.
+    fn state(&self) -> State {
+        State {
+            database: self.database,
+            protocol: self.protocol,
+            last_command: self.last_command,
+            leaves_keys_untouched: self.leaves_keys_untouched,
+            subscriptions: KINDS.map(|kind| self.subscriptions.count(kind)),
+            queued: self.queue.as_ref().map(|queue| queue.requests.len()),
         }
     }
 
     /// Changes what others see, and shows them the state as it is now.
     pub fn publish(&self, change: impl FnOnce(&mut Profile)) {
+        self.shown.set(self.state());
         self.client.set_protocol(self.protocol);
         let mut profile = self.client.profile.lock();
-        profile.database = self.database;
-        profile.protocol = self.protocol;
-        profile.last_command = self.last_command;
-        profile.leaves_keys_untouched = self.leaves_keys_untouched;
-        profile.subscriptions = KINDS.map(|kind| self.subscriptions.count(kind));
-        profile.queued = self.queue.as_ref().map(|queue| queue.requests.len());
+        profile.state = self.shown.get();
         change(&mut profile);
+    }
+
+    /// Shows others the state as it is now, if they have not been shown it already.
+    pub fn publish_changes(&self) {
+        if !self.state().is(&self.shown.get()) {
+            self.publish(|_| {});
+        }
     }
 
     /// Lets a client in that knows the password of a user.

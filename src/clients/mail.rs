@@ -1,6 +1,7 @@
 //! What others send a client without its asking: messages of channels, invalidations, every command.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -17,6 +18,8 @@ const PUBSUB_BYTES_MAX: usize = 1 << 30;
 pub struct Mail {
     limits: Arc<OutputLimits>,
     state: Mutex<State>,
+    /// Whether there is any that was not taken, for who looks often.
+    is_waiting: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -41,7 +44,7 @@ impl Mail {
             taken: 0,
             over_soft_limit_since: None,
         };
-        Mail { limits, state: Mutex::new(state) }
+        Mail { limits, state: Mutex::new(state), is_waiting: AtomicBool::new(false) }
     }
 
     /// Says whether the client listens to channels, which has limits of its own.
@@ -57,11 +60,19 @@ impl Mail {
         if total > bytes_max || !self.is_within_limits(&mut state, total) {
             state.waiting = Vec::new();
             state.after_reply = Vec::new();
+            self.note(&state);
             return false;
         }
         let place = if comes_after_reply { &mut state.after_reply } else { &mut state.waiting };
         place.extend_from_slice(bytes);
+        self.note(&state);
         true
+    }
+
+    /// Lets others know whether any is waiting; to be called before the state is unlocked.
+    fn note(&self, state: &State) {
+        let is_waiting = !state.waiting.is_empty() || !state.after_reply.is_empty();
+        self.is_waiting.store(is_waiting, Ordering::Release);
     }
 
     fn is_within_limits(&self, state: &mut State, total: usize) -> bool {
@@ -77,8 +88,7 @@ impl Mail {
 
     /// Whether there is any that was not taken.
     pub fn is_waiting(&self) -> bool {
-        let state = self.state.lock();
-        !state.waiting.is_empty() || !state.after_reply.is_empty()
+        self.is_waiting.load(Ordering::Acquire)
     }
 
     /// Moves what waits to the end of `output`.
@@ -90,6 +100,7 @@ impl Mail {
             false => output.append(&mut state.waiting),
         }
         state.waiting = Vec::new();
+        self.note(&state);
     }
 
     /// Moves what is to come after the reply to the end of `output`, where that now is.
@@ -98,6 +109,7 @@ impl Mail {
         state.taken += state.after_reply.len();
         output.append(&mut state.after_reply);
         state.after_reply = Vec::new();
+        self.note(&state);
     }
 
     /// Says that what was taken has been written.

@@ -10,12 +10,13 @@ mod pause;
 mod who;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::acl::User;
 use crate::config::OutputLimits;
@@ -38,6 +39,9 @@ pub struct Clients {
     output_limits: Arc<OutputLimits>,
     count: AtomicUsize,
     last_id: AtomicU64,
+    /// When nobody had connected yet.
+    began: Instant,
+    now_ms: AtomicU64,
 }
 
 /// One client, as others see it.
@@ -53,8 +57,12 @@ pub struct Client {
     pub descriptor: i32,
     /// When it connected.
     pub connected_at: Instant,
-    /// What it tells about itself; locked once a batch of requests.
+    /// What it tells about itself.
     pub profile: Mutex<Profile>,
+    /// When it last sent or took something, by [`Clients::now_ms`].
+    last_active_ms: AtomicU64,
+    /// Bytes received that do not make a whole request yet.
+    query_bytes: AtomicUsize,
     /// Whether it has ever taken a lock that is followed.
     pub has_taken_locks: AtomicBool,
     leaving: AtomicU8,
@@ -62,7 +70,8 @@ pub struct Client {
     speaks_resp3: AtomicBool,
     /// What others have sent it.
     mail: Mail,
-    attention: Notify,
+    /// Wakes the task that serves it, from its first wait on.
+    task: OnceLock<Waker>,
 }
 
 /// What a connection must attend to although its client has sent nothing.
@@ -99,29 +108,59 @@ pub struct Profile {
     pub lib_version: Vec<u8>,
     /// Who it is; unknown until it has a session.
     pub user: Option<Arc<User>>,
+    /// What its commands change.
+    pub state: State,
+    /// CLIENT NO-EVICT.
+    pub is_kept_from_eviction: bool,
+    /// MONITOR.
+    pub is_monitor: bool,
+    /// CLIENT TRACKING.
+    pub tracking: Option<Tracked>,
+    seen_as: Option<Arc<Who>>,
+}
+
+/// What a client's session has come to.
+#[derive(Clone, Copy, Debug)]
+pub struct State {
     /// The database it has selected.
     pub database: usize,
     /// The protocol it speaks.
     pub protocol: Protocol,
-    /// CLIENT NO-EVICT.
-    pub is_kept_from_eviction: bool,
     /// CLIENT NO-TOUCH.
     pub leaves_keys_untouched: bool,
     /// The name of its last command, with its subcommand.
     pub last_command: &'static str,
-    /// When that was.
-    pub last_active: Instant,
-    /// Bytes received that do not make a whole request yet.
-    pub query_bytes: usize,
-    /// MONITOR.
-    pub is_monitor: bool,
     /// Channels, patterns and sharded channels that it listens to.
     pub subscriptions: [usize; 3],
     /// Commands queued since MULTI, if there was one.
     pub queued: Option<usize>,
-    /// CLIENT TRACKING.
-    pub tracking: Option<Tracked>,
-    seen_as: Option<Arc<Who>>,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            database: 0,
+            protocol: Protocol::default(),
+            leaves_keys_untouched: false,
+            last_command: "NULL",
+            subscriptions: [0; 3],
+            queued: None,
+        }
+    }
+}
+
+impl State {
+    /// Whether nothing differs. Names of commands are known by where they are.
+    pub fn is(&self, other: &State) -> bool {
+        let is_same_command = std::ptr::eq(self.last_command, other.last_command);
+        let is_same_connection = self.database == other.database
+            && self.protocol == other.protocol
+            && self.leaves_keys_untouched == other.leaves_keys_untouched;
+        is_same_command
+            && is_same_connection
+            && self.subscriptions == other.subscriptions
+            && self.queued == other.queued
+    }
 }
 
 /// How a client is told of changed keys.
@@ -158,7 +197,19 @@ impl Clients {
             output_limits,
             count: AtomicUsize::new(0),
             last_id: AtomicU64::new(0),
+            began: Instant::now(),
+            now_ms: AtomicU64::new(0),
         }
+    }
+
+    /// Lets time pass for [`now_ms`](Self::now_ms).
+    pub fn follow_clock(&self) {
+        self.now_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Milliseconds since the server began, as of a moment ago: good enough to tell who is idle.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms.load(Ordering::Relaxed)
     }
 
     /// How many there are.
@@ -173,37 +224,31 @@ impl Clients {
         local_address: Address,
         descriptor: i32,
     ) -> Registration {
-        let now = Instant::now();
         let client = Arc::new(Client {
             id: self.last_id.fetch_add(1, Ordering::Relaxed) + 1,
             address,
             local_address,
             descriptor,
-            connected_at: now,
+            connected_at: Instant::now(),
             profile: Mutex::new(Profile {
                 name: Vec::new(),
                 lib_name: Vec::new(),
                 lib_version: Vec::new(),
                 user: None,
-                database: 0,
-                protocol: Protocol::default(),
+                state: State::default(),
                 is_kept_from_eviction: false,
-                leaves_keys_untouched: false,
-                last_command: "NULL",
-                last_active: now,
-                query_bytes: 0,
                 is_monitor: false,
-                subscriptions: [0; 3],
-                queued: None,
                 tracking: None,
                 seen_as: None,
             }),
+            last_active_ms: AtomicU64::new(self.now_ms()),
+            query_bytes: AtomicUsize::new(0),
             has_taken_locks: AtomicBool::new(false),
             leaving: AtomicU8::new(Leaving::Not as u8),
             waiting: AtomicU8::new(Waiting::No as u8),
             speaks_resp3: AtomicBool::new(false),
             mail: Mail::new(Arc::clone(&self.output_limits)),
-            attention: Notify::new(),
+            task: OnceLock::new(),
         });
         self.connected.lock().insert(client.id, Arc::clone(&client));
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -271,7 +316,7 @@ impl Client {
     /// Asks the client to leave. A wish for more haste replaces one for less.
     pub fn ask_to_leave(&self, leaving: Leaving) {
         self.leaving.fetch_max(leaving as u8, Ordering::Release);
-        self.attention.notify_waiters();
+        self.call();
     }
 
     /// What it was asked.
@@ -285,16 +330,20 @@ impl Client {
 
     /// Waits until the client is asked to leave at least as soon as `leaving`.
     pub async fn asked_to_leave(&self, leaving: Leaving) {
-        self.until(|| (self.leaving() >= leaving).then_some(())).await;
+        poll_fn(|context| self.poll_asked_to_leave(context, leaving)).await;
+    }
+
+    /// The same for one who polls.
+    pub fn poll_asked_to_leave(&self, context: &Context<'_>, leaving: Leaving) -> Poll<()> {
+        self.poll_until(context, || (self.leaving() >= leaving).then_some(()))
     }
 
     /// Waits until there is something to attend to.
-    pub async fn attention(&self) -> Attention {
-        self.until(|| match self.leaving() {
+    pub fn poll_attention(&self, context: &Context<'_>) -> Poll<Attention> {
+        self.poll_until(context, || match self.leaving() {
             Leaving::Not => self.mail.is_waiting().then_some(Attention::Mail),
             _ => Some(Attention::Leave),
         })
-        .await
     }
 
     /// Sends the client something that it did not ask for. If it does not take what it is sent, it is closed.
@@ -306,7 +355,7 @@ impl Client {
     /// answered first.
     pub fn send_news(&self, bytes: &[u8], is_answered_first: bool) {
         if self.mail.put(bytes, is_answered_first) {
-            self.attention.notify_waiters();
+            self.call();
         } else if self.leaving() != Leaving::Now {
             tracing::warn!("Client {} closed for overcoming of output buffer limits.", self.address);
             self.ask_to_leave(Leaving::Now);
@@ -320,7 +369,27 @@ impl Client {
 
     /// Whether it listens to channels.
     pub fn is_listening(&self) -> bool {
-        self.profile.lock().subscriptions != [0; 3]
+        self.profile.lock().state.subscriptions != [0; 3]
+    }
+
+    /// Says that it has sent or taken something.
+    pub fn set_active(&self, now_ms: u64) {
+        self.last_active_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Says how much it has sent that makes no whole request yet.
+    pub fn set_query_bytes(&self, bytes: usize) {
+        self.query_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// For how many seconds it has done nothing.
+    pub fn idle_s(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.last_active_ms.load(Ordering::Relaxed)) / 1000
+    }
+
+    /// Bytes received that do not make a whole request yet.
+    pub fn query_bytes(&self) -> usize {
+        self.query_bytes.load(Ordering::Relaxed)
     }
 
     /// The version of the protocol it speaks.
@@ -352,24 +421,36 @@ impl Client {
     pub fn end_waiting(&self, how: Waiting) -> bool {
         let (yes, how) = (Waiting::Yes as u8, how as u8);
         let has_waited = self.waiting.compare_exchange(yes, how, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        self.attention.notify_waiters();
+        self.call();
         has_waited
     }
 
     /// Waits until somebody ends the client's waiting; answers how.
     pub async fn waiting_ended(&self) -> Waiting {
-        self.until(|| Some(self.waiting()).filter(|waiting| *waiting != Waiting::Yes)).await
+        let look = || Some(self.waiting()).filter(|waiting| *waiting != Waiting::Yes);
+        poll_fn(|context| self.poll_until(context, look)).await
     }
 
-    /// Waits until `look`, which looks anew whenever somebody calls for attention, finds something.
-    async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
-        loop {
-            // Made before the look: whoever calls after the look wakes it.
-            let called = self.attention.notified();
-            if let Some(found) = look() {
-                return found;
-            }
-            called.await;
+    /// Is ready once `look` finds something; whoever changes what it looks at [calls](Self::call).
+    ///
+    /// One task serves a client from its beginning to its end, so that it need not be told anew with each
+    /// wait whom to wake: waiting costs no more than the look.
+    fn poll_until<T>(&self, context: &Context<'_>, look: impl Fn() -> Option<T>) -> Poll<T> {
+        if self.task.get().is_none() {
+            // Nobody else sets it.
+            let _ = self.task.set(context.waker().clone());
+            fence(Ordering::SeqCst); // see `call`
+        }
+        debug_assert!(self.task.get().is_some_and(|task| task.will_wake(context.waker())));
+        look().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Has the task that serves the client look anew.
+    fn call(&self) {
+        // Either the task is seen here, or it sees, when it looks for the first time, what has changed.
+        fence(Ordering::SeqCst);
+        if let Some(task) = self.task.get() {
+            task.wake_by_ref();
         }
     }
 }

@@ -173,7 +173,7 @@ const CLIENT_INFO: Command = Command {
 
 fn info(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
     session.publish(|_| {});
-    Ok(reply.verbatim(&describe(&session.client)))
+    Ok(reply.verbatim(&describe(&session.client, 0)))
 }
 
 const CLIENT_LIST: Command = Command {
@@ -211,14 +211,13 @@ const CLIENT_LIST: Command = Command {
 
 fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let filter = parse_list_filter(request)?;
-    let lines: String = context
-        .instance
-        .clients
-        .all()
-        .iter()
-        .filter(|client| filter.matches(client))
-        .map(|client| describe(client))
-        .collect();
+    let Context { instance, session, .. } = context;
+    let now_ms = instance.clients.now_ms();
+    // Whoever asks is not idle.
+    let idle_s = |client: &Client| if client.id == session.client.id { 0 } else { client.idle_s(now_ms) };
+    let all = instance.clients.all();
+    let meant = all.iter().filter(|client| filter.matches(client));
+    let lines: String = meant.map(|client| describe(client, idle_s(client))).collect();
     Ok(reply.verbatim(&lines))
 }
 
@@ -370,7 +369,7 @@ enum Kind {
 
 impl Kind {
     fn of(client: &Client) -> Kind {
-        if client.profile.lock().subscriptions == [0; 3] { Kind::Normal } else { Kind::Subscriber }
+        if client.is_listening() { Kind::Subscriber } else { Kind::Normal }
     }
 
     fn parse(word: &[u8]) -> Result<Kind> {
@@ -396,18 +395,19 @@ impl Filter<'_> {
     }
 }
 
-/// One line of CLIENT LIST, with the fields of Redis 7.2 in its order.
-pub(super) fn describe(client: &Client) -> String {
+/// One line of CLIENT LIST, with the fields of Redis 7.2 in its order, for a client that has done nothing for
+/// so many seconds.
+pub(super) fn describe(client: &Client, idle_s: u64) -> String {
     let profile = client.profile.lock().clone();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut flags = String::new();
     if profile.is_monitor {
         flags.push('O');
     }
-    if profile.subscriptions != [0; 3] {
+    if profile.state.subscriptions != [0; 3] {
         flags.push('P');
     }
-    if profile.queued.is_some() {
+    if profile.state.queued.is_some() {
         flags.push('x');
     }
     if client.waiting() == Waiting::Yes {
@@ -424,13 +424,13 @@ pub(super) fn describe(client: &Client) -> String {
     if profile.is_kept_from_eviction {
         flags.push('e');
     }
-    if profile.leaves_keys_untouched {
+    if profile.state.leaves_keys_untouched {
         flags.push('T');
     }
     if flags.is_empty() {
         flags.push('N');
     }
-    let [channels, patterns, shard_channels] = profile.subscriptions;
+    let [channels, patterns, shard_channels] = profile.state.subscriptions;
     let mut line = String::new();
     let _ = writeln!(
         line,
@@ -444,15 +444,15 @@ pub(super) fn describe(client: &Client) -> String {
         client.descriptor,
         text(&profile.name),
         client.connected_at.elapsed().as_secs(),
-        profile.last_active.elapsed().as_secs(),
-        profile.database,
-        profile.queued.map_or(-1, |queued| queued as i64),
-        profile.query_bytes,
-        size_of::<Client>() + size_of::<Session>() + profile.query_bytes,
-        profile.last_command,
+        idle_s,
+        profile.state.database,
+        profile.state.queued.map_or(-1, |queued| queued as i64),
+        client.query_bytes(),
+        size_of::<Client>() + size_of::<Session>() + client.query_bytes(),
+        profile.state.last_command,
         text(profile.user.as_ref().map_or(acl::DEFAULT, |user| user.name())),
         profile.tracking.map_or(-1, |tracked| tracked.redirect as i64),
-        profile.protocol.number(),
+        profile.state.protocol.number(),
         text(&profile.lib_name),
         text(&profile.lib_version),
     );

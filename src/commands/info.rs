@@ -203,7 +203,7 @@ fn server(section: &mut Section, view: &View<'_>) {
 
 fn clients(section: &mut Section, view: &View<'_>) {
     let all = view.instance.clients.all();
-    let largest_query = all.iter().map(|client| client.profile.lock().query_bytes).max();
+    let largest_query = all.iter().map(|client| client.query_bytes()).max();
     section.field("connected_clients", all.len());
     section.field("cluster_connections", 0);
     section.field("maxclients", view.instance.config.maxclients.get());

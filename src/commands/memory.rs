@@ -145,7 +145,7 @@ pub(super) struct MemoryUse {
 impl MemoryUse {
     pub(super) fn of(instance: &Instance, table_bytes: usize) -> MemoryUse {
         let clients = instance.clients.all();
-        let buffers: usize = clients.iter().map(|client| client.profile.lock().query_bytes).sum();
+        let buffers: usize = clients.iter().map(|client| client.query_bytes()).sum();
         MemoryUse {
             used: allocator::used_bytes(),
             peak: allocator::peak_bytes(),

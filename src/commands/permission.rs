@@ -214,7 +214,7 @@ pub(super) fn note(
         object: object.to_vec(),
         username: username.to_vec(),
         at_ms: instance.keyspace.clock().now_ms(),
-        client: client::describe(&session.client).trim_end().to_owned(),
+        client: client::describe(&session.client, 0).trim_end().to_owned(),
     };
     instance.users.log.note(refusal, instance.config.acllog_max_len.size());
 }

@@ -34,9 +34,10 @@ pub struct Meter<'a> {
 }
 
 impl Meter<'_> {
-    /// Begins a batch.
-    pub fn start<'a>(instance: &'a Instance, session: &Session) -> Meter<'a> {
-        let mut meter = Meter {
+    /// Begins a batch; has to [look](Self::look) before its first request.
+    #[inline(always)]
+    pub fn new(instance: &Instance) -> Meter<'_> {
+        Meter {
             instance,
             mark: Instant::now(),
             is_tallying: false,
@@ -45,13 +46,11 @@ impl Meter<'_> {
             commands: 0,
             errors: 0,
             tally: Tally::default(),
-        };
-        meter.look(session);
-        meter
+        }
     }
 
     /// Looks at all that rarely is; whatever may have changed it is followed by this.
-    pub(super) fn look(&mut self, session: &Session) {
+    pub fn look(&mut self, session: &Session) {
         let instance = self.instance;
         let is_limited = instance.config.maxmemory.get() > 0 || instance.keyspace.is_busy();
         let is_troubled = instance.faults.are_planted() || instance.refuses_writes();
@@ -131,15 +130,14 @@ impl Meter<'_> {
         }
     }
 
-    /// Ends the batch; answers when that was.
-    pub fn finish(mut self, session: &mut Session) -> Instant {
+    /// Ends the batch.
+    pub fn finish(&mut self, session: &mut Session) {
         self.settle();
         session.count_called(&self.instance.statistics);
         self.instance.statistics.add(Count::CommandsProcessed, self.commands);
         if self.errors > 0 {
             self.instance.statistics.add(Count::ErrorReplies, self.errors);
         }
-        self.mark
     }
 
     /// Shares the time since the mark out among the commands that were tallied, if there are any.

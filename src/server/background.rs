@@ -43,6 +43,7 @@ async fn keep_time(instance: Arc<Instance>) {
     loop {
         let now = ticks.tick().await;
         instance.statistics.sample_rates((now - last).as_millis() as u64);
+        instance.clients.follow_clock();
         instance.keyspace.follow_clock();
         instance.tidy_tracking();
         instance.allow_lock_news();
@@ -82,8 +83,9 @@ async fn close_idle_clients(instance: Arc<Instance>) {
         if timeout_s == 0 {
             continue;
         }
+        let now_ms = instance.clients.now_ms();
         for client in instance.clients.all() {
-            if client.profile.lock().last_active.elapsed().as_secs() > timeout_s {
+            if client.idle_s(now_ms) > timeout_s {
                 tracing::debug!("Closing idle client {}", client.address);
                 client.ask_to_leave(Leaving::Now);
             }

@@ -7,12 +7,13 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::select;
 use tokio::time::{sleep, sleep_until};
 
@@ -25,6 +26,14 @@ use crate::statistics::Count;
 
 use super::buffers::{self, READ_BYTES};
 use super::conversation::{Answered, Conversation};
+
+/// What a connection goes on with.
+enum Next {
+    /// So many bytes were read; none if the client has left.
+    Read(usize),
+    /// Something that the client has not asked for.
+    Attention(Attention),
+}
 
 /// A client and its socket.
 pub(super) struct Connection<Stream> {
@@ -76,19 +85,16 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
 
     async fn converse(&mut self) -> io::Result<()> {
         let client = Arc::clone(&self.conversation.session.client);
-        let mut attention = pin!(client.attention());
         while !self.conversation.session.is_closing {
-            let read = select! {
-                biased;
-                read = self.read() => read?,
-                what = &mut attention => {
+            let read = match self.next().await? {
+                Next::Read(read) => read,
+                Next::Attention(what) => {
                     client.mail().take(&mut self.conversation.output);
                     self.flush().await?;
                     if what == Attention::Leave {
                         return Ok(());
                     }
                     client.mail().written();
-                    attention.set(client.attention());
                     continue;
                 }
             };
@@ -159,7 +165,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
                 how = client.waiting_ended() => break how,
                 () = client.asked_to_leave(Leaving::WhenAnswered) => return Err(made_to_leave()),
                 // A client that has gone waits for nothing; what it sends meanwhile is answered later.
-                read = self.read() => {
+                read = poll_fn(|context| self.poll_read(context)) => {
                     if read? == 0 || !self.conversation.is_within_query_limit() {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
@@ -177,58 +183,85 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         Ok(())
     }
 
-    /// Reads what is there, or waits until something is. A buffer is held only while there is.
-    async fn read(&mut self) -> io::Result<usize> {
+    /// Waits until the client has sent something, or something else is to be attended to.
+    async fn next(&mut self) -> io::Result<Next> {
         poll_fn(|context| {
-            if self.conversation.input.is_empty() {
-                self.conversation.input = buffers::take_input();
+            if let Poll::Ready(read) = self.poll_read(context)? {
+                return Poll::Ready(Ok(Next::Read(read)));
             }
-            // A short read tells the runtime that the socket is empty: it does not ask it again.
-            self.conversation.input.reserve(READ_BYTES);
-            let polled = pin!(self.stream.read_buf(&mut self.conversation.input)).poll(context);
-            if self.conversation.input.is_empty() {
-                buffers::give_back_input(std::mem::take(&mut self.conversation.input));
-            }
-            polled
+            self.conversation.session.client.poll_attention(context).map(|what| Ok(Next::Attention(what)))
         })
         .await
     }
 
+    /// Reads what is there. A buffer is held only while there is.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let input = &mut self.conversation.input;
+        if input.capacity() == 0 {
+            *input = buffers::take_input();
+        }
+        // A short read tells the runtime that the socket is empty: it does not ask it again.
+        input.reserve(READ_BYTES);
+        let polled = pin!(self.stream.read_buf(input)).poll(context);
+        self.conversation.rest();
+        polled
+    }
+
     /// Writes the replies, in one write unless the client is slow to take them.
     async fn flush(&mut self) -> io::Result<()> {
-        let Connection { stream, conversation: Conversation { instance, session, output, .. }, .. } = self;
-        if !instance.answers.are_given() && !instance.answers.decided().await {
-            return Err(made_to_leave());
+        let instance = &self.conversation.instance;
+        if !instance.answers.are_given() || !instance.is_settled() {
+            self.may_answer().await?;
         }
-        if !instance.is_settled() && !instance.settled(session.logged).await {
-            // What it has changed may be lost, so that it is told nothing rather than a yes or a no.
-            return Err(io::Error::other("what it has changed could not be logged"));
-        }
-        let writing = async {
-            let mut written = 0;
-            while written < output.len() {
-                let more = stream.write(&output[written..]).await?;
-                if more == 0 {
-                    return Err(io::ErrorKind::WriteZero.into());
-                }
-                written += more;
-                instance.statistics.add(Count::Writes, 1);
-                if written < output.len() {
-                    // A client that takes its replies slowly is not idle.
-                    session.publish(|profile| profile.last_active = Instant::now());
-                }
+        let mut written = 0;
+        poll_fn(|context| {
+            let polled = self.poll_write(context, &mut written);
+            if polled.is_pending() {
+                self.conversation.rest();
+                let leaving = self.conversation.session.client.poll_asked_to_leave(context, Leaving::Now);
+                return leaving.map(|()| Err(made_to_leave()));
             }
-            // TLS may hold something back, and wait for the client as a write does.
-            stream.flush().await
-        };
-        select! {
-            biased;
-            done = writing => done?,
-            () = session.client.asked_to_leave(Leaving::Now) => return Err(made_to_leave()),
-        }
+            polled
+        })
+        .await?;
+        let Conversation { instance, output, .. } = &mut self.conversation;
         instance.statistics.add(Count::OutputBytes, output.len() as u64);
         buffers::give_back_output(std::mem::take(output));
         Ok(())
+    }
+
+    /// Waits until replies may be given.
+    async fn may_answer(&mut self) -> io::Result<()> {
+        self.conversation.rest();
+        let Conversation { instance, session, .. } = &self.conversation;
+        let logged = session.logged;
+        if !instance.answers.decided().await {
+            return Err(made_to_leave());
+        }
+        if !instance.settled(logged).await {
+            // What it has changed may be lost, so that it is told nothing rather than a yes or a no.
+            return Err(io::Error::other("what it has changed could not be logged"));
+        }
+        Ok(())
+    }
+
+    /// Writes what is left of the replies, of which so much has been `written`.
+    fn poll_write(&mut self, context: &mut Context<'_>, written: &mut usize) -> Poll<io::Result<()>> {
+        let Conversation { instance, session, output, .. } = &self.conversation;
+        while *written < output.len() {
+            let more = ready!(Pin::new(&mut self.stream).poll_write(context, &output[*written..]))?;
+            if more == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            *written += more;
+            instance.statistics.add(Count::Writes, 1);
+            if *written < output.len() {
+                // A client that takes its replies slowly is not idle.
+                session.client.set_active(instance.clients.now_ms());
+            }
+        }
+        // TLS may hold something back, and wait for the client as a write does.
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 }
 

@@ -63,6 +63,15 @@ impl Conversation {
         }
     }
 
+    /// Gives back the buffer that was read into, if nothing is in it: to be called before the client is
+    /// waited for.
+    #[inline]
+    pub(super) fn rest(&mut self) {
+        if self.input.is_empty() {
+            buffers::give_back_input(std::mem::take(&mut self.input));
+        }
+    }
+
     /// Whether what was read and not executed is within `client-query-buffer-limit`.
     pub(super) fn is_within_query_limit(&self) -> bool {
         let queued_bytes = self.session.queue.as_ref().map_or(0, |queue| queue.bytes);
@@ -84,7 +93,8 @@ impl Conversation {
         if output.capacity() == 0 {
             *output = buffers::take_output();
         }
-        let mut meter = Meter::start(instance, session);
+        let mut meter = Meter::new(instance);
+        meter.look(session);
         let answered = loop {
             let limits = Limits {
                 bulk_bytes_max: instance.config.proto_max_bulk_len.size(),
@@ -136,7 +146,7 @@ impl Conversation {
                 let is_full = output.len() >= OUTPUT_BYTES_MAX;
                 break if is_full { Answered::Some } else { Answered::Paused };
             }
-            input.advance(reader.release());
+            drop_front(input, reader.release());
             *done = 0;
             if input.is_empty() {
                 break Answered::All;
@@ -144,19 +154,21 @@ impl Conversation {
         };
         if *done == 0 && !input.is_empty() && matches!(answered, Answered::All) {
             // What is left is the beginning of a request.
-            input.advance(reader.release());
+            drop_front(input, reader.release());
         }
-        let query_bytes = input.len();
-        if input.is_empty() {
-            buffers::give_back_input(std::mem::take(input));
-        }
-        let ended = meter.finish(session);
-        session.publish(|profile| {
-            profile.last_active = ended;
-            profile.query_bytes = query_bytes;
-        });
+        meter.finish(session);
+        session.publish_changes();
+        session.client.set_active(instance.clients.now_ms());
+        session.client.set_query_bytes(input.len());
         answered
     }
+}
+
+/// Forgets the first so many bytes.
+#[inline]
+fn drop_front(input: &mut BytesMut, bytes: usize) {
+    // Nearly always that is all, and the buffer is as it was before.
+    if bytes == input.len() { input.clear() } else { input.advance(bytes) }
 }
 
 /// Plans requests that are to be executed one after the other.

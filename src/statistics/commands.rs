@@ -27,10 +27,10 @@ pub struct Usage {
 
 /// Calls of small commands, which share the time of their run evenly. Reading the clock twice for each would
 /// cost more than many a command itself.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tally {
+    /// Those that have calls come first.
     kinds: [Calls; Tally::KINDS_MAX],
-    count: usize,
 }
 
 /// Such calls by scripts, with the time that the scripts ran which made them.
@@ -43,21 +43,10 @@ pub struct Called {
 }
 
 /// So many calls of one command.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Calls {
     command: usize,
     calls: u64,
-}
-
-impl Calls {
-    /// None, of no command that there is.
-    const NONE: Calls = Calls { command: usize::MAX, calls: 0 };
-}
-
-impl Default for Tally {
-    fn default() -> Tally {
-        Tally { kinds: [Calls::NONE; Tally::KINDS_MAX], count: 0 }
-    }
 }
 
 impl Tally {
@@ -67,7 +56,7 @@ impl Tally {
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.kinds[0].calls == 0
     }
 
     /// Adds a call of the command with this number; answers whether there was room.
@@ -76,8 +65,8 @@ impl Tally {
     pub fn add(&mut self, command: usize) -> bool {
         let [first, ..] = &mut self.kinds;
         // Pipelines are mostly of one kind.
-        if first.command == command {
-            first.calls += 1;
+        if first.command == command || first.calls == 0 {
+            *first = Calls { command, calls: first.calls + 1 };
             return true;
         }
         self.add_another(command)
@@ -85,26 +74,19 @@ impl Tally {
 
     #[cold]
     fn add_another(&mut self, command: usize) -> bool {
-        if let Some(known) = self.kinds[..self.count].iter_mut().find(|known| known.command == command) {
-            known.calls += 1;
-            return true;
-        }
-        let free = self.kinds.get_mut(self.count);
-        self.count += usize::from(free.is_some());
-        free.map(|free| *free = Calls { command, calls: 1 }).is_some()
+        let found = self.kinds.iter_mut().find(|kind| kind.command == command || kind.calls == 0);
+        found.map(|kind| *kind = Calls { command, calls: kind.calls + 1 }).is_some()
     }
 
     /// Tells of each kind what is to be counted, if they have taken so long all together, and begins anew.
     /// Answers how many calls there were.
     pub fn settle(&mut self, took: Duration, mut count: impl FnMut(usize, Usage)) -> u64 {
-        let tallied = &self.kinds[..self.count];
-        let all: u64 = tallied.iter().map(|kind| kind.calls).sum();
+        let all: u64 = self.kinds.iter().map(|kind| kind.calls).sum();
         let share = took.as_nanos() as u64 / all.max(1);
-        for Calls { command, calls } in tallied {
-            count(*command, Usage { calls: *calls, nanos: share * calls, ..Usage::default() });
+        for kind in self.kinds.iter_mut().take_while(|kind| kind.calls > 0) {
+            let calls = std::mem::take(&mut kind.calls);
+            count(kind.command, Usage { calls, nanos: share * calls, ..Usage::default() });
         }
-        self.count = 0;
-        self.kinds[0] = Calls::NONE;
         all
     }
 }
