@@ -5,16 +5,18 @@
 //! [`Transaction`], which holds the shards of the keys it was begun for, locked in ascending order, so that
 //! transactions can wait for each other but never in a circle.
 //!
-//! [`entry`] is how one key lies in memory, [`shard`] the tables, [`transaction`] what a command can do,
-//! [`scan`] how one goes over all keys without stopping anybody, [`expiry`] how keys whose time has come are
-//! freed when nobody asks for them, [`access`] what is noted of their use, [`eviction`] which keys go when
-//! memory is short, [`interest`] who wants to know of changes and [`following`] how they come to know,
-//! [`journal`] what is written down of them, [`aftermath`] what a transaction leaves to others, [`locks`]
-//! which keys act as locks, [`locking`] how shards are waited for and [`sync`] with what, [`snapshot`] how a
-//! state of one moment is taken out while clients go on, [`totals`] what all shards come to.
+//! [`entry`] is how one key lies in memory, [`buckets`] how it is found, [`shard`] the tables,
+//! [`transaction`] what a command can do, [`scan`] how one goes over all keys without stopping anybody,
+//! [`expiry`] how keys whose time has come are freed when nobody asks for them, [`access`] what is noted of
+//! their use, [`eviction`] which keys go when memory is short, [`interest`] who wants to know of changes and
+//! [`following`] how they come to know, [`journal`] what is written down of them, [`aftermath`] what a
+//! transaction leaves to others, [`locks`] which keys act as locks, [`locking`] how shards are waited for and
+//! [`sync`] with what, [`snapshot`] how a state of one moment is taken out while clients go on, [`totals`]
+//! what all shards come to.
 
 pub mod access;
 mod aftermath;
+mod buckets;
 mod entry;
 mod eviction;
 pub mod expiry;
@@ -231,8 +233,8 @@ impl Spot {
     }
 }
 
-/// The shard of a hash. A table takes its bucket from the low bits and its tag from the highest seven, so the
-/// shard comes from between.
+/// The shard of a hash. A table takes its bucket from the low half and its tag from the highest eight bits,
+/// so the shard comes from between.
 fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }

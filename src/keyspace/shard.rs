@@ -7,9 +7,8 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
-use hashbrown::HashTable;
-
 use super::Spot;
+use super::buckets::Buckets;
 use super::entry::Entry;
 use super::interest::WatchedKeys;
 use super::locks::{GoneLocks, Token};
@@ -218,7 +217,7 @@ impl Shard {
 /// The keys of one database in one shard.
 #[derive(Debug)]
 pub(super) struct Table {
-    entries: HashTable<Entry>,
+    entries: Buckets,
     /// Entries with an expiry.
     expiring: usize,
     /// Goes on whenever entries may change their places; between two such moments each stays where it is.
@@ -237,7 +236,7 @@ pub(super) struct Table {
 impl Default for Table {
     fn default() -> Table {
         Table {
-            entries: HashTable::new(),
+            entries: Buckets::default(),
             expiring: 0,
             layout: 0,
             sweep_at_ms: u64::MAX,
@@ -257,7 +256,7 @@ impl Table {
 
     #[inline(always)]
     pub(super) fn find(&self, spot: Spot, key: &[u8]) -> Option<&Entry> {
-        match self.entries.get_bucket(spot.place) {
+        match self.entries.get(spot.place) {
             Some(entry) if entry.has_key(key) => Some(entry),
             _ => self.search(spot.hash, key),
         }
@@ -265,15 +264,15 @@ impl Table {
 
     #[inline(never)]
     fn search(&self, hash: u64, key: &[u8]) -> Option<&Entry> {
-        self.entries.find(hash, |entry| entry.has_key(key))
+        self.entries.get(self.entries.find(hash, |entry| entry.has_key(key))?)
     }
 
     /// The place of the entry of a key.
     #[inline(always)]
     fn place(&self, spot: Spot, key: &[u8]) -> Option<usize> {
-        match self.entries.get_bucket(spot.place) {
+        match self.entries.get(spot.place) {
             Some(entry) if entry.has_key(key) => Some(spot.place),
-            _ => self.entries.find_bucket_index(spot.hash, |entry| entry.has_key(key)),
+            _ => self.entries.find(spot.hash, |entry| entry.has_key(key)),
         }
     }
 
@@ -281,8 +280,8 @@ impl Table {
     /// once; answers its place.
     #[inline]
     pub(super) fn touch(&self, hash: u64) -> Option<usize> {
-        // The first with the same seven bits of the hash: in one of a hundred cases it is another one's.
-        self.entries.find_bucket_index(hash, |entry| {
+        // The first with the same eight bits of the hash: rarely it is another one's.
+        self.entries.find(hash, |entry| {
             entry.prefetch();
             true
         })
@@ -293,7 +292,7 @@ impl Table {
     #[inline]
     pub(super) fn put(&mut self, spot: Spot, new: NewEntry<'_>, rehash: impl Fn(&Entry) -> u64) -> Replaced {
         let place = self.place(spot, new.key);
-        let Some(entry) = place.and_then(|place| self.entries.get_bucket_mut(place)) else {
+        let Some(entry) = place.and_then(|place| self.entries.get_mut(place)) else {
             self.insert(spot, new.into_entry(), rehash);
             return Replaced { expires_at_ms: None, lock: None };
         };
@@ -322,13 +321,13 @@ impl Table {
             self.layout = self.layout.wrapping_add(1);
         }
         self.count_expiry(None, entry.expires_at_ms());
-        self.entries.insert_unique(spot.hash, entry, rehash);
+        self.entries.insert(spot.hash, entry, rehash);
     }
 
     /// An entry that is there, to be changed in its value only.
     pub(super) fn entry_mut(&mut self, spot: Spot, key: &[u8]) -> Option<&mut Entry> {
         let place = self.place(spot, key)?;
-        let entry = self.entries.get_bucket_mut(place)?;
+        let entry = self.entries.get_mut(place)?;
         if entry.mark() != self.mark {
             self.preserved.copy(entry, self.mark);
         }
@@ -346,8 +345,8 @@ impl Table {
 
     /// Takes a key out.
     pub(super) fn remove(&mut self, spot: Spot, key: &[u8]) -> Option<Entry> {
-        let found = self.entries.find_entry(spot.hash, |entry| entry.has_key(key)).ok()?;
-        let (mut entry, _) = found.remove();
+        let place = self.place(spot, key)?;
+        let mut entry = self.entries.remove(spot.hash, place)?;
         self.count_expiry(entry.expires_at_ms(), None);
         if entry.mark() != self.mark {
             self.preserved.copy(&mut entry, self.mark);
@@ -372,12 +371,12 @@ impl Table {
     fn give_awaited(&mut self, place: &mut Place, slice: &mut Slice) -> bool {
         let Some(database) = self.awaited_as else { return true };
         let start = place.enter(database, self.layout);
-        for at in start..self.entries.num_buckets() {
+        for at in start..self.entries.places() {
             if slice.is_full() {
                 place.number = at;
                 return false;
             }
-            if let Some(entry) = self.entries.get_bucket_mut(at)
+            if let Some(entry) = self.entries.get_mut(at)
                 && entry.mark() != self.mark
             {
                 slice.copy(database, entry);
@@ -411,12 +410,12 @@ impl Table {
 
     /// The number of places for entries, and the entry at one of them.
     pub(super) fn places(&self) -> usize {
-        self.entries.num_buckets()
+        self.entries.places()
     }
 
     /// The entry at a place.
     pub(super) fn at(&self, place: usize) -> Option<&Entry> {
-        self.entries.get_bucket(place)
+        self.entries.get(place)
     }
 
     /// Which layout the entries are in: while it stays the same, so do their places.
@@ -445,7 +444,7 @@ impl Table {
         mut tell: impl FnMut(&Entry),
     ) -> usize {
         let (expiring, mut freed, mut earliest_ms) = (self.expiring, 0, u64::MAX);
-        self.entries.retain(|entry| match entry.expires_at_ms() {
+        self.entries.retain(&hash, |entry| match entry.expires_at_ms() {
             Some(expires_at_ms) if expires_at_ms <= now_ms => {
                 freed += 1;
                 tell(entry);
