@@ -20,6 +20,7 @@ pub mod files;
 pub mod glob;
 pub mod lcs;
 pub mod long_double;
+pub mod resident;
 pub mod resp;
 
 pub mod dump;

@@ -34,6 +34,7 @@ use crate::config::Config;
 use crate::files;
 use crate::instance::{Hooks, Instance};
 use crate::options::Startup;
+use crate::resident;
 
 use daemon::PidFile;
 use metrics::Metrics;
@@ -99,6 +100,7 @@ fn serve(startup: Startup, set_log_level: impl Fn(usize) + Send + Sync + 'static
         supervisor.tell_ready();
         background::start(&instance);
         let mut accepting = listener::accept_all(&instance, doors);
+        resident::let_go_of_program();
         shutdown::wait(stop, &instance).await;
         supervisor.tell_stopping();
         metrics.set_ready(false);
