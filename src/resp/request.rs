@@ -289,6 +289,12 @@ impl RequestReader {
         }
     }
 
+    /// Whether it is at the beginning of a request, and none is ready.
+    pub fn is_empty(&self) -> bool {
+        let is_at_beginning = self.start + self.position + self.searched == 0 && self.missing == 0;
+        is_at_beginning && self.ready.is_empty() && self.spans.is_empty() && self.failure.is_none()
+    }
+
     /// The requests that are ready, but for the first so many.
     #[inline]
     pub fn requests<'a>(

@@ -196,10 +196,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
 
     /// Reads what is there. A buffer is held only while there is.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let input = &mut self.conversation.input;
-        if input.capacity() == 0 {
-            *input = buffers::take_input();
-        }
+        let input = self.conversation.input();
         // A short read tells the runtime that the socket is empty: it does not ask it again.
         input.reserve(READ_BYTES);
         let polled = pin!(self.stream.read_buf(input)).poll(context);

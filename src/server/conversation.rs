@@ -4,19 +4,19 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 
-use crate::commands::lookup::Finder;
-use crate::engine::memory::{Plan, execute};
+use crate::engine::memory::execute;
 use crate::engine::meter::Meter;
 use crate::faults::Delay;
 use crate::instance::Instance;
+use crate::resp::ProtocolError;
 use crate::resp::reply::write_error;
-use crate::resp::{Limits, ProtocolError, Request, RequestReader};
 use crate::session::{Replies, Session, Wait};
 use crate::statistics::Count;
 
 use super::buffers;
+use super::intake::Intake;
 
 /// Replies are written before they grow beyond this, even if more requests wait.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
@@ -25,13 +25,8 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Conversation {
     pub(super) instance: Arc<Instance>,
     pub(super) session: Session,
-    reader: RequestReader,
-    /// How many of the reader's requests have been executed.
-    done: usize,
-    /// What is known of the others; empty between two batches.
-    plans: Vec<Plan>,
-    /// What was read and not yet executed; without memory while there is nothing.
-    pub(super) input: BytesMut,
+    /// What was read and not yet executed, if there is anything.
+    intake: Option<Box<Intake>>,
     /// Replies that are not yet written; without memory while there are none.
     pub(super) output: Vec<u8>,
 }
@@ -52,30 +47,32 @@ pub(super) enum Answered {
 
 impl Conversation {
     pub(super) fn new(instance: Arc<Instance>, session: Session) -> Conversation {
-        Conversation {
-            instance,
-            session,
-            reader: RequestReader::default(),
-            done: 0,
-            plans: Vec::new(),
-            input: BytesMut::new(),
-            output: Vec::new(),
+        Conversation { instance, session, intake: None, output: Vec::new() }
+    }
+
+    /// The buffer to read into.
+    #[inline]
+    pub(super) fn input(&mut self) -> &mut BytesMut {
+        &mut self.intake.get_or_insert_with(buffers::take_intake).input
+    }
+
+    /// Gives back what was read into, if nothing is in it: to be called before the client is waited for.
+    #[inline]
+    pub(super) fn rest(&mut self) {
+        if let Some(intake) = self.intake.take_if(|intake| intake.is_empty()) {
+            buffers::give_back_intake(intake);
         }
     }
 
-    /// Gives back the buffer that was read into, if nothing is in it: to be called before the client is
-    /// waited for.
-    #[inline]
-    pub(super) fn rest(&mut self) {
-        if self.input.is_empty() {
-            buffers::give_back_input(std::mem::take(&mut self.input));
-        }
+    /// Bytes that were read and not executed.
+    fn input_bytes(&self) -> usize {
+        self.intake.as_ref().map_or(0, |intake| intake.input.len())
     }
 
     /// Whether what was read and not executed is within `client-query-buffer-limit`.
     pub(super) fn is_within_query_limit(&self) -> bool {
         let queued_bytes = self.session.queue.as_ref().map_or(0, |queue| queue.bytes);
-        let total = self.input.len() + queued_bytes;
+        let total = self.input_bytes() + queued_bytes;
         let is_within = total <= self.instance.config.client_query_buffer_limit.size();
         if !is_within {
             tracing::warn!(
@@ -89,18 +86,15 @@ impl Conversation {
 
     /// Executes the requests that have been read whole.
     pub(super) fn answer(&mut self) -> Answered {
-        let Conversation { instance, session, reader, done, plans, input, output } = self;
+        let Conversation { instance, session, intake, output } = self;
+        let Some(intake) = intake else { return Answered::All };
         if output.capacity() == 0 {
             *output = buffers::take_output();
         }
         let mut meter = Meter::new(instance);
         meter.look(session);
         let answered = loop {
-            let limits = Limits {
-                bulk_bytes_max: instance.config.proto_max_bulk_len.size(),
-                unauthenticated: !session.is_authenticated,
-            };
-            let ready = match reader.read_ahead(input, &limits) {
+            let ready = match intake.read(instance, session) {
                 Ok(0) => break Answered::All,
                 Ok(ready) => ready,
                 Err(error) => {
@@ -111,7 +105,8 @@ impl Conversation {
                 }
             };
             let paused = instance.clients.pause.paused();
-            plan(instance, session, plans, reader.requests(input, *done));
+            intake.plan(instance, session);
+            let Intake { input, reader, done, plans } = &mut **intake;
             let mut reply = 0;
             for (request, plan) in reader.requests(input, *done).zip(plans.iter()) {
                 if output.len() >= OUTPUT_BYTES_MAX
@@ -146,44 +141,20 @@ impl Conversation {
                 let is_full = output.len() >= OUTPUT_BYTES_MAX;
                 break if is_full { Answered::Some } else { Answered::Paused };
             }
-            drop_front(input, reader.release());
-            *done = 0;
-            if input.is_empty() {
+            intake.release();
+            if intake.input.is_empty() {
                 break Answered::All;
             }
         };
-        if *done == 0 && !input.is_empty() && matches!(answered, Answered::All) {
+        if intake.done == 0 && !intake.input.is_empty() && matches!(answered, Answered::All) {
             // What is left is the beginning of a request.
-            drop_front(input, reader.release());
+            intake.release();
         }
         meter.finish(session);
         session.publish_changes();
         session.client.set_active(instance.clients.now_ms());
-        session.client.set_query_bytes(input.len());
+        session.client.set_query_bytes(intake.input.len());
         answered
-    }
-}
-
-/// Forgets the first so many bytes.
-#[inline]
-fn drop_front(input: &mut BytesMut, bytes: usize) {
-    // Nearly always that is all, and the buffer is as it was before.
-    if bytes == input.len() { input.clear() } else { input.advance(bytes) }
-}
-
-/// Plans requests that are to be executed one after the other.
-#[inline(never)]
-fn plan<'a>(
-    instance: &Instance,
-    session: &Session,
-    plans: &mut Vec<Plan>,
-    requests: impl Iterator<Item = Request<'a>>,
-) {
-    let (keyspace, mut finder) = (&instance.keyspace, Finder::default());
-    plans.extend(requests.map(|request| Plan::new(keyspace, &mut finder, request)));
-    // For a single one nothing could be done meanwhile.
-    if plans.len() > 1 {
-        plans.iter_mut().for_each(|plan| plan.prepare(keyspace, session.database));
     }
 }
 

@@ -1,16 +1,18 @@
 //! Sockets and time: everything that waits.
 //!
 //! [`listener`] opens the doors and lets clients in ([`unix`] and [`tls`] are two of them), [`connection`] is
-//! one client from its first byte to its last, [`background`] does what is to be done every so often,
-//! [`shutdown`] ends it all in order; [`log`] prints the lines that people and tools read, [`metrics`] tells
-//! other tools how the server does; [`daemon`] and [`supervision`] are about the process and who has started
-//! it.
+//! one client from its first byte to its last, [`conversation`] what it and the server say to each other,
+//! [`intake`] what it has sent of that and [`buffers`] where it lies meanwhile, [`background`] does what is
+//! to be done every so often, [`shutdown`] ends it all in order; [`log`] prints the lines that people and
+//! tools read, [`metrics`] tells other tools how the server does; [`daemon`] and [`supervision`] are about
+//! the process and who has started it.
 
 mod background;
 mod buffers;
 mod connection;
 mod conversation;
 mod daemon;
+mod intake;
 mod listener;
 pub mod log;
 mod metrics;

@@ -1,0 +1,63 @@
+//! What a client has sent: bytes, the requests that have been read from them, and what is known of these.
+
+use bytes::{Buf, BytesMut};
+
+use crate::commands::lookup::Finder;
+use crate::engine::memory::Plan;
+use crate::instance::Instance;
+use crate::resp::{Limits, ProtocolError, RequestReader};
+use crate::session::Session;
+
+/// A connection has one only while there is something in it.
+#[derive(Debug, Default)]
+pub(super) struct Intake {
+    /// What was read from the socket and not yet executed.
+    pub(super) input: BytesMut,
+    pub(super) reader: RequestReader,
+    /// How many of the reader's requests have been executed.
+    pub(super) done: usize,
+    /// What is known of the others; empty between two batches.
+    pub(super) plans: Vec<Plan>,
+}
+
+impl Intake {
+    /// Whether there is nothing in it, so that it may be anybody's.
+    pub(super) fn is_empty(&self) -> bool {
+        self.input.is_empty() && self.reader.is_empty()
+    }
+
+    /// Reads ahead; answers how many requests are there whole.
+    #[inline]
+    pub(super) fn read(&mut self, instance: &Instance, session: &Session) -> Result<usize, ProtocolError> {
+        let limits = Limits {
+            bulk_bytes_max: instance.config.proto_max_bulk_len.size(),
+            unauthenticated: !session.is_authenticated,
+        };
+        self.reader.read_ahead(&self.input, &limits)
+    }
+
+    /// Plans the requests that were read, which are to be executed one after the other.
+    #[inline(never)]
+    pub(super) fn plan(&mut self, instance: &Instance, session: &Session) {
+        let (keyspace, mut finder) = (&instance.keyspace, Finder::default());
+        let requests = self.reader.requests(&self.input, self.done);
+        self.plans.extend(requests.map(|request| Plan::new(keyspace, &mut finder, request)));
+        // For a single one nothing could be done meanwhile.
+        if self.plans.len() > 1 {
+            self.plans.iter_mut().for_each(|plan| plan.prepare(keyspace, session.database));
+        }
+    }
+
+    /// Forgets the requests that were read.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        let bytes = self.reader.release();
+        // Nearly always that is all, and the buffer is as it was before.
+        if bytes == self.input.len() {
+            self.input.clear()
+        } else {
+            self.input.advance(bytes)
+        }
+        self.done = 0;
+    }
+}
