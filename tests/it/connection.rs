@@ -1,7 +1,10 @@
 //! Connections: greeting, authentication, names, and who else is there.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use crate::client::{Client, Reply};
-use crate::server::Server;
+use crate::server::{PATIENCE, Server};
 
 /// A field of a line of CLIENT LIST.
 fn field(line: &str, name: &str) -> String {
@@ -126,6 +129,29 @@ fn clients_are_listed_as_they_describe_themselves() {
     assert_eq!(own.lines().count(), 1);
     assert_eq!(field(&two.line("CLIENT INFO").text(), "cmd"), "client|info");
     assert_eq!(two.line("CLIENT LIST TYPE pubsub").text(), "");
+}
+
+#[test]
+fn who_does_nothing_is_idle_and_leaves_after_the_timeout() {
+    let server = Server::start();
+    let (mut quiet, mut asking) = (server.client(), server.client());
+    let (quiet_id, own_id) = (quiet.line("CLIENT ID").integer(), asking.line("CLIENT ID").integer());
+    asking.line("CONFIG SET timeout 2").is_ok();
+    let (deadline, mut longest) = (Instant::now() + PATIENCE, 0);
+    loop {
+        let list = asking.line("CLIENT LIST").text();
+        let idle = |id: i64| -> Option<u64> {
+            let line = list.lines().find(|line| field(line, "id") == id.to_string())?;
+            Some(field(line, "idle").parse().expect("seconds"))
+        };
+        assert_eq!(idle(own_id), Some(0));
+        let Some(seconds) = idle(quiet_id) else { break };
+        longest = longest.max(seconds);
+        assert!(Instant::now() < deadline, "it stays");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(longest >= 2, "it was closed after {longest} seconds");
+    assert!(quiet.is_closed());
 }
 
 #[test]
