@@ -124,11 +124,10 @@ impl Keyspace {
         left: &mut usize,
         pool: &mut Vec<Candidate>,
     ) {
-        let tables = shard.tables();
-        let start = fastrand::usize(..tables.len().max(1));
-        for distance in 0..tables.len() {
-            let database = (start + distance) % tables.len();
-            let table = &tables[database];
+        let start = fastrand::usize(..shard.databases());
+        for distance in 0..shard.databases() {
+            let database = (start + distance) % shard.databases();
+            let Some(table) = shard.table(database) else { continue };
             if candidates == Candidates::Expiring && table.size().expiring == 0 {
                 continue;
             }

@@ -15,8 +15,8 @@ use super::locks::{GoneLocks, Token};
 use super::snapshot::{Place, Preserved, Slice};
 use super::sync::Mutex;
 
-/// A shard and its lock, in a cache line of their own: what a command on one key needs of them takes one look
-/// at memory.
+/// A shard and its lock, in cache lines of their own. What a command on a key of the first database needs of
+/// them is in the first line, so that it takes one look at memory.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct LockedShard(Mutex<Shard>);
@@ -32,18 +32,21 @@ impl Deref for LockedShard {
 
 /// What is behind one lock. What happens is counted here, where counting is free.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Shard {
-    /// By the number of the database; fewer than there are databases until the last one is written to.
-    tables: Box<[Table]>,
+    rarities: Option<Box<Rarities>>,
     /// Reads that found a key.
     pub(super) hits: Cell<u64>,
-    /// Reads that found none.
-    pub(super) misses: Cell<u64>,
     /// How often a key was written or deleted. Redis: `dirty`.
     pub(super) changes: u64,
+    /// That of the first database.
+    first: Table,
+    /// Those of the others, in their order; fewer than there are until the last one is written to.
+    others: Box<[Table]>,
+    /// Reads that found none.
+    pub(super) misses: Cell<u64>,
     /// Locks that were taken and not followed.
     pub(super) unfollowed: u64,
-    rarities: Option<Box<Rarities>>,
 }
 
 /// What a shard has only if something happened in it that rarely does.
@@ -84,23 +87,24 @@ pub struct DatabaseSize {
 }
 
 impl Shard {
+    #[inline(always)]
     pub(super) fn table(&self, database: usize) -> Option<&Table> {
-        self.tables.get(database)
+        if database == 0 { Some(&self.first) } else { self.others.get(database - 1) }
     }
 
     #[inline(always)]
     pub(super) fn table_mut(&mut self, database: usize) -> &mut Table {
-        if database >= self.tables.len() {
-            self.add_tables(database + 1);
-        }
-        &mut self.tables[database]
+        if database == 0 { &mut self.first } else { self.other_mut(database) }
     }
 
-    #[cold]
-    fn add_tables(&mut self, count: usize) {
-        let mut tables = std::mem::take(&mut self.tables).into_vec();
-        tables.resize_with(count, Table::default);
-        self.tables = tables.into_boxed_slice();
+    #[inline(never)]
+    fn other_mut(&mut self, database: usize) -> &mut Table {
+        if database > self.others.len() {
+            let mut others = std::mem::take(&mut self.others).into_vec();
+            others.resize_with(database, Table::default);
+            self.others = others.into_boxed_slice();
+        }
+        &mut self.others[database - 1]
     }
 
     /// What rarely happens, if it has.
@@ -122,16 +126,20 @@ impl Shard {
         }
     }
 
-    /// The tables of all databases that were ever written to.
-    pub(super) fn tables(&self) -> &[Table] {
-        &self.tables
+    /// How many databases have a table: those up to the last one that was ever written to.
+    pub(super) fn databases(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    fn tables(&self) -> impl Iterator<Item = &Table> {
+        std::iter::once(&self.first).chain(&self.others)
     }
 
     /// Empties a database; the caller drops what was in it, once no lock is held.
     pub(super) fn take_table(&mut self, database: usize) -> Option<Table> {
-        let table = std::mem::take(self.tables.get_mut(database)?);
+        let table = std::mem::take(all(&mut self.first, &mut self.others).nth(database)?);
         self.changes += table.len() as u64;
-        if table.awaited_as.is_some() {
+        if table.awaited.is_some() {
             self.rarities_mut().awaited.push(table);
             return None;
         }
@@ -140,7 +148,7 @@ impl Shard {
 
     /// Has a snapshot wait for all entries there are.
     pub(super) fn begin_snapshot(&mut self) {
-        for (database, table) in self.tables.iter_mut().enumerate() {
+        for (database, table) in all(&mut self.first, &mut self.others).enumerate() {
             table.begin_snapshot(database);
         }
     }
@@ -151,18 +159,21 @@ impl Shard {
         if let Some(rarities) = &mut self.rarities {
             slice.add_tables(rarities.awaited.drain(..));
         }
-        self.tables.iter_mut().all(|table| table.give_awaited(place, slice))
+        all(&mut self.first, &mut self.others).all(|table| table.give_awaited(place, slice))
     }
 
     /// Exchanges two databases.
     pub(super) fn swap_tables(&mut self, one: usize, other: usize) {
-        self.table_mut(one.max(other));
-        self.tables.swap(one, other);
+        if one != other {
+            let table = std::mem::take(self.table_mut(one));
+            let table = std::mem::replace(self.table_mut(other), table);
+            *self.table_mut(one) = table;
+        }
     }
 
     /// Whether a sweep is worth its time.
     pub(super) fn is_due(&self, now_ms: u64) -> bool {
-        self.tables.iter().any(|table| table.sweep_at_ms <= now_ms)
+        self.tables().any(|table| table.sweep_at_ms <= now_ms)
     }
 
     /// Frees the expired entries of every table that is due, and tells of each with the number of its
@@ -195,7 +206,7 @@ impl Shard {
         mut freed: impl FnMut(usize, &Entry),
     ) -> usize {
         let mut looked_at = 0;
-        for (database, table) in self.tables.iter_mut().enumerate() {
+        for (database, table) in all(&mut self.first, &mut self.others).enumerate() {
             if is_meant(table) {
                 looked_at += table.entries.len();
                 let rarities = &mut self.rarities;
@@ -214,22 +225,36 @@ impl Shard {
     }
 }
 
+/// All tables of a shard.
+fn all<'a>(first: &'a mut Table, others: &'a mut [Table]) -> impl Iterator<Item = &'a mut Table> {
+    std::iter::once(first).chain(others)
+}
+
 /// The keys of one database in one shard.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Table {
     entries: Buckets,
-    /// Entries with an expiry.
-    expiring: usize,
-    /// Goes on whenever entries may change their places; between two such moments each stays where it is.
-    layout: u32,
-    /// A sweep before this moment would find nothing, or too little.
-    sweep_at_ms: u64,
     /// The mark of entries that no snapshot waits for, which all are while none is being written. One with
     /// the other mark is preserved before it changes.
     mark: bool,
-    /// The number that the database had when a snapshot began which waits for entries of it.
-    awaited_as: Option<u16>,
-    /// Entries that a snapshot waits for and that are not in the table any more.
+    /// Goes on whenever entries may change their places; between two such moments each stays where it is.
+    layout: u32,
+    /// Entries with an expiry.
+    expiring: usize,
+    /// A sweep before this moment would find nothing, or too little.
+    sweep_at_ms: u64,
+    /// What a snapshot waits for.
+    awaited: Option<Box<Awaited>>,
+}
+
+/// That a snapshot waits for entries of a table: those with the other mark, and some that are not there any
+/// more.
+#[derive(Debug)]
+struct Awaited {
+    /// The number that the database had when the snapshot began.
+    database: u16,
+    /// Entries that are not in the table any more, or have changed.
     preserved: Preserved,
 }
 
@@ -237,12 +262,11 @@ impl Default for Table {
     fn default() -> Table {
         Table {
             entries: Buckets::default(),
-            expiring: 0,
-            layout: 0,
-            sweep_at_ms: u64::MAX,
             mark: false,
-            awaited_as: None,
-            preserved: Preserved::default(),
+            layout: 0,
+            expiring: 0,
+            sweep_at_ms: u64::MAX,
+            awaited: None,
         }
     }
 }
@@ -306,8 +330,10 @@ impl Table {
                 entry.set_lock(true);
             }
             entry.set_mark(self.mark);
-            if replaced.mark() != self.mark {
-                self.preserved.push(replaced);
+            if replaced.mark() != self.mark
+                && let Some(awaited) = &mut self.awaited
+            {
+                awaited.preserved.push(replaced);
             }
         }
         self.count_expiry(expires_at_ms, new.expires_at_ms);
@@ -329,7 +355,7 @@ impl Table {
         let place = self.place(spot, key)?;
         let entry = self.entries.get_mut(place)?;
         if entry.mark() != self.mark {
-            self.preserved.copy(entry, self.mark);
+            preserve(&mut self.awaited, entry, self.mark);
         }
         Some(entry)
     }
@@ -349,17 +375,19 @@ impl Table {
         let mut entry = self.entries.remove(spot.hash, place)?;
         self.count_expiry(entry.expires_at_ms(), None);
         if entry.mark() != self.mark {
-            self.preserved.copy(&mut entry, self.mark);
+            preserve(&mut self.awaited, &mut entry, self.mark);
         }
         Some(entry)
     }
 
     /// Has a snapshot wait for all entries there are.
     fn begin_snapshot(&mut self, database: usize) {
-        debug_assert!(self.awaited_as.is_none(), "there is one snapshot at a time");
-        if !self.entries.is_empty() {
+        debug_assert!(self.awaited.is_none(), "there is one snapshot at a time");
+        if !self.entries.is_empty()
+            && let Ok(database) = u16::try_from(database)
+        {
             self.mark = !self.mark;
-            self.awaited_as = u16::try_from(database).ok();
+            self.awaited = Some(Box::new(Awaited { database, preserved: Preserved::default() }));
         }
     }
 
@@ -369,7 +397,8 @@ impl Table {
     /// Whatever happens between two calls, each entry is given once: what was given has the table's mark. An
     /// entry whose time has come may have been freed before: whoever loads the snapshot would not keep it.
     fn give_awaited(&mut self, place: &mut Place, slice: &mut Slice) -> bool {
-        let Some(database) = self.awaited_as else { return true };
+        let Some(Awaited { database, .. }) = self.awaited.as_deref() else { return true };
+        let database = *database;
         let start = place.enter(database, self.layout);
         for at in start..self.entries.places() {
             if slice.is_full() {
@@ -383,8 +412,9 @@ impl Table {
                 entry.set_mark(self.mark);
             }
         }
-        slice.add_preserved(database, std::mem::take(&mut self.preserved));
-        self.awaited_as = None;
+        if let Some(awaited) = self.awaited.take() {
+            slice.add_preserved(database, awaited.preserved);
+        }
         true
     }
 
@@ -392,9 +422,8 @@ impl Table {
     /// database, and the entries.
     pub(super) fn awaited(&self) -> impl Iterator<Item = (u16, &Entry)> {
         let waiting = self.entries.iter().filter(|entry| entry.mark() != self.mark);
-        let database = self.awaited_as.into_iter();
-        database.flat_map(move |database| {
-            waiting.clone().chain(self.preserved.entries()).map(move |entry| (database, entry))
+        self.awaited.iter().flat_map(move |awaited| {
+            waiting.clone().chain(awaited.preserved.entries()).map(|entry| (awaited.database, entry))
         })
     }
 
@@ -476,6 +505,14 @@ impl Table {
     }
 }
 
+/// Puts a copy of an entry aside for the snapshot that waits for it; then it may change.
+#[cold]
+fn preserve(awaited: &mut Option<Box<Awaited>>, entry: &mut Entry, mark: bool) {
+    if let Some(awaited) = awaited {
+        awaited.preserved.copy(entry, mark);
+    }
+}
+
 /// What was there before it was written anew.
 pub(super) struct Replaced {
     /// When it was to expire.
@@ -529,8 +566,13 @@ mod tests {
 
     #[cfg(not(feature = "shuttle"))]
     #[test]
-    fn a_shard_and_its_lock_fit_into_a_cache_line() {
-        assert_eq!(size_of::<LockedShard>(), 64);
+    fn what_a_command_needs_of_a_shard_is_in_its_first_cache_line() {
+        let shard = LockedShard::default();
+        let start = std::ptr::from_ref(&shard).addr();
+        let locked = shard.try_lock().expect("nobody has it");
+        let last = std::ptr::from_ref(&locked.first.layout).addr() + size_of::<u32>();
+        assert!(last - start <= 64, "{}", last - start);
+        assert_eq!((start % 64, size_of::<LockedShard>()), (0, 128));
     }
 
     #[test]
