@@ -13,6 +13,7 @@ use crate::session::Session;
 pub(super) struct Intake {
     /// What was read from the socket and not yet executed.
     pub(super) input: BytesMut,
+    /// How that is cut into requests.
     pub(super) reader: RequestReader,
     /// How many of the reader's requests have been executed.
     pub(super) done: usize,
