@@ -1,6 +1,6 @@
-//! Files that are replaced whole, and what the system says when it refuses.
+//! Files that are made anew or replaced whole, and what the system says when it refuses.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -30,10 +30,23 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     written
 }
 
+/// Makes a temporary file, to be written. What is left of one of the same name is deleted, and a link in its
+/// place is never followed: others may be able to write in the directory.
+///
+/// # Errors
+///
+/// If that fails, or if there is another one of that name at once.
+pub fn create_temporary(path: &Path, mode: u32) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(mode).custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
 fn write(new: &Path, old: &Path, text: &[u8]) -> io::Result<()> {
     let mode = fs::metadata(old).map_or(NEW_FILE_MODE, |old| old.permissions().mode() & 0o777);
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(NEW_FILE_MODE).open(new)?;
+    let mut file = create_temporary(new, NEW_FILE_MODE)?;
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(text)?;
     file.sync_all()

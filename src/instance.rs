@@ -1,7 +1,9 @@
 //! What all clients of one running server share.
 
 mod ending;
+mod loading;
 mod logging;
+mod oom_score;
 mod saving;
 
 use std::ffi::OsStr;
@@ -13,12 +15,15 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use crate::acl::{self, Catalog, Refused, User, Users};
 use crate::allocator;
 use crate::clients::{Clients, Who};
 use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
 use crate::events::EventClass;
 use crate::faults::Faults;
+use crate::keyspace::expiry::Pace;
 use crate::keyspace::{Effect, Keyspace, LockChange, LockNews};
 use crate::locks::{Cause, Locks};
 use crate::persistence::Persistence;
@@ -30,7 +35,8 @@ use crate::session::Session;
 use crate::statistics::Statistics;
 use crate::tracking::Tracking;
 pub use ending::{Answers, Saving, Shutdown, ShutdownRequest};
-pub use logging::Again;
+pub use loading::Replay;
+pub use oom_score::OomScore;
 pub use saving::NotSaved;
 
 /// One running server.
@@ -59,6 +65,8 @@ pub struct Instance {
     pub statistics: Statistics,
     /// 40 hexadecimal digits that no other run has.
     pub run_id: String,
+    /// What replicas of it would know its data by.
+    pub replication_id: ReplicationId,
     /// The port it listens on, once it does; it may have been chosen by the system.
     pub listening_port: AtomicU16,
     /// Who was told that it runs, if anybody: `systemd`, say.
@@ -69,6 +77,10 @@ pub struct Instance {
     pub answers: Answers,
     /// Whether expired keys are freed that nobody asks for.
     pub expires_actively: AtomicBool,
+    /// How soon the system chooses this process to kill when memory is short.
+    pub oom_score: OomScore,
+    /// Whether nothing is done that is done every so often (DEBUG PAUSE-CRON).
+    pub pauses_cron: AtomicBool,
     /// Bytes that were taken before there were clients and keys.
     pub startup_bytes: usize,
     started: Instant,
@@ -90,8 +102,9 @@ pub type MakeEffective = Box<dyn Fn(&Config) + Send + Sync>;
 impl Instance {
     /// A server with these parameters and no data, for so many threads, that has these commands.
     pub fn new(config: Config, threads: usize, commands: Catalog, hooks: Hooks) -> Instance {
-        let statistics = Statistics::new(threads, commands.len());
+        let statistics = Statistics::new(threads, commands.here());
         let keyspace = Keyspace::new(config.databases.size());
+        keyspace.set_hand_over(hooks.hand_over);
         let started_s = keyspace.clock().since_epoch().as_secs();
         let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
         let locks = Locks::new(keyspace.clock().now_ms());
@@ -110,11 +123,14 @@ impl Instance {
             persistence,
             statistics,
             run_id: random_hex_digits(),
+            replication_id: ReplicationId::default(),
             listening_port: AtomicU16::new(0),
             supervisor: OnceLock::new(),
             shutdown: Shutdown::default(),
             answers: Answers::default(),
             expires_actively: AtomicBool::new(true),
+            pauses_cron: AtomicBool::new(false),
+            oom_score: OomScore::default(),
             startup_bytes: allocator::used_bytes(),
             started: Instant::now(),
             make_effective: hooks.make_effective,
@@ -132,7 +148,14 @@ impl Instance {
 
     /// Whether expired keys are freed now that nobody asks for: not in a pause, nor once that was stopped.
     pub fn frees_expired(&self) -> bool {
-        self.expires_actively.load(Ordering::Relaxed) && self.clients.pause.paused().is_none()
+        self.expires_actively.load(Ordering::Relaxed)
+            && !self.pauses_cron.load(Ordering::Relaxed)
+            && self.clients.pause.paused().is_none()
+    }
+
+    /// How often and how much the sweep for expired keys works: `hz` and `active-expire-effort`.
+    pub fn sweep_pace(&self) -> Pace {
+        Pace::new(self.config.hz.get() as u32, self.config.active_expire_effort.get() as u32)
     }
 
     /// Lets other threads serve the clients of this one, which is about to do something long.
@@ -191,7 +214,7 @@ impl Instance {
                 Refused::Name => "Spaces not allowed in ACL usernames".to_owned(),
                 Refused::Unclosed(_) => format!("Error loading ACL rules for the user named '{shown}'"),
                 Refused::Rule(rule, mistake) => {
-                    let rule = String::from_utf8_lossy(&rule);
+                    let rule = String::from_utf8_lossy(acl::shown_rule(&rule));
                     format!("Error loading ACL rule '{rule}' for the user named '{shown}': {mistake}")
                 }
             })?;
@@ -306,12 +329,13 @@ impl fmt::Debug for Instance {
 }
 
 impl Instance {
-    /// Tells the keyspace what it needs to know of the parameters.
+    /// Tells the keyspace and others what they need to know of the parameters.
     fn configure_keyspace(&self) {
         let config = &self.config;
         self.keyspace.set_value_bytes_max(config.proto_max_bulk_len.size());
         self.keyspace.set_event_classes(self.event_classes());
         self.allow_lock_news();
+        self.statistics.track_latencies(config.latency_tracking.get());
         self.scripting.running.set_threshold_ms(config.busy_reply_threshold.get());
         let policy = EVICTION_POLICIES[config.maxmemory_policy.get()];
         let counts_frequency = policy.ends_with("lfu");
@@ -319,6 +343,28 @@ impl Instance {
         self.keyspace.set_evicts_by_use(goes_by_use && config.maxmemory.size() > 0);
         let factors = [&config.lfu_log_factor, &config.lfu_decay_time].map(|factor| factor.get() as u32);
         self.keyspace.configure_access(counts_frequency, factors[0], factors[1]);
+    }
+}
+
+/// 40 hexadecimal digits that no other server has.
+#[derive(Debug)]
+pub struct ReplicationId(Mutex<String>);
+
+impl Default for ReplicationId {
+    fn default() -> ReplicationId {
+        ReplicationId(Mutex::new(random_hex_digits()))
+    }
+}
+
+impl ReplicationId {
+    /// The digits.
+    pub fn get(&self) -> String {
+        self.0.lock().clone()
+    }
+
+    /// Takes others.
+    pub fn change(&self) {
+        *self.0.lock() = random_hex_digits();
     }
 }
 

@@ -1,8 +1,17 @@
-//! The longest common subsequence of two strings, as LCS answers it.
+//! The longest common subsequence of two strings, as LCS replies it.
 //!
-//! The textbook's table of lengths for all pairs of beginnings, filled from the front and walked from the
-//! back. Where a step back could go either way, the walk shortens the second string, as Redis does: which of
-//! several equally long subsequences is found depends on it.
+//! The textbook fills a table of the lengths for all pairs of beginnings and walks back through it. Two
+//! neighbours in a row differ by 0 or 1, so a bit tells as much as a number, and a whole row of bits comes
+//! from the row above in one addition and a few logical operations (Hyyrö, "Bit-parallel LCS-length
+//! computation revisited", 2004): 64 cells at a time, in a 32nd of the memory that Redis takes.
+//!
+//! Where a step back could go either way, the walk shortens the second string, as in Redis: which of several
+//! equally long subsequences is found depends on it. The bit is enough to decide that. Where the bytes differ
+//! a cell is the larger of the one above and the one on its left. If it is larger than the one on its left,
+//! it is as large as the one above, which is the larger then; if not, the one above cannot be larger.
+
+/// Bytes that a table takes here, at most, however much is allowed: enough for two strings of 92,000 bytes.
+const TABLE_BYTES_MAX: usize = 1 << 30;
 
 /// What two strings have in common.
 #[derive(Debug)]
@@ -21,43 +30,57 @@ pub struct Match {
     bytes: usize,
 }
 
-/// The table would take more memory than allowed.
-#[derive(Debug)]
-pub struct TooLong;
+/// Why nothing was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TooLong {
+    /// The table of Redis would take more memory than allowed.
+    Refused,
+    /// There is not as much memory as it takes here.
+    NoMemory,
+}
+
+/// How long the longest common subsequence is.
+///
+/// # Errors
+///
+/// [`TooLong::Refused`], as from [`CommonSubsequence::find`].
+pub fn length(one: &[u8], other: &[u8], table_bytes_max: usize) -> Result<usize, TooLong> {
+    check_size(one, other, table_bytes_max)?;
+    // Few long rows are quicker than many short ones.
+    let (rows, columns) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+    let mut row = Row::new(rows, columns)?;
+    rows.iter().for_each(|byte| row.follow(*byte));
+    Ok(row.steps().map(u64::count_ones).sum::<u32>() as usize)
+}
+
+/// Refuses what Redis refuses: it keeps four bytes for each pair of beginnings.
+fn check_size(one: &[u8], other: &[u8], table_bytes_max: usize) -> Result<(), TooLong> {
+    let cells = (one.len() + 1).checked_mul(other.len() + 1);
+    let bytes = cells.and_then(|cells| cells.checked_mul(size_of::<u32>()));
+    if bytes.is_some_and(|bytes| bytes <= table_bytes_max) { Ok(()) } else { Err(TooLong::Refused) }
+}
 
 impl CommonSubsequence {
     /// Finds it.
     ///
     /// # Errors
     ///
-    /// If the table takes more than `table_bytes_max`, or more than there is.
+    /// If the table of Redis would take more than `table_bytes_max`, or if there is not enough memory.
     pub fn find(one: &[u8], other: &[u8], table_bytes_max: usize) -> Result<CommonSubsequence, TooLong> {
-        let width = other.len() + 1;
-        let cells = (one.len() + 1).checked_mul(width).ok_or(TooLong)?;
-        if cells.checked_mul(size_of::<u32>()).is_none_or(|bytes| bytes > table_bytes_max) {
-            return Err(TooLong);
+        check_size(one, other, table_bytes_max)?;
+        let mut steps = Steps::new(one.len(), other.len())?;
+        let mut row = Row::new(one, other)?;
+        for (number, byte) in one.iter().enumerate() {
+            row.follow(*byte);
+            steps.put(number, &row);
         }
-        let mut lengths: Vec<u32> = Vec::new();
-        lengths.try_reserve_exact(cells).map_err(|_| TooLong)?;
-        lengths.resize(cells, 0);
-        for (row, byte) in (1..).zip(one) {
-            for (column, other) in (1..).zip(other) {
-                let at = row * width + column;
-                lengths[at] = if byte == other {
-                    lengths[at - width - 1] + 1
-                } else {
-                    lengths[at - width].max(lengths[at - 1])
-                };
-            }
-        }
-        let mut pairs = Vec::with_capacity(lengths[cells - 1] as usize);
+        let mut pairs = Vec::new();
         let (mut row, mut column) = (one.len(), other.len());
         while row > 0 && column > 0 {
-            let at = row * width + column;
             if one[row - 1] == other[column - 1] {
                 (row, column) = (row - 1, column - 1);
                 pairs.push((row, column));
-            } else if lengths[at - width] > lengths[at - 1] {
+            } else if steps.has(row - 1, column - 1) {
                 row -= 1;
             } else {
                 column -= 1;
@@ -96,6 +119,102 @@ impl Match {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+}
+
+/// One row of the table.
+#[derive(Debug)]
+struct Row {
+    /// A bit for each column: 0 if the cell is larger than the one on its left.
+    level: Vec<u64>,
+    columns: usize,
+    /// For each byte that some row may have, a bit for each column that has it as well.
+    places: Vec<u64>,
+    /// Where those of a byte begin.
+    place_of: [usize; 256],
+}
+
+impl Row {
+    /// The row above the first, where nothing is larger.
+    fn new(rows: &[u8], columns: &[u8]) -> Result<Row, TooLong> {
+        const ABSENT: usize = usize::MAX;
+        let words = columns.len().div_ceil(64);
+        let (mut place_of, mut kinds) = ([ABSENT; 256], 0);
+        for byte in rows {
+            let place = &mut place_of[usize::from(*byte)];
+            if *place == ABSENT {
+                *place = kinds * words;
+                kinds += 1;
+            }
+        }
+        let mut places = zeros(kinds * words)?;
+        for (column, byte) in columns.iter().enumerate() {
+            let place = place_of[usize::from(*byte)];
+            if place != ABSENT {
+                places[place + column / 64] |= 1 << (column % 64);
+            }
+        }
+        Ok(Row { level: vec![u64::MAX; words], columns: columns.len(), places, place_of })
+    }
+
+    /// Becomes the next row, which is that of a byte.
+    fn follow(&mut self, byte: u8) {
+        let place = self.place_of[usize::from(byte)];
+        let mut carry = false;
+        for (level, same) in self.level.iter_mut().zip(&self.places[place..]) {
+            let met = *level & same;
+            let (sum, first) = level.overflowing_add(met);
+            let (sum, second) = sum.overflowing_add(u64::from(carry));
+            carry = first || second;
+            *level = sum | *level & !same;
+        }
+    }
+
+    /// A bit for each column: 1 if the cell is larger than the one on its left.
+    fn steps(&self) -> impl Iterator<Item = u64> {
+        (0..).zip(&self.level).map(|(word, level)| {
+            let columns = self.columns - 64 * word;
+            !level & if columns < 64 { (1 << columns) - 1 } else { u64::MAX }
+        })
+    }
+}
+
+/// The steps of all rows, one after the other without a gap.
+#[derive(Debug)]
+struct Steps {
+    words: Vec<u64>,
+    columns: usize,
+}
+
+impl Steps {
+    fn new(rows: usize, columns: usize) -> Result<Steps, TooLong> {
+        // One more, since a word of a row may reach into the next one.
+        let words = zeros((rows * columns).div_ceil(64) + 1)?;
+        Ok(Steps { words, columns })
+    }
+
+    fn put(&mut self, number: usize, row: &Row) {
+        for (word, steps) in row.steps().enumerate() {
+            let at = number * self.columns + 64 * word;
+            let wide = u128::from(steps) << (at % 64);
+            self.words[at / 64] |= wide as u64;
+            self.words[at / 64 + 1] |= (wide >> 64) as u64;
+        }
+    }
+
+    fn has(&self, row: usize, column: usize) -> bool {
+        let at = row * self.columns + column;
+        self.words[at / 64] >> (at % 64) & 1 == 1
+    }
+}
+
+/// So many words of zeros, if there is memory for them.
+fn zeros(count: usize) -> Result<Vec<u64>, TooLong> {
+    let mut words = Vec::new();
+    if count > TABLE_BYTES_MAX / size_of::<u64>() || words.try_reserve_exact(count).is_err() {
+        return Err(TooLong::NoMemory);
+    }
+    words.resize(count, 0);
+    Ok(words)
 }
 
 #[cfg(test)]
@@ -148,6 +267,50 @@ mod tests {
     #[test]
     fn the_table_has_a_limit() {
         assert!(CommonSubsequence::find(&[0; 99], &[0; 99], 40_000).is_ok());
-        assert!(CommonSubsequence::find(&[0; 99], &[0; 100], 40_000).is_err());
+        assert_eq!(CommonSubsequence::find(&[0; 99], &[0; 100], 40_000).unwrap_err(), TooLong::Refused);
+        assert_eq!(length(&[0; 99], &[0; 100], 40_000), Err(TooLong::Refused));
+        let huge = vec![0; 1 << 20];
+        assert_eq!(CommonSubsequence::find(&huge, &huge, usize::MAX).unwrap_err(), TooLong::NoMemory);
+    }
+
+    /// The textbook's table and Redis's walk.
+    fn find_slowly(one: &[u8], other: &[u8]) -> Vec<(usize, usize)> {
+        let mut lengths = vec![vec![0; other.len() + 1]; one.len() + 1];
+        for (row, byte) in (1..).zip(one) {
+            for (column, other) in (1..).zip(other) {
+                lengths[row][column] = match byte == other {
+                    true => lengths[row - 1][column - 1] + 1,
+                    false => lengths[row - 1][column].max(lengths[row][column - 1]),
+                };
+            }
+        }
+        let (mut pairs, mut row, mut column) = (Vec::new(), one.len(), other.len());
+        while row > 0 && column > 0 {
+            if one[row - 1] == other[column - 1] {
+                (row, column) = (row - 1, column - 1);
+                pairs.push((row, column));
+            } else if lengths[row - 1][column] > lengths[row][column - 1] {
+                row -= 1;
+            } else {
+                column -= 1;
+            }
+        }
+        pairs
+    }
+
+    #[test]
+    fn a_bit_for_each_cell_is_enough() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..500 {
+            let letters = random.u8(1..5);
+            let mut some = || -> Vec<u8> {
+                let length = random.usize(..200);
+                (0..length).map(|_| b'a' + random.u8(..letters)).collect()
+            };
+            let (one, other) = (some(), some());
+            let found = CommonSubsequence::find(&one, &other, usize::MAX).unwrap();
+            assert_eq!(found.pairs, find_slowly(&one, &other));
+            assert_eq!(length(&one, &other, usize::MAX), Ok(found.length()));
+        }
     }
 }

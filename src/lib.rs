@@ -16,6 +16,7 @@ pub mod bits;
 pub mod clock;
 pub mod digest;
 pub mod events;
+pub mod excerpt;
 pub mod files;
 pub mod glob;
 pub mod lcs;
@@ -23,6 +24,7 @@ pub mod long_double;
 pub mod resident;
 pub mod resp;
 
+pub mod certificates;
 pub mod dump;
 
 pub mod config;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::clients::Client;
-use crate::glob;
+use crate::glob::{self, Pattern};
 use crate::resp::{Protocol, Reply, Sent};
 
 /// How channels are named by those who listen.
@@ -27,6 +27,9 @@ pub enum Kind {
 /// All kinds, in the order in which a client's end of listening is told.
 pub const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
 
+/// Names that there is always room for, once there were so many.
+const NAMES_KEPT_MIN: usize = 1024;
+
 /// Who listens to what.
 #[derive(Debug, Default)]
 pub struct PubSub {
@@ -41,6 +44,8 @@ type Listeners = BTreeMap<u64, Arc<Client>>;
 pub struct Subscriptions {
     names: [BTreeSet<Box<[u8]>>; KINDS.len()],
     total: usize,
+    /// Bytes of the names.
+    bytes: usize,
 }
 
 impl Subscriptions {
@@ -53,6 +58,37 @@ impl Subscriptions {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.total == 0
+    }
+
+    /// How many of all kinds.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Adds one; returns whether it is new. The client [listens](PubSub::listen) a little later, so that it
+    /// can be sent the confirmation before the first message.
+    pub fn add(&mut self, kind: Kind, name: &[u8]) -> bool {
+        let is_new = self.names[kind as usize].insert(name.into());
+        if is_new {
+            self.total += 1;
+            self.bytes += name.len();
+        }
+        is_new
+    }
+
+    /// Takes one away; returns whether it was there.
+    fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
+        let was_there = self.names[kind as usize].remove(name);
+        if was_there {
+            self.total -= 1;
+            self.bytes -= name.len();
+        }
+        was_there
+    }
+
+    /// Bytes that the names take.
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.total * size_of::<Box<[u8]>>()
     }
 
     /// The number that a client is told when its subscriptions of a kind change: channels and patterns are
@@ -99,22 +135,11 @@ impl<'a> Message<'a> {
 }
 
 impl PubSub {
-    /// Lets a client listen; answers whether it did not before.
-    pub fn subscribe(
-        &self,
-        kind: Kind,
-        name: &[u8],
-        client: &Arc<Client>,
-        subscriptions: &mut Subscriptions,
-    ) -> bool {
-        let is_new = subscriptions.names[kind as usize].insert(name.into());
-        if is_new {
-            subscriptions.total += 1;
-            let mut listeners = self.listeners.lock();
-            let of_name = listeners[kind as usize].entry(name.into()).or_default();
-            of_name.insert(client.id, Arc::clone(client));
-        }
-        is_new
+    /// Lets a client listen.
+    pub fn listen(&self, kind: Kind, name: &[u8], client: &Arc<Client>) {
+        let mut listeners = self.listeners.lock();
+        let of_name = listeners[kind as usize].entry(name.into()).or_default();
+        of_name.insert(client.id, Arc::clone(client));
     }
 
     /// Ends it; answers whether the client listened.
@@ -125,14 +150,17 @@ impl PubSub {
         client: &Client,
         subscriptions: &mut Subscriptions,
     ) -> bool {
-        let was_there = subscriptions.names[kind as usize].remove(name);
+        let was_there = subscriptions.remove(kind, name);
         if was_there {
-            subscriptions.total -= 1;
             let of_kind = &mut self.listeners.lock()[kind as usize];
             if let Some(of_name) = of_kind.get_mut(name) {
                 of_name.remove(&client.id);
                 if of_name.is_empty() {
                     of_kind.remove(name);
+                    if of_kind.len() < of_kind.capacity() / 8 {
+                        // One client may have listened to a million names.
+                        of_kind.shrink_to(NAMES_KEPT_MIN.max(of_kind.len() * 2));
+                    }
                 }
             }
         }
@@ -198,12 +226,10 @@ impl PubSub {
 
     /// The channels that anybody listens to, and that match a pattern if there is one.
     pub fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
+        let pattern = pattern.map(|pattern| Pattern::new(pattern, false));
         let listeners = self.listeners.lock();
         let names = listeners[kind as usize].keys();
-        names
-            .filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name, false)))
-            .cloned()
-            .collect()
+        names.filter(|name| pattern.as_ref().is_none_or(|pattern| pattern.matches(name))).cloned().collect()
     }
 }
 

@@ -48,8 +48,10 @@ pub struct Session {
     pub may_not_wait: bool,
     /// How long its last command is to wait before it is answered, or executed, if it is.
     pub wait: Option<Wait>,
-    /// Whether its next command was delayed by a fault already: now it is spared.
+    /// Whether its next command was shown to the faults already, and waited since: now it is spared.
     pub was_delayed: bool,
+    /// Whether a fault takes the reply to its next command, which waits to be executed.
+    pub is_unheard: bool,
     /// The name of its last command, with its subcommand.
     pub last_command: &'static str,
     /// Up to where the journal has to last for what its commands have changed to last.
@@ -110,6 +112,19 @@ pub enum Wait {
     ForEver,
     /// Until this is over; then the command is executed.
     Delay(Delay),
+    /// Until the end of a pause (CLIENT PAUSE); then the command is executed.
+    Pause,
+    /// Until what the command needs may be free; then it is tried again.
+    Contention(Contention),
+}
+
+/// What a command needs and another has had for more than a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contention {
+    /// The keyspace's shard of this number.
+    Shard(usize),
+    /// The turn to run scripts.
+    Turn,
 }
 
 /// Which replies a client wants (CLIENT REPLY).
@@ -151,6 +166,7 @@ impl Session {
             may_not_wait: false,
             wait: None,
             was_delayed: false,
+            is_unheard: false,
             last_command: State::default().last_command,
             logged: 0,
             began: Instant::now(),
@@ -253,7 +269,7 @@ impl Session {
     /// To be called whenever what the client listens to has changed.
     pub fn subscriptions_changed(&self) {
         let is_listening = !self.subscriptions.is_empty();
-        self.client.mail().set_class(if is_listening { ClientClass::PubSub } else { ClientClass::Normal });
+        self.client.set_class(if is_listening { ClientClass::PubSub } else { ClientClass::Normal });
     }
 
     /// Takes all rights from the client until it authenticates anew.

@@ -1,10 +1,8 @@
 //! What rules may name: the commands, by their numbers, and their categories.
 //!
-//! Whoever has the commands makes the catalog; this room knows none.
+//! The module that has the commands makes the catalog; this one knows none.
 
-use std::ops::Range;
-
-/// The categories of Redis, in its order. Some have no command here, yet rules that name them are right.
+/// The categories of Redis, in its order.
 pub const CATEGORIES: [&str; 21] = [
     "keyspace",
     "read",
@@ -29,10 +27,12 @@ pub const CATEGORIES: [&str; 21] = [
     "scripting",
 ];
 
-/// The commands and subcommands, in the order of their numbers.
+/// The commands and subcommands, in the order of their numbers: first those that the server has.
 #[derive(Debug, Default)]
 pub struct Catalog {
     entries: Vec<Entry>,
+    /// How many of them the server has.
+    here: usize,
 }
 
 /// One command or subcommand.
@@ -42,43 +42,72 @@ pub(super) struct Entry {
     pub(super) name: &'static str,
     /// A bit for each of [`CATEGORIES`].
     categories: u32,
+    /// Whether ACL CAT names it.
+    is_listed: bool,
     /// The numbers of its subcommands.
-    pub(super) subcommands: Range<usize>,
+    pub(super) subcommands: Vec<usize>,
 }
 
 impl Catalog {
-    /// Adds the command with the next number; its subcommands, so many, must follow.
+    /// Adds the command of the server with the next number. A subcommand comes after its command.
     ///
     /// # Panics
     ///
     /// If it has a category that Redis does not: the table of commands is wrong.
-    pub fn add<'a>(
+    pub fn add<'a>(&mut self, name: &'static str, categories: impl IntoIterator<Item = &'a str>) {
+        assert_eq!(self.entries.len(), self.here, "those that the server has come first");
+        self.push(name, categories, true);
+        self.here += 1;
+    }
+
+    /// Adds a command that the server does not have; `is_listed` is whether ACL CAT names it.
+    ///
+    /// # Panics
+    ///
+    /// If it has a category that Redis does not.
+    pub fn add_absent<'a>(
         &mut self,
         name: &'static str,
         categories: impl IntoIterator<Item = &'a str>,
-        subcommands: usize,
+        is_listed: bool,
+    ) {
+        if self.find(name.as_bytes()).is_none() {
+            self.push(name, categories, is_listed);
+        }
+    }
+
+    fn push<'a>(
+        &mut self,
+        name: &'static str,
+        categories: impl IntoIterator<Item = &'a str>,
+        is_listed: bool,
     ) {
         let bit = |category: &str| {
             let number = CATEGORIES.iter().position(|known| *known == category.trim_start_matches('@'));
             1 << number.unwrap_or_else(|| panic!("{category} of {name} is no category"))
         };
         let categories = categories.into_iter().map(bit).sum();
-        let next = self.entries.len() + 1;
-        self.entries.push(Entry { name, categories, subcommands: next..next + subcommands });
+        let number = self.entries.len();
+        if let Some((command, _)) = name.split_once('|')
+            && let Some(command) = self.entries.iter_mut().rfind(|entry| entry.name == command)
+        {
+            command.subcommands.push(number);
+        }
+        self.entries.push(Entry { name, categories, is_listed, subcommands: Vec::new() });
     }
 
-    /// How many commands and subcommands there are.
-    pub fn len(&self) -> usize {
+    /// How many commands and subcommands there are, also those that the server does not have.
+    pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    /// How many of them the server has: theirs are the first numbers.
+    pub fn here(&self) -> usize {
+        self.here
     }
 
     /// The number of the command, or subcommand, of a full name such as `config|get`, in any case.
-    pub(super) fn find(&self, name: &[u8]) -> Option<usize> {
+    pub fn find(&self, name: &[u8]) -> Option<usize> {
         self.entries.iter().position(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
@@ -89,14 +118,20 @@ impl Catalog {
 
     /// The numbers of the commands of a category, given without its `@`, in any case; `None` if there is no
     /// such category.
-    pub fn of_category(&self, category: &[u8]) -> Option<impl Iterator<Item = usize>> {
+    pub(super) fn of_category(&self, category: &[u8]) -> Option<impl Iterator<Item = usize>> {
         let bit = CATEGORIES.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(category))?;
         let entries = self.entries.iter().enumerate();
         Some(entries.filter(move |(_, entry)| entry.categories >> bit & 1 == 1).map(|(number, _)| number))
     }
 
+    /// The names that ACL CAT lists for a category; `None` if there is no such category.
+    pub fn names_of_category(&self, category: &[u8]) -> Option<impl Iterator<Item = &'static str>> {
+        let numbers = self.of_category(category)?;
+        Some(numbers.map(|number| self.entry(number)).filter(|entry| entry.is_listed).map(|entry| entry.name))
+    }
+
     /// The name of the command with this number.
-    pub fn name(&self, number: usize) -> &'static str {
+    pub(super) fn name(&self, number: usize) -> &'static str {
         self.entry(number).name
     }
 }

@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::excerpt::excerpt;
+
 /// Refusals of the same kind that are further apart are entries of their own. Redis:
 /// `ACL_LOG_GROUPING_MAX_TIME_DELTA`.
 const GROUPED_MS_MAX: u64 = 60_000;
 /// Entries that are compared with a new refusal, as in Redis.
 const COMPARED_MAX: usize = 10;
-/// Bytes of a key or a name that are kept: whoever is refused must not fill the memory with what it asked
-/// for.
-const KEPT_BYTES_MAX: usize = 1024;
 
 /// The latest refusals, the newest first.
 #[derive(Debug, Default)]
@@ -47,13 +46,13 @@ pub struct Refusal {
     pub reason: Reason,
     /// From where it was tried.
     pub context: Context,
-    /// The command, key or channel.
+    /// The command, key or channel; a long one is cut when it is noted.
     pub object: Vec<u8>,
     /// Who tried it.
     pub username: Vec<u8>,
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The client, as CLIENT LIST describes it.
+    /// The client, as CLIENT LIST describes it; long names are cut.
     pub client: String,
 }
 
@@ -110,8 +109,9 @@ impl Context {
 impl AclLog {
     /// Notes a refusal, with one like it if there was one lately; the oldest entries beyond `length_max` go.
     pub fn note(&self, mut refusal: Refusal, length_max: usize) {
-        refusal.object.truncate(KEPT_BYTES_MAX);
-        refusal.username.truncate(KEPT_BYTES_MAX);
+        // A client must not fill the memory with what it was refused.
+        refusal.object = excerpt(&refusal.object).into_owned();
+        refusal.username = excerpt(&refusal.username).into_owned();
         self.counts[refusal.reason as usize].fetch_add(1, Ordering::Relaxed);
         let mut log = self.log.lock();
         let mut newest = log.entries.iter().take(COMPARED_MAX);

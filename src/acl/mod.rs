@@ -36,6 +36,14 @@ pub use selector::{Access, Attempt, Denial, Mistake, Selector};
 /// The user of everybody who has not said otherwise.
 pub const DEFAULT: &[u8] = b"default";
 
+/// A rule as it may be printed in the log: without the password, or the hash of one.
+pub fn shown_rule(rule: &[u8]) -> &[u8] {
+    match rule {
+        [b'>' | b'<' | b'#' | b'!', ..] => b"(redacted)",
+        _ => rule,
+    }
+}
+
 /// One user.
 #[derive(Debug)]
 pub struct User {
@@ -264,11 +272,16 @@ mod tests {
 
     fn users() -> Users {
         let mut catalog = Catalog::default();
-        catalog.add("get", ["@read", "@fast"], 0);
-        catalog.add("set", ["@write", "@slow"], 0);
-        catalog.add("config", ["@slow"], 2);
-        catalog.add("config|get", ["@admin", "@slow"], 0);
-        catalog.add("config|set", ["@admin", "@slow"], 0);
+        catalog.add("get", ["@read", "@fast"]);
+        catalog.add("set", ["@write", "@slow"]);
+        catalog.add("config", ["@slow"]);
+        catalog.add("config|get", ["@admin", "@slow"]);
+        catalog.add("config|set", ["@admin", "@slow"]);
+        catalog.add_absent("get", ["@hash"], true);
+        catalog.add_absent("hset", ["@write", "@hash", "@fast"], true);
+        catalog.add_absent("cluster", ["@slow"], true);
+        catalog.add_absent("cluster|slots", ["@slow"], true);
+        catalog.add_absent("config|newer", ["@admin"], false);
         Users::new(catalog)
     }
 
@@ -302,6 +315,7 @@ mod tests {
             ("~* resetchannels", false),
             ("-@all +get +set +config &*", true),
             ("-config|set", false),
+            ("+@all -hset -cluster|slots", true),
         ] {
             assert_eq!(set(&users, rules).is_unrestricted(), is_unrestricted, "{rules}");
         }
@@ -322,6 +336,23 @@ mod tests {
         assert_eq!(told("-@all +config|get"), [false, false, false, true, false]);
         assert_eq!(told("-@all +get|A"), [true, false, false, false, false]);
         assert_eq!(told("-get +set|b"), [false; 5]);
+    }
+
+    #[test]
+    fn rules_may_name_commands_that_are_not_here() {
+        let users = users();
+        let told = |rules: &str| {
+            let user = set(&users, rules);
+            (5..9).map(|command| allows(&user, command)).collect::<Vec<_>>()
+        };
+        assert_eq!(told("reset +hset"), [true, false, false, false]);
+        assert_eq!(told("reset +@hash +cluster|slots"), [true, false, true, false]);
+        assert_eq!(told("reset +cluster +config"), [false, true, true, true]);
+        assert_eq!(told("-cluster|slots -config|newer"), [false, true, false, false]);
+        let catalog = users.catalog();
+        assert_eq!(catalog.names_of_category(b"hash").unwrap().collect::<Vec<_>>(), ["hset"]);
+        assert_eq!(catalog.names_of_category(b"ADMIN").unwrap().count(), 2);
+        assert_eq!((catalog.here(), catalog.find(b"config|newer")), (5, Some(8)));
     }
 
     #[test]

@@ -128,9 +128,9 @@ impl Selector {
         }
     }
 
-    /// Whether there is nothing that it does not allow.
+    /// Whether there is nothing that it does not allow, of the commands that the server has.
     pub(super) fn allows_everything(&self, catalog: &Catalog) -> bool {
-        self.all_keys && self.all_channels && (0..catalog.len()).all(|number| self.has(number))
+        self.all_keys && self.all_channels && (0..catalog.here()).all(|number| self.has(number))
     }
 
     /// Obeys one rule.
@@ -254,7 +254,7 @@ impl Selector {
     /// Allows or forbids a command and its subcommands.
     fn change_command(&mut self, allow: bool, number: usize, catalog: &Catalog) {
         self.first_arguments.remove(&number);
-        for number in std::iter::once(number).chain(catalog.entry(number).subcommands.clone()) {
+        for number in std::iter::once(number).chain(catalog.entry(number).subcommands.iter().copied()) {
             let (word, bit) = place(number);
             if allow {
                 self.commands[word] |= bit;

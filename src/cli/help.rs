@@ -7,6 +7,7 @@ use std::rc::Rc;
 use super::options::version;
 use super::replies::Message;
 use super::session::Session;
+use super::terminal;
 use super::{Result, say};
 use crate::resp::request::words;
 
@@ -181,7 +182,7 @@ impl Entry {
 }
 
 fn text(message: &Message) -> String {
-    String::from_utf8_lossy(message.text().unwrap_or_default()).into_owned()
+    terminal::shown(message.text().unwrap_or_default())
 }
 
 fn joined(arguments: &[Message], separator: &str) -> String {

@@ -1,4 +1,4 @@
-//! The modes that look at all keys: `--scan`, `--bigkeys`, `--memkeys`.
+//! The modes that look at all keys: `--scan`, `--bigkeys`, `--memkeys`, `--hotkeys`.
 
 use std::io::{self, BufWriter, Write};
 use std::thread;
@@ -7,13 +7,17 @@ use super::format::Output;
 use super::options::Measure;
 use super::quoting::{shown, write_quoted};
 use super::replies::{Kind, Message};
-use super::session::Session;
+use super::session::{Session, is_terminal};
+use super::terminal::{Shown, complain};
 use super::{Result, Stop, say};
 
 /// How often progress is told, in keys.
 const KEYS_BETWEEN_WORDS: u64 = 1_000_000;
 /// How many SCANs go before a pause, if one is wanted.
 const SCANS_BETWEEN_PAUSES: u64 = 100;
+
+/// Keys that `--hotkeys` names at the end.
+const HOT_KEYS_MAX: usize = 16;
 
 /// A data type, and how big its keys are.
 struct Type {
@@ -51,7 +55,7 @@ impl Scan {
             command.extend([b"COUNT".to_vec(), count.to_string().into_bytes()]);
         }
         let wrong = |why: &str| {
-            eprintln!("{why}");
+            complain(why);
             Stop::Exit(1)
         };
         let Message::Many(Kind::Array, parts) = session.must_ask(&command, "SCAN")? else {
@@ -72,7 +76,7 @@ impl Scan {
 pub(super) fn list(session: &mut Session) -> Result<()> {
     let mut scan = Scan::new();
     while let Some(keys) = scan.next(session)? {
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = Shown::new(BufWriter::new(io::stdout().lock()), is_terminal());
         for key in &keys {
             let key = key.text().unwrap_or_default();
             match session.options.output {
@@ -124,6 +128,76 @@ pub(super) fn find_biggest(session: &mut Session, measure: Measure) -> Result<()
         }
     }
     summarize(&types, sampled, key_bytes, measure)
+}
+
+/// Finds the keys that are used most.
+pub(super) fn find_hot(session: &mut Session) -> Result<()> {
+    let Message::Integer(all) = session.must_ask(&["DBSIZE"], "DBSIZE")? else { return Err(Stop::Exit(1)) };
+    say("\n# Scanning the entire keyspace to find hot keys as well as\n\
+         # average sizes per key type.  You can use -i 0.1 to sleep 0.1 sec\n\
+         # per 100 SCAN commands (not usually needed).\n")?;
+    let mut hottest = Hottest::default();
+    let (mut sampled, mut scans) = (0_u64, 0);
+    let mut scan = Scan::new();
+    while let Some(keys) = scan.next(session)? {
+        let percent = if all > 0 { 100.0 * sampled as f64 / all as f64 } else { 0.0 };
+        let keys: Vec<&[u8]> = keys.iter().filter_map(Message::text).collect();
+        let commands: Vec<_> =
+            keys.iter().map(|key| vec![b"OBJECT".to_vec(), b"FREQ".to_vec(), key.to_vec()]).collect();
+        let counters = session.must_ask_all(&commands)?;
+        for (key, counter) in keys.into_iter().zip(counters) {
+            let counter = match counter {
+                Message::Integer(counter) => counter.unsigned_abs(),
+                Message::Error(why) => {
+                    complain(format_args!("Error: {}", String::from_utf8_lossy(&why)));
+                    return Err(Stop::Exit(1));
+                }
+                _ => {
+                    complain(format_args!(
+                        "Warning: OBJECT freq on '{}' failed (may have been deleted)",
+                        shown(key)
+                    ));
+                    0
+                }
+            };
+            sampled += 1;
+            if hottest.takes(key, counter) {
+                let key = shown(key);
+                say(format_args!("[{percent:05.2}%] Hot key '{key}' found so far with counter {counter}"))?;
+            }
+            if sampled % KEYS_BETWEEN_WORDS == 0 {
+                say(format_args!("[{percent:05.2}%] Sampled {sampled} keys so far"))?;
+            }
+        }
+        scans += 1;
+        if scans % SCANS_BETWEEN_PAUSES == 0 {
+            thread::sleep(session.options.interval);
+        }
+    }
+    say(format_args!("\n-------- summary -------\n\nSampled {sampled} keys in the keyspace!"))?;
+    for (counter, key) in &hottest.keys {
+        say(format_args!("hot key found with counter: {counter}\tkeyname: {}", shown(key)))?;
+    }
+    Ok(())
+}
+
+/// The keys with the highest counters, the highest first.
+#[derive(Default)]
+struct Hottest {
+    keys: Vec<(u64, Vec<u8>)>,
+}
+
+impl Hottest {
+    /// Takes a key among them if its counter is high enough. Of the same counter the first ones are kept.
+    fn takes(&mut self, key: &[u8], counter: u64) -> bool {
+        let place = self.keys.partition_point(|(other, _)| *other >= counter);
+        let is_hot = counter > 0 && place < HOT_KEYS_MAX;
+        if is_hot {
+            self.keys.insert(place, (counter, key.to_vec()));
+            self.keys.truncate(HOT_KEYS_MAX);
+        }
+        is_hot
+    }
 }
 
 fn types() -> [Type; 6] {

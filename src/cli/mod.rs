@@ -15,6 +15,7 @@ mod eval;
 mod format;
 mod help;
 mod keys;
+mod latency;
 mod options;
 mod pipe;
 mod quoting;
@@ -22,6 +23,7 @@ mod repl;
 mod replies;
 mod session;
 mod stat;
+mod terminal;
 mod tls;
 
 use std::ffi::OsString;
@@ -129,10 +131,23 @@ fn obey(session: &mut Session) -> Result<()> {
             session.must_connect()?;
             stat::run(session)
         }
+        Mode::Hot => {
+            session.must_connect()?;
+            keys::find_hot(session)
+        }
         Mode::Latency => {
             session.must_connect()?;
-            stat::run_latency(session)
+            latency::run(session)
         }
+        Mode::LatencyHistory => {
+            session.must_connect()?;
+            latency::run_history(session)
+        }
+        Mode::LatencySpectrum => {
+            session.must_connect()?;
+            latency::run_spectrum(session)
+        }
+        Mode::IntrinsicLatency(seconds) => latency::run_intrinsic(*seconds),
     }
 }
 

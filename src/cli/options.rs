@@ -83,8 +83,13 @@ pub(super) enum Mode {
     Pipe,
     Scan,
     Biggest(Measure),
+    Hot,
     Stat,
     Latency,
+    LatencyHistory,
+    LatencySpectrum,
+    /// For so many seconds.
+    IntrinsicLatency(u64),
 }
 
 /// What makes a key big.
@@ -356,6 +361,24 @@ const OPTIONS: &[CliOption] = &[
         takes: Nothing(|options| options.mode = Mode::Latency),
     },
     CliOption {
+        names: &["--latency-history"],
+        help: "The same for ever, and anew every 15 seconds, or -i.",
+        takes: Nothing(|options| options.mode = Mode::LatencyHistory),
+    },
+    CliOption {
+        names: &["--latency-dist"],
+        help: "The same as a line of colours every second, or -i; takes a terminal with 256 colours.",
+        takes: Nothing(|options| options.mode = Mode::LatencySpectrum),
+    },
+    CliOption {
+        names: &["--intrinsic-latency"],
+        help: "Measure for so many seconds how long this machine lets a program wait, without a server.",
+        takes: Value("<sec>", |options, value| {
+            options.mode = Mode::IntrinsicLatency(number(value)?);
+            Ok(())
+        }),
+    },
+    CliOption {
         names: &["--pipe"],
         help: "Send standard input as it is, and count the replies.",
         takes: Nothing(|options| options.mode = Mode::Pipe),
@@ -388,13 +411,18 @@ const OPTIONS: &[CliOption] = &[
         }),
     },
     CliOption {
+        names: &["--hotkeys"],
+        help: "Find the keys that are used most (under a policy maxmemory-policy of LFU).",
+        takes: Nothing(|options| options.mode = Mode::Hot),
+    },
+    CliOption {
         names: &["--scan"],
         help: "Print all keys.",
         takes: Nothing(|options| options.mode = Mode::Scan),
     },
     CliOption {
         names: &["--pattern"],
-        help: "Keys that --scan, --bigkeys and --memkeys look at (default: *).",
+        help: "Keys that --scan, --bigkeys, --memkeys and --hotkeys look at (default: *).",
         takes: Value("<pat>", |options, value| {
             options.pattern = Some(value.to_vec());
             Ok(())

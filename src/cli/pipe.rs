@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::connection::{Failure, plain_text, receive};
 use super::replies::{Decoder, Message};
 use super::session::{Session, request};
+use super::terminal::complain;
 use super::{Result, Stop, say};
 
 /// How much of standard input is read at once.
@@ -62,12 +63,12 @@ async fn send(mut writer: impl AsyncWrite + Unpin, mark: &[u8], is_all_sent: &Ce
     // Standard input may make one wait; it ends with the program.
     thread::spawn(move || read_input(&pieces));
     let failed = |error: io::Error| {
-        eprintln!("Error writing to the server: {}", plain_text(&error));
+        complain(format_args!("Error writing to the server: {}", plain_text(&error)));
         Stop::Exit(1)
     };
     while let Some(piece) = waiting.recv().await {
         let piece: Vec<u8> = piece.map_err(|error: io::Error| {
-            eprintln!("Error reading from stdin: {}", plain_text(&error));
+            complain(format_args!("Error reading from stdin: {}", plain_text(&error)));
             Stop::Exit(1)
         })?;
         writer.write_all(&piece).await.map_err(failed)?;
@@ -114,7 +115,7 @@ async fn count(
                 // As long as there is something to send, the server may wait for it.
                 Err(_) if !is_all_sent.get() => continue,
                 Err(_) => {
-                    eprintln!("No replies for {} seconds: exiting.", patience.as_secs());
+                    complain(format_args!("No replies for {} seconds: exiting.", patience.as_secs()));
                     counts.errors += 1;
                     return Ok(counts);
                 }
@@ -130,11 +131,11 @@ async fn count(
                 counts.replies += 1;
                 if let Message::Error(why) = reply {
                     counts.errors += 1;
-                    eprintln!("{}", String::from_utf8_lossy(&why));
+                    complain(String::from_utf8_lossy(&why));
                 }
             }
             Err(Failure::Protocol(_)) => {
-                eprintln!("Error reading replies from server");
+                complain("Error reading replies from server");
                 return Err(Stop::Exit(1));
             }
             Err(_) => return Err(Stop::Exit(1)),

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::env;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -28,6 +29,8 @@ use crate::resp::request::words;
 
 /// Lines that are remembered.
 const HISTORY_LINES_MAX: usize = 1000;
+/// Permissions of the file that they are in.
+const HISTORY_MODE: u32 = 0o600;
 /// From which time on it is told how long a command took.
 const SLOW: Duration = Duration::from_millis(500);
 
@@ -90,7 +93,7 @@ fn edit_lines(session: &mut Session) -> Result<()> {
             Err(error) => return Err(failed(error)),
         };
         let line = Line::of(typed.as_bytes());
-        if !line.is_secret() {
+        if !is_secret(&typed) {
             editor.add_history_entry(&typed).map_err(failed)?;
             history.add(&typed);
         }
@@ -123,18 +126,6 @@ impl Line {
             Some(repeat) => Line::Command { words: words.split_off(1), repeat },
             None => Line::Command { words, repeat: 1 },
         }
-    }
-
-    /// Whether it holds a password, which no file should keep.
-    fn is_secret(&self) -> bool {
-        let Line::Command { words, .. } = self else { return false };
-        let is = |position: usize, word: &str| is_word(words.get(position), word);
-        let secrets = ["masterauth", "masteruser", "requirepass"];
-        is(0, "auth")
-            || is(0, "acl") && is(1, "setuser")
-            || is(0, "config") && is(1, "set") && secrets.iter().any(|secret| is(2, secret))
-            || is(0, "hello") && (2..words.len()).any(|position| is(position, "auth"))
-            || is(0, "migrate") && (6..words.len()).any(|at| is(at, "auth") || is(at, "auth2"))
     }
 
     fn obey(self, session: &mut Session, has_hints: &Cell<bool>) -> Result<Flow> {
@@ -171,6 +162,37 @@ impl Line {
         }
         Ok(Flow::On)
     }
+}
+
+/// Whether a line may hold a password, which no file should keep. A line that is no command may as well: a
+/// quote too much is a slip of the pen, and a repeated command still is one.
+fn is_secret(line: &str) -> bool {
+    let unquoted =
+        || line.split_whitespace().map(|word| word.replace(['"', '\''], "").into_bytes()).collect();
+    let words: Vec<Vec<u8>> = words(line.as_bytes()).unwrap_or_else(unquoted);
+    let words = match words.first() {
+        Some(first) if repeat(first).is_some() => &words[1..],
+        _ => &words[..],
+    };
+    let is = |position: usize, word: &str| is_word(words.get(position), word);
+    let has = |known: &[&str]| {
+        words.iter().skip(1).any(|word| known.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())))
+    };
+    const PARAMETERS: &[&str] = &[
+        "masterauth",
+        "masteruser",
+        "primaryauth",
+        "primaryuser",
+        "requirepass",
+        "tls-client-key-file-pass",
+        "tls-key-file-pass",
+    ];
+    is(0, "auth")
+        || is(0, "acl") && is(1, "setuser")
+        || is(0, "config") && is(1, "set") && has(PARAMETERS)
+        || is(0, "hello") && has(&["auth"])
+        || is(0, "migrate") && has(&["auth", "auth2"])
+        || is(0, "sentinel") && has(&["auth-pass", "sentinel-pass"])
 }
 
 /// How often a command is to be sent, if its first word is a number (`strtol`).
@@ -249,6 +271,10 @@ impl History {
     fn save(&self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let text: String = self.lines.iter().flat_map(|line| [line, "\n"]).collect();
+        if file.exists() {
+            // A file that is replaced keeps its permissions, and this one is for its user alone.
+            fs::set_permissions(file, Permissions::from_mode(HISTORY_MODE))?;
+        }
         replace(file, text.as_bytes())
     }
 }
@@ -349,13 +375,18 @@ mod tests {
             ("3 auth x", true),
             ("acl setuser a >x", true),
             ("config set requirepass x", true),
+            ("config set maxmemory 1 RequirePass x", true),
+            ("config set tls-key-file-pass x", true),
+            ("auth \"x", true),
+            ("0 auth x", true),
+            ("\"auth\" \"x", true),
             ("hello 3 auth default x", true),
             ("config set maxmemory 1", false),
             ("get auth", false),
             ("hello 3 setname a", false),
             ("\"", false),
         ] {
-            assert_eq!(Line::of(line.as_bytes()).is_secret(), expected, "{line}");
+            assert_eq!(is_secret(line), expected, "{line}");
         }
     }
 }

@@ -15,6 +15,7 @@ use super::format::{Output, write_invalidated, write_raw, write_reply};
 use super::help::Help;
 use super::options::{Options, Wanted};
 use super::replies::{Kind, Message};
+use super::terminal::{Shown, complain};
 use super::{Result, Stop, say};
 
 /// Makes standard output a terminal for all purposes. Redis: the same.
@@ -164,7 +165,7 @@ impl Session {
             Ok(connection) => self.connection = Some(connection),
             Err(why) => {
                 if !is_quiet {
-                    eprintln!("{why}");
+                    complain(why);
                 }
                 return Ok(false);
             }
@@ -205,13 +206,13 @@ impl Session {
     fn is_accepted(&mut self, command: &[impl AsRef<[u8]>], name: &str) -> Result<bool> {
         match self.ask(command) {
             Ok(Message::Error(why)) => {
-                eprintln!("{name} failed: {}", String::from_utf8_lossy(&why));
+                complain(format_args!("{name} failed: {}", String::from_utf8_lossy(&why)));
                 Ok(false)
             }
             Ok(_) => Ok(true),
             Err(Failure::Interrupted) => Err(Stop::Exit(1)),
             Err(_) => {
-                eprintln!("\nI/O error");
+                complain("\nI/O error");
                 Ok(false)
             }
         }
@@ -236,7 +237,7 @@ impl Session {
     pub(super) fn must_ask(&mut self, command: &[impl AsRef<[u8]>], name: &str) -> Result<Message> {
         match self.ask(command) {
             Ok(Message::Error(why)) => {
-                eprintln!("{name} error: {}", String::from_utf8_lossy(&why));
+                complain(format_args!("{name} error: {}", String::from_utf8_lossy(&why)));
                 Err(Stop::Exit(1))
             }
             Ok(reply) => Ok(reply),
@@ -275,7 +276,7 @@ impl Session {
     }
 
     fn print_push(&self, push: &Message) -> io::Result<()> {
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = Shown::new(BufWriter::new(io::stdout().lock()), is_terminal());
         match push.members() {
             [Message::Bulk(kind), Message::Many(Kind::Array, keys)]
                 if kind == b"invalidate" && self.options.output == Output::Standard =>
@@ -358,10 +359,10 @@ impl Session {
         };
         if let (Message::Error(why), false, true) = (&reply, self.is_interactive, self.options.fails_on_error)
         {
-            eprintln!("{}", String::from_utf8_lossy(why));
+            complain(String::from_utf8_lossy(why));
             return Err(Stop::Exit(1));
         }
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = Shown::new(BufWriter::new(io::stdout().lock()), is_terminal());
         if is_verbatim {
             write_raw(&mut out, &reply, &self.options.member_delimiter)?;
         } else {
@@ -386,7 +387,7 @@ impl Session {
                 Ok(())
             }
             failure => {
-                eprintln!("Error: {failure}");
+                complain(format_args!("Error: {failure}"));
                 let may_go_on = self.is_interactive && !self.is_streaming && failure.is_loss();
                 Err(if may_go_on { Stop::Lost } else { Stop::Exit(1) })
             }
@@ -432,7 +433,7 @@ impl Session {
 }
 
 fn lost() -> Stop {
-    eprintln!("\nI/O error");
+    complain("\nI/O error");
     Stop::Exit(1)
 }
 

@@ -1,19 +1,16 @@
-//! The modes that watch a server: `--stat` and `--latency`.
+//! The mode that watches a server: `--stat`.
 
 use std::io::{self, Write};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Result;
-use super::format::Output;
 use super::session::Session;
 
-/// How often `--stat` prints a line, and how long `--latency` measures, unless told otherwise.
+/// How often a line is printed, unless told otherwise.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Lines between two headings.
 const LINES_BETWEEN_HEADINGS: u64 = 20;
-/// Between two measurements.
-const LATENCY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Prints a line of figures again and again.
 pub(super) fn run(session: &mut Session) -> Result<()> {
@@ -48,42 +45,6 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
         thread::sleep(interval);
     }
     Ok(())
-}
-
-/// Measures how long PING takes: for ever where people look at it, else once for a while.
-pub(super) fn run_latency(session: &mut Session) -> Result<()> {
-    let interval = if session.options.interval.is_zero() { INTERVAL } else { session.options.interval };
-    let begin = Instant::now();
-    let (mut least, mut most, mut total, mut count) = (u128::MAX, 0, 0, 0_u128);
-    loop {
-        let before = Instant::now();
-        session.must_ask(&["PING"], "PING")?;
-        let took_ms = before.elapsed().as_millis();
-        (least, most) = (least.min(took_ms), most.max(took_ms));
-        (total, count) = (total + took_ms, count + 1);
-        let average = total as f64 / count as f64;
-        let is_over = begin.elapsed() > interval;
-        let mut out = io::stdout().lock();
-        match session.options.output {
-            Output::Standard => {
-                // The same line again.
-                write!(out, "\x1b[0G\x1b[2Kmin: {least}, max: {most}, avg: {average:.2} ({count} samples)")?;
-            }
-            Output::Raw if is_over => writeln!(out, "{least} {most} {average:.2} {count}")?,
-            Output::Csv if is_over => writeln!(out, "{least},{most},{average:.2},{count}")?,
-            Output::Json | Output::QuotedJson if is_over => writeln!(
-                out,
-                "{{\"min\": {least}, \"max\": {most}, \"avg\": {average:.2}, \"count\": {count}}}"
-            )?,
-            _ => {}
-        }
-        out.flush()?;
-        drop(out);
-        if is_over && session.options.output != Output::Standard {
-            return Ok(());
-        }
-        thread::sleep(LATENCY_PAUSE);
-    }
 }
 
 /// A number of INFO; 0 if it is not there.

@@ -3,10 +3,12 @@
 //! As redis-cli has it, a server that shows a certificate of an authority given by `--cacert` is trusted
 //! under any name: test certificates of Redis name no server. One of the system's authorities has to vouch
 //! for the name as well, since those vouch for everybody.
+//!
+//! A certificate given by `--cacert` that the server shows itself is trusted, too: one that was signed by its
+//! own key has no authority. The library would ask for one, so such a certificate is compared here.
 
 use std::fs;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
@@ -15,14 +17,14 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
 use super::connection::plain_text;
 use super::options::TlsOptions;
+use crate::certificates::{Validity, read_certificates, read_key, why_refused, why_untrusted};
 
 /// Why there is no conversation over TLS.
 pub(super) enum Refusal {
@@ -48,7 +50,9 @@ pub(super) async fn greet(
     connector.connect(name, stream).await.map_err(|error| {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
         Refusal::Greeting(match cause {
-            Some(Error::InvalidCertificate(why)) => format!("certificate verify failed ({why})"),
+            Some(error @ Error::InvalidCertificate(_)) => {
+                format!("certificate verify failed ({})", why_untrusted(error))
+            }
             _ => plain_text(&error),
         })
     })
@@ -56,14 +60,19 @@ pub(super) async fn greet(
 
 fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
     let provider = Arc::new(default_provider());
+    let trusted = trusted(options)?;
     let verifier = Arc::new(Verifier {
-        authorities: authorities(options)?
-            .map(|authorities| {
+        authorities: trusted
+            .as_ref()
+            .map(|trusted| {
+                let mut authorities = RootCertStore::empty();
+                authorities.add_parsable_certificates(trusted.iter().cloned());
                 WebPkiServerVerifier::builder_with_provider(Arc::new(authorities), Arc::clone(&provider))
                     .build()
             })
             .transpose()
             .map_err(|error| error.to_string())?,
+        trusted: trusted.unwrap_or_default(),
         minds_names: options.authorities_file.is_none() && options.authorities_folder.is_none(),
         schemes: provider.signature_verification_algorithms.supported_schemes(),
     });
@@ -77,41 +86,34 @@ fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
         (Some(certificate), Some(key)) => (certificate, key),
         _ => return Err("--cert and --key are needed both".to_owned()),
     };
-    let key =
-        PrivateKeyDer::from_pem_file(key).map_err(|_| format!("Invalid private key: {}", key.display()))?;
-    builder.with_client_auth_cert(certificates(certificate)?, key).map_err(|error| error.to_string())
+    let certificates = read_certificates(certificate)?;
+    let shown = certificates[0].clone();
+    builder.with_client_auth_cert(certificates, read_key(key)?).map_err(|error| why_refused(&error, &shown))
 }
 
-/// Who may vouch for a server; none if nobody has to.
-fn authorities(options: &TlsOptions) -> Result<Option<RootCertStore>, String> {
+/// The certificates that are trusted; none if every server is.
+fn trusted(options: &TlsOptions) -> Result<Option<Vec<CertificateDer<'static>>>, String> {
     if options.is_insecure {
         return Ok(None);
     }
-    let mut authorities = RootCertStore::empty();
+    let mut trusted = Vec::new();
     if let Some(file) = &options.authorities_file {
-        authorities.add_parsable_certificates(certificates(file)?);
+        trusted.extend(read_certificates(file)?);
     }
     if let Some(folder) = &options.authorities_folder {
         let wrong = |error: io::Error| format!("{}: {}", folder.display(), plain_text(&error));
         for entry in fs::read_dir(folder).map_err(wrong)? {
             // A folder of authorities holds other things, too.
-            authorities
-                .add_parsable_certificates(certificates(&entry.map_err(wrong)?.path()).unwrap_or_default());
+            trusted.extend(read_certificates(&entry.map_err(wrong)?.path()).unwrap_or_default());
         }
     }
     if options.authorities_file.is_none() && options.authorities_folder.is_none() {
-        authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        trusted.extend(rustls_native_certs::load_native_certs().certs);
     }
-    if authorities.is_empty() {
+    if trusted.is_empty() {
         return Err("there is no authority to trust: name one by --cacert, or give --insecure".to_owned());
     }
-    Ok(Some(authorities))
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect)
-        .map_err(|error| format!("{}: {error}", file.display()))
+    Ok(Some(trusted))
 }
 
 /// Decides whether a server is to be trusted.
@@ -119,6 +121,8 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 struct Verifier {
     /// None trusts everybody.
     authorities: Option<Arc<WebPkiServerVerifier>>,
+    /// The same as certificates.
+    trusted: Vec<CertificateDer<'static>>,
     minds_names: bool,
     schemes: Vec<SignatureScheme>,
 }
@@ -133,6 +137,10 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let Some(authorities) = &self.authorities else { return Ok(ServerCertVerified::assertion()) };
+        if !self.minds_names && self.trusted.iter().any(|trusted| trusted == certificate) {
+            let why_not = Validity::of(certificate).and_then(|validity| validity.why_not_now());
+            return why_not.map_or(Ok(ServerCertVerified::assertion()), |why| Err(why.into()));
+        }
         match authorities.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
             // The name is looked at last: everything else is as it should be.
             Err(Error::InvalidCertificate(

@@ -1,7 +1,7 @@
 //! Where clients connect from and to.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +21,14 @@ impl Address {
             Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
             Address::Unix(_) => true,
         }
+    }
+
+    /// Whether the client is at one of these IP addresses, which are words of a text.
+    pub fn is_at(&self, addresses: &[u8]) -> bool {
+        let Address::Tcp(own) = self else { return false };
+        let own = own.ip().to_canonical();
+        let words = addresses.split(u8::is_ascii_whitespace).filter_map(|word| str::from_utf8(word).ok());
+        words.filter_map(|word| word.parse::<IpAddr>().ok()).any(|address| address.to_canonical() == own)
     }
 }
 
@@ -46,6 +54,12 @@ mod tests {
         }
         for other in ["192.0.2.1:1", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:1"] {
             assert!(!address(other).is_local(), "{other}");
+        }
+        let gateway = address("172.17.0.1:50000");
+        for (addresses, is_at) in
+            [("", false), ("x 172.17.0.1", true), ("::ffff:172.17.0.1", true), ("172.17.0.2", false)]
+        {
+            assert_eq!(gateway.is_at(addresses.as_bytes()), is_at, "{addresses}");
         }
         let unix = Address::Unix(Path::new("/run/keyfast.sock").into());
         assert!(unix.is_local());

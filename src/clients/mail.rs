@@ -1,83 +1,103 @@
 //! What others send a client without its asking: messages of channels, invalidations, every command.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::backlog::Backlog;
+use super::footprint::{Footprint, Output};
 use crate::config::{ClientClass, OutputLimits};
 
-/// What may wait for a client without a limit: Redis has none then, but nothing grows without bound here.
+/// Mail that may wait for a client without a limit: Redis has none then, but nothing that a client has not
+/// asked for grows without bound here.
 const BYTES_MAX: usize = 32 << 20;
 /// The same for one that listens to channels, whose limit was taken away on purpose.
 const PUBSUB_BYTES_MAX: usize = 1 << 30;
 
+/// What a client may have at any time, so that it is within every limit. Redis: the buffer of replies that
+/// each client has, which its limits do not count (`PROTO_REPLY_CHUNK_BYTES`).
+pub(super) const FREE_BYTES: usize = 16 << 10;
+
 /// What waits for one client.
 #[derive(Debug)]
-pub struct Mail {
+pub(super) struct Mail {
     limits: Arc<OutputLimits>,
     state: Mutex<State>,
-    /// Whether there is any that was not taken, for who looks often.
-    is_waiting: AtomicBool,
+    /// How much was not taken, for those who look often.
+    bytes: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct State {
     class: ClientClass,
-    waiting: Vec<u8>,
+    waiting: Backlog,
     /// What is to come after the reply to the client's own command, which has brought it about.
     after_reply: Vec<u8>,
-    /// Bytes that the connection has taken, and is writing.
-    taken: usize,
     /// Since when more waits than the soft limit allows.
     over_soft_limit_since: Option<Instant>,
+}
+
+impl State {
+    fn bytes(&self) -> usize {
+        self.waiting.bytes() + self.after_reply.len()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.waiting.memory_bytes() + self.after_reply.capacity()
+    }
 }
 
 impl Mail {
     pub(super) fn new(limits: Arc<OutputLimits>) -> Mail {
         let class = ClientClass::Normal;
-        let state = State {
-            class,
-            waiting: Vec::new(),
-            after_reply: Vec::new(),
-            taken: 0,
-            over_soft_limit_since: None,
-        };
-        Mail { limits, state: Mutex::new(state), is_waiting: AtomicBool::new(false) }
+        let (waiting, after_reply) = (Backlog::default(), Vec::new());
+        let state = State { class, waiting, after_reply, over_soft_limit_since: None };
+        Mail { limits, state: Mutex::new(state), bytes: AtomicUsize::new(0) }
     }
 
     /// Says whether the client listens to channels, which has limits of its own.
-    pub fn set_class(&self, class: ClientClass) {
+    pub(super) fn set_class(&self, class: ClientClass) {
         self.state.lock().class = class;
     }
 
-    /// Puts something in; answers whether the client may stay.
-    pub(super) fn put(&self, bytes: &[u8], comes_after_reply: bool) -> bool {
+    /// Puts something in. Returns whether the client may have that much, with what its connection has to
+    /// write.
+    pub(super) fn put(&self, bytes: &[u8], comes_after_reply: bool, footprint: &Footprint) -> bool {
         let mut state = self.state.lock();
-        let total = state.waiting.len() + state.after_reply.len() + state.taken + bytes.len();
+        let total = state.bytes() + bytes.len();
         let bytes_max = if state.class == ClientClass::PubSub { PUBSUB_BYTES_MAX } else { BYTES_MAX };
-        if total > bytes_max || !self.is_within_limits(&mut state, total) {
-            state.waiting = Vec::new();
-            state.after_reply = Vec::new();
-            self.note(&state);
-            return false;
+        let may_stay =
+            total <= bytes_max && self.is_within_limits(&mut state, total + footprint.output().bytes);
+        match may_stay {
+            false => {
+                state.waiting = Backlog::default();
+                state.after_reply = Vec::new();
+            }
+            true if comes_after_reply => state.after_reply.extend_from_slice(bytes),
+            true => state.waiting.extend(bytes),
         }
-        let place = if comes_after_reply { &mut state.after_reply } else { &mut state.waiting };
-        place.extend_from_slice(bytes);
-        self.note(&state);
-        true
+        self.note(&state, footprint);
+        may_stay
     }
 
-    /// Lets others know whether any is waiting; to be called before the state is unlocked.
-    fn note(&self, state: &State) {
-        let is_waiting = !state.waiting.is_empty() || !state.after_reply.is_empty();
-        self.is_waiting.store(is_waiting, Ordering::Release);
+    /// Whether the client may have this mail and so many `output_bytes` that its connection has to write.
+    pub(super) fn may_wait_with(&self, output_bytes: usize) -> bool {
+        let mut state = self.state.lock();
+        let total = state.bytes() + output_bytes;
+        self.is_within_limits(&mut state, total)
+    }
+
+    /// Lets others know how much waits; to be called before the state is unlocked.
+    fn note(&self, state: &State, footprint: &Footprint) {
+        self.bytes.store(state.bytes(), Ordering::Release);
+        footprint.set_mail(state.memory_bytes());
     }
 
     fn is_within_limits(&self, state: &mut State, total: usize) -> bool {
         let limit = self.limits.get(state.class);
-        let exceeds = |bytes: u64| bytes > 0 && total as u64 > bytes;
+        let exceeds = |bytes: u64| bytes > 0 && total > FREE_BYTES && total as u64 > bytes;
         if !exceeds(limit.soft_bytes) {
             state.over_soft_limit_since = None;
             return !exceeds(limit.hard_bytes);
@@ -86,34 +106,44 @@ impl Mail {
         !exceeds(limit.hard_bytes) && since.elapsed() <= Duration::from_secs(limit.soft_seconds)
     }
 
+    /// How many bytes were not taken.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Acquire)
+    }
+
     /// Whether there is any that was not taken.
-    pub fn is_waiting(&self) -> bool {
-        self.is_waiting.load(Ordering::Acquire)
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.bytes() > 0
     }
 
-    /// Moves what waits to the end of `output`.
-    pub fn take(&self, output: &mut Vec<u8>) {
+    /// Takes what waits; what is to come after a reply only where no reply is being made.
+    pub(super) fn take(&self, is_between_replies: bool, footprint: &Footprint) -> Backlog {
         let mut state = self.state.lock();
-        state.taken += state.waiting.len();
-        match output.is_empty() {
-            true => std::mem::swap(output, &mut state.waiting),
-            false => output.append(&mut state.waiting),
+        let mut taken = std::mem::take(&mut state.waiting);
+        if is_between_replies {
+            taken.push(std::mem::take(&mut state.after_reply), 0);
         }
-        state.waiting = Vec::new();
-        self.note(&state);
+        self.note(&state, footprint);
+        taken
     }
 
-    /// Moves what is to come after the reply to the end of `output`, where that now is.
-    pub fn take_after_reply(&self, output: &mut Vec<u8>) {
+    /// Takes what is to come after the reply.
+    pub(super) fn take_after_reply(&self, footprint: &Footprint) -> Vec<u8> {
         let mut state = self.state.lock();
-        state.taken += state.after_reply.len();
-        output.append(&mut state.after_reply);
-        state.after_reply = Vec::new();
-        self.note(&state);
+        let taken = std::mem::take(&mut state.after_reply);
+        self.note(&state, footprint);
+        taken
     }
 
-    /// Says that what was taken has been written.
-    pub fn written(&self) {
-        self.state.lock().taken = 0;
+    /// What waits, in how many pieces, and the memory that these take.
+    pub(super) fn waiting(&self) -> Output {
+        let state = self.state.lock();
+        Output {
+            bytes: state.bytes(),
+            pieces: state.waiting.pieces() + usize::from(!state.after_reply.is_empty()),
+            memory_bytes: state.memory_bytes(),
+        }
     }
 }

@@ -5,6 +5,8 @@
 //! they ask it to leave, they end its waiting, they send it something that it did not ask for.
 
 mod address;
+mod backlog;
+mod footprint;
 mod mail;
 mod pause;
 mod who;
@@ -19,9 +21,11 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::acl::User;
-use crate::config::OutputLimits;
+use crate::config::{ClientClass, OutputLimits};
 use crate::resp::Protocol;
 pub use address::Address;
+pub use backlog::Backlog;
+pub use footprint::{ClientMemory, Footprint, Input, Output};
 use mail::Mail;
 pub use pause::{Pause, Paused};
 pub use who::Who;
@@ -37,11 +41,24 @@ pub struct Clients {
     pub pause: Pause,
     /// How much may wait for a client.
     output_limits: Arc<OutputLimits>,
+    /// What all of them take.
+    pub memory: Arc<ClientMemory>,
+    /// How making some of them leave goes on, where that is too much.
+    pub eviction: Mutex<Eviction>,
     count: AtomicUsize,
     last_id: AtomicU64,
     /// When nobody had connected yet.
     began: Instant,
     now_ms: AtomicU64,
+}
+
+/// Making clients leave to give back memory.
+#[derive(Debug, Default)]
+pub struct Eviction {
+    /// No client is left that may be made to leave, and they still take too much.
+    pub is_stuck: bool,
+    /// When that was found, by [`Clients::now_ms`].
+    pub looked_at_ms: u64,
 }
 
 /// One client, as others see it.
@@ -61,8 +78,8 @@ pub struct Client {
     pub profile: Mutex<Profile>,
     /// When it last sent or took something, by [`Clients::now_ms`].
     last_active_ms: AtomicU64,
-    /// Bytes received that do not make a whole request yet.
-    query_bytes: AtomicUsize,
+    /// How much memory it takes.
+    pub footprint: Footprint,
     /// Whether it has ever taken a lock that is followed.
     pub has_taken_locks: AtomicBool,
     leaving: AtomicU8,
@@ -83,7 +100,7 @@ pub enum Attention {
     Mail,
 }
 
-/// Whether a client waits for something (WAIT), and what ended that.
+/// Whether a client waits for something, and what ended that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Waiting {
@@ -95,6 +112,8 @@ pub enum Waiting {
     TimedOut = 2,
     /// It is to be told that it was unblocked.
     Failed = 3,
+    /// For the end of a pause (CLIENT PAUSE), which no other client can end for it alone.
+    Paused = 4,
 }
 
 /// What changes while a client is connected.
@@ -195,6 +214,8 @@ impl Clients {
             monitor_count: AtomicUsize::new(0),
             pause: Pause::default(),
             output_limits,
+            memory: Arc::default(),
+            eviction: Mutex::default(),
             count: AtomicUsize::new(0),
             last_id: AtomicU64::new(0),
             began: Instant::now(),
@@ -242,7 +263,7 @@ impl Clients {
                 seen_as: None,
             }),
             last_active_ms: AtomicU64::new(self.now_ms()),
-            query_bytes: AtomicUsize::new(0),
+            footprint: Footprint::new(Arc::clone(&self.memory)),
             has_taken_locks: AtomicBool::new(false),
             leaving: AtomicU8::new(Leaving::Not as u8),
             waiting: AtomicU8::new(Waiting::No as u8),
@@ -288,6 +309,13 @@ impl Clients {
         self.connected.lock().get(&id).cloned()
     }
 
+    /// Asks those to leave for which more waits than may, or has waited for too long.
+    pub fn enforce_output_limits(&self) {
+        for client in self.connected.lock().values() {
+            client.may_hold(client.footprint.output().bytes);
+        }
+    }
+
     /// All clients, the eldest first.
     pub fn all(&self) -> Vec<Arc<Client>> {
         self.connected.lock().values().cloned().collect()
@@ -307,12 +335,18 @@ impl Drop for Registration {
         if self.client.profile.lock().is_monitor {
             self.clients.remove_monitor(&self.client);
         }
+        // Others may know the client for a while yet, but what it took is given back now.
+        drop(self.client.take_mail(true));
+        self.client.footprint.clear();
         self.clients.connected.lock().remove(&self.client.id);
         self.clients.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Client {
+    /// Output that may always wait for a client, whatever its limits.
+    pub const FREE_OUTPUT_BYTES: usize = mail::FREE_BYTES;
+
     /// Asks the client to leave. A wish for more haste replaces one for less.
     pub fn ask_to_leave(&self, leaving: Leaving) {
         self.leaving.fetch_max(leaving as u8, Ordering::Release);
@@ -354,17 +388,65 @@ impl Client {
     /// The same for what the client may have brought about itself: then the command that is being run is
     /// answered first.
     pub fn send_news(&self, bytes: &[u8], is_answered_first: bool) {
-        if self.mail.put(bytes, is_answered_first) {
+        if self.mail.put(bytes, is_answered_first, &self.footprint) {
             self.call();
-        } else if self.leaving() != Leaving::Now {
+        } else {
+            self.overcome();
+        }
+    }
+
+    /// Cuts the client off: more waits for it than may.
+    fn overcome(&self) {
+        if self.leaving() != Leaving::Now {
             tracing::warn!("Client {} closed for overcoming of output buffer limits.", self.address);
             self.ask_to_leave(Leaving::Now);
         }
     }
 
-    /// What others have sent.
-    pub fn mail(&self) -> &Mail {
-        &self.mail
+    /// Whether so many bytes may wait for the client in its connection, beside its mail. If not, it is asked
+    /// to leave.
+    pub fn may_hold(&self, output_bytes: usize) -> bool {
+        let may_hold = self.mail.may_wait_with(output_bytes);
+        if !may_hold {
+            self.overcome();
+        }
+        may_hold
+    }
+
+    /// Says what its connection has to write.
+    pub fn set_output(&self, output: Output) {
+        self.footprint.set_output(output);
+    }
+
+    /// What waits for it, in its connection and as mail.
+    pub fn output(&self) -> Output {
+        let (output, mail) = (self.footprint.output(), self.mail.waiting());
+        Output {
+            bytes: output.bytes + mail.bytes,
+            pieces: output.pieces + mail.pieces,
+            memory_bytes: output.memory_bytes + mail.memory_bytes,
+        }
+    }
+
+    /// Whether others have sent it something that was not taken.
+    #[inline]
+    pub fn has_mail(&self) -> bool {
+        self.mail.is_waiting()
+    }
+
+    /// Takes what others have sent; what is to come after a reply only between replies.
+    pub fn take_mail(&self, is_between_replies: bool) -> Backlog {
+        self.mail.take(is_between_replies, &self.footprint)
+    }
+
+    /// Takes what others have sent that is to come after the reply which has just been made.
+    pub fn take_mail_after_reply(&self) -> Vec<u8> {
+        self.mail.take_after_reply(&self.footprint)
+    }
+
+    /// Says whether the client listens to channels, which has limits of its own.
+    pub fn set_class(&self, class: ClientClass) {
+        self.mail.set_class(class);
     }
 
     /// Whether it listens to channels.
@@ -377,19 +459,9 @@ impl Client {
         self.last_active_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Says how much it has sent that makes no whole request yet.
-    pub fn set_query_bytes(&self, bytes: usize) {
-        self.query_bytes.store(bytes, Ordering::Relaxed);
-    }
-
     /// For how many seconds it has done nothing.
     pub fn idle_s(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.last_active_ms.load(Ordering::Relaxed)) / 1000
-    }
-
-    /// Bytes received that do not make a whole request yet.
-    pub fn query_bytes(&self) -> usize {
-        self.query_bytes.load(Ordering::Relaxed)
     }
 
     /// The version of the protocol it speaks.
@@ -413,8 +485,14 @@ impl Client {
             0 => Waiting::No,
             1 => Waiting::Yes,
             2 => Waiting::TimedOut,
-            _ => Waiting::Failed,
+            3 => Waiting::Failed,
+            _ => Waiting::Paused,
         }
+    }
+
+    /// Whether other clients see it as one that waits.
+    pub fn is_blocked(&self) -> bool {
+        matches!(self.waiting(), Waiting::Yes | Waiting::Paused)
     }
 
     /// Ends the client's waiting; answers whether it waited.
@@ -425,10 +503,9 @@ impl Client {
         has_waited
     }
 
-    /// Waits until somebody ends the client's waiting; answers how.
-    pub async fn waiting_ended(&self) -> Waiting {
-        let look = || Some(self.waiting()).filter(|waiting| *waiting != Waiting::Yes);
-        poll_fn(|context| self.poll_until(context, look)).await
+    /// Waits until another client, or the server, ends the client's waiting; returns how.
+    pub fn poll_waiting_ended(&self, context: &Context<'_>) -> Poll<Waiting> {
+        self.poll_until(context, || Some(self.waiting()).filter(|waiting| *waiting != Waiting::Yes))
     }
 
     /// Is ready once `look` finds something; whoever changes what it looks at [calls](Self::call).

@@ -1,9 +1,10 @@
-//! A client as it was when it was seen: what can be told of it after it has left.
+//! A client as it was when it was seen: what can be told of it after it has left. Long names are cut.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::{Address, Client, Profile};
+use crate::excerpt::excerpt;
 
 /// A client as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +31,9 @@ impl Who {
                 let who = Arc::new(Who {
                     id: client.id,
                     address: client.address.clone(),
-                    name: profile.name.clone(),
-                    lib_name: profile.lib_name.clone(),
-                    lib_version: profile.lib_version.clone(),
+                    name: excerpt(&profile.name).into_owned(),
+                    lib_name: excerpt(&profile.lib_name).into_owned(),
+                    lib_version: excerpt(&profile.lib_version).into_owned(),
                 });
                 profile.seen_as = Some(Arc::clone(&who));
                 who
@@ -41,9 +42,9 @@ impl Who {
     }
 
     fn is_still(&self, profile: &Profile) -> bool {
-        self.name == profile.name
-            && self.lib_name == profile.lib_name
-            && self.lib_version == profile.lib_version
+        *self.name == *excerpt(&profile.name)
+            && *self.lib_name == *excerpt(&profile.lib_name)
+            && *self.lib_version == *excerpt(&profile.lib_version)
     }
 
     /// Its library with the version, as far as it says.

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use redis_protocol::resp3::types::OwnedFrame;
 
 use crate::acl::log::{Entry, Reason};
-use crate::acl::{CATEGORIES, Grants, Refused, Selector, User};
+use crate::acl::{Attempt, CATEGORIES, Catalog, Denial, Grants, Refused, Selector, User};
 use crate::clients::Leaving;
 use crate::pubsub::Kind;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
+use super::absent;
 use super::args::{self, is_word};
-use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
+use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Secrets};
 use super::error::Error;
 use super::execute::resolve;
 use super::introspection;
-use super::lookup::find;
+use super::lookup::{Registered, find};
 use super::permission::{self, judge, object_of};
 
 pub(super) const COMMANDS: &[Command] = &[ACL];
@@ -64,6 +65,7 @@ const ACL_SETUSER: Command = Command {
         ("ACL SETUSER alice on nopass ~mine:* -@all +get", "OK"),
         ("ACL SETUSER alice nosuch", "(error) ERR Error in ACL SETUSER modifier 'nosuch': Syntax error"),
     ],
+    secrets: Secrets::At(|request| (2..request.len()).collect()),
     run: Run::Server(set_user),
     ..Command::DEFAULTS
 };
@@ -100,7 +102,8 @@ fn close_listeners(context: &mut Context<'_, '_>) {
         if Arc::ptr_eq(&client, &context.session.client) {
             context.session.is_closing = true;
         } else {
-            client.ask_to_leave(Leaving::WhenAnswered);
+            // However much it has not taken yet.
+            client.ask_to_leave(Leaving::Now);
         }
     }
 }
@@ -256,12 +259,12 @@ fn cat(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     };
     check_length(request, 3)?;
     let catalog = context.instance.users.catalog();
-    let Some(numbers) = catalog.of_category(category) else {
+    let Some(names) = catalog.names_of_category(category) else {
         const QUOTED_BYTES_MAX: usize = 128;
         let quoted = &category[..category.len().min(QUOTED_BYTES_MAX)];
         return Err(Error::quoting("ERR Unknown category '", quoted, "'"));
     };
-    let names: Vec<_> = numbers.map(|number| catalog.name(number)).collect();
+    let names: Vec<_> = names.collect();
     Ok(reply.array_of(names.into_iter(), |name, reply| reply.bulk(name.as_bytes())))
 }
 
@@ -381,6 +384,7 @@ const ACL_DRYRUN: Command = Command {
         ("ACL DRYRUN carol get yours", "\"This user has no permissions to access the 'yours' key\""),
         ("ACL DRYRUN carol set mine:1 x", "\"This user has no permissions to run the 'set' command\""),
     ],
+    secrets: Secrets::Of(3),
     run: Run::Server(dry_run),
     ..Command::DEFAULTS
 };
@@ -390,21 +394,53 @@ fn dry_run(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
     let unknown_user = || Error::quoting("ERR User '", name, "' not found");
     let user = context.instance.users.get(name).ok_or_else(unknown_user)?;
     let request = request.without_first(3);
-    let unknown = || Error::quoting("ERR Command '", request.name(), "' not found");
-    let registered = find(request.name()).ok_or_else(unknown)?;
-    let registered = resolve(registered, request).map_err(|_| unknown())?;
-    let command = registered.command;
-    if !command.arity.allows(request.len()) {
-        return Err(Error::wrong_arity(command.name));
-    }
-    let Err(denial) = judge(&user.grants(), registered, request) else { return Ok(reply.ok()) };
-    let (reason, object) = object_of(denial, command, request);
+    let found = find(request.name()).and_then(|registered| resolve(registered, request).ok());
+    let Some((reason, object)) = (match found {
+        Some(registered) => dry_run_command(&user.grants(), registered, request)?,
+        None => dry_run_absent(&user.grants(), context.instance.users.catalog(), request)?,
+    }) else {
+        return Ok(reply.ok());
+    };
     let (before, after): (&[u8], &[u8]) = match reason {
         Reason::Command | Reason::Auth => (b"run the '", b"' command"),
         Reason::Key => (b"access the '", b"' key"),
         Reason::Channel => (b"access the '", b"' channel"),
     };
     Ok(reply.bulk(&[b"This user has no permissions to ", before, object, after].concat()))
+}
+
+/// What of a request the user may not do, and the name of that.
+type Denied<'a> = Option<(Reason, &'a [u8])>;
+
+fn dry_run_command<'a>(grants: &Grants, registered: &Registered, request: Request<'a>) -> Result<Denied<'a>> {
+    let command = registered.command;
+    if !command.arity.allows(request.len()) {
+        return Err(Error::wrong_arity(command.name));
+    }
+    let denial = judge(grants, registered, request).err();
+    Ok(denial.map(|denial| object_of(denial, command, request)))
+}
+
+/// The same for a command of another server.
+fn dry_run_absent<'a>(grants: &Grants, catalog: &Catalog, request: Request<'a>) -> Result<Denied<'a>> {
+    let unknown = || Error::quoting("ERR Command '", request.name(), "' not found");
+    let absent = absent::find(request).ok_or_else(unknown)?;
+    if !absent.arity.allows(request.len()) {
+        return Err(Error::wrong_arity(absent.name));
+    }
+    let keys = absent.keys_of(request);
+    let denial = grants.check(&Attempt {
+        command: catalog.find(absent.name.as_bytes()),
+        first_argument: request.get(1),
+        keys: keys.iter().copied(),
+        channels: std::iter::empty(),
+        channels_are_patterns: false,
+    });
+    Ok(denial.err().map(|denial| match denial {
+        Denial::Command => (Reason::Command, absent.name.as_bytes()),
+        Denial::Key(at) => (Reason::Key, keys[at].0),
+        Denial::Channel(_) => (Reason::Channel, &b""[..]),
+    }))
 }
 
 const ACL_LOAD: Command = Command {

@@ -2,7 +2,7 @@
 
 use crate::bits;
 use crate::events::EventClass;
-use crate::keyspace::Transaction;
+use crate::keyspace::{Part, Transaction};
 use crate::resp::{Reply, Request, Sent};
 
 use super::args::{self, Options, is_word};
@@ -93,12 +93,16 @@ fn bitfield(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     else {
         return Ok(answer_gets(tx.get(key).unwrap_or_default(), &operations, reply));
     };
-    let value = tx.grow(key, bytes);
-    let sent = reply.array_of(operations.iter(), |operation, reply| match operation.run(value) {
-        Some(result) => reply.integer(result),
-        None => reply.nil(),
+    let (sent, has_changed) = tx.change_part(key, bytes, |part| {
+        let sent = reply.array_of(operations.iter(), |operation, reply| match operation.run(part) {
+            Some(result) => reply.integer(result),
+            None => reply.nil(),
+        });
+        (sent, part.has_changed())
     });
-    tx.event(EventClass::STRING, "setbit", key);
+    if has_changed {
+        tx.event(EventClass::STRING, "setbit", key);
+    }
     Ok(sent)
 }
 
@@ -253,8 +257,8 @@ impl Kind {
 
 impl Operation {
     /// Does it, and answers its result; none if it would not fit and was to fail.
-    fn run(&self, value: &mut [u8]) -> Option<i64> {
-        let before = self.kind.read(bits::get(value, self.offset, self.kind.width));
+    fn run(&self, part: &mut Part<'_>) -> Option<i64> {
+        let before = self.read(part);
         let wanted = match self.action {
             Action::Get => return Some(before),
             // A negative value for an unsigned type is a very large one.
@@ -276,10 +280,18 @@ impl Operation {
             Overflow::Saturate => wanted.clamp(least, most),
             Overflow::Fail => return None,
         };
-        bits::set(value, self.offset, self.kind.width, fitting as u64);
-        match self.action {
-            Action::Add(_) => Some(self.kind.read(bits::get(value, self.offset, self.kind.width))),
-            _ => Some(before),
+        // The integer that these bits are: it may have wrapped.
+        let after = self.kind.read(fitting as u64 & (u64::MAX >> (64 - self.kind.width)));
+        // Redis: what changes nothing counts only where the value has grown for it.
+        if after != before || part.has_grown() {
+            let first = self.offset / 8;
+            let bytes = part.bytes_mut(first..(self.offset + self.kind.width - 1) / 8 + 1);
+            bits::set(bytes, self.offset % 8, self.kind.width, after as u64);
         }
+        Some(if let Action::Add(_) = self.action { after } else { before })
+    }
+
+    fn read(&self, part: &Part<'_>) -> i64 {
+        self.kind.read(bits::get(part.value(), self.offset, self.kind.width))
     }
 }

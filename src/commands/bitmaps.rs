@@ -27,6 +27,7 @@ const SETBIT: Command = Command {
     summary: "Writes one bit of a string, which grows as far as need be; answers what it was.",
     since: "2.2.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY, Argument::integer("offset"), Argument::integer("value")],
     example: &[
         ("SETBIT mykey 1 1", "(integer) 0"),
@@ -49,9 +50,12 @@ fn setbit(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         tx.make_raw(key);
         return Ok(reply.bool(bit == 1));
     }
-    let value = tx.grow(key, offset / 8 + 1);
-    let before = bits::get(value, offset, 1);
-    bits::set(value, offset, 1, bit);
+    let at = offset / 8;
+    let before = tx.change_part(key, at + 1, |part| {
+        let before = bits::get(part.value(), offset, 1);
+        bits::set(part.bytes_mut(at..at + 1), offset % 8, 1, bit);
+        before
+    });
     tx.event(EventClass::STRING, "setbit", key);
     Ok(reply.bool(before == 1))
 }
@@ -66,6 +70,7 @@ const GETBIT: Command = Command {
     summary: "Reads one bit of a string.",
     since: "2.2.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY, Argument::integer("offset")],
     example: &[
         ("SETBIT mykey 7 1", "(integer) 0"),
@@ -89,8 +94,8 @@ pub(super) fn bit_offset(text: &[u8], width: Option<usize>, value_bytes_max: usi
         ([b'#', digits @ ..], Some(width)) => (digits, width as i64),
         _ => (text, 1),
     };
-    // Redis multiplies without looking, and judges what it gets.
-    let offset = args::integer(digits).ok().map(|number| number.wrapping_mul(factor));
+    // Redis 7.0 multiplies without looking, so that the product may come out small.
+    let offset = args::integer(digits).ok().and_then(|number| number.checked_mul(factor));
     let offset = offset.and_then(|offset| usize::try_from(offset).ok());
     let offset = offset.filter(|offset| offset / 8 < value_bytes_max);
     offset.ok_or(Error::fixed("ERR bit offset is not an integer or out of range"))

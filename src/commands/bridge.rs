@@ -40,7 +40,11 @@ pub(super) struct Bridge<'a, 'k> {
     mark: Instant,
     /// Whether brief commands have been called since then, which share the time with those of other scripts.
     has_tallied: bool,
-    /// Whether there was an error, also one that the script has caught.
+    /// Whether it has written: then it is not stopped half way.
+    has_written: bool,
+    /// Errors of commands that it answers: each counts as a failed call of the script, as in Redis.
+    passed_on: Cell<u64>,
+    /// Whether it answers an error of its own.
     has_failed: Cell<bool>,
 }
 
@@ -79,24 +83,29 @@ impl<'a, 'k> Bridge<'a, 'k> {
             is_read_only: is_read_only || flags.no_writes,
             is_short_of_memory: is_short && !flags.allow_oom,
             refuses_writes,
+            has_written: false,
+            passed_on: Cell::new(0),
             has_failed: Cell::new(false),
         })
     }
 
-    /// What a client is told of the run. An error that is counted already is not counted once more; but the
-    /// run has failed, whatever the script made of the error.
+    /// What a client is told of the run. An error that is counted already is not counted once more. The run
+    /// has failed if the client sees an error: not if the script has caught it.
     pub(super) fn conclude(&mut self, answered: std::result::Result<Sent, (Failure, Reply<'_>)>) -> Result {
         self.end();
         let sent = match answered {
             Ok(sent) => sent,
-            Err((failure, reply)) if failure.is_counted => reply.error(&failure.text),
+            Err((failure, reply)) if failure.is_counted => {
+                self.passed_on.set(1);
+                reply.error(&failure.text)
+            }
             Err((failure, _)) => return Err(Error::bytes(failure.text)),
         };
-        if self.has_failed.get()
+        let failed = self.passed_on.get() + u64::from(self.has_failed.get());
+        if failed > 0
             && let Some(registered) = find(self.script.name())
         {
-            let failed = Usage { failed: 1, ..Usage::default() };
-            self.instance.statistics.add_usage(registered.number, failed);
+            self.instance.statistics.add_usage(registered.number, Usage { failed, ..Usage::default() });
         }
         Ok(sent)
     }
@@ -107,10 +116,20 @@ impl<'a, 'k> Bridge<'a, 'k> {
     }
 
     /// The command of a request, if a script may call it.
-    fn admit(&self, request: Request<'_>) -> Result<&'static Registered> {
+    fn admit(&mut self, request: Request<'_>) -> Result<&'static Registered> {
         let unknown = || Error::fixed("ERR Unknown Redis command called from script");
         let registered = find(request.name()).ok_or_else(unknown)?;
         let registered = resolve(registered, request).map_err(|_| unknown())?;
+        let judged = self.judge(registered, request);
+        if judged.is_err() {
+            let rejected = Usage { rejected: 1, ..Usage::default() };
+            self.instance.statistics.add_usage(registered.number, rejected);
+        }
+        judged.map(|()| registered)
+    }
+
+    /// Judges whether the script may call a command.
+    fn judge(&mut self, registered: &'static Registered, request: Request<'_>) -> Result<()> {
         let command = registered.command;
         if !command.arity.allows(request.len()) {
             return Err(Error::fixed("ERR Wrong number of args calling Redis command from script"));
@@ -121,20 +140,21 @@ impl<'a, 'k> Bridge<'a, 'k> {
         if !self.session.user.is_unrestricted() {
             permission::check(self.instance, self.session, registered, request, Origin::Script)?;
         }
-        let writes = matches!(command.run, Run::Write(_));
-        if writes && self.is_read_only {
+        if self.is_read_only && command.may_replicate() {
             return Err(Error::fixed("ERR Write commands are not allowed from read-only scripts."));
         }
-        if writes && self.refuses_writes {
+        let writes = matches!(command.run, Run::Write(_));
+        if writes && self.refuses_writes && !self.has_written {
             return Err(not_saved(self.instance));
         }
-        if self.is_short_of_memory && command.flags.contains(Flags::DENYOOM) {
+        if self.is_short_of_memory && !self.has_written && command.flags.contains(Flags::DENYOOM) {
             return Err(Error::OUT_OF_MEMORY);
         }
         if writes {
+            self.has_written = true;
             self.instance.scripting.running.note_write();
         }
-        Ok(registered)
+        Ok(())
     }
 
     fn run(&mut self, registered: &'static Registered, request: Request<'_>, reply: Reply<'_>) -> Result<()> {
@@ -226,7 +246,7 @@ impl Host for Bridge<'_, '_> {
         let admitted = self.admit(request);
         let result = admitted.and_then(|registered| self.run(registered, request, Reply::new(out, protocol)));
         result.map_err(|error| {
-            self.count_error(error.as_bytes());
+            self.instance.statistics.errors.count(error.as_bytes());
             Refused { text: error.as_bytes().to_vec() }
         })
     }
@@ -236,8 +256,12 @@ impl Host for Bridge<'_, '_> {
         Some(permission::judge(&self.session.user.grants(), registered, request).is_ok())
     }
 
-    fn count_error(&self, text: &[u8]) {
-        self.instance.statistics.errors.count(text);
-        self.has_failed.set(true);
+    fn note_error(&self, text: &[u8], is_counted: bool) {
+        if is_counted {
+            self.passed_on.set(self.passed_on.get() + 1);
+        } else {
+            self.instance.statistics.errors.count(text);
+            self.has_failed.set(true);
+        }
     }
 }

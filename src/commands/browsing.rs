@@ -1,11 +1,11 @@
 //! Finding keys: all at once, a few at a time, any one.
 
-use crate::glob;
-use crate::keyspace::{Cursor, ScanLimit, Transaction};
+use crate::glob::Pattern;
+use crate::keyspace::{Cursor, Names, ScanLimit, Transaction};
 use crate::resp::{Reply, Request};
 
 use super::args::{self, Options, is_word};
-use super::command::{Argument, Arity, Categories, Command, Group, Result, Run, Scope};
+use super::command::{Argument, Arity, Categories, Command, Group, Result, Run};
 use super::error::Error;
 
 pub(super) const COMMANDS: &[Command] = &[KEYS, RANDOMKEY, SCAN];
@@ -13,10 +13,9 @@ pub(super) const COMMANDS: &[Command] = &[KEYS, RANDOMKEY, SCAN];
 const KEYS: Command = Command {
     name: "keys",
     arity: Arity::Exactly(2),
-    scope: Scope::Everything,
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::Generic,
-    summary: "Names all keys that match a pattern, while everybody waits; SCAN lets the others go on.",
+    summary: "Names all keys that match a pattern; others wait while the keys are copied, SCAN lets them go on.",
     since: "1.0.0",
     complexity: "O(N) with N being the number of keys in the database, under the assumption that the key names in the database and the given pattern have limited length.",
     tips: &["request_policy:all_shards", "nondeterministic_output_order"],
@@ -27,10 +26,15 @@ const KEYS: Command = Command {
 };
 
 fn keys(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let pattern = request.at(1);
-    let is_meant = |key: &&[u8]| pattern == b"*" || glob::matches(pattern, key, false);
-    let found: Vec<&[u8]> = tx.keys().filter(is_meant).collect();
-    Ok(reply.array_of(found.into_iter(), |key, reply| reply.bulk(key)))
+    let pattern = Pattern::new(request.at(1), false);
+    let is_any = request.at(1) == b"*";
+    let mut found = Names::default();
+    tx.for_each_key(|key| {
+        if is_any || pattern.matches(key) {
+            found.push(key);
+        }
+    });
+    Ok(reply.array_of(found.iter(), |key, reply| reply.bulk(key)))
 }
 
 const SCAN: Command = Command {
@@ -86,7 +90,7 @@ fn parse_cursor(text: &[u8]) -> Option<Cursor> {
 
 /// Which keys SCAN names, and how many it looks at.
 struct Filter<'a> {
-    pattern: Option<&'a [u8]>,
+    pattern: Option<Pattern<'a>>,
     kind: Option<&'a [u8]>,
     keys: usize,
 }
@@ -97,10 +101,11 @@ impl<'a> Filter<'a> {
 
     fn parse(request: Request<'a>) -> Result<Filter<'a>> {
         let mut filter = Filter { pattern: None, kind: None, keys: Filter::KEYS };
+        let mut pattern = None;
         let mut options = Options::new(request, 2);
         while let Some(option) = options.next() {
             match option {
-                _ if is_word(option, "match") => filter.pattern = Some(options.value()?),
+                _ if is_word(option, "match") => pattern = Some(options.value()?),
                 _ if is_word(option, "type") => filter.kind = Some(options.value()?),
                 _ if is_word(option, "count") => {
                     let keys = args::integer(options.value()?)?;
@@ -109,12 +114,12 @@ impl<'a> Filter<'a> {
                 _ => return Err(Error::SYNTAX),
             }
         }
-        filter.pattern = filter.pattern.filter(|pattern| *pattern != b"*");
+        filter.pattern = pattern.filter(|pattern| *pattern != b"*").map(|it| Pattern::new(it, false));
         Ok(filter)
     }
 
     fn matches(&self, key: &[u8]) -> bool {
-        self.pattern.is_none_or(|pattern| glob::matches(pattern, key, false))
+        self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
             && self.kind.is_none_or(|kind| is_word(kind, "string"))
     }
 }

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::acl::{self, User, Users};
-use crate::clients::{Address, Client, Leaving, Waiting};
+use crate::clients::{Address, Client, Leaving};
+use crate::excerpt::excerpt;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::session::{Replies, Session};
@@ -171,9 +172,9 @@ const CLIENT_INFO: Command = Command {
     ..Command::DEFAULTS
 };
 
-fn info(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+fn info(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
     session.publish(|_| {});
-    Ok(reply.verbatim(&describe(&session.client, 0)))
+    Ok(reply.verbatim(&describe(&session.client, 0, Some(request))))
 }
 
 const CLIENT_LIST: Command = Command {
@@ -213,11 +214,15 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let filter = parse_list_filter(request)?;
     let Context { instance, session, .. } = context;
     let now_ms = instance.clients.now_ms();
-    // Whoever asks is not idle.
-    let idle_s = |client: &Client| if client.id == session.client.id { 0 } else { client.idle_s(now_ms) };
     let all = instance.clients.all();
     let meant = all.iter().filter(|client| filter.matches(client));
-    let lines: String = meant.map(|client| describe(client, idle_s(client))).collect();
+    let lines: String = meant
+        .map(|client| match client.id == session.client.id {
+            // The client that asks is not idle.
+            true => describe(client, 0, Some(request)),
+            false => describe(client, client.idle_s(now_ms), None),
+        })
+        .collect();
     Ok(reply.verbatim(&lines))
 }
 
@@ -396,10 +401,26 @@ impl Filter<'_> {
 }
 
 /// One line of CLIENT LIST, with the fields of Redis 7.2 in its order, for a client that has done nothing for
-/// so many seconds.
-pub(super) fn describe(client: &Client, idle_s: u64) -> String {
+/// so many seconds, or sends the request which is being executed.
+fn describe(client: &Client, idle_s: u64, request: Option<Request<'_>>) -> String {
+    line(client, idle_s, request, |text| String::from_utf8_lossy(text).into_owned())
+}
+
+/// The same without its end, and with long names cut, for those who keep it.
+pub fn describe_briefly(client: &Client) -> String {
+    let mut line = line(client, 0, None, |text| String::from_utf8_lossy(&excerpt(text)).into_owned());
+    line.truncate(line.trim_end().len());
+    line
+}
+
+/// A line in which the client's names are as `text` makes them.
+fn line(
+    client: &Client,
+    idle_s: u64,
+    request: Option<Request<'_>>,
+    text: impl Fn(&[u8]) -> String,
+) -> String {
     let profile = client.profile.lock().clone();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut flags = String::new();
     if profile.is_monitor {
         flags.push('O');
@@ -410,7 +431,7 @@ pub(super) fn describe(client: &Client, idle_s: u64) -> String {
     if profile.state.queued.is_some() {
         flags.push('x');
     }
-    if client.waiting() == Waiting::Yes {
+    if client.is_blocked() {
         flags.push('b');
     }
     if let Some(tracked) = profile.tracking {
@@ -431,12 +452,23 @@ pub(super) fn describe(client: &Client, idle_s: u64) -> String {
         flags.push('N');
     }
     let [channels, patterns, shard_channels] = profile.state.subscriptions;
+    let (mut input, output) = (client.footprint.input(), client.output());
+    let mut memory_bytes = client.footprint.bytes();
+    if let Some(request) = request {
+        // A connection shows nothing of a request that is executed as soon as it is there.
+        input.query_bytes = request.bytes() + "\r\n".len();
+        input.argument_bytes = request.from(0).map(<[u8]>::len).sum();
+        memory_bytes += input.query_bytes + input.argument_bytes;
+    }
+    // Redis keeps so much in a buffer that each client has, and only what is more in a list.
+    let is_listed = output.bytes > Client::FREE_OUTPUT_BYTES;
+    let (listed_pieces, listed_bytes) = if is_listed { (output.pieces, output.memory_bytes) } else { (0, 0) };
     let mut line = String::new();
     let _ = writeln!(
         line,
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={channels} \
-         psub={patterns} ssub={shard_channels} multi={} qbuf={} qbuf-free=0 argv-mem=0 \
-         multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem={} events=r cmd={} \
+         psub={patterns} ssub={shard_channels} multi={} qbuf={} qbuf-free={} argv-mem={} \
+         multi-mem={} rbs=0 rbp=0 obl={} oll={listed_pieces} omem={listed_bytes} tot-mem={} events={} cmd={} \
          user={} redir={} resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
@@ -447,8 +479,13 @@ pub(super) fn describe(client: &Client, idle_s: u64) -> String {
         idle_s,
         profile.state.database,
         profile.state.queued.map_or(-1, |queued| queued as i64),
-        client.query_bytes(),
-        size_of::<Client>() + size_of::<Session>() + client.query_bytes(),
+        input.query_bytes,
+        input.query_free_bytes,
+        input.argument_bytes,
+        input.queued_bytes,
+        output.bytes.min(Client::FREE_OUTPUT_BYTES),
+        memory_bytes,
+        if output.bytes > 0 { "rw" } else { "r" },
         profile.state.last_command,
         text(profile.user.as_ref().map_or(acl::DEFAULT, |user| user.name())),
         profile.tracking.map_or(-1, |tracked| tracked.redirect as i64),

@@ -213,5 +213,5 @@ fn help(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
 /// Whether `enable-clock-command` lets this client in.
 fn check_gate(context: &Context<'_, '_>) -> Result<()> {
     let enabled = &context.instance.config.enable_clock_command;
-    check_enabled(context.session, "CLOCK", "enable-clock-command", enabled)
+    check_enabled(context, "CLOCK", "enable-clock-command", enabled)
 }

@@ -36,8 +36,11 @@ pub struct Command {
     pub summary: &'static str,
     /// The version of Redis that had it first.
     pub since: &'static str,
-    /// Time it takes, in the usual notation.
+    /// Time it takes, in the usual notation, for people.
     pub complexity: &'static str,
+    /// Whether it takes about as long whatever its arguments and its values are. Such a command is only
+    /// tallied, and if it names one key and nothing else it runs on the fast path.
+    pub is_brief: bool,
     /// Since when another should be used, and which.
     pub deprecated: Option<Deprecated>,
     /// Whether it is for the server itself and its developers, not for applications.
@@ -50,6 +53,8 @@ pub struct Command {
     pub example: &'static [(&'static str, &'static str)],
     /// Its subcommands.
     pub subcommands: &'static [Command],
+    /// Which of its arguments others must not see.
+    pub secrets: Secrets,
     /// Its handler.
     pub run: Run,
 }
@@ -68,12 +73,14 @@ impl Command {
         summary: "",
         since: "",
         complexity: "",
+        is_brief: false,
         deprecated: None,
         is_system: false,
         tips: &[],
         arguments: &[],
         example: &[],
         subcommands: &[],
+        secrets: Secrets::None,
         run: Run::Subcommands,
     };
 
@@ -122,8 +129,8 @@ impl Command {
         matches!(self.run, Run::Write(_)) || self.flags.contains(Flags::WRITE)
     }
 
-    /// Whether it may write, or tell others something, so that it has to wait while writing is paused.
-    pub fn may_write(&self) -> bool {
+    /// Whether it may change data, or send others a message: what Redis would have to send its replicas.
+    pub fn may_replicate(&self) -> bool {
         self.writes() || matches!(self.name, "publish" | "spublish" | "eval" | "evalsha" | "fcall")
     }
 
@@ -154,6 +161,18 @@ impl Command {
         }
         categories.names().collect()
     }
+}
+
+/// Which arguments of a request others must not see (MONITOR, SLOWLOG).
+#[derive(Clone, Copy, Debug)]
+pub enum Secrets {
+    /// None of them.
+    None,
+    /// Those at the places that this function returns. It finds them as the handler does, and takes what the
+    /// handler would refuse for a secret where it may be one.
+    At(fn(Request<'_>) -> Vec<usize>),
+    /// Those of another request, which begins at this place.
+    Of(usize),
 }
 
 /// How many arguments a command takes.
@@ -486,6 +505,8 @@ pub enum Group {
     Scripting,
     /// The server.
     Server,
+    /// The cluster.
+    Cluster,
 }
 
 impl Group {
@@ -500,6 +521,7 @@ impl Group {
             Group::PubSub => "pubsub",
             Group::Scripting => "scripting",
             Group::Server => "server",
+            Group::Cluster => "cluster",
         }
     }
 }

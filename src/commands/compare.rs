@@ -24,6 +24,7 @@ const DELIFEQ: Command = Command {
     summary: "Deletes a key only if its string is this one: how a lock is let go by the one who holds it.",
     since: "9.0.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY, Argument::string("value")],
     example: &[
         ("SET mylock token-1", "OK"),

@@ -4,13 +4,14 @@ use std::fs;
 use std::io::ErrorKind;
 
 use crate::config::rewrite::rewrite as rewritten;
-use crate::config::{ALIASES, Changes, Checked, PARAMETERS, Parameter};
+use crate::config::{Changes, Checked, Parameter, by_name, is_known, is_secret};
+use crate::files;
+use crate::glob::Pattern;
+use crate::instance::Instance;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
-use crate::{files, glob};
 
-use super::args::is_word;
-use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope};
+use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope, Secrets};
 use super::error::Error;
 use super::introspection;
 use super::permission::is_enabled;
@@ -43,13 +44,29 @@ const CONFIG_GET: Command = Command {
 };
 
 fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let is_asked_for =
-        |name: &str| request.from(2).any(|pattern| glob::matches(pattern, name.as_bytes(), true));
+    // As in Redis a whole name is told as the client spells it.
+    let mut found: Vec<(&[u8], &Parameter)> = Vec::new();
+    for asked in request.from(2) {
+        let is_pattern = asked.iter().any(|byte| b"[*?".contains(byte));
+        let mut add = |name, parameter| {
+            if !found.iter().any(|(known, _)| *known == name) {
+                found.push((name, parameter));
+            }
+        };
+        if !is_pattern {
+            Parameter::named(asked).into_iter().for_each(|parameter| add(asked, parameter));
+            continue;
+        }
+        let pattern = Pattern::new(asked, true);
+        for parameter in by_name().into_iter().filter(|parameter| !parameter.is_hidden) {
+            let names = parameter.names().filter(|name| pattern.matches(name.as_bytes()));
+            names.for_each(|name| add(name.as_bytes(), parameter));
+        }
+    }
     let config = &context.instance.config;
-    let aliases = ALIASES.iter().filter_map(|(alias, own)| Some((*alias, Parameter::named(own.as_bytes())?)));
-    let named = PARAMETERS.iter().map(|parameter| (parameter.name, parameter)).chain(aliases);
-    let found = named.filter(|(name, _)| is_asked_for(name));
-    Ok(reply.tree(&tree::map(found.map(|(name, parameter)| (name, tree::bulk(parameter.print(config)))))))
+    Ok(reply.tree(&tree::map_of(
+        found.iter().map(|(name, parameter)| (tree::bulk(name), tree::bulk(parameter.print(config)))),
+    )))
 }
 
 const CONFIG_SET: Command = Command {
@@ -73,6 +90,7 @@ const CONFIG_SET: Command = Command {
             "(error) ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'",
         ),
     ],
+    secrets: Secrets::At(set_secrets),
     run: Run::Server(set),
     ..Command::DEFAULTS
 };
@@ -81,54 +99,110 @@ fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     let settings = parse_settings(context, request)?;
     let (instance, config) = (context.instance, &context.instance.config);
     let had_log = config.appendonly.get();
-    let named = request.from(2).step_by(2).filter_map(Parameter::named);
-    let before: Vec<_> = named.map(|parameter| (parameter, parameter.print(config))).collect();
-    settings.into_iter().for_each(|checked| config.store(checked));
-    if config.appendonly.get()
+    let before: Vec<_> =
+        settings.iter().map(|(name, _)| (*name, name.parameter, name.parameter.print(config))).collect();
+    let names: Vec<Named> = before.iter().map(|(name, ..)| *name).collect();
+    settings.into_iter().for_each(|(_, checked)| config.store(checked));
+    let Err(error) = apply(instance, &names, had_log) else { return Ok(reply.ok()) };
+    tracing::warn!("Failed applying new configuration. Restoring previous settings.");
+    // All of them are made, or none.
+    for (_, parameter, value) in &before {
+        parameter.check(value).ok().into_iter().for_each(|old| config.store(old));
+    }
+    // What was in effect before can be again.
+    let _ = apply(instance, &names, config.appendonly.get());
+    Err(error)
+}
+
+/// A parameter by the name that the client uses.
+#[derive(Clone, Copy)]
+struct Named<'a> {
+    name: &'a [u8],
+    parameter: &'static Parameter,
+}
+
+impl Named<'_> {
+    /// The name in lower case: that of the table.
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(self.name).to_ascii_lowercase()
+    }
+}
+
+/// Makes effective what was set.
+///
+/// # Errors
+///
+/// With the parameter that cannot be what it was set to, in the words of Redis.
+fn apply(instance: &Instance, names: &[Named<'_>], had_log: bool) -> Result<()> {
+    let config = &instance.config;
+    let first_of = |set: &[&str]| names.iter().copied().find(|name| set.contains(&name.parameter.name));
+    if let Some(name) = first_of(&["appendonly"])
+        && config.appendonly.get()
         && !had_log
         && let Err(why) = instance.probe_log()
     {
         tracing::warn!("{why}");
-        // All of them are made, or none.
-        before.iter().filter_map(|(parameter, value)| parameter.check(value).ok()).for_each(|old| {
-            config.store(old);
-        });
-        return Err(refuse("appendonly", "Unable to turn on AOF. Check server logs."));
+        return Err(refuse(&name.shown(), "Unable to turn on AOF. Check server logs."));
     }
-    if request.from(2).step_by(2).any(|name| is_word(name, "requirepass")) {
+    if first_of(&["requirepass"]).is_some() {
         instance.apply_requirepass();
     }
+    let clients_max = config.maxclients.get();
     instance.apply_config();
-    Ok(reply.ok())
+    let possible = config.maxclients.get();
+    if let Some(name) = first_of(&["maxclients"]).filter(|_| possible < clients_max) {
+        let why = "The operating system is not able to handle the specified number of clients, try with";
+        return Err(refuse(&name.shown(), &format!("{why} {possible}")));
+    }
+    match first_of(&["oom-score-adj", "oom-score-adj-values"]) {
+        Some(name) => instance.oom_score.adjust(config).map_err(|why| refuse(&name.shown(), why)),
+        None => Ok(()),
+    }
 }
 
 /// Checks every setting before any is made.
-fn parse_settings(context: &Context<'_, '_>, request: Request<'_>) -> Result<Vec<Checked>> {
+fn parse_settings<'a>(context: &Context<'_, '_>, request: Request<'a>) -> Result<Vec<(Named<'a>, Checked)>> {
     if !request.len().is_multiple_of(2) {
-        return Err(Error::wrong_arity("config|set"));
+        return Err(Error::SYNTAX);
     }
-    let mut parameters: Vec<&'static Parameter> = Vec::new();
+    let mut settings: Vec<Named<'_>> = Vec::new();
     for name in request.from(2).step_by(2) {
         let unknown =
             || Error::quoting("ERR Unknown option or number of arguments for CONFIG SET - '", name, "'");
         let parameter = Parameter::named(name).ok_or_else(unknown)?;
-        if parameter.changes == Changes::AtStart {
-            return Err(refuse(parameter.name, "can't set immutable config"));
+        // As the client spells it.
+        let refuse = |why| Err(refuse(&String::from_utf8_lossy(name), why));
+        if matches!(parameter.changes, Changes::AtStart | Changes::Never) {
+            return refuse("can't set immutable config");
         }
         let is_protected = parameter.changes == Changes::Protected;
-        if is_protected && !is_enabled(context.session, &context.instance.config.enable_protected_configs) {
-            return Err(refuse(parameter.name, "can't set protected config"));
+        let enabled = &context.instance.config.enable_protected_configs;
+        if is_protected && !is_enabled(context.instance, context.session, enabled) {
+            return refuse("can't set protected config");
         }
-        if parameters.iter().any(|other| std::ptr::eq(*other, parameter)) {
-            return Err(refuse(parameter.name, "duplicate parameter"));
+        // By both of its names it may be set at once, as in Redis: the last one counts.
+        if settings.iter().any(|other| other.name.eq_ignore_ascii_case(name)) {
+            return refuse("duplicate parameter");
         }
-        parameters.push(parameter);
+        settings.push(Named { name, parameter });
     }
     let values = request.from(3).step_by(2);
-    let check = |(parameter, value): (&'static Parameter, &[u8])| {
-        parameter.check(value).map_err(|refusal| refuse(parameter.name, &refusal.to_string()))
+    let check = |(named, value): (Named<'a>, &[u8])| {
+        let checked = named.parameter.check(value);
+        checked.map(|checked| (named, checked)).map_err(|why| refuse(&named.shown(), &why.to_string()))
     };
-    parameters.into_iter().zip(values).map(check).collect()
+    settings.into_iter().zip(values).map(check).collect()
+}
+
+/// The values of parameters that hold secrets, and those of unknown ones, whose names may be misspelt. Where
+/// the arguments are no pairs, any may be a secret.
+fn set_secrets(request: Request<'_>) -> Vec<usize> {
+    if !request.len().is_multiple_of(2) {
+        return (2..request.len()).collect();
+    }
+    let names =
+        (2..request.len()).step_by(2).filter(|at| is_secret(request.at(*at)) || !is_known(request.at(*at)));
+    names.map(|at| at + 1).collect()
 }
 
 fn refuse(name: &str, why: &str) -> Error {
@@ -171,24 +245,30 @@ const CONFIG_REWRITE: Command = Command {
 };
 
 fn rewrite(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let instance = context.instance;
+    rewrite_file(context.instance, false)?;
+    Ok(reply.ok())
+}
+
+/// Writes the configuration file: what differs from the defaults, or all.
+pub(super) fn rewrite_file(instance: &Instance, writes_all: bool) -> Result<()> {
     let missing = Error::fixed("ERR The server is running without a config file");
     let path = instance.config.file.as_deref().ok_or(missing)?;
     // Users who have a file of their own are not in this one.
     let users = if instance.acl_file().is_some() { Vec::new() } else { instance.users.describe() };
-    // Somebody may have taken the old one away.
+    // The old one may have been taken away.
     let old = fs::read(path).or_else(|error| match error.kind() {
         ErrorKind::NotFound => Ok(Vec::new()),
         _ => Err(error),
     });
-    let written = old.and_then(|old| files::replace(path, &rewritten(&old, &instance.config, &users)));
+    let written =
+        old.and_then(|old| files::replace(path, &rewritten(&old, &instance.config, &users, writes_all)));
     written.map_err(|error| {
         let reason = files::reason(&error);
         tracing::warn!("CONFIG REWRITE failed: {reason}");
         Error::text(format!("ERR Rewriting config file: {reason}"))
     })?;
     tracing::warn!("CONFIG REWRITE executed with success.");
-    Ok(reply.ok())
+    Ok(())
 }
 
 const CONFIG_HELP: Command = Command {

@@ -7,9 +7,9 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Protocol, Reply, Request, tree};
 use crate::session::Session;
 
-use super::args::{self, Options, is_word};
+use super::args::{self, is_word};
 use super::client;
-use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
+use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Secrets};
 use super::error::Error;
 use super::permission;
 use super::tracking;
@@ -45,6 +45,7 @@ const HELLO: Command = Command {
     )
     .optional()],
     example: &[("HELLO 4", "(error) NOPROTO unsupported protocol version")],
+    secrets: Secrets::At(hello_secrets),
     run: Run::Server(hello),
     ..Command::DEFAULTS
 };
@@ -90,20 +91,56 @@ impl<'a> Greeting<'a> {
             Some(_) => return Err(Error::fixed("NOPROTO unsupported protocol version")),
             None => return Err(Error::fixed("ERR Protocol version is not an integer or out of range")),
         };
-        let mut options = Options::new(request, 2);
-        while let Some(option) = options.next() {
-            let wrong = || Error::quoting("ERR Syntax error in HELLO option '", option, "'");
-            if is_word(option, "auth") {
-                let user = options.next().ok_or_else(wrong)?;
-                greeting.credentials = Some((user, options.next().ok_or_else(wrong)?));
-            } else if is_word(option, "setname") {
-                greeting.name = Some(options.next().ok_or_else(wrong)?);
-            } else {
-                return Err(wrong());
+        for option in hello_options(request) {
+            match option {
+                HelloOption::Auth(at) => {
+                    greeting.credentials = Some((request.at(at + 1), request.at(at + 2)));
+                }
+                HelloOption::SetName(at) => greeting.name = Some(request.at(at + 1)),
+                HelloOption::Wrong(at) => {
+                    return Err(Error::quoting("ERR Syntax error in HELLO option '", request.at(at), "'"));
+                }
             }
         }
         Ok(greeting)
     }
+}
+
+/// An option of HELLO, with its place.
+enum HelloOption {
+    /// AUTH, before the name of a user and a password.
+    Auth(usize),
+    /// SETNAME, before a name.
+    SetName(usize),
+    /// What is no option, or lacks what should follow it.
+    Wrong(usize),
+}
+
+/// The options of HELLO, up to the first that is wrong.
+fn hello_options(request: Request<'_>) -> impl Iterator<Item = HelloOption> + use<'_> {
+    const FIRST: usize = 2;
+    let mut next = FIRST;
+    std::iter::from_fn(move || {
+        let (at, option) = (next, request.get(next)?);
+        let following = request.len() - at - 1;
+        let (option, arguments) = match option {
+            _ if is_word(option, "auth") && following >= 2 => (HelloOption::Auth(at), 2),
+            _ if is_word(option, "setname") && following >= 1 => (HelloOption::SetName(at), 1),
+            _ => (HelloOption::Wrong(at), following),
+        };
+        next += 1 + arguments;
+        Some(option)
+    })
+}
+
+/// After what is wrong anything may be a password.
+fn hello_secrets(request: Request<'_>) -> Vec<usize> {
+    let secrets = hello_options(request).flat_map(|option| match option {
+        HelloOption::Auth(at) => at + 1..at + 3,
+        HelloOption::SetName(_) => 0..0,
+        HelloOption::Wrong(at) => at..request.len(),
+    });
+    secrets.collect()
 }
 
 const AUTH: Command = Command {
@@ -128,6 +165,7 @@ const AUTH: Command = Command {
         ),
         ("AUTH default secret", "OK"),
     ],
+    secrets: Secrets::At(|request| (1..request.len()).collect()),
     run: Run::Server(auth),
     ..Command::DEFAULTS
 };

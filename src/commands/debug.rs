@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::dump;
 use crate::glob;
 use crate::instance::NotSaved;
+use crate::keyspace::Expiry;
 use crate::persistence::Conflicts;
 use crate::resp::number::parse_integer;
 use crate::resp::{Protocol, Reply, Request, tree};
@@ -13,6 +14,7 @@ use crate::resp::{Protocol, Reply, Request, tree};
 use super::args::is_word;
 use super::command::{Arity, Command, Context, Flags, Group, Result, Run, Scope};
 use super::error::Error;
+use super::fingerprint::Fingerprint;
 use super::object;
 use super::permission::check_enabled;
 
@@ -42,11 +44,11 @@ const DEBUG: Command = Command {
 
 fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let enabled = &context.instance.config.enable_debug_command;
-    check_enabled(context.session, "DEBUG", "enable-debug-command", enabled)?;
+    check_enabled(context, "DEBUG", "enable-debug-command", enabled)?;
     let name = request.at(1);
     match request.len() {
         2 if is_word(name, "help") => Ok(reply.array_of(HELP.iter(), |line, reply| reply.simple(line))),
-        3 if is_word(name, "sleep") => sleep(request, reply),
+        3 if is_word(name, "sleep") => sleep(context, request, reply),
         3 if is_word(name, "set-active-expire") => {
             let is_active = parse_integer(request.at(2)).is_some_and(|number| number != 0);
             context.instance.expires_actively.store(is_active, Ordering::Relaxed);
@@ -57,6 +59,33 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
             let length = parse_integer(request.at(2)).filter(|length| (0..=TEXT_BYTES_MAX).contains(length));
             let text = vec![b'a'; length.ok_or(Error::NOT_AN_INTEGER)? as usize];
             Ok(reply.bool(glob::matches(request.at(3), &text, false)))
+        }
+        3..=5 if is_word(name, "populate") => populate(context, request, reply),
+        2 if is_word(name, "digest") => Ok(reply.simple(&Fingerprint::of_all(context.tx).to_text())),
+        _ if is_word(name, "digest-value") => {
+            let tx = &*context.tx;
+            let digests = request.from(2).map(|key| Fingerprint::of_value(tx, key).to_text());
+            let digests: Vec<String> = digests.collect();
+            Ok(reply.array_of(digests.iter(), |digest, reply| reply.simple(digest)))
+        }
+        _ if ["assert", "oom", "panic", "segfault"].iter().any(|crash| is_word(name, crash)) => {
+            tracing::error!("Ended by DEBUG {}, as if it had crashed", name.escape_ascii());
+            // Nothing is saved or written any more, and the system may keep a core.
+            std::process::abort()
+        }
+        2 if is_word(name, "change-repl-id") => {
+            tracing::warn!("Changing replication IDs after receiving DEBUG change-repl-id");
+            context.instance.replication_id.change();
+            Ok(reply.ok())
+        }
+        2 if is_word(name, "config-rewrite-force-all") => {
+            super::config::rewrite_file(context.instance, true)?;
+            Ok(reply.ok())
+        }
+        3 if is_word(name, "pause-cron") => {
+            let is_paused = parse_integer(request.at(2)).is_some_and(|number| number != 0);
+            context.instance.pauses_cron.store(is_paused, Ordering::Relaxed);
+            Ok(reply.ok())
         }
         _ if is_word(name, "reload") => reload(context, request, reply),
         3 if is_word(name, "protocol") => show_type(request, reply),
@@ -75,12 +104,26 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
 
 const HELP: &[&str] = &[
     "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ASSERT, OOM, PANIC, SEGFAULT",
+    "    Ends the process at once, as a crash would: by SIGABRT.",
+    "CHANGE-REPL-ID",
+    "    Changes `master_replid` of INFO.",
+    "CONFIG-REWRITE-FORCE-ALL",
+    "    Does what CONFIG REWRITE does, but writes every parameter.",
+    "DIGEST",
+    "    Tells the digest of all data, which is that of a Redis with the same data.",
+    "DIGEST-VALUE <key> [<key> ...]",
+    "    Tells the digests of values.",
     "ERROR <string>",
     "    Answers this error.",
     "LOG <message>",
     "    Writes this line to the log.",
     "OBJECT <key>",
     "    Tells how a value is kept.",
+    "PAUSE-CRON <0|1>",
+    "    Stops what is done every so often, such as the freeing of expired keys, or lets it go on.",
+    "POPULATE <count> [<prefix>] [<size>]",
+    "    Makes so many keys `key:<number>`, or with another prefix, that are not there yet.",
     "PROTOCOL <type>",
     "    Answers a value of a type: string, integer, double, bignum, null, array, set, map, push, verbatim,",
     "    true, false.",
@@ -92,16 +135,40 @@ const HELP: &[&str] = &[
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Stops the freeing of expired keys that nobody asks for, or lets it go on.",
     "SLEEP <seconds>",
-    "    Stops the server for so long; fractions are allowed.",
+    "    Keeps all keys locked for so long; fractions are allowed.",
     "STRINGMATCH-LEN <length> <pattern>",
     "    Matches a pattern with so many letters a.",
     "HELP",
     "    Prints this help.",
 ];
 
-/// Everything is locked meanwhile: nobody gets at any key.
-fn sleep(request: Request<'_>, reply: Reply<'_>) -> Result {
+/// Keys and values are named as Redis names them. A value of a given size ends with zeros.
+fn populate(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let positive = |argument| {
+        let number = parse_integer(argument).and_then(|number| usize::try_from(number).ok());
+        number.ok_or(Error::fixed("ERR value is out of range, must be positive"))
+    };
+    let (tx, prefix) = (&mut *context.tx, request.get(3).unwrap_or(b"key"));
+    let count = positive(request.at(2))?;
+    let size = request.get(4).map_or(Ok(0), positive)?;
+    if size > tx.value_bytes_max() {
+        return Err(Error::STRING_TOO_LONG);
+    }
+    for number in 0..count {
+        let key = [prefix, format!(":{number}").as_bytes()].concat();
+        let mut value = format!("value:{number}").into_bytes();
+        if size > 0 {
+            value.resize(size, 0);
+        }
+        tx.insert_if_absent(&key, &value, Expiry::Never);
+    }
+    Ok(reply.ok())
+}
+
+/// All keys are locked meanwhile: no other client gets at one. What concerns no key is served.
+fn sleep(context: &Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let seconds = std::str::from_utf8(request.at(2)).ok().and_then(|text| text.parse().ok()).unwrap_or(0.0);
+    context.instance.hand_over();
     std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or_default().min(SLEEP_MAX));
     Ok(reply.ok())
 }

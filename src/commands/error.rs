@@ -34,6 +34,9 @@ impl Error {
     /// Strings that are too long to be compared.
     pub const LCS_TOO_LONG: Error =
         Error::fixed("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
+    /// There is no memory for looking for it.
+    pub const LCS_NO_MEMORY: Error =
+        Error::fixed("ERR Insufficient memory, failed allocating transient memory for LCS");
     /// A script has been running for too long.
     pub const BUSY: Error = Error::fixed(
         "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",

@@ -208,8 +208,9 @@ pub fn settle(
     request: Request<'_>,
     script: Option<Request<'_>>,
 ) {
-    if tx.has_seen_expired() && matches!(command.run, Run::Read(_)) {
-        // What only reads leaves it in place.
+    let is_paused = || instance.clients.pause.paused().is_some();
+    if tx.has_seen_expired() && matches!(command.run, Run::Read(_)) && !is_paused() {
+        // What only reads leaves it in place. In a pause data stay as they are.
         command.keys_of(request).for_each(|(key, _)| tx.free_expired(key));
     }
     let effects = tx.take_effects();
@@ -227,13 +228,16 @@ pub fn call(
     reply: Reply<'_>,
 ) -> Sent {
     let Context { instance, session, tx } = context;
+    let reply = reply.in_protocol(session.protocol);
+    if let Err(error) = check_permission(instance, session, registered, request) {
+        instance.statistics.errors.count(error.as_bytes());
+        return reply.error(error.as_bytes());
+    }
     let started = Instant::now();
     session.began = started;
     tx.select(session.database);
-    let answered = reply.in_protocol(session.protocol).attempt(|reply| {
-        check_permission(instance, session, registered, request)?;
-        run(registered.command, instance, session, tx, request, reply, None)
-    });
+    let answered =
+        reply.attempt(|reply| run(registered.command, instance, session, tx, request, reply, None));
     let ended = session.ended.take().unwrap_or_else(Instant::now);
     charge(instance, session, registered, request, ended - started);
     if instance.clients.has_monitors() {

@@ -20,6 +20,7 @@ const TTL: Command = Command {
     summary: "Tells in how many seconds a key expires: -1 for never, -2 if it is absent.",
     since: "1.0.0",
     complexity: "O(1)",
+    is_brief: true,
     tips: &["nondeterministic_output"],
     arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("EXPIRE mykey 10", "(integer) 1"), ("TTL mykey", "(integer) 10")],
@@ -42,6 +43,7 @@ const PTTL: Command = Command {
     summary: "Tells in how many milliseconds a key expires: -1 for never, -2 if it is absent.",
     since: "2.6.0",
     complexity: "O(1)",
+    is_brief: true,
     tips: &["nondeterministic_output"],
     arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("PTTL mykey", "(integer) -1"), ("PTTL nosuchkey", "(integer) -2")],
@@ -77,6 +79,7 @@ const EXPIRE: Command = Command {
     summary: "Makes a key expire in so many seconds; one that is not in the future deletes it.",
     since: "1.0.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY, Argument::integer("seconds"), ExpireConditions::ARGUMENT],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -103,6 +106,7 @@ const PEXPIRE: Command = Command {
     summary: "Makes a key expire in so many milliseconds; one that is not in the future deletes it.",
     since: "2.6.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY, Argument::integer("milliseconds"), ExpireConditions::ARGUMENT],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -215,6 +219,7 @@ const PERSIST: Command = Command {
     summary: "Takes the expiry off a key.",
     since: "2.2.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY],
     example: &[
         ("SET mykey Hello EX 10", "OK"),
@@ -245,6 +250,7 @@ const EXPIREAT: Command = Command {
     summary: "Makes a key expire at a moment, in seconds since 1970; one that is not in the future deletes it.",
     since: "1.2.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY, Argument::unix_time("unix-time-seconds"), ExpireConditions::ARGUMENT],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -271,6 +277,7 @@ const PEXPIREAT: Command = Command {
     summary: "Makes a key expire at a moment, in milliseconds since 1970; one that is not in the future deletes it.",
     since: "2.6.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY, Argument::unix_time("unix-time-milliseconds"), ExpireConditions::ARGUMENT],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -295,6 +302,7 @@ const EXPIRETIME: Command = Command {
     summary: "Tells when a key expires, in seconds since 1970: -1 for never, -2 if it is absent.",
     since: "7.0.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -319,6 +327,7 @@ const PEXPIRETIME: Command = Command {
     summary: "Tells when a key expires, in milliseconds since 1970: -1 for never, -2 if it is absent.",
     since: "7.0.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY],
     example: &[
         ("SET mykey Hello", "OK"),

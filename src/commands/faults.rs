@@ -257,7 +257,7 @@ fn help(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
 /// Whether `enable-fault-command` lets this client in.
 fn check_gate(context: &Context<'_, '_>) -> Result<()> {
     let enabled = &context.instance.config.enable_fault_command;
-    check_enabled(context.session, "FAULT", "enable-fault-command", enabled)
+    check_enabled(context, "FAULT", "enable-fault-command", enabled)
 }
 
 fn is_never_struck(command: &Command) -> bool {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::dump;
-use crate::glob;
+use crate::glob::Pattern;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, Sent};
 use crate::scripting::functions::{BYTES_MAX, Function, Library, Policy};
@@ -89,6 +89,7 @@ fn fcall_ro(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
 }
 
 fn function(context: &Context<'_, '_>, request: Request<'_>) -> Result<Arc<Function>> {
+    show_script(context, request);
     let found = context.instance.scripting.libraries().function(request.at(1));
     found.ok_or(Error::fixed("ERR Function not found"))
 }
@@ -107,9 +108,6 @@ fn call(
     reply: Reply<'_>,
 ) -> Result {
     let instance = context.instance;
-    if instance.clients.has_monitors() {
-        show_script(context, request);
-    }
     let mut bridge = Bridge::new(context, request, function.flags, false)?;
     let keys = key_count(request)?;
     let called = Called {
@@ -180,7 +178,8 @@ fn load(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
         }
         replaces = true;
     }
-    let name = context.instance.scripting.load_library(code, replaces).map_err(Error::bytes)?;
+    let name = context.instance.scripting.load_library(code, replaces, context.tx.is_replay());
+    let name = name.map_err(Error::bytes)?;
     context.instance.persistence.note_change();
     context.tx.note_request(&[b"FUNCTION", b"LOAD", b"REPLACE", code]);
     Ok(reply.bulk(name.as_bytes()))
@@ -296,8 +295,9 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
         }
     }
     let libraries = context.instance.scripting.libraries().clone();
+    let pattern = pattern.map(|pattern| Pattern::new(pattern, true));
     let is_wanted = |library: &&Arc<Library>| {
-        pattern.is_none_or(|pattern| glob::matches(pattern, library.name.as_bytes(), true))
+        pattern.as_ref().is_none_or(|pattern| pattern.matches(library.name.as_bytes()))
     };
     let wanted: Vec<_> = libraries.all().filter(is_wanted).collect();
     Ok(reply.array_of(wanted.into_iter(), |library, reply| describe(library, with_code, reply)))

@@ -10,8 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::acl::log::Reason;
-use crate::clients::Waiting;
-use crate::config::EVICTION_POLICIES;
+use crate::config::{EVICTION_POLICIES, print_percentile};
 use crate::instance::Instance;
 use crate::keyspace::{Totals, preserved_bytes};
 use crate::pubsub::Kind as PubSubKind;
@@ -123,6 +122,15 @@ pub fn used_commands(instance: &Instance) -> impl Iterator<Item = (&'static str,
     totals.filter(|(_, totals)| totals.usage.calls + totals.usage.rejected + totals.usage.failed > 0)
 }
 
+/// The commands that were called while `latency-tracking` was on, with how long that took; none while it is
+/// off, as in Redis.
+pub fn tracked_commands(instance: &Instance) -> impl Iterator<Item = (&'static str, CommandTotals)> {
+    let tracked = registered().take_while(|_| instance.config.latency_tracking.get());
+    let totals =
+        tracked.map(|registered| (registered.command.name, instance.statistics.latencies(registered.number)));
+    totals.filter(|(_, totals)| totals.usage.calls > 0)
+}
+
 /// A section that is being written.
 #[derive(Default)]
 struct Section(Vec<Field>);
@@ -192,8 +200,8 @@ fn server(section: &mut Section, view: &View<'_>) {
     section.field("server_time_usec", now.as_micros());
     section.field("uptime_in_seconds", uptime_s);
     section.field("uptime_in_days", uptime_s / (24 * 60 * 60));
-    section.field("hz", 10);
-    section.field("configured_hz", 10);
+    section.field("hz", instance.config.hz.get());
+    section.field("configured_hz", instance.config.hz.get());
     // Redis: 24 bits of seconds.
     section.field("lru_clock", now.as_secs() & 0xff_ffff);
     section.field("executable", executable.display());
@@ -203,13 +211,14 @@ fn server(section: &mut Section, view: &View<'_>) {
 
 fn clients(section: &mut Section, view: &View<'_>) {
     let all = view.instance.clients.all();
-    let largest_query = all.iter().map(|client| client.query_bytes()).max();
+    let largest_query = all.iter().map(|client| client.footprint.input().query_bytes).max();
+    let largest_output = all.iter().map(|client| client.output().bytes).max();
     section.field("connected_clients", all.len());
     section.field("cluster_connections", 0);
     section.field("maxclients", view.instance.config.maxclients.get());
     section.field("client_recent_max_input_buffer", largest_query.unwrap_or(0));
-    section.field("client_recent_max_output_buffer", 0);
-    let blocked = all.iter().filter(|client| client.waiting() == Waiting::Yes);
+    section.field("client_recent_max_output_buffer", largest_output.unwrap_or(0));
+    let blocked = all.iter().filter(|client| client.is_blocked());
     section.field("blocked_clients", blocked.count());
     section.field("tracking_clients", view.instance.tracking.totals().clients);
     section.field("clients_in_timeout_table", 0);
@@ -315,7 +324,7 @@ fn stats(section: &mut Section, view: &View<'_>) {
     section.field("expired_stale_perc", "0.00");
     section.field("expired_time_cap_reached_count", 0);
     section.known("evicted_keys", keyspace.map(|counters| counters.evicted));
-    section.field("evicted_clients", 0);
+    section.field("evicted_clients", statistics.total(Count::ClientsEvicted));
     section.known("keyspace_hits", keyspace.map(|counters| counters.hits));
     section.known("keyspace_misses", keyspace.map(|counters| counters.misses));
     section.field("pubsub_channels", view.instance.pubsub.count(PubSubKind::Channel));
@@ -334,7 +343,7 @@ fn stats(section: &mut Section, view: &View<'_>) {
     section.field("tracking_total_prefixes", tracked.prefixes);
     section.field("unexpected_error_replies", 0);
     section.field("dump_payload_sanitizations", 0);
-    section.field("total_error_replies", statistics.total(Count::ErrorReplies));
+    section.field("total_error_replies", statistics.errors.total());
     section.field("total_reads_processed", statistics.total(Count::Reads));
     section.field("total_writes_processed", statistics.total(Count::Writes));
     let log = &view.instance.users.log;
@@ -400,7 +409,7 @@ fn replication(section: &mut Section, view: &View<'_>) {
     section.field("role", "master");
     section.field("connected_slaves", 0);
     section.field("master_failover_state", "no-failover");
-    section.field("master_replid", &view.instance.run_id);
+    section.field("master_replid", view.instance.replication_id.get());
     section.field("master_replid2", "0".repeat(40));
     section.field("master_repl_offset", 0);
     section.field("second_repl_offset", -1);
@@ -458,12 +467,13 @@ fn error_statistics(section: &mut Section, view: &View<'_>) {
 }
 
 fn latency_statistics(section: &mut Section, view: &View<'_>) {
-    for (name, totals) in used_commands(view.instance).filter(|(_, totals)| totals.usage.calls > 0) {
-        let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| totals.percentile_us(percent));
-        section.field(
-            format!("latency_percentiles_usec_{name}"),
-            format_args!("p50={p50:.3},p99={p99:.3},p99.9={p999:.3}"),
-        );
+    let percentiles = view.instance.config.latency_percentiles();
+    for (name, totals) in tracked_commands(view.instance) {
+        let told = percentiles
+            .iter()
+            .map(|percent| format!("p{}={:.3}", print_percentile(*percent), totals.percentile_us(*percent)));
+        let told = told.collect::<Vec<_>>().join(",");
+        section.field(format!("latency_percentiles_usec_{name}"), told);
     }
 }
 

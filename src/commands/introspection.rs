@@ -2,13 +2,13 @@
 
 use redis_protocol::resp3::types::OwnedFrame;
 
-use crate::glob;
+use crate::glob::Pattern;
 use crate::resp::{Reply, Request, Sent, tree};
 use crate::session::Session;
 
 use super::args::is_word;
 use super::command::{
-    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Secrets,
 };
 use super::error::Error;
 use super::lookup::{callable, find, find_full};
@@ -256,7 +256,7 @@ fn parse_filter(request: Request<'_>) -> Result<Filter<'_>> {
         2 => Ok(Filter::None),
         _ if is_filter(b"module") => Ok(Filter::Module),
         _ if is_filter(b"aclcat") => Ok(Filter::Category(request.at(4))),
-        _ if is_filter(b"pattern") => Ok(Filter::Pattern(request.at(4))),
+        _ if is_filter(b"pattern") => Ok(Filter::Pattern(Pattern::new(request.at(4), true))),
         _ => Err(Error::SYNTAX),
     }
 }
@@ -268,7 +268,7 @@ enum Filter<'a> {
     Module,
     /// Those of an ACL category, written without its `@`.
     Category(&'a [u8]),
-    Pattern(&'a [u8]),
+    Pattern(Pattern<'a>),
 }
 
 impl Filter<'_> {
@@ -280,7 +280,7 @@ impl Filter<'_> {
                 .category_names()
                 .iter()
                 .any(|name| name.as_bytes()[1..].eq_ignore_ascii_case(category)),
-            Filter::Pattern(pattern) => glob::matches(pattern, command.name.as_bytes(), true),
+            Filter::Pattern(pattern) => pattern.matches(command.name.as_bytes()),
         }
     }
 }
@@ -295,6 +295,7 @@ const COMMAND_GETKEYS: Command = Command {
     since: "2.8.13",
     complexity: "O(N) where N is the number of arguments to the command",
     example: &[("COMMAND GETKEYS SETNX mykey Hello", "[\"mykey\"]")],
+    secrets: Secrets::Of(2),
     run: Run::Session(get_keys),
     ..Command::DEFAULTS
 };
@@ -314,6 +315,7 @@ const COMMAND_GETKEYSANDFLAGS: Command = Command {
     since: "7.0.0",
     complexity: "O(N) where N is the number of arguments to the command",
     example: &[("COMMAND GETKEYSANDFLAGS SETNX mykey Hello", "[[\"mykey\", [OW, insert]]]")],
+    secrets: Secrets::Of(2),
     run: Run::Session(get_keys_and_flags),
     ..Command::DEFAULTS
 };

@@ -88,6 +88,7 @@ const TYPE: Command = Command {
     summary: "Tells the type of a key's value; `none` if it is absent.",
     since: "1.0.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY],
     example: &[("SET key1 value", "OK"), ("TYPE key1", "string"), ("TYPE nosuchkey", "none")],
     run: Run::Read(kind),
@@ -165,6 +166,7 @@ const RENAME: Command = Command {
     summary: "Gives a key another name, whatever has that name.",
     since: "1.0.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY, Argument::new("newkey", ArgumentKind::Key).of_spec(1)],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -207,6 +209,7 @@ const RENAMENX: Command = Command {
     summary: "Gives a key another name, if no key has it: 1 if it did, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY, Argument::new("newkey", ArgumentKind::Key).of_spec(1)],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -292,6 +295,7 @@ const MOVE: Command = Command {
     summary: "Moves a key to another database, if it is not there: 1 if it did, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY, Argument::integer("db")],
     example: &[
         ("SET mykey Hello", "OK"),

@@ -4,7 +4,7 @@ use redis_protocol::resp3::types::OwnedFrame;
 
 use crate::clients::Who;
 use crate::digest;
-use crate::glob;
+use crate::glob::Pattern;
 use crate::instance::Instance;
 use crate::locks::{Finding, Lock, Refused, Rule, Tenure};
 use crate::resp::number::parse_integer;
@@ -57,7 +57,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let mut options = Options::new(request, 2);
     while let Some(option) = options.next() {
         match option {
-            _ if is_word(option, "match") => pattern = Some(options.value()?),
+            _ if is_word(option, "match") => pattern = Some(Pattern::new(options.value()?, false)),
             _ if is_word(option, "count") => {
                 let asked = args::integer(options.value()?)?;
                 count = usize::try_from(asked).ok().filter(|count| *count > 0).ok_or(Error::SYNTAX)?;
@@ -70,7 +70,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let mut held = context.instance.locks.held(now_ms, |lock| {
         // Not all that happens to a lock is told: what is in the keyspace decides.
         lock.database == tx.database()
-            && pattern.is_none_or(|pattern| glob::matches(pattern, &lock.key, false))
+            && pattern.as_ref().is_none_or(|pattern| pattern.matches(&lock.key))
             && tx.is_lock(&lock.key)
     });
     held.sort_by_key(|lock| lock.tenure.since_ms);
@@ -88,6 +88,7 @@ const LOCKS_GET: Command = Command {
     summary: "Tells all that is known of a lock: its holder, those before, who was refused, what happened.",
     since: "0.1.0",
     complexity: "O(1)",
+    is_brief: true,
     tips: &["nondeterministic_output"],
     arguments: &[Argument::KEY],
     example: &[("LOCKS GET nosuchlock", "(nil)")],

@@ -6,8 +6,8 @@ use std::sync::{LazyLock, OnceLock};
 
 use crate::acl::Catalog;
 
-use super::all;
 use super::command::{Arity, Command, KeySpec, Run, Scope};
+use super::{absent, all};
 
 /// A command, or a subcommand, as the server knows it.
 #[derive(Debug)]
@@ -16,9 +16,7 @@ pub struct Registered {
     pub command: &'static Command,
     /// The number under which its use is counted: from zero, without gaps.
     pub number: usize,
-    /// Whether it takes about as long whatever its arguments are.
-    pub is_brief: bool,
-    /// Whether it does if it has but one argument, a key.
+    /// Whether it takes about as long whatever its value is if it has but one argument, a key.
     pub is_brief_alone: bool,
     /// What it takes to run it, if it is brief, concerns exactly one key and nothing else, and is one.
     pub plain: Option<Plain>,
@@ -40,17 +38,13 @@ pub struct Plain {
 impl Plain {
     fn of(command: &Command) -> Option<Plain> {
         let is_on_keys = matches!(command.run, Run::Read(_) | Run::Write(_));
-        let key = command.only_key().filter(|_| is_brief(command) && is_on_keys)?;
+        let key = command.only_key().filter(|_| command.is_brief && is_on_keys)?;
         let arguments = match command.arity {
             Arity::Exactly(count) => count..=count,
             Arity::AtLeast(least) => least..=usize::MAX,
         };
         Some(Plain { key, arguments, run: command.run })
     }
-}
-
-fn is_brief(command: &Command) -> bool {
-    command.complexity == "O(1)" && command.scope == Scope::Keys && !command.keys.is_empty()
 }
 
 impl Registered {
@@ -60,7 +54,6 @@ impl Registered {
         Registered {
             command,
             number,
-            is_brief: is_brief(command),
             is_brief_alone: command.scope == Scope::Keys
                 && matches!(command.keys, [KeySpec { first: 1, last: -1, step: 1, .. }]),
             plain: Plain::of(command),
@@ -174,7 +167,10 @@ pub fn count() -> usize {
 pub fn catalog() -> Catalog {
     let mut catalog = Catalog::default();
     for command in all().flat_map(|command| std::iter::once(command).chain(command.subcommands)) {
-        catalog.add(command.name, command.category_names(), command.subcommands.len());
+        catalog.add(command.name, command.category_names());
+    }
+    for absent in absent::all() {
+        catalog.add_absent(absent.name, absent.category_names(), absent.is_of_redis_7);
     }
     catalog
 }

@@ -144,14 +144,12 @@ pub(super) struct MemoryUse {
 
 impl MemoryUse {
     pub(super) fn of(instance: &Instance, table_bytes: usize) -> MemoryUse {
-        let clients = instance.clients.all();
-        let buffers: usize = clients.iter().map(|client| client.query_bytes()).sum();
         MemoryUse {
             used: allocator::used_bytes(),
             peak: allocator::peak_bytes(),
             startup: instance.startup_bytes,
             resident: super::info::resident_bytes(),
-            clients: buffers + clients.len() * size_of::<Session>(),
+            clients: instance.clients.memory.bytes(),
             tables: table_bytes,
         }
     }

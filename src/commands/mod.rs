@@ -3,15 +3,18 @@
 //! Each family is a file with one constant for each command, its handler beneath it and their list on top;
 //! [`FAMILIES`] is the list of these lists. [`command`] says what a command is, [`lookup`] finds it by its
 //! name, [`error`] and [`args`] serve the handlers, [`execute`] is the one door through which all of them are
-//! run, [`permission`] asks there who may, [`replay`] does again what a log has; of [`info`] metrics are made
-//! as well.
+//! run, [`permission`] asks there who may, [`intent`] what a request may do, [`secrets`] what others may see
+//! of it, [`replay`] does again what a log has; of [`info`] metrics are made as well.
 
+pub mod absent;
 pub mod args;
+pub mod client;
 pub mod command;
 pub mod error;
 pub mod execute;
 pub mod faults;
 pub mod info;
+pub mod intent;
 pub mod lookup;
 pub mod permission;
 pub mod replay;
@@ -25,8 +28,8 @@ mod bitfield;
 mod bitmaps;
 mod bridge;
 mod browsing;
-mod client;
 mod clock;
+mod cluster;
 mod compare;
 mod config;
 mod connection;
@@ -34,11 +37,13 @@ mod counters;
 mod debug;
 mod dumping;
 mod expiries;
+mod fingerprint;
 mod functions;
 mod introspection;
 mod keys;
 mod locks;
 mod memory;
+mod modules;
 mod object;
 mod pubsub;
 mod ranges;
@@ -84,6 +89,8 @@ pub const FAMILIES: &[&[Command]] = &[
     acl::COMMANDS,
     info::COMMANDS,
     introspection::COMMANDS,
+    modules::COMMANDS,
+    cluster::COMMANDS,
 ];
 
 /// All commands, without subcommands.

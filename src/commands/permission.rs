@@ -13,7 +13,7 @@ use crate::session::Session;
 
 use super::Command;
 use super::client;
-use super::command::{Flags, KeyFlags, Result};
+use super::command::{Context as Running, Flags, KeyFlags, Result};
 use super::error::Error;
 use super::lookup::Registered;
 
@@ -107,10 +107,13 @@ pub fn check_channels<'a>(
 }
 
 /// Whether something that is off by itself is on for a client.
-pub(super) fn is_enabled(session: &Session, value: &Choice) -> bool {
+pub(super) fn is_enabled(instance: &Instance, session: &Session, value: &Choice) -> bool {
     match ENABLED_FOR[value.get()] {
         "yes" => true,
-        "local" => session.client.address.is_local(),
+        "local" => {
+            let address = &session.client.address;
+            address.is_local() || address.is_at(&instance.config.local_addresses.get())
+        }
         _ => false,
     }
 }
@@ -121,8 +124,13 @@ pub(super) fn is_enabled(session: &Session, value: &Choice) -> bool {
 /// # Errors
 ///
 /// If it is not, with what can be done about it.
-pub(super) fn check_enabled(session: &Session, command: &str, parameter: &str, value: &Choice) -> Result<()> {
-    if is_enabled(session, value) {
+pub(super) fn check_enabled(
+    context: &Running<'_, '_>,
+    command: &str,
+    parameter: &str,
+    value: &Choice,
+) -> Result<()> {
+    if is_enabled(context.instance, context.session, value) {
         return Ok(());
     }
     Err(Error::text(format!(
@@ -187,7 +195,7 @@ fn refuse(reason: Reason, command: &Command, origin: Origin) -> Error {
         }
         (Origin::Transaction, Reason::Key) => (CHANGED, "no permission to touch the specified keys"),
         (Origin::Transaction, Reason::Channel) => {
-            (CHANGED, "no permission to access one of the channels used as argument to the command")
+            (CHANGED, "no permission to access one of the channels used as arguments")
         }
         (Origin::Script, Reason::Command | Reason::Auth) => (SCRIPT, "run this command or subcommand"),
         (Origin::Script, Reason::Key) => {
@@ -214,7 +222,7 @@ pub(super) fn note(
         object: object.to_vec(),
         username: username.to_vec(),
         at_ms: instance.keyspace.clock().now_ms(),
-        client: client::describe(&session.client, 0).trim_end().to_owned(),
+        client: client::describe_briefly(&session.client),
     };
     instance.users.log.note(refusal, instance.config.acllog_max_len.size());
 }

@@ -1,8 +1,9 @@
 //! Channels: SUBSCRIBE, PUBLISH and what is around them.
 
+use crate::clients::Client;
 use crate::pubsub::Kind;
 use crate::resp::{Reply, Request, Sent};
-use crate::session::Session;
+use crate::session::{Replies, Session};
 
 use super::command::{
     Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
@@ -68,6 +69,10 @@ const SSUBSCRIBE: Command = Command {
 };
 
 fn ssubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    if context.session.may_not_wait {
+        // Redis refuses it in a transaction, unlike SUBSCRIBE and PSUBSCRIBE.
+        return Err(Error::fixed("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+    }
     listen(context, Kind::Shard, "ssubscribe", request, reply)
 }
 
@@ -78,17 +83,38 @@ fn listen(
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
-    let Session { client, subscriptions, .. } = &mut *context.session;
+    let Session { client, subscriptions, replies, .. } = &mut *context.session;
     let sent = reply.each_of(request.from(1), |name, reply| {
-        context.instance.pubsub.subscribe(kind, name, client, subscriptions);
-        tell_change(verb, Some(name), subscriptions.told(kind), reply)
+        let is_new = subscriptions.add(kind, name);
+        let sent = confirm(client, *replies, verb, Some(name), subscriptions.told(kind), reply);
+        if is_new {
+            context.instance.pubsub.listen(kind, name, client);
+        }
+        sent
     });
     context.session.subscriptions_changed();
     Ok(sent)
 }
 
-/// What a client is told of one subscription that began or ended.
-fn tell_change(verb: &str, name: Option<&[u8]>, left: usize, reply: Reply<'_>) -> Sent {
+/// Confirms one subscription that began or ended. A confirmation is a push: it is sent as well where the
+/// client wants no replies, and the reply that is written here will be cut off.
+fn confirm(
+    client: &Client,
+    replies: Replies,
+    verb: &str,
+    name: Option<&[u8]>,
+    left: usize,
+    reply: Reply<'_>,
+) -> Sent {
+    if replies != Replies::On {
+        let mut push = Vec::new();
+        let _: Sent = write_change(verb, name, left, Reply::new(&mut push, reply.protocol()));
+        client.send(&push);
+    }
+    write_change(verb, name, left, reply)
+}
+
+fn write_change(verb: &str, name: Option<&[u8]>, left: usize, reply: Reply<'_>) -> Sent {
     reply.push_of(0..3, |part, reply| match part {
         0 => reply.bulk(verb.as_bytes()),
         1 => reply.bulk_or_nil(name),
@@ -161,18 +187,18 @@ fn end_listening(
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
-    let Session { client, subscriptions, .. } = &mut *context.session;
+    let Session { client, subscriptions, replies, .. } = &mut *context.session;
     let all: Vec<Box<[u8]>> = subscriptions.names(kind).map(Box::from).collect();
     let names: Vec<&[u8]> = match request.len() {
         1 => all.iter().map(|name| &**name).collect(),
         _ => request.from(1).collect(),
     };
     let sent = if names.is_empty() {
-        tell_change(verb, None, subscriptions.told(kind), reply)
+        confirm(client, *replies, verb, None, subscriptions.told(kind), reply)
     } else {
         reply.each_of(names.into_iter(), |name, reply| {
             context.instance.pubsub.unsubscribe(kind, name, client, subscriptions);
-            tell_change(verb, Some(name), subscriptions.told(kind), reply)
+            confirm(client, *replies, verb, Some(name), subscriptions.told(kind), reply)
         })
     };
     context.session.subscriptions_changed();

@@ -2,7 +2,7 @@
 
 use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
-use crate::lcs::{CommonSubsequence, Match};
+use crate::lcs::{self, CommonSubsequence, Match, TooLong};
 use crate::resp::{Reply, Request, tree};
 
 use super::args::{self, Options, is_word};
@@ -24,6 +24,7 @@ const STRLEN: Command = Command {
     summary: "Tells the length of a string in bytes, 0 if it is absent.",
     since: "2.2.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY],
     example: &[
         ("SET mykey \"Hello world\"", "OK"),
@@ -66,7 +67,7 @@ fn append(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         return Ok(reply.count(tail.len()));
     };
     let after = checked_length(tx, before, tail.len())?;
-    tx.grow(key, after)[before..].copy_from_slice(tail);
+    tx.change_part(key, after, |part| part.bytes_mut(before..after).copy_from_slice(tail));
     tx.event(EventClass::STRING, "append", key);
     Ok(reply.count(after))
 }
@@ -100,11 +101,12 @@ fn setrange(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
         return Ok(reply.count(before));
     }
     let end = checked_length(tx, offset, part.len())?;
-    let value = tx.grow(key, end);
-    value[offset..end].copy_from_slice(part);
-    let sent = reply.count(value.len());
+    let bytes = tx.change_part(key, end, |value| {
+        value.bytes_mut(offset..end).copy_from_slice(part);
+        value.value().len()
+    });
     tx.event(EventClass::STRING, "setrange", key);
-    Ok(sent)
+    Ok(reply.count(bytes))
 }
 
 /// The sum of two lengths, if a string may be so long.
@@ -189,18 +191,19 @@ const LCS: Command = Command {
         ("LCS key1 key2", "\"mytext\""),
         ("LCS key1 key2 LEN", "(integer) 6"),
     ],
-    run: Run::Read(lcs),
+    run: Run::Read(find_lcs),
     ..Command::DEFAULTS
 };
 
-fn lcs(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+fn find_lcs(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let one = tx.get(request.at(1)).unwrap_or_default();
     let other = tx.get(request.at(2)).unwrap_or_default();
     let options = LcsOptions::parse(request)?;
-    let found = CommonSubsequence::find(one, other, tx.value_bytes_max()).map_err(|_| Error::LCS_TOO_LONG)?;
+    let table_bytes_max = tx.value_bytes_max();
     if options.wants_length {
-        return Ok(reply.count(found.length()));
+        return Ok(reply.count(lcs::length(one, other, table_bytes_max)?));
     }
+    let found = CommonSubsequence::find(one, other, table_bytes_max)?;
     if !options.wants_matches {
         return Ok(reply.bulk(&found.bytes(one)));
     }
@@ -214,6 +217,15 @@ fn lcs(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
         ("matches", tree::array(matches.map(describe))),
         ("len", tree::count(found.length())),
     ])))
+}
+
+impl From<TooLong> for Error {
+    fn from(why: TooLong) -> Error {
+        match why {
+            TooLong::Refused => Error::LCS_TOO_LONG,
+            TooLong::NoMemory => Error::LCS_NO_MEMORY,
+        }
+    }
 }
 
 /// What follows the keys of LCS.

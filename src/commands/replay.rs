@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use crate::acl::Users;
 use crate::clients::Address;
-use crate::instance::Instance;
+use crate::instance::{Instance, Replay};
 use crate::keyspace::Transaction;
-use crate::resp::{OwnedRequest, Protocol, Reply, Request};
+use crate::resp::{Protocol, Reply, Request};
 use crate::session::Session;
 
 use super::command::{Command, Run, Scope};
 use super::execute::{resolve, run};
-use super::lookup::{Registered, catalog, find_own};
+use super::lookup::{catalog, find_own};
 
 /// Loads the log, if there is one, and begins to write it; called before there are clients.
 ///
@@ -24,58 +24,83 @@ pub fn load(instance: &Instance) -> Result<(), String> {
     let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
     // Whoever may do what now, it was done.
     let everybody = Users::new(catalog());
-    let mut session = Session::new(registration.client.clone(), &everybody);
-    let mut out = Vec::new();
-    instance.load_log(&mut |tx, request| again(instance, &mut session, tx, request, &mut out))
+    let session = Session::new(registration.client.clone(), &everybody);
+    instance.load_log(&mut Replayer { instance, session, out: Vec::new() })
 }
 
-fn again(
-    instance: &Instance,
-    session: &mut Session,
-    tx: &mut Transaction<'_>,
-    request: &OwnedRequest,
-    out: &mut Vec<u8>,
-) -> Result<(), String> {
-    let Some(request) = request.request() else { return Ok(()) };
-    let name = || request.name().escape_ascii();
-    let command = find(request).ok_or_else(|| format!("Unknown command '{}'", name()))?.command;
-    if !may_be_done_again(command) {
-        return Err(format!("Command '{}', which has no place there,", name()));
+/// Does the requests of a log again, one after the other, as a user who may do everything.
+struct Replayer<'a> {
+    instance: &'a Instance,
+    session: Session,
+    out: Vec<u8>,
+}
+
+impl Replay for Replayer<'_> {
+    fn check(&self, request: Request<'_>) -> Result<(), String> {
+        find(request).map(|_| ())
     }
-    let _turn = match command.scope {
-        Scope::Script => {
-            session.began = Instant::now();
-            Some(instance.scripting.take_turn().ok_or("a script runs")?)
-        }
-        _ => None,
-    };
-    out.clear();
-    tx.select(session.database);
-    let reply = Reply::new(out, Protocol::Resp2);
-    match run(command, instance, session, tx, request, reply, None) {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let why = format!("{} answered '{}'", name(), error.as_bytes().escape_ascii());
-            if command.name == "select" {
-                // What follows belongs into a database that there is not.
-                return Err(why);
+
+    fn knows(&self, name: &[u8]) -> bool {
+        find_own(name).is_some()
+    }
+
+    fn run(&mut self, tx: &mut Transaction<'_>, request: Request<'_>) -> Result<(), String> {
+        let Replayer { instance, session, out } = self;
+        let command = find(request)?;
+        let _turn = match command.scope {
+            Scope::Script => {
+                session.began = Instant::now();
+                Some(instance.scripting.wait_for_turn().ok_or("a script runs")?)
             }
-            // Whoever wrote it may have done a part of it, which is done now, too.
-            tracing::warn!("While the log was loaded {why}");
-            Ok(())
+            _ => None,
+        };
+        out.clear();
+        tx.select(session.database);
+        let reply = Reply::new(out, Protocol::Resp2);
+        match run(command, instance, session, tx, request, reply, None) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let why = format!("{} answered '{}'", shown(request), error.as_bytes().escape_ascii());
+                // What follows belongs into a database, or calls functions, that there are not.
+                if matches!(command.name, "select" | "function|load" | "function|restore") {
+                    return Err(why);
+                }
+                // The server that wrote it may have done a part of it, which is done now, too.
+                tracing::warn!("While the log was loaded {why}");
+                Ok(())
+            }
         }
     }
 }
 
-fn find(request: Request<'_>) -> Option<&'static Registered> {
-    let registered = resolve(find_own(request.name())?, request).ok()?;
-    registered.command.arity.allows(request.len()).then_some(registered)
+/// A request as a line for people names it: of one that loads a library, the first line of that, too.
+fn shown(request: Request<'_>) -> String {
+    const SHOWN_BYTES_MAX: usize = 100;
+    let code = request.from(1).last().filter(|last| last.starts_with(b"#!"));
+    let first_line = code.and_then(|code| code.split(|byte| *byte == b'\n').next()).unwrap_or_default();
+    let cut = &first_line[..first_line.len().min(SHOWN_BYTES_MAX)];
+    let of = if cut.is_empty() { "" } else { " of " };
+    format!("{}{of}{}", request.name().escape_ascii(), cut.escape_ascii())
+}
+
+/// The command of a request, if it may be in a log.
+fn find(request: Request<'_>) -> Result<&'static Command, String> {
+    let name = || request.name().escape_ascii();
+    let found = find_own(request.name()).and_then(|registered| resolve(registered, request).ok());
+    let command = found.ok_or_else(|| format!("Unknown command '{}'", name()))?.command;
+    if !command.arity.allows(request.len()) {
+        return Err(format!("Wrong number of arguments for command '{}'", name()));
+    }
+    match may_be_done_again(command) {
+        true => Ok(command),
+        false => Err(format!("Command '{}', which has no place there,", name())),
+    }
 }
 
 /// Whether a command may be in a log: what changes data, and what only looks at them, which others have left
 /// there.
 fn may_be_done_again(command: &Command) -> bool {
-    command.may_write() && !matches!(command.name, "publish" | "spublish")
+    command.may_replicate() && !matches!(command.name, "publish" | "spublish")
         || matches!(command.run, Run::Read(_))
         || command.name == "select"
 }

@@ -96,7 +96,13 @@ const BGREWRITEAOF: Command = Command {
 };
 
 fn bgrewriteaof(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    match context.instance.ask_rewrite() {
+    let asked = context.instance.ask_rewrite(context.session.may_not_wait).map_err(|why| {
+        tracing::warn!("{why}");
+        Error::fixed(
+            "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.",
+        )
+    })?;
+    match asked {
         Asked::Begins => Ok(reply.simple("Background append only file rewriting started")),
         Asked::Scheduled => Ok(reply.simple("Background append only file rewriting scheduled")),
         Asked::InProgress => {

@@ -133,11 +133,14 @@ fn run_text(
     is_read_only: bool,
     reply: Reply<'_>,
 ) -> Result {
+    let instance = context.instance;
+    show_script(context, request);
     let keys = key_count(request)?;
     let digest = Digest::of(request.at(1));
-    let instance = context.instance;
     instance.scripting.with(|interpreter| {
         if interpreter.script(&digest).is_none() {
+            // Compiling a long text takes time, too.
+            let _run = instance.scripting.running.begin(context.session.began);
             define(interpreter, &digest, request.at(1), false)?;
         }
         run_script(context, interpreter, &digest, keys, is_read_only, request, reply)
@@ -150,9 +153,10 @@ fn run_known(
     is_read_only: bool,
     reply: Reply<'_>,
 ) -> Result {
-    let keys = key_count(request)?;
-    let digest = Digest::parse(request.at(1)).ok_or(NO_SCRIPT)?;
     let instance = context.instance;
+    show_script(context, request);
+    let digest = Digest::parse(request.at(1)).ok_or(NO_SCRIPT)?;
+    let keys = key_count(request)?;
     instance
         .scripting
         .with(|interpreter| run_script(context, interpreter, &digest, keys, is_read_only, request, reply))
@@ -175,7 +179,7 @@ fn define(interpreter: &mut Interpreter, digest: &Digest, text: &[u8], is_kept: 
 }
 
 /// What the first line of a script says it may do, and what is to be compiled.
-fn flags_of(text: &[u8]) -> Result<(ScriptFlags, &[u8])> {
+pub(super) fn flags_of(text: &[u8]) -> Result<(ScriptFlags, &[u8])> {
     if !text.starts_with(b"#!") {
         return Ok((ScriptFlags { is_silent: true, ..ScriptFlags::default() }, text));
     }
@@ -207,9 +211,6 @@ fn run_script(
 ) -> Result {
     let known = interpreter.script(digest).ok_or(NO_SCRIPT)?;
     let instance = context.instance;
-    if instance.clients.has_monitors() {
-        show_script(context, request);
-    }
     let mut bridge = Bridge::new(context, request, known.flags, is_read_only)?;
     let _run = instance.scripting.running.begin(bridge.started());
     let what = Callable::Script(digest, known);
@@ -218,9 +219,11 @@ fn run_script(
     bridge.conclude(answered)
 }
 
-/// Shows a script before what it calls is shown.
+/// Shows a script before what it calls is shown, to those who see every command.
 pub(super) fn show_script(context: &Context<'_, '_>, request: Request<'_>) {
-    if let Some(registered) = find(request.name()) {
+    if context.instance.clients.has_monitors()
+        && let Some(registered) = find(request.name())
+    {
         show_always(
             context.instance,
             context.session,

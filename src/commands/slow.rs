@@ -228,7 +228,7 @@ fn latency_histogram(context: &mut Context<'_, '_>, request: Request<'_>, reply:
         meant.into_iter().map(|registered| (registered.command.name, registered)).collect();
     let statistics = &context.instance.statistics;
     let described = meant.into_iter().filter_map(|(name, registered)| {
-        let totals = statistics.usage(registered.number);
+        let totals = statistics.latencies(registered.number);
         let points = totals
             .cumulative_us()
             .into_iter()

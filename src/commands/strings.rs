@@ -23,6 +23,7 @@ const SETNX: Command = Command {
     summary: "Writes a string only if its key is absent: 1 if it did, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
+    is_brief: true,
     deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `NX` argument" }),
     arguments: &[Argument::KEY, Argument::string("value")],
     example: &[
@@ -62,6 +63,7 @@ const GET: Command = Command {
     summary: "Reads a string.",
     since: "1.0.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY],
     example: &[("GET nonexisting", "(nil)"), ("SET mykey Hello", "OK"), ("GET mykey", "\"Hello\"")],
     run: Run::Read(get),
@@ -82,6 +84,7 @@ const GETSET: Command = Command {
     summary: "Writes a string and answers the one before, in one step.",
     since: "1.0.0",
     complexity: "O(1)",
+    is_brief: true,
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`SET` with the `!GET` argument" }),
     arguments: &[Argument::KEY, Argument::string("value")],
     example: &[
@@ -114,6 +117,7 @@ const SET: Command = Command {
     summary: "Writes a string, whatever was there; on conditions and with an expiry, if asked to.",
     since: "1.0.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[
         Argument::KEY,
         Argument::string("value"),
@@ -353,6 +357,7 @@ const GETDEL: Command = Command {
     summary: "Reads a string and deletes its key, in one step.",
     since: "6.2.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("GETDEL mykey", "\"Hello\""), ("GET mykey", "(nil)")],
     run: Run::Write(getdel),
@@ -378,6 +383,7 @@ const GETEX: Command = Command {
     summary: "Reads a string and changes when its key expires.",
     since: "6.2.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[
         Argument::KEY,
         Argument::one_of(
@@ -435,6 +441,7 @@ const SETEX: Command = Command {
     summary: "Writes a string that expires in so many seconds.",
     since: "2.0.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY, Argument::integer("seconds"), Argument::string("value")],
     example: &[
         ("SETEX mykey 10 Hello", "OK"),
@@ -459,6 +466,7 @@ const PSETEX: Command = Command {
     summary: "Writes a string that expires in so many milliseconds.",
     since: "2.6.0",
     complexity: "O(1)",
+    is_brief: true,
     arguments: &[Argument::KEY, Argument::integer("milliseconds"), Argument::string("value")],
     example: &[("PSETEX mykey 10000 Hello", "OK"), ("TTL mykey", "(integer) 10"), ("GET mykey", "\"Hello\"")],
     run: Run::Write(psetex),

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use crate::clients::Address;
+use crate::excerpt::excerpt;
 use crate::instance::Instance;
 use crate::resp::Request;
 use crate::resp::reply::write_quoted;
 use crate::session::Session;
-use crate::statistics::commands::Usage;
 use crate::statistics::slowlog::{SlowRequest, cut};
 
 use super::command::{Command, Flags};
@@ -25,7 +25,7 @@ const THOROUGH_BELOW_US: i64 = 1000;
 /// clock, unless its reply is long: then it is tallied with others.
 #[inline]
 pub fn is_brief(registered: &Registered, request: &Request<'_>) -> bool {
-    let takes_as_long = registered.is_brief || registered.is_brief_alone && request.len() == 2;
+    let takes_as_long = registered.command.is_brief || registered.is_brief_alone && request.len() == 2;
     takes_as_long && is_small(request)
 }
 
@@ -50,7 +50,7 @@ pub fn charge(
 ) {
     let statistics = &instance.statistics;
     let nanos = took.as_nanos() as u64;
-    statistics.add_usage(registered.number, Usage { calls: 1, nanos, ..Usage::default() });
+    statistics.add_call(registered.number, nanos);
     let config = &instance.config;
     let at_s = || instance.keyspace.clock().since_epoch().as_secs();
     let threshold_ms = config.latency_monitor_threshold.size() as u64;
@@ -67,13 +67,13 @@ pub fn charge(
             took,
             arguments: cut(visible_arguments(registered.command, request).into_iter()),
             address: session.client.address.to_string(),
-            client_name: session.client.profile.lock().name.clone(),
+            client_name: excerpt(&session.client.profile.lock().name).into_owned(),
         };
         statistics.slowlog.note(request, config.slowlog_max_len.size());
     }
 }
 
-/// Shows a request to those who see every command, but for what is too dangerous to be shown.
+/// Shows a request that was run to those who see every command, but for what is too dangerous to be shown.
 #[cold]
 pub fn show(instance: &Instance, session: &Session, origin: Origin, command: &Command, request: Request<'_>) {
     if !command.flags.contains(Flags::ADMIN) && !command.flags.contains(Flags::SKIP_MONITOR) {

@@ -1,9 +1,12 @@
-//! Where the values of parameters are: read without a lock, by whoever needs them.
+//! The places of values: each is read without a lock by the code that needs it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
+
+use super::kinds::Value;
 
 /// The value of a whole number.
 #[derive(Debug, Default)]
@@ -69,5 +72,20 @@ impl Choice {
     /// Chooses another word: what `auto` has found, say.
     pub fn set(&self, place: usize) {
         self.0.store(place, Ordering::Relaxed);
+    }
+}
+
+/// The values of parameters that are only kept, by their names: those that were ever set.
+#[derive(Debug, Default)]
+pub(super) struct Kept(RwLock<BTreeMap<&'static str, Value>>);
+
+impl Kept {
+    /// The current value, if it was ever set.
+    pub(super) fn get(&self, name: &str) -> Option<Value> {
+        self.0.read().get(name).cloned()
+    }
+
+    pub(super) fn set(&self, name: &'static str, value: Value) {
+        self.0.write().insert(name, value);
     }
 }

@@ -1,70 +1,72 @@
-//! Directives of configuration files that have a meaning in Redis or Valkey, but none here: what they tune
-//! is not there (replicas, clusters, encodings of other types), or needs no tuning.
+//! Directives of configuration files that are no parameters here: those of newer versions of Redis and of
+//! Valkey that tune what is not there, those that Redis reads only because older versions had them, and
+//! those that would make this another server (a replica, a node of a cluster).
 //!
-//! A file that has them is read all the same, and they are named in one warning; what they are given is not
-//! looked at. A name that is neither here nor in the table of parameters is a mistake. Where a name is in
-//! both, the table counts.
+//! A file that has them is read all the same. One warning names those whose value differs from the default in
+//! Redis: the others change nothing there, either. A name that is neither here nor in the table of parameters
+//! is a mistake.
+//!
+//! A few ask for what a user relies on and Keyfast does not have, such as replication: these stop the start,
+//! unless `ignore-unsupported` says otherwise ([`missing`]).
 
-/// Those that take one value: all of Redis 7.0 and Valkey 8, and what they still read of older versions.
+use super::bytes::parse_bytes;
+
+/// Those that take one value.
 const ONE_VALUE: &str = "
-    active-defrag-cycle-max active-defrag-cycle-min active-defrag-cycle-us active-defrag-ignore-bytes
-    active-defrag-max-scan-fields active-defrag-threshold-lower active-defrag-threshold-upper
-    active-expire-effort activedefrag activerehashing always-show-logo aof-disable-auto-gc
-    aof-rewrite-cpulist aof-rewrite-incremental-fsync aof-timestamp-enabled aof_rewrite_cpulist
-    availability-zone bgsave-cpulist bgsave_cpulist bind-source-addr bio-cpulist bio_cpulist
-    cluster-allow-pubsubshard-when-down cluster-allow-reads-when-down cluster-allow-replica-migration
-    cluster-announce-bus-port cluster-announce-client-ipv4 cluster-announce-client-ipv6
-    cluster-announce-client-port cluster-announce-client-tls-port cluster-announce-hostname
-    cluster-announce-human-nodename cluster-announce-ip cluster-announce-port cluster-announce-tls-port
-    cluster-blacklist-ttl cluster-config-file cluster-databases cluster-enabled cluster-link-sendbuf-limit
-    cluster-manual-failover-timeout cluster-migration-barrier cluster-node-timeout cluster-ping-interval
-    cluster-port cluster-preferred-endpoint-type cluster-replica-no-failover
-    cluster-replica-validity-factor cluster-require-full-coverage cluster-slave-no-failover
-    cluster-slave-validity-factor cluster-slot-migration-log-max-len cluster-slot-stats-enabled
-    commandlog-execution-slower-than commandlog-large-reply-max-len commandlog-large-request-max-len
-    commandlog-reply-larger-than commandlog-request-larger-than commandlog-slow-execution-max-len
-    crash-log-enabled crash-memcheck-enabled debug-assert-enabled disable-thp
-    dual-channel-replication-enabled dynamic-hz enable-debug-assert enable-module-command
-    events-per-io-thread extended-redis-compatibility hash-max-listpack-entries hash-max-listpack-value
-    hash-max-ziplist-entries hash-max-ziplist-value hash-seed hide-user-data-from-log hll-sparse-max-bytes
-    hz ignore-warnings import-mode io-threads-always-active io-threads-do-reads jemalloc-bg-thread
-    key-load-delay latency-tracking lazyfree-lazy-eviction lazyfree-lazy-expire lazyfree-lazy-server-del
-    lazyfree-lazy-user-del lazyfree-lazy-user-flush list-compress-depth list-max-listpack-size
-    list-max-ziplist-entries list-max-ziplist-size list-max-ziplist-value
-    loading-process-events-interval-bytes locale-collate log-timestamp-format lookahead
-    lua-enable-deprecated-api lua-enable-insecure-api lua-replicate-commands masterauth masteruser
-    max-new-connections-per-cycle max-new-tls-connections-per-cycle maxmemory-clients
-    maxmemory-eviction-tenacity min-io-threads-avoid-copy-reply min-io-threads-value-prefetch-off
-    min-replicas-max-lag min-replicas-to-write min-slaves-max-lag min-slaves-to-write
-    min-string-size-avoid-copy-reply mptcp no-appendfsync-on-rewrite oom-score-adj prefetch-batch-max-size
-    primaryauth primaryuser proc-title-template propagation-error-behavior rdb-del-sync-files
-    rdb-key-save-delay rdb-save-incremental-fsync rdb-version-check rdma-completion-vector rdma-port
-    rdma-rx-size repl-backlog-size repl-backlog-ttl repl-disable-tcp-nodelay repl-diskless-load
-    repl-diskless-sync repl-diskless-sync-delay repl-diskless-sync-max-replicas repl-ping-replica-period
-    repl-ping-slave-period repl-timeout replica-announce-ip replica-announce-port replica-announced
-    replica-full-sync-buffer-limit replica-ignore-disk-write-errors replica-ignore-maxmemory
-    replica-lazy-flush replica-priority replica-read-only replica-serve-stale-data sanitize-dump-payload
-    server-cpulist server_cpulist set-disable-deny-scripts set-max-intset-entries set-max-listpack-entries
-    set-max-listpack-value set-proc-title shutdown-timeout slave-announce-ip slave-announce-port
-    slave-ignore-maxmemory slave-lazy-flush slave-priority slave-read-only slave-serve-stale-data
-    socket-mark-id stream-node-max-bytes stream-node-max-entries syslog-enabled syslog-facility
-    syslog-ident tls-auth-clients-user tls-ca-cert-dir tls-ciphers tls-ciphersuites tls-client-cert-file
-    tls-client-key-file tls-client-key-file-pass tls-cluster tls-dh-params-file tls-key-file-pass
-    tls-prefer-server-ciphers tls-protocols tls-replication tls-session-cache-size
-    tls-session-cache-timeout tls-session-caching unixsocketgroup use-exit-on-panic watchdog-period
-    zset-max-listpack-entries zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
+    active-defrag-cycle-us aof-rewrite-cpulist availability-zone bgsave-cpulist bio-cpulist
+    cluster-announce-client-ipv4 cluster-announce-client-ipv6 cluster-announce-client-port
+    cluster-announce-client-tls-port cluster-announce-human-nodename cluster-blacklist-ttl
+    cluster-databases cluster-enabled cluster-manual-failover-timeout cluster-ping-interval
+    cluster-slot-migration-log-max-len cluster-slot-stats-enabled commandlog-execution-slower-than
+    commandlog-large-reply-max-len commandlog-large-request-max-len commandlog-reply-larger-than
+    commandlog-request-larger-than commandlog-slow-execution-max-len debug-assert-enabled
+    dual-channel-replication-enabled enable-debug-assert events-per-io-thread extended-redis-compatibility
+    hash-seed hide-user-data-from-log import-mode io-threads-always-active list-max-ziplist-entries
+    list-max-ziplist-value locale-collate log-timestamp-format lookahead lua-enable-deprecated-api
+    lua-enable-insecure-api lua-replicate-commands max-new-connections-per-cycle
+    max-new-tls-connections-per-cycle min-io-threads-avoid-copy-reply
+    min-io-threads-value-prefetch-off min-string-size-avoid-copy-reply mptcp prefetch-batch-max-size
+    primaryauth primaryuser rdb-version-check rdma-completion-vector rdma-port rdma-rx-size
+    replica-full-sync-buffer-limit server-cpulist set-disable-deny-scripts set-max-listpack-entries
+    set-max-listpack-value tls-auth-clients-user unixsocketgroup
 ";
 
 /// Those that take any number.
-const SEVERAL_VALUES: &[&str] = &[
-    "latency-tracking-info-percentiles",
-    "oom-score-adj-values",
-    "primaryof",
-    "rdma-bind",
-    "replicaof",
-    "shutdown-on-sigint",
-    "shutdown-on-sigterm",
-    "slaveof",
+const SEVERAL_VALUES: &[&str] = &["primaryof", "rdma-bind", "replicaof", "slaveof"];
+
+/// What Redis 7.0 and Valkey 8 give them by default, where that is known and not an empty text.
+const DEFAULTS: &[(&str, &str)] = &[
+    ("active-defrag-cycle-us", "500"),
+    ("cluster-blacklist-ttl", "60"),
+    ("cluster-enabled", "no"),
+    ("commandlog-execution-slower-than", "10000"),
+    ("commandlog-large-reply-max-len", "128"),
+    ("commandlog-large-request-max-len", "128"),
+    ("commandlog-reply-larger-than", "1048576"),
+    ("commandlog-request-larger-than", "1048576"),
+    ("commandlog-slow-execution-max-len", "128"),
+    ("dual-channel-replication-enabled", "no"),
+    ("enable-debug-assert", "no"),
+    ("events-per-io-thread", "2"),
+    ("extended-redis-compatibility", "no"),
+    ("hide-user-data-from-log", "yes"),
+    ("import-mode", "no"),
+    ("io-threads-always-active", "no"),
+    ("list-max-ziplist-entries", "512"),
+    ("list-max-ziplist-value", "64"),
+    ("log-timestamp-format", "legacy"),
+    ("max-new-connections-per-cycle", "10"),
+    ("max-new-tls-connections-per-cycle", "1"),
+    ("mptcp", "no"),
+    ("prefetch-batch-max-size", "16"),
+    ("rdb-version-check", "strict"),
+    ("rdma-port", "0"),
+    ("replica-full-sync-buffer-limit", "0"),
+    ("replicaof", "no one"),
+    ("primaryof", "no one"),
+    ("set-max-listpack-entries", "128"),
+    ("set-max-listpack-value", "64"),
+    ("slaveof", "no one"),
 ];
 
 /// How many values a directive takes.
@@ -84,16 +86,79 @@ pub fn find(name: &str) -> Option<Values> {
     ONE_VALUE.split_ascii_whitespace().any(|other| other == name).then_some(Values::One)
 }
 
+/// Every name that is known here: for suggestions.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ONE_VALUE.split_ascii_whitespace().chain(SEVERAL_VALUES.iter().copied())
+}
+
+/// Whether Redis would behave the same without this directive: its value is the default there.
+pub fn is_default(name: &str, value: &[u8]) -> bool {
+    let default = DEFAULTS.iter().find(|(other, _)| *other == name).map_or("", |(_, default)| default);
+    let is_same_size =
+        || parse_bytes(default.as_bytes()).is_some_and(|size| Some(size) == parse_bytes(value));
+    default.as_bytes().eq_ignore_ascii_case(value) || is_same_size()
+}
+
+/// What a user of this directive relies on and would miss here, in words for a message; none if nothing. A
+/// server that started anyway would be empty, alone, and accept writes.
+pub fn missing(name: &str, value: &[u8]) -> Option<&'static str> {
+    match name {
+        "replicaof" | "slaveof" | "primaryof" if !is_default(name, value) => Some(
+            "Keyfast has no replication: it would start as a primary of its own, without the data of the other server",
+        ),
+        "cluster-enabled" if !is_default(name, value) => Some(
+            "Keyfast has no cluster mode: it would start alone, without the slots and the data of the cluster",
+        ),
+        "loadmodule" => {
+            Some("Keyfast loads no modules: the commands and the data types of this one would be missing")
+        }
+        "sentinel" => Some("Keyfast is not a Sentinel: it would start as a server for data instead"),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn a_default_is_known_however_it_is_written() {
+        for (name, value) in [
+            ("commandlog-reply-larger-than", "1MB"),
+            ("mptcp", "NO"),
+            ("list-max-ziplist-value", "64"),
+            ("primaryauth", ""),
+        ] {
+            assert!(is_default(name, value.as_bytes()), "{name} {value}");
+        }
+        for (name, value) in [
+            ("commandlog-reply-larger-than", "1m"),
+            ("mptcp", "yes"),
+            ("primaryauth", "x"),
+            ("list-max-ziplist-value", "x"),
+        ] {
+            assert!(!is_default(name, value.as_bytes()), "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn what_a_user_would_miss_is_named() {
+        for (name, value) in
+            [("replicaof", "a 1"), ("slaveof", "a 1"), ("cluster-enabled", "yes"), ("loadmodule", "x.so")]
+        {
+            assert!(missing(name, value.as_bytes()).is_some(), "{name} {value}");
+        }
+        for (name, value) in [("replicaof", "no one"), ("cluster-enabled", "NO"), ("mptcp", "yes")] {
+            assert!(missing(name, value.as_bytes()).is_none(), "{name} {value}");
+        }
+    }
+
+    #[test]
     fn names_are_whole_and_in_lower_case() {
-        assert_eq!(find("hz"), Some(Values::One));
-        assert_eq!(find("zset-max-ziplist-value"), Some(Values::One));
+        assert_eq!(find("mptcp"), Some(Values::One));
+        assert_eq!(find("list-max-ziplist-value"), Some(Values::One));
         assert_eq!(find("slaveof"), Some(Values::Several));
-        for name in ["HZ", "h", "", "hz dir", "port"] {
+        for name in ["MPTCP", "m", "", "mptcp lookahead", "port"] {
             assert_eq!(find(name), None, "{name}");
         }
     }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::parse_bytes;
-use crate::resp::number::parse_integer;
+use super::bytes::parse_bytes;
+use super::lists::{lenient_integer, words};
 
 /// Kinds of clients that have limits of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl OutputLimits {
 ///
 /// With the text of Redis.
 pub(super) fn parse(text: &[u8]) -> Result<Vec<(ClientClass, OutputLimit)>, &'static str> {
-    let words: Vec<&[u8]> = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
+    let words = words(text);
     if !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.");
     }
@@ -82,9 +82,9 @@ fn parse_one(words: &[&[u8]]) -> Result<(ClientClass, OutputLimit), &'static str
         .find(|(name, class)| is_named(name) || *class == ClientClass::Replica && is_named("replica"));
     let (_, class) = class.ok_or("Invalid client class specified in buffer limit configuration.")?;
     let parse = || {
-        let hard_bytes = u64::try_from(parse_bytes(words[1])?).ok()?;
-        let soft_bytes = u64::try_from(parse_bytes(words[2])?).ok()?;
-        let soft_seconds = u64::try_from(parse_integer(words[3])?).ok()?;
+        let (hard_bytes, soft_bytes) = (parse_bytes(words[1])?, parse_bytes(words[2])?);
+        // Redis keeps them as an `int`.
+        let soft_seconds = u64::from(u32::try_from(i32::try_from(lenient_integer(words[3])?).ok()?).ok()?);
         Some(OutputLimit { hard_bytes, soft_bytes, soft_seconds })
     };
     let wrong = "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn limits_are_read_and_printed_as_redis_does() {
         let limits = OutputLimits::default();
-        for (class, limit) in parse(b"pubsub 32mb 8mb 60  replica 1k 0 0").unwrap() {
+        for (class, limit) in parse(b"pubsub 32mb 8mb 60 replica 1k 0 0").unwrap() {
             limits.set(class, limit);
         }
         assert_eq!(limits.print(), "normal 0 0 0 slave 1000 0 0 pubsub 33554432 8388608 60");

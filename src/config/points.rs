@@ -1,6 +1,6 @@
 //! When a snapshot is due: `save`.
 
-use crate::resp::number::parse_integer;
+use super::lists::{lenient_integer, words};
 
 /// After so many seconds, if there were so many changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,9 +13,9 @@ pub struct SavePoint {
 
 /// Reads points such as `3600 1 300 100`; none where there is nothing.
 pub(super) fn parse(text: &[u8]) -> Option<Vec<SavePoint>> {
-    let words: Vec<&[u8]> = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
+    let words = words(text);
     let number = |word: &[u8], min: u64| {
-        parse_integer(word).and_then(|number| u64::try_from(number).ok()).filter(|number| *number >= min)
+        lenient_integer(word).and_then(|number| u64::try_from(number).ok()).filter(|number| *number >= min)
     };
     let point =
         |pair: &[&[u8]]| Some(SavePoint { seconds: number(pair[0], 1)?, changes: number(pair[1], 0)? });
@@ -34,11 +34,11 @@ mod tests {
 
     #[test]
     fn points_are_read_and_printed_as_redis_does() {
-        let points = parse(b"3600 1  300 0").unwrap();
+        let points = parse(b"3600 1 300 0").unwrap();
         assert_eq!(points[1], SavePoint { seconds: 300, changes: 0 });
         assert_eq!(print(&points), "3600 1 300 0");
         assert_eq!((parse(b""), print(&[])), (Some(Vec::new()), String::new()));
-        for wrong in [&b"60"[..], b"60 x", b"0 1", b"60 -1", b"60 1 2"] {
+        for wrong in [&b"60"[..], b"60 x", b"0 1", b"60 -1", b"60 1 2", b"60  1"] {
             assert_eq!(parse(wrong), None, "{}", wrong.escape_ascii());
         }
     }

@@ -1,10 +1,14 @@
 //! What the table of parameters promises.
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use super::*;
 
 #[test]
-fn the_table_is_sorted_and_its_defaults_print_as_redis_prints_them() {
-    assert!(PARAMETERS.is_sorted_by_key(|parameter| parameter.name));
+fn defaults_print_as_redis_prints_them() {
     let config = Config::new();
     let print = |name: &str| Parameter::named(name.as_bytes()).unwrap().print(&config);
     assert_eq!(print("PORT"), b"6379");
@@ -38,18 +42,6 @@ fn values_are_refused_in_the_words_of_redis() {
 }
 
 #[test]
-fn sizes_are_read_with_their_units() {
-    for (text, bytes) in
-        [("0", 0), ("1b", 1), ("1K", 1000), ("1kb", 1024), ("2Gb", 2 << 30), ("5m", 5_000_000)]
-    {
-        assert_eq!(parse_bytes(text.as_bytes()), Some(bytes), "{text}");
-    }
-    for text in ["", "kb", "-1", "1tb", "1 mb", "99999999999gb"] {
-        assert_eq!(parse_bytes(text.as_bytes()), None, "{text}");
-    }
-}
-
-#[test]
 fn permissions_are_octal() {
     let permissions = Parameter::named(b"unixsocketperm").unwrap();
     let config = Config::new();
@@ -59,5 +51,44 @@ fn permissions_are_octal() {
         ("argument couldn't be parsed as an octal number", "argument must be between 0 and 777 inclusive");
     for (text, expected) in [("8", no_octal), ("x", no_octal), ("1000", beyond), ("-1", beyond)] {
         assert_eq!(permissions.check(text.as_bytes()).unwrap_err().to_string(), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_name_is_that_of_one_parameter() {
+    let mut names = HashSet::new();
+    for parameter in parameters() {
+        assert!(parameter.kind.parse(parameter.default.as_bytes()).is_ok(), "{}", parameter.name);
+        assert_eq!(parameter.is_kept(), parameter.help.is_empty(), "{}", parameter.name);
+        for name in parameter.names() {
+            assert!(names.insert(name), "{name} is there twice");
+        }
+    }
+    for parameter in parameters().filter(|parameter| parameter.changes != Changes::Never) {
+        assert!(parameter.names().all(|name| foreign::find(name).is_none()), "{}", parameter.name);
+    }
+}
+
+#[test]
+fn what_nothing_acts_on_is_kept() {
+    let config = Config::new();
+    let delay = Parameter::named(b"Repl-Diskless-Sync-Delay").unwrap();
+    assert_eq!((delay.print(&config), config.kept_names()), (b"5".to_vec(), vec![]));
+    config.store(delay.check(b"7").unwrap());
+    assert_eq!((delay.print(&config), config.kept_names()), (b"7".to_vec(), vec![delay.name]));
+    config.store(delay.check(b"5").unwrap());
+    assert!(config.kept_names().is_empty());
+    let backlog = Parameter::named(b"repl-backlog-size").unwrap();
+    config.store(backlog.check(b"1").unwrap());
+    assert_eq!(backlog.print(&config), b"16384");
+}
+
+#[test]
+fn a_synonym_is_kept_as_the_word_that_it_means() {
+    let config = Config::new();
+    let adjustment = Parameter::named(b"oom-score-adj").unwrap();
+    for (word, kept) in [("relative", "yes"), ("absolute", "absolute"), ("NO", "no")] {
+        config.store(adjustment.check(word.as_bytes()).unwrap());
+        assert_eq!(adjustment.print(&config), kept.as_bytes());
     }
 }

@@ -4,22 +4,23 @@ use std::time::Instant;
 
 use crate::clients::Paused;
 use crate::commands::Command;
-use crate::commands::command::{Flags, Result, Run, Scope};
+use crate::commands::command::{Result, Run, Scope};
 use crate::commands::error::Error;
 use crate::commands::execute::{
     admit, busy, check_busy, check_listening, conclude, not_saved, resolve, run, settle,
 };
 use crate::commands::faults::{Fate, strike};
+use crate::commands::intent::{Intent, intent};
 use crate::commands::lookup::{Finder, Registered};
 use crate::commands::permission::Origin;
 use crate::commands::traces::{is_small, show};
 use crate::commands::tracking::answered;
 use crate::commands::transactions::{check_queueing, queue, queued, refused};
 use crate::instance::Instance;
-use crate::keyspace::{Busy, Keyspace, Spot, Transaction};
+use crate::keyspace::{Keyspace, NotNow, Spot, Transaction};
 use crate::resp::{Reply, Request};
-use crate::scripting::Turn;
-use crate::session::Session;
+use crate::scripting::{NotYet, Turn};
+use crate::session::{Contention, Session, Wait};
 
 use super::meter::Meter;
 use super::room::make_room;
@@ -56,20 +57,6 @@ impl Plan {
         if let Some(spot) = &mut self.spot {
             keyspace.touch(database, spot);
         }
-    }
-
-    /// Whether the request has to wait for the end of a pause.
-    pub fn has_to_wait(&self, session: &Session, paused: Paused) -> bool {
-        let Some(registered) = self.command else { return paused == Paused::All };
-        let writes = match (&session.queue, registered.command.scope) {
-            (Some(queue), Scope::Queue) => {
-                queued(queue).any(|(registered, _)| registered.command.may_write())
-            }
-            // What is only queued does nothing yet.
-            (Some(_), _) => false,
-            (None, _) => registered.command.may_write(),
-        };
-        paused == Paused::All || writes
     }
 }
 
@@ -123,7 +110,7 @@ fn execute_plain(
         };
         if tx.leaves_anything() {
             settle(registered.command, instance, session, &mut tx, *request, None);
-            commit(registered.command, session, &mut tx, *request);
+            commit(session, &mut tx);
         }
         result
     };
@@ -149,10 +136,17 @@ fn execute_any(
     let Plan { command: found, spot } = *plan;
     let mark = out.len();
     let is_plain = meter.is_plain();
+    let subscriptions = session.subscriptions.total();
     let mut admitted = admit(instance, session, found, request);
     let mut is_heard = true;
     if !is_plain {
-        admitted = admitted.and_then(|registered| judge(instance, session, registered));
+        admitted = admitted.and_then(|registered| judge(instance, session, registered, request));
+        if let (Ok(registered), Some(paused)) = (&admitted, meter.paused)
+            && has_to_wait(instance, session, registered, request, paused)
+        {
+            session.wait = Some(Wait::Pause);
+            return;
+        }
         match fate(instance, session, &admitted, request) {
             Fate::Spared => {}
             Fate::Unheard => is_heard = false,
@@ -170,12 +164,16 @@ fn execute_any(
     let result = match admitted {
         Ok(registered) => {
             let is_tallied = meter.begin(registered, session, request);
-            let result = begin_and_run(instance, session, registered.command, request, spot, out);
+            let ran = begin_and_run(instance, session, registered.command, request, spot, out);
+            let result = match ran {
+                Ok(result) => result,
+                Err(contention) => return postpone(session, contention, is_heard),
+            };
             if is_tallied {
                 meter.end_tallied(registered, session, &request, out.len() - mark);
             } else {
                 meter.end(registered, session, request);
-                if meter.is_watched && result.is_ok() {
+                if meter.is_watched {
                     show(instance, session, Origin::Request, registered.command, request);
                 }
             }
@@ -197,12 +195,21 @@ fn execute_any(
         if !is_heard {
             out.truncate(mark);
         }
-        deliver_mail(session, out, mark);
+        deliver_mail(session, out, mark, subscriptions);
         answered(session, found, request);
     }
 }
 
-/// Runs an admitted request on a transaction over what it needs.
+/// Has a request tried again once what it needs may be free. Nothing has happened yet, but that it was shown
+/// to the faults.
+#[cold]
+fn postpone(session: &mut Session, contention: Contention, is_heard: bool) {
+    session.wait = Some(Wait::Contention(contention));
+    session.was_delayed = true;
+    session.is_unheard = !is_heard;
+}
+
+/// Runs an admitted request on a transaction over what it needs, unless another has that for long.
 fn begin_and_run(
     instance: &Instance,
     session: &mut Session,
@@ -210,36 +217,54 @@ fn begin_and_run(
     request: Request<'_>,
     spot: Option<Spot>,
     out: &mut Vec<u8>,
-) -> Result<()> {
+) -> std::result::Result<Result<()>, Contention> {
     // Before the first shard is locked: whoever has the turn may wait for more of them.
     let turn = match command.scope {
-        Scope::Keys | Scope::Everything => None,
-        Scope::Queue | Scope::Script => take_turn(instance, session, command)?,
+        Scope::Keys | Scope::Everything => Ok(None),
+        Scope::Queue | Scope::Script => take_turn(instance, session, command),
+    };
+    let turn = match turn {
+        Ok(turn) => turn,
+        Err(NotYet::Busy) => return Ok(Err(busy(instance))),
+        Err(NotYet::Contended) => return Err(Contention::Turn),
     };
     if turn.as_ref().is_some_and(|turn| turn.has_waited) {
         // A script is not slow because others were.
         session.began = Instant::now();
     }
-    let mut tx = begin(instance, session, command, request, spot).map_err(|Busy| busy(instance))?;
+    let flushes = instance.keyspace.flushes();
+    let mut tx = match begin(instance, session, command, request, spot) {
+        Ok(tx) => tx,
+        Err(NotNow::Busy) => return Ok(Err(busy(instance))),
+        Err(NotNow::Contended(shard)) => return Err(Contention::Shard(shard)),
+    };
     if session.leaves_keys_untouched {
         tx.leave_untouched();
     }
     let reply = Reply::new(out, session.protocol);
     let result = run(command, instance, session, &mut tx, request, reply, None).map(|_sent| ());
-    commit(command, session, &mut tx, request);
-    result
+    commit(session, &mut tx);
+    drop((tx, turn));
+    if instance.keyspace.flushes() != flushes {
+        instance.save_flushed();
+    }
+    Ok(result)
 }
 
-/// Has written down what a request has changed.
-fn commit(command: &Command, session: &mut Session, tx: &mut Transaction<'_>, request: Request<'_>) {
-    if let Some(end) = tx.commit(Some((command.name, request))) {
+/// Has logged what a request has changed.
+fn commit(session: &mut Session, tx: &mut Transaction<'_>) {
+    if let Some(end) = tx.commit() {
         session.logged = end;
     }
 }
 
 /// The turn to run scripts, where the command needs it.
 #[cold]
-fn take_turn<'a>(instance: &'a Instance, session: &Session, command: &Command) -> Result<Option<Turn<'a>>> {
+fn take_turn<'a>(
+    instance: &'a Instance,
+    session: &Session,
+    command: &Command,
+) -> std::result::Result<Option<Turn<'a>>, NotYet> {
     let runs_script = match (&session.queue, command.scope) {
         (Some(queue), Scope::Queue) => {
             queued(queue).any(|(registered, _)| registered.command.scope == Scope::Script)
@@ -249,24 +274,56 @@ fn take_turn<'a>(instance: &'a Instance, session: &Session, command: &Command) -
     if !runs_script {
         return Ok(None);
     }
-    instance.scripting.take_turn().map(Some).ok_or_else(|| busy(instance))
+    instance.scripting.take_turn().map(Some)
 }
 
-/// Judges what rarely matters: whether there is memory, whether a script has been running for too long,
-/// whether the client may do nothing but listen, or queues what cannot be.
+/// Judges what rarely matters: whether the client queues what cannot be, whether there is memory, whether
+/// data can be saved, whether the client may do nothing but listen, whether a script has been running for too
+/// long. The order is that of Redis.
 #[cold]
 fn judge(
     instance: &Instance,
     session: &Session,
     registered: &'static Registered,
+    request: Request<'_>,
 ) -> Result<&'static Registered> {
-    // First this: whoever makes room would wait for the shards that a script holds.
-    check_busy(instance, registered.command)?;
-    check_disk(instance, session, registered.command)?;
-    check_memory(instance, registered)?;
-    check_listening(session, registered.command)?;
     check_queueing(session, registered.command)?;
+    // A script that has been running for too long holds the shards that make_room would wait for.
+    if !instance.keyspace.is_busy() {
+        check_memory(instance, session, registered, request)?;
+    }
+    check_disk(instance, session, registered, request)?;
+    check_listening(session, registered.command)?;
+    check_busy(instance, registered.command)?;
     Ok(registered)
+}
+
+/// Whether a request that was admitted has to wait for the end of a pause.
+#[cold]
+fn has_to_wait(
+    instance: &Instance,
+    session: &Session,
+    registered: &'static Registered,
+    request: Request<'_>,
+    paused: Paused,
+) -> bool {
+    paused == Paused::All || does_any(instance, session, registered, request, |intent| intent.may_replicate)
+}
+
+/// Whether a request may do something, or for EXEC whether one of those may that were queued.
+fn does_any(
+    instance: &Instance,
+    session: &Session,
+    registered: &'static Registered,
+    request: Request<'_>,
+    does: impl Fn(Intent) -> bool,
+) -> bool {
+    match &session.queue {
+        Some(queue) if registered.command.scope == Scope::Queue => {
+            queued(queue).any(|(registered, request)| does(intent(instance, registered.command, request)))
+        }
+        _ => does(intent(instance, registered.command, request)),
+    }
 }
 
 /// What a fault makes of a request that was admitted, unless one has delayed it already.
@@ -278,6 +335,9 @@ fn fate(
     request: Request<'_>,
 ) -> Fate {
     let was_delayed = std::mem::take(&mut session.was_delayed);
+    if std::mem::take(&mut session.is_unheard) {
+        return Fate::Unheard;
+    }
     match admitted {
         Ok(registered) if !was_delayed && instance.faults.are_planted() => {
             strike(instance, session, registered, request)
@@ -287,39 +347,52 @@ fn fate(
 }
 
 /// Refuses what writes, and PING by which others look whether all is well, after data could not be saved.
-fn check_disk(instance: &Instance, session: &Session, command: &Command) -> Result<()> {
+fn check_disk(
+    instance: &Instance,
+    session: &Session,
+    registered: &'static Registered,
+    request: Request<'_>,
+) -> Result<()> {
     let is_refused = instance.refuses_writes()
-        && match &session.queue {
-            Some(waiting) if command.scope == Scope::Queue => {
-                queued(waiting).any(|(registered, _)| registered.command.writes())
-            }
-            _ => command.writes() || command.name == "ping",
-        };
+        && (registered.command.name == "ping"
+            || does_any(instance, session, registered, request, |intent| intent.writes));
     if is_refused { Err(not_saved(instance)) } else { Ok(()) }
 }
 
-/// Makes room before a command that may need it; refuses one that does where there is none to be had.
-fn check_memory(instance: &Instance, registered: &'static Registered) -> Result<()> {
-    match instance.config.maxmemory.size() {
-        0 => Ok(()),
-        limit_bytes if !make_room(instance, limit_bytes) => Ok(()),
-        _ if registered.command.flags.contains(Flags::DENYOOM) => Err(Error::OUT_OF_MEMORY),
-        _ => Ok(()),
+/// Makes room before a command that may need it. Refuses a command that needs memory where there is none, an
+/// EXEC of such commands, and what a transaction would have to keep.
+fn check_memory(
+    instance: &Instance,
+    session: &Session,
+    registered: &'static Registered,
+    request: Request<'_>,
+) -> Result<()> {
+    let limit_bytes = instance.config.maxmemory.size();
+    if limit_bytes == 0 || !make_room(instance, limit_bytes) {
+        return Ok(());
     }
+    let is_refused = match (&session.queue, registered.command.name) {
+        (Some(_), "discard" | "quit" | "reset") => false,
+        (Some(_), name) if name != "exec" => true,
+        _ => does_any(instance, session, registered, request, |intent| intent.needs_memory),
+    };
+    if is_refused { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
 }
 
 /// Gives a client that listens to channels, or tracks keys, what it was sent meanwhile, before the reply to
-/// what it asked: that may be its own message. Only what may concern a value in the reply comes after it: of
-/// keys that it has read, and those that it has changed.
+/// what it asked: that may be its own message. What may concern the reply comes after it: news of keys that
+/// it has read, and of those that it has changed, and messages of a channel that it has just subscribed to,
+/// beyond the `subscriptions` that it had.
 #[cold]
-fn deliver_mail(session: &Session, out: &mut Vec<u8>, mark: usize) {
-    let mail = session.client.mail();
-    if mail.is_waiting() {
+fn deliver_mail(session: &Session, out: &mut Vec<u8>, mark: usize, subscriptions: usize) {
+    let client = &session.client;
+    if client.has_mail() {
         let has_read = session.tracking.as_ref().is_some_and(|tracks| tracks.has_read);
-        let reply = if has_read { Vec::new() } else { out.split_off(mark) };
-        mail.take(out);
+        let is_answered_first = has_read || session.subscriptions.total() > subscriptions;
+        let reply = if is_answered_first { Vec::new() } else { out.split_off(mark) };
+        client.take_mail(false).move_to(out);
         out.extend_from_slice(&reply);
-        mail.take_after_reply(out);
+        out.extend_from_slice(&client.take_mail_after_reply());
     }
 }
 
@@ -330,14 +403,16 @@ fn begin<'a>(
     command: &Command,
     request: Request<'a>,
     spot: Option<Spot>,
-) -> std::result::Result<Transaction<'a>, Busy> {
+) -> std::result::Result<Transaction<'a>, NotNow> {
     let (keyspace, database) = (&instance.keyspace, session.database);
     if let (Some(spot), [spec]) = (spot, command.keys) {
         return keyspace.begin_at(database, request.at(spec.first), spot);
     }
     match (command.scope, command.only_key_in(request)) {
         // A script may come to hold more than the keys that it declares.
-        (Scope::Keys | Scope::Script, Some(key)) => keyspace.begin(database, key),
+        (Scope::Keys | Scope::Script, Some(key)) => {
+            keyspace.begin_at(database, key, Spot::of(keyspace.hash(key)))
+        }
         (Scope::Keys | Scope::Script, None) => {
             let keys = command.keys_of(request).map(|(key, _)| key);
             match keys.clone().next() {
@@ -345,20 +420,23 @@ fn begin<'a>(
                 None => Ok(keyspace.begin_none(database)),
             }
         }
-        (Scope::Everything, _) => keyspace.begin_all(database),
+        (Scope::Everything, _) => keyspace.begin_all_for_client(database),
         (Scope::Queue, _) => begin_queued(keyspace, session),
     }
 }
 
 /// A transaction over what the commands need that a client has queued, and over the keys that it watches.
-fn begin_queued<'a>(keyspace: &'a Keyspace, session: &Session) -> std::result::Result<Transaction<'a>, Busy> {
+fn begin_queued<'a>(
+    keyspace: &'a Keyspace,
+    session: &Session,
+) -> std::result::Result<Transaction<'a>, NotNow> {
     let database = session.database;
     let Some(queue) = &session.queue else { return Ok(keyspace.begin_none(database)) };
     if queue.is_broken {
         return Ok(keyspace.begin_none(database));
     }
     if queued(queue).any(|(registered, _)| registered.command.needs_everything()) {
-        return keyspace.begin_all(database);
+        return keyspace.begin_all_for_client(database);
     }
     let keys = queued(queue).flat_map(|(registered, request)| registered.command.keys_of(request));
     keyspace.begin_many(database, session.watching.keys().chain(keys.map(|(key, _)| key)))

@@ -6,13 +6,13 @@
 
 use std::time::{Duration, Instant};
 
+use crate::clients::Paused;
 use crate::commands::command::Scope;
 use crate::commands::lookup::Registered;
 use crate::commands::traces::{SMALL_BYTES_MAX, charge, is_brief, is_thorough};
 use crate::instance::Instance;
 use crate::resp::Request;
 use crate::session::Session;
-use crate::statistics::Count;
 use crate::statistics::commands::{Tally, Usage};
 
 /// Follows one batch of requests from its first to its last.
@@ -24,12 +24,12 @@ pub struct Meter<'a> {
     /// Whether nobody sees every command, wants to know the time of each, limits the memory, has planted a
     /// fault or runs a script that takes too long, and data can be saved: one look for all that rarely is.
     is_tallying: bool,
-    /// The same, and nothing is special about the client either.
+    /// The same, and nothing is special about the client either, nor is any command to wait.
     is_plain: bool,
     /// Whether anybody sees every command.
     pub(super) is_watched: bool,
-    commands: u64,
-    errors: u64,
+    /// Which commands have to wait for the end of a pause (CLIENT PAUSE), if any have to.
+    pub(super) paused: Option<Paused>,
     tally: Tally,
 }
 
@@ -43,8 +43,7 @@ impl Meter<'_> {
             is_tallying: false,
             is_plain: false,
             is_watched: false,
-            commands: 0,
-            errors: 0,
+            paused: None,
             tally: Tally::default(),
         }
     }
@@ -56,7 +55,8 @@ impl Meter<'_> {
         let is_troubled = instance.faults.are_planted() || instance.refuses_writes();
         self.is_watched = instance.clients.has_monitors();
         self.is_tallying = !is_thorough(instance) && !self.is_watched && !is_limited && !is_troubled;
-        self.is_plain = self.is_tallying && session.is_plain();
+        self.paused = instance.clients.pause.paused();
+        self.is_plain = self.is_tallying && session.is_plain() && self.paused.is_none();
     }
 
     /// Whether nothing is asked for but that commands are executed.
@@ -109,22 +109,18 @@ impl Meter<'_> {
         session: &mut Session,
         request: Request<'_>,
     ) {
-        self.commands += 1;
         self.charge(registered, session, request);
     }
 
     /// Says that it answered an error.
     #[cold]
-    pub(super) fn failed(&mut self, registered: &Registered) {
-        self.errors += 1;
+    pub(super) fn failed(&self, registered: &Registered) {
         self.instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
     }
 
     /// Says that a request was refused; its command is known, or not.
     #[cold]
-    pub(super) fn refused(&mut self, registered: Option<&Registered>) {
-        self.commands += 1;
-        self.errors += 1;
+    pub(super) fn refused(&self, registered: Option<&Registered>) {
         if let Some(registered) = registered {
             self.instance.statistics.add_usage(registered.number, Usage { rejected: 1, ..Usage::default() });
         }
@@ -134,17 +130,13 @@ impl Meter<'_> {
     pub fn finish(&mut self, session: &mut Session) {
         self.settle();
         session.count_called(&self.instance.statistics);
-        self.instance.statistics.add(Count::CommandsProcessed, self.commands);
-        if self.errors > 0 {
-            self.instance.statistics.add(Count::ErrorReplies, self.errors);
-        }
     }
 
     /// Shares the time since the mark out among the commands that were tallied, if there are any.
     fn settle(&mut self) {
         if !self.tally.is_empty() {
             let took = self.advance(Instant::now());
-            self.commands += self.instance.statistics.settle(&mut self.tally, took);
+            self.instance.statistics.settle(&mut self.tally, took);
         }
     }
 

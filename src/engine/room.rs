@@ -14,7 +14,8 @@ const KEYS_PER_GLANCE: usize = 16;
 
 /// Frees keys while memory is short. Answers whether it is still short and nothing can be done about it.
 pub(super) fn make_room(instance: &Instance, limit_bytes: usize) -> bool {
-    if memory_in_use() <= limit_bytes {
+    // In a pause data stay as they are.
+    if memory_in_use() <= limit_bytes || instance.clients.pause.paused().is_some() {
         return false;
     }
     let Some((candidates, first)) = policy(EVICTION_POLICIES[instance.config.maxmemory_policy.get()]) else {

@@ -2,14 +2,16 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::Instance;
 use crate::config::EVICTION_POLICIES;
 use crate::keyspace::{Busy, Transaction, Use};
 use crate::persistence::rdb::Form;
-use crate::persistence::{Changes, Conflicts, Ended, Job, Loaded, Plan, Purpose, Target, load, verify};
-use crate::scripting::functions::Policy;
+use crate::persistence::{
+    Changes, Conflicts, Ended, Job, Loaded, Plan, Purpose, Target, load, tidy_up_after_the_dead, verify,
+};
 
 /// Why nothing was saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,22 @@ impl Instance {
         match self.write_snapshot(job) {
             Ended::Saved => Ok(()),
             Ended::Failed | Ended::Abandoned => Err(NotSaved::Failed),
+        }
+    }
+
+    /// Saves the data after all databases were emptied, if any snapshots are wanted: what was flushed must
+    /// not come back. A snapshot that is being written in the background is given up soon, or was begun
+    /// since. Where anything else is being written, a snapshot is due when that has ended.
+    #[cold]
+    pub fn save_flushed(&self) {
+        const GLANCE: Duration = Duration::from_millis(1);
+        if self.config.save_points().is_empty() {
+            return;
+        }
+        self.hand_over();
+        // A failure is logged; the snapshot stays due.
+        while self.save() == Err(NotSaved::InProgress) && self.persistence.is_saving_in_background() {
+            thread::sleep(GLANCE);
         }
     }
 
@@ -144,18 +162,19 @@ impl Instance {
         let verifies = self.config.rdbchecksum.get();
         let loaded = load(&path, verifies, Conflicts::Refused, &mut tx, |code| libraries.push(code.to_vec()));
         let Some(loaded) = loaded.map_err(fatal)? else { return Ok(()) };
-        self.load_libraries(libraries).map_err(fatal)?;
+        self.load_libraries(&libraries).map_err(fatal)?;
         self.note_loaded(loaded, &tx);
         tracing::info!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
         Ok(())
     }
 
-    pub(super) fn load_libraries(&self, codes: Vec<Vec<u8>>) -> Result<(), String> {
+    pub(super) fn load_libraries(&self, codes: &[Vec<u8>]) -> Result<(), String> {
         if codes.is_empty() {
             return Ok(());
         }
-        let restored = self.scripting.restore_libraries(codes.into_iter().map(Ok), Policy::Flush);
-        restored.map_err(|why| String::from_utf8_lossy(&why).into_owned())
+        let loaded = self.scripting.load_libraries(codes);
+        // A script chooses the text of its error, and this is to be one line.
+        loaded.map_err(|why| String::from_utf8_lossy(&why).replace(|c: char| c.is_control(), " "))
     }
 
     /// Replaces the data by those of the last snapshot, or adds these (DEBUG RELOAD). Libraries stay as they
@@ -185,6 +204,11 @@ impl Instance {
     /// How often data were changed. The transaction holds everything.
     pub fn changes(&self, tx: &Transaction<'_>) -> Changes {
         self.persistence.changes(tx.changes(), self.keyspace.flushes())
+    }
+
+    /// Deletes the temporary files that servers have left which ended while they wrote them.
+    pub fn tidy_up_files(&self) {
+        tidy_up_after_the_dead(OsStr::from_bytes(&self.config.dir.get()).as_ref());
     }
 
     /// Where snapshots are kept.

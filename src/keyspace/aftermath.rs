@@ -3,9 +3,9 @@
 
 use std::mem::{ManuallyDrop, take};
 
+use super::changes::Changes;
 use super::entry::Entry;
 use super::interest::Effect;
-use super::journal::Changes;
 use super::shard::Table;
 use super::transaction::Transaction;
 

@@ -4,8 +4,9 @@
 //! its time, so a keyspace in which nothing expires costs one comparison a table. In prototypes sweeping cost
 //! 12 ns a key looked at and no memory; an ordered index of expiries cost 31 bytes and 200 ns a key.
 //!
-//! The work is cut into slices of [`SLICE`]; between two of them whoever runs the sweep serves clients for
-//! [`PAUSE`], which bounds both the delay of any client and the share of one core: a quarter, as in Redis.
+//! The work is cut into slices of [`SLICE`]; between two of them the thread that runs the sweep serves
+//! clients for a while, which bounds both the delay of any client and the share of one core: a quarter by
+//! default, as in Redis. [`Pace`] says how long that is, and how often a sweep begins.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +18,27 @@ use crate::events::EventClass;
 
 /// How long the sweep works before it lets others work.
 pub const SLICE: Duration = Duration::from_millis(1);
-/// How long it then lets them, while there is more to do.
-pub const PAUSE: Duration = Duration::from_millis(3);
-/// How long it rests after a whole round over the shards. Redis: `hz 10`.
-pub const REST: Duration = Duration::from_millis(100);
+
+/// How long a sweep does not work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// After each slice, while there is more to do.
+    pub pause: Duration,
+    /// After a whole round over the shards.
+    pub rest: Duration,
+}
+
+impl Pace {
+    /// The pace of `hz` and `active-expire-effort`, which is from 1 to 10: as in Redis, each step is worth
+    /// two hundredths of a core.
+    pub fn new(hz: u32, effort: u32) -> Pace {
+        let share_percent = 25 + 2 * effort.clamp(1, 10).saturating_sub(1);
+        Pace {
+            pause: SLICE * (100 - share_percent) / share_percent,
+            rest: Duration::from_secs(1) / hz.max(1),
+        }
+    }
+}
 
 /// Entries to look at between two looks at the clock.
 const ENTRIES_PER_GLANCE: usize = 512;
@@ -34,12 +52,18 @@ pub struct Sweep {
 impl Sweep {
     /// Frees what has expired, for one slice, from where the last one ended; answers how long to wait before
     /// the next. `tell` is called for those who want to know what was freed, under the lock.
-    pub fn slice(&mut self, keyspace: &Keyspace, mut tell: impl FnMut(Vec<Effect>)) -> Duration {
+    pub fn slice(&mut self, keyspace: &Keyspace, pace: Pace, mut tell: impl FnMut(Vec<Effect>)) -> Duration {
         let (started, started_ms) = (Instant::now(), keyspace.clock().now_ms());
-        let mut looked_at = 0;
+        let (mut looked_at, mut has_waited) = (0, false);
         while self.next_shard < SHARDS {
-            // Whoever holds one for long is not waited for: this thread has clients to serve.
-            if let Some(mut shard) = keyspace.lock_soon(self.next_shard)
+            // A shard that is held for long is not waited for, and all of them may be held: this thread has
+            // clients to serve.
+            let shard = match has_waited {
+                true => keyspace.lock_if_free(self.next_shard),
+                false => keyspace.lock_soon(self.next_shard),
+            };
+            has_waited |= shard.is_none();
+            if let Some(mut shard) = shard
                 && shard.is_due(started_ms)
             {
                 // The clock may have been turned back since; it is not while the shard is held.
@@ -49,12 +73,12 @@ impl Sweep {
             if looked_at >= ENTRIES_PER_GLANCE {
                 looked_at = 0;
                 if started.elapsed() >= SLICE {
-                    return PAUSE;
+                    return pace.pause;
                 }
             }
         }
         self.next_shard = 0;
-        REST
+        pace.rest
     }
 }
 
@@ -85,19 +109,30 @@ mod tests {
     use crate::keyspace::Expiry;
 
     #[test]
+    fn more_effort_is_less_rest() {
+        let milliseconds = |hz, effort| {
+            let Pace { pause, rest } = Pace::new(hz, effort);
+            (pause.as_micros(), rest.as_millis())
+        };
+        assert_eq!(milliseconds(10, 1), (3000, 100));
+        assert_eq!(milliseconds(500, 10), (1325, 2));
+        assert_eq!(milliseconds(0, 0), (3000, 1000));
+    }
+
+    #[test]
     fn keys_that_nobody_asks_for_are_freed() {
         let keyspace = Keyspace::new(2);
         let soon_ms = keyspace.clock().now_ms() + 1_000_000;
-        let mut sweep = Sweep::default();
+        let (mut sweep, pace) = (Sweep::default(), Pace::new(10, 1));
         for number in 0..10_000 {
             let key = format!("key:{number}");
             let expiry = if number % 2 == 0 { Expiry::At(soon_ms) } else { Expiry::Never };
             keyspace.begin(number % 2, key.as_bytes()).unwrap().put(key.as_bytes(), b"v", expiry);
         }
-        while sweep.slice(&keyspace, |_| ()) != REST {}
+        while sweep.slice(&keyspace, pace, |_| ()) != pace.rest {}
         assert_eq!(keyspace.begin_all(0).unwrap().counters().expired, 0);
         keyspace.clock().set(soon_ms).unwrap();
-        while sweep.slice(&keyspace, |_| ()) != REST {}
+        while sweep.slice(&keyspace, pace, |_| ()) != pace.rest {}
         let tx = keyspace.begin_all(0).unwrap();
         assert_eq!(tx.database_sizes().map(|size| size.keys).collect::<Vec<_>>(), [0, 5000]);
         assert_eq!(tx.counters().expired, 5000);

@@ -2,10 +2,21 @@
 //! changes for those who keep copies.
 
 use super::Spot;
-use super::interest::Effect;
-use super::journal::Extent;
+use super::changes::Extent;
+use super::interest::{Effect, Presence};
 use super::transaction::{Held, Transaction};
 use crate::events::EventClass;
+
+/// What comes in the place of a database.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Replacement {
+    /// Nothing changes.
+    None,
+    /// It is emptied.
+    Nothing,
+    /// The keys of another one.
+    Database(usize),
+}
 
 /// Following changes, for those who want to know of them.
 impl Transaction<'_> {
@@ -79,22 +90,35 @@ impl Transaction<'_> {
         }
     }
 
-    /// To be called before databases are emptied, or replaced by one of `others`.
-    pub(super) fn follow_replacement(&mut self, is_replaced: impl Fn(usize) -> bool, others: &[usize]) {
+    /// To be called before databases are emptied, or exchanged for others.
+    pub(super) fn follow_replacement(&mut self, replacement: impl Fn(usize) -> Replacement) {
         if self.wanted.tracking() {
             self.tell(Effect::Flushed);
         }
-        let Held::Many(shards) = &self.held else { return };
-        for (_, shard) in shards.iter().filter(|_| self.wanted.watched()) {
-            let Some(rarities) = shard.rarities() else { continue };
-            let has = |database: usize, hash: u64, key: &[u8]| {
-                shard.table(database).is_some_and(|table| table.find(Spot::of(hash), key).is_some())
+        if !self.wanted.watched() {
+            return;
+        }
+        let now_ms = self.now_ms();
+        let Held::Many(shards) = &mut self.held else { return };
+        for (_, shard) in shards.iter_mut().filter(|(_, shard)| shard.rarities().is_some()) {
+            let mut watched = std::mem::take(&mut shard.rarities_mut().watched);
+            let presence = |database: usize, hash: u64, key: &[u8]| {
+                let found = shard.table(database).and_then(|table| table.find(Spot::of(hash), key));
+                match found.map(|entry| entry.expires_at_ms()) {
+                    None => Presence::Absent,
+                    Some(Some(expires_at_ms)) if expires_at_ms <= now_ms => Presence::Expired,
+                    Some(_) => Presence::There,
+                }
             };
-            rarities.watched.mark_where(|database, hash, key| {
-                let mut replacing = others.iter();
-                is_replaced(database)
-                    && (has(database, hash, key) || replacing.any(|other| has(*other, hash, key)))
+            watched.mark_replaced(|database, hash, key| {
+                let after = match replacement(database) {
+                    Replacement::None => return None,
+                    Replacement::Nothing => Presence::Absent,
+                    Replacement::Database(other) => presence(other, hash, key),
+                };
+                Some((presence(database, hash, key), after))
             });
+            shard.rarities_mut().watched = watched;
         }
     }
 }

@@ -180,10 +180,21 @@ struct WatchedKey {
     watchers: Vec<Watcher>,
 }
 
+/// What there is of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// Nothing.
+    Absent,
+    /// An entry that has expired.
+    Expired,
+    /// An entry.
+    There,
+}
+
 #[derive(Debug)]
 struct Watcher {
     mark: Arc<Mark>,
-    /// The key had expired when it was first watched.
+    /// The key had expired when it was first watched, and still is there: that it goes is no change.
     had_expired: bool,
 }
 
@@ -201,13 +212,33 @@ impl WatchedKeys {
         }
     }
 
-    /// Marks those who watch a key of a database for which `is_changed`.
-    pub(super) fn mark_where(&self, is_changed: impl Fn(usize, u64, &[u8]) -> bool) {
-        for watched in &self.0 {
-            if is_changed(watched.database, watched.hash, &watched.key) {
-                watched.watchers.iter().for_each(|watcher| watcher.mark.set());
+    /// Marks those who watch a key that is replaced; `replacement` says what each key is and becomes, where
+    /// its database is emptied or exchanged. A key that had expired, or has when it comes, counts as absent.
+    pub(super) fn mark_replaced(
+        &mut self,
+        replacement: impl Fn(usize, u64, &[u8]) -> Option<(Presence, Presence)>,
+    ) {
+        for watched in &mut self.0 {
+            let Some((before, after)) = replacement(watched.database, watched.hash, &watched.key) else {
+                continue;
+            };
+            for watcher in &mut watched.watchers {
+                match (watcher.had_expired, before, after) {
+                    (_, Presence::Absent, Presence::Absent) => {}
+                    (true, _, Presence::Absent) => watcher.had_expired = false,
+                    (true, _, Presence::Expired) => {}
+                    (false, Presence::Absent, Presence::Expired) => watcher.had_expired = true,
+                    _ => watcher.mark.set(),
+                }
             }
         }
+    }
+
+    /// Whether a key had expired when one of its watchers began to watch it, and still is there.
+    pub(super) fn had_expired(&self, hash: u64, database: usize, key: &[u8], mark: &Arc<Mark>) -> bool {
+        let watched = self.0.find(hash, |watched| Self::is(watched, database, key));
+        let mut watchers = watched.into_iter().flat_map(|watched| &watched.watchers);
+        watchers.any(|watcher| watcher.had_expired && Arc::ptr_eq(&watcher.mark, mark))
     }
 
     pub(super) fn add(

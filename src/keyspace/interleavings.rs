@@ -6,13 +6,14 @@
 //! must find: so one sees that it can.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use shuttle::scheduler::{DfsScheduler, PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
 
-use super::expiry::Sweep;
+use super::expiry::{Pace, Sweep};
 use super::shard::NewEntry;
-use super::{Expiry, Keyspace, Watching, shard_of};
+use super::{Expiry, Keyspace, NotNow, Transaction, Watching, shard_of};
 
 /// Orders to try, of each kind.
 const ORDERS: usize = 2000;
@@ -22,6 +23,8 @@ const CHANGES: usize = 3;
 const STACK_BYTES: usize = 256 << 10;
 
 const KEY: &[u8] = b"lock";
+/// A sweep's pace, which no scenario waits for.
+const PACE: Pace = Pace { pause: Duration::ZERO, rest: Duration::ZERO };
 
 fn run(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Sync + 'static) -> usize {
     let mut config = Config::new();
@@ -128,7 +131,7 @@ fn a_lock_that_expired_is_taken_by_one_of_two_and_not_swept_away() {
             let now_ms = keyspace.clock().now_ms();
             match number {
                 0 => {
-                    Sweep::default().slice(keyspace, |_| ());
+                    Sweep::default().slice(keyspace, PACE, |_| ());
                     false
                 }
                 _ => {
@@ -171,7 +174,7 @@ fn a_lock_that_is_renewed_in_time_stays() {
         keyspace.begin(0, KEY).unwrap().put(KEY, b"v", Expiry::At(soon_ms));
         let renewed = tasks(&keyspace, 3, move |keyspace, number| match number {
             0 => {
-                Sweep::default().slice(keyspace, |_| ());
+                Sweep::default().slice(keyspace, PACE, |_| ());
                 false
             }
             1 => {
@@ -225,6 +228,17 @@ fn an_exchange_that_lets_go_between_reading_and_writing_is_found_out() {
     });
 }
 
+/// Begins a transaction on two keys as a client does: where another is in the way, it tries again later.
+fn begin_both<'a>(keyspace: &'a Keyspace, keys: [&[u8]; 2]) -> Transaction<'a> {
+    loop {
+        match keyspace.begin_many(0, keys.into_iter()) {
+            Ok(tx) => return tx,
+            Err(NotNow::Contended(_)) => thread::yield_now(),
+            Err(NotNow::Busy) => panic!("no script runs for long"),
+        }
+    }
+}
+
 /// Two write both keys, in either order, and one looks at both.
 fn two_keys_are_one(write: fn(&Keyspace, [&[u8]; 2], &[u8])) {
     let keyspace = keyspace();
@@ -234,7 +248,7 @@ fn two_keys_are_one(write: fn(&Keyspace, [&[u8]; 2], &[u8])) {
         if number < 2 {
             return write(keyspace, [first, second], &[number as u8]);
         }
-        let tx = keyspace.begin_many(0, [first, second].into_iter()).unwrap();
+        let tx = begin_both(keyspace, [first, second]);
         assert_eq!(tx.peek(first), tx.peek(second), "half of it was seen");
     });
 }
@@ -243,7 +257,7 @@ fn two_keys_are_one(write: fn(&Keyspace, [&[u8]; 2], &[u8])) {
 fn who_writes_two_keys_is_never_seen_half_done_whatever_their_order() {
     explore(|| {
         two_keys_are_one(|keyspace, keys, value| {
-            let mut tx = keyspace.begin_many(0, keys.into_iter()).unwrap();
+            let mut tx = begin_both(keyspace, keys);
             keys.iter().for_each(|key| tx.put(key, value, Expiry::Never));
         });
     });
@@ -268,7 +282,7 @@ fn single_keys_and_both_are_written_in_some_order() {
                 put(keyspace, key, b"single");
                 return None;
             }
-            let mut tx = keyspace.begin_many(0, written.iter().map(Vec::as_slice)).unwrap();
+            let mut tx = begin_both(keyspace, [&written[0], &written[1]]);
             let before: Vec<bool> = written.iter().map(|key| tx.peek(key).is_some()).collect();
             written.iter().for_each(|key| tx.put(key, b"both", Expiry::Never));
             Some(before)
@@ -294,7 +308,7 @@ fn a_script_that_comes_to_need_more_waits_for_nobody_in_a_circle() {
                     script.hold([first].into_iter());
                     script.put(first, b"v", Expiry::Never);
                 }
-                _ => drop(keyspace.begin_many(0, [first, second].into_iter()).unwrap()),
+                _ => drop(begin_both(keyspace, [first, second])),
             }
         });
     });

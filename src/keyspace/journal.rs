@@ -1,15 +1,12 @@
-//! What is written down of changes, in the order in which they happened, so that they can be done again.
+//! What is logged of changes, in the order in which they happened, so that they can be done again.
 //!
-//! A transaction notes which keys it has changed. When it ends, with its locks still held, it says what
-//! became of them: how a key came to its value does not matter, so `SET`, `DEL`, `PEXPIREAT` and `PERSIST`
-//! say it all, and what somebody else makes of it cannot differ. Only where a little was changed in a long
-//! value its command is kept as it is. What concerns databases as wholes comes first, in its order. A
-//! transaction is one unit, wrapped in `MULTI` and `EXEC` where it takes several records, so that it is done
-//! again as a whole or not at all.
+//! A transaction notes what it has changed ([`changes`](super::changes)). When it ends, with its locks still
+//! held, it appends the records of that: the requests that Redis would log ([`records`]). They are one unit,
+//! wrapped in `MULTI` and `EXEC` where there are several, so that it is done again as a whole or not at all.
 //!
-//! Records are the requests that Redis would log. They are collected here, in memory, under one mutex that is
-//! taken while the shards are still locked: that makes their order the order of the changes. Somebody
-//! [`take`](Journal::take)s them all at once and brings them to where they last.
+//! Records are collected here, in memory, under one mutex that is taken while the shards are still locked:
+//! that makes their order the order of the changes. The writer of the log [`take`](Journal::take)s them all
+//! at once and makes them durable.
 
 use std::mem::take;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,15 +15,10 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::Keyspace;
+use super::records;
 use super::transaction::Transaction;
-use crate::resp::{OwnedRequest, Request};
 
-/// A value beyond this is not written down again because a part of it has changed, if the command is shorter.
-const LONG_BYTES: usize = 4 << 10;
-/// So many changed keys are looked through for those that are there twice, and whenever they have doubled.
-const TIDY_AT: usize = 64;
-
-/// What changes, for somebody who writes it down.
+/// What changes, for the writer of a log.
 #[derive(Debug, Default)]
 pub struct Journal {
     pending: Mutex<Pending>,
@@ -59,87 +51,6 @@ pub enum Piece {
     Cut,
     /// Nothing more is written down.
     End,
-}
-
-/// How much of a key has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Extent {
-    /// All of it, or it has gone.
-    Whole,
-    /// A part of its value; it was there before.
-    Part,
-    /// When it expires.
-    Expiry,
-}
-
-/// What a transaction has changed.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    databases: Vec<Replaced>,
-    keys: Vec<ChangedKey>,
-    /// How many keys there may be before they are tidied up.
-    tidy_at: usize,
-    /// Requests that are kept as they are.
-    requests: Vec<OwnedRequest>,
-}
-
-/// What can happen to databases as wholes.
-#[derive(Clone, Copy, Debug)]
-enum Replaced {
-    FlushAll,
-    Flush(usize),
-    Swap(usize, usize),
-}
-
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct ChangedKey {
-    database: usize,
-    key: Box<[u8]>,
-    extent: Extent,
-}
-
-impl Changes {
-    pub(super) fn add_key(&mut self, database: usize, key: &[u8], extent: Extent) {
-        self.keys.push(ChangedKey { database, key: key.into(), extent });
-        if self.keys.len() >= self.tidy_at.max(TIDY_AT) {
-            self.tidy();
-            self.tidy_at = 2 * self.keys.len();
-        }
-    }
-
-    /// How many records it takes to write them down, if no key is there twice.
-    fn count(&self) -> usize {
-        self.databases.len() + self.requests.len() + self.keys.len()
-    }
-
-    /// Keeps one note of each key.
-    fn tidy(&mut self) {
-        self.keys.sort_unstable();
-        self.keys.dedup_by(|next, kept| {
-            let is_same = next.database == kept.database && next.key == kept.key;
-            if is_same && next.extent != kept.extent {
-                kept.extent = Extent::Whole;
-            }
-            is_same
-        });
-    }
-
-    fn note_flush(&mut self, database: Option<usize>) {
-        self.keys.retain(|changed| database.is_some_and(|database| database != changed.database));
-        self.databases.push(database.map_or(Replaced::FlushAll, Replaced::Flush));
-    }
-
-    /// What was changed before is found in the other database from now on.
-    fn note_swap(&mut self, one: usize, other: usize) {
-        for changed in &mut self.keys {
-            changed.database = match changed.database {
-                database if database == one => other,
-                database if database == other => one,
-                database => database,
-            };
-        }
-        self.databases.push(Replaced::Swap(one, other));
-    }
 }
 
 impl Journal {
@@ -218,7 +129,9 @@ impl Journal {
         });
     }
 
-    fn append(&self, write: impl FnOnce(&mut Vec<u8>, &mut Option<usize>)) -> u64 {
+    /// Appends what `write` writes, if there is a log; returns the offset behind it. It is told the database
+    /// that the reader of the log is in.
+    pub(super) fn append(&self, write: impl FnOnce(&mut Vec<u8>, &mut Option<usize>)) -> u64 {
         let mut pending = self.pending.lock();
         if !pending.is_on {
             return self.end();
@@ -267,194 +180,15 @@ impl Transaction<'_> {
         self.keyspace().interest.set_journal(true);
         self.keyspace().journal.begin();
     }
-
-    /// Has a request written down as it is, for what is no key.
-    pub fn note_request(&mut self, words: &[&[u8]]) {
-        // The transaction need not hold anything, so what was wanted when it began may be outdated.
-        if self.keyspace().interest.load().journal() {
-            let mut request = OwnedRequest::default();
-            for word in words {
-                // There is room: they came in one request.
-                request.push(word);
-            }
-            self.leave(|aftermath| aftermath.changes.requests.push(request));
-        }
-    }
-
-    /// Writes down what was changed; answers up to where the journal has to last for it to last. `by` is the
-    /// request that has changed it, if one did and is all there is to it, and its command's name.
-    #[inline(always)]
-    pub fn commit(&mut self, by: Option<(&str, Request<'_>)>) -> Option<u64> {
-        if self.left.get_mut().if_any().is_none() { None } else { self.write_down(by) }
-    }
-
-    #[cold]
-    fn write_down(&mut self, by: Option<(&str, Request<'_>)>) -> Option<u64> {
-        let mut changes = take(&mut self.left.get_mut().if_any()?.changes);
-        changes.tidy();
-        let count = changes.count();
-        (count > 0).then(|| self.append(&changes, count, by))
-    }
-
-    fn append(&self, changes: &Changes, count: usize, by: Option<(&str, Request<'_>)>) -> u64 {
-        self.keyspace().journal.append(|out, current| {
-            if count > 1 {
-                records::request(out, &[b"MULTI"]);
-            }
-            for replaced in &changes.databases {
-                records::replaced(out, current, *replaced);
-            }
-            for request in changes.requests.iter().filter_map(OwnedRequest::request) {
-                records::words(out, request.from(0));
-            }
-            for changed in &changes.keys {
-                let by = by.filter(|_| count == 1 && changed.extent == Extent::Part);
-                records::select(out, current, changed.database);
-                self.write_key(out, changed, by);
-            }
-            if count > 1 {
-                records::request(out, &[b"EXEC"]);
-            }
-        })
-    }
-
-    /// Writes down what became of a key.
-    fn write_key(&self, out: &mut Vec<u8>, changed: &ChangedKey, by: Option<(&str, Request<'_>)>) {
-        let key = &*changed.key;
-        let (spot, shard) = self.shard(key);
-        let Some(entry) = shard.table(changed.database).and_then(|table| table.find(spot, key)) else {
-            return records::request(out, &[b"DEL", key]);
-        };
-        let value = entry.value();
-        match (changed.extent, by) {
-            (Extent::Expiry, _) => records::expiry(out, key, entry.expires_at_ms()),
-            (_, Some((name, request))) if value.len() > LONG_BYTES && request.bytes() < value.len() => {
-                let name = [name.as_bytes()];
-                records::words(out, name.into_iter().chain(request.from(1)).collect::<Vec<_>>().into_iter());
-            }
-            _ => records::set(out, key, value, entry.expires_at_ms()),
-        }
-    }
-
-    pub(super) fn note_flush(&mut self, database: Option<usize>) {
-        if self.wanted.journal() {
-            self.leave(|aftermath| aftermath.changes.note_flush(database));
-        }
-    }
-
-    pub(super) fn note_swap(&mut self, one: usize, other: usize) {
-        if self.wanted.journal() {
-            self.leave(|aftermath| aftermath.changes.note_swap(one, other));
-        }
-    }
-
-    /// Notes a key that came from elsewhere.
-    pub(super) fn note_loaded(&mut self, database: usize, key: &[u8]) {
-        if self.wanted.journal() {
-            self.leave(|aftermath| aftermath.changes.add_key(database, key, Extent::Whole));
-        }
-    }
-}
-
-/// A transaction that ends without a word has its changes written down all the same.
-impl Drop for Transaction<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.commit(None);
-    }
-}
-
-/// Requests that change data, as a log has them.
-pub mod records {
-    use super::Replaced;
-
-    /// Goes to a database, unless the reader is there already.
-    pub fn select(out: &mut Vec<u8>, current: &mut Option<usize>, database: usize) {
-        if *current != Some(database) {
-            *current = Some(database);
-            request(out, &[b"SELECT", number(database as u64, &mut itoa::Buffer::new())]);
-        }
-    }
-
-    /// What an annotation begins with that tells the number which the last holder of a lock was given.
-    pub const FENCING: &[u8] = b"#KEYFAST-FENCING:";
-
-    /// Tells that number.
-    pub(super) fn fencing(out: &mut Vec<u8>, last: u64) {
-        out.extend_from_slice(FENCING);
-        out.extend_from_slice(number(last, &mut itoa::Buffer::new()));
-        out.extend_from_slice(b"\r\n");
-    }
-
-    /// Writes a key.
-    pub fn set(out: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) {
-        match expires_at_ms {
-            None => request(out, &[b"SET", key, value]),
-            Some(at_ms) => {
-                request(out, &[b"SET", key, value, b"PXAT", number(at_ms, &mut itoa::Buffer::new())]);
-            }
-        }
-    }
-
-    /// Loads a library of functions, whether it is there or not.
-    pub fn library(out: &mut Vec<u8>, code: &[u8]) {
-        request(out, &[b"FUNCTION", b"LOAD", b"REPLACE", code]);
-    }
-
-    pub(super) fn expiry(out: &mut Vec<u8>, key: &[u8], expires_at_ms: Option<u64>) {
-        match expires_at_ms {
-            None => request(out, &[b"PERSIST", key]),
-            Some(at_ms) => request(out, &[b"PEXPIREAT", key, number(at_ms, &mut itoa::Buffer::new())]),
-        }
-    }
-
-    pub(super) fn replaced(out: &mut Vec<u8>, current: &mut Option<usize>, replaced: Replaced) {
-        match replaced {
-            Replaced::FlushAll => request(out, &[b"FLUSHALL"]),
-            Replaced::Flush(database) => {
-                select(out, current, database);
-                request(out, &[b"FLUSHDB"]);
-            }
-            Replaced::Swap(one, other) => {
-                let (mut first, mut second) = (itoa::Buffer::new(), itoa::Buffer::new());
-                request(out, &[b"SWAPDB", number(one as u64, &mut first), number(other as u64, &mut second)]);
-            }
-        }
-    }
-
-    /// Any request.
-    pub(super) fn request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
-        words(out, arguments.iter().copied());
-    }
-
-    pub(super) fn words<'a>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'a [u8]>) {
-        header(out, b'*', words.len());
-        for word in words {
-            out.reserve(word.len() + 32);
-            header(out, b'$', word.len());
-            out.extend_from_slice(word);
-            out.extend_from_slice(b"\r\n");
-        }
-    }
-
-    fn header(out: &mut Vec<u8>, kind: u8, count: usize) {
-        out.push(kind);
-        out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
-        out.extend_from_slice(b"\r\n");
-    }
-
-    fn number(number: u64, buffer: &mut itoa::Buffer) -> &[u8] {
-        buffer.format(number).as_bytes()
-    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::keyspace::Expiry;
 
     /// What was written down since the last time, one request a line.
-    fn taken(keyspace: &Keyspace) -> Vec<String> {
+    pub(in crate::keyspace) fn taken(keyspace: &Keyspace) -> Vec<String> {
         let mut lines = Vec::new();
         for piece in keyspace.journal().take(Some(Duration::ZERO)) {
             match piece {
@@ -472,7 +206,7 @@ mod tests {
         lines
     }
 
-    fn logged() -> Keyspace {
+    pub(in crate::keyspace) fn logged() -> Keyspace {
         let keyspace = Keyspace::new(4);
         keyspace.begin_all(0).unwrap().cut_journal();
         assert_eq!(taken(&keyspace), ["cut"]);
@@ -490,14 +224,14 @@ mod tests {
         assert_eq!(taken(&keyspace), ["SELECT 2", &format!("SET k w PXAT {later_ms}")]);
         let mut tx = keyspace.begin(2, b"k").unwrap();
         tx.set_expiry(b"k", Some(later_ms + 1));
-        assert_eq!(tx.commit(None), Some(keyspace.journal().end()));
+        assert_eq!(tx.commit(), Some(keyspace.journal().end()));
         tx.set_expiry(b"k", None);
         drop(tx);
         assert_eq!(taken(&keyspace), [&format!("PEXPIREAT k {}", later_ms + 1), "PERSIST k"]);
         keyspace.begin(2, b"k").unwrap().remove(b"k");
         keyspace.begin(2, b"k").unwrap().remove(b"k");
         assert_eq!(taken(&keyspace), ["DEL k"]);
-        assert_eq!(keyspace.begin(2, b"k").unwrap().commit(None), None);
+        assert_eq!(keyspace.begin(2, b"k").unwrap().commit(), None);
     }
 
     #[test]
@@ -527,25 +261,6 @@ mod tests {
         let expected = "#KEYFAST-FENCING:7\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
         assert!(bytes.starts_with(expected.as_bytes()));
         assert_eq!(bytes.iter().filter(|byte| **byte == b'#').count(), 1);
-    }
-
-    #[test]
-    fn a_change_in_a_long_value_is_its_command() {
-        let keyspace = logged();
-        let request = OwnedRequest::of_line(b"renamed k xyz").unwrap();
-        for (bytes, expected) in [(10, 10), (LONG_BYTES + 1, 0)] {
-            keyspace.begin(0, b"k").unwrap().put(b"k", &vec![b'v'; bytes], Expiry::Never);
-            taken(&keyspace);
-            let mut tx = keyspace.begin(0, b"k").unwrap();
-            tx.grow(b"k", bytes + 3);
-            tx.commit(Some(("append", request.request().unwrap())));
-            drop(tx);
-            let [line] = &taken(&keyspace)[..] else { panic!("one record") };
-            match expected {
-                0 => assert_eq!(line, "append k xyz"),
-                _ => assert!(line.starts_with("SET k vvv")),
-            }
-        }
     }
 
     #[test]

@@ -8,19 +8,57 @@
 //! A script may also run for ever. Once the keyspace is said to be busy with it, nobody waits for a shard any
 //! longer: transactions do not begin.
 //!
+//! A client's request does not wait for long in any case, since its thread has other clients to serve: after
+//! a moment it is [contended](NotNow::Contended), and its client tries again when the shard is free. Others
+//! who want a shard that is known to be held for long do not even wait for that moment.
+//!
 //! [`Transaction::hold`]: super::Transaction::hold
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use super::Keyspace;
 use super::shard::Shard;
 use super::sync::{Mutex, MutexGuard};
+use super::{Keyspace, SHARDS};
 
 /// A script holds shards and has been running for too long to be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
+
+/// Why a transaction does not begin now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotNow {
+    /// A script has been running for too long to be waited for.
+    Busy,
+    /// A shard, that of this number, is held by another for more than a moment.
+    Contended(usize),
+}
+
+/// Shards that were held for more than a moment when they were last wanted: a bit for each.
+#[derive(Debug)]
+pub(super) struct LongHeld([AtomicU64; SHARDS.div_ceil(64)]);
+
+impl Default for LongHeld {
+    fn default() -> LongHeld {
+        LongHeld(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl LongHeld {
+    fn has(&self, number: usize) -> bool {
+        self.0[number / 64].load(Ordering::Relaxed) >> (number % 64) & 1 == 1
+    }
+
+    fn add(&self, number: usize) {
+        self.0[number / 64].fetch_or(1 << (number % 64), Ordering::Relaxed);
+    }
+
+    fn remove(&self, number: usize) {
+        self.0[number / 64].fetch_and(!(1 << (number % 64)), Ordering::Relaxed);
+    }
+}
 
 /// Locked shards with their numbers, which ascend.
 pub(super) type HeldShards<'a> = Vec<(usize, MutexGuard<'a, Shard>)>;
@@ -39,6 +77,35 @@ impl Keyspace {
     /// Whether one has.
     pub fn is_busy(&self) -> bool {
         self.is_busy.load(Ordering::Acquire)
+    }
+
+    /// Locks one shard for a client's request, unless another holds it for long.
+    #[inline(always)]
+    pub(super) fn lock_for_client(&self, number: usize) -> Result<MutexGuard<'_, Shard>, NotNow> {
+        self.shards[number].try_lock().map_or_else(|| self.wait_for_client(number), Ok)
+    }
+
+    #[cold]
+    fn wait_for_client(&self, number: usize) -> Result<MutexGuard<'_, Shard>, NotNow> {
+        if !self.long_held.has(number)
+            && let Some(held) = self.shards[number].try_lock_for(SOON)
+        {
+            return Ok(held);
+        }
+        if self.is_busy() {
+            return Err(NotNow::Busy);
+        }
+        self.long_held.add(number);
+        Err(NotNow::Contended(number))
+    }
+
+    /// Whether a shard that was held for long is free, or is not worth being waited for.
+    pub fn is_free(&self, number: usize) -> bool {
+        let is_free = self.shards[number].try_lock().is_some();
+        if is_free {
+            self.long_held.remove(number);
+        }
+        is_free || self.is_busy()
     }
 
     /// Locks one shard, for somebody who holds none.
@@ -74,9 +141,44 @@ impl Keyspace {
         }
     }
 
-    /// Locks one shard, unless somebody else holds it for long.
+    /// Locks several shards, named in ascending order, for a client's request, unless another holds one of
+    /// them for long.
+    pub(super) fn lock_many_for_client(
+        &self,
+        wanted: impl Iterator<Item = usize>,
+    ) -> Result<HeldShards<'_>, NotNow> {
+        wanted.map(|number| Ok((number, self.lock_for_client(number)?))).collect()
+    }
+
+    /// Locks one shard, however long it takes; meanwhile others serve the clients of this thread.
+    pub(super) fn lock_at_last(&self, number: usize) -> MutexGuard<'_, Shard> {
+        self.lock_soon(number).unwrap_or_else(|| {
+            self.hand_over.get().into_iter().for_each(|hand_over| hand_over());
+            self.shards[number].lock()
+        })
+    }
+
+    /// Locks all shards, however long it takes, for a caller that holds none.
+    pub(super) fn lock_all_at_last(&self) -> HeldShards<'_> {
+        loop {
+            match self.lock_many(0..SHARDS) {
+                Ok(held) => return held,
+                // What waits is not what holds up the script.
+                Err(Busy) => {
+                    self.hand_over.get().into_iter().for_each(|hand_over| hand_over());
+                    thread::sleep(GLANCE);
+                }
+            }
+        }
+    }
+
+    /// Locks one shard, unless another holds it for long.
     pub(super) fn lock_soon(&self, number: usize) -> Option<MutexGuard<'_, Shard>> {
-        let shard = &self.shards[number];
-        shard.try_lock().or_else(|| shard.try_lock_for(SOON))
+        self.lock_if_free(number).or_else(|| self.shards[number].try_lock_for(SOON))
+    }
+
+    /// Locks one shard, unless another holds it.
+    pub(super) fn lock_if_free(&self, number: usize) -> Option<MutexGuard<'_, Shard>> {
+        self.shards[number].try_lock()
     }
 }

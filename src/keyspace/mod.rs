@@ -9,14 +9,16 @@
 //! [`transaction`] what a command can do, [`scan`] how one goes over all keys without stopping anybody,
 //! [`expiry`] how keys whose time has come are freed when nobody asks for them, [`access`] what is noted of
 //! their use, [`eviction`] which keys go when memory is short, [`interest`] who wants to know of changes and
-//! [`following`] how they come to know, [`journal`] what is written down of them, [`aftermath`] what a
-//! transaction leaves to others, [`locks`] which keys act as locks, [`locking`] how shards are waited for and
+//! [`following`] how they come to know, [`changes`] what a transaction notes of its own, [`parts`] how a part
+//! of a value is changed, [`records`] and [`journal`] what is logged, [`aftermath`] what a transaction leaves
+//! to others, [`locks`] which keys act as locks, [`locking`] how shards are waited for and
 //! [`sync`] with what, [`snapshot`] how a state of one moment is taken out while clients go on, [`totals`]
 //! what all shards come to.
 
 pub mod access;
 mod aftermath;
 mod buckets;
+mod changes;
 mod entry;
 mod eviction;
 pub mod expiry;
@@ -27,6 +29,8 @@ mod interleavings;
 mod journal;
 mod locking;
 mod locks;
+mod parts;
+pub mod records;
 mod scan;
 mod shard;
 mod snapshot;
@@ -37,7 +41,7 @@ mod watching;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
@@ -51,11 +55,13 @@ use eviction::Pool;
 pub use eviction::{Candidates, First};
 use interest::Interest;
 pub use interest::{Effect, Mark};
-pub use journal::{Journal, Piece, records};
-pub use locking::Busy;
+pub use journal::{Journal, Piece};
+use locking::LongHeld;
+pub use locking::{Busy, NotNow};
 use locks::Allowance;
 pub use locks::{LockChange, LockNews, Token};
-pub use scan::{Cursor, ScanLimit};
+pub use parts::Part;
+pub use scan::{Cursor, Names, ScanLimit};
 use shard::LockedShard;
 pub use shard::{DatabaseSize, KeyspaceCounters};
 pub use snapshot::{SavedKey, Slice, Snapshot, Use, memory_in_use, preserved_bytes};
@@ -86,6 +92,9 @@ pub struct Keyspace {
     lock_allowance: Allowance,
     /// Whether a script has held shards for so long that nobody else is to wait for them.
     is_busy: Arc<AtomicBool>,
+    long_held: LongHeld,
+    /// Lets other threads serve the clients of the one that calls it; from when somebody says how.
+    hand_over: OnceLock<fn()>,
     /// Whether a snapshot waits for entries.
     has_snapshot: AtomicBool,
     /// How often all databases were emptied at once.
@@ -115,6 +124,8 @@ impl Keyspace {
             journal: Journal::default(),
             lock_allowance: Allowance::default(),
             is_busy: Arc::default(),
+            long_held: LongHeld::default(),
+            hand_over: OnceLock::new(),
             has_snapshot: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
             databases,
@@ -153,6 +164,12 @@ impl Keyspace {
     /// Says whether keys may have to go because of their use: with a limit to memory, and LRU or LFU.
     pub fn set_evicts_by_use(&self, is_on: bool) {
         self.evicts_by_use.store(is_on, Ordering::Relaxed);
+    }
+
+    /// Says how a thread that is about to wait for a shard lets others serve its clients.
+    pub fn set_hand_over(&self, hand_over: fn()) {
+        // There is but one way in a process.
+        let _ = self.hand_over.set(hand_over);
     }
 
     /// Chooses the events that are published.

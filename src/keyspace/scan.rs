@@ -51,6 +51,28 @@ impl Cursor {
     }
 }
 
+/// Keys that were copied, one after the other.
+#[derive(Debug, Default)]
+pub struct Names {
+    bytes: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+}
+
+impl Names {
+    /// Adds a copy of a key.
+    pub fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// The keys in their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        let mut start = 0;
+        self.ends.iter().map(move |end| &self.bytes[std::mem::replace(&mut start, *end)..*end])
+    }
+}
+
 /// How much one call of a scan does.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanLimit {
@@ -64,6 +86,20 @@ impl ScanLimit {
 }
 
 impl Transaction<'_> {
+    /// Calls `see` for all keys that the database has at one moment. The transaction holds everything; or it
+    /// holds nothing, and everything is held as long as it takes to copy the keys: what `see` does with them
+    /// may take long.
+    pub fn for_each_key(&self, mut see: impl FnMut(&[u8])) {
+        if self.holds_everything() {
+            return self.keys().for_each(see);
+        }
+        let mut copies = Names::default();
+        let moment = self.keyspace().begin_all_at_last(self.database());
+        moment.keys().for_each(|key| copies.push(key));
+        drop(moment);
+        copies.iter().for_each(&mut see);
+    }
+
     /// Calls `visit` with keys and values from `cursor` on, until it has had enough of them; answers where to
     /// go on. The transaction holds nothing, or everything.
     pub fn scan(&self, cursor: Cursor, limit: ScanLimit, mut visit: impl FnMut(&[u8], &[u8])) -> Cursor {

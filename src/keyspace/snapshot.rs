@@ -405,7 +405,7 @@ mod tests {
             Step::Grow(database, key, bytes) => {
                 let at = at(database, key);
                 tx.select(database);
-                tx.grow(&at.1, bytes).fill(b'g');
+                tx.change_part(&at.1, bytes, |part| part.bytes_mut(0..part.value().len()).fill(b'g'));
                 let (value, _) = model.entry(at).or_default();
                 *value = vec![b'g'; bytes.max(value.len())];
             }

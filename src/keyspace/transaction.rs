@@ -18,15 +18,20 @@ use crate::clock::Clock;
 
 use super::access::Access;
 use super::aftermath::Left;
+use super::changes::Extent;
 use super::entry::{Encoding, Entry};
+use super::following::Replacement;
 use super::interest::Wanted;
-use super::journal::Extent;
-use super::locking::{Busy, HeldShards};
+use super::locking::{Busy, HeldShards, NotNow};
 use super::locks::LockChange;
 use super::shard::{DatabaseSize, KeyspaceCounters, NewEntry, Shard, Table};
 use super::sync::MutexGuard;
 use super::{Keyspace, SHARDS, Spot, shard_of};
 use crate::events::EventClass;
+
+/// How long a value may become while a log is replayed, whatever the parameters are now: as long as the
+/// largest `proto-max-bulk-len` has ever allowed. A damaged offset must not take any memory there is.
+const REPLAYED_VALUE_BYTES_MAX: usize = 512 << 20;
 
 /// When a written key expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +58,8 @@ pub struct Transaction<'a> {
     has_seen_expired: Cell<bool>,
     /// What anybody wants to know of changes.
     pub(super) wanted: Wanted,
-    /// Whether nothing expires, although its time has come.
-    keeps_expired: bool,
+    /// Whether it does again what a log has.
+    is_replay: bool,
     /// What it leaves to others. Declared after `held`: dropped once the locks are free.
     pub(super) left: RefCell<Left>,
 }
@@ -88,45 +93,56 @@ impl Keyspace {
     ///
     /// # Errors
     ///
-    /// This and the others: if a script holds a shard and has been running for too long.
+    /// This and [`begin_all`](Self::begin_all): if a script holds a shard and has been running for too long.
     #[inline]
     pub fn begin<'a>(&'a self, database: usize, key: &'a [u8]) -> Result<Transaction<'a>, Busy> {
-        self.begin_at(database, key, Spot::of(self.hash(key)))
+        let spot = Spot::of(self.hash(key));
+        let shard = self.lock_one(shard_of(spot.hash))?;
+        Ok(self.transaction(database, Held::One { key, spot, shard }))
     }
 
-    /// The same for a key that has been touched.
+    /// The same for a client's request, on a key that has been touched.
     ///
     /// # Errors
     ///
-    /// [`Busy`]
+    /// This and the others for clients: [`NotNow`]
     #[inline(always)]
     pub fn begin_at<'a>(
         &'a self,
         database: usize,
         key: &'a [u8],
         spot: Spot,
-    ) -> Result<Transaction<'a>, Busy> {
+    ) -> Result<Transaction<'a>, NotNow> {
         debug_assert_eq!(spot.hash, self.hash(key));
-        let shard = self.lock_one(shard_of(spot.hash))?;
+        let shard = self.lock_for_client(shard_of(spot.hash))?;
         Ok(self.transaction(database, Held::One { key, spot, shard }))
     }
 
-    /// Begins a transaction on any number of keys.
+    /// Begins a transaction on any number of keys, for a client's request.
     ///
     /// # Errors
     ///
-    /// [`Busy`]
+    /// [`NotNow`]
     pub fn begin_many<'k>(
         &self,
         database: usize,
         keys: impl Iterator<Item = &'k [u8]>,
-    ) -> Result<Transaction<'_>, Busy> {
+    ) -> Result<Transaction<'_>, NotNow> {
         let mut is_wanted = [false; SHARDS];
         for key in keys {
             is_wanted[shard_of(self.hash(key))] = true;
         }
         let wanted = (0..SHARDS).filter(|number| is_wanted[*number]);
-        Ok(self.transaction(database, Held::Many(self.lock_many(wanted)?)))
+        Ok(self.transaction(database, Held::Many(self.lock_many_for_client(wanted)?)))
+    }
+
+    /// Begins a transaction on everything, for a client's request. Others wait until it ends.
+    ///
+    /// # Errors
+    ///
+    /// [`NotNow`]
+    pub fn begin_all_for_client(&self, database: usize) -> Result<Transaction<'_>, NotNow> {
+        Ok(self.transaction(database, Held::Many(self.lock_many_for_client(0..SHARDS)?)))
     }
 
     /// Begins a transaction on everything. Others wait until it ends.
@@ -136,6 +152,12 @@ impl Keyspace {
     /// [`Busy`]
     pub fn begin_all(&self, database: usize) -> Result<Transaction<'_>, Busy> {
         Ok(self.transaction(database, Held::Many(self.lock_many(0..SHARDS)?)))
+    }
+
+    /// Begins a transaction on everything, however long that takes: for a client's command that holds nothing
+    /// and has begun already.
+    pub(super) fn begin_all_at_last(&self, database: usize) -> Transaction<'_> {
+        self.transaction(database, Held::Many(self.lock_all_at_last()))
     }
 
     /// Begins a transaction that holds nothing. It may go over shards one after the other.
@@ -153,7 +175,7 @@ impl Keyspace {
             now_ms: Cell::new(0),
             has_seen_expired: Cell::new(false),
             wanted: self.interest.load(),
-            keeps_expired: false,
+            is_replay: false,
             left: RefCell::default(),
         }
     }
@@ -254,7 +276,10 @@ impl<'a> Transaction<'a> {
 
     /// How long a value may become; handlers that make one longer ask.
     pub fn value_bytes_max(&self) -> usize {
-        self.keyspace.value_bytes_max.load(Ordering::Relaxed)
+        match self.is_replay {
+            false => self.keyspace.value_bytes_max.load(Ordering::Relaxed),
+            true => REPLAYED_VALUE_BYTES_MAX,
+        }
     }
 
     /// The number of the database that is looked at.
@@ -277,7 +302,7 @@ impl<'a> Transaction<'a> {
     /// Looks at one shard: one of those that are held, or, if none is, one that is locked just for that.
     pub(super) fn visit<T>(&self, number: usize, look: impl FnOnce(&Shard) -> T) -> T {
         match &self.held {
-            Held::Many(shards) if shards.is_empty() => look(&self.keyspace.shards[number].lock()),
+            Held::Many(shards) if shards.is_empty() => look(&self.keyspace.lock_at_last(number)),
             Held::Many(shards) if shards.len() == SHARDS => look(&shards[number].1),
             _ => stray(),
         }
@@ -286,7 +311,7 @@ impl<'a> Transaction<'a> {
     /// The same to change it.
     pub(super) fn visit_mut<T>(&mut self, number: usize, change: impl FnOnce(&mut Shard) -> T) -> T {
         match &mut self.held {
-            Held::Many(shards) if shards.is_empty() => change(&mut self.keyspace.shards[number].lock()),
+            Held::Many(shards) if shards.is_empty() => change(&mut self.keyspace.lock_at_last(number)),
             Held::Many(shards) if shards.len() == SHARDS => change(&mut shards[number].1),
             _ => stray(),
         }
@@ -386,17 +411,18 @@ impl<'a> Transaction<'a> {
     /// Whether what expires at a moment has expired.
     #[inline(always)]
     fn is_over(&self, expires_at_ms: u64) -> bool {
-        expires_at_ms <= self.now_ms() && !self.keeps_expired
+        expires_at_ms <= self.now_ms() && !self.is_replay
     }
 
-    /// Whether nothing expires, although its time has come.
-    pub fn keeps_expired(&self) -> bool {
-        self.keeps_expired
+    /// Whether it does again what a log has: then nothing expires, although its time has come.
+    pub fn is_replay(&self) -> bool {
+        self.is_replay
     }
 
-    /// Lets nothing expire from now on: for who does again what was done when it had not expired yet.
-    pub fn keep_expired(&mut self) {
-        self.keeps_expired = true;
+    /// Begins to do again what a log has. Nothing expires from now on: what was done was done when it had not
+    /// expired yet. Values become as long as they may be at all.
+    pub fn begin_replay(&mut self) {
+        self.is_replay = true;
     }
 
     #[inline(always)]
@@ -473,7 +499,7 @@ impl Transaction<'_> {
 
     /// Writes a key that is known to be absent.
     #[inline]
-    fn insert(&mut self, key: &[u8], value: &[u8], expiry: Expiry) {
+    pub(super) fn insert(&mut self, key: &[u8], value: &[u8], expiry: Expiry) {
         let expires_at_ms = match expiry {
             Expiry::Never | Expiry::Keep => None,
             Expiry::At(expires_at_ms) if self.is_over(expires_at_ms) => return,
@@ -519,27 +545,6 @@ impl Transaction<'_> {
             Some(entry) => access.next(entry.stamp(), now),
             None => Access::first(now),
         }
-    }
-
-    /// Makes the value of a key at least `bytes` long, filled up with zeros, and answers all of it to be
-    /// changed in place. An absent key comes to be, without expiry.
-    pub fn grow(&mut self, key: &[u8], bytes: usize) -> &mut [u8] {
-        let was_there = self.peek(key).is_some();
-        if was_there {
-            self.follow_change(key, Extent::Part);
-        } else {
-            self.remove(key);
-            self.insert(key, b"", Expiry::Never);
-        }
-        let database = self.database;
-        let (spot, shard) = self.shard_mut(key);
-        shard.changes += u64::from(was_there);
-        let entry = shard.table_mut(database).entry_mut(spot, key).expect("it was made if it was not there");
-        if entry.value().len() < bytes {
-            entry.resize(bytes);
-        }
-        entry.set_encoding(Encoding::Raw);
-        entry.value_mut()
     }
 
     /// Says that the value of a key is kept as plain bytes, whatever it looks like.
@@ -659,7 +664,10 @@ impl Transaction<'_> {
     }
 
     fn flush(&mut self, databases: std::ops::Range<usize>) {
-        self.follow_replacement(|database| databases.contains(&database), &[]);
+        self.follow_replacement(|database| match databases.contains(&database) {
+            true => Replacement::Nothing,
+            false => Replacement::None,
+        });
         let Held::Many(shards) = &mut self.held else { return };
         let aftermath = self.left.get_mut().get();
         for (_, shard) in shards {
@@ -669,7 +677,12 @@ impl Transaction<'_> {
 
     /// Exchanges two databases. The transaction must hold everything.
     pub fn swap_databases(&mut self, one: usize, other: usize) {
-        self.follow_replacement(|database| [one, other].contains(&database), &[one, other]);
+        self.follow_replacement(|database| match database {
+            _ if one == other => Replacement::None,
+            _ if database == one => Replacement::Database(other),
+            _ if database == other => Replacement::Database(one),
+            _ => Replacement::None,
+        });
         self.note_swap(one, other);
         let Held::Many(shards) = &mut self.held else { return };
         for (number, shard) in shards {
@@ -776,7 +789,7 @@ impl Transaction<'_> {
         }
         let Held::Many(shards) = &mut self.held else { return };
         if let Err(at) = shards.binary_search_by_key(&wanted, |(number, _)| *number) {
-            shards.insert(at, (wanted, self.keyspace.shards[wanted].lock()));
+            shards.insert(at, (wanted, self.keyspace.lock_at_last(wanted)));
             // What is wanted is known for what is held: somebody may have read here since the beginning.
             self.wanted = self.keyspace.interest.load();
         }

@@ -1,7 +1,6 @@
 //! The keys that a client watches until its next transaction: WATCH.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::interest::Mark;
@@ -13,8 +12,8 @@ use super::{Keyspace, shard_of};
 pub struct Watching {
     /// Made for the first key.
     mark: Option<Arc<Mark>>,
-    /// By database and key; whether it had expired already, so that its being freed is no change.
-    keys: BTreeMap<(usize, Box<[u8]>), bool>,
+    /// By database and key.
+    keys: BTreeSet<(usize, Box<[u8]>)>,
     /// What it does not watch any more, but is noted to, since a script held the shard.
     former: Vec<(usize, Box<[u8]>, Arc<Mark>)>,
 }
@@ -32,7 +31,7 @@ impl Watching {
 
     /// The keys.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.keys.keys().map(|(_, key)| &**key)
+        self.keys.iter().map(|(_, key)| &**key)
     }
 
     /// Whether one of the keys has changed, as far as anybody has noted.
@@ -46,8 +45,9 @@ impl Transaction<'_> {
     pub fn watch(&mut self, watching: &mut Watching, key: &[u8]) {
         let database = self.database();
         let had_expired = self.is_expired(key);
-        let Entry::Vacant(new) = watching.keys.entry((database, key.into())) else { return };
-        new.insert(had_expired);
+        if !watching.keys.insert((database, key.into())) {
+            return;
+        }
         let keyspace = self.keyspace();
         let (spot, shard) = self.shard_mut(key);
         let mark = watching.mark.get_or_insert_default();
@@ -59,19 +59,28 @@ impl Transaction<'_> {
     /// hold the keys.
     pub fn is_overtaken(&mut self, watching: &Watching) -> bool {
         let current = self.database();
-        let has_expired = watching.keys.iter().any(|((database, key), had_expired)| {
+        let has_expired = watching.keys.iter().any(|(database, key)| {
             self.select(*database);
-            !had_expired && self.is_expired(key)
+            self.is_expired(key) && !self.had_expired(watching, key)
         });
         self.select(current);
         has_expired || watching.has_changed()
+    }
+
+    /// Whether a watched key had expired when it was watched first, or came in that state since.
+    fn had_expired(&self, watching: &Watching, key: &[u8]) -> bool {
+        let (spot, shard) = self.shard(key);
+        let watched = watching.mark.as_ref().zip(shard.rarities());
+        watched.is_some_and(|(mark, rarities)| {
+            rarities.watched.had_expired(spot.hash, self.database(), key, mark)
+        })
     }
 
     /// Ends the watching. The transaction must hold the keys.
     pub fn unwatch(&mut self, watching: &mut Watching) {
         let keyspace = self.keyspace();
         let Some(mark) = watching.mark.take() else { return };
-        for ((database, key), _) in std::mem::take(&mut watching.keys) {
+        for (database, key) in std::mem::take(&mut watching.keys) {
             let (spot, shard) = self.shard_mut(&key);
             shard.rarities_mut().watched.remove(spot.hash, database, &key, &mark);
             keyspace.interest.remove_watched();
@@ -80,16 +89,16 @@ impl Transaction<'_> {
 }
 
 impl Keyspace {
-    /// Ends the watching, for somebody who holds nothing. Where a script is in the way, what is noted of it
-    /// stays until the next time.
+    /// Ends the watching, for a caller that holds nothing. Where another holds a shard for long, what is
+    /// noted there stays until the next time.
     pub fn unwatch(&self, watching: &mut Watching) {
         if let Some(mark) = watching.mark.take() {
-            let keys = std::mem::take(&mut watching.keys).into_keys();
+            let keys = std::mem::take(&mut watching.keys).into_iter();
             watching.former.extend(keys.map(|(database, key)| (database, key, Arc::clone(&mark))));
         }
         while let Some((database, key, mark)) = watching.former.pop() {
             let hash = self.hash(&key);
-            let Ok(mut shard) = self.lock_one(shard_of(hash)) else {
+            let Some(mut shard) = self.lock_soon(shard_of(hash)) else {
                 return watching.former.push((database, key, mark));
             };
             shard.rarities_mut().watched.remove(hash, database, &key, &mark);

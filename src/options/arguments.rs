@@ -40,7 +40,7 @@ pub(super) fn read(arguments: Vec<OsString>) -> Arguments {
     match arguments.first().map(Vec::as_slice) {
         None => return Arguments::Serve { file: None, reads_input: false, lines: None },
         Some(b"-h") => return Arguments::Help,
-        Some(b"-v") => return Arguments::Version,
+        Some(b"-v" | b"-V") => return Arguments::Version,
         Some(b"--man") => return Arguments::Manual,
         Some(b"--completions") => {
             return Arguments::Completions(arguments.get(1).cloned().unwrap_or_default());
@@ -170,7 +170,7 @@ mod tests {
         for help in [&["--help"][..], &["-h"], &["--port", "1", "--help"]] {
             assert_eq!(asked(help), Arguments::Help);
         }
-        for version in [&["--version"][..], &["-v"]] {
+        for version in [&["--version"][..], &["-v"], &["-V"]] {
             assert_eq!(asked(version), Arguments::Version);
         }
         assert_eq!(lines(&["--requirepass", "--help"]), "requirepass \"--help\" ");

@@ -3,18 +3,24 @@
 //! A line is a directive and its values, split into words as inline requests are; the last one of a name
 //! counts. What is not there yet when it is named (commands that rename others, users who may run them) is
 //! collected, and done when the server starts.
+//!
+//! The options of the command line are read as such lines, too. What is wrong with one of them is said of the
+//! option: a user who has no file must not be sent to look for a line of it.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::acl::{Mistake, Refused, Users};
+use crate::acl::{Mistake, Refused, Users, shown_rule};
+use crate::commands::absent;
 use crate::commands::lookup::{self, Renamed};
 use crate::config::foreign::{self, Values};
-use crate::config::{Config, Parameter};
+use crate::config::{Changes, Config, Parameter, is_secret};
 use crate::files;
 use crate::resp::{OwnedRequest, Request};
+
+use super::suggestions;
 
 /// Bytes of one file, or of standard input: that of Redis has a hundred thousand, nearly all of them
 /// comments.
@@ -33,16 +39,42 @@ pub(super) struct Loader {
     pub(super) users: Vec<OwnedRequest>,
     /// Commands with the names that they get; an empty one is none.
     pub(super) renamed: Renamed,
-    /// Directives without a meaning here.
+    /// Directives without an effect here that would have one in Redis.
     pub(super) foreign: Vec<String>,
+    /// What the server cannot do although it was asked to.
+    pub(super) missing: Vec<Missing>,
     /// The points of all lines `save` since the last one without any.
     save_points: Vec<u8>,
+}
+
+/// Where a line is from.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// The configuration file, or standard input after it.
+    File,
+    /// A file that another one includes.
+    Included(&'a Path),
+    /// The command line.
+    Options,
+}
+
+/// A line that asks for what Keyfast does not have.
+#[derive(Debug)]
+pub(super) struct Missing {
+    /// The name of the directive.
+    pub(super) directive: String,
+    /// What a user would miss.
+    pub(super) why: &'static str,
+    /// The complaint, if the server must not start without it.
+    complaint: String,
 }
 
 /// Why reading ends.
 enum Wrong {
     /// This line is not right.
     Line(String),
+    /// There is no directive of this name.
+    Unknown(String),
     /// All is said already: in a file that the line includes.
     Said(String),
 }
@@ -63,54 +95,110 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// With what Redis prints.
-    pub(super) fn load(&mut self, text: &[u8], depth: usize) -> Result<(), String> {
+    /// With what Redis prints for a line of a file, and one line for an option.
+    pub(super) fn load(&mut self, text: &[u8], source: Source<'_>, depth: usize) -> Result<(), String> {
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
             let line = line.trim_ascii();
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
-            self.obey(line, depth).map_err(|wrong| match wrong {
-                Wrong::Line(why) => {
-                    let line = String::from_utf8_lossy(line);
-                    fatal(&format!("Reading the configuration file, at line {number}\n>>> '{line}'\n{why}"))
-                }
+            let place = Place { source, number, line };
+            self.obey(&place, depth).map_err(|wrong| match wrong {
+                Wrong::Line(why) => place.complain(&why),
+                Wrong::Unknown(name) => place.complain_of_unknown(&name),
                 Wrong::Said(text) => text,
             })?;
         }
         Ok(())
     }
 
-    fn obey(&mut self, line: &[u8], depth: usize) -> Result<(), Wrong> {
-        if line.len() > LINE_BYTES_MAX {
+    /// Whether the server may start with what has been read.
+    ///
+    /// # Errors
+    ///
+    /// If it would lack what the configuration asks for.
+    pub(super) fn check_missing(&self) -> Result<(), String> {
+        match self.missing.first() {
+            Some(missing) if !self.config.ignore_unsupported.get() => Err(missing.complaint.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn obey(&mut self, place: &Place<'_>, depth: usize) -> Result<(), Wrong> {
+        if place.line.len() > LINE_BYTES_MAX {
             return Err("Configuration line is too long".into());
         }
-        let words = OwnedRequest::of_line(line).ok_or("Unbalanced quotes in configuration line")?;
+        let words = OwnedRequest::of_line(place.line).ok_or("Unbalanced quotes in configuration line")?;
         let Some(request) = words.request() else { return Ok(()) };
         let name = String::from_utf8_lossy(request.name()).to_ascii_lowercase();
-        if let Some(parameter) = Parameter::named(name.as_bytes()) {
+        let parameter = Parameter::named(name.as_bytes());
+        if let Some(parameter) = parameter.filter(|parameter| parameter.changes != Changes::Never) {
             return self.set(parameter, request);
         }
+        let value = request.from(1).collect::<Vec<_>>().join(&b' ');
         if let Some(values) = foreign::find(&name) {
-            return self.pass_over(name, values, request);
+            let is_right = match values {
+                Values::One => request.len() == 2,
+                Values::Several => request.len() >= 2,
+            };
+            if !is_right {
+                return Err("wrong number of arguments".into());
+            }
+            match foreign::missing(&name, &value) {
+                Some(why) => self.miss(name, why, place),
+                // The last line of a name counts.
+                None if foreign::is_default(&name, &value) => {
+                    self.foreign.retain(|other| *other != name);
+                    self.missing.retain(|other| other.directive != name);
+                }
+                None => self.pass_over(name),
+            }
+            return Ok(());
         }
         match (name.as_str(), request.len()) {
-            ("include", 2) => self.include(request.at(1), depth).map_err(Wrong::Said),
-            ("rename-command", 3) => self.rename(request.at(1), request.at(2)),
-            ("user", 2..) => self.declare_user(words),
-            ("loadmodule", 2..) => Err("Modules cannot be loaded".into()),
-            ("sentinel", 2..) => Err("sentinel directive while not in sentinel mode".into()),
-            (module, 1) if module.contains('.') => Err("Module config specified without value".into()),
-            (module, _) if module.contains('.') => Err("There is no module that this could concern".into()),
-            _ => Err("Bad directive or wrong number of arguments".into()),
+            ("include", 2) => return self.include(request.at(1), depth).map_err(Wrong::Said),
+            ("rename-command", 3) => return self.rename(request.at(1), request.at(2)),
+            ("user", 2..) => return self.declare_user(words),
+            ("sentinel", _) | ("loadmodule", 2..) => {
+                if let Some(why) = foreign::missing(&name, &value) {
+                    self.miss(name, why, place);
+                }
+            }
+            ("include" | "rename-command" | "user" | "loadmodule", _) => {
+                return Err("Bad directive or wrong number of arguments".into());
+            }
+            (module, 1) if module.contains('.') => return Err("Module config specified without value".into()),
+            (module, _) if module.contains('.') => {
+                self.miss(
+                    name,
+                    "Keyfast loads no modules, so there is none that this could configure",
+                    place,
+                );
+            }
+            _ => return Err(Wrong::Unknown(name)),
         }
+        Ok(())
+    }
+
+    fn miss(&mut self, directive: String, why: &'static str, place: &Place<'_>) {
+        let remedy = format!(
+            "{why}. Remove {}, or add '--ignore-unsupported yes' to start anyway",
+            place.source.noun()
+        );
+        let complaint = place.complain(&remedy);
+        self.missing.push(Missing { directive, why, complaint });
     }
 
     fn set(&mut self, parameter: &'static Parameter, request: Request<'_>) -> Result<(), Wrong> {
         if !parameter.takes_several() && request.len() != 2 {
             return Err("wrong number of arguments".into());
         }
-        let mut text = request.from(1).collect::<Vec<_>>().join(&b' ');
+        let words = request.from(1).flat_map(|word| match parameter.takes_several() {
+            // Quotes may hold a list together.
+            true => word.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect(),
+            false => vec![word],
+        });
+        let mut text = words.collect::<Vec<_>>().join(&b' ');
         if parameter.name == "save" && !text.is_empty() && !self.save_points.is_empty() {
             text = [&*self.save_points, &*text].join(&b' ');
         }
@@ -124,19 +212,7 @@ impl Loader {
         Ok(())
     }
 
-    fn pass_over(&mut self, name: String, values: Values, request: Request<'_>) -> Result<(), Wrong> {
-        let is_right = match values {
-            Values::One => request.len() == 2,
-            Values::Several => request.len() >= 2,
-        };
-        if !is_right {
-            return Err("wrong number of arguments".into());
-        }
-        self.add_foreign(name);
-        Ok(())
-    }
-
-    fn add_foreign(&mut self, name: String) {
+    fn pass_over(&mut self, name: String) {
         if !self.foreign.contains(&name) {
             self.foreign.push(name);
         }
@@ -146,13 +222,18 @@ impl Loader {
         if depth == INCLUDED_MAX {
             return Err(fatal(&format!("More than {INCLUDED_MAX} configuration files include each other")));
         }
-        let text = read_file(Path::new(std::ffi::OsStr::from_bytes(path)))?;
-        self.load(&text, depth + 1)
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let text = read_file(path)?;
+        self.load(&text, Source::Included(path), depth + 1)
     }
 
     fn rename(&mut self, old: &[u8], new: &[u8]) -> Result<(), Wrong> {
         let old = String::from_utf8_lossy(old).to_ascii_lowercase();
         let names = lookup::names_after(&self.renamed);
+        if absent::all().any(|absent| absent.name == old) && !names.contains(old.as_bytes()) {
+            // There is nothing to be renamed, which is as good.
+            return Ok(());
+        }
         if !names.contains(old.as_bytes()) {
             return Err("No such command in rename-command".into());
         }
@@ -182,7 +263,7 @@ impl Loader {
                 return Err(wrong(declared.at(2 + place), "Unmatched parenthesis in selector definition."));
             }
             Err(Refused::Rule(rule, mistake)) if mistake != Mistake::UnknownCommand => {
-                return Err(wrong(&rule, &mistake.to_string()));
+                return Err(wrong(shown_rule(&rule), &mistake.to_string()));
             }
             // A command that is not there is an error when the users are made.
             _ => {}
@@ -192,9 +273,77 @@ impl Loader {
     }
 }
 
-/// An error as Redis prints it, to whose text people and tools search their way.
-pub(super) fn fatal(text: &str) -> String {
-    format!("\n*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***\n{text}")
+impl Source<'_> {
+    /// What a user would remove.
+    fn noun(self) -> &'static str {
+        match self {
+            Source::File | Source::Included(_) => "this line",
+            Source::Options => "this option",
+        }
+    }
+}
+
+/// A line, and where it is.
+struct Place<'a> {
+    source: Source<'a>,
+    number: usize,
+    line: &'a [u8],
+}
+
+impl Place<'_> {
+    /// What to print if the line is wrong.
+    fn complain(&self, why: &str) -> String {
+        let of_file = match self.source {
+            Source::Options => {
+                let end = self.line.iter().position(u8::is_ascii_whitespace).unwrap_or(self.line.len());
+                let option = option(&self.line[..end]);
+                return format!("keyfast: option {option}: {why}");
+            }
+            Source::File => String::new(),
+            Source::Included(path) => format!(" of {}", path.display()),
+        };
+        let line = self.shown();
+        fatal(&format!(
+            "Reading the configuration file, at line {}{of_file}\n>>> '{line}'\n{why}",
+            self.number
+        ))
+    }
+
+    /// The line, without passwords.
+    fn shown(&self) -> String {
+        let name = self.line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+        match is_secret(name) || name.eq_ignore_ascii_case(b"user") {
+            true => format!("{} (redacted)", String::from_utf8_lossy(name)),
+            false => String::from_utf8_lossy(self.line).into_owned(),
+        }
+    }
+
+    /// What to print if there is no directive of this name.
+    fn complain_of_unknown(&self, name: &str) -> String {
+        let meant = suggestions::of(name);
+        match self.source {
+            Source::Options => {
+                let meant = meant.map(|meant| format!(", did you mean --{meant}?")).unwrap_or_default();
+                format!("keyfast: unknown option {}{meant}", option(name.as_bytes()))
+            }
+            _ => {
+                let meant = meant.map(|meant| format!(", did you mean '{meant}'?")).unwrap_or_default();
+                self.complain(&format!("Bad directive or wrong number of arguments{meant}"))
+            }
+        }
+    }
+}
+
+/// A name as it was typed on the command line: a line begins without its dashes, unless there was one alone.
+fn option(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    let name = name.trim_matches('"');
+    if name.starts_with('-') { name.to_owned() } else { format!("--{name}") }
+}
+
+/// A mistake in a file, in the form in which Redis prints it: users and tools search for this line.
+fn fatal(text: &str) -> String {
+    format!("\n*** FATAL CONFIG FILE ERROR (Keyfast {}) ***\n{text}", env!("CARGO_PKG_VERSION"))
 }
 
 /// The text of a file, or of all files that a pattern matches, if it is one.
@@ -246,7 +395,8 @@ mod tests {
 
     fn loaded(text: &str) -> Result<Loader, String> {
         let mut loader = Loader::new(Config::new());
-        loader.load(text.as_bytes(), 0).map(|()| loader)
+        loader.load(text.as_bytes(), Source::File, 0)?;
+        loader.check_missing().map(|()| loader)
     }
 
     fn complaint(text: &str) -> String {
@@ -258,7 +408,7 @@ mod tests {
     fn lines_are_directives_and_the_last_one_counts() {
         let loader = loaded(
             "# comment\n\t PORT 7000 \r\nport 7001\nrequirepass \"a\\x41 \\\"b\"\nmaxmemory 100MB\nbind 127.0.0.1 \
-             -::1\nclient-output-buffer-limit pubsub 1mb 1 1\nlua-time-limit 7\nhz 10\nhz 20\nreplicaof a 1",
+             -::1\nclient-output-buffer-limit pubsub 1mb 1 1\nlua-time-limit 7\nhz 10\nhz 20\nmptcp yes",
         );
         let loader = loader.unwrap();
         assert_eq!(loader.config.port.get(), 7001);
@@ -266,7 +416,8 @@ mod tests {
         assert_eq!(loader.config.maxmemory.get(), 100 << 20);
         assert_eq!(&*loader.config.bind.get(), b"127.0.0.1 -::1");
         assert_eq!(loader.config.busy_reply_threshold.get(), 7);
-        assert_eq!(loader.foreign, ["hz", "replicaof"]);
+        assert_eq!(loader.config.hz.get(), 20);
+        assert_eq!(loader.foreign, ["mptcp"]);
         assert!(loader.config.client_output_buffer_limit.print().ends_with("pubsub 1048576 1 1"));
     }
 
@@ -274,8 +425,11 @@ mod tests {
     fn mistakes_are_told_in_the_words_of_redis() {
         assert_eq!(
             loaded("\nfoo bar").unwrap_err(),
-            "\n*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***\nReading the configuration file, at line 2\n\
-             >>> 'foo bar'\nBad directive or wrong number of arguments"
+            format!(
+                "\n*** FATAL CONFIG FILE ERROR (Keyfast {}) ***\nReading the configuration file, at line 2\n\
+                 >>> 'foo bar'\nBad directive or wrong number of arguments",
+                env!("CARGO_PKG_VERSION")
+            )
         );
         for (line, expected) in [
             ("port \"1", "Unbalanced quotes in configuration line"),
@@ -301,10 +455,49 @@ mod tests {
                 "Error in user declaration '(+get': Unmatched parenthesis in selector definition.",
             ),
             ("user a x", "Error in user declaration 'x': Syntax error"),
-            ("sentinel x", "sentinel directive while not in sentinel mode"),
+            ("portt 1", "Bad directive or wrong number of arguments, did you mean 'port'?"),
+            (
+                "replicaof a 1",
+                "Keyfast has no replication: it would start as a primary of its own, without the data of \
+                 the other server. Remove this line, or add '--ignore-unsupported yes' to start anyway",
+            ),
             ("a.b", "Module config specified without value"),
         ] {
             assert_eq!(complaint(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_may_be_ignored_also_by_a_later_line() {
+        for line in
+            ["slaveof a 1", "cluster-enabled yes", "loadmodule x.so", "sentinel monitor a b 1 1", "bf.size 1"]
+        {
+            assert!(complaint(line).ends_with("to start anyway"), "{line}");
+            let loader = loaded(&format!("{line}\nignore-unsupported yes")).unwrap();
+            assert_eq!(loader.missing.len(), 1);
+        }
+        let loader = loaded("replicaof a 1\nhz 9\nreplicaof no one\ncluster-enabled no\nhz 10").unwrap();
+        assert!(loader.foreign.is_empty() && loader.missing.is_empty());
+    }
+
+    #[test]
+    fn commands_that_are_not_here_can_be_renamed_too() {
+        assert!(loaded("rename-command slaveof \"\"\nrename-command HSET hset2").unwrap().renamed.is_empty());
+    }
+
+    #[test]
+    fn a_line_with_a_password_is_not_printed() {
+        let lines = [
+            "requirepass top secret",
+            "RequirePass \"secret",
+            "masterauth secret secret",
+            "user a >secret (~a",
+            "user a <secret",
+            "user a #secret",
+        ];
+        for line in lines {
+            let why = loaded(line).unwrap_err();
+            assert!(!why.contains("secret"), "{why}");
         }
     }
 

@@ -2,12 +2,14 @@
 //! line, of which each overrules those before it.
 //!
 //! [`arguments`] takes the command line apart as redis-server does, [`loading`] reads the lines that it and
-//! the files hold, [`environment`] what the environment says; [`documents`] are made of the same options.
+//! the files hold, [`environment`] what the environment says; [`suggestions`] guess what a user meant by an
+//! unknown name; [`documents`] are made of the same options.
 
 mod arguments;
 mod documents;
 mod environment;
 mod loading;
+mod suggestions;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -20,12 +22,13 @@ use clap::{Arg, ArgAction, Command, ValueHint};
 
 use crate::REDIS_VERSION;
 use crate::commands::lookup::Renamed;
-use crate::config::{Config, Kind, PARAMETERS, Parameter};
+use crate::config::table::{FAMILIES, Family, kept};
+use crate::config::{Changes, Config, Kind, Parameter};
 use crate::files;
 use crate::resp::OwnedRequest;
 
 use arguments::Arguments;
-use loading::{Loader, fatal};
+use loading::{Loader, Source};
 
 /// What is asked for.
 #[derive(Debug)]
@@ -45,8 +48,10 @@ pub struct Startup {
     pub users: Vec<OwnedRequest>,
     /// Commands that go by other names, or by none where that is empty.
     pub renamed: Renamed,
-    /// Directives of Redis that have no meaning here.
+    /// Directives that have no effect here, and would have one in Redis.
     pub foreign: Vec<String>,
+    /// Directives that ask for what is not there, and what a user would miss.
+    pub missing: Vec<(String, &'static str)>,
     /// Whether anything was said at all.
     pub is_configured: bool,
 }
@@ -68,21 +73,26 @@ pub fn parse(
         Arguments::Completions(shell) => documents::completions(command(), &shell).map(Asked::Print),
         Arguments::Manual => Ok(Asked::Print(documents::manual(command()))),
         Arguments::Serve { file, reads_input, lines } => {
-            let config = Config { file: absolute(file)?, ..Config::new() };
+            let mut config = Config::new();
+            config.file = absolute(file)?;
             environment::apply(&config, environment).map_err(|why| format!("keyfast: {why}"))?;
             let is_configured = lines.is_some();
-            let text = text(config.file.as_deref(), reads_input, lines)?;
+            let text = text(config.file.as_deref(), reads_input)?;
             let mut loader = Loader::new(config);
-            loader.load(&text, 0)?;
+            loader.load(&text, Source::File, 0)?;
+            loader.load(&lines.unwrap_or_default(), Source::Options, 0)?;
+            loader.check_missing()?;
             check_log_file(&loader.config)?;
-            let Loader { config, users, renamed, foreign, .. } = loader;
-            Ok(Asked::Serve(Box::new(Startup { config, users, renamed, foreign, is_configured })))
+            let Loader { config, users, renamed, mut foreign, missing, .. } = loader;
+            foreign.extend(config.kept_names().into_iter().map(str::to_owned));
+            let missing = missing.into_iter().map(|missing| (missing.directive, missing.why)).collect();
+            Ok(Asked::Serve(Box::new(Startup { config, users, renamed, foreign, missing, is_configured })))
         }
     }
 }
 
-/// The file, standard input and the lines of the command line as one text, which is how Redis counts lines.
-fn text(file: Option<&Path>, reads_input: bool, lines: Option<Vec<u8>>) -> Result<Vec<u8>, String> {
+/// The file and standard input as one text, which is how Redis counts lines.
+fn text(file: Option<&Path>, reads_input: bool) -> Result<Vec<u8>, String> {
     let mut text = match file {
         Some(path) => loading::read_file(path)?,
         None => Vec::new(),
@@ -91,8 +101,6 @@ fn text(file: Option<&Path>, reads_input: bool, lines: Option<Vec<u8>>) -> Resul
         let read = loading::read_all(io::stdin().lock());
         text.extend(read.map_err(|error| format!("keyfast: standard input: {}", files::reason(&error)))?);
     }
-    text.push(b'\n');
-    text.extend(lines.unwrap_or_default());
     Ok(text)
 }
 
@@ -110,8 +118,10 @@ fn check_log_file(config: &Config) -> Result<(), String> {
     }
     // Its path begins in `dir`, where the server will be.
     let path = Path::new(OsStr::from_bytes(&config.dir.get())).join(OsStr::from_bytes(&path));
-    let opened = OpenOptions::new().append(true).create(true).open(path);
-    opened.map(drop).map_err(|error| fatal(&format!("Can't open the log file: {}", files::reason(&error))))
+    let opened = OpenOptions::new().append(true).create(true).open(&path);
+    let wrong =
+        |error| format!("keyfast: can't open the log file '{}': {}", path.display(), files::reason(&error));
+    opened.map(drop).map_err(wrong)
 }
 
 /// The version, in the form that tools expect of the program that they think they have called.
@@ -130,10 +140,54 @@ fn command() -> Command {
     Command::new("keyfast")
         .version(env!("CARGO_PKG_VERSION"))
         .about(env!("CARGO_PKG_DESCRIPTION"))
-        .override_usage("keyfast [/path/to/redis.conf] [--parameter value …] [-]")
-        .args(PARAMETERS.iter().map(option))
+        .override_usage(
+            "keyfast [/path/to/redis.conf] [--parameter value …] [-]\n       \
+             keyfast cli [-h host] [-p port] [option …] [command [argument …]]",
+        )
+        // A column beside the longest option would begin beyond the edge of most terminals.
+        .next_line_help(true)
+        .args(FAMILIES.iter().flat_map(|family| {
+            family.parameters.iter().map(|parameter| option(parameter).help_heading(family.title))
+        }))
         .args(documents::options())
+        .args(kept_parameters().map(|parameter| option(parameter).hide(true)))
+        .after_help(kept_names())
 }
+
+/// Whether a parameter is an option of which the help should speak.
+fn is_option(parameter: &&Parameter) -> bool {
+    parameter.changes != Changes::Never && !parameter.is_hidden
+}
+
+/// The options that have no effect.
+fn kept_parameters() -> impl Iterator<Item = &'static Parameter> {
+    kept::FAMILIES.iter().flat_map(|family| family.parameters).filter(is_option)
+}
+
+/// What the help says of those, and of what is no option.
+fn kept_names() -> String {
+    let mut text = String::from(
+        "'-' reads more of the configuration from standard input.\n'keyfast cli' is a client like redis-cli, \
+         also where the program is called redis-cli; 'keyfast cli --help' lists its options.\n\n\
+         These are options too. Their values are checked as Redis checks them, and kept, but nothing acts on \
+         them.",
+    );
+    for Family { title, parameters } in kept::FAMILIES {
+        let mut line = format!("\n\nBecause {title}:");
+        for parameter in parameters.iter().filter(is_option) {
+            if line.trim_start().len() + parameter.name.len() > HELP_CHARACTERS_MAX {
+                text.push_str(&line);
+                line = "\n ".to_owned();
+            }
+            line.extend([" ", parameter.name]);
+        }
+        text.push_str(&line);
+    }
+    text
+}
+
+/// Characters on a line of names.
+const HELP_CHARACTERS_MAX: usize = 96;
 
 fn option(parameter: &'static Parameter) -> Arg {
     let default = match parameter.default {
@@ -148,21 +202,25 @@ fn option(parameter: &'static Parameter) -> Arg {
         .value_hint(match parameter.kind {
             Kind::Directory => ValueHint::DirPath,
             Kind::Text | Kind::FileName { .. } => ValueHint::AnyPath,
+            Kind::Hostname => ValueHint::Hostname,
             // Otherwise shells would offer files for numbers.
             _ => ValueHint::Other,
         });
-    match (parameter.name, &parameter.kind) {
-        ("bind" | "metrics-bind", _) => arg.value_name("addresses"),
-        (_, Kind::Integer { .. } | Kind::Octal { .. }) => arg.value_name("number"),
-        (_, Kind::Bytes { .. }) => arg.value_name("bytes"),
-        (_, Kind::Flag) => one_of(arg, &["yes", "no"]),
-        (_, Kind::Choice(words)) => one_of(arg, words),
-        (_, Kind::Events) => arg.value_name("letters"),
-        (_, Kind::Limits) => arg.value_name("limits"),
-        (_, Kind::Directory) => arg.value_name("directory"),
-        (_, Kind::FileName { .. }) => arg.value_name("name"),
-        (_, Kind::SavePoints) => arg.value_name("seconds changes"),
-        (_, Kind::Text) => arg.value_name("text"),
+    match parameter.kind {
+        Kind::Addresses | Kind::IpAddresses => arg.value_name("addresses"),
+        Kind::Integer { .. } | Kind::Octal { .. } | Kind::Frequency => arg.value_name("number"),
+        Kind::BytesOrPercent => arg.value_name("bytes or percent"),
+        Kind::Bytes { .. } | Kind::Backlog => arg.value_name("bytes"),
+        Kind::Flag | Kind::Never(_) => one_of(arg, &["yes", "no"]),
+        Kind::Choice(words) | Kind::ChoiceWithSynonym { words, .. } => one_of(arg, words),
+        Kind::Words(_) => arg.value_name("words"),
+        Kind::Events => arg.value_name("letters"),
+        Kind::Limits => arg.value_name("limits"),
+        Kind::Directory => arg.value_name("directory"),
+        Kind::FileName { .. } => arg.value_name("name"),
+        Kind::SavePoints => arg.value_name("seconds changes"),
+        Kind::Percentiles | Kind::Scores => arg.value_name("numbers"),
+        Kind::Text | Kind::Hostname | Kind::Title => arg.value_name("text"),
     }
 }
 

@@ -1,12 +1,20 @@
 //! The file of snapshots, which is replaced as a whole: whenever the machine stops, the old one or the new
 //! one is there.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::files::reason;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+use crate::files::{self, reason};
+
+/// Permissions of a snapshot before the umask, as in Redis.
+const SNAPSHOT_MODE: u32 = 0o666;
 
 /// Where snapshots are kept.
 #[derive(Clone, Debug)]
@@ -45,13 +53,16 @@ impl Target {
     pub fn replace(&self, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), String> {
         let temporary = self.temporary();
         let names = || (temporary.file_name().unwrap_or_default().display(), self.directory.display());
-        let mut file = File::create(&temporary).map_err(|error| {
+        let mut file = files::create_temporary(&temporary, SNAPSHOT_MODE).map_err(|error| {
             let (name, directory) = names();
             format!(
                 "Failed opening the temp RDB file {name} (in server root dir {directory}) for saving: {}",
                 reason(&error)
             )
         })?;
+        // For those that tidy up: a process of another container may have the same number. Where a file
+        // cannot be locked, that it is not is no sign of anything.
+        let _ = file.try_lock();
         let written = write(&mut file).and_then(|()| file.sync_all());
         drop(file);
         if let Err(error) = written {
@@ -75,4 +86,61 @@ impl Target {
 /// Makes sure that a file's new name outlives the machine's end.
 pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
+}
+
+/// Deletes the temporary files of servers that ended while they wrote a snapshot, or the base of a log.
+pub fn tidy_up_after_the_dead(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let Some(writer) = writer_of(&entry.file_name()) else { continue };
+        // One of this process's own number is not its own: it has written none yet.
+        let is_alive = writer != Pid::this() && kill(writer, None) != Err(nix::Error::ESRCH);
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_alive || !is_file || is_locked(&entry.path()) {
+            continue;
+        }
+        let name = entry.file_name();
+        match fs::remove_file(entry.path()) {
+            Ok(()) => tracing::info!("Removed {}, which a server that has ended left behind", name.display()),
+            Err(error) => tracing::warn!("Could not remove {}: {}", name.display(), reason(&error)),
+        }
+    }
+}
+
+/// The process that writes a temporary file of this name, if it is one of a server's.
+fn writer_of(name: &OsStr) -> Option<Pid> {
+    let name = std::str::from_utf8(name.as_bytes()).ok()?;
+    let number = match name.strip_suffix(".rdb") {
+        Some(name) => name.strip_prefix("temp-")?,
+        None => {
+            let name = name.strip_suffix(".aof")?.strip_prefix("temp-rewriteaof-")?;
+            name.strip_prefix("bg-").unwrap_or(name)
+        }
+    };
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    number.parse().ok().filter(|number| is_number && *number > 0).map(Pid::from_raw)
+}
+
+/// Whether somebody writes a file.
+fn is_locked(path: &Path) -> bool {
+    let file = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    file.is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_files_tell_who_writes_them() {
+        let writer = |name: &str| writer_of(OsStr::new(name)).map(Pid::as_raw);
+        assert_eq!(writer("temp-12.rdb"), Some(12));
+        assert_eq!(writer("temp-rewriteaof-12.aof"), Some(12));
+        assert_eq!(writer("temp-rewriteaof-bg-12.aof"), Some(12));
+        for other in
+            ["temp-.rdb", "temp-0.rdb", "temp--1.rdb", "temp-+1.rdb", "temp-1", "temp-x.rdb", "dump.rdb"]
+        {
+            assert_eq!(writer(other), None, "{other}");
+        }
+        assert_eq!(writer("temp-99999999999.rdb"), None);
+    }
 }

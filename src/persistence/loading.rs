@@ -90,9 +90,7 @@ fn load_items<R: Read>(
                 ));
             }
             // Redis: a primary does not load what nobody could see any more.
-            Item::Key(key)
-                if key.expires_at_ms.is_some_and(|at_ms| at_ms < now_ms) && !tx.keeps_expired() =>
-            {
+            Item::Key(key) if key.expires_at_ms.is_some_and(|at_ms| at_ms < now_ms) && !tx.is_replay() => {
                 loaded.expired += 1;
             }
             Item::Key(key) => {

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use crate::config::SavePoint;
 use crate::keyspace::{Transaction, preserved_bytes};
 
-pub use file::Target;
+pub use file::{Target, tidy_up_after_the_dead};
 pub use job::{Job, Plan, Purpose};
 pub use loading::{Conflicts, Loaded, load, load_from, verify};
 pub use log::Log;
@@ -172,6 +172,12 @@ impl Persistence {
     /// Whether a snapshot is being written.
     pub fn is_saving(&self) -> bool {
         self.state.lock().current.is_some()
+    }
+
+    /// Whether a snapshot is being written in the background; the base of a log is none.
+    pub fn is_saving_in_background(&self) -> bool {
+        let is_one = |current: Current| current.is_in_background && current.purpose == Purpose::Snapshot;
+        self.state.lock().current.is_some_and(is_one)
     }
 
     /// Begins a snapshot of this moment, unless one is being written. The transaction holds everything.

@@ -12,7 +12,7 @@ pub mod reply;
 pub mod request;
 pub mod tree;
 
-pub use reply::{Reply, Sent};
+pub use reply::{Nested, Reply, Sent};
 pub use request::{Limits, OwnedRequest, ProtocolError, Request, RequestReader};
 
 /// The version of the protocol that a connection speaks; HELLO chooses it.

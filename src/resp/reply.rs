@@ -143,6 +143,16 @@ impl<'a> Reply<'a> {
         })
     }
 
+    /// A reply of parts that `write` writes one after the other, whatever lies in what. If it fails, what it
+    /// has written is not a whole reply.
+    ///
+    /// # Errors
+    ///
+    /// Those of `write`.
+    pub fn nested<E>(self, write: impl FnOnce(&mut Nested<'_>) -> Result<(), E>) -> Result<Sent, E> {
+        write(&mut Nested { out: self.out, protocol: self.protocol }).map(|()| Sent(()))
+    }
+
     /// Bytes that have been written so far for all that the client is to be answered.
     pub fn written(&self) -> usize {
         self.out.len()
@@ -276,6 +286,43 @@ impl<'a> Reply<'a> {
     pub fn tree(self, frame: &OwnedFrame) -> Sent {
         tree::write(self.out, frame, self.protocol);
         Sent(())
+    }
+}
+
+/// The permission to write the parts of one reply. As many must follow as each header announces.
+#[derive(Debug)]
+pub struct Nested<'a> {
+    out: &'a mut Vec<u8>,
+    protocol: Protocol,
+}
+
+impl Nested<'_> {
+    /// The permission to write the next part.
+    pub fn part(&mut self) -> Reply<'_> {
+        Reply { out: self.out, protocol: self.protocol }
+    }
+
+    /// An array begins, of so many parts.
+    pub fn array(&mut self, items: usize) {
+        header(self.out, b'*', items as i64);
+    }
+
+    /// A set begins, which is an array in RESP2.
+    pub fn set(&mut self, members: usize) {
+        header(self.out, if self.protocol == Protocol::Resp3 { b'~' } else { b'*' }, members as i64);
+    }
+
+    /// A map begins, of two parts for each pair: an array in RESP2.
+    pub fn map(&mut self, pairs: usize) {
+        match self.protocol {
+            Protocol::Resp3 => header(self.out, b'%', pairs as i64),
+            Protocol::Resp2 => header(self.out, b'*', 2 * pairs as i64),
+        }
+    }
+
+    /// Bytes that have been written so far for all that the client is to be answered.
+    pub fn written(&self) -> usize {
+        self.out.len()
     }
 }
 

@@ -295,6 +295,11 @@ impl RequestReader {
         is_at_beginning && self.ready.is_empty() && self.spans.is_empty() && self.failure.is_none()
     }
 
+    /// Bytes that have been read of a request which is not whole yet.
+    pub fn partial_bytes(&self) -> usize {
+        self.position
+    }
+
     /// The requests that are ready, but for the first so many.
     #[inline]
     pub fn requests<'a>(

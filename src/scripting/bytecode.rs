@@ -5,31 +5,20 @@
 
 /// The bytes before the main function: a signature, and the sizes of numbers.
 const HEADER_BYTES: usize = 12;
-/// Instructions: one that reads a global, two that look into a table, one that assigns to a global.
+/// Instructions: one that reads a global, and two that look into a table.
 const GET_GLOBAL: u32 = 5;
 const GET_ITEM: u32 = 6;
 const LENGTH: u32 = 20;
-const SET_GLOBAL: u32 = 7;
 /// The globals that are tables of a script's own.
 const GIVEN: [&[u8]; 2] = [b"KEYS\0", b"ARGV\0"];
 /// Those by which one can get hold of any other.
 const WAYS_ROUND: [&[u8]; 3] = [b"_G\0", b"load\0", b"loadstring\0"];
 
-/// What a function, with those within it, does with globals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Traits {
-    /// Whether it may assign to one.
-    pub(super) writes_globals: bool,
-    /// Whether it does nothing with the tables of its keys and arguments but look at their items: whatever it
-    /// looks at them with forgets the table at once. It cannot change them then, nor keep them.
-    pub(super) only_looks: bool,
-}
-
-impl Traits {
-    /// Those of a function, by what has been dumped of it. One that cannot be read may do anything.
-    pub(super) fn of(dump: &[u8]) -> Traits {
-        Dump(dump).traits().unwrap_or(Traits { writes_globals: true, only_looks: false })
-    }
+/// Whether a function, with those within it, does nothing with the tables of its keys and arguments but look
+/// at their items: whatever it looks at them with forgets the table at once. It cannot change them then, nor
+/// keep them. The function is given by what has been dumped of it; one that cannot be read may do anything.
+pub(super) fn only_looks(dump: &[u8]) -> bool {
+    Dump(dump).only_looks().unwrap_or(false)
 }
 
 /// One instruction: its number in the lowest bits, then where its result goes, then operands.
@@ -64,38 +53,37 @@ impl Instruction {
 struct Dump<'a>(&'a [u8]);
 
 impl<'a> Dump<'a> {
-    fn traits(&mut self) -> Option<Traits> {
+    fn only_looks(&mut self) -> Option<bool> {
         self.take(HEADER_BYTES)?;
-        let mut traits = Traits { writes_globals: false, only_looks: true };
+        let mut only_looks = true;
         // How many functions are still to come within each of those that have begun.
-        let mut inner = vec![self.begin_function(&mut traits)?];
+        let mut inner = vec![self.begin_function(&mut only_looks)?];
         while let Some(left) = inner.last_mut() {
             if let Some(less) = left.checked_sub(1) {
                 *left = less;
-                inner.push(self.begin_function(&mut traits)?);
+                inner.push(self.begin_function(&mut only_looks)?);
             } else {
                 inner.pop();
                 self.names()?;
             }
         }
-        Some(traits)
+        Some(only_looks)
     }
 
     /// The head, the instructions and the constants of a function. Answers how many functions are within it.
-    fn begin_function(&mut self, traits: &mut Traits) -> Option<usize> {
+    fn begin_function(&mut self, only_looks: &mut bool) -> Option<usize> {
         self.text()?;
         // The lines where it is, and four small numbers.
         self.take(2 * size_of::<i32>() + 4)?;
         let code: Vec<_> =
             self.numbers()?.iter().map(|bytes| Instruction(u32::from_ne_bytes(*bytes))).collect();
         let constants = self.constants()?;
-        traits.writes_globals |= code.iter().any(|instruction| instruction.number() == SET_GLOBAL);
         let next = code.iter().skip(1).map(Some).chain([None]);
         for (read, next) in code.iter().zip(next).filter(|(read, _)| read.number() == GET_GLOBAL) {
             let name = *constants.get(read.constant())?;
             let is_let_go = next.is_some_and(|next| next.replaces_table(read.target()));
             let may_keep = WAYS_ROUND.contains(&name) || GIVEN.contains(&name) && !is_let_go;
-            traits.only_looks &= !may_keep;
+            *only_looks &= !may_keep;
         }
         self.count()
     }
@@ -152,42 +140,10 @@ impl<'a> Dump<'a> {
 mod tests {
     use mlua::Lua;
 
-    use super::Traits;
+    use super::only_looks;
 
-    fn traits(script: &str) -> Traits {
-        Traits::of(&Lua::new().load(script).into_function().expect(script).dump(false))
-    }
-
-    fn writes(script: &str) -> bool {
-        traits(script).writes_globals
-    }
-
-    #[test]
-    fn a_script_that_assigns_to_a_global_is_found_out() {
-        for script in [
-            "x = 1",
-            "redis = nil",
-            "function f() end",
-            "local a a, b = 1, 2",
-            "return function() return function() x = 1 end end",
-            "local f = function() end local g = function() return 1, nil, true, 'x', 1.5 end KEYS = {}",
-            "for i = 1, 2 do if i > 1 then while true do x = i end end end",
-        ] {
-            assert!(writes(script), "{script}");
-        }
-    }
-
-    #[test]
-    fn one_that_only_reads_them_is_not() {
-        for script in [
-            "",
-            "return redis.call('get', KEYS[1])",
-            "local x x = 1 return function() x = y return function() x = x + 1 end end",
-            "local t = {a = 1, 2, nil, true, 1.5, 'x'} t.a = b t[1] = c return #t .. 'y'",
-            "KEYS[1] = ARGV[1] return function(...) return ... end, function() end",
-        ] {
-            assert!(!writes(script), "{script}");
-        }
+    fn looks(script: &str) -> bool {
+        only_looks(&Lua::new().load(script).into_function().expect(script).dump(false))
     }
 
     #[test]
@@ -210,7 +166,7 @@ mod tests {
             // The index is found in between.
             "return KEYS[at + 1]",
         ] {
-            assert!(!traits(script).only_looks, "{script}");
+            assert!(!looks(script), "{script}");
         }
     }
 
@@ -224,7 +180,7 @@ mod tests {
             "return function() return KEYS[1] end, KEYS.x",
             "return {KEYS[1], ARGV[1]}",
         ] {
-            assert!(traits(script).only_looks, "{script}");
+            assert!(looks(script), "{script}");
         }
     }
 
@@ -232,10 +188,9 @@ mod tests {
     fn what_cannot_be_read_may_do_anything() {
         let whole =
             Lua::new().load("return function() return x end").into_function().expect("it").dump(false);
-        assert_eq!(Traits::of(&whole), Traits { writes_globals: false, only_looks: true });
+        assert!(only_looks(&whole));
         for end in 0..whole.len() {
-            let anything = Traits { writes_globals: true, only_looks: false };
-            assert_eq!(Traits::of(&whole[..end]), anything, "{end} bytes");
+            assert!(!only_looks(&whole[..end]), "{end} bytes");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! `redis.call` and `redis.pcall`: functions in C, as Lua calls them, without anything in between.
+//! `redis.call` and `redis.pcall`: functions in C, as Lua calls them, without anything in between; and what
+//! our interpreter has beyond Lua 5.1.5 (`lua/additions.h`).
 //!
-//! The third and last room with `unsafe`. Through mlua's safe functions, which must be made anew for each run
-//! since they borrow what only lives that long, the release of a lock by EVALSHA took 11.9 µs at pipeline
-//! depth 16, where redis-server took 2.5.
+//! A room with `unsafe`. Through mlua's safe functions, which must be made anew for each run since they
+//! borrow what only lives that long, the release of a lock by EVALSHA took 11.9 µs at pipeline depth 16,
+//! where redis-server took 2.5.
 //!
 //! What must hold:
 //! - A [`Doorway`] is reachable by [`OPEN`] only while [`open`] runs, which borrows it mutably for that time:
@@ -18,6 +19,8 @@
 //! - The tables that are lent to scripts are given only to those that do nothing but look at their items,
 //!   which their bytecode tells ([`only_looks`](super::bytecode::Traits)): nobody else ever has them.
 //! - No panic may leave a function that Lua calls: [`ask`] catches it.
+//! - The functions of `lua/additions.h` are called as that file says. [`Functions::write`] is never given to
+//!   scripts: it writes tables that are read-only to them.
 //! - An [`Interpreter`] goes from thread to thread as a whole: what refers to its Lua is in it or in that
 //!   Lua, and nothing of the kind is ever answered to whoever uses it. mlua counts these references without
 //!   regard for other threads; its locks would stand for one that is held anyway.
@@ -28,6 +31,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlua::ffi::{self, lua_State};
@@ -38,6 +42,15 @@ use super::interpreter::Interpreter;
 use super::values::push_number;
 use crate::resp::number::parse_integer;
 use crate::resp::{OwnedRequest, Protocol, Request};
+
+unsafe extern "C-unwind" {
+    fn keyfast_setreadonly(state: *mut lua_State, index: c_int);
+    fn keyfast_rawset(state: *mut lua_State, index: c_int);
+    fn keyfast_charge(state: *mut lua_State, units: usize);
+    fn keyfast_work(state: *mut lua_State, units: usize);
+    fn keyfast_setending(state: *mut lua_State, is_ending: c_int);
+    fn keyfast_setsecrets(first: u64, second: u64, third: u64);
+}
 
 thread_local! {
     /// The way from the script that runs on this thread to the server.
@@ -91,6 +104,10 @@ pub(super) struct Functions {
     pub(super) pcall: Function,
     /// Answers the keys and the arguments of what runs.
     pub(super) given: Function,
+    /// Makes its argument, a table, read-only for good.
+    pub(super) seal: Function,
+    /// Sets a field of a table, read-only or not: table, key, value.
+    pub(super) write: Function,
 }
 
 impl Given<'_> {
@@ -121,8 +138,42 @@ pub(super) fn functions(lua: &Lua) -> Result<Functions> {
             call: lua.create_c_function(call)?,
             pcall: lua.create_c_function(pcall)?,
             given: lua.create_c_function(given)?,
+            seal: lua.create_c_function(seal)?,
+            write: lua.create_c_function(write)?,
         })
     }
+}
+
+/// Chooses the secrets of the hashes of strings; to be called before an interpreter is made.
+///
+/// All interpreters of a process share them, and the first one decides.
+pub(super) fn choose_secrets() {
+    static CHOSEN: Once = Once::new();
+    CHOSEN.call_once(|| {
+        // Without random numbers from the system the secrets stay as they are compiled in.
+        if let (Ok(first), Ok(second), Ok(third)) = (getrandom::u64(), getrandom::u64(), getrandom::u64()) {
+            // SAFETY: it sets three numbers, and `Once` keeps others waiting meanwhile.
+            unsafe { keyfast_setsecrets(first, second, third) };
+        }
+    });
+}
+
+/// From now on nothing in a script catches an error, so that the next one ends it; or else scripts may catch
+/// errors again.
+pub(super) fn set_ending(lua: &Lua, is_ending: bool) {
+    // SAFETY: it sets a flag of the interpreter, and raises no error.
+    let _ = unsafe { lua.exec_raw::<()>((), |state| keyfast_setending(state, c_int::from(is_ending))) };
+}
+
+/// Counts work that a function in Rust does for a script, in instructions of a script, and lets the hook look
+/// at the time if it is due.
+///
+/// # Errors
+///
+/// If the script is to end.
+pub(super) fn work(lua: &Lua, units: usize) -> Result<()> {
+    // SAFETY: a function that scripts call may raise errors; this one does so within `exec_raw`.
+    unsafe { lua.exec_raw((), |state| keyfast_work(state, units)) }
 }
 
 /// Runs scripts, without anything of mlua's in between: that took 600 instructions for each.
@@ -250,6 +301,32 @@ unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
     unsafe { answer(state, false) }
 }
 
+unsafe extern "C-unwind" fn seal(state: *mut lua_State) -> c_int {
+    // SAFETY: Lua calls this; the argument is a table.
+    unsafe {
+        ffi::luaL_checktype(state, 1, ffi::LUA_TTABLE);
+        keyfast_setreadonly(state, 1);
+    }
+    0
+}
+
+unsafe extern "C-unwind" fn write(state: *mut lua_State) -> c_int {
+    // SAFETY: Lua calls this; the first argument is a table, and a key and a value lie above it.
+    unsafe {
+        ffi::luaL_checktype(state, 1, ffi::LUA_TTABLE);
+        ffi::lua_settop(state, 3);
+        keyfast_rawset(state, 1);
+    }
+    0
+}
+
+/// What a command counts as, in instructions of a script, beside its reply.
+const COMMAND_UNITS: usize = 200;
+/// So many bytes that are copied count as one instruction.
+pub(super) const UNIT_BYTES: usize = 16;
+/// Arguments beyond so many bytes are counted.
+const LONG_BYTES: usize = 1024;
+
 /// Answers a command's reply, or its error, which it raises if it is to.
 ///
 /// # Safety
@@ -259,7 +336,12 @@ unsafe fn answer(state: *mut lua_State, raises: bool) -> c_int {
     // SAFETY: the state is valid. From here on nothing waits to be dropped, and the text lies in the
     // buffers of the doorway, which nobody touches before the next command is asked for.
     unsafe {
-        match ask(state) {
+        let asked = ask(state);
+        let (Asked::Reply { text, .. } | Asked::Error { text, .. }) = asked;
+        keyfast_charge(state, COMMAND_UNITS + text.len() / UNIT_BYTES);
+        // The arguments may have left no room for the reply.
+        ffi::lua_settop(state, 0);
+        match asked {
             Asked::Reply { text, protocol } => Reader { state, rest: text.as_ref(), protocol }.push(),
             Asked::Error { text, is_counted } => {
                 push_tagged(state, c"err", text.as_ref());
@@ -337,6 +419,9 @@ unsafe fn take_arguments(state: *mut lua_State, count: c_int, request: &mut Owne
                 ffi::LUA_TSTRING => {
                     let mut length = 0;
                     let text = ffi::lua_tolstring(state, index, &mut length);
+                    if length > LONG_BYTES {
+                        keyfast_charge(state, length / UNIT_BYTES);
+                    }
                     request.push(std::slice::from_raw_parts(text.cast(), length))
                 }
                 ffi::LUA_TNUMBER => push_number(request, ffi::lua_tonumber(state, index)),
@@ -390,7 +475,7 @@ unsafe fn show(state: *mut lua_State, given: Given<'_>) {
                 } else {
                     push_texts(state, given.request, first, end);
                 }
-                ffi::lua_rawset(state, GLOBALS);
+                keyfast_rawset(state, GLOBALS);
             }
             if is_lent {
                 fill(state, table, given.request, first, end);

@@ -21,7 +21,7 @@ pub const FUNCTIONS_MAX: usize = 10_000;
 pub const BYTES_MAX: usize = 64 << 20;
 /// How long a library may take to register its functions. Redis: the same.
 const LOAD_TIME_MAX: Duration = Duration::from_millis(500);
-/// How long all libraries of a payload may. Redis waits for ever.
+/// How long all libraries of a payload may, and each one of a file. Redis waits for ever.
 const RESTORE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The text of an error, from its code word on.
@@ -231,18 +231,19 @@ pub(super) fn valid_name(name: &[u8]) -> Result<String, Text> {
 
 /// Changes; the caller has the turn to run scripts, so that nobody else changes anything meanwhile.
 impl Scripting {
-    /// Loads a library, in the place of the one of its name if it `replaces` it. Answers its name.
+    /// Loads a library, in the place of the one of its name if it `replaces` it. Returns its name. One of a
+    /// log may take longer: it was loaded once, on a machine that was less busy.
     ///
     /// # Errors
     ///
     /// With the text of Redis; nothing has changed then.
-    pub fn load_library(&self, text: &[u8], replaces: bool) -> Result<String, Vec<u8>> {
+    pub fn load_library(&self, text: &[u8], replaces: bool, is_replay: bool) -> Result<String, Vec<u8>> {
         let header = Header::of(text)?;
         let mut libraries = self.libraries().clone();
         if replaces {
             libraries.remove(&header.name);
         }
-        self.change_libraries(LOAD_TIME_MAX, |loader| {
+        self.change_libraries(if is_replay { RESTORE_TIME_MAX } else { LOAD_TIME_MAX }, |loader| {
             let name = libraries.load(loader, header, text)?;
             Ok((libraries, name))
         })
@@ -266,6 +267,26 @@ impl Scripting {
             }
             let libraries = self.libraries().clone();
             Ok((libraries.join(restored, policy)?, ()))
+        })
+    }
+
+    /// Loads the libraries of a file in the place of all that are there. Each has a time of its own: a good
+    /// file must not be refused because there are many in it.
+    ///
+    /// # Errors
+    ///
+    /// With the text of Redis and the name of the library; nothing has changed then.
+    pub fn load_libraries(&self, texts: &[Vec<u8>]) -> Result<(), Vec<u8>> {
+        self.change_libraries(RESTORE_TIME_MAX, |loader| {
+            let mut loaded = Libraries::default();
+            for text in texts {
+                let header = Header::of(text)?;
+                let name = header.name.clone();
+                let _limit = self.running.limit(RESTORE_TIME_MAX);
+                let result = loaded.load(loader, header, text);
+                result.map_err(|why| [&why, format!(" (library '{name}')").as_bytes()].concat())?;
+            }
+            Ok((loaded, ()))
         })
     }
 

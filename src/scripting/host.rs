@@ -14,8 +14,8 @@ pub trait Host {
     /// Whether the client may run a command; none if there is no such command.
     fn may_call(&mut self, request: Request<'_>) -> Option<bool>;
 
-    /// Counts an error that a script answers and no command has.
-    fn count_error(&self, text: &[u8]);
+    /// Notes an error that a script answers: one of a command, which is counted already, or one of its own.
+    fn note_error(&self, text: &[u8], is_counted: bool);
 }
 
 /// Why a command was not run, or failed.

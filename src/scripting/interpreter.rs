@@ -7,20 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashMap;
-use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, HookTriggers, Lua, Result, Table, Value, VmState};
 
-use super::Digest;
-use super::bytecode::Traits;
 use super::door::{self, Buffers, Doorway, Given, Runner};
 use super::host::Host;
 use super::libraries;
 use super::loader::Loader;
 use super::raised::Raised;
+use super::redis_table;
 use super::running::Killed;
-use super::sandbox;
+use super::sandbox::{self, place_of};
 use super::shebang::Flags;
-use super::{redis_table, values};
+use super::values::Answer;
+use super::{Digest, bytecode};
 use crate::resp::{Reply, Request, Sent};
 
 /// What all scripts together may take. One that needs more fails: "not enough memory".
@@ -29,10 +28,15 @@ const MEMORY_BYTES_MAX: usize = 512 << 20;
 const EVERY_SO_OFTEN: HookTriggers = HookTriggers::new().every_nth_instruction(100_000);
 /// Scripts that EVAL has brought are forgotten beyond so many; clients send them again. Redis 7.4: the same.
 const PASSING_MAX: usize = 500;
+/// And beyond so many bytes of their texts, but for the last one.
+const PASSING_BYTES_MAX: usize = 16 << 20;
 /// Memory up to which garbage may wait for the next script; more, if more is in use.
 const KEPT_GARBAGE_BYTES_MAX: usize = 64 << 20;
 /// What a buffer may keep for the next script.
 const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// What is called every so often while a script runs.
+pub(super) type Tick = Arc<dyn Fn() -> std::result::Result<(), Killed> + Send + Sync>;
 
 /// The interpreter and the scripts that it knows.
 pub struct Interpreter {
@@ -41,9 +45,6 @@ pub struct Interpreter {
     runner: Runner,
     /// The same for a function of a library, which is its argument.
     run_function: Function,
-    /// What scripts see, as it really is: for those that leave it alone. All others see it through a table
-    /// that refuses assignments, and that they have to pass each time.
-    globals: Table,
     /// The functions that scripts were compiled to, by their places. A table of Lua: mlua cannot hold on to
     /// so many.
     compiled: Table,
@@ -51,12 +52,17 @@ pub struct Interpreter {
     scripts: HashMap<Digest, Script, RandomState>,
     /// Those that were not loaded to stay, the eldest first.
     passing: VecDeque<Digest>,
+    /// Bytes of their texts.
+    passing_bytes: usize,
     /// Places of scripts that were forgotten. All others up to the number of scripts are taken.
     vacant: Vec<i32>,
     /// The functions of libraries.
     loader: Loader,
     speaks_resp3: Arc<AtomicBool>,
     buffers: Buffers,
+    tick: Tick,
+    /// Lua's own `next`.
+    next: Function,
     /// Garbage is looked for when a script has ended with more memory than this.
     collect_from_bytes: usize,
 }
@@ -143,12 +149,13 @@ impl Interpreter {
     /// # Panics
     ///
     /// If there is no memory for it.
-    pub fn new(tick: impl Fn() -> std::result::Result<(), Killed> + Send + 'static) -> Interpreter {
+    pub fn new(tick: impl Fn() -> std::result::Result<(), Killed> + Send + Sync + 'static) -> Interpreter {
+        let tick: Tick = Arc::new(tick);
         let speaks_resp3 = Arc::new(AtomicBool::new(false));
         let make = || {
             let world = sandbox::build(|lua| redis_table::build(lua, &speaks_resp3))?;
             world.lua.set_memory_limit(MEMORY_BYTES_MAX)?;
-            watch(&world.lua, tick)?;
+            watch(&world.lua, Arc::clone(&tick))?;
             Ok::<_, Error>((Loader::new(&world)?, world))
         };
         let (loader, world) = make().expect("an empty interpreter takes little memory");
@@ -156,14 +163,16 @@ impl Interpreter {
             lua: world.lua,
             runner: world.runner,
             run_function: world.run_function,
-            globals: world.globals,
             compiled: world.compiled,
             scripts: HashMap::default(),
             passing: VecDeque::new(),
+            passing_bytes: 0,
             vacant: Vec::new(),
             loader,
             speaks_resp3,
             buffers: Buffers::default(),
+            tick,
+            next: world.next,
             collect_from_bytes: KEPT_GARBAGE_BYTES_MAX,
         }
     }
@@ -206,17 +215,15 @@ impl Interpreter {
             known.is_kept |= is_kept;
             return Ok(());
         }
-        let chunk = self.lua.load(code).set_name("@user_script").set_mode(ChunkMode::Text);
+        let chunk = self.lua.load(code).set_name("@user_script");
         let place = self.vacant.last().copied().unwrap_or(self.scripts.len() as i32 + 1);
         let compiled = chunk.into_function().and_then(|function| {
-            let traits = Traits::of(&function.dump(false));
-            if !traits.writes_globals {
-                function.set_environment(self.globals.clone())?;
-            }
+            let only_looks = bytecode::only_looks(&function.dump(false));
             self.compiled.raw_set(place, function)?;
-            Ok(Known { flags, place, only_looks: traits.only_looks })
+            Ok(Known { flags, place, only_looks })
         });
         let known = compiled.map_err(|error| {
+            door::set_ending(&self.lua, false);
             let text = libraries::text_of(&error);
             format!("ERR Error compiling script (new function): {text}").into_bytes()
         })?;
@@ -224,16 +231,21 @@ impl Interpreter {
         self.scripts.insert(*digest, Script { text: text.into(), known, is_kept });
         if !is_kept {
             self.passing.push_back(*digest);
+            self.passing_bytes += text.len();
             self.forget_eldest();
         }
         Ok(())
     }
 
-    /// Forgets a script that was not loaded to stay, once there are too many of them.
+    /// Forgets scripts that were not loaded to stay, once there are too many of them.
     fn forget_eldest(&mut self) {
-        while self.passing.len() > PASSING_MAX {
+        while self.passing.len() > PASSING_MAX
+            || self.passing_bytes > PASSING_BYTES_MAX && self.passing.len() > 1
+        {
             let Some(digest) = self.passing.pop_front() else { return };
-            if self.scripts.get(&digest).is_some_and(|script| !script.is_kept)
+            let Some(script) = self.scripts.get(&digest) else { continue };
+            self.passing_bytes -= script.text.len();
+            if !script.is_kept
                 && let Some(Script { known: Known { place, .. }, .. }) = self.scripts.remove(&digest)
             {
                 let _ = self.compiled.raw_set(place, Value::Nil);
@@ -246,6 +258,7 @@ impl Interpreter {
     pub fn forget_scripts(&mut self) {
         self.scripts.clear();
         self.passing.clear();
+        self.passing_bytes = 0;
         self.vacant.clear();
         let _ = self.compiled.clear();
         let _ = self.lua.gc_collect();
@@ -271,15 +284,17 @@ impl Interpreter {
         let name = invocation.what.name();
         let returned = self.call(invocation, host);
         self.tidy_up();
-        let (is_well, value) = returned.map_err(|error| Failure {
-            text: [b"ERR ", libraries::text_of(&error).as_bytes()].concat(),
-            is_counted: false,
-        })?;
-        if is_well {
-            let speaks_resp3 = self.speaks_resp3.load(Ordering::Relaxed);
-            return Ok(values::answer(&value, speaks_resp3, host, reply));
-        }
-        Err(failure(&value, name))
+        let raised = match returned {
+            Ok((true, value)) => {
+                let speaks_resp3 = self.speaks_resp3.load(Ordering::Relaxed);
+                let answer = Answer { speaks_resp3, host, tick: &self.tick, next: &self.next };
+                return answer.write(value, reply);
+            }
+            Ok((false, raised)) => raised,
+            Err(error) => Value::Error(Box::new(error)),
+        };
+        door::set_ending(&self.lua, false);
+        Err(failure(&raised, name))
     }
 
     fn call(&mut self, invocation: Invocation<'_>, host: &mut impl Host) -> Result<(bool, Value)> {
@@ -316,15 +331,22 @@ impl Interpreter {
     }
 }
 
-/// What a client is told of a table that was raised: its error, which script that was, and where.
+/// What a client is told of what was raised: its error, which script that was, and where.
 fn failure(raised: &Value, name: &[u8]) -> Failure {
+    let uncounted = |text: Vec<u8>| Failure { text, is_counted: false };
     let table = match raised {
         Value::Table(table) => table,
         // Nothing was left to make a table with.
-        Value::String(text) => {
-            return Failure { text: [b"ERR ", &*text.as_bytes()].concat(), is_counted: false };
-        }
-        _ => return Failure { text: b"ERR unknown error".to_vec(), is_counted: false },
+        Value::String(text) => return uncounted([b"ERR ", &*text.as_bytes()].concat()),
+        Value::Error(error) => match error.downcast_ref() {
+            Some(Raised::Killed { why, place }) => {
+                let place = place.as_ref().map(|(source, line)| (source.as_bytes(), line.to_string()));
+                let place = place.as_ref().map(|(source, line)| (*source, line.as_bytes()));
+                return uncounted(with_place(why.as_bytes().to_vec(), name, place));
+            }
+            _ => return uncounted([b"ERR ", libraries::text_of(error).as_bytes()].concat()),
+        },
+        _ => return uncounted(b"ERR unknown error".to_vec()),
     };
     let field = |name: &str| match table.raw_get::<Value>(name) {
         Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
@@ -332,18 +354,30 @@ fn failure(raised: &Value, name: &[u8]) -> Failure {
         Ok(Value::Number(number)) => Some(number.to_string().into_bytes()),
         _ => None,
     };
-    let mut text = field("err").unwrap_or_else(|| b"ERR unknown error".to_vec());
-    if let (Some(source), Some(line)) = (field("source"), field("line")) {
-        text.extend([&b" script: "[..], name, b", on ", &source, b":", &line, b"."].concat());
-    }
+    let text = field("err").unwrap_or_else(|| b"ERR unknown error".to_vec());
+    let (source, line) = (field("source"), field("line"));
+    let text = with_place(text, name, source.as_deref().zip(line.as_deref()));
     let is_counted = matches!(table.raw_get("ignore_error_stats_update"), Ok(Value::Boolean(true)));
     Failure { text, is_counted }
 }
 
+/// A text with the script's name and the place behind it, if that is known.
+fn with_place(mut text: Vec<u8>, name: &[u8], place: Option<(&[u8], &[u8])>) -> Vec<u8> {
+    if let Some((source, line)) = place {
+        text.extend([&b" script: "[..], name, b", on ", source, b":", line, b"."].concat());
+    }
+    text
+}
+
 /// Has a script looked after while it runs.
-fn watch(lua: &Lua, tick: impl Fn() -> std::result::Result<(), Killed> + Send + 'static) -> Result<()> {
-    lua.set_global_hook(EVERY_SO_OFTEN, move |_, _| match tick() {
+fn watch(lua: &Lua, tick: Tick) -> Result<()> {
+    /// The level of the function that runs.
+    const RUNNING: usize = 0;
+    lua.set_global_hook(EVERY_SO_OFTEN, move |lua, _| match tick() {
         Ok(()) => Ok(VmState::Continue),
-        Err(Killed(why)) => Err(Error::external(Raised::Killed(why))),
+        Err(Killed(why)) => {
+            door::set_ending(lua, true);
+            Err(Error::external(Raised::Killed { why, place: place_of(lua, RUNNING) }))
+        }
     })
 }

@@ -10,10 +10,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
 use parking_lot::Mutex;
 
+use super::door;
 use super::functions::{self, BYTES_MAX, FUNCTIONS_MAX};
 use super::libraries;
 use super::raised::Raised;
@@ -29,17 +29,18 @@ const STAGED: &str = "functions that are being loaded";
 /// Builds the environment of libraries. Answers it, what decides what it reads through to, and what that is
 /// while a library is loaded.
 const BUILD: &str = r#"
-local share, offered, real = ...
+local seal, offered, real = ...
 local error, tostring = error, tostring
 local missing = { __index = function(_, name)
   error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
 end }
-local switch = { __index = real, __newindex = function()
-  error('Attempt to modify a readonly table', 2)
-end }
 setmetatable(offered, missing)
-local shared = share(offered)
-return setmetatable({}, switch), switch, setmetatable({ redis = shared, server = shared }, missing)
+local switch = { __index = real }
+local environment = setmetatable({}, switch)
+local while_loaded = setmetatable({ redis = offered, server = offered }, missing)
+seal(environment)
+seal(while_loaded)
+return environment, switch, while_loaded
 "#;
 
 /// The functions of libraries.
@@ -47,6 +48,7 @@ return setmetatable({}, switch), switch, setmetatable({ redis = shared, server =
 pub(super) struct Loader {
     lua: Lua,
     catch: Function,
+    write: Function,
     /// What libraries and their functions see.
     environment: Table,
     /// The metatable of it.
@@ -71,7 +73,7 @@ struct Registration {
 impl Loader {
     /// No function yet, in this world.
     pub(super) fn new(world: &World) -> Result<Loader> {
-        let World { lua, globals, redis, catch, share, .. } = world;
+        let World { lua, globals, redis, catch, seal, write, .. } = world;
         let registration = Arc::new(Mutex::new(None));
         let offered = lua.create_table()?;
         for name in OFFERED {
@@ -81,10 +83,11 @@ impl Loader {
         let register = lua.create_function(move |lua, arguments| register(lua, &registering, &arguments))?;
         offered.raw_set("register_function", register)?;
         let (environment, switch, while_loaded) =
-            lua.load(BUILD).set_name("=[C]").call((share, offered, globals))?;
+            lua.load(BUILD).set_name("=[C]").call((seal, offered, globals))?;
         Ok(Loader {
             lua: lua.clone(),
             catch: catch.clone(),
+            write: write.clone(),
             environment,
             switch,
             while_loaded,
@@ -112,12 +115,14 @@ impl Loader {
     }
 
     fn call(&self, code: &[u8]) -> std::result::Result<(), Vec<u8>> {
-        let chunk = self.lua.load(code).set_name("@user_function").set_mode(ChunkMode::Text);
+        let chunk = self.lua.load(code).set_name("@user_function");
         let compiled = chunk.set_environment(self.environment.clone()).into_function();
         let library = compiled.map_err(|error| {
+            door::set_ending(&self.lua, false);
             format!("ERR Error compiling function: {}", libraries::text_of(&error)).into_bytes()
         })?;
         let called = self.see(&self.while_loaded).and_then(|()| self.catch.call::<(bool, Value)>(library));
+        door::set_ending(&self.lua, false);
         let called = self.see(&self.afterwards).and(called);
         let text = match called {
             Ok((true, _)) => return Ok(()),
@@ -125,7 +130,12 @@ impl Loader {
             // Nothing was left to make a table with: the text has no code word.
             Ok((false, Value::String(text))) => return Err(unregistered(&text.to_string_lossy())),
             Ok((false, Value::Error(error))) => return Err(unregistered(&libraries::text_of(&error))),
-            Err(error) => return Err(unregistered(&libraries::text_of(&error))),
+            Err(error) => match error.downcast_ref() {
+                Some(Raised::Killed { why, .. }) => {
+                    Some(self.lua.create_string(why)).transpose().ok().flatten()
+                }
+                _ => return Err(unregistered(&libraries::text_of(&error))),
+            },
             Ok((false, _)) => None,
         };
         let text = text.map_or(b"ERR unknown error".to_vec(), |text| text.as_bytes().to_vec());
@@ -133,7 +143,7 @@ impl Loader {
     }
 
     fn see(&self, globals: &Table) -> Result<()> {
-        self.switch.raw_set("__index", globals)
+        self.write.call((&self.switch, "__index", globals))
     }
 
     /// Makes these the functions that are known: those that were just loaded, and others as they were.

@@ -23,10 +23,14 @@ mod sandbox;
 pub mod shebang;
 mod values;
 
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use sha1::{Digest as _, Sha1};
+use tokio::select;
+use tokio::sync::Notify;
 
 use functions::Libraries;
 pub use host::{Host, Refused};
@@ -38,6 +42,7 @@ use running::Running;
 pub struct Scripting {
     /// Held by whoever runs a script, or changes those that are known, from before the first shard is locked.
     turn: Mutex<()>,
+    queue: TurnQueue,
     /// Locked only by whoever has the turn; made when it is first needed.
     interpreter: Mutex<Option<Interpreter>>,
     /// As it was when it was last looked at.
@@ -62,19 +67,40 @@ pub struct Usage {
 /// Whose turn it is to run scripts.
 #[derive(Debug)]
 pub struct Turn<'a> {
-    _guard: MutexGuard<'a, ()>,
+    /// Taken when it ends.
+    guard: Option<MutexGuard<'a, ()>>,
+    queue: &'a TurnQueue,
     /// Whether it had to be waited for.
     pub has_waited: bool,
 }
 
-/// How long one waits for the turn before looking whether to wait any longer.
+/// Those who wait for their turn without a thread.
+#[derive(Debug, Default)]
+struct TurnQueue {
+    waiting: AtomicUsize,
+    freed: Notify,
+}
+
+/// Why it is nobody's turn yet who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotYet {
+    /// A script has been running for too long to be waited for.
+    Busy,
+    /// Another has had the turn for more than a moment.
+    Contended,
+}
+
+/// How long a thread waits for the turn before looking whether to wait any longer.
 const GLANCE: Duration = Duration::from_millis(10);
+/// How long a thread that has other clients to serve waits for the turn.
+const SOON: Duration = Duration::from_millis(1);
 
 impl Scripting {
     /// No script known yet.
     pub fn new(running: Running) -> Scripting {
         Scripting {
             turn: Mutex::default(),
+            queue: TurnQueue::default(),
             interpreter: Mutex::default(),
             usage: Mutex::default(),
             libraries: Mutex::default(),
@@ -82,14 +108,30 @@ impl Scripting {
         }
     }
 
-    /// Waits for the turn, for somebody who holds no shard; none if a script runs for too long.
-    pub fn take_turn(&self) -> Option<Turn<'_>> {
+    /// Takes the turn, for a caller that holds no shard, or waits for it for a moment.
+    ///
+    /// # Errors
+    ///
+    /// [`NotYet`]
+    pub fn take_turn(&self) -> Result<Turn<'_>, NotYet> {
+        let turn = |guard, has_waited| Turn { guard: Some(guard), queue: &self.queue, has_waited };
         if let Some(guard) = self.turn.try_lock() {
-            return Some(Turn { _guard: guard, has_waited: false });
+            return Ok(turn(guard, false));
         }
+        // Where others wait without a thread already, this one does, too.
+        if self.queue.waiting.load(Ordering::Relaxed) == 0
+            && let Some(guard) = self.turn.try_lock_for(SOON)
+        {
+            return Ok(turn(guard, true));
+        }
+        Err(if self.running.is_busy() { NotYet::Busy } else { NotYet::Contended })
+    }
+
+    /// Waits for the turn, for a thread that serves no clients; none if a script runs for too long.
+    pub fn wait_for_turn(&self) -> Option<Turn<'_>> {
         loop {
             if let Some(guard) = self.turn.try_lock_for(GLANCE) {
-                return Some(Turn { _guard: guard, has_waited: true });
+                return Some(Turn { guard: Some(guard), queue: &self.queue, has_waited: true });
             }
             if self.running.is_busy() {
                 return None;
@@ -97,10 +139,41 @@ impl Scripting {
         }
     }
 
+    /// Waits without a thread until the turn may be free, or is not worth being waited for.
+    pub async fn turn_freed(&self) {
+        let _waiting = Waiting::new(&self.queue.waiting);
+        let (freed, slow) = (self.queue.freed.notified(), self.running.slow());
+        let (mut freed, mut slow) = (pin!(freed), pin!(slow));
+        // From here on no notification is missed.
+        freed.as_mut().enable();
+        slow.as_mut().enable();
+        fence(Ordering::SeqCst);
+        if !self.turn.is_locked() || self.running.is_busy() {
+            return;
+        }
+        select! {
+            () = freed => {}
+            () = slow => {}
+        }
+    }
+
     /// Does something with the interpreter. The caller has the turn: its command says so.
     pub fn with<T>(&self, act: impl FnOnce(&mut Interpreter) -> T) -> T {
         let mut interpreter = self.interpreter.lock();
         act(interpreter.get_or_insert_with(|| Interpreter::new(self.running.hook())))
+    }
+
+    /// What a script says that it may do, if it is known. Waits for another that runs, unless that has been
+    /// running for too long.
+    pub fn flags_of_script(&self, digest: &Digest) -> Option<shebang::Flags> {
+        loop {
+            if let Some(interpreter) = self.interpreter.try_lock_for(GLANCE) {
+                return Some(interpreter.as_ref()?.script(digest)?.flags);
+            }
+            if self.running.is_busy() {
+                return None;
+            }
+        }
     }
 
     /// The libraries of functions, to be looked at for a moment.
@@ -118,6 +191,33 @@ impl Scripting {
             });
         }
         *usage
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        drop(self.guard.take());
+        // Either this sees those who wait, or they see that the turn is free.
+        fence(Ordering::SeqCst);
+        if self.queue.waiting.load(Ordering::Relaxed) > 0 {
+            self.queue.freed.notify_one();
+        }
+    }
+}
+
+/// Counts one who waits, as long as it does.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Waiting<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

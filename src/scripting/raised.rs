@@ -12,8 +12,13 @@ use mlua::{Error, Lua, Result, Value};
 pub(super) enum Raised {
     /// A string.
     Text(Vec<u8>),
-    /// That the script is to end: nothing in it can catch this. What it is told, from the code word on.
-    Killed(&'static str),
+    /// That the script is to end: nothing in it can catch this.
+    Killed {
+        /// What its client is told, from the code word on.
+        why: &'static str,
+        /// The source and the line at which it was.
+        place: Option<(String, usize)>,
+    },
     /// The error of a command or of a function of `redis`: a table with the field `err`.
     Reply {
         /// From its code word on.
@@ -33,9 +38,13 @@ impl Raised {
     pub(super) fn to_value(&self, lua: &Lua) -> Result<Value> {
         match self {
             Raised::Text(text) => lua.create_string(text).map(Value::String),
-            Raised::Killed(why) => {
+            Raised::Killed { why, place } => {
                 let table = lua.create_table()?;
                 table.raw_set("err", *why)?;
+                if let Some((source, line)) = place {
+                    table.raw_set("source", source.as_str())?;
+                    table.raw_set("line", *line)?;
+                }
                 Ok(Value::Table(table))
             }
             Raised::Reply { err, is_counted } => {
@@ -56,7 +65,7 @@ impl fmt::Display for Raised {
             Raised::Text(text) | Raised::Reply { err: text, .. } => {
                 formatter.write_str(&String::from_utf8_lossy(text))
             }
-            Raised::Killed(why) => formatter.write_str(why),
+            Raised::Killed { why, .. } => formatter.write_str(why),
         }
     }
 }

@@ -60,6 +60,7 @@ fn sha1hex(lua: &Lua, arguments: MultiValue) -> Result<LuaString> {
         return Err(Raised::reply("ERR wrong number of arguments"));
     }
     let text = text(lua, arguments.front())?;
+    door::work(lua, text.as_ref().map_or(0, |text| text.as_bytes().len()))?;
     let digest = text.map_or_else(|| Digest::of(b""), |text| Digest::of(&text.as_bytes()));
     lua.create_string(digest.as_bytes())
 }
@@ -79,7 +80,7 @@ fn log(lua: &Lua, arguments: MultiValue) -> Result<()> {
         if !line.is_empty() {
             line.push(' ');
         }
-        line.push_str(&text.to_string_lossy());
+        escape_onto(&mut line, &text.to_string_lossy());
     }
     match level {
         0 => tracing::trace!("{line}"),
@@ -89,6 +90,17 @@ fn log(lua: &Lua, arguments: MultiValue) -> Result<()> {
         _ => return Err(Raised::reply("ERR Invalid debug level.")),
     }
     Ok(())
+}
+
+/// Adds a text to a line of the log, in which it cannot begin another line or talk to a terminal.
+fn escape_onto(line: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '\t' => line.push(character),
+            _ if character.is_control() => line.extend(character.escape_default()),
+            _ => line.push(character),
+        }
+    }
 }
 
 /// A table of one field; another one where the arguments are none of it.
@@ -143,7 +155,7 @@ fn setresp(speaks_resp3: &AtomicBool, arguments: MultiValue) -> Result<()> {
 
 fn set_repl(arguments: MultiValue) -> Result<()> {
     if arguments.len() != 1 {
-        return Err(Raised::reply("ERR redis.set_repl() requires one argument."));
+        return Err(Raised::reply("ERR redis.set_repl() requires two arguments."));
     }
     match arguments.front() {
         Some(Value::Integer(0..=3)) => Ok(()),
@@ -156,9 +168,7 @@ fn set_repl(arguments: MultiValue) -> Result<()> {
 
 fn acl_check_cmd(lua: &Lua, arguments: MultiValue) -> Result<bool> {
     if arguments.is_empty() {
-        return Err(Raised::reply(
-            "ERR Please specify at least one argument for this redis.acl_check_cmd() call",
-        ));
+        return Err(Raised::reply("ERR Please specify at least one argument for this redis lib call"));
     }
     let mut request = OwnedRequest::default();
     for argument in &arguments {

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 /// The script that runs, if one does. Clones are the same.
 #[derive(Clone, Debug)]
@@ -30,6 +32,8 @@ struct State {
     called: Mutex<Called>,
     /// Whether it has been declared to be slow; others look at this before they wait.
     is_busy: Arc<AtomicBool>,
+    /// Those who wait already are notified of it.
+    slow: Notify,
     /// When whatever runs that is no script has to end.
     deadline: Mutex<Option<Instant>>,
     /// `busy-reply-threshold`, in milliseconds; 0 for never.
@@ -111,6 +115,7 @@ impl Running {
             beginning: Instant::now(),
             called: Mutex::default(),
             is_busy,
+            slow: Notify::new(),
             deadline: Mutex::default(),
             threshold_ms: AtomicI64::new(0),
             hand_over,
@@ -177,6 +182,11 @@ impl Running {
         self.0.is_busy.load(Ordering::Acquire)
     }
 
+    /// Waits until a script is declared to be slow.
+    pub(super) fn slow(&self) -> Notified<'_> {
+        self.0.slow.notified()
+    }
+
     /// Kills what runs.
     ///
     /// # Errors
@@ -222,6 +232,7 @@ impl Running {
         if elapsed >= Duration::from_millis(threshold_ms.unsigned_abs()) {
             // First this: whoever serves the clients from now on must not wait for the script.
             state.is_busy.store(true, Ordering::Release);
+            state.slow.notify_waiters();
             tracing::warn!(
                 "Slow script detected: still in execution after {} milliseconds. You can try killing the \
                  script using the SCRIPT KILL command.",

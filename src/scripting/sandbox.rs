@@ -1,14 +1,12 @@
 //! The world that scripts see.
 //!
-//! All scripts share one interpreter, so nothing that one does may be left for the next: what they share
-//! cannot be written. Redis has tables for that which are marked as read-only in a Lua of its own. In the
-//! original Lua a table can always be written (`rawset`, `table.insert`), so here what is shared stands
-//! behind a userdata that reads through to it. It is a `userdata` to `type`, and `pairs` does not go over
-//! it; all else is the same. The globals themselves stay a table, which scripts cannot get hold of.
+//! All scripts share one interpreter, so nothing that one does may be left for the next: tables that they
+//! share are marked as read-only, which our interpreter knows, as that of Redis does. The world of scripts is
+//! a list of what is let in. What nothing here names, such as `io` and `debug`, is not even opened.
 
 use std::sync::Arc;
 
-use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
+use mlua::{Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value};
 use parking_lot::Mutex;
 
 use super::door::{self, Runner};
@@ -19,10 +17,13 @@ use super::random::Random;
 /// interpreter itself are left out.
 const FUNCTIONS: &[&str] = &[
     "assert",
+    "collectgarbage",
     "error",
     "gcinfo",
     "getmetatable",
     "ipairs",
+    "load",
+    "loadstring",
     "next",
     "pairs",
     "pcall",
@@ -39,72 +40,44 @@ const FUNCTIONS: &[&str] = &[
     "_VERSION",
 ];
 
-/// Builds the world. It is given what is behind the shared names, and answers how to make something shared,
-/// the globals as they really are, and as scripts see them.
-///
-/// Compiled code must not be loaded: Lua does not check it.
+/// Builds the world. It is given the globals of Lua, names of functions that scripts see of these, libraries,
+/// and what makes a table read-only. Answers the globals that scripts see, and what seals a table with all
+/// that it leads to.
 const BUILD: &str = r#"
-local globals, functions, libraries = ...
-local newproxy, getmetatable, setmetatable, error, tostring, type, loadstring, byte, concat =
-  newproxy, getmetatable, setmetatable, error, tostring, type, loadstring, string.byte, table.concat
+local globals, functions, libraries, seal_one = ...
+local next, type, error, tostring, getmetatable = next, type, error, tostring, getmetatable
 
-local function refuse() error('Attempt to modify a readonly table', 2) end
-
-local function share(real)
-  local shared = newproxy(true)
-  local metatable = getmetatable(shared)
-  metatable.__index = real
-  metatable.__newindex = refuse
-  metatable.__len = function() return #real end
-  metatable.__metatable = false
-  return shared
+local sealed = {}
+local function seal(table)
+  if sealed[table] then return end
+  sealed[table] = true
+  for _, value in next, table do
+    if type(value) == 'table' then seal(value) end
+  end
+  local metatable = getmetatable(table)
+  if metatable then seal(metatable) end
+  seal_one(table)
 end
 
-local real = setmetatable({}, { __index = function(_, name)
+local world = setmetatable({}, { __index = function(_, name)
   error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
 end })
-for _, name in ipairs(functions) do real[name] = globals[name] end
-for name, library in pairs(libraries) do real[name] = share(library) end
-
-local text_of_strings = getmetatable('')
-text_of_strings.__index = real.string
-text_of_strings.__metatable = share({ __index = real.string })
-
-local function load_text(text, name)
-  if type(text) == 'string' and byte(text) == 27 then
-    return nil, "attempt to load a binary chunk"
-  end
-  return loadstring(text, name)
-end
-real.loadstring = load_text
-real.load = function(read, name)
-  local parts = {}
-  while true do
-    local part = read()
-    if part == nil or part == '' then break end
-    if type(part) ~= 'string' then return nil, 'reader function must return a string' end
-    parts[#parts + 1] = part
-  end
-  return load_text(concat(parts), name or '=(load)')
-end
--- What a script wants for itself alone: the others would have to do without.
-local collect = globals.collectgarbage
-local kept = { stop = true, restart = true, setpause = true, setstepmul = true }
-real.collectgarbage = function(what, ...)
-  if kept[what] then return 0 end
-  return collect(what or 'collect', ...)
-end
-real._G = share(real)
-return share, real, setmetatable({}, { __index = real, __newindex = refuse })
+for _, name in ipairs(functions) do world[name] = globals[name] end
+for name, library in pairs(libraries) do world[name] = library end
+world._G = world
+seal(world)
+seal(getmetatable(''))
+return world, seal
 "#;
 
 /// Runs what it is given, and catches what that raises, with the place where it did: a function of a library,
 /// or a library that registers its functions. Neither sees what the last script has left behind.
 const RUN: &str = "
-local xpcall, note_place, given, globals = ...
+local xpcall, note_place, given, write, globals = ...
 return function(run)
     local keys, arguments = given()
-    globals.KEYS, globals.ARGV = nil, nil
+    write(globals, 'KEYS', nil)
+    write(globals, 'ARGV', nil)
     return xpcall(function() return run(keys, arguments) end, note_place)
   end,
   function(run) return xpcall(run, note_place) end
@@ -125,13 +98,17 @@ pub(super) struct World {
     pub(super) run_function: Function,
     /// Calls a function without arguments and catches what it raises.
     pub(super) catch: Function,
-    /// Makes something that can only be read.
-    pub(super) share: Function,
+    /// Makes a table read-only, with all that it leads to.
+    pub(super) seal: Function,
+    /// Sets a field of a table that is read-only to scripts.
+    pub(super) write: Function,
+    /// Lua's own `next`.
+    pub(super) next: Function,
 }
 
 /// Makes a world around a table of the server's own functions.
 pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> {
-    let lua = Lua::new();
+    let lua = new_lua()?;
     let globals = lua.globals();
     let xpcall: Function = globals.raw_get("xpcall")?;
     libraries::catch_as_values(&lua)?;
@@ -153,15 +130,22 @@ pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> 
     shared.raw_set("server", &redis)?;
     let note_place = lua.create_function(|lua, error: Value| note_place(lua, error))?;
     let functions = lua.create_sequence_from(FUNCTIONS.iter().copied())?;
-    let built: (Function, Table, Table) =
-        lua.load(BUILD).set_name("=[C]").call((globals, functions, shared))?;
-    let (share, globals, seen) = built;
-    lua.set_globals(seen)?;
+    let (globals, seal): (Table, Function) =
+        lua.load(BUILD).set_name("=[C]").call((globals, functions, shared, doors.seal))?;
+    lua.set_globals(globals.clone())?;
     let compiled = lua.create_table()?;
     let runner = Runner::new(&lua, note_place.clone(), &compiled, &globals)?;
     let (run_function, catch) =
-        lua.load(RUN).set_name("=[C]").call((xpcall, note_place, doors.given, &globals))?;
-    Ok(World { lua, globals, redis, compiled, runner, run_function, catch, share })
+        lua.load(RUN).set_name("=[C]").call((xpcall, note_place, doors.given, &doors.write, &globals))?;
+    let next = globals.raw_get("next")?;
+    Ok(World { lua, globals, redis, compiled, runner, run_function, catch, seal, write: doors.write, next })
+}
+
+/// An interpreter with no more of Lua's libraries than scripts may see something of.
+pub(super) fn new_lua() -> Result<Lua> {
+    door::choose_secrets();
+    // By default `pcall` and `xpcall` are those of our interpreter; mlua's would catch what ends a script.
+    Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::new())
 }
 
 /// Puts the generator of Redis in the place of that of the C library.
@@ -215,15 +199,7 @@ fn note_place(lua: &Lua, error: Value) -> Result<Value> {
             table
         }
     };
-    // Whoever raised it; where that was no script, whoever called it.
-    let place = |level: usize| {
-        let place = lua.inspect_stack(level, |caller| {
-            let source = caller.source().source.map(|source| source.into_owned());
-            (source.unwrap_or_default(), caller.current_line().unwrap_or(0))
-        });
-        place.filter(|(source, _)| ![NO_SCRIPT, NO_LONGER].contains(&source.as_str()))
-    };
-    let raised_by = (RAISED_BY..RAISED_BY + LEVELS_MAX).find_map(place);
+    let raised_by = place_of(lua, RAISED_BY);
     if let Some((source, line)) = raised_by {
         table.raw_set("source", source)?;
         table.raw_set("line", line)?;
@@ -231,10 +207,21 @@ fn note_place(lua: &Lua, error: Value) -> Result<Value> {
     Ok(Value::Table(table))
 }
 
+/// Where in a script something happens: at a level of the stack, or above it where that is no script.
+pub(super) fn place_of(lua: &Lua, level: usize) -> Option<(String, usize)> {
+    (level..level + LEVELS_MAX).find_map(|level| {
+        let place = lua.inspect_stack(level, |caller| {
+            let source = caller.source().source.map(|source| source.into_owned());
+            (source.unwrap_or_default(), caller.current_line().unwrap_or(0))
+        });
+        place.filter(|(source, _)| ![NO_SCRIPT, NO_LONGER].contains(&source.as_str()))
+    })
+}
+
 /// How far up the stack whoever raised an error is: above the function that notes it.
 const RAISED_BY: usize = 1;
 /// How many functions that are no scripts may be between an error and the script.
-const LEVELS_MAX: usize = 4;
+const LEVELS_MAX: usize = 8;
 /// The source of functions in C, and of those in Lua that stand for some.
 const NO_SCRIPT: &str = "=[C]";
 /// The source of functions that have ended with a call.
@@ -247,6 +234,8 @@ fn text_of(lua: &Lua, value: Value) -> Result<Vec<u8>> {
     };
     Ok(match text {
         Some(text) => text.as_bytes().to_vec(),
+        // As the C library prints it for Lua.
+        None if value.is_null() => b"userdata: (nil)".to_vec(),
         None => value.to_string()?.into_bytes(),
     })
 }

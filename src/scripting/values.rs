@@ -1,10 +1,13 @@
 //! Numbers as arguments, and values as replies.
 
-use mlua::{Table, Value};
+use mlua::{Function, Result, Table, Value};
 
 use super::host::Host;
+use super::interpreter::{Failure, Tick};
+use super::libraries;
+use super::running::Killed;
 use crate::resp::number::write_general;
-use crate::resp::{OwnedRequest, Reply, Sent};
+use crate::resp::{Nested, OwnedRequest, Reply, Sent};
 
 /// How deep a value may be nested that becomes a reply. The text is that of Redis, where the stack of Lua is
 /// the limit.
@@ -23,100 +26,174 @@ pub(super) fn push_number(request: &mut OwnedRequest, number: f64) -> bool {
     request.push(&text)
 }
 
-/// Answers a value. `speaks_resp3` is what the script has said of itself, not what the client speaks; `host`
-/// counts the errors that are the script's own.
-pub(super) fn answer(value: &Value, speaks_resp3: bool, host: &dyn Host, reply: Reply<'_>) -> Sent {
-    Answer { speaks_resp3, host }.value(value, reply, DEPTH_MAX)
+/// What a reply of a script may take: one table may lie in another a million times.
+const REPLY_BYTES_MAX: usize = 512 << 20;
+const TOO_LARGE: &[u8] = b"ERR the reply of the script is larger than 512 MiB";
+/// How many values become replies between two looks at whether the script was killed.
+const VALUES_PER_TICK: usize = 4096;
+
+/// How a value becomes a reply.
+pub(super) struct Answer<'a> {
+    /// What the script has said of itself, not what the client speaks.
+    pub(super) speaks_resp3: bool,
+    /// Notes the errors in the reply.
+    pub(super) host: &'a dyn Host,
+    /// Tells whether the script was killed.
+    pub(super) tick: &'a Tick,
+    /// Lua's own `next`.
+    pub(super) next: &'a Function,
 }
 
-#[derive(Clone, Copy)]
-struct Answer<'a> {
-    speaks_resp3: bool,
-    host: &'a dyn Host,
+/// A table of which a part is written.
+enum Open {
+    Array {
+        items: Table,
+        /// The index that is written next.
+        next: usize,
+        last: usize,
+    },
+    Pairs {
+        table: Table,
+        /// The key that was written last.
+        key: Value,
+        /// The value that belongs to it, if that comes next.
+        value: Option<Value>,
+        /// Whether values are written, too.
+        is_map: bool,
+    },
 }
 
 impl Answer<'_> {
-    fn value(self, value: &Value, reply: Reply<'_>, depth_left: usize) -> Sent {
+    /// Writes a value with all that lies in it. Tables within tables lie in a list meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// If the script was killed, or the reply becomes too large. What was written is of no use then.
+    pub(super) fn write(self, value: Value, reply: Reply<'_>) -> std::result::Result<Sent, Failure> {
+        if !value.is_table() {
+            return Ok(self.scalar(&value, reply));
+        }
+        let failed = |text: &[u8]| Failure { text: text.to_vec(), is_counted: false };
+        reply.nested(|pieces| {
+            let (begin, mut written) = (pieces.written(), 0_usize);
+            let mut open = Vec::new();
+            let mut value = Some(value);
+            loop {
+                match value {
+                    Some(Value::Table(_)) if open.len() == DEPTH_MAX => {
+                        self.host.note_error(TOO_DEEP, false);
+                        let _ = pieces.part().error(TOO_DEEP);
+                    }
+                    Some(Value::Table(table)) => open.extend(self.begin(table, pieces)),
+                    Some(scalar) => {
+                        let _ = self.scalar(&scalar, pieces.part());
+                    }
+                    None => drop(open.pop()),
+                }
+                written += 1;
+                if written % VALUES_PER_TICK == 0 {
+                    (self.tick)().map_err(|Killed(why)| failed(why.as_bytes()))?;
+                }
+                if pieces.written() - begin > REPLY_BYTES_MAX {
+                    return Err(failed(TOO_LARGE));
+                }
+                let Some(last) = open.last_mut() else { return Ok(()) };
+                value = last
+                    .next(self.next)
+                    .map_err(|error| failed(&[b"ERR ", libraries::text_of(&error).as_bytes()].concat()))?;
+            }
+        })
+    }
+
+    /// Writes what is no table.
+    fn scalar(&self, value: &Value, reply: Reply<'_>) -> Sent {
         match value {
             Value::String(text) => reply.bulk(&text.as_bytes()),
             Value::Integer(integer) => reply.integer(*integer),
             Value::Number(number) => reply.integer(truncated(*number)),
             Value::Boolean(truth) if self.speaks_resp3 => reply.boolean(*truth),
             Value::Boolean(true) => reply.integer(1),
-            Value::Table(table) => match depth_left.checked_sub(1) {
-                Some(depth_left) => self.table(table, reply, depth_left),
-                None => reply.error(TOO_DEEP),
-            },
             _ => reply.nil(),
         }
     }
 
-    fn table(self, table: &Table, reply: Reply<'_>, depth_left: usize) -> Sent {
+    /// Writes a table that stands for something without parts, or what comes before its parts.
+    fn begin(&self, table: Table, pieces: &mut Nested<'_>) -> Option<Open> {
         let field = |name: &str| table.raw_get::<Value>(name).unwrap_or(Value::Nil);
         if let Value::String(text) = field("err") {
-            if !matches!(field("ignore_error_stats_update"), Value::Boolean(true)) {
-                self.host.count_error(&text.as_bytes());
-            }
-            return reply.error(&text.as_bytes());
+            let is_counted = matches!(field("ignore_error_stats_update"), Value::Boolean(true));
+            self.host.note_error(&text.as_bytes(), is_counted);
+            let _ = pieces.part().error(&text.as_bytes());
+            return None;
         }
         if let Value::String(text) = field("ok") {
-            return reply.status(&text.as_bytes());
+            let _ = pieces.part().status(&text.as_bytes());
+            return None;
         }
-        match field("double") {
-            Value::Number(number) => return reply.double(number),
-            Value::Integer(integer) => return reply.double(integer as f64),
-            _ => {}
+        let double = match field("double") {
+            Value::Number(number) => Some(number),
+            Value::Integer(integer) => Some(integer as f64),
+            _ => None,
+        };
+        if let Some(number) = double {
+            let _ = pieces.part().double(number);
+            return None;
         }
-        if let Value::Table(map) = field("map") {
-            return self.map(&map, reply, depth_left);
-        }
-        if let Value::Table(set) = field("set") {
-            let members: Vec<Value> = keys(&set).take(MEMBERS_MAX).collect();
-            return reply.set_of(members.iter(), |member, reply| self.value(member, reply, depth_left));
+        for (name, is_map) in [("map", true), ("set", false)] {
+            if let Value::Table(table) = field(name) {
+                let pairs = table.pairs::<Value, Value>().count();
+                if is_map {
+                    pieces.map(pairs)
+                } else {
+                    pieces.set(pairs)
+                }
+                return Some(Open::Pairs { table, key: Value::Nil, value: None, is_map });
+            }
         }
         if let Value::String(digits) = field("big_number") {
-            let digits: Vec<u8> = digits
-                .as_bytes()
-                .iter()
-                .map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte })
-                .collect();
-            return reply.big_number(&digits);
+            let digits: Vec<u8> = digits.as_bytes().iter().map(|byte| on_one_line(*byte)).collect();
+            let _ = pieces.part().big_number(&digits);
+            return None;
         }
         if let Value::Table(verbatim) = field("verbatim_string") {
             let part = |name: &str| verbatim.raw_get::<Value>(name).unwrap_or(Value::Nil);
             if let (Value::String(format), Value::String(text)) = (part("format"), part("string")) {
                 let mut letters = [b' '; 3];
                 letters.iter_mut().zip(format.as_bytes().iter()).for_each(|(letter, byte)| *letter = *byte);
-                return reply.verbatim_of(letters, &text.as_bytes());
+                let _ = pieces.part().verbatim_of(letters, &text.as_bytes());
+                return None;
             }
         }
-        self.array(table, reply, depth_left)
-    }
-
-    /// What has an index, from 1 up to where one is missing.
-    fn array(self, table: &Table, reply: Reply<'_>, depth_left: usize) -> Sent {
-        let item = |index: usize| table.raw_get::<Value>(index).unwrap_or(Value::Nil);
-        let items = (1..).take_while(|index| !item(*index).is_nil()).count();
-        reply.array_of(1..items + 1, |index, reply| self.value(&item(index), reply, depth_left))
-    }
-
-    fn map(self, map: &Table, reply: Reply<'_>, depth_left: usize) -> Sent {
-        let keys: Vec<Value> = keys(map).take(MEMBERS_MAX).collect();
-        reply.map_of(keys.len(), 0..2 * keys.len(), |at, reply| {
-            let key = &keys[at / 2];
-            match at % 2 {
-                0 => self.value(key, reply, depth_left),
-                _ => self.value(&map.raw_get(key).unwrap_or(Value::Nil), reply, depth_left),
-            }
-        })
+        // What has an index, from 1 up to where one is missing.
+        let is_there = |index: &usize| !matches!(table.raw_get(*index), Ok(Value::Nil) | Err(_));
+        let last = (1..).take_while(is_there).count();
+        pieces.array(last);
+        Some(Open::Array { items: table, next: 1, last })
     }
 }
 
-/// How many members of a set or a map are answered: mlua holds on to no more values at a time.
-const MEMBERS_MAX: usize = 7000;
+impl Open {
+    /// What is written next of it; nothing at its end.
+    fn next(&mut self, next_pair: &Function) -> Result<Option<Value>> {
+        match self {
+            Open::Array { items, next, last } => {
+                let index = *next;
+                *next += 1;
+                (index <= *last).then(|| items.raw_get(index)).transpose()
+            }
+            Open::Pairs { value, .. } if value.is_some() => Ok(value.take()),
+            Open::Pairs { table, key, value, is_map } => {
+                let (next, its_value): (Value, Value) = next_pair.call((&*table, &*key))?;
+                key.clone_from(&next);
+                *value = Some(its_value).filter(|_| *is_map && !next.is_nil());
+                Ok(Some(next).filter(|next| !next.is_nil()))
+            }
+        }
+    }
+}
 
-fn keys(table: &Table) -> impl Iterator<Item = Value> {
-    table.pairs::<Value, Value>().filter_map(|pair| pair.ok().map(|(key, _)| key))
+fn on_one_line(byte: u8) -> u8 {
+    if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }
 }
 
 /// What a conversion to a 64-bit integer makes of a number on x86, where Redis is mostly run.

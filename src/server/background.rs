@@ -1,6 +1,7 @@
 //! What is done every so often, whether clients ask for anything or not.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -9,18 +10,20 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::clients::Leaving;
 use crate::instance::Instance;
-use crate::keyspace::expiry::{self, Sweep};
+use crate::keyspace::expiry::Sweep;
 
-/// How often rates are sampled and the clock of the keys' use moves on. Redis: `hz 10`.
+use super::eviction;
+
+/// How often rates are sampled and the clock of the keys' use moves on.
 const TICK: Duration = Duration::from_millis(100);
-/// How often idle clients are looked for: `timeout` counts seconds.
-const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often clients are looked for that are idle, or take their output too slowly: both count seconds.
+const CLIENTS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Starts it; it ends with the runtime.
 pub(super) fn start(instance: &Arc<Instance>) {
     tokio::spawn(free_expired_keys(Arc::clone(instance)));
     tokio::spawn(keep_time(Arc::clone(instance)));
-    tokio::spawn(close_idle_clients(Arc::clone(instance)));
+    tokio::spawn(close_clients(Arc::clone(instance)));
     tokio::spawn(write_snapshots(Arc::clone(instance)));
     tokio::spawn(write_log(Arc::clone(instance)));
 }
@@ -28,9 +31,10 @@ pub(super) fn start(instance: &Arc<Instance>) {
 async fn free_expired_keys(instance: Arc<Instance>) {
     let mut sweep = Sweep::default();
     loop {
+        let pace = instance.sweep_pace();
         let wait = match instance.frees_expired() {
-            true => sweep.slice(&instance.keyspace, |effects| instance.tell(effects, None)),
-            false => expiry::REST,
+            true => sweep.slice(&instance.keyspace, pace, |effects| instance.tell(effects, None)),
+            false => pace.rest,
         };
         sleep(wait).await;
     }
@@ -42,8 +46,12 @@ async fn keep_time(instance: Arc<Instance>) {
     let mut last = ticks.tick().await;
     loop {
         let now = ticks.tick().await;
+        if instance.pauses_cron.load(Ordering::Relaxed) {
+            continue;
+        }
         instance.statistics.sample_rates((now - last).as_millis() as u64);
         instance.clients.follow_clock();
+        eviction::limit_clients(&instance);
         instance.keyspace.follow_clock();
         instance.tidy_tracking();
         instance.allow_lock_news();
@@ -74,11 +82,12 @@ async fn write_log(instance: Arc<Instance>) {
     }
 }
 
-async fn close_idle_clients(instance: Arc<Instance>) {
-    let mut ticks = interval(IDLE_INTERVAL);
+async fn close_clients(instance: Arc<Instance>) {
+    let mut ticks = interval(CLIENTS_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        instance.clients.enforce_output_limits();
         let timeout_s = instance.config.timeout.size() as u64;
         if timeout_s == 0 {
             continue;

@@ -6,20 +6,22 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 
+use crate::clients::Input;
 use crate::engine::memory::execute;
 use crate::engine::meter::Meter;
 use crate::faults::Delay;
 use crate::instance::Instance;
 use crate::resp::ProtocolError;
 use crate::resp::reply::write_error;
-use crate::session::{Replies, Session, Wait};
-use crate::statistics::Count;
+use crate::session::{Contention, Replies, Session, Wait};
 
 use super::buffers;
 use super::intake::Intake;
 
-/// Replies are written before they grow beyond this, even if more requests wait.
+/// Replies are handed to the socket before they grow beyond this, even if more requests wait.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// The same for a client that has not authenticated: no more than this ever waits for it.
+const UNAUTHENTICATED_OUTPUT_BYTES_MAX: usize = 16 << 10;
 
 /// A client's side of the server.
 pub(super) struct Conversation {
@@ -27,27 +29,31 @@ pub(super) struct Conversation {
     pub(super) session: Session,
     /// What was read and not yet executed, if there is anything.
     intake: Option<Box<Intake>>,
-    /// Replies that are not yet written; without memory while there are none.
+    /// Replies that were not yet handed to the socket; without memory while there are none.
     pub(super) output: Vec<u8>,
+    /// Whether others were shown that something lies in the input.
+    is_input_shown: bool,
 }
 
 /// How far the requests that were read have been executed.
 pub(super) enum Answered {
     /// All of them.
     All,
-    /// Not all: the replies found no room.
+    /// Not all: first the replies so far are to be handed to the socket.
     Some,
     /// Not all: the next one has to wait for the end of a pause.
     Paused,
     /// Not all: the next one is delayed by a fault.
     Delayed(Delay),
+    /// Not all: the next one needs what another has had for more than a moment.
+    Contended(Contention),
     /// Not all: the client waits before it is given its last reply, which begins here.
     Waiting { reply: usize, until: Option<Instant> },
 }
 
 impl Conversation {
     pub(super) fn new(instance: Arc<Instance>, session: Session) -> Conversation {
-        Conversation { instance, session, intake: None, output: Vec::new() }
+        Conversation { instance, session, intake: None, output: Vec::new(), is_input_shown: false }
     }
 
     /// The buffer to read into.
@@ -84,34 +90,74 @@ impl Conversation {
         is_within
     }
 
+    /// Whether something lies in the input, or is queued or listened to.
+    #[inline]
+    pub(super) fn is_input_shown(&self) -> bool {
+        self.is_input_shown
+    }
+
+    /// Shows others how much lies in the input, unless it is nothing as before.
+    #[inline]
+    fn show_input(&mut self) {
+        let is_empty =
+            self.input_bytes() == 0 && self.session.queue.is_none() && self.session.subscriptions.is_empty();
+        if !is_empty || self.is_input_shown {
+            self.show_changed_input(!is_empty);
+        }
+    }
+
+    #[cold]
+    fn show_changed_input(&mut self, is_shown: bool) {
+        self.is_input_shown = is_shown;
+        let session = &self.session;
+        let mut input = Input {
+            queued_bytes: session.queue.as_ref().map_or(0, |queue| queue.bytes),
+            subscribed_bytes: session.subscriptions.bytes(),
+            ..Input::default()
+        };
+        // One that is empty is given back before the client is waited for.
+        if let Some(intake) = self.intake.as_ref().filter(|intake| !intake.input.is_empty()) {
+            input.argument_bytes = intake.reader.partial_bytes();
+            input.query_bytes = intake.input.len().saturating_sub(input.argument_bytes);
+            input.query_free_bytes = intake.free_bytes();
+        }
+        session.client.footprint.set_input(input);
+    }
+
     /// Executes the requests that have been read whole.
     pub(super) fn answer(&mut self) -> Answered {
-        let Conversation { instance, session, intake, output } = self;
+        let answered = self.answer_batch();
+        self.show_input();
+        answered
+    }
+
+    fn answer_batch(&mut self) -> Answered {
+        let Conversation { instance, session, intake, output, .. } = self;
         let Some(intake) = intake else { return Answered::All };
         if output.capacity() == 0 {
             *output = buffers::take_output();
         }
         let mut meter = Meter::new(instance);
         meter.look(session);
+        let output_bytes_max = match session.is_authenticated {
+            true => OUTPUT_BYTES_MAX,
+            false => UNAUTHENTICATED_OUTPUT_BYTES_MAX,
+        };
         let answered = loop {
             let ready = match intake.read(instance, session) {
                 Ok(0) => break Answered::All,
                 Ok(ready) => ready,
                 Err(error) => {
-                    instance.statistics.add(Count::ErrorReplies, 1);
                     instance.statistics.errors.count(&error.message());
                     refuse(session, error, output);
                     break Answered::All;
                 }
             };
-            let paused = instance.clients.pause.paused();
             intake.plan(instance, session);
             let Intake { input, reader, done, plans } = &mut **intake;
             let mut reply = 0;
             for (request, plan) in reader.requests(input, *done).zip(plans.iter()) {
-                if output.len() >= OUTPUT_BYTES_MAX
-                    || paused.is_some_and(|paused| plan.has_to_wait(session, paused))
-                {
+                if output.len() >= output_bytes_max {
                     break;
                 }
                 reply = output.len();
@@ -131,15 +177,24 @@ impl Conversation {
                     break Answered::Waiting { reply, until: Some(moment) };
                 }
                 Some(Wait::ForEver) => break Answered::Waiting { reply, until: None },
+                Some(Wait::Contention(contention)) => {
+                    // It was not executed.
+                    *done -= 1;
+                    break Answered::Contended(contention);
+                }
                 Some(Wait::Delay(delay)) => {
                     // It was not executed.
                     *done -= 1;
                     break Answered::Delayed(delay);
                 }
+                Some(Wait::Pause) => {
+                    // Nor was this one.
+                    *done -= 1;
+                    break Answered::Paused;
+                }
             }
             if *done < ready {
-                let is_full = output.len() >= OUTPUT_BYTES_MAX;
-                break if is_full { Answered::Some } else { Answered::Paused };
+                break Answered::Some;
             }
             intake.release();
             if intake.input.is_empty() {
@@ -153,7 +208,6 @@ impl Conversation {
         meter.finish(session);
         session.publish_changes();
         session.client.set_active(instance.clients.now_ms());
-        session.client.set_query_bytes(intake.input.len());
         answered
     }
 }

@@ -27,6 +27,11 @@ impl Intake {
         self.input.is_empty() && self.reader.is_empty()
     }
 
+    /// Bytes that can still be read into it without more memory.
+    pub(super) fn free_bytes(&self) -> usize {
+        self.input.capacity() - self.input.len()
+    }
+
     /// Reads ahead; answers how many requests are there whole.
     #[inline]
     pub(super) fn read(&mut self, instance: &Instance, session: &Session) -> Result<usize, ProtocolError> {

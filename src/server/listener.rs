@@ -218,10 +218,17 @@ async fn accept_unix(instance: Arc<Instance>, listener: UnixListener, file: Sock
     }
 }
 
-/// Waits until there may be sockets again.
+/// Waits until there may be sockets again, if that is what is wrong. Everything else is wrong with a single
+/// connection, such as one that was reset before it was accepted, and stops no other one.
 pub(super) async fn pause_accepting(error: &io::Error) {
+    /// `ENFILE`, `EMFILE`, `ENOMEM`, `ENOBUFS`.
+    const SHORTAGES: [i32; 4] = [23, 24, 12, 105];
     tracing::warn!("Error accepting a client connection: {error}");
-    tokio::time::sleep(PAUSE_WITHOUT_SOCKETS).await;
+    if error.raw_os_error().is_some_and(|number| SHORTAGES.contains(&number)) {
+        tokio::time::sleep(PAUSE_WITHOUT_SOCKETS).await;
+    } else {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Serves a client that has connected to a port.

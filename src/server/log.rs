@@ -5,7 +5,7 @@
 //! terminal get shorter lines with its name, and `log-format json` makes an object of each line.
 
 use std::ffi::OsStr;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
@@ -82,11 +82,12 @@ impl Lines {
 
     fn write(&self, line: &mut Writer<'_>, level: Level, message: &str) -> fmt::Result {
         let process = std::process::id();
+        let in_one_line = OneLine(message);
         match self.form {
             Form::Redis => {
                 write!(line, "{process}:M ")?;
                 self.time.format_time(line)?;
-                writeln!(line, " {} {message}", sign(level))
+                writeln!(line, " {} {in_one_line}", sign(level))
             }
             Form::Json => {
                 line.write_str("{\"time\":\"")?;
@@ -98,7 +99,7 @@ impl Lines {
             Form::Pretty { is_coloured } => {
                 let (start, end) = if is_coloured { (colour(level), "\x1b[0m") } else { ("", "") };
                 self.time.format_time(line)?;
-                writeln!(line, " {start}{:7}{end} {message}", name(level))
+                writeln!(line, " {start}{:7}{end} {in_one_line}", name(level))
             }
         }
     }
@@ -118,6 +119,21 @@ where
         let mut message = String::new();
         context.field_format().format_fields(Writer::new(&mut message), event)?;
         self.write(&mut line, *event.metadata().level(), &message)
+    }
+}
+
+/// A message that stays one line and gives no orders to a terminal: it may quote what a client has sent.
+struct OneLine<'a>(&'a str);
+
+impl fmt::Display for OneLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|character| match character {
+            '\n' => f.write_str("\\n"),
+            '\r' => f.write_str("\\r"),
+            '\t' => f.write_char(character),
+            character if character.is_control() => write!(f, "\\x{:02x}", u32::from(character)),
+            character => f.write_char(character),
+        })
     }
 }
 
@@ -164,6 +180,12 @@ mod tests {
         assert_eq!(object["message"], "a \"b\"\n\u{1}é");
         assert_eq!(object["pid"], std::process::id());
         assert_eq!(object["time"].as_str().unwrap().len(), "2026-11-21T01:41:03.123+00:00".len());
+    }
+
+    #[test]
+    fn a_message_is_one_line_whatever_it_quotes() {
+        let text = line(Form::Redis, Level::INFO, "x\r\n1:M 01 Jan 2026 * FAKE\x1b[31m\u{9b}é\t\u{7f}");
+        assert!(text.ends_with(" * x\\r\\n1:M 01 Jan 2026 * FAKE\\x1b[31m\\x9bé\t\\x7f\n"), "{text:?}");
     }
 
     #[test]

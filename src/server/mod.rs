@@ -2,20 +2,24 @@
 //!
 //! [`listener`] opens the doors and lets clients in ([`unix`] and [`tls`] are two of them), [`connection`] is
 //! one client from its first byte to its last, [`conversation`] what it and the server say to each other,
-//! [`intake`] what it has sent of that and [`buffers`] where it lies meanwhile, [`background`] does what is
-//! to be done every so often, [`shutdown`] ends it all in order; [`log`] prints the lines that people and
-//! tools read, [`metrics`] tells other tools how the server does; [`daemon`] and [`supervision`] are about
-//! the process and who has started it.
+//! [`intake`] what it has sent of that, [`outflow`] what it has still to take and [`buffers`] where it lies
+//! meanwhile, [`eviction`] limits what all clients take, [`lookout`] sees to it that one long request stops
+//! no other client, [`background`] does what is to be done every so often, [`shutdown`] ends it all in order;
+//! [`log`] prints the lines that people and tools read, [`metrics`] tells other tools how the server does;
+//! [`daemon`] and [`supervision`] are about the process and who has started it.
 
 mod background;
 mod buffers;
 mod connection;
 mod conversation;
 mod daemon;
+mod eviction;
 mod intake;
 mod listener;
 pub mod log;
+mod lookout;
 mod metrics;
+mod outflow;
 mod shutdown;
 mod supervision;
 mod tls;
@@ -26,7 +30,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -38,7 +41,8 @@ use crate::instance::{Hooks, Instance};
 use crate::options::Startup;
 use crate::resident;
 
-use daemon::PidFile;
+use daemon::{Caller, PidFile};
+use lookout::{Lookout, hand_over};
 use metrics::Metrics;
 use supervision::Supervisor;
 
@@ -50,23 +54,28 @@ use supervision::Supervisor;
 pub fn run(startup: Startup) -> Result<(), String> {
     enter_directory(&startup.config)?;
     let set_log_level = log::start(&startup.config);
-    let is_told_by_log = startup.config.daemonize.get() || !startup.config.logfile.get().is_empty();
-    serve(startup, set_log_level).inspect_err(|why| {
+    let supervisor = Supervisor::greet(&startup.config);
+    let goes_on_alone = startup.config.daemonize.get() && supervisor.name().is_none();
+    let mut caller = if goes_on_alone { Caller::leave()? } else { Caller::none() };
+    let is_told_by_log = goes_on_alone || !startup.config.logfile.get().is_empty();
+    serve(startup, &supervisor, &mut caller, set_log_level).inspect_err(|why| {
         // Nobody may be looking at standard error.
         if is_told_by_log {
             tracing::warn!("{why}");
         }
+        caller.tell_failure(why);
     })
 }
 
-fn serve(startup: Startup, set_log_level: impl Fn(usize) + Send + Sync + 'static) -> Result<(), String> {
-    let Startup { config, users, renamed, foreign, is_configured } = startup;
-    let supervisor = Supervisor::greet(&config);
-    let goes_on_alone = config.daemonize.get() && supervisor.name().is_none();
-    if goes_on_alone {
-        daemon::leave_terminal()?;
-    }
-    say_hello(is_configured, &foreign);
+fn serve(
+    startup: Startup,
+    supervisor: &Supervisor,
+    caller: &mut Caller,
+    set_log_level: impl Fn(usize) + Send + Sync + 'static,
+) -> Result<(), String> {
+    let Startup { config, users, renamed, foreign, missing, is_configured } = startup;
+    let is_in_background = config.daemonize.get() && supervisor.name().is_none();
+    say_hello(is_configured, &foreign, &missing);
     lookup::rename(renamed);
     let threads = threads(&config);
     let runtime = runtime(threads).map_err(|error| format!("could not start the threads: {error}"))?;
@@ -84,22 +93,27 @@ fn serve(startup: Startup, set_log_level: impl Fn(usize) + Send + Sync + 'static
         // Nobody else has.
         let _ = instance.supervisor.set(name);
     }
+    // A refusal is logged, and the server starts all the same, as Redis does.
+    let _ = instance.oom_score.adjust(&instance.config);
     instance.declare_users(&users)?;
     instance.load_users()?;
     let metrics = Metrics::serve(&instance, runtime.handle())?;
     let served = runtime.block_on(async {
         let doors = listener::open(&instance)?;
         // The doors are open, so nobody else takes the ports, but nobody is let in yet.
+        shutdown::survive_file_size_limit().map_err(|error| format!("could not ignore SIGXFSZ: {error}"))?;
+        instance.tidy_up_files();
         match instance.config.appendonly.get() {
             true => replay::load(&instance)?,
             false => instance.load()?,
         }
         let stop = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;
-        let pid_file = PidFile::write(&instance.config, goes_on_alone);
+        let pid_file = PidFile::write(&instance.config, is_in_background);
         // Whoever reads that clients are let in may ask at once whether they are.
         metrics.set_ready(true);
         doors.announce();
         supervisor.tell_ready();
+        caller.tell_ready();
         background::start(&instance);
         let mut accepting = listener::accept_all(&instance, doors);
         resident::let_go_of_program();
@@ -119,8 +133,8 @@ fn serve(startup: Startup, set_log_level: impl Fn(usize) + Send + Sync + 'static
     served
 }
 
-/// Says which server this is, and what was said to it in vain.
-fn say_hello(is_configured: bool, foreign: &[String]) {
+/// Says which server this is, and which parts of its configuration have no effect.
+fn say_hello(is_configured: bool, foreign: &[String], missing: &[(String, &'static str)]) {
     let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
     tracing::info!("Keyfast version={version}, bits={}, pid={process}, just started", usize::BITS);
     if !is_configured {
@@ -130,7 +144,10 @@ fn say_hello(is_configured: bool, foreign: &[String]) {
         );
     }
     if !foreign.is_empty() {
-        tracing::warn!("These parameters have no meaning here and are ignored: {}", foreign.join(", "));
+        tracing::warn!("These parameters have no effect in Keyfast: {}", foreign.join(", "));
+    }
+    for (directive, why) in missing {
+        tracing::warn!("Ignoring '{directive}', as ignore-unsupported says. {why}");
     }
 }
 
@@ -151,17 +168,16 @@ fn runtime(threads: usize) -> io::Result<Runtime> {
     /// What a script nests as deep as it may needs more than the two MiB that threads are given by default.
     /// Only what is used takes memory.
     const STACK_BYTES: usize = 8 << 20;
-    Builder::new_multi_thread().worker_threads(threads).thread_stack_size(STACK_BYTES).enable_all().build()
-}
-
-/// Lets another thread serve the clients of this one, which goes on with what it does.
-fn hand_over() {
-    /// How long a thread may take to begin; without one, the clients wait for this one.
-    const PATIENCE: Duration = Duration::from_secs(1);
-    // Whoever runs this task has taken them over. Back before that, this thread would keep them.
-    let (begun, taken_over) = std::sync::mpsc::channel();
-    tokio::spawn(async move { begun.send(()) });
-    let _ = tokio::task::block_in_place(|| taken_over.recv_timeout(PATIENCE));
+    let lookout = Arc::new(Lookout::default());
+    let adopting = Arc::clone(&lookout);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_stack_size(STACK_BYTES)
+        .on_thread_start(move || adopting.adopt_thread())
+        .enable_all()
+        .build()?;
+    lookout.start(runtime.handle().clone())?;
+    Ok(runtime)
 }
 
 /// Makes `dir` the directory in which paths begin that do not begin at the root.

@@ -10,9 +10,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use crate::clients::{Leaving, Waiting};
+use crate::config::{Config, Integer};
 use crate::instance::{Instance, NotSaved, Saving, ShutdownRequest};
 
-/// How long clients may take to read their last replies. The process is gone within a second.
+/// How long clients may take to read their last replies, unless `shutdown-timeout` is less. The process is
+/// gone within a second.
 const GRACE: Duration = Duration::from_millis(700);
 /// How often to look whether they have.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -30,12 +32,23 @@ pub(super) fn signals() -> io::Result<Signals> {
     Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
 }
 
+/// Lets writing beyond the limit of a file's size be an error, rather than the end of the process: the server
+/// goes on, and says so, as on a full disk.
+pub(super) fn survive_file_size_limit() -> io::Result<()> {
+    // Once somebody listens to a signal, the system's own action never happens again.
+    signal(SignalKind::from_raw(libc::SIGXFSZ)).map(|_| ())
+}
+
 /// Waits for one of them, or for SHUTDOWN, until the data are saved that are to be.
 pub(super) async fn wait(mut signals: Signals, instance: &Arc<Instance>) {
     loop {
         let (request, signal) = select! {
-            _ = signals.terminate.recv() => (BY_SIGNAL, Some("SIGTERM")),
-            _ = signals.interrupt.recv() => (BY_SIGNAL, Some("SIGINT")),
+            _ = signals.terminate.recv() => {
+                (by_signal(&instance.config, &instance.config.shutdown_on_sigterm), Some("SIGTERM"))
+            }
+            _ = signals.interrupt.recv() => {
+                (by_signal(&instance.config, &instance.config.shutdown_on_sigint), Some("SIGINT"))
+            }
             request = instance.shutdown.asked() => (request, None),
         };
         if let Some(name) = signal {
@@ -52,8 +65,16 @@ pub(super) async fn wait(mut signals: Signals, instance: &Arc<Instance>) {
     }
 }
 
-const BY_SIGNAL: ShutdownRequest =
-    ShutdownRequest { saving: Saving::IfConfigured, is_forced: false, client: None };
+/// What a signal asks for, by the words of its parameter. `now` changes nothing: it waits for no replica.
+fn by_signal(config: &Config, words: &Integer) -> ShutdownRequest {
+    let asks_for = |word| config.shuts_down_by(words, word);
+    let saving = match () {
+        () if asks_for("save") => Saving::Yes,
+        () if asks_for("nosave") => Saving::No,
+        () => Saving::IfConfigured,
+    };
+    ShutdownRequest { saving, is_forced: asks_for("force"), client: None }
+}
 
 /// Saves the data, if they are to be saved; answers whether the server may end.
 async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
@@ -104,7 +125,8 @@ pub(super) async fn drain(instance: &Instance) {
     for client in instance.clients.all() {
         client.ask_to_leave(Leaving::WhenAnswered);
     }
-    let deadline = Instant::now() + GRACE;
+    let timeout = Duration::from_secs(instance.config.shutdown_timeout.size() as u64);
+    let deadline = Instant::now() + GRACE.min(timeout);
     while instance.clients.count() > 0 && Instant::now() < deadline {
         sleep(GLANCE).await;
     }

@@ -1,6 +1,9 @@
 //! TLS: what the parameters say about it, and the greeting of a client that uses it.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +12,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
+use crate::certificates::{self, Validity, why_refused, why_untrusted};
 use crate::config::{Config, TLS_AUTH_CLIENTS, Text};
 
 /// How long a client may take to greet. It takes two round trips and some arithmetic; a client that connects
@@ -37,8 +40,8 @@ impl Tls {
         let certificate_file = file("tls-cert-file", &config.tls_cert_file)?;
         let certificates = certificates(&certificate_file)?;
         let key_file = file("tls-key-file", &config.tls_key_file)?;
-        let key = PrivateKeyDer::from_pem_file(&key_file)
-            .map_err(|error| wrong(&format_args!("{key_file}: {error}")))?;
+        let key = certificates::read_key(&key_file).map_err(|why| wrong(&why))?;
+        let certificate = certificates[0].clone();
         let provider = Arc::new(default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -47,9 +50,18 @@ impl Tls {
             "no" => builder.with_no_client_auth(),
             who => builder.with_client_cert_verifier(verifier(config, who == "optional", provider)?),
         };
-        let config = builder
-            .with_single_cert(certificates, key)
-            .map_err(|error| wrong(&format_args!("{certificate_file} with {key_file}: {error}")))?;
+        let config = builder.with_single_cert(certificates, key).map_err(|error| {
+            let why = why_refused(&error, &certificate);
+            wrong(&format_args!("{} with {}: {why}", certificate_file.display(), key_file.display()))
+        })?;
+        if let Some(why) = Validity::of(&certificate).and_then(|validity| validity.why_not_now()) {
+            // As in Redis it is for the clients to refuse it.
+            tracing::warn!(
+                "{}: {}",
+                certificate_file.display(),
+                why_untrusted(&Error::InvalidCertificate(why))
+            );
+        }
         Ok(Tls(TlsAcceptor::from(Arc::new(config))))
     }
 
@@ -96,19 +108,13 @@ fn verifier(
     builder.build().map_err(|error| format!("could not configure TLS: {error}"))
 }
 
-fn certificates(file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let certificates = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match certificates {
-        Ok(certificates) if certificates.is_empty() => {
-            Err(format!("could not configure TLS: {file} holds no certificate"))
-        }
-        Ok(certificates) => Ok(certificates),
-        Err(error) => Err(format!("could not configure TLS: {file}: {error}")),
-    }
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    certificates::read_certificates(file).map_err(|why| format!("could not configure TLS: {why}"))
 }
 
 /// The file that a parameter names.
-fn file(name: &str, parameter: &Text) -> Result<String, String> {
-    let file = String::from_utf8_lossy(&parameter.get()).into_owned();
-    if file.is_empty() { Err(format!("could not configure TLS: No {name} configured!")) } else { Ok(file) }
+fn file(name: &str, parameter: &Text) -> Result<PathBuf, String> {
+    let file = PathBuf::from(OsStr::from_bytes(&parameter.get()));
+    let is_named = !file.as_os_str().is_empty();
+    is_named.then_some(file).ok_or_else(|| format!("could not configure TLS: No {name} configured!"))
 }

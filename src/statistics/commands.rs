@@ -3,6 +3,7 @@
 //! Times are kept in a histogram whose buckets grow by an eighth of a power of two, from a nanosecond on, so
 //! a percentile is right to within 12%; Redis's is right to within 1%, for twenty times the memory.
 
+use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -101,12 +102,66 @@ pub(super) struct CommandShare {
     histogram: OnceLock<Box<[AtomicU64; BUCKETS]>>,
 }
 
+/// How many calls took how long.
+type Histogram = [u64; BUCKETS];
+
 /// What all threads have counted of one command.
 #[derive(Clone, Debug)]
 pub struct CommandTotals {
     /// All uses.
     pub usage: Usage,
-    histogram: [u64; BUCKETS],
+    histogram: Histogram,
+}
+
+/// The calls while `latency-tracking` is off. They are in the histograms all the same, so that a call costs
+/// the same either way, and are taken out where the histograms are shown.
+#[derive(Debug, Default)]
+pub(super) struct Untracked {
+    /// The histograms at the moment when it was switched off, by the numbers of the commands; nothing while
+    /// it is on.
+    since: Option<HashMap<usize, Box<Histogram>>>,
+    /// What was counted in all the times that are over.
+    before: HashMap<usize, Box<Histogram>>,
+}
+
+impl Untracked {
+    /// Notes that it is switched on or off; `used` are the commands that were called, with their totals.
+    pub(super) fn switch(&mut self, is_on: bool, used: impl Iterator<Item = (usize, CommandTotals)>) {
+        match (is_on, self.since.take()) {
+            (true, Some(since)) => {
+                for (command, totals) in used {
+                    let start = since.get(&command).map_or([0; BUCKETS], |start| **start);
+                    let before = self.before.entry(command).or_insert_with(|| Box::new([0; BUCKETS]));
+                    let counts = totals.histogram.iter().zip(start);
+                    let grown = counts.map(|(now, start)| now.saturating_sub(start));
+                    before.iter_mut().zip(grown).for_each(|(sum, grown)| *sum += grown);
+                }
+            }
+            (false, None) => {
+                self.since =
+                    Some(used.map(|(command, totals)| (command, Box::new(totals.histogram))).collect());
+            }
+            (_, since) => self.since = since,
+        }
+    }
+
+    /// Takes what was not tracked out of a command's totals.
+    pub(super) fn remove_from(&self, command: usize, totals: &mut CommandTotals) {
+        if let Some(since) = &self.since {
+            totals.histogram = since.get(&command).map_or([0; BUCKETS], |start| **start);
+        }
+        if let Some(before) = self.before.get(&command) {
+            let counts = totals.histogram.iter_mut().zip(before.iter());
+            counts.for_each(|(count, untracked)| *count = count.saturating_sub(*untracked));
+        }
+        totals.usage.calls = totals.histogram.iter().sum();
+    }
+
+    /// Forgets commands whose counts begin at zero again, chosen by their numbers.
+    pub(super) fn forget(&mut self, is_meant: impl Fn(usize) -> bool) {
+        self.since.iter_mut().for_each(|since| since.retain(|command, _| !is_meant(*command)));
+        self.before.retain(|command, _| !is_meant(*command));
+    }
 }
 
 impl Default for CommandTotals {
@@ -236,6 +291,27 @@ mod tests {
             assert!((expected_us..=expected_us * 1.13).contains(&found_us), "{percent}: {found_us}");
         }
         assert_eq!(CommandTotals::default().percentile_us(50.0), 0.0);
+    }
+
+    #[test]
+    fn calls_that_are_not_tracked_are_in_no_percentile() {
+        let mut untracked = Untracked::default();
+        let used = |nanos: &[u64]| [(7, totals(nanos))].into_iter();
+        let visible = |untracked: &Untracked, nanos: &[u64]| {
+            let mut totals = totals(nanos);
+            untracked.remove_from(7, &mut totals);
+            totals.cumulative_us()
+        };
+        untracked.switch(false, used(&[1000]));
+        untracked.switch(false, used(&[1000, 1000]));
+        assert_eq!(visible(&untracked, &[1000, 9000]), [(2, 1)]);
+        untracked.switch(true, used(&[1000, 9000]));
+        assert_eq!(visible(&untracked, &[1000, 9000, 1000]), [(2, 2)]);
+        untracked.switch(false, used(&[1000, 9000, 1000]));
+        untracked.switch(true, used(&[1000, 9000, 1000, 70_000]));
+        assert_eq!(visible(&untracked, &[1000, 9000, 1000, 70_000]), [(2, 2)]);
+        untracked.forget(|command| command == 7);
+        assert_eq!(visible(&untracked, &[9000]), [(16, 1)]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How often each kind of error was answered: INFO errorstats.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -14,7 +15,10 @@ const KIND_BYTES_MAX: usize = 64;
 
 /// Counts of errors by their first word.
 #[derive(Debug, Default)]
-pub struct ErrorCounts(Mutex<BTreeMap<String, u64>>);
+pub struct ErrorCounts {
+    kinds: Mutex<BTreeMap<String, u64>>,
+    total: AtomicU64,
+}
 
 impl ErrorCounts {
     /// Counts an error by its text.
@@ -22,7 +26,8 @@ impl ErrorCounts {
     pub fn count(&self, text: &[u8]) {
         let word = text.split(|byte| *byte == b' ').next().unwrap_or_default();
         let kind = String::from_utf8_lossy(&word[..word.len().min(KIND_BYTES_MAX)]);
-        let mut counts = self.0.lock();
+        self.total.fetch_add(1, Ordering::Relaxed);
+        let mut counts = self.kinds.lock();
         if counts.len() >= KINDS_MAX && !counts.contains_key(&*kind) {
             *counts.entry(OTHERS.to_owned()).or_default() += 1;
             return;
@@ -32,12 +37,18 @@ impl ErrorCounts {
 
     /// All kinds with their counts, in the order of their names.
     pub fn all(&self) -> Vec<(String, u64)> {
-        self.0.lock().iter().map(|(kind, count)| (kind.clone(), *count)).collect()
+        self.kinds.lock().iter().map(|(kind, count)| (kind.clone(), *count)).collect()
+    }
+
+    /// How many errors there were, of all kinds.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
     }
 
     /// Forgets them.
     pub(super) fn reset(&self) {
-        self.0.lock().clear();
+        self.kinds.lock().clear();
+        self.total.store(0, Ordering::Relaxed);
     }
 }
 
@@ -53,6 +64,7 @@ mod tests {
         }
         let expected = [("", 1), ("ERR", 2), ("WRONGTYPE", 1)].map(|(kind, count)| (kind.to_owned(), count));
         assert_eq!(counts.all(), expected);
+        assert_eq!(counts.total(), 4);
     }
 
     #[test]

@@ -15,7 +15,9 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use commands::{CommandShare, CommandTotals, Tally, Usage};
+use parking_lot::Mutex;
+
+use commands::{CommandShare, CommandTotals, Tally, Untracked, Usage};
 use errors::ErrorCounts;
 use latency::LatencyEvents;
 use slowlog::SlowLog;
@@ -27,10 +29,8 @@ pub enum Count {
     ConnectionsReceived,
     /// Connections that were refused because there were `maxclients` already.
     ConnectionsRejected,
-    /// Commands that were executed, or refused.
+    /// Commands that were executed, those within transactions and scripts as well.
     CommandsProcessed,
-    /// Commands and requests that were answered with an error.
-    ErrorReplies,
     /// Bytes read from clients.
     InputBytes,
     /// Bytes written to clients.
@@ -39,6 +39,8 @@ pub enum Count {
     Reads,
     /// Writes to clients' sockets.
     Writes,
+    /// Clients that were made to leave because all of them took more than `maxmemory-clients`.
+    ClientsEvicted,
     /// Requests that were struck by a fault.
     Faults,
 }
@@ -49,6 +51,7 @@ const COUNTS: usize = Count::Faults as usize + 1;
 #[derive(Debug)]
 pub struct Statistics {
     shares: Box<[Share]>,
+    untracked: Mutex<Untracked>,
     /// How often each kind of error was answered.
     pub errors: ErrorCounts,
     /// The slowest requests.
@@ -85,6 +88,7 @@ impl Statistics {
         };
         Statistics {
             shares: (0..threads.max(1)).map(|_| share()).collect(),
+            untracked: Mutex::default(),
             errors: ErrorCounts::default(),
             slowlog: SlowLog::default(),
             latency: LatencyEvents::default(),
@@ -111,10 +115,16 @@ impl Statistics {
         self.share().commands[command].add(usage);
     }
 
-    /// Adds what was tallied to the use of its commands; all together took so long. Answers how many calls
-    /// there were.
-    pub fn settle(&self, tally: &mut Tally, took: Duration) -> u64 {
-        tally.settle(took, |command, usage| self.add_usage(command, usage))
+    /// Counts a call of the command with this number, which took so long.
+    pub fn add_call(&self, command: usize, nanos: u64) {
+        self.add(Count::CommandsProcessed, 1);
+        self.add_usage(command, Usage { calls: 1, nanos, ..Usage::default() });
+    }
+
+    /// Counts the calls that were tallied; all together took so long.
+    pub fn settle(&self, tally: &mut Tally, took: Duration) {
+        let calls = tally.settle(took, |command, usage| self.add_usage(command, usage));
+        self.add(Count::CommandsProcessed, calls);
     }
 
     /// The use of the command with this number.
@@ -123,6 +133,21 @@ impl Statistics {
             totals.add(&share.commands[command]);
             totals
         })
+    }
+
+    /// The same with the times of those calls only that were made while `latency-tracking` was on.
+    pub fn latencies(&self, command: usize) -> CommandTotals {
+        let mut totals = self.usage(command);
+        self.untracked.lock().remove_from(command, &mut totals);
+        totals
+    }
+
+    /// Notes that `latency-tracking` is on or off now.
+    pub fn track_latencies(&self, is_on: bool) {
+        let numbers = 0..self.shares[0].commands.len();
+        let used =
+            numbers.map(|number| (number, self.usage(number))).filter(|(_, totals)| totals.usage.calls > 0);
+        self.untracked.lock().switch(is_on, used);
     }
 
     /// Sets all counts to zero (CONFIG RESETSTAT); what is noted stays.
@@ -143,6 +168,7 @@ impl Statistics {
             let meant = share.commands.iter().enumerate().filter(|(number, _)| is_meant(*number));
             meant.for_each(|(_, command)| command.reset());
         }
+        self.untracked.lock().forget(is_meant);
     }
 
     /// Brings the rates up to date; called every so many milliseconds.

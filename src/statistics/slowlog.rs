@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::excerpt::excerpt;
+
 /// Arguments of a request that are kept. Redis: `SLOWLOG_ENTRY_MAX_ARGC`.
 const ARGUMENTS_MAX: usize = 32;
-/// Bytes of an argument that are kept. Redis: `SLOWLOG_ENTRY_MAX_STRING`.
-const ARGUMENT_BYTES_MAX: usize = 128;
 
 /// The slowest requests, the newest first.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ pub struct SlowRequest {
     pub arguments: Vec<Vec<u8>>,
     /// Where its client was connected from.
     pub address: String,
-    /// The client's name.
+    /// The client's name; a long one is cut.
     pub client_name: Vec<u8>,
 }
 
@@ -72,21 +72,11 @@ impl SlowLog {
 pub fn cut<'a>(arguments: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let count = arguments.len();
     let kept = if count > ARGUMENTS_MAX { ARGUMENTS_MAX - 1 } else { count };
-    let mut cut: Vec<Vec<u8>> = arguments.take(kept).map(cut_argument).collect();
+    let mut cut: Vec<Vec<u8>> = arguments.take(kept).map(|argument| excerpt(argument).into_owned()).collect();
     if kept < count {
         cut.push(format!("... ({} more arguments)", count - kept).into_bytes());
     }
     cut
-}
-
-fn cut_argument(argument: &[u8]) -> Vec<u8> {
-    match argument.get(..ARGUMENT_BYTES_MAX) {
-        Some(beginning) if argument.len() > ARGUMENT_BYTES_MAX => {
-            let rest = format!("... ({} more bytes)", argument.len() - ARGUMENT_BYTES_MAX);
-            [beginning, rest.as_bytes()].concat()
-        }
-        _ => argument.to_vec(),
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
+use serde_json::Value;
+
 use crate::client::{Client, Reply};
+use crate::folder::Folder;
 use crate::server::{Server, free_port, is_redis, program};
 
 const NO_COMMAND: &str = "NOPERM this user has no permissions to run the";
@@ -440,6 +443,94 @@ fn categories_name_their_commands() {
     assert!(strings.contains(&"setnx".into()) && !strings.contains(&"del".into()), "{strings:?}");
     assert!(client.line("ACL CAT dangerous").items().contains(&"config|set".into()));
     client.line("ACL CAT nosuch").is_error("ERR Unknown category 'nosuch'");
+}
+
+/// Where an application moves from Redis, its rules name commands that are not here.
+#[test]
+fn rules_may_name_every_command_of_redis() {
+    let server = Server::start();
+    let mut client = server.client();
+    let rules = "on nopass ~a* -@all +@list +hget -blpop +cluster|slots +xread (+zadd %W~z)";
+    client.line(&format!("ACL SETUSER alice {rules}")).is_ok();
+    if !is_redis() {
+        let rules = "~a* resetchannels -@all +@list +hget -blpop +cluster|slots +xread (%W~z resetchannels -@all +zadd)";
+        assert_eq!(listed(&mut client, "alice"), format!("on nopass {rules}"));
+    }
+    let no_command = |name: &str| format!("This user has no permissions to run the '{name}' command");
+    let no_key = |name: &str| format!("This user has no permissions to access the '{name}' key");
+    for (request, expected) in [
+        ("lpush a v", None),
+        ("LPUSH b v", Some(no_key("b"))),
+        ("blpop a 0", Some(no_command("blpop"))),
+        ("hget a f", None),
+        ("hset a f v", Some(no_command("hset"))),
+        ("cluster slots", None),
+        ("cluster info", Some(no_command("cluster|info"))),
+        ("lmove a b LEFT LEFT", Some(no_key("b"))),
+        ("lmpop 2 a b LEFT", Some(no_key("b"))),
+        ("xread COUNT 1 STREAMS a b 0 0", Some(no_key("b"))),
+        ("zadd z 1 m", None),
+    ] {
+        let told = client.line(&format!("ACL DRYRUN alice {request}"));
+        match expected {
+            None => told.is_ok(),
+            Some(refusal) => told.is(&*refusal),
+        }
+    }
+    for (request, expected) in [
+        ("hset a", "ERR wrong number of arguments for 'hset' command"),
+        ("cluster", "ERR wrong number of arguments for 'cluster' command"),
+        ("cluster slots x", "ERR wrong number of arguments for 'cluster|slots' command"),
+        ("cluster nosuch", "ERR Command 'cluster' not found"),
+        ("nosuch", "ERR Command 'nosuch' not found"),
+    ] {
+        client.line(&format!("ACL DRYRUN alice {request}")).is_error(expected);
+    }
+    for rule in ["+nosuch", "-nosuch", "+cluster|nosuch", "+@nosuch"] {
+        let why = "Unknown command or category name in ACL";
+        let expected = format!("ERR Error in ACL SETUSER modifier '{rule}': {why}");
+        client.cmd(["ACL", "SETUSER", "alice", rule]).is_error(&expected);
+    }
+    // Who lacks only such commands may do everything here.
+    client.line("ACL SETUSER bob on nopass ~* &* +@all -hset").is_ok();
+    client.line("AUTH bob any").is_ok();
+    client.line("SETNX key value").is(1);
+}
+
+#[test]
+fn categories_name_the_commands_of_redis_too() {
+    let mut client = Server::start().into_client();
+    let facts: Value = serde_json::from_str(include_str!("facts.json")).expect("the facts");
+    for category in ["list", "hash", "sortedset", "stream", "geo", "hyperloglog"] {
+        let mut told: Vec<_> =
+            client.line(&format!("ACL CAT {category}")).items().iter().map(Reply::to_string).collect();
+        told.sort();
+        // What came after Redis 7.0 is in the facts, too, but not listed.
+        let facts = facts.as_object().unwrap().iter().filter(|(_, facts)| {
+            let is_old = facts["since"].as_str().is_none_or(|since| since <= "7.0.15");
+            is_old && facts["acl"].as_array().unwrap().contains(&format!("@{category}").into())
+        });
+        let mut expected: Vec<_> = facts.map(|(name, _)| format!("\"{name}\"")).collect();
+        expected.sort();
+        assert_eq!(told, expected, "{category}");
+    }
+}
+
+/// What Redis writes into its file is read here, whatever it names.
+#[test]
+fn a_file_of_redis_does_not_stop_the_start() {
+    let folder = Folder::new("aclfile");
+    let newer = if is_redis() { "" } else { "+hexpire +vadd +commandlog|get +waitaof" };
+    let users = [
+        "user default on nopass ~* &* +@all",
+        "user worker on nopass ~job:* resetchannels -@all +@list +@hash -hset +cluster|slots",
+        &format!("user newer on nopass ~* -@all {newer} +ping\n"),
+    ];
+    folder.write("users.acl", &users.join("\n"));
+    let mut client = Server::start_with(&["--aclfile", &folder.file("users.acl")]).into_client();
+    client.line("AUTH newer any").is_ok();
+    client.line("PING").is_simple("PONG");
+    client.line("GET k").is_error(&format!("{NO_COMMAND} 'get' command"));
 }
 
 #[test]

@@ -251,3 +251,34 @@ fn a_bitfield_writes_its_key_only_if_it_might() {
         assert_eq!(flags(writing), "[[\"key\", [RW, access, update]]]", "{writing}");
     }
 }
+
+#[test]
+fn a_bitfield_that_changes_nothing_is_no_change() {
+    let server = Server::start_with(&["--notify-keyspace-events", "KEA"]);
+    let (mut client, mut watcher, mut listener) = (server.client(), server.client(), server.client());
+    listener.line("SUBSCRIBE __keyevent@0__:setbit").items();
+    client.line("SET k a").is_ok();
+    let before = client.info("rdb_changes_since_last_save");
+    watcher.line("WATCH k").is_ok();
+    for line in [
+        "BITFIELD k SET u8 0 97",
+        "BITFIELD k INCRBY u8 0 0",
+        "BITFIELD k OVERFLOW FAIL INCRBY u8 0 255",
+        "BITFIELD k OVERFLOW SAT INCRBY u1 #0 0 GET u8 0",
+    ] {
+        client.line(line).items();
+    }
+    assert_eq!(client.info("rdb_changes_since_last_save"), before);
+    watcher.line("MULTI").is_ok();
+    watcher.line("SET other 1").is_simple("QUEUED");
+    assert_eq!(watcher.line("EXEC").reply().to_string(), "[OK]", "it was not overtaken");
+    client.line("BITFIELD k SET u8 0 98 SET u8 0 98 INCRBY u8 0 1").items();
+    let after = client.info("rdb_changes_since_last_save").parse::<u64>().unwrap();
+    assert_eq!(after, before.parse::<u64>().unwrap() + 1 + 2);
+    assert_eq!(listener.reply().reply().to_string(), r#"["message", "__keyevent@0__:setbit", "k"]"#);
+    // Where the value becomes longer, what is written counts even if it is zero.
+    client.line("BITFIELD k SET u8 80 0").items();
+    client.line("STRLEN k").is(11);
+    assert_eq!(listener.reply().reply().to_string(), r#"["message", "__keyevent@0__:setbit", "k"]"#);
+    assert_eq!(client.info("rdb_changes_since_last_save").parse::<u64>().unwrap(), after + 1);
+}

@@ -1,6 +1,8 @@
 //! Channels and the events of keys, beyond what the observed conversations hold.
 
 use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -280,4 +282,108 @@ fn events_of_a_key_come_in_their_order_whoever_causes_them() {
         let expected = if at % 2 == 0 { "set" } else { "del" };
         assert_eq!(listener.reply().reply(), bulks(&["message", "__keyspace@0__:k", expected]));
     }
+}
+
+#[test]
+fn confirmations_come_even_where_no_replies_are_wanted() {
+    let server = Server::start();
+    let confirmed = |verb: &str, name: &str, left: usize| {
+        format!("*3\r\n${}\r\n{verb}\r\n${}\r\n{name}\r\n:{left}\r\n", verb.len(), name.len())
+    };
+    let subscribed = |name: &str, left| confirmed("subscribe", name, left);
+    let nothing_left = |verb: &str| format!("*3\r\n${}\r\n{verb}\r\n$-1\r\n:0\r\n", verb.len());
+    for (sent, expected) in [
+        (
+            "CLIENT REPLY OFF\nSUBSCRIBE a b\nPING\nUNSUBSCRIBE a b\nCLIENT REPLY ON\nPING\n",
+            subscribed("a", 1)
+                + &subscribed("b", 2)
+                + &confirmed("unsubscribe", "a", 1)
+                + &confirmed("unsubscribe", "b", 0)
+                + "+OK\r\n+PONG\r\n",
+        ),
+        ("CLIENT REPLY SKIP\nSUBSCRIBE a\nPING\n", subscribed("a", 1) + "*2\r\n$4\r\npong\r\n$0\r\n\r\n"),
+        (
+            "CLIENT REPLY OFF\nPSUBSCRIBE a*\nPUNSUBSCRIBE\nSSUBSCRIBE s\nSUNSUBSCRIBE s\nCLIENT REPLY ON\n",
+            confirmed("psubscribe", "a*", 1)
+                + &confirmed("punsubscribe", "a*", 0)
+                + &confirmed("ssubscribe", "s", 1)
+                + &confirmed("sunsubscribe", "s", 0)
+                + "+OK\r\n",
+        ),
+        (
+            // Errors are replies, and so is what EXEC adds.
+            "CLIENT REPLY OFF\nSUBSCRIBE\nUNSUBSCRIBE\nMULTI\nSUBSCRIBE a\nPING\nEXEC\nRESET\nPING\n",
+            nothing_left("unsubscribe") + &subscribed("a", 1) + "+RESET\r\n+PONG\r\n",
+        ),
+        (
+            "CLIENT REPLY OFF\nMULTI\nUNSUBSCRIBE\nPUNSUBSCRIBE\nEXEC\nCLIENT REPLY ON\n",
+            nothing_left("unsubscribe") + &nothing_left("punsubscribe") + "+OK\r\n",
+        ),
+    ] {
+        let mut client = server.client();
+        client.send(sent.replace('\n', "\r\n").as_bytes());
+        let mut received = String::new();
+        while received.len() < expected.len() {
+            received += &String::from_utf8(client.reply_bytes()).expect("a text");
+        }
+        assert_eq!(received, expected, "after {sent:?}");
+        assert!(client.is_silent_for(Duration::from_millis(20)), "more comes after {sent:?}");
+    }
+}
+
+#[test]
+fn messages_come_to_a_client_that_wants_no_replies() {
+    let server = Server::start();
+    let (mut listener, mut publisher) = (server.client(), server.client());
+    listener.send(b"CLIENT REPLY OFF\r\nSUBSCRIBE c\r\n");
+    assert_eq!(listener.reply().items().len(), 3);
+    publisher.line("PUBLISH c m").is(1);
+    assert_eq!(Reply::Array(listener.reply().items()), bulks(&["message", "c", "m"]));
+}
+
+#[test]
+fn no_message_comes_before_its_channel_is_confirmed() {
+    const ROUNDS: usize = 100;
+    // More of them, so that messages come while the last ones are not listened to yet.
+    let channels = (0..300).fold("c".to_owned(), |names, number| names + &format!(" other{number}"));
+    let server = Server::start();
+    let (mut listener, mut publisher) = (server.client3(), server.client());
+    listener.line("SUBSCRIBE other").reply();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let publishing = thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || {
+            while !is_over.load(Ordering::Relaxed) {
+                publisher.send(&b"PUBLISH c m\r\n".repeat(50));
+                (0..50).for_each(|_| drop(publisher.reply()));
+            }
+        }
+    });
+    for round in 0..ROUNDS {
+        let (before, after) = [("", ""), ("MULTI\r\n", "EXEC\r\n")][round % 2];
+        let listen = format!("{before}SUBSCRIBE {channels}\r\n{after}UNSUBSCRIBE {channels}\r\nPING\r\n");
+        listener.send(listen.as_bytes());
+        let (mut is_confirmed, mut is_over) = (false, false);
+        while !is_over {
+            let reply = format!("{:?}", listener.reply().reply());
+            is_over = reply == r#"Simple("PONG")"#;
+            is_confirmed |= reply.contains(&format!("{:?}", b"subscribe"));
+            let is_message = reply.contains(&format!("{:?}", b"message"));
+            assert!(is_confirmed || !is_message, "a message came first, in round {round}");
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+    publishing.join().expect("no panic");
+}
+
+#[test]
+fn sharded_channels_are_not_listened_to_in_a_transaction() {
+    let mut client = Server::start().into_client();
+    client.line("MULTI").is_ok();
+    client.line("SUBSCRIBE a").is_simple("QUEUED");
+    client.line("SSUBSCRIBE s").is_simple("QUEUED");
+    let replies = client.line("EXEC").items();
+    let refusal = "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client";
+    assert_eq!(replies[1], Reply::Error(refusal.into()));
+    assert_eq!(client.line("PING").items().len(), 2, "only the one channel is listened to");
 }

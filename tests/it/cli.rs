@@ -17,17 +17,17 @@ use crate::server::{PATIENCE, Server, free_port};
 use crate::transport::Certificates;
 
 /// How the real client is called, if it is there.
-fn redis_cli() -> Option<String> {
+pub(crate) fn redis_cli() -> Option<String> {
     std::env::var("KEYFAST_TEST_CLI").ok()
 }
 
 /// The client under test.
-fn tested() -> Command {
+pub(crate) fn tested() -> Command {
     redis_cli().map_or_else(own, Command::new)
 }
 
 /// The client of this project.
-fn own() -> Command {
+pub(crate) fn own() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keyfast"));
     command.arg("cli");
     command
@@ -35,21 +35,21 @@ fn own() -> Command {
 
 /// What a client has printed, and its exit code; bytes are characters.
 #[derive(Debug, PartialEq)]
-struct Ran {
-    output: String,
-    complaint: String,
-    code: Option<i32>,
+pub(crate) struct Ran {
+    pub(crate) output: String,
+    pub(crate) complaint: String,
+    pub(crate) code: Option<i32>,
 }
 
 impl Ran {
     #[track_caller]
-    fn printed(&self, expected: &str) {
+    pub(crate) fn printed(&self, expected: &str) {
         let expected = Ran { output: expected.to_owned(), complaint: String::new(), code: Some(0) };
         assert_eq!(*self, expected);
     }
 
     #[track_caller]
-    fn failed(&self, output: &str, complaint: &str) {
+    pub(crate) fn failed(&self, output: &str, complaint: &str) {
         let expected = Ran { output: output.to_owned(), complaint: complaint.to_owned(), code: Some(1) };
         assert_eq!(*self, expected);
     }
@@ -57,7 +57,7 @@ impl Ran {
 
 /// Runs a client to its end.
 #[track_caller]
-fn run(mut client: Command, arguments: &[&str], input: &[u8]) -> Ran {
+pub(crate) fn run(mut client: Command, arguments: &[&str], input: &[u8]) -> Ran {
     client.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if !client.get_envs().any(|(name, _)| name == "REDISCLI_AUTH") {
         client.env_remove("REDISCLI_AUTH");
@@ -91,7 +91,7 @@ fn cli_with(server: &Server, arguments: &[&str], input: &[u8]) -> Ran {
 }
 
 #[track_caller]
-fn cli(server: &Server, arguments: &[&str]) -> Ran {
+pub(crate) fn cli(server: &Server, arguments: &[&str]) -> Ran {
     cli_with(server, arguments, b"")
 }
 
@@ -102,7 +102,7 @@ fn told(reply: &[u8], arguments: &[&str]) -> Ran {
 }
 
 #[track_caller]
-fn told_to(client: Command, reply: &[u8], arguments: &[&str]) -> Ran {
+pub(crate) fn told_to(client: Command, reply: &[u8], arguments: &[&str]) -> Ran {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().unwrap().port().to_string();
     let reply = reply.to_vec();
@@ -210,15 +210,17 @@ fn a_server_that_talks_nonsense_is_told_apart_from_one_that_leaves() {
     }
 }
 
+/// The client of this project, with little memory.
+pub(crate) fn limited() -> Command {
+    let mut client = Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_keyfast");
+    client.args(["-c", "ulimit -v 400000; ulimit -s 8192; exec \"$0\" cli \"$@\"", program]);
+    client
+}
+
 #[test]
 fn no_server_can_exhaust_the_client() {
     // redis-cli believes what it is told.
-    let limited = || {
-        let mut client = Command::new("sh");
-        let program = env!("CARGO_BIN_EXE_keyfast");
-        client.args(["-c", "ulimit -v 400000; ulimit -s 8192; exec \"$0\" cli \"$@\"", program]);
-        client
-    };
     let deep = "Error: Protocol error, replies nested more than 512 deep\n";
     told_to(limited(), &b"*1\r\n".repeat(1_000_000), &[]).failed("", deep);
     told_to(limited(), &b"%1\r\n".repeat(1_000_000), &[]).failed("", deep);
@@ -427,8 +429,33 @@ fn over_tls_a_server_has_to_be_vouched_for() {
     assert_eq!((ran.output.as_str(), ran.code), ("", Some(1)));
 }
 
+#[test]
+fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named() {
+    let certificates = Certificates::new("cli-self");
+    // As `openssl req -x509` makes them, and as other tools do.
+    for is_authority in [true, false] {
+        certificates.sign_server_by_itself(is_authority, 2100);
+        let (_server, tls_port) = certificates.serve("no");
+        let port = tls_port.to_string();
+        let tls = |arguments: &[&str]| run(tested(), &[&["-p", &port, "--tls"], arguments].concat(), b"");
+        tls(&["--cacert", &certificates.file("server.pem"), "PING"]).printed("PONG\n");
+        for arguments in [&["PING"][..], &["--cacert", &certificates.file("client.pem"), "PING"]] {
+            let ran = tls(arguments);
+            let refused = "SSL_connect failed: certificate verify failed";
+            assert!(ran.complaint.contains(refused) && ran.code == Some(1), "{ran:?}");
+        }
+    }
+    certificates.sign_server_by_itself(true, 2001);
+    let (server, tls_port) = certificates.serve("no");
+    assert!(server.output().contains("server.pem: the certificate has expired"), "{}", server.output());
+    let authority = certificates.file("server.pem");
+    let ran = run(tested(), &["-p", &tls_port.to_string(), "--tls", "--cacert", &authority, "PING"], b"");
+    let reason = if redis_cli().is_some() { "" } else { " (the certificate has expired)" };
+    assert!(ran.complaint.contains(&format!("certificate verify failed{reason}")), "{ran:?}");
+}
+
 /// A client that goes on, and what it prints.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     stdin: ChildStdin,
     pieces: Receiver<Vec<u8>>,
@@ -436,7 +463,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(mut command: Command) -> Running {
+    pub(crate) fn start(mut command: Command) -> Running {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("the client starts");
         let mut stdout = child.stdout.take().expect("a pipe");
@@ -455,7 +482,7 @@ impl Running {
 
     /// Waits until it has printed this, after what was waited for before.
     #[track_caller]
-    fn awaits(&mut self, expected: &str) {
+    pub(crate) fn awaits(&mut self, expected: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(at) = self.printed.find(expected) {
@@ -470,18 +497,32 @@ impl Running {
         }
     }
 
-    fn types(&mut self, text: &str) {
+    pub(crate) fn types(&mut self, text: &str) {
         self.stdin.write_all(text.as_bytes()).expect("it reads");
     }
 
+    /// What it has printed after what was waited for.
+    pub(crate) fn rest(&self) -> &str {
+        &self.printed
+    }
+
     #[track_caller]
-    fn ends_well(&mut self) {
+    pub(crate) fn ends_well(&mut self) {
+        self.ends();
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// Waits for its end, and for all that it prints until then.
+    #[track_caller]
+    pub(crate) fn ends(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while self.child.try_wait().expect("a child").is_none() {
             assert!(Instant::now() < deadline, "the client does not end");
             thread::sleep(std::time::Duration::from_millis(2));
         }
-        assert!(self.child.wait().unwrap().success());
+        for piece in self.pieces.iter() {
+            self.printed.push_str(&String::from_utf8_lossy(&piece));
+        }
     }
 }
 
@@ -535,11 +576,11 @@ fn a_confirmation_answers_a_command_that_has_no_reply() {
 }
 
 /// The client on a terminal, which the program `script` makes.
-fn at_terminal(server: &Server, home: &str) -> Running {
+pub(crate) fn at_terminal(server: &Server, home: &str, arguments: &str) -> Running {
     let client = tested();
     let words = std::iter::once(client.get_program()).chain(client.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
-    let line = format!("stty cols 200; exec {} -p {}", words.join(" "), server.port());
+    let line = format!("umask 0; stty cols 200; exec {} -p {} {arguments}", words.join(" "), server.port());
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env("HOME", home);
     command.env("SHELL", "/bin/sh");
@@ -551,7 +592,7 @@ fn at_a_terminal_there_are_a_prompt_hints_and_a_history() {
     let server = Server::start();
     let home = std::env::temp_dir().join(format!("keyfast-home-{}", server.process_id()));
     fs::create_dir_all(&home).unwrap();
-    let mut client = at_terminal(&server, home.to_str().unwrap());
+    let mut client = at_terminal(&server, home.to_str().unwrap(), "");
     let place = format!("127.0.0.1:{}", server.port());
     client.awaits(&format!("{place}> "));
     client.types("set ");

@@ -146,3 +146,22 @@ fn an_expiry_is_changed_only_on_its_conditions() {
     client.line("EXPIRE k 1 FOO").is_error("ERR Unsupported option FOO");
     client.line("TTL k").is(300);
 }
+
+#[test]
+fn a_client_that_asks_for_modules_or_a_cluster_learns_that_there_are_none() {
+    let mut client = Server::start().into_client();
+    let disabled = "ERR This instance has cluster support disabled";
+    client.line("MODULE LIST").is(Reply::Array(Vec::new()));
+    for line in ["CLUSTER INFO", "CLUSTER SLOTS", "CLUSTER KEYSLOT k", "READONLY", "READWRITE", "ASKING"] {
+        client.line(line).is_error(disabled);
+    }
+    let refused = client.line("MODULE LOAD /nosuch.so").text();
+    assert!(refused.starts_with("ERR MODULE command not allowed."), "{refused}");
+    client.line("CLUSTER").is_error("ERR wrong number of arguments for 'cluster' command");
+    client.line("CLUSTER KEYSLOT").is_error("ERR wrong number of arguments for 'cluster|keyslot' command");
+    client.line("CLUSTER NOSUCH").is_error("ERR unknown subcommand 'NOSUCH'. Try CLUSTER HELP.");
+    client.line("MULTI").is_ok();
+    client.line("CLUSTER INFO").is_simple("QUEUED");
+    client.line("MODULE LIST").is_simple("QUEUED");
+    assert_eq!(client.line("EXEC").reply().to_string(), format!("[(error) {disabled}, []]"));
+}

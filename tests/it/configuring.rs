@@ -40,11 +40,7 @@ fn a_stock_file_starts_it_as_it_is() {
     let mut command = folder.command();
     let mut child = command.args(["redis.conf", "--port", &port.to_string()]).spawn().expect("it starts");
     let log = wait_for_text(&folder.file("log"), "Ready to accept connections tcp");
-    let ignored: Vec<_> = log.lines().filter(|line| line.contains("have no meaning here")).collect();
-    assert_eq!(ignored.len(), 1, "one warning for all:\n{log}");
-    for name in ["hz, ", "zset-max-listpack-value", "replica-read-only"] {
-        assert!(ignored[0].contains(name), "{name} is not in {}", ignored[0]);
-    }
+    assert!(!log.contains("have no effect"), "everything is as by default in Redis:\n{log}");
     let mut client = Client::connect(([127, 0, 0, 1], port).into());
     client.line("PING").is_simple("PONG");
     assert_eq!(parameter(&mut client, "tcp-keepalive"), "300");
@@ -100,19 +96,35 @@ fn a_mistake_is_told_with_its_line_as_redis_tells_it() {
     folder.write("inner.conf", "timeout 1\nport 70000\n");
     folder.write("outer.conf", "timeout 1\n\ninclude inner.conf\n");
     folder.write("endless.conf", "include endless.conf\n");
-    let fatal = "\n*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***\n";
-    let at = |line: u32, text: &str| {
-        format!("{fatal}Reading the configuration file, at line {line}\n>>> '{text}'\n")
-    };
-    let unknown = "Bad directive or wrong number of arguments\n";
+    let fatal = concat!("\n*** FATAL CONFIG FILE ERROR (Keyfast ", env!("CARGO_PKG_VERSION"), ") ***\n");
+    let range = "argument must be between 0 and 65535 inclusive";
+    folder.write("unknown.conf", "\nportt 1\n");
     for (arguments, expected) in [
-        (&["--nosuch", "1"][..], at(2, "nosuch \"1\"") + unknown),
-        (&["outer.conf"], at(2, "port 70000") + "argument must be between 0 and 65535 inclusive\n"),
         (
-            &["--logfile", "/nosuch/log"],
-            format!("{fatal}Can't open the log file: No such file or directory\n"),
+            &["unknown.conf"][..],
+            format!(
+                "{fatal}Reading the configuration file, at line 2\n>>> 'portt 1'\n\
+                 Bad directive or wrong number of arguments, did you mean 'port'?\n"
+            ),
+        ),
+        (
+            &["outer.conf"],
+            format!(
+                "{fatal}Reading the configuration file, at line 2 of inner.conf\n>>> 'port 70000'\n{range}\n"
+            ),
         ),
         (&["endless.conf"], format!("{fatal}More than 16 configuration files include each other\n")),
+        // Without a file none is spoken of.
+        (&["--portt", "1"], "keyfast: unknown option --portt, did you mean --port?\n".to_owned()),
+        (&["--nosuch", "1"], "keyfast: unknown option --nosuch\n".to_owned()),
+        (&["-p", "1"], "keyfast: unknown option -p, did you mean --port?\n".to_owned()),
+        (&["--portt=1"], "keyfast: unknown option --portt=1, did you mean --port?\n".to_owned()),
+        (&["--port", "70000"], format!("keyfast: option --port: {range}\n")),
+        (&["--port"], "keyfast: option --port: wrong number of arguments\n".to_owned()),
+        (
+            &["--logfile", "/nosuch/log"],
+            "keyfast: can't open the log file '/nosuch/log': No such file or directory\n".to_owned(),
+        ),
     ] {
         assert_eq!(complaint(folder.command().args(arguments)), expected);
     }
@@ -120,6 +132,60 @@ fn a_mistake_is_told_with_its_line_as_redis_tells_it() {
     let path = folder.file("nosuch.conf");
     let expected = "No such file or directory";
     assert_eq!(missing, format!("keyfast: Fatal error, can't open config file '{}': {expected}\n", path));
+}
+
+#[test]
+fn what_a_user_would_miss_stops_the_start_and_names_the_option_that_does_not() {
+    let folder = Folder::new("missing");
+    folder.write("redis.conf", "port 0\n\nreplicaof 10.0.0.1 6379\n");
+    let refused = complaint(folder.command().arg("redis.conf"));
+    assert!(
+        refused.contains("at line 3\n>>> 'replicaof 10.0.0.1 6379'\nKeyfast has no replication"),
+        "{refused}"
+    );
+    assert!(
+        refused.ends_with("Remove this line, or add '--ignore-unsupported yes' to start anyway\n"),
+        "{refused}"
+    );
+    for option in [
+        &["--replicaof", "10.0.0.1", "6379"][..],
+        &["--slaveof", "10.0.0.1 6379"],
+        &["--cluster-enabled", "yes"],
+        &["--loadmodule", "/usr/lib/redis/modules/redisbloom.so", "INITIAL_SIZE", "400"],
+        &["--sentinel"],
+        &["--sentinel monitor mymaster 127.0.0.1 6379 2"],
+        &["--search.on-timeout", "fail"],
+    ] {
+        let refused = complaint(folder.command().args(option));
+        let name = option[0].split(' ').next().unwrap();
+        assert!(refused.starts_with(&format!("keyfast: option {name}: Keyfast ")), "{refused}");
+        let remedy = "Remove this option, or add '--ignore-unsupported yes' to start anyway\n";
+        assert!(refused.ends_with(remedy) && refused.lines().count() == 1, "{refused}");
+    }
+    let server = folder.serve(&["redis.conf", "--cluster-enabled", "yes", "--ignore-unsupported", "yes"]);
+    for name in ["replicaof", "cluster-enabled"] {
+        let warning = format!("Ignoring '{name}', as ignore-unsupported says. Keyfast has no ");
+        assert!(server.output().contains(&warning), "{}", server.output());
+    }
+    server.client().line("PING").is_simple("PONG");
+}
+
+#[test]
+fn what_has_no_effect_is_named_where_it_would_have_one_in_redis() {
+    let folder = Folder::new("foreign");
+    folder.write(
+        "redis.conf",
+        "repl-diskless-sync no\nrepl-backlog-size 1mb\nreplica-priority 10\nreplica-priority 100\n\
+         replicaof no one\ncluster-enabled no\n",
+    );
+    let server = folder.serve(&["redis.conf"]);
+    let output = server.output();
+    let warned: Vec<_> = output.lines().filter(|line| line.contains("have no effect")).collect();
+    assert_eq!(warned.len(), 1, "{output}");
+    assert!(
+        warned[0].ends_with(" # These parameters have no effect in Keyfast: repl-diskless-sync"),
+        "{output}"
+    );
 }
 
 #[test]

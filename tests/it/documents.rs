@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output};
 
-use keyfast::config::PARAMETERS;
+use keyfast::config::{Changes, Parameter, parameters};
 
 use crate::server::program;
 
@@ -17,11 +17,16 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("a text")
 }
 
+/// Those that are options, with an effect or without.
+fn options() -> impl Iterator<Item = &'static Parameter> {
+    parameters().filter(|parameter| parameter.changes != Changes::Never && !parameter.is_hidden)
+}
+
 #[test]
 fn shells_complete_every_parameter() {
     for shell in ["bash", "zsh", "fish"] {
         let text = printed(&["--completions", shell]);
-        for parameter in PARAMETERS {
+        for parameter in options().filter(|parameter| !parameter.is_kept()) {
             // fish writes the dashes itself.
             let option = if shell == "fish" { "-l " } else { "--" };
             assert!(text.contains(&format!("{option}{}", parameter.name)), "{shell}: {}", parameter.name);
@@ -50,12 +55,25 @@ fn bash_completes_names_and_values() {
 #[test]
 fn the_manual_has_every_parameter() {
     let text = printed(&["--man"]);
-    for parameter in PARAMETERS {
+    for parameter in options().filter(|parameter| !parameter.is_kept()) {
         let option = format!("\\-\\-{}", parameter.name.replace('-', "\\-"));
         assert!(text.contains(&option), "no {option} in {text}");
     }
+    assert!(text.contains("keyfast cli \\-\\-help"), "no client in {text}");
     let title = concat!(".TH keyfast 1 \"\" \"keyfast ", env!("CARGO_PKG_VERSION"), "\" \"User Commands\"\n");
     assert!(text.contains(title), "{text}");
+}
+
+#[test]
+fn the_help_lists_apart_what_has_no_effect() {
+    let text = printed(&["--help"]);
+    let (listed, apart) = text.split_once("nothing acts on them").expect("a list of such options");
+    let apart: Vec<&str> = apart.split([' ', '\n', ',', '.']).collect();
+    for parameter in options() {
+        let option = format!("--{} ", parameter.name);
+        assert_eq!(listed.contains(&option), !parameter.is_kept(), "{option}");
+        assert_eq!(apart.contains(&parameter.name), parameter.is_kept(), "{}", parameter.name);
+    }
 }
 
 #[test]

@@ -537,3 +537,37 @@ fn not_without_expiry() {
     wait_until(|| !findings(&mut observer).is_empty());
     is_found(&mut observer, &[("no-expiry", &["last"])]);
 }
+
+#[test]
+fn long_names_of_clients_are_cut_where_the_server_remembers_them() {
+    const LONG: usize = 1 << 20;
+    let server = Server::start();
+    let mut observer = server.client3();
+    let used_before: usize = observer.info("used_memory").parse().unwrap();
+    observer.line("CONFIG SET slowlog-log-slower-than 0").is_ok();
+    let names: Vec<String> = (b'a'..b'm').map(|letter| char::from(letter).to_string().repeat(LONG)).collect();
+    for name in &names {
+        let mut client = server.client();
+        client.cmd(["CLIENT", "SETNAME", name]).is_ok();
+        client.line("SETNX taken-by-the-first value").reply();
+        client.cmd(["SETNX", &format!("own:{}", &name[..1]), "value"]).is(1);
+    }
+    observer.line("CONFIG SET slowlog-log-slower-than -1").is_ok();
+    let cut = |name: &str| format!("{}... ({} more bytes)", &name[..128], LONG - 128);
+    let lock = observer.line("LOCKS GET taken-by-the-first").reply();
+    assert_eq!(text(&lock, "holder.name"), cut(&names[0]));
+    assert_eq!(observer.line("LOCKS LIST").items().len(), 13);
+    let slow = observer.line("SLOWLOG GET 1").items();
+    let Reply::Array(fields) = &slow[0] else { panic!("{slow:?}") };
+    assert_eq!(fields[5], Reply::from(cut(&names[11]).as_str()));
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // Those who have left are gone when the server has seen it.
+        let used: usize = observer.info("used_memory").parse().unwrap();
+        if used < used_before + LONG {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{} bytes are left", used - used_before);
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -24,6 +24,8 @@ fn a_monitor_sees_what_others_do_but_no_secrets() {
     assert!(line.ends_with(r#"] "SET" "key" "a \"b\"""#), "{line}");
     assert!(line.contains(&format!("[0 {}]", other.local_address())), "{line}");
     let line = seen(&mut monitor);
+    assert!(line.ends_with(r#""AUTH" "(redacted)" "(redacted)""#), "{line}");
+    let line = seen(&mut monitor);
     assert!(line.ends_with(r#""HELLO" "2" "AUTH" "(redacted)" "(redacted)""#), "{line}");
     let line = seen(&mut monitor);
     assert!(line.ends_with(r#""PING""#), "{line}");

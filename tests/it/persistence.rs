@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::BufReader;
+use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +14,7 @@ use keyfast::persistence::rdb::{Item, Reader};
 use crate::client::{Client, request};
 use crate::folder::Folder;
 use crate::server::{PATIENCE, Server, program};
+use crate::tools::installed;
 
 /// A server whose files are in a folder.
 fn serve(folder: &Folder, options: &[&str]) -> Server {
@@ -67,9 +68,10 @@ fn wait_for_save(client: &mut Client) {
     wait_until(|| client.info("rdb_bgsave_in_progress") == "0", "the snapshot does not end");
 }
 
-/// Whether `redis-check-rdb` accepts a file; nothing is known where it is not installed.
+/// Has `redis-check-rdb` accept a file, where it is installed.
 fn check(path: &Path) {
-    let Ok(output) = Command::new("redis-check-rdb").arg(path).output() else { return };
+    let Some(mut program) = installed("redis-check-rdb") else { return };
+    let output = program.arg(path).output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("RDB looks OK!"), "{text}");
 }
@@ -164,6 +166,10 @@ fn an_end_in_order_saves_where_snapshots_are_configured_and_only_there() {
         (&[], "SHUTDOWN", false),
         (&[], "SHUTDOWN SAVE", true),
         (&[], "SIGTERM", false),
+        (&["--shutdown-on-sigterm", "save"], "SIGTERM", true),
+        (&["--save", "3600", "1", "--shutdown-on-sigterm", "nosave", "now"], "SIGTERM", false),
+        (&["--save", "3600", "1", "--shutdown-on-sigterm", "nosave"], "SIGINT", true),
+        (&["--shutdown-on-sigint", "save", "force"], "SIGINT", true),
     ] {
         let folder = Folder::new("end");
         let mut server = serve(&folder, options);
@@ -171,6 +177,7 @@ fn an_end_in_order_saves_where_snapshots_are_configured_and_only_there() {
         client.line("SET k v").is_ok();
         match end {
             "SIGTERM" => server.signal("TERM"),
+            "SIGINT" => server.signal("INT"),
             _ => client.send(format!("{end}\r\n").as_bytes()),
         }
         assert_eq!(server.wait_for_end().code(), Some(0), "{end}");
@@ -303,22 +310,32 @@ fn a_server_that_is_killed_while_it_saves_leaves_a_whole_file_200_times() {
         }
         let first = generation + 1;
         let mut writer = server.client();
+        let mut sender = writer.stream().try_clone().expect("a second handle");
+        let mut replies = Vec::new();
         thread::scope(|scope| {
             scope.spawn(|| {
                 // The server is killed meanwhile.
-                let _ = writer.try_send(&commands);
+                let _ = sender.write_all(&commands);
             });
-            // Later rounds wait longer, so that some do for long enough on a machine that is busy, too.
-            thread::sleep(Duration::from_micros(random.u64(..40_000 * (1 + round / 40))));
+            for _ in 0..random.usize(..60) {
+                replies.push(writer.reply_bytes());
+            }
+            if round % 2 == 0 {
+                // Half of the rounds end in the middle of a snapshot, if one is still to come.
+                let last = format!("{}.", generation + 39);
+                let is_saving = || folder.names().iter().any(|name| name != "dump.rdb");
+                wait_until(|| is_saving() || client.line("GET key:0").text().starts_with(&last), "it saves");
+            }
             drop(server);
         });
-        let mut replies = 0;
         while let Ok(reply) = writer.try_reply_bytes() {
-            let of = first + replies / 2;
-            if replies % 2 == 1 && of % 2 == 0 && reply == b"+OK\r\n" {
+            replies.push(reply);
+        }
+        for (number, reply) in (0..).zip(&replies) {
+            let of = first + number / 2;
+            if number % 2 == 1 && of % 2 == 0 && reply == b"+OK\r\n" {
                 saved = of;
             }
-            replies += 1;
         }
         generation += 40;
         let temporary = folder.names().into_iter().filter(|name| name != "dump.rdb").collect::<Vec<_>>();

@@ -512,3 +512,42 @@ fn a_function_may_keep_its_keys() {
     client.line("EVAL \"return KEYS[1]\" 1 b").is("b");
     assert_eq!(client.line("FCALL keep 1 c").reply().to_string(), "[[\"a\"], [\"c\"]]");
 }
+
+#[test]
+fn a_script_that_only_reads_may_not_publish() {
+    const REFUSED: &str = "ERR Write commands are not allowed from read-only scripts.";
+    let server = Server::start();
+    let (mut client, mut listener) = (server.client(), server.client());
+    listener.line("SUBSCRIBE c");
+    client
+        .cmd([
+            "FUNCTION",
+            "LOAD",
+            "#!lua name=lib
+             redis.register_function{function_name='f', flags={'no-writes'}, callback=function()
+             return redis.pcall('publish', 'c', 'm') end}",
+        ])
+        .is("lib");
+    for publish in ["PUBLISH", "SPUBLISH"] {
+        let script = format!("return redis.pcall('{publish}', 'c', 'm')");
+        client.cmd(["EVAL_RO", &script, "0"]).is_error(REFUSED);
+        client.cmd(["EVAL", &format!("#!lua flags=no-writes\n{script}"), "0"]).is_error(REFUSED);
+    }
+    client.line("FCALL f 0").is_error(REFUSED);
+    client.line("FCALL_RO f 0").is_error(REFUSED);
+    client.line("EVAL \"#!lua\nreturn redis.call('publish', 'c', 'end')\" 0").is(1);
+    assert!(listener.reply().reply().to_string().contains("\"end\""));
+}
+
+#[test]
+fn a_script_that_has_written_is_not_stopped_for_want_of_memory() {
+    const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+    let mut client = Server::start().into_client();
+    client.line("SET k v").is_ok();
+    client.line("CONFIG SET maxmemory 1").is_ok();
+    client.line("EVAL \"return redis.pcall('set', 'l', 'v')\" 0").is_error(OOM);
+    client.line("EVAL \"redis.call('get', 'k') return redis.pcall('set', 'l', 'v')\" 0").is_error(OOM);
+    client.line("EVAL \"redis.call('del', 'k') return redis.pcall('set', 'l', 'v')\" 0").is_ok();
+    client.line("EVAL \"#!lua\nreturn 1\" 0").is_error(OOM);
+    client.line("GET l").is("v");
+}

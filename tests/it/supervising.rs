@@ -44,18 +44,46 @@ fn in_the_background_it_leaves_its_number_in_a_file_until_it_ends() {
 }
 
 #[test]
-fn what_goes_wrong_in_the_background_is_in_the_log() {
+fn a_start_that_fails_in_the_background_is_reported_and_is_in_the_log() {
     let folder = Folder::new("lost");
     let server = Server::start();
     let port = server.port().to_string();
     let mut command = folder.command();
     command.args(["--daemonize", "yes", "--pidfile", "pid", "--logfile", "log", "--bind", "127.0.0.1"]);
-    assert!(command.args(["--port", &port]).status().expect("the program runs").success());
-    wait_for_text(
-        &folder.file("log"),
-        &format!("could not listen on 127.0.0.1:{port}: Address already in use"),
+    let output = command.args(["--port", &port]).output().expect("the program runs");
+    let why = format!("could not listen on 127.0.0.1:{port}: Address already in use");
+    assert_eq!(output.status.code(), Some(1));
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        complaint.starts_with(&format!("keyfast: {why}")) && complaint.lines().count() == 1,
+        "{complaint}"
     );
+    let log = fs::read_to_string(folder.file("log")).expect("a log");
+    assert!(log.contains(&why), "{log}");
     assert!(!Path::new(&folder.file("pid")).exists());
+}
+
+#[test]
+fn a_server_in_the_background_serves_when_its_caller_has_ended() {
+    let folder = Folder::new("ready");
+    let port = free_port();
+    let mut command = folder.command();
+    command.args([
+        "--daemonize",
+        "yes",
+        "--pidfile",
+        "pid",
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        &port.to_string(),
+    ]);
+    assert!(command.status().expect("the program runs").success());
+    // Without any patience: what follows in a script can connect.
+    let mut client = Client::connect(([127, 0, 0, 1], port).into());
+    client.line("PING").is_simple("PONG");
+    client.send(b"SHUTDOWN NOSAVE\r\n");
+    assert!(client.is_closed());
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //! `facts.json` holds what redis-server 7.0.15 answers to COMMAND INFO and COMMAND DOCS, and what Valkey 8.1
 //! does for the commands that came after; of those that Redis 8.4 and Valkey 9 brought, what their pages say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use keyfast::commands::absent::{self, Absent};
 use keyfast::commands::all;
 use keyfast::commands::command::{Command, Flags, Run};
 use keyfast::commands::lookup::find_full;
@@ -139,6 +140,25 @@ fn nothing_about_a_command_was_forgotten() {
 
 fn with_subcommands() -> impl Iterator<Item = &'static Command> {
     all().flat_map(|command| std::iter::once(command).chain(command.subcommands))
+}
+
+/// What rules may name beside the commands that are there.
+#[test]
+fn every_command_of_redis_is_there_or_known_to_be_absent() {
+    let all_facts: Value = serde_json::from_str(include_str!("facts.json")).expect("the facts");
+    let absent: BTreeMap<&str, Absent> = absent::all().map(|absent| (absent.name, absent)).collect();
+    for (name, facts) in all_facts.as_object().unwrap() {
+        if find_full(name.as_bytes()).is_some() {
+            continue;
+        }
+        let absent = absent.get(name.as_str()).unwrap_or_else(|| panic!("{name} is not known"));
+        assert_eq!(json!(absent.arity.number()), facts["arity"], "{name}");
+        let categories: Vec<String> =
+            absent.category_names().map(|category| format!("@{category}")).collect();
+        assert_eq!(sorted(json!(categories)), sorted(facts["acl"].clone()), "{name}");
+        let is_of_redis_7 = facts["since"].as_str().is_some_and(|since| since <= "7.0.15");
+        assert_eq!(absent.is_of_redis_7, is_of_redis_7, "{name}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::thread;
 
 use crate::client::{Client, Reply, request};
+use crate::folder::Folder;
 use crate::server::Server;
 
 fn three() -> (Server, Client, Client, Client) {
@@ -224,6 +225,120 @@ fn nested_commands_are_counted_and_shown_one_by_one() {
         assert!(used.contains(expected), "{used}");
     }
     assert!(used.contains("cmdstat_incr:calls=1,usec=") && used.contains("failed_calls=1"), "{used}");
+}
+
+#[test]
+fn writes_that_were_queued_before_memory_ran_out_are_not_executed() {
+    const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+    let discarded = format!("EXECABORT Transaction discarded because of: {OOM}");
+    let (_server, mut client, mut other, _) = three();
+    for (queued, expected) in [
+        ("SET k v", None),
+        ("EVAL \"#!lua\nreturn 1\" 0", None),
+        ("GET k", Some("[(nil)]")),
+        ("DEL k", Some("[(integer) 0]")),
+        ("EVAL \"#!lua flags=allow-oom\nreturn 1\" 0", Some("[(integer) 1]")),
+        ("EVAL \"#!lua flags=no-writes\nreturn 1\" 0", Some("[(integer) 1]")),
+    ] {
+        client.line("MULTI").is_ok();
+        client.line(queued).is_simple("QUEUED");
+        other.line("CONFIG SET maxmemory 1").is_ok();
+        let reply = client.line("EXEC").reply().to_string();
+        assert_eq!(reply, expected.map_or(format!("(error) {discarded}"), str::to_owned), "{queued}");
+        client.line("EXEC").is_error("ERR EXEC without MULTI");
+        client.line("EXISTS k").is(0);
+        other.line("CONFIG SET maxmemory 0").is_ok();
+    }
+    // What is queued takes memory, too.
+    client.line("MULTI").is_ok();
+    other.line("CONFIG SET maxmemory 1").is_ok();
+    for line in ["GET k", "PING", "WATCH k", "MULTI"] {
+        client.line(line).is_error(OOM);
+    }
+    client.line("EXEC").is_error("EXECABORT Transaction discarded because of previous errors.");
+    for end in ["DISCARD", "RESET"] {
+        client.line("MULTI").is_ok();
+        let _ = client.line(end);
+        client.line("EXEC").is_error("ERR EXEC without MULTI");
+    }
+}
+
+#[test]
+fn a_key_that_had_expired_when_it_was_watched_is_not_changed_by_its_going() {
+    let server = Server::start_with(&["--enable-debug-command", "yes"]);
+    let (mut watcher, mut other) = (server.client(), server.client());
+    other.line("DEBUG SET-ACTIVE-EXPIRE 0").is_ok();
+    for (is_there, elsewhere, changes, is_overtaken) in [
+        ("expired", "", &["FLUSHALL"][..], false),
+        ("expired", "", &["FLUSHDB"], false),
+        ("expired", "", &["SWAPDB 0 1"], false),
+        ("expired", "", &["SWAPDB 0 1", "SWAPDB 0 1"], false),
+        ("expired", "", &["DEL k"], false),
+        ("expired", "", &["SET k w"], true),
+        ("expired", "there", &["SWAPDB 0 1"], true),
+        ("expired", "expired", &["SWAPDB 0 1"], false),
+        ("expired", "", &["FLUSHALL", "SET k w"], true),
+        ("", "expired", &["SWAPDB 0 1"], false),
+        ("", "expired", &["SWAPDB 0 1", "SET k w"], true),
+        ("there", "expired", &["SWAPDB 0 1"], true),
+        ("there", "", &["FLUSHALL"], true),
+        ("", "", &["FLUSHALL"], false),
+        ("there", "", &["SWAPDB 0 0"], false),
+        ("there", "", &["SWAPDB 2 3"], false),
+    ] {
+        other.line("FLUSHALL").is_ok();
+        for (database, what) in [("1", elsewhere), ("0", is_there)] {
+            other.cmd(["SELECT", database]).is_ok();
+            match what {
+                "there" => other.line("SET k v").is_ok(),
+                "expired" => {
+                    other.line("SET k v PX 1").is_ok();
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                _ => {}
+            }
+        }
+        watcher.line("WATCH k").is_ok();
+        changes.iter().for_each(|change| drop(other.line(change)));
+        assert_eq!(
+            self::is_overtaken(&mut watcher),
+            is_overtaken,
+            "{is_there:?}, {elsewhere:?}: {changes:?}"
+        );
+    }
+    // One that expires while it is watched has changed, whatever becomes of it then.
+    for change in ["FLUSHALL", "SWAPDB 0 1", "PING"] {
+        other.line("FLUSHALL").is_ok();
+        let mut life_ms = 30;
+        loop {
+            other.line(&format!("SET k v PX {life_ms}")).is_ok();
+            watcher.line("WATCH k").is_ok();
+            if other.line("PTTL k").integer() > 0 {
+                break;
+            }
+            watcher.line("UNWATCH").is_ok();
+            life_ms *= 2;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(life_ms + 5));
+        drop(other.line(change));
+        assert!(is_overtaken(&mut watcher), "{change}");
+    }
+}
+
+#[test]
+fn what_is_written_in_the_background_waits_for_the_end_of_a_transaction() {
+    let folder = Folder::new("background-in-multi");
+    let server = Server::start_with(&["--dir", folder.path().to_str().unwrap()]);
+    let mut client = server.client();
+    client.line("MULTI").is_ok();
+    for line in ["BGREWRITEAOF", "BGSAVE", "BGREWRITEAOF", "BGSAVE SCHEDULE"] {
+        client.line(line).is_simple("QUEUED");
+    }
+    let expected = "[Background append only file rewriting scheduled, Background saving scheduled, \
+                    Background append only file rewriting scheduled, Background saving scheduled]";
+    assert_eq!(client.line("EXEC").reply().to_string(), expected);
+    server.wait_for_output("Background AOF rewrite finished successfully");
+    server.wait_for_output("Background saving terminated with success");
 }
 
 const ACCOUNTS: usize = 100;

@@ -108,6 +108,18 @@ impl Certificates {
         Certificates { folder }
     }
 
+    /// Gives the server a certificate that its own key has signed, and that holds until the end of a year.
+    pub(crate) fn sign_server_by_itself(&self, is_authority: bool, until: i32) {
+        let key = KeyPair::generate().unwrap();
+        let mut own = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        if is_authority {
+            own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        own.not_after = rcgen::date_time_ymd(until, 12, 31);
+        fs::write(self.file("server.pem"), own.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(self.file("server.key"), key.serialize_pem()).unwrap();
+    }
+
     /// Where one of them is.
     pub(crate) fn file(&self, name: &str) -> String {
         self.folder.file(name)
@@ -138,7 +150,7 @@ impl Certificates {
     }
 
     /// A client that trusts the authority, with a certificate of its own or without.
-    fn client(&self, port: u16, has_certificate: bool) -> TlsClient {
+    pub(crate) fn client(&self, port: u16, has_certificate: bool) -> TlsClient {
         self.client_of(TcpStream::connect(("127.0.0.1", port)).unwrap(), has_certificate)
     }
 
@@ -287,12 +299,84 @@ fn protected_mode_explains_itself_over_tls() {
     assert!(explanation.starts_with("-DENIED Redis is running in protected mode"), "{explanation}");
 }
 
+/// A certificate of version 1, as `openssl x509 -req` makes it, and its key.
+const OF_VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBEzCBuwIUZnQ1sH/isGI+AbUOEHDG/iQvfmAwCgYIKoZIzj0EAwIwDDEKMAgG
+A1UEAwwBeDAgFw0yNjExMjEyMzI3MzBaGA8yMTI2MTAyODIzMjczMFowDDEKMAgG
+A1UEAwwBeDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABKd8wlizk2U9BetQVz7O
+29d/vIvCIV/JN2jr7YksfNZM5W7TSgfMGwd79GaN7qu6CjJ5v0ZR41kgtaDRl30b
+iWswCgYIKoZIzj0EAwIDRwAwRAIgH/IZgBvU/QbYsATQujyMh4zOJmnGo4XLoVZt
+avvudRUCIEvvuBS4gcEpFnECZG+MeRWo7BFiPPBYKYrfiu1wa1hE
+-----END CERTIFICATE-----
+";
+const KEY_OF_VERSION_1: &str = "\
+-----BEGIN EC PRIVATE KEY-----
+MHcCAQEEIAhXDxtLBoKwum51YhnouI5+gGG35e7bClgaYrSewSsJoAoGCCqGSM49
+AwEHoUQDQgAEp3zCWLOTZT0F61BXPs7b13+8i8IhX8k3aOvtiSx81kzlbtNKB8wb
+B3v0Zo3uq7oKMnm/RlHjWSC1oNGXfRuJaw==
+-----END EC PRIVATE KEY-----
+";
+/// The same key encrypted, in both forms in which OpenSSL writes one.
+const ENCRYPTED_KEYS: [&str; 2] = [
+    "\
+-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAiAnen4i9VG3wICCAAw
+DAYIKoZIhvcNAgkFADAdBglghkgBZQMEAQIEEHUnHTP0jkFcgDb0kv+N3YoEgZAA
+EMuNJxNcAemyZ5995P9Z+Gts2gHIEAa9FZsw5MXWoK4AzSTjH+H6KocfuFGyODbx
+C7JXLXylpUh3g3Ojyn9U5AAAy/HWkEunsOBchfWkhS2XTHFWxVVh8Y9fowmC/1wG
+q3Qt9DnOhzgPpTb7SN7F5J3FaNg9bpSJ+k8RKDKeHi6t4jPf9PjhWoZinj05PC4=
+-----END ENCRYPTED PRIVATE KEY-----
+",
+    "\
+-----BEGIN EC PRIVATE KEY-----
+Proc-Type: 4,ENCRYPTED
+DEK-Info: AES-128-CBC,F13041555330C54463BCC06D4838C5A0
+
+p2NZ12+5JPt2RsUkaLRdkALaY3nMocpJ5niz1hf7ChPJ1ITzMInip2boEL2XAtyd
+HqMIzudKvrQkWsdBpxlATvv5vz4obVj4skbnJWOwaqeE2Y34CIj5pqjGNTQlaLYd
+LE88BFkew5itziifDyoisTcwgzW7HtBL5zBnsR8KTco=
+-----END EC PRIVATE KEY-----
+",
+];
+
 #[test]
 fn what_is_wrong_with_the_certificates_is_said_in_one_line() {
     let certificates = Certificates::new("tls-wrong");
     let file = |name: &str| certificates.folder.file(name);
     let (certificate, key, nothing) = (file("server.pem"), file("server.key"), file("nothing.pem"));
     let other_key = file("client.key");
+    let write = |name: &str, text: &str| certificates.folder.write(name, text);
+    let old = [write("old.pem", OF_VERSION_1), write("old.key", KEY_OF_VERSION_1)];
+    let encrypted = [write("pkcs8.key", ENCRYPTED_KEYS[0]), write("pkcs1.key", ENCRYPTED_KEYS[1])];
+    let binary = write("server.der", "0\x03\x02\x01\x00");
+    let damaged = write("damaged.pem", "-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n");
+    for (pair, expected) in [
+        (
+            [&certificate, &other_key],
+            "server.pem with X/client.key: the key does not belong to the certificate",
+        ),
+        (
+            [&old[0], &old[1]],
+            "old.pem with X/old.key: the certificate is of version 1, and must be of version 3",
+        ),
+        ([&certificate, &encrypted[0]], "X/pkcs8.key: the key is encrypted (openssl pkey"),
+        ([&certificate, &encrypted[1]], "X/pkcs1.key: the key is encrypted (openssl pkey"),
+        ([&binary, &key], "X/server.der: it is not in PEM (openssl x509 -inform der converts it)"),
+        ([&certificate, &binary], "X/server.der: it is not in PEM (openssl pkey -inform der converts it)"),
+        ([&key, &certificate], "X/server.key: it holds a key, but no certificate"),
+        ([&certificate, &certificate], "X/server.pem: it holds a certificate, but no key"),
+        ([&damaged, &key], "X/damaged.pem: its PEM is damaged"),
+        ([&nothing, &key], "X/nothing.pem: No such file or directory"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keyfast"));
+        command.args(["--port", "0", "--tls-port", "6390", "--tls-auth-clients", "no"]);
+        let output = command.args(["--tls-cert-file", pair[0], "--tls-key-file", pair[1]]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let expected = expected.replace("X/", &file(""));
+        assert!(said.starts_with("keyfast: could not configure TLS: ") && said.contains(&expected), "{said}");
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    }
     for (options, expected) in [
         (vec![], "No tls-cert-file configured!"),
         (vec!["--tls-cert-file", &certificate], "No tls-key-file configured!"),
@@ -300,11 +384,6 @@ fn what_is_wrong_with_the_certificates_is_said_in_one_line() {
             vec!["--tls-cert-file", &certificate, "--tls-key-file", &key],
             "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication \
              or tls-auth-clients are enabled!",
-        ),
-        (vec!["--tls-cert-file", &nothing, "--tls-key-file", &key], "nothing.pem"),
-        (
-            vec!["--tls-cert-file", &certificate, "--tls-key-file", &other_key, "--tls-auth-clients", "no"],
-            "client.key",
         ),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keyfast"));

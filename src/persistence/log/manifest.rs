@@ -4,10 +4,12 @@
 //! It is a file of lines, replaced as a whole, so that at any moment either the old set of files counts or
 //! the new one. Files that do not count any more are named as history until they have been deleted.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::files::{self, reason};
@@ -78,8 +80,94 @@ impl Place {
     /// With a line for the log.
     pub fn probe(&self) -> Result<(), String> {
         let file = self.path(b"temp-probe.rdb");
-        let made = self.make_directory().and_then(|()| File::create(&file));
-        made.and_then(|_| fs::remove_file(&file)).map_err(|error| self.refused(&error))
+        let made = self.make_directory().and_then(|()| files::create_temporary(&file, 0o600));
+        made.and_then(|_| fs::remove_file(&file)).map_err(|error| self.refused(&error))?;
+        Manifest::read(self).map(|_| ())
+    }
+
+    /// Keeps all other servers from logging there, as long as the lock that it returns is kept; returns none
+    /// where the file system has no locks.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub fn lock(&self) -> Result<Option<File>, String> {
+        let opened = self.make_directory().and_then(|()| File::open(&self.directory));
+        let directory = opened.map_err(|error| self.refused(&error))?;
+        match directory.try_lock() {
+            Ok(()) => Ok(Some(directory)),
+            Err(TryLockError::WouldBlock) => Err(format!(
+                "Another server keeps its log in {}: two servers that write one log would destroy it. Stop \
+                 the other one, or choose another directory for this one (dir or appenddirname)",
+                self.directory.display()
+            )),
+            Err(TryLockError::Error(error)) => {
+                tracing::warn!(
+                    "Could not lock {}: {}. Make sure that no other server keeps its log there.",
+                    self.directory.display(),
+                    reason(&error)
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    /// Cuts a file off at an offset and keeps what was behind it in another file, whose path is returned, if
+    /// there was anything.
+    ///
+    /// # Errors
+    ///
+    /// The file is as it was then.
+    pub fn cut_off(&self, part: &Part, offset: u64) -> io::Result<Option<PathBuf>> {
+        let mut file = File::options().read(true).write(true).open(self.path(&part.name))?;
+        if file.metadata()?.len() <= offset {
+            return Ok(None);
+        }
+        file.seek(SeekFrom::Start(offset))?;
+        let (path, mut kept) = self.create_kept(part, offset)?;
+        let copied = io::copy(&mut file, &mut kept).and_then(|_| kept.sync_all());
+        if let Err(error) = copied.and_then(|()| sync_directory(&self.directory)) {
+            // Half of it is of no use.
+            let _ = fs::remove_file(&path);
+            return Err(error);
+        }
+        file.set_len(offset)?;
+        file.sync_all()?;
+        Ok(Some(path))
+    }
+
+    /// A new file for what was behind an offset of another one. The same may have happened before.
+    fn create_kept(&self, part: &Part, offset: u64) -> io::Result<(PathBuf, File)> {
+        let first = [&part.name, format!(".cut-off-at-{offset}").as_bytes()].concat();
+        for number in 1_u64.. {
+            let ending = if number == 1 { String::new() } else { format!("-{number}") };
+            let path = self.path(&[&first, ending.as_bytes()].concat());
+            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(file) => return Ok((path, file)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Files of a log that have something in them, by their names.
+    fn log_files(&self) -> Vec<Vec<u8>> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let full = entries.filter(|entry| entry.metadata().is_ok_and(|metadata| metadata.len() > 0));
+        let names = full.map(|entry| entry.file_name().into_vec());
+        let mut names: Vec<_> = names.filter(|name| self.is_log_file(name)).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Whether a file is called as a base or an increment is.
+    fn is_log_file(&self, name: &[u8]) -> bool {
+        let Some(rest) = name.strip_prefix(&*self.name).and_then(|rest| rest.strip_prefix(b".")) else {
+            return false;
+        };
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        digits > 0 && matches!(&rest[digits..], b".base.rdb" | b".base.aof" | b".incr.aof")
     }
 
     fn make_directory(&self) -> io::Result<()> {
@@ -126,7 +214,7 @@ impl Place {
 }
 
 impl Manifest {
-    /// Reads the list; none if there is none.
+    /// Reads the list; none if there is none, and no files that it could have named.
     ///
     /// # Errors
     ///
@@ -137,7 +225,10 @@ impl Manifest {
             Ok(text) => Manifest::parse(&text)
                 .map(Some)
                 .map_err(|why| format!("reading the manifest file {}: {why}", path.display())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match place.log_files() {
+                files if files.is_empty() => Ok(None),
+                files => Err(missing(&path, &files)),
+            },
             Err(error) => {
                 Err(format!("could not open the manifest file {}: {}", path.display(), reason(&error)))
             }
@@ -163,6 +254,18 @@ impl Manifest {
         if !numbers.is_sorted_by(|one, next| one < next) {
             return Err("Found a non-monotonic sequence number".to_owned());
         }
+        // A damaged line must not turn what counts into history, which is deleted.
+        let is_increment = |part: &&Part| part.name.ends_with(b".incr.aof");
+        let increments = manifest.history.iter().filter(is_increment).count();
+        let bases = manifest.history.len() - increments;
+        if bases > 0 && manifest.base.is_none() || increments > 0 && bases == 0 {
+            return Err("Found a history file that nothing has replaced".to_owned());
+        }
+        let mut names = HashSet::new();
+        let twice = manifest.parts().chain(&manifest.history).find(|part| !names.insert(&part.name));
+        if let Some(twice) = twice {
+            return Err(format!("Found the file {} twice", twice.name.escape_ascii()));
+        }
         Ok(manifest)
     }
 
@@ -173,14 +276,18 @@ impl Manifest {
         let (mut name, mut number, mut kind) = (None, None, None);
         for at in (0..words.len()).step_by(2) {
             let value = words.get(at + 1)?;
-            match words.at(at) {
-                word if word.eq_ignore_ascii_case(b"file") => name = Some(value.to_vec()),
+            let is_new = match words.at(at) {
+                word if word.eq_ignore_ascii_case(b"file") => name.replace(value.to_vec()).is_none(),
                 word if word.eq_ignore_ascii_case(b"seq") => {
-                    number = Some(u64::try_from(parse_integer(value)?).ok()?);
+                    number.replace(u64::try_from(parse_integer(value)?).ok()?).is_none()
                 }
-                word if word.eq_ignore_ascii_case(b"type") => kind = value.first().copied(),
+                word if word.eq_ignore_ascii_case(b"type") => kind.replace(*value.first()?).is_none(),
                 // Later versions may say more.
-                _ => {}
+                _ => true,
+            };
+            if !is_new {
+                // Two lines, the end of one of which is damaged.
+                return None;
             }
         }
         let part =
@@ -209,6 +316,10 @@ impl Manifest {
                 false => write_quoted(&mut text, &part.name),
             }
             text.extend(format!(" seq {} type {kind}\n", part.number).bytes());
+        }
+        if text.is_empty() {
+            // Redis refuses an empty list.
+            text.extend(b"# Nothing has been logged yet.\n");
         }
         text
     }
@@ -293,6 +404,20 @@ impl Manifest {
     }
 }
 
+/// What to do about files without a list. To begin anew would empty them.
+fn missing(manifest: &Path, files: &[Vec<u8>]) -> String {
+    let shown: Vec<_> = files.iter().take(10).map(|name| name.escape_ascii().to_string()).collect();
+    let more = if files.len() > shown.len() { ", ..." } else { "" };
+    format!(
+        "There are files of a log ({}{more}), but {}, which says in which order they count, is missing. \
+         Nothing was changed. Either restore it, from a backup or by hand: one line \
+         'file <name> seq <number> type b' for the base, then one line 'file <name> seq <number> type i' for \
+         each increment, by their numbers. Or move these files away, to begin with an empty log",
+        shown.join(", "),
+        manifest.display()
+    )
+}
+
 fn is_file(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
 }
@@ -311,23 +436,24 @@ mod tests {
 
     #[test]
     fn a_list_is_that_of_redis() {
-        let text =
-            b"file a.2.base.rdb seq 2 type b\nfile a.1.incr.aof seq 1 type h\nfile a.2.incr.aof seq 2 \
-                     type i\nfile a.3.incr.aof seq 3 type i\n";
+        let text = b"file a.2.base.rdb seq 2 type b\n\
+                     file a.1.base.rdb seq 1 type h\nfile a.1.incr.aof seq 1 type h\n\
+                     file a.2.incr.aof seq 2 type i\nfile a.3.incr.aof seq 3 type i\n";
         let manifest = Manifest {
             base: Some(part("a.2.base.rdb", 2)),
             increments: vec![part("a.2.incr.aof", 2), part("a.3.incr.aof", 3)],
-            history: vec![part("a.1.incr.aof", 1)],
+            history: vec![part("a.1.base.rdb", 1), part("a.1.incr.aof", 1)],
         };
         assert_eq!(Manifest::parse(text), Ok(manifest.clone()));
         assert_eq!(manifest.print(), text);
+        assert_eq!(Manifest::parse(&Manifest::default().print()), Ok(Manifest::default()));
         let place = place("a");
         assert_eq!(manifest.next_base(&place, true), part("a.3.base.rdb", 3));
         assert_eq!(manifest.next_base(&place, false), part("a.3.base.aof", 3));
         assert_eq!(manifest.next_increment(&place), part("a.4.incr.aof", 4));
         let replaced = manifest.replaced(part("a.3.base.rdb", 3), Some(part("a.3.incr.aof", 3)));
         assert_eq!(replaced.parts().count(), 2);
-        assert_eq!(replaced.history.len(), 3);
+        assert_eq!(replaced.history.len(), 4);
     }
 
     #[test]
@@ -357,6 +483,9 @@ mod tests {
             b"file \"a seq 1 type b\n",
             b"file a seq 1 type b\nfile b seq 2 type b\n",
             b"file a seq 2 type i\nfile b seq 2 type i\n",
+            b"file a seq 1 type b\x0bfile b seq 1 type i\n",
+            b"file a.1.base.rdb seq 1 type b\nfile a.1.incr.aof seq 1 type h\n",
+            b"file a.1.base.rdb seq 1 type h\nfile a.1.incr.aof seq 1 type i\n",
             &[b"file ", &b"a".repeat(2000)[..], b" seq 1 type b\n"].concat(),
         ] {
             assert!(Manifest::parse(text).is_err(), "{}", text.escape_ascii());

@@ -14,6 +14,7 @@ mod writer;
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use manifest::{Manifest, Part, Place};
-pub use reader::{Damage, LogReader};
+pub use reader::{Damage, LogReader, hidden_request};
 use writer::Output;
 
 use super::RETRY_DELAY;
@@ -84,6 +85,10 @@ struct State {
     older_bytes: u64,
     /// How large the log was after it was last rewritten.
     base_bytes: u64,
+    /// Whether the writer has a file open.
+    is_writing: bool,
+    /// The directory that no other server may log in, and its lock.
+    lock: Option<(PathBuf, Option<File>)>,
 }
 
 /// Whether a log is being rewritten.
@@ -96,6 +101,28 @@ enum Rewrite {
     /// As soon as possible.
     Due,
     Since(Instant),
+}
+
+/// How a rewrite ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rewritten {
+    /// There is a new base.
+    Well,
+    /// It failed.
+    Failed,
+    /// It was not wanted any more.
+    Abandoned,
+}
+
+/// How long the log is not rewritten by itself after so many failures, one after the other. Redis:
+/// `AOF_REWRITE_LIMITE_THRESHOLD` and `AOF_REWRITE_LIMITE_MAX_MINUTES`.
+fn delay_after(failures: u64) -> Duration {
+    const THRESHOLD: u64 = 3;
+    const MINUTES_MAX: u64 = 60;
+    match failures.checked_sub(THRESHOLD) {
+        None => RETRY_DELAY,
+        Some(more) => Duration::from_secs(60 * (1 << more.min(6)).min(MINUTES_MAX)),
+    }
 }
 
 /// What came of asking for a log to be rewritten.
@@ -130,6 +157,13 @@ pub struct LogReport {
     pub bytes: u64,
     /// The same after it was last rewritten.
     pub base_bytes: u64,
+}
+
+impl State {
+    /// Whether the log is not rewritten by itself, because that has failed.
+    fn is_resting(&self) -> bool {
+        self.last_failed.is_some_and(|failed| failed.elapsed() < delay_after(self.failures))
+    }
 }
 
 impl Default for Log {
@@ -244,6 +278,34 @@ impl Log {
     /// Whether there is to be a log.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
+    }
+
+    /// Keeps other servers from logging in a directory, until the log is off.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub fn lock(&self, place: &Place) -> Result<(), String> {
+        let mut state = self.state.lock();
+        let is_held = state.lock.as_ref().is_some_and(|(directory, _)| *directory == place.directory);
+        if !is_held {
+            state.lock = Some((place.directory.clone(), place.lock()?));
+        }
+        Ok(())
+    }
+
+    /// Lets other servers log there, if this one does not, and has written all that it was to write.
+    pub fn unlock_if_off(&self) {
+        let mut state = self.state.lock();
+        if !self.is_on() && !state.is_writing && state.next.is_empty() {
+            state.lock = None;
+        }
+    }
+
+    /// Says that the writer has closed its file.
+    fn note_closed(&self) {
+        self.state.lock().is_writing = false;
+        self.unlock_if_off();
     }
 
     /// Waits until there is to be one.
@@ -385,6 +447,8 @@ impl Log {
             Rewrite::Due | Rewrite::Since(_) => return Asked::InProgress,
             Rewrite::Not | Rewrite::Scheduled => {}
         }
+        // As in Redis: what was wrong may have been repaired.
+        (state.failures, state.last_failed) = (0, None);
         let (rewrite, asked) = match is_blocked {
             true => (Rewrite::Scheduled, Asked::Scheduled),
             false => (Rewrite::Due, Asked::Begins),
@@ -402,8 +466,7 @@ impl Log {
             Rewrite::Since(_) => return false,
             Rewrite::Not => {}
         }
-        let is_resting = state.last_failed.is_some_and(|failed| failed.elapsed() < RETRY_DELAY);
-        if is_resting || !self.is_on() {
+        if state.is_resting() || !self.is_on() {
             return false;
         }
         let bytes = state.older_bytes + self.increment_bytes();
@@ -419,6 +482,11 @@ impl Log {
         has_grown || has_to_be
     }
 
+    /// Whether it is being rewritten, or about to be.
+    pub fn is_rewriting(&self) -> bool {
+        matches!(self.state.lock().rewrite, Rewrite::Due | Rewrite::Since(_))
+    }
+
     /// Whether it is to begin.
     pub fn is_rewrite_due(&self) -> bool {
         matches!(self.state.lock().rewrite, Rewrite::Due | Rewrite::Scheduled)
@@ -432,15 +500,32 @@ impl Log {
     }
 
     /// Says that it is over.
-    pub fn rewrite_ended(&self, is_well: bool) {
+    pub fn rewrite_ended(&self, rewritten: Rewritten) {
         let mut state = self.state.lock();
-        if let Rewrite::Since(began) = std::mem::take(&mut state.rewrite) {
-            state.last_rewrite = Some((began.elapsed(), is_well));
+        let mut took = Duration::ZERO;
+        if let Rewrite::Since(began) = state.rewrite {
+            (took, state.rewrite) = (began.elapsed(), Rewrite::Not);
         }
-        state.failures = if is_well { 0 } else { state.failures + 1 };
-        state.last_failed = (!is_well).then(Instant::now);
-        if is_well {
-            self.needs_rewrite.store(false, Ordering::Relaxed);
+        match rewritten {
+            Rewritten::Well => {
+                (state.failures, state.last_failed) = (0, None);
+                state.last_rewrite = Some((took, true));
+                self.needs_rewrite.store(false, Ordering::Relaxed);
+            }
+            Rewritten::Failed => {
+                (state.failures, state.last_failed) = (state.failures + 1, Some(Instant::now()));
+                state.last_rewrite = Some((took, false));
+                let delay = delay_after(state.failures);
+                if delay > RETRY_DELAY {
+                    tracing::warn!(
+                        "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in \
+                         {} minutes",
+                        delay.as_secs() / 60
+                    );
+                }
+            }
+            // As in Redis: that it was not wanted any more says nothing of how well the next one will go.
+            Rewritten::Abandoned => {}
         }
     }
 
@@ -461,6 +546,38 @@ impl Log {
             is_well: !self.has_failed(),
             bytes: state.older_bytes + self.increment_bytes(),
             base_bytes: state.base_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rewrite_that_fails_again_and_again_is_tried_ever_more_rarely() {
+        let minutes = |failures| delay_after(failures).as_secs() / 60;
+        assert_eq!((1..=12).map(minutes).collect::<Vec<_>>(), [0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
+        assert_eq!((minutes(u64::MAX), delay_after(2)), (60, RETRY_DELAY));
+    }
+
+    #[test]
+    fn one_that_is_given_up_is_no_failure() {
+        let log = Log::default();
+        log.turn(true);
+        for (rewritten, is_well, failures) in [
+            (Rewritten::Failed, false, 1),
+            (Rewritten::Abandoned, false, 1),
+            (Rewritten::Failed, false, 2),
+            (Rewritten::Well, true, 0),
+            (Rewritten::Abandoned, true, 0),
+        ] {
+            log.rewrite_begins();
+            log.rewrite_ended(rewritten);
+            let report = log.report();
+            assert_eq!((report.last_rewrite.unwrap().1, report.failures), (is_well, failures));
+            assert_eq!(log.look(0, 0), failures == 0, "it rests after a failure");
+            log.state.lock().rewrite = Rewrite::Not;
         }
     }
 }

@@ -3,7 +3,11 @@
 //! Nothing that a length announces is believed before it has arrived. A file may end anywhere: whoever wrote
 //! it was stopped. Anything else that is not as it should be is no end but damage.
 
-use std::io::{self, BufRead, Read};
+use std::fs::File;
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use memchr::memmem::Finder;
 
 use crate::keyspace::records;
 use crate::resp::OwnedRequest;
@@ -124,6 +128,47 @@ impl<R: BufRead> LogReader<R> {
         let number = self.line.strip_prefix(&[kind]).and_then(|line| line.strip_suffix(b"\r\n"));
         number.and_then(parse_integer).ok_or(Damage::Garbled)
     }
+}
+
+/// Where another request begins within the one at `at` of a file, which seems to be longer than the file: its
+/// name is one of those that are known.
+///
+/// # Errors
+///
+/// If the file cannot be read.
+pub fn hidden_request(path: &Path, at: u64, is_known: impl Fn(&[u8]) -> bool) -> io::Result<Option<u64>> {
+    const WINDOW_BYTES: usize = 1 << 20;
+    /// Longer than the beginning of a request, up to the end of its name.
+    const HEAD_BYTES: usize = 128;
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(at))?;
+    let (mut window, mut window_at) = (Vec::new(), at);
+    loop {
+        let read = (&mut file).take(WINDOW_BYTES as u64).read_to_end(&mut window)?;
+        for found in Finder::new(b"\r\n*").find_iter(&window) {
+            if begins_request(&window[found + 2..], &is_known) {
+                return Ok(Some(window_at + found as u64 + 2));
+            }
+        }
+        if read == 0 {
+            return Ok(None);
+        }
+        // What may be cut in two is looked at once more.
+        let done = window.len().saturating_sub(HEAD_BYTES);
+        window.drain(..done);
+        window_at += done as u64;
+    }
+}
+
+/// Whether bytes begin as a request does whose name is known.
+fn begins_request(bytes: &[u8], is_known: impl Fn(&[u8]) -> bool) -> bool {
+    let mut lines = bytes.splitn(4, |byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r"));
+    let mut line = || lines.next().flatten();
+    let number = |kind: u8, line: &[u8]| line.strip_prefix(&[kind]).and_then(parse_integer);
+    let arguments = line().and_then(|line| number(b'*', line));
+    let bytes = line().and_then(|line| number(b'$', line));
+    let (Some(arguments), Some(bytes), Some(name)) = (arguments, bytes, line()) else { return false };
+    arguments > 0 && bytes == name.len() as i64 && is_known(name)
 }
 
 #[cfg(test)]

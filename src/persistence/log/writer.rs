@@ -165,6 +165,7 @@ impl Writer<'_> {
         let mut state = self.log.state.lock();
         state.older_bytes += self.log.increment_bytes();
         self.output = state.next.pop_front();
+        state.is_writing = self.output.is_some();
         debug_assert!(self.output.is_some(), "each cut has a file to go on in");
         let length = self.output.as_ref().map_or(0, |output| output.length);
         let bytes = self.log.bytes.load(Ordering::Relaxed);
@@ -176,6 +177,7 @@ impl Writer<'_> {
             self.sync();
         }
         self.output = None;
+        self.log.note_closed();
         self.durable = self.written;
         if self.has_failed || self.log.has_failed() {
             self.has_failed = false;

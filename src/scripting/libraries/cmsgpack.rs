@@ -76,6 +76,10 @@ fn pack(call: &Call<'_>) -> Result<LuaString> {
     if call.count() == 0 {
         return Err(call.bad_argument(0, b"MessagePack pack needs input."));
     }
+    // The library has each argument on its stack twice.
+    if 2 * call.count() > STACK_SLOTS_MAX {
+        return Err(call.bad_argument(0, b"Too many arguments for MessagePack pack."));
+    }
     let mut packed = Vec::new();
     for position in 1..=call.count() {
         pack_value(call, &mut packed, call.value(position), 0)?;
@@ -85,12 +89,13 @@ fn pack(call: &Call<'_>) -> Result<LuaString> {
 
 /// Writes a value that lies in `level` tables.
 fn pack_value(call: &Call<'_>, packed: &mut Vec<u8>, value: &Value, level: usize) -> Result<()> {
+    let before = packed.len();
     match value {
         Value::String(string) => pack_string(packed, &string.as_bytes()),
         Value::Boolean(value) => packed.push(if *value { TRUE } else { FALSE }),
         Value::Number(number) => pack_number(packed, *number),
         Value::Integer(integer) => pack_integer(packed, *integer),
-        Value::Table(table) if level < NESTING_MAX => match array_length(table)? {
+        Value::Table(table) if level < NESTING_MAX => match array_length(call, table)? {
             Some(length) => {
                 pack_length(packed, length as u64, SHORT_ARRAY, ARRAY_16);
                 for index in 1..=length {
@@ -112,13 +117,14 @@ fn pack_value(call: &Call<'_>, packed: &mut Vec<u8>, value: &Value, level: usize
     if packed.len() > PACKED_BYTES_MAX {
         return Err(call.error(b"not enough memory"));
     }
-    Ok(())
+    if value.is_table() { call.work(1) } else { call.work_on(packed.len() - before) }
 }
 
 /// How many elements an array has; nothing if the table is a map.
-fn array_length(table: &Table) -> Result<Option<usize>> {
+fn array_length(call: &Call<'_>, table: &Table) -> Result<Option<usize>> {
     let (mut last, mut count) = (0, 0);
     for pair in table.pairs::<Value, Value>() {
+        call.work(1)?;
         let key = match pair?.0 {
             Value::Number(number) => number,
             Value::Integer(integer) => integer as f64,
@@ -335,6 +341,7 @@ impl<'a> Unpacker<'a> {
 
     /// Reads a value, or how long the array or map is that begins here.
     fn begin(&mut self) -> Result<Begun> {
+        self.call.work(1)?;
         let [kind] = self.bytes()?;
         if self.slots + 1 > STACK_SLOTS_MAX {
             return Err(self.call.error(TOO_MANY));
@@ -373,6 +380,7 @@ impl<'a> Unpacker<'a> {
     fn string(&mut self, length: usize) -> Result<Begun> {
         let (string, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.missing())?;
         self.rest = rest;
+        self.call.work_on(length)?;
         Ok(Begun::Whole(Value::String(self.call.lua.create_string(string)?)))
     }
 

@@ -12,8 +12,11 @@
 //! whoever runs the whole script. `coroutine.wrap` passes such an error on unchanged, until one of the doors;
 //! it does not put its own place before the text, as it does before strings.
 
+use std::cell::Cell;
+
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
 
+use crate::scripting::door;
 use crate::scripting::raised::Raised;
 
 /// Who called a function of a library.
@@ -30,12 +33,41 @@ pub(in crate::scripting) struct Call<'a> {
     /// The interpreter.
     pub(super) lua: &'a Lua,
     arguments: MultiValue,
+    /// Work that is not counted yet.
+    uncounted_units: Cell<usize>,
 }
+
+/// How much work may be uncounted.
+const UNCOUNTED_UNITS_MAX: usize = 2_000;
 
 impl<'a> Call<'a> {
     /// A call with these arguments, from within the function.
     pub(in crate::scripting) fn new(lua: &'a Lua, arguments: MultiValue) -> Call<'a> {
-        Call { lua, arguments }
+        Call { lua, arguments, uncounted_units: Cell::new(0) }
+    }
+
+    /// Counts work, in instructions of a script, so that one that is killed ends within the function, too.
+    ///
+    /// # Errors
+    ///
+    /// If the script is to end.
+    pub(super) fn work(&self, units: usize) -> Result<()> {
+        let units = self.uncounted_units.get() + units;
+        if units <= UNCOUNTED_UNITS_MAX {
+            self.uncounted_units.set(units);
+            return Ok(());
+        }
+        self.uncounted_units.set(0);
+        door::work(self.lua, units)
+    }
+
+    /// Counts what so many bytes take that are copied.
+    ///
+    /// # Errors
+    ///
+    /// If the script is to end.
+    pub(super) fn work_on(&self, bytes: usize) -> Result<()> {
+        self.work(1 + bytes / door::UNIT_BYTES)
     }
 
     /// How many arguments there are, those that are nil included.
@@ -158,25 +190,17 @@ pub(in crate::scripting) fn text_of(error: &Error) -> String {
 }
 
 /// What replaces them. The `pcall` of Redis takes the field `err` out of a table that was raised; where there
-/// is none, it answers what it has found there, too. That a script is to end they pass on; the last answer is
-/// an `xpcall` that does not.
+/// is none, it answers what it has found there, too.
 const CATCHING: &str = "
-local pcall, xpcall, resume, value_of, type, select, error = ...
+local pcall, xpcall, resume, value_of, type, select = ...
 local function handed(ok, ...)
   if ok or type((...)) ~= 'userdata' then return ok, ... end
-  local e = ...
-  local value, is_killed = value_of(e)
-  if is_killed then error(e, 0) end
-  return ok, value
+  return ok, value_of((...))
 end
 local function opened(ok, ...)
   if ok then return ok, ... end
   local e = ...
-  if type(e) == 'userdata' then
-    local value, is_killed = value_of(e)
-    if is_killed then error(e, 0) end
-    e = value
-  end
+  if type(e) == 'userdata' then e = value_of(e) end
   if type(e) ~= 'table' then return ok, e end
   local err = e.err
   if type(err) == 'string' or type(err) == 'number' then return ok, err end
@@ -187,17 +211,10 @@ return function(...)
     return opened(pcall(...))
   end,
   function(run, handle)
-    local killed
-    local function ended(...)
-      if killed then error(killed, 0) end
-      return ...
-    end
-    return ended(xpcall(run, function(e)
-      if type(e) ~= 'userdata' then return handle(e) end
-      local value, is_killed = value_of(e)
-      if is_killed then killed = e end
-      return handle(value)
-    end))
+    return xpcall(run, function(e)
+      if type(e) == 'userdata' then e = value_of(e) end
+      return handle(e)
+    end)
   end,
   function(...) return handed(resume(...)) end
 ";
@@ -208,11 +225,8 @@ pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<()> {
     let globals = lua.globals();
     let coroutines: Table = globals.get("coroutine")?;
     let value_of = lua.create_function(|lua, value: Value| match value {
-        Value::Error(error) => {
-            let is_killed = matches!(error.downcast_ref::<Raised>(), Some(Raised::Killed(_)));
-            Ok((value_of(lua, &error)?, is_killed))
-        }
-        other => Ok((other, false)),
+        Value::Error(error) => value_of(lua, &error),
+        other => Ok(other),
     })?;
     let functions = (
         globals.get::<Value>("pcall")?,
@@ -221,7 +235,6 @@ pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<()> {
         value_of,
         globals.get::<Value>("type")?,
         globals.get::<Value>("select")?,
-        globals.get::<Value>("error")?,
     );
     let caught: (Value, Value, Value) = lua.load(CATCHING).set_name("=[C]").call(functions)?;
     globals.raw_set("pcall", caught.0)?;

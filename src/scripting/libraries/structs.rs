@@ -16,6 +16,8 @@ use super::raise::{Call, STACK_SLOTS_MAX, truncate};
 
 /// Longest integer, in bytes.
 const INTEGER_BYTES_MAX: usize = 32;
+/// Longest text: the longest string that commands take.
+const PACKED_BYTES_MAX: usize = 512 << 20;
 /// What `!` alone aligns to.
 const ALIGNMENT_DEFAULT: usize = 8;
 
@@ -81,6 +83,7 @@ impl<'a> Format<'a> {
     /// The next letter, at this position of the data.
     fn next(&mut self, position: usize) -> Result<Option<Item>> {
         let Some((letter, rest)) = self.text.split_first() else { return Ok(None) };
+        self.call.work(1)?;
         let letter = *letter;
         self.text = rest;
         let bytes = match letter {
@@ -184,6 +187,10 @@ fn pack(call: &Call<'_>) -> Result<LuaString> {
                     // The library counts on before it complains.
                     return Err(call.bad_argument(argument, b"string too short"));
                 };
+                call.work_on(bytes)?;
+                if packed.len() + bytes > PACKED_BYTES_MAX {
+                    return Err(call.error(b"not enough memory"));
+                }
                 packed.extend_from_slice(taken);
                 if item.letter == b's' {
                     packed.push(0);

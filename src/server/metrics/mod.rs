@@ -3,7 +3,7 @@
 //! Both are served by a thread of their own, so that they answer however busy those are that serve clients,
 //! and keep none of these from its work: shards are asked for a moment at a time, and done without where a
 //! script has them. [`http`] reads what is asked, [`numbers`] gathers what is told, of what INFO tells;
-//! [`table`] says which of its fields are metrics, [`page`] writes them.
+//! [`table`] says which of its fields are metrics, [`page`] writes them; [`places`] bounds the connections.
 //!
 //! Whoever reaches the port needs no password; so it is reached from this machine only, unless
 //! `metrics-bind` says otherwise.
@@ -11,6 +11,7 @@
 mod http;
 mod numbers;
 mod page;
+mod places;
 mod table;
 
 use std::io;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle};
 use tokio::select;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -32,6 +33,7 @@ use crate::keyspace::Totals;
 
 use super::listener;
 use http::{Answer, Asked, Method, Refusal};
+use places::{Place, Places};
 
 /// Connections served at once: some tools that scrape, and some people that look.
 const CONNECTIONS_MAX: usize = 16;
@@ -111,7 +113,7 @@ impl Metrics {
 }
 
 async fn accept_all(teller: &Arc<Teller>, listeners: Vec<TcpListener>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Places::new(CONNECTIONS_MAX);
     let mut accepting = JoinSet::new();
     for listener in listeners {
         accepting.spawn(accept(Arc::clone(teller), listener, Arc::clone(&places)));
@@ -119,8 +121,8 @@ async fn accept_all(teller: &Arc<Teller>, listeners: Vec<TcpListener>) {
     while accepting.join_next().await.is_some() {}
 }
 
-/// Lets connections in as long as there are places; others wait before the door.
-async fn accept(teller: Arc<Teller>, listener: TcpListener, places: Arc<Semaphore>) {
+/// Lets connections in. Where there is no place, the next one takes that of a connection which does nothing.
+async fn accept(teller: Arc<Teller>, listener: TcpListener, places: Arc<Places>) {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -129,11 +131,10 @@ async fn accept(teller: Arc<Teller>, listener: TcpListener, places: Arc<Semaphor
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Some(place) = places.take().await else { return };
         let teller = Arc::clone(&teller);
         tokio::spawn(async move {
-            let _place = place;
-            if let Err(error) = teller.converse(stream).await {
+            if let Err(error) = teller.converse(stream, place).await {
                 tracing::debug!("A connection for metrics is gone: {error}");
             }
         });
@@ -142,10 +143,10 @@ async fn accept(teller: Arc<Teller>, listener: TcpListener, places: Arc<Semaphor
 
 impl Teller {
     /// Answers one connection, from its first request to its last.
-    async fn converse(&self, mut stream: TcpStream) -> io::Result<()> {
+    async fn converse(&self, mut stream: TcpStream, place: Place) -> io::Result<()> {
         let mut read = Vec::new();
         loop {
-            let asked = http::read(&mut stream, &mut read).await;
+            let Some(asked) = place.wait(http::read(&mut stream, &mut read)).await else { return Ok(()) };
             let (answer, with_body, keeps_open) = match asked {
                 Ok(Asked { method: Method::Other, .. }) => (Answer::not_allowed(), true, false),
                 Ok(Asked { has_body: true, .. }) => (Answer::malformed(), true, false),
@@ -156,9 +157,11 @@ impl Teller {
                 Err(Refusal::Gone) => return Ok(()),
                 Err(Refusal::Failed(error)) => return Err(error),
             };
-            http::write(&mut stream, &answer, with_body, keeps_open).await?;
+            let written = place.wait(http::write(&mut stream, &answer, with_body, keeps_open)).await;
+            let Some(written) = written else { return Ok(()) };
+            written?;
             if !keeps_open {
-                return http::end(&mut stream).await;
+                return place.wait(http::end(&mut stream)).await.unwrap_or(Ok(()));
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::commands::info::{self, View};
+use crate::config::print_percentile;
 use crate::instance::Instance;
 use crate::keyspace::DatabaseSize;
 use crate::locks::Rule;
@@ -140,7 +141,7 @@ fn tell_commands(page: &mut Page, instance: &Instance) {
     tell("redis_commands_rejected_calls_total", help, |totals| totals.usage.rejected as f64);
     let help = "How often each command ran and answered an error.";
     tell("redis_commands_failed_calls_total", help, |totals| totals.usage.failed as f64);
-    let called: Vec<_> = used.iter().filter(|(_, totals)| totals.usage.calls > 0).collect();
+    let called: Vec<_> = info::tracked_commands(instance).collect();
     let help = "How long each command ran, in microseconds.";
     let mut latencies = page.family("redis_commands_latencies_usec", Kind::Histogram, help);
     for (command, totals) in &called {
@@ -160,8 +161,8 @@ fn tell_commands(page: &mut Page, instance: &Instance) {
     let help = "Microseconds within which so many percent of the calls of each command ended.";
     let mut percentiles = page.family("redis_latency_percentiles_usec", Kind::Summary, help);
     for (command, totals) in &called {
-        for (quantile, percent) in [("50", 50.0), ("99", 99.0), ("99.9", 99.9)] {
-            let labels = [("cmd", *command), ("quantile", quantile)];
+        for percent in instance.config.latency_percentiles() {
+            let labels = [("cmd", *command), ("quantile", &*print_percentile(percent))];
             percentiles.sample(&labels, totals.percentile_us(percent));
         }
         percentiles.part("_sum", &[("cmd", command)], totals.usage.nanos as f64 / 1e3);

@@ -7,8 +7,8 @@ from redis.exceptions import LockNotOwnedError
 
 @pytest.fixture
 def server():
-    client = redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://localhost:6379"))
-    client.flushall()
+    client = redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://localhost:6379/15"))
+    client.flushdb()
     client.execute_command("CLOCK", "FREEZE")
     yield client
     client.execute_command("CLOCK", "RESUME")

@@ -15,6 +15,7 @@ from conversation import EVENT_SECONDS_MAX, REPLY_SECONDS_MAX, Conversation, in_
 
 CONNECTIONS = 200
 PIPELINE_COMMANDS = 10_000
+DEEP_PIPELINE_COMMANDS = 200_000  # more than all buffers on the way hold
 ALL_BYTES = bytes(range(256))
 
 
@@ -195,6 +196,17 @@ class Commands(Conversation):
             expected += [True, b"value:%d" % number]
         self.assertTrue(pipeline.execute() == expected, "a reply is missing, wrong or out of place")
         self.assertEqual(self.client.dbsize(), PIPELINE_COMMANDS // 2)
+
+    def test_a_pipeline_is_written_whole_before_its_replies_are_read(self):
+        value = b"v" * 100
+        self.client.set("key", value)
+        self.client.config_resetstat()
+        replies = self.client.pipeline(transaction=False)
+        for _ in range(DEEP_PIPELINE_COMMANDS):
+            replies.get("key")
+        self.assertTrue(replies.execute() == [value] * DEEP_PIPELINE_COMMANDS, "a reply is missing or wrong")
+        # After a timeout the library sends everything again.
+        self.assertEqual(self.client.info("commandstats")["cmdstat_get"]["calls"], DEEP_PIPELINE_COMMANDS)
 
     def test_keys_and_values_may_hold_any_bytes(self):
         for binary in (ALL_BYTES, ALL_BYTES[::-1] * 3, b"\0", b"\r\n", b"*1\r\n$4\r\nPING\r\n", b"$-1\r\n", b""):

@@ -171,8 +171,15 @@ fn cases(group: &str) -> Vec<Case> {
     cases
 }
 
-/// Replays all cases of a group and tells all differences at once.
+/// Replays all cases of a group as they are, then once more beside a client that monitors: the server takes
+/// other ways then, on which replies must be the same.
 fn replay(group: &str) {
+    replay_beside(group, false);
+    replay_beside(group, true);
+}
+
+/// Replays all cases of a group and reports all differences at once.
+fn replay_beside(group: &str, is_monitored: bool) {
     let server = Server::start();
     let (mut failures, mut skipped, mut steps) = (String::new(), 0, 0);
     let cases = cases(group);
@@ -181,6 +188,13 @@ fn replay(group: &str) {
             // What is not there needs no preparation.
             server.client().line(preparation);
         }
+        let monitor = is_monitored.then(|| {
+            let mut monitor = server.client();
+            monitor.line("MONITOR").is_ok();
+            let mut stream = monitor.stream().try_clone().expect("a second handle");
+            std::thread::spawn(move || std::io::copy(&mut stream, &mut std::io::sink()));
+            monitor
+        });
         steps += case.steps.len();
         let mut connections = BTreeMap::new();
         let goes_on = GOES_ON_WITHOUT.contains(&(group, case.name.as_str()));
@@ -204,9 +218,17 @@ fn replay(group: &str) {
                 break;
             }
         }
+        if let Some(monitor) = monitor {
+            // Ends its connection, and the thread that reads from it. The case may have ended it before.
+            let _ = monitor.stream().shutdown(std::net::Shutdown::Both);
+        }
     }
-    println!("{group}: {} cases, {} of {steps} steps replayed", cases.len(), steps - skipped);
-    assert!(failures.is_empty(), "{group} differs:\n{failures}");
+    println!(
+        "{group}, monitored: {is_monitored}: {} cases, {} of {steps} steps replayed",
+        cases.len(),
+        steps - skipped
+    );
+    assert!(failures.is_empty(), "{group} differs, monitored: {is_monitored}:\n{failures}");
 }
 
 fn take(step: &Step, client: &mut Client) -> Result<(), String> {

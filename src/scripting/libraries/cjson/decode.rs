@@ -24,7 +24,7 @@ pub(super) fn decode(call: &Call<'_>, options: Options) -> Result<Value> {
     let depth_max = options.decode_max_depth.min(DEPTH_MAX).unsigned_abs() as usize;
     let mut decoder = Decoder { call, reader, depth_max, open: Vec::new() };
     let value = decoder.value()?;
-    let (end, start) = decoder.reader.token();
+    let (end, start) = decoder.token()?;
     if end == Token::End { Ok(value) } else { Err(decoder.unexpected("the end", end, start)) }
 }
 
@@ -88,9 +88,17 @@ struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
+    /// The next token, and where it begins.
+    fn token(&mut self) -> Result<(Token, usize)> {
+        let before = self.reader.at;
+        let token = self.reader.token();
+        self.call.work_on(self.reader.at - before)?;
+        Ok(token)
+    }
+
     /// Reads one value with all that lies in it.
     fn value(&mut self) -> Result<Value> {
-        let (token, start) = self.reader.token();
+        let (token, start) = self.token()?;
         let mut next = Next::Value(token, start);
         loop {
             next = match next {
@@ -112,7 +120,7 @@ impl Decoder<'_> {
             Token::Null => Value::NULL,
             Token::ArrayBegin => {
                 let table = self.descend()?;
-                let (token, start) = self.reader.token();
+                let (token, start) = self.token()?;
                 if token != Token::ArrayEnd {
                     self.open.push(Open::Array(table, 1));
                     return Ok(Next::Value(token, start));
@@ -121,7 +129,7 @@ impl Decoder<'_> {
             }
             Token::ObjectBegin => {
                 let table = self.descend()?;
-                let (token, start) = self.reader.token();
+                let (token, start) = self.token()?;
                 if token != Token::ObjectEnd {
                     return self.member(table, token, start);
                 }
@@ -146,12 +154,12 @@ impl Decoder<'_> {
     fn member(&mut self, table: Table, key: Token, start: usize) -> Result<Next> {
         let Token::String(key) = key else { return Err(self.unexpected("object key string", key, start)) };
         let key = self.call.lua.create_string(key)?;
-        let (colon, start) = self.reader.token();
+        let (colon, start) = self.token()?;
         if colon != Token::Colon {
             return Err(self.unexpected("colon", colon, start));
         }
         self.open.push(Open::Object(table, key));
-        let (token, start) = self.reader.token();
+        let (token, start) = self.token()?;
         Ok(Next::Value(token, start))
     }
 
@@ -160,11 +168,11 @@ impl Decoder<'_> {
         match open {
             Open::Array(table, index) => {
                 table.raw_set(index, value)?;
-                match self.reader.token() {
+                match self.token()? {
                     (Token::ArrayEnd, _) => Ok(Next::Finished(Value::Table(table))),
                     (Token::Comma, _) => {
                         self.open.push(Open::Array(table, index + 1));
-                        let (token, start) = self.reader.token();
+                        let (token, start) = self.token()?;
                         Ok(Next::Value(token, start))
                     }
                     (other, start) => Err(self.unexpected("comma or array end", other, start)),
@@ -172,10 +180,10 @@ impl Decoder<'_> {
             }
             Open::Object(table, key) => {
                 table.raw_set(key, value)?;
-                match self.reader.token() {
+                match self.token()? {
                     (Token::ObjectEnd, _) => Ok(Next::Finished(Value::Table(table))),
                     (Token::Comma, _) => {
-                        let (token, start) = self.reader.token();
+                        let (token, start) = self.token()?;
                         self.member(table, token, start)
                     }
                     (other, start) => Err(self.unexpected("comma or object end", other, start)),

@@ -15,15 +15,17 @@ use crate::scripting::libraries::raise::{Call, type_name};
 type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Longest text: the longest string that commands take. Where any holes are allowed, one element is enough
-/// for an array of gigabytes.
-const TEXT_BYTES_MAX: usize = 512 << 20;
+/// for an array of gigabytes. Tests come to a shorter one sooner.
+const TEXT_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 512 << 20 };
+/// How much of a string is written at once: six times as much, at most.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Writes a value.
 pub(super) fn encode(call: &Call<'_>, options: Options) -> Result<LuaString> {
     if call.count() != 1 {
         return Err(call.bad_argument(1, b"expected 1 argument"));
     }
-    let mut encoder = Encoder { call, options, text: Vec::new() };
+    let mut encoder = Encoder { call, options, text: Vec::new(), counted_bytes: 0 };
     match call.value(1) {
         Value::Table(table) => encoder.table(table, 1).map_err(|error| *error)?,
         other => encoder.scalar(other)?,
@@ -46,6 +48,8 @@ struct Encoder<'a> {
     call: &'a Call<'a>,
     options: Options,
     text: Vec<u8>,
+    /// The part of the text that was counted as work.
+    counted_bytes: usize,
 }
 
 impl Encoder<'_> {
@@ -115,7 +119,7 @@ impl Encoder<'_> {
                 self.text.push(b',');
             }
             match &key {
-                Value::String(key) => self.string(key),
+                Value::String(key) => self.string(key)?,
                 Value::Number(_) | Value::Integer(_) => {
                     self.text.push(b'"');
                     self.scalar(&key)?;
@@ -147,14 +151,16 @@ impl Encoder<'_> {
             Value::Boolean(false) => self.text.extend_from_slice(b"false"),
             Value::Number(number) => self.number(*number, value)?,
             Value::Integer(integer) => self.number(*integer as f64, value)?,
-            Value::String(string) => self.string(string),
+            Value::String(string) => self.string(string)?,
             Value::LightUserData(pointer) if pointer.0.is_null() => self.text.extend_from_slice(b"null"),
             other => return Err(self.refused(other, "type not supported")),
         }
         self.check_length()
     }
 
-    fn check_length(&self) -> Result<()> {
+    fn check_length(&mut self) -> Result<()> {
+        self.call.work_on(self.text.len() - self.counted_bytes)?;
+        self.counted_bytes = self.text.len();
         if self.text.len() > TEXT_BYTES_MAX { Err(self.call.error(b"not enough memory")) } else { Ok(()) }
     }
 
@@ -172,24 +178,39 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    fn string(&mut self, string: &LuaString) {
+    fn string(&mut self, string: &LuaString) -> Result<()> {
         self.text.push(b'"');
-        for byte in string.as_bytes().iter() {
-            match escape(*byte) {
-                None if *byte < b' ' || *byte == 0x7f => {
-                    self.text.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
-                }
-                None => self.text.push(*byte),
-                Some(letter) => self.text.extend_from_slice(&[b'\\', letter]),
+        for piece in string.as_bytes().chunks(PIECE_BYTES) {
+            let mut rest = piece;
+            while let Some(plain) = rest.iter().position(|byte| ESCAPES[usize::from(*byte)] != 0) {
+                self.text.extend_from_slice(&rest[..plain]);
+                self.escape(rest[plain]);
+                rest = &rest[plain + 1..];
             }
+            self.text.extend_from_slice(rest);
+            self.check_length()?;
         }
         self.text.push(b'"');
+        Ok(())
+    }
+
+    /// Writes a byte that strings do not have as it is.
+    fn escape(&mut self, byte: u8) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        match ESCAPES[usize::from(byte)] {
+            b'u' => {
+                let [high, low] = [byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]);
+                self.text.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]);
+            }
+            letter => self.text.extend_from_slice(&[b'\\', letter]),
+        }
     }
 
     /// How many elements an array has; nothing if the table is an object.
     fn array_length(&self, table: &Table) -> Result<Option<i32>> {
         let (mut last, mut items) = (0_i32, 0_i32);
         for pair in table.pairs::<Value, Value>() {
+            self.call.work(1)?;
             let key = match pair?.0 {
                 Value::Number(number) => number,
                 Value::Integer(integer) => integer as f64,
@@ -226,15 +247,22 @@ impl Encoder<'_> {
     }
 }
 
-/// The letter of a byte's short escape.
-fn escape(byte: u8) -> Option<u8> {
-    match byte {
-        b'\x08' => Some(b'b'),
-        b'\t' => Some(b't'),
-        b'\n' => Some(b'n'),
-        b'\x0c' => Some(b'f'),
-        b'\r' => Some(b'r'),
-        b'"' | b'\\' | b'/' => Some(byte),
-        _ => None,
+/// The letter of each byte's escape, `u` where it has none of its own; 0 for what is written as it is.
+const ESCAPES: [u8; 256] = {
+    let mut escapes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        escapes[byte] = match byte as u8 {
+            b'\x08' => b'b',
+            b'\t' => b't',
+            b'\n' => b'n',
+            b'\x0c' => b'f',
+            b'\r' => b'r',
+            byte @ (b'"' | b'\\' | b'/') => byte,
+            ..b' ' | 0x7f => b'u',
+            _ => 0,
+        };
+        byte += 1;
     }
-}
+    escapes
+};

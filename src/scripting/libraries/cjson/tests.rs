@@ -100,6 +100,23 @@ const OBSERVED: &[(&str, &str)] = &[
     (r#"return cjson.decode(string.rep("[", 100000))"#, r#"false "user_script:1: Found too many nested data structures (1001) at character 1001""#),
 ];
 
+/// In these tests a text may be of one MiB.
+#[test]
+fn a_text_has_a_longest_length() {
+    compare(&[
+        ("return #cjson.encode(string.rep('\\0', 170000))", "true 1020002"),
+        ("return cjson.encode(string.rep('\\0', 180000))", r#"false "user_script:1: not enough memory""#),
+        (
+            "local s = string.rep('x', 200000) return cjson.encode({s, s, {[s] = s}, s, s})",
+            r#"false "user_script:1: not enough memory""#,
+        ),
+        (
+            "local c = cjson.new() c.encode_sparse_array(true, 1, 2^31 - 1) return c.encode({[2^31 - 1] = 1})",
+            r#"false "user_script:1: not enough memory""#,
+        ),
+    ]);
+}
+
 /// As deep as it may be, in a thread whose stack is a quarter of what the server's threads have.
 #[test]
 fn a_thousand_levels_fit_on_a_small_stack() {

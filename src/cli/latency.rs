@@ -1,0 +1,250 @@
+//! The modes that measure time: `--latency`, `--latency-history`, `--latency-dist`, `--intrinsic-latency`.
+
+use std::hint::black_box;
+use std::io::{self, BufWriter, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Result;
+use super::format::Output;
+use super::session::Session;
+
+/// How long `--latency` measures and `--latency-dist` counts for a line, unless told otherwise.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The same for `--latency-history`.
+const HISTORY_INTERVAL: Duration = Duration::from_secs(15);
+/// Between two measurements.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What has been measured, in milliseconds.
+#[derive(Default)]
+struct Measured {
+    least: u128,
+    most: u128,
+    total: u128,
+    count: u128,
+}
+
+impl Measured {
+    fn add(&mut self, took: Duration) {
+        let took_ms = took.as_millis();
+        self.least = if self.count == 0 { took_ms } else { self.least.min(took_ms) };
+        self.most = self.most.max(took_ms);
+        self.total += took_ms;
+        self.count += 1;
+    }
+
+    fn write(&self, out: &mut impl Write, output: Output) -> io::Result<()> {
+        let Measured { least, most, total, count } = self;
+        let average = *total as f64 / *count as f64;
+        match output {
+            Output::Standard => {
+                // The same line again.
+                write!(out, "\x1b[0G\x1b[2Kmin: {least}, max: {most}, avg: {average:.2} ({count} samples)")
+            }
+            Output::Raw => writeln!(out, "{least} {most} {average:.2} {count}"),
+            Output::Csv => writeln!(out, "{least},{most},{average:.2},{count}"),
+            Output::Json | Output::QuotedJson => writeln!(
+                out,
+                "{{\"min\": {least}, \"max\": {most}, \"avg\": {average:.2}, \"count\": {count}}}"
+            ),
+        }
+    }
+}
+
+/// How long a PING takes.
+fn ping(session: &mut Session) -> Result<Duration> {
+    let before = Instant::now();
+    session.must_ask(&["PING"], "PING")?;
+    Ok(before.elapsed())
+}
+
+fn interval(session: &Session, default: Duration) -> Duration {
+    if session.options.interval.is_zero() { default } else { session.options.interval }
+}
+
+/// Measures how long PING takes: for ever where people look at it, else once for a while.
+pub(super) fn run(session: &mut Session) -> Result<()> {
+    let interval = interval(session, INTERVAL);
+    let output = session.options.output;
+    let begin = Instant::now();
+    let mut measured = Measured::default();
+    loop {
+        measured.add(ping(session)?);
+        let is_over = begin.elapsed() > interval;
+        if is_over || output == Output::Standard {
+            let mut out = io::stdout().lock();
+            measured.write(&mut out, output)?;
+            out.flush()?;
+        }
+        if is_over && output != Output::Standard {
+            return Ok(());
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// The same for ever, and begins anew after each interval.
+pub(super) fn run_history(session: &mut Session) -> Result<()> {
+    let interval = interval(session, HISTORY_INTERVAL);
+    let output = session.options.output;
+    loop {
+        let begin = Instant::now();
+        let mut measured = Measured::default();
+        while begin.elapsed() <= interval {
+            measured.add(ping(session)?);
+            let mut out = io::stdout().lock();
+            measured.write(&mut out, output)?;
+            out.flush()?;
+            drop(out);
+            thread::sleep(PAUSE);
+        }
+        super::say(format_args!(" -- {:.2} seconds range", begin.elapsed().as_secs_f64()))?;
+    }
+}
+
+/// A range of the spectrum: microseconds up to which a measurement belongs to it, and its sign.
+const SPECTRUM: [(u128, char); 30] = [
+    (10, '.'),
+    (125, '-'),
+    (250, '*'),
+    (500, '#'),
+    (1_000, '1'),
+    (2_000, '2'),
+    (3_000, '3'),
+    (4_000, '4'),
+    (5_000, '5'),
+    (6_000, '6'),
+    (7_000, '7'),
+    (8_000, '8'),
+    (9_000, '9'),
+    (10_000, 'A'),
+    (20_000, 'B'),
+    (30_000, 'C'),
+    (40_000, 'D'),
+    (50_000, 'E'),
+    (100_000, 'F'),
+    (200_000, 'G'),
+    (300_000, 'H'),
+    (400_000, 'I'),
+    (500_000, 'J'),
+    (1_000_000, 'K'),
+    (2_000_000, 'L'),
+    (4_000_000, 'M'),
+    (8_000_000, 'N'),
+    (16_000_000, 'O'),
+    (30_000_000, 'P'),
+    (60_000_000, 'Q'),
+];
+/// The sign of what takes longer still.
+const BEYOND: char = '?';
+/// Colours of a terminal with 256 of them, from none of the measurements to all.
+const COLOURS: [u8; 19] =
+    [0, 233, 234, 235, 237, 239, 241, 243, 245, 247, 144, 143, 142, 184, 226, 214, 208, 202, 196];
+/// Lines between two legends.
+const LINES_BETWEEN_LEGENDS: usize = 20;
+
+/// Shows how many measurements fall into which range, a line of colours for each interval.
+pub(super) fn run_spectrum(session: &mut Session) -> Result<()> {
+    let interval = interval(session, INTERVAL);
+    for line in 0_usize.. {
+        let begin = Instant::now();
+        let mut counts = [0_usize; SPECTRUM.len() + 1];
+        while begin.elapsed() <= interval {
+            let took_us = ping(session)?.as_micros();
+            counts[SPECTRUM.partition_point(|(up_to_us, _)| *up_to_us < took_us)] += 1;
+            thread::sleep(PAUSE);
+        }
+        let mut out = BufWriter::new(io::stdout().lock());
+        if line % LINES_BETWEEN_LEGENDS == 0 {
+            write_legend(&mut out)?;
+        }
+        write_spectrum(&mut out, &counts)?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn write_legend(out: &mut impl Write) -> io::Result<()> {
+    let rule = "-".repeat(45);
+    writeln!(
+        out,
+        "{rule}\n\
+         . - * #          .01 .125 .25 .5 milliseconds\n\
+         1,2,3,...,9      from 1 to 9     milliseconds\n\
+         A,B,C,D,E        10,20,30,40,50  milliseconds\n\
+         F,G,H,I,J        .1,.2,.3,.4,.5       seconds\n\
+         K,L,M,N,O,P,Q,?  1,2,4,8,16,30,60,>60 seconds"
+    )?;
+    out.write_all(b"From 0 to 100%: ")?;
+    for colour in COLOURS {
+        write!(out, "\x1b[48;5;{colour}m ")?;
+    }
+    writeln!(out, "\x1b[0m\n{rule}")
+}
+
+fn write_spectrum(out: &mut impl Write, counts: &[usize]) -> io::Result<()> {
+    let total = counts.iter().sum::<usize>().max(1);
+    let signs = SPECTRUM.iter().map(|(_, sign)| *sign).chain([BEYOND]);
+    out.write_all(b"\x1b[38;5;0m")?;
+    for (count, sign) in counts.iter().zip(signs) {
+        // Rounded up: what has happened at all is to be seen.
+        let colour = COLOURS[(count * (COLOURS.len() - 1)).div_ceil(total)];
+        write!(out, "\x1b[48;5;{colour}m{sign}")?;
+    }
+    out.write_all(b"\x1b[0m\n")
+}
+
+/// Measures for so many seconds how long this machine takes for nothing in particular: no server on it is
+/// faster.
+pub(super) fn run_intrinsic(seconds: u64) -> Result<()> {
+    let time = Duration::from_secs(seconds);
+    let begin = Instant::now();
+    let (mut longest_us, mut runs) = (0, 0_u64);
+    let mut before = begin;
+    loop {
+        work();
+        let after = Instant::now();
+        let took_us = after.duration_since(before).as_micros();
+        before = after;
+        runs += 1;
+        if took_us > longest_us {
+            longest_us = took_us;
+            super::say(format_args!("Max latency so far: {longest_us} microseconds."))?;
+        }
+        if after.duration_since(begin) >= time {
+            break;
+        }
+    }
+    let average_us = begin.elapsed().as_micros() as f64 / runs as f64;
+    super::say(format_args!(
+        "\n{runs} total runs (avg latency: {average_us:.4} microseconds / {:.2} nanoseconds per run).\n\
+         Worst run took {:.0}x longer than the average latency.",
+        average_us * 1000.0,
+        longest_us as f64 / average_us
+    ))
+}
+
+/// Some tens of nanoseconds of arithmetic.
+fn work() {
+    let mut state = black_box(1_u64);
+    for _ in 0..64 {
+        state = black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spectrum_shows_what_has_happened_at_all() {
+        let mut counts = [0; SPECTRUM.len() + 1];
+        (counts[1], counts[30]) = (99, 1);
+        let mut line = Vec::new();
+        write_spectrum(&mut line, &counts).unwrap();
+        let line = String::from_utf8(line).unwrap();
+        assert!(line.starts_with("\x1b[38;5;0m\x1b[48;5;0m.\x1b[48;5;196m-\x1b[48;5;0m*"), "{line:?}");
+        assert!(line.ends_with("\x1b[48;5;0mQ\x1b[48;5;233m?\x1b[0m\n"), "{line:?}");
+    }
+}

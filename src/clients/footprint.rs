@@ -1,0 +1,199 @@
+//! How much memory a client takes, and how much all of them take together.
+//!
+//! The connection says what lies in its buffers whenever that has changed; nothing is said while a client
+//! sends whole requests and takes its replies. Others read it: CLIENT LIST, INFO, the limits of output and
+//! of all clients' memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Mail that takes no more than this does not count.
+const MAIL_BYTES_MIN: usize = 2 << 10;
+
+/// The memory of all clients.
+#[derive(Debug, Default)]
+pub struct ClientMemory {
+    bytes: AtomicUsize,
+}
+
+impl ClientMemory {
+    /// Bytes that all clients take together.
+    pub fn bytes(&self) -> usize {
+        // For a moment one client's decrease can be counted before another's increase.
+        (self.bytes.load(Ordering::Relaxed) as isize).max(0) as usize
+    }
+}
+
+/// What lies in a client's input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Input {
+    /// Bytes that were received and are no argument yet.
+    pub query_bytes: usize,
+    /// Room for more of them.
+    pub query_free_bytes: usize,
+    /// Arguments of a request that is not whole yet.
+    pub argument_bytes: usize,
+    /// Commands between MULTI and EXEC.
+    pub queued_bytes: usize,
+    /// Names of channels that it listens to.
+    pub subscribed_bytes: usize,
+}
+
+/// What waits for a client to take it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// Bytes that wait.
+    pub bytes: usize,
+    /// In how many pieces of memory.
+    pub pieces: usize,
+    /// Bytes of memory that these take.
+    pub memory_bytes: usize,
+}
+
+/// The memory of one client, as others see it.
+#[derive(Debug)]
+pub struct Footprint {
+    all: Arc<ClientMemory>,
+    /// What it takes while its buffers are empty.
+    base_bytes: AtomicUsize,
+    query_bytes: AtomicUsize,
+    query_free_bytes: AtomicUsize,
+    argument_bytes: AtomicUsize,
+    queued_bytes: AtomicUsize,
+    subscribed_bytes: AtomicUsize,
+    output_bytes: AtomicUsize,
+    output_pieces: AtomicUsize,
+    output_memory_bytes: AtomicUsize,
+    mail_memory_bytes: AtomicUsize,
+}
+
+impl Footprint {
+    pub(super) fn new(all: Arc<ClientMemory>) -> Footprint {
+        Footprint {
+            all,
+            base_bytes: AtomicUsize::new(0),
+            query_bytes: AtomicUsize::new(0),
+            query_free_bytes: AtomicUsize::new(0),
+            argument_bytes: AtomicUsize::new(0),
+            queued_bytes: AtomicUsize::new(0),
+            subscribed_bytes: AtomicUsize::new(0),
+            output_bytes: AtomicUsize::new(0),
+            output_pieces: AtomicUsize::new(0),
+            output_memory_bytes: AtomicUsize::new(0),
+            mail_memory_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Says what the client takes while its buffers are empty.
+    pub fn set_base(&self, bytes: usize) {
+        self.set_memory(&self.base_bytes, bytes);
+    }
+
+    /// Says what lies in its input.
+    pub fn set_input(&self, input: Input) {
+        self.set_memory(&self.query_bytes, input.query_bytes);
+        self.set_memory(&self.query_free_bytes, input.query_free_bytes);
+        self.set_memory(&self.argument_bytes, input.argument_bytes);
+        self.set_memory(&self.queued_bytes, input.queued_bytes);
+        self.set_memory(&self.subscribed_bytes, input.subscribed_bytes);
+    }
+
+    /// What lies in its input.
+    pub fn input(&self) -> Input {
+        Input {
+            query_bytes: self.query_bytes.load(Ordering::Relaxed),
+            query_free_bytes: self.query_free_bytes.load(Ordering::Relaxed),
+            argument_bytes: self.argument_bytes.load(Ordering::Relaxed),
+            queued_bytes: self.queued_bytes.load(Ordering::Relaxed),
+            subscribed_bytes: self.subscribed_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Says what its connection has to write.
+    pub(super) fn set_output(&self, output: Output) {
+        self.output_bytes.store(output.bytes, Ordering::Relaxed);
+        self.output_pieces.store(output.pieces, Ordering::Relaxed);
+        self.set_memory(&self.output_memory_bytes, output.memory_bytes);
+    }
+
+    /// What its connection has to write.
+    pub(super) fn output(&self) -> Output {
+        Output {
+            bytes: self.output_bytes.load(Ordering::Relaxed),
+            pieces: self.output_pieces.load(Ordering::Relaxed),
+            memory_bytes: self.output_memory_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Says what its mail takes. So much as a client is mostly sent is not counted: it is taken at once.
+    pub(super) fn set_mail(&self, memory_bytes: usize) {
+        let counted = if memory_bytes <= MAIL_BYTES_MIN { 0 } else { memory_bytes };
+        self.set_memory(&self.mail_memory_bytes, counted);
+    }
+
+    /// Bytes of memory that the client takes.
+    pub fn bytes(&self) -> usize {
+        self.memory().iter().map(|part| part.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Says that the client takes nothing any more.
+    pub(super) fn clear(&self) {
+        self.memory().iter().for_each(|part| self.set_memory(part, 0));
+    }
+
+    /// Everything that takes memory.
+    fn memory(&self) -> [&AtomicUsize; 8] {
+        [
+            &self.base_bytes,
+            &self.query_bytes,
+            &self.query_free_bytes,
+            &self.argument_bytes,
+            &self.queued_bytes,
+            &self.subscribed_bytes,
+            &self.output_memory_bytes,
+            &self.mail_memory_bytes,
+        ]
+    }
+
+    /// Changes a part, and the sum of all clients with it.
+    fn set_memory(&self, part: &AtomicUsize, bytes: usize) {
+        if part.load(Ordering::Relaxed) != bytes {
+            let before = part.swap(bytes, Ordering::Relaxed);
+            // Wraps around where it has become less.
+            self.all.bytes.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Footprint {
+    fn drop(&mut self) {
+        self.all.bytes.fetch_sub(self.bytes(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_follows_every_client_and_forgets_those_that_left() {
+        let all = Arc::new(ClientMemory::default());
+        let (one, two) = (Footprint::new(Arc::clone(&all)), Footprint::new(Arc::clone(&all)));
+        one.set_base(100);
+        two.set_base(100);
+        one.set_input(Input { query_bytes: 7, queued_bytes: 20, ..Input::default() });
+        two.set_output(Output { bytes: 900, pieces: 1, memory_bytes: 1000 });
+        two.set_mail(5000);
+        one.set_mail(50);
+        assert_eq!((one.bytes(), two.bytes(), all.bytes()), (127, 6100, 6227));
+        one.set_input(Input::default());
+        assert_eq!(all.bytes(), 6200);
+        two.clear();
+        assert_eq!(all.bytes(), 100);
+        two.set_mail(5000);
+        drop(two);
+        assert_eq!(all.bytes(), 100);
+        drop(one);
+        assert_eq!(all.bytes(), 0);
+    }
+}

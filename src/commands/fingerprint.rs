@@ -1,0 +1,71 @@
+//! The digests of DEBUG DIGEST and DIGEST-VALUE: two servers with the same data tell the same, also if one of
+//! them is a Redis.
+//!
+//! A digest is 20 bytes that begin with zeros. To mix a text into it means to combine it with the SHA-1 of
+//! that text by exclusive or, and to take the SHA-1 of the result: the order counts. The entries of a
+//! database are only combined, since they have none.
+
+use sha1::{Digest as _, Sha1};
+
+use crate::keyspace::Transaction;
+
+/// The number that Redis gives to the type of strings.
+const STRING: [u8; 4] = [0; 4];
+
+/// A digest that is being made.
+#[derive(Default)]
+pub(super) struct Fingerprint([u8; 20]);
+
+impl Fingerprint {
+    /// That of everything. The transaction must hold everything, and looks at its own database again.
+    pub(super) fn of_all(tx: &mut Transaction<'_>) -> Fingerprint {
+        let (own, mut all) = (tx.database(), Fingerprint::default());
+        for (database, number) in (0..tx.databases()).zip(0_u32..) {
+            tx.select(database);
+            let mut keys = tx.keys().peekable();
+            if keys.peek().is_none() {
+                continue;
+            }
+            all.mix(&number.to_be_bytes());
+            for key in keys {
+                let mut entry = Fingerprint::default();
+                entry.mix(key);
+                entry.add_value(tx, key);
+                all.combine(&entry.0);
+            }
+        }
+        tx.select(own);
+        all
+    }
+
+    /// That of a value and whether it expires; zeros where there is no such key.
+    pub(super) fn of_value(tx: &Transaction<'_>, key: &[u8]) -> Fingerprint {
+        let mut digest = Fingerprint::default();
+        digest.add_value(tx, key);
+        digest
+    }
+
+    fn add_value(&mut self, tx: &Transaction<'_>, key: &[u8]) {
+        let Some(facts) = tx.facts(key) else { return };
+        self.mix(&STRING);
+        self.mix(facts.value);
+        if tx.peek_expiry(key).flatten().is_some() {
+            self.combine(b"!!expire!!");
+        }
+    }
+
+    fn combine(&mut self, text: &[u8]) {
+        let hash: [u8; 20] = Sha1::digest(text).into();
+        self.0.iter_mut().zip(hash).for_each(|(byte, other)| *byte ^= other);
+    }
+
+    fn mix(&mut self, text: &[u8]) {
+        self.combine(text);
+        self.0 = Sha1::digest(self.0).into();
+    }
+
+    /// Its 40 digits.
+    pub(super) fn to_text(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}

@@ -1,0 +1,50 @@
+//! What a request may do: as its command says, or as the script says that it runs.
+//!
+//! Whether a request has to wait in a pause, or is refused where memory is short or data cannot be saved, is
+//! decided before it runs.
+
+use crate::instance::Instance;
+use crate::resp::Request;
+use crate::scripting::Digest;
+use crate::scripting::shebang::Flags as ScriptFlags;
+
+use super::Command;
+use super::command::Flags;
+use super::scripting::flags_of;
+
+/// What a request may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intent {
+    /// Change data.
+    pub writes: bool,
+    /// Change data, or send others a message: what a replica would have to be sent.
+    pub may_replicate: bool,
+    /// Need memory for what it writes.
+    pub needs_memory: bool,
+}
+
+/// What a request may do.
+pub fn intent(instance: &Instance, command: &Command, request: Request<'_>) -> Intent {
+    match declared(instance, command, request) {
+        Some(flags) => {
+            let writes = !flags.no_writes;
+            Intent { writes, may_replicate: writes, needs_memory: writes && !flags.allow_oom }
+        }
+        None => Intent {
+            writes: command.writes(),
+            may_replicate: command.may_replicate(),
+            needs_memory: command.flags.contains(Flags::DENYOOM),
+        },
+    }
+}
+
+/// What the script of a request says that it does; none if the request runs none, or one that says nothing.
+fn declared(instance: &Instance, command: &Command, request: Request<'_>) -> Option<ScriptFlags> {
+    let flags = match command.name {
+        "eval" | "eval_ro" => flags_of(request.get(1)?).ok()?.0,
+        "evalsha" | "evalsha_ro" => instance.scripting.flags_of_script(&Digest::parse(request.get(1)?)?)?,
+        "fcall" | "fcall_ro" => instance.scripting.libraries().function(request.get(1)?)?.flags,
+        _ => return None,
+    };
+    (!flags.is_silent).then_some(flags)
+}

@@ -1,0 +1,318 @@
+//! Loading the log when the server starts: what was done is done again.
+//!
+//! A log is a beginning of what was done, or it is refused. Only what one interrupted write can have left at
+//! its end is ever cut off (`aof-load-truncated`): a request that is not whole, or a `MULTI` without its
+//! `EXEC`, where all that is there can be understood. What is cut off is kept beside the log. Anything else
+//! is damage in the middle, behind which there may be more, and is left to people.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::time::Instant;
+
+use super::Instance;
+use crate::files::reason;
+use crate::keyspace::{Busy, Transaction};
+use crate::persistence::log::{Damage, LogReader, Manifest, Part, Place, hidden_request};
+use crate::persistence::rdb::is_snapshot;
+use crate::persistence::{Loaded, load_from};
+use crate::resp::{OwnedRequest, Request};
+
+/// Bytes of a log that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// Does the requests of a log again.
+pub trait Replay {
+    /// Whether a request may be in a log.
+    ///
+    /// # Errors
+    ///
+    /// If not, with the beginning of a line for people.
+    fn check(&self, request: Request<'_>) -> Result<(), String>;
+
+    /// Whether there is a command of this name.
+    fn knows(&self, name: &[u8]) -> bool;
+
+    /// Does one again that may be.
+    ///
+    /// # Errors
+    ///
+    /// With the beginning of a line for people, if what follows cannot be done again either.
+    fn run(&mut self, tx: &mut Transaction<'_>, request: Request<'_>) -> Result<(), String>;
+}
+
+impl Instance {
+    /// Does again what the log has, if there is one, and begins to log; called before there are clients.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub fn load_log(&self, replay: &mut dyn Replay) -> Result<(), String> {
+        let (place, log) = (self.log_place(), &self.persistence.log);
+        log.lock(&place)?;
+        place.tidy_up();
+        let mut manifest = Manifest::read(&place)?;
+        let is_half_taken_over = manifest.as_ref().is_some_and(|manifest| {
+            let mut parts = manifest.parts();
+            let is_only = |part: &Part| part.name == place.name && !place.path(&part.name).exists();
+            parts.next().is_some_and(is_only) && parts.next().is_none()
+        });
+        if manifest.is_none() || is_half_taken_over {
+            manifest = Manifest::take_over(&place)?.or(manifest);
+        }
+        log.turn(true);
+        match manifest.filter(|manifest| manifest.parts().next().is_some()) {
+            Some(mut manifest) => {
+                let (bytes, base_bytes) = self.load_parts(&place, &manifest, replay)?;
+                manifest.delete_history(&place);
+                log.found(&place, manifest, bytes, base_bytes);
+                log.go_on(&place)?;
+                let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
+                tx.cut_journal();
+            }
+            None => {
+                if self.snapshot_target().path().exists() {
+                    tracing::warn!(
+                        "There is a snapshot but no log: with appendonly the data begin with nothing, as in \
+                         Redis. To keep them, start with appendonly no, then CONFIG SET appendonly yes."
+                    );
+                }
+                tracing::info!("Creating AOF base file on server start");
+                self.try_rewrite()?;
+            }
+        }
+        log.expect_writer();
+        Ok(())
+    }
+
+    /// Loads all files; returns their bytes, and those of the base.
+    fn load_parts(
+        &self,
+        place: &Place,
+        manifest: &Manifest,
+        replay: &mut dyn Replay,
+    ) -> Result<(u64, u64), String> {
+        let started = Instant::now();
+        let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
+        tx.begin_replay();
+        self.keyspace.allow_lock_news(false);
+        let length = |part: &Part| {
+            let path = place.path(&part.name);
+            let measured = fs::metadata(&path).map(|metadata| metadata.len());
+            measured.map_err(|error| {
+                let shown = part.name.escape_ascii();
+                format!("Fatal error: can't open the append log file {shown} for reading: {}", reason(&error))
+            })
+        };
+        let parts = manifest.parts().map(|part| Ok((part, length(part)?)));
+        let parts = parts.collect::<Result<Vec<_>, String>>()?;
+        // Behind the last one that has anything in it nothing was done.
+        let last = parts.iter().rposition(|(_, bytes)| *bytes > 0);
+        let (mut loaded, mut sum, mut base_bytes) = (Loaded::default(), 0, 0);
+        for (at, (part, _)) in parts.iter().enumerate() {
+            let (part_started, is_base) = (Instant::now(), manifest.base.as_ref() == Some(part));
+            let file = LogFile { place, part, is_last: Some(at) >= last };
+            let bytes = self.load_part(&file, &mut tx, &mut loaded, replay)?;
+            sum += bytes;
+            base_bytes += if is_base { bytes } else { 0 };
+            tracing::info!(
+                "DB loaded from {} file {}: {:.3} seconds",
+                if is_base { "base" } else { "incr" },
+                part.name.escape_ascii(),
+                part_started.elapsed().as_secs_f64()
+            );
+        }
+        tracing::info!("DB loaded from append only file: {:.3} seconds", started.elapsed().as_secs_f64());
+        self.allow_lock_news();
+        self.note_loaded(loaded, &tx);
+        Ok((sum, base_bytes))
+    }
+
+    /// Loads one file; returns its bytes.
+    fn load_part(
+        &self,
+        file: &LogFile<'_>,
+        tx: &mut Transaction<'_>,
+        loaded: &mut Loaded,
+        replay: &mut dyn Replay,
+    ) -> Result<u64, String> {
+        let shown = file.part.name.escape_ascii();
+        let unreadable = |error: std::io::Error| file.unreadable(&error);
+        let opened = File::open(file.place.path(&file.part.name)).map_err(unreadable)?;
+        let mut input = BufReader::with_capacity(READ_BYTES, opened);
+        let mut offset = 0;
+        if is_snapshot(input.fill_buf().map_err(unreadable)?) {
+            let mut libraries = Vec::new();
+            let mut counted = Counted { input: &mut input, bytes: 0 };
+            *loaded = load_from(&mut counted, self.config.rdbchecksum.get(), tx, |code| {
+                libraries.push(code.to_vec());
+            })
+            .map_err(|why| format!("Error reading the RDB preamble of the AOF file {shown}: {why}"))?;
+            offset = counted.bytes;
+            self.load_libraries(&libraries)
+                .map_err(|why| format!("Error reading the RDB preamble of the AOF file {shown}: {why}"))?;
+        }
+        let mut reader = LogReader::new(input, offset);
+        let mut unit = Unit::default();
+        // Up to where what was done was done whole.
+        let mut whole = offset;
+        loop {
+            let at = reader.offset();
+            let mut request = OwnedRequest::default();
+            let read = reader.next(&mut request);
+            loaded.fencing = loaded.fencing.max(reader.fencing());
+            match read {
+                Ok(true) => {
+                    let refused =
+                        |why: String| format!("{why} reading the append only file {shown} at offset {at}");
+                    unit.take(request, tx, replay).map_err(refused)?;
+                    if !unit.is_open {
+                        whole = reader.offset();
+                    }
+                }
+                Ok(false) if unit.is_open => {
+                    tracing::warn!("Revert incomplete MULTI/EXEC transaction from AOF file {shown}");
+                    file.cut_off(whole, self.config.aof_load_truncated.get())?;
+                    return Ok(whole);
+                }
+                Ok(false) => return Ok(reader.offset()),
+                Err(Damage::Torn) => {
+                    file.check_torn(at, replay)?;
+                    file.cut_off(whole, self.config.aof_load_truncated.get())?;
+                    return Ok(whole);
+                }
+                Err(Damage::Garbled) => {
+                    return Err(format!(
+                        "Bad file format reading the append only file {shown}: make a backup of your AOF \
+                         file, then use ./redis-check-aof --fix <filename.manifest>, which cuts off all that \
+                         comes after the damage (in the request at offset {at}, found at offset {})",
+                        reader.offset()
+                    ));
+                }
+                Err(Damage::Unreadable(error)) => return Err(unreadable(error)),
+            }
+        }
+    }
+}
+
+/// What is done as one: what is between MULTI and EXEC, or one request.
+#[derive(Default)]
+struct Unit {
+    is_open: bool,
+    requests: Vec<OwnedRequest>,
+}
+
+impl Unit {
+    /// Takes the next request, and does again what is complete with it. A request is judged when it is read:
+    /// one that has lost its EXEC would otherwise swallow all that follow.
+    fn take(
+        &mut self,
+        owned: OwnedRequest,
+        tx: &mut Transaction<'_>,
+        replay: &mut dyn Replay,
+    ) -> Result<(), String> {
+        let Some(request) = owned.request() else { return Ok(()) };
+        let is_named = |name: &[u8]| request.name().eq_ignore_ascii_case(name);
+        match self.is_open {
+            _ if is_named(b"multi") => {
+                if self.is_open {
+                    return Err("MULTI within MULTI".to_owned());
+                }
+                self.is_open = true;
+            }
+            false if is_named(b"exec") => {
+                tracing::warn!(
+                    "There is an EXEC without MULTI in the append only file. Versions of Keyfast before this \
+                     one could write it in place of a change of a part of a long value, which is lost."
+                );
+            }
+            true if is_named(b"exec") => {
+                self.is_open = false;
+                for request in std::mem::take(&mut self.requests).iter().filter_map(OwnedRequest::request) {
+                    replay.run(tx, request)?;
+                }
+            }
+            is_open => {
+                replay.check(request)?;
+                match is_open {
+                    true => self.requests.push(owned),
+                    false => replay.run(tx, request)?,
+                }
+            }
+        }
+        drop(tx.take_garbage());
+        Ok(())
+    }
+}
+
+/// A file of a log that is being loaded.
+struct LogFile<'a> {
+    place: &'a Place,
+    part: &'a Part,
+    /// Whether nothing comes after it.
+    is_last: bool,
+}
+
+impl LogFile<'_> {
+    fn unreadable(&self, error: &std::io::Error) -> String {
+        format!("Unrecoverable error reading {}: {}", self.part.name.escape_ascii(), reason(error))
+    }
+
+    /// Refuses a request at the end of the file that only looks as if the file ended in it: the length of an
+    /// argument is wrong, so that it holds all requests that follow.
+    fn check_torn(&self, at: u64, replay: &dyn Replay) -> Result<(), String> {
+        let path = self.place.path(&self.part.name);
+        let found = hidden_request(&path, at, |name| replay.knows(name));
+        match found.map_err(|error| self.unreadable(&error))? {
+            None => Ok(()),
+            Some(hidden) => Err(format!(
+                "Bad file format reading the append only file {}: the request at offset {at} says that it is \
+                 longer than the file, but there is another one in it, at offset {hidden}. Make a backup of \
+                 your AOF file; then either repair the lengths of the request, or cut the file off at offset \
+                 {at} to go on without all that comes after that",
+                self.part.name.escape_ascii()
+            )),
+        }
+    }
+
+    /// Cuts off what was not written to its end, if that is wanted, and keeps it in a file of its own.
+    fn cut_off(&self, whole: u64, is_wanted: bool) -> Result<(), String> {
+        let shown = self.part.name.escape_ascii();
+        if !is_wanted {
+            return Err(format!(
+                "Unexpected end of file reading the append only file {shown}. You can: 1) Make a backup of \
+                 your AOF file, then use ./redis-check-aof --fix <filename.manifest>. 2) Alternatively you \
+                 can set the 'aof-load-truncated' configuration option to yes and restart the server. (What \
+                 is whole ends at offset {whole})"
+            ));
+        }
+        if !self.is_last {
+            return Err(format!("Fatal error: the truncated file {shown} is not the last file"));
+        }
+        tracing::warn!("!!! Warning: short read while loading the AOF file {shown}!!!");
+        tracing::warn!("AOF loaded anyway because aof-load-truncated is enabled");
+        let cut = self.place.cut_off(self.part, whole);
+        let kept =
+            cut.map_err(|error| format!("Error truncating the AOF file {shown}: {}", reason(&error)))?;
+        if let Some(kept) = kept {
+            tracing::warn!(
+                "Truncating the AOF {shown} at offset {whole}, keeping the rest in {}",
+                kept.display()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Counts what is read.
+struct Counted<'a, R> {
+    input: &'a mut R,
+    bytes: u64,
+}
+
+impl<R: std::io::Read> std::io::Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}

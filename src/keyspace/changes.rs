@@ -1,0 +1,424 @@
+//! What a transaction has changed, until it ends and its records are appended to the journal.
+//!
+//! How a key came to its value rarely matters: what the key is when the transaction ends says it all, and
+//! nothing replays differently ([`Note::Whole`]). Only changes of parts of a long value are kept as the steps
+//! that they were, in their order ([`Note::Steps`]). A step is an effect, such as `APPEND` or `SETRANGE` with
+//! the bytes that came of it, and never the command that the client sent: that may have been EXEC, or a
+//! script. What concerns databases as wholes comes first, in its order. It removes the notes of keys that it
+//! removes, and moves those of keys that it moves.
+
+use std::mem::{replace, take};
+use std::ops::Range;
+
+use super::records;
+use super::transaction::Transaction;
+use crate::resp::OwnedRequest;
+
+/// A value of at most so many bytes is logged as a whole when a part of it changes: its steps would save
+/// little, and take their time when they are replayed.
+pub(super) const LONG_BYTES: usize = 4 << 10;
+/// So many notes are looked through for keys that are there twice, and whenever they have doubled…
+const TIDY_AT: usize = 64;
+/// … or once their steps have so many bytes, and whenever these have doubled.
+const TIDY_AT_BYTES: usize = 64 << 10;
+
+/// How much of a key changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// All of it, or it is removed.
+    Whole,
+    /// A part of its value; the steps are noted once they are done.
+    Part,
+    /// When it expires.
+    Expiry,
+}
+
+/// What a transaction has changed.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    databases: Vec<Replaced>,
+    keys: Vec<ChangedKey>,
+    /// How many notes there may be before they are tidied up.
+    tidy_at: usize,
+    /// Bytes of all steps that are noted…
+    step_bytes: usize,
+    /// … and how many there may be before the notes are tidied up.
+    tidy_at_bytes: usize,
+    /// Requests that are kept as they are.
+    requests: Vec<OwnedRequest>,
+}
+
+/// What can happen to databases as wholes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Replaced {
+    FlushAll,
+    Flush(usize),
+    Swap(usize, usize),
+}
+
+#[derive(Debug)]
+struct ChangedKey {
+    database: usize,
+    key: Box<[u8]>,
+    note: Note,
+}
+
+/// What has happened to a key.
+#[derive(Debug)]
+enum Note {
+    /// Anything: the key as it is in the end is logged.
+    Whole,
+    /// Parts of its value were changed; it was there before, and is the same key since.
+    Steps(Steps),
+    /// It expires at another moment.
+    Expiry,
+}
+
+/// How parts of a value were changed.
+#[derive(Debug)]
+struct Steps {
+    /// The requests that do it again, as the log has them.
+    records: Vec<u8>,
+    count: usize,
+    /// How long the value was after them.
+    value_bytes: usize,
+    /// Whether the key expires at another moment, too. No step depends on that, so it is logged last.
+    moves_expiry: bool,
+}
+
+impl Note {
+    /// What has happened if `next` has happened after this.
+    fn then(self, next: Note) -> Note {
+        match (self, next) {
+            (Note::Whole, _) | (_, Note::Whole) => Note::Whole,
+            (Note::Expiry, Note::Expiry) => Note::Expiry,
+            (Note::Steps(steps), Note::Expiry) | (Note::Expiry, Note::Steps(steps)) => {
+                Note::Steps(Steps { moves_expiry: true, ..steps })
+            }
+            (Note::Steps(mut steps), Note::Steps(next)) => {
+                steps.records.extend_from_slice(&next.records);
+                steps.count += next.count;
+                steps.value_bytes = next.value_bytes;
+                steps.moves_expiry |= next.moves_expiry;
+                steps.or_whole()
+            }
+        }
+    }
+
+    fn step_bytes(&self) -> usize {
+        if let Note::Steps(steps) = self { steps.records.len() } else { 0 }
+    }
+}
+
+impl Steps {
+    /// Steps that are longer than the value itself are not worth keeping. That bounds what a transaction
+    /// keeps of them, too.
+    fn or_whole(self) -> Note {
+        if self.records.len() >= self.value_bytes { Note::Whole } else { Note::Steps(self) }
+    }
+
+    /// How many requests they are.
+    fn requests(&self) -> usize {
+        self.count + usize::from(self.moves_expiry)
+    }
+}
+
+impl Changes {
+    pub(super) fn add_key(&mut self, database: usize, key: &[u8], extent: Extent) {
+        match extent {
+            Extent::Whole => self.add(database, key, Note::Whole),
+            Extent::Expiry => self.add(database, key, Note::Expiry),
+            // Its steps are added when they are known.
+            Extent::Part => {}
+        }
+    }
+
+    fn add(&mut self, database: usize, key: &[u8], note: Note) {
+        self.step_bytes += note.step_bytes();
+        self.keys.push(ChangedKey { database, key: key.into(), note });
+        let has_many = self.keys.len() >= self.tidy_at.max(TIDY_AT);
+        if has_many || self.step_bytes >= self.tidy_at_bytes.max(TIDY_AT_BYTES) {
+            self.tidy();
+            (self.tidy_at, self.tidy_at_bytes) = (2 * self.keys.len(), 2 * self.step_bytes);
+        }
+    }
+
+    /// How many records it takes to log them, if no key is there twice.
+    fn count(&self) -> usize {
+        let of_key =
+            |changed: &ChangedKey| if let Note::Steps(steps) = &changed.note { steps.requests() } else { 1 };
+        self.databases.len() + self.requests.len() + self.keys.iter().map(of_key).sum::<usize>()
+    }
+
+    /// Keeps one note of each key.
+    fn tidy(&mut self) {
+        // Stable: the notes of one key stay in their order.
+        self.keys.sort_by(|one, other| (one.database, &one.key).cmp(&(other.database, &other.key)));
+        self.keys.dedup_by(|next, kept| {
+            let is_same = next.database == kept.database && next.key == kept.key;
+            if is_same {
+                let take = |note: &mut Note| replace(note, Note::Whole);
+                kept.note = take(&mut kept.note).then(take(&mut next.note));
+            }
+            is_same
+        });
+        self.step_bytes = self.keys.iter().map(|changed| changed.note.step_bytes()).sum();
+    }
+
+    fn note_flush(&mut self, database: Option<usize>) {
+        self.keys.retain(|changed| database.is_some_and(|database| database != changed.database));
+        self.databases.push(database.map_or(Replaced::FlushAll, Replaced::Flush));
+    }
+
+    /// What was changed before is found in the other database from now on.
+    fn note_swap(&mut self, one: usize, other: usize) {
+        for changed in &mut self.keys {
+            changed.database = match changed.database {
+                database if database == one => other,
+                database if database == other => one,
+                database => database,
+            };
+        }
+        self.databases.push(Replaced::Swap(one, other));
+    }
+}
+
+/// Noting what changes.
+impl Transaction<'_> {
+    /// Has a request logged as it is, for what is no key.
+    pub fn note_request(&mut self, words: &[&[u8]]) {
+        // The transaction need not hold anything, so what was wanted when it began may be outdated.
+        if self.keyspace().interest.load().journal() {
+            let mut request = OwnedRequest::default();
+            for word in words {
+                // There is room: they came in one request.
+                request.push(word);
+            }
+            self.leave(|aftermath| aftermath.changes.requests.push(request));
+        }
+    }
+
+    pub(super) fn note_flush(&mut self, database: Option<usize>) {
+        if self.wanted.journal() {
+            self.leave(|aftermath| aftermath.changes.note_flush(database));
+        }
+    }
+
+    pub(super) fn note_swap(&mut self, one: usize, other: usize) {
+        if self.wanted.journal() {
+            self.leave(|aftermath| aftermath.changes.note_swap(one, other));
+        }
+    }
+
+    /// Notes a key that came from elsewhere.
+    pub(super) fn note_loaded(&mut self, database: usize, key: &[u8]) {
+        if self.wanted.journal() {
+            self.leave(|aftermath| aftermath.changes.add_key(database, key, Extent::Whole));
+        }
+    }
+
+    /// Notes that these ranges of the value of a key, which is there, are what they are now; it had so many
+    /// bytes before.
+    #[cold]
+    pub(super) fn note_steps(&self, key: &[u8], before_bytes: usize, ranges: &[Range<usize>]) {
+        let (spot, shard) = self.shard(key);
+        let Some(entry) = shard.table(self.database).and_then(|table| table.find(spot, key)) else { return };
+        let value = entry.value();
+        let step_bytes: usize = ranges.iter().map(|range| key.len() + range.len()).sum();
+        let note = match value.len() > LONG_BYTES && step_bytes < value.len() {
+            true => {
+                let mut records = Vec::new();
+                for range in ranges {
+                    records::step(&mut records, key, value, range.clone(), before_bytes);
+                }
+                let (count, value_bytes) = (ranges.len(), value.len());
+                Steps { records, count, value_bytes, moves_expiry: false }.or_whole()
+            }
+            false => Note::Whole,
+        };
+        self.leave(|aftermath| aftermath.changes.add(self.database, key, note));
+    }
+}
+
+/// Logging it.
+impl Transaction<'_> {
+    /// Logs what was changed; returns the journal's offset that must be durable before these changes are.
+    #[inline(always)]
+    pub fn commit(&mut self) -> Option<u64> {
+        if self.left.get_mut().if_any().is_none() { None } else { self.log_changes() }
+    }
+
+    #[cold]
+    fn log_changes(&mut self) -> Option<u64> {
+        let mut changes = take(&mut self.left.get_mut().if_any()?.changes);
+        changes.tidy();
+        let count = changes.count();
+        (count > 0).then(|| self.append(&changes, count))
+    }
+
+    fn append(&self, changes: &Changes, count: usize) -> u64 {
+        self.keyspace().journal.append(|out, current| {
+            if count > 1 {
+                records::request(out, &[b"MULTI"]);
+            }
+            for replaced in &changes.databases {
+                records::replaced(out, current, *replaced);
+            }
+            for request in changes.requests.iter().filter_map(OwnedRequest::request) {
+                records::words(out, request.from(0));
+            }
+            for changed in &changes.keys {
+                records::select(out, current, changed.database);
+                self.log_key(out, changed);
+            }
+            if count > 1 {
+                records::request(out, &[b"EXEC"]);
+            }
+        })
+    }
+
+    /// Logs what became of a key.
+    fn log_key(&self, out: &mut Vec<u8>, changed: &ChangedKey) {
+        let key = &*changed.key;
+        let (spot, shard) = self.shard(key);
+        let Some(entry) = shard.table(changed.database).and_then(|table| table.find(spot, key)) else {
+            return records::request(out, &[b"DEL", key]);
+        };
+        match &changed.note {
+            Note::Whole => records::set(out, key, entry.value(), entry.expires_at_ms()),
+            Note::Expiry => records::expiry(out, key, entry.expires_at_ms()),
+            Note::Steps(steps) => {
+                out.extend_from_slice(&steps.records);
+                if steps.moves_expiry {
+                    records::expiry(out, key, entry.expires_at_ms());
+                }
+            }
+        }
+    }
+}
+
+/// A transaction that ends without a commit has its changes logged all the same.
+impl Drop for Transaction<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.commit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::journal::tests::{logged, taken};
+    use crate::keyspace::{Expiry, Keyspace};
+
+    const LONG: usize = 2 * LONG_BYTES;
+
+    /// A log, and a key in it whose value has so many bytes.
+    fn with_value(bytes: usize) -> Keyspace {
+        let keyspace = logged();
+        keyspace.begin(0, b"k").unwrap().put(b"k", &vec![b'v'; bytes], Expiry::Never);
+        taken(&keyspace);
+        keyspace
+    }
+
+    /// Writes `bytes` at an offset of a value.
+    fn write(tx: &mut Transaction<'_>, key: &[u8], offset: usize, bytes: &[u8]) {
+        let end = offset + bytes.len();
+        tx.change_part(key, end, |part| part.bytes_mut(offset..end).copy_from_slice(bytes));
+    }
+
+    #[test]
+    fn a_change_in_a_long_value_is_its_step_and_one_in_a_short_value_is_the_value() {
+        for (bytes, is_long) in [(10, false), (LONG_BYTES - 3, false), (LONG_BYTES - 2, true), (LONG, true)] {
+            let keyspace = with_value(bytes);
+            write(&mut keyspace.begin(0, b"k").unwrap(), b"k", bytes, b"xyz");
+            let lines = taken(&keyspace);
+            match is_long {
+                true => assert_eq!(lines, ["APPEND k xyz"]),
+                false => assert!(lines[0].starts_with("SET k vvv") && lines.len() == 1),
+            }
+        }
+    }
+
+    #[test]
+    fn steps_keep_their_order_and_the_expiry_comes_last() {
+        let keyspace = with_value(LONG);
+        let mut tx = keyspace.begin(0, b"k").unwrap();
+        let later_ms = tx.now_ms() + 1_000_000;
+        write(&mut tx, b"k", LONG, b"tail");
+        write(&mut tx, b"k", 7, b"a");
+        tx.set_expiry(b"k", Some(later_ms));
+        write(&mut tx, b"k", 7, b"b");
+        // It becomes longer, and nothing is written there.
+        tx.change_part(b"k", LONG + 10, |part| part.bytes_mut(0..1)[0] = b'c');
+        drop(tx);
+        let expiry = format!("PEXPIREAT k {later_ms}");
+        let end = format!("SETRANGE k {} \0", LONG + 9);
+        let expected = [
+            "MULTI",
+            "APPEND k tail",
+            "SETRANGE k 7 a",
+            "SETRANGE k 7 b",
+            "SETRANGE k 0 c",
+            &end,
+            &expiry,
+            "EXEC",
+        ];
+        assert_eq!(taken(&keyspace), expected);
+    }
+
+    #[test]
+    fn steps_that_are_longer_than_the_value_become_the_value() {
+        let keyspace = with_value(LONG);
+        let mut tx = keyspace.begin(0, b"k").unwrap();
+        for number in 0..100_000 {
+            write(&mut tx, b"k", number % LONG, b"x");
+            assert!(tx.left.get_mut().get().changes.step_bytes < 2 * TIDY_AT_BYTES);
+        }
+        drop(tx);
+        let lines = taken(&keyspace);
+        assert!(lines.len() == 1 && lines[0].starts_with("SET k xxx"));
+        write(&mut keyspace.begin(0, b"k").unwrap(), b"k", 1, &[b'y'; LONG - 1]);
+        assert!(taken(&keyspace)[0].starts_with("SET k xyyy"));
+    }
+
+    #[test]
+    fn what_happens_to_the_key_as_a_whole_swallows_its_steps() {
+        type Act = fn(&mut Transaction<'_>);
+        let whole = "v".repeat(LONG - 1);
+        let cases: [(Act, Vec<String>); 6] = [
+            (|tx| assert!(tx.remove(b"k")), vec!["DEL k".into()]),
+            (|tx| tx.put(b"k", b"new", Expiry::Never), vec!["SET k new".into()]),
+            (|tx| tx.flush_database(), vec!["FLUSHDB".into()]),
+            (
+                |tx| {
+                    tx.flush_all();
+                    write(tx, b"k", 0, b"new");
+                },
+                vec!["MULTI".into(), "FLUSHALL".into(), "SET k new".into(), "EXEC".into()],
+            ),
+            (
+                |tx| tx.carry(b"k", 0, b"other"),
+                vec!["MULTI".into(), "DEL k".into(), format!("SET other x{whole}"), "EXEC".into()],
+            ),
+            (
+                |tx| {
+                    tx.swap_databases(0, 1);
+                    tx.select(1);
+                    write(tx, b"k", 2, b"y");
+                },
+                ["MULTI", "SWAPDB 0 1", "SELECT 1", "SETRANGE k 0 x", "SETRANGE k 2 y", "EXEC"]
+                    .map(String::from)
+                    .to_vec(),
+            ),
+        ];
+        for (act, expected) in cases {
+            let keyspace = with_value(LONG);
+            let mut tx = keyspace.begin_all(0).unwrap();
+            write(&mut tx, b"k", 0, b"x");
+            act(&mut tx);
+            drop(tx);
+            assert_eq!(taken(&keyspace), expected);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Changing parts of values in place, without copying what stays.
+//!
+//! The log records which bytes were changed, and no handler can forget to say so: a value is changed in place
+//! only through [`Part::bytes_mut`], which takes the range and notes it.
+
+use std::ops::Range;
+
+use super::changes::Extent;
+use super::entry::Encoding;
+use super::transaction::{Expiry, Transaction};
+
+/// A value that is being changed in place.
+#[derive(Debug)]
+pub struct Part<'v> {
+    value: &'v mut [u8],
+    /// Whether the key is new, or its value became longer.
+    has_grown: bool,
+    /// How often the value was changed.
+    changes: u64,
+    /// The ranges that were changed, if there is a log.
+    ranges: Option<Vec<Range<usize>>>,
+}
+
+impl Part<'_> {
+    /// All of the value as it is now.
+    pub fn value(&self) -> &[u8] {
+        self.value
+    }
+
+    /// Whether the key is new, or its value became longer.
+    pub fn has_grown(&self) -> bool {
+        self.has_grown
+    }
+
+    /// Whether the value was changed.
+    pub fn has_changed(&self) -> bool {
+        self.changes > 0
+    }
+
+    /// A range of the value, to be changed.
+    pub fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.changes += 1;
+        if let Some(ranges) = &mut self.ranges {
+            ranges.push(range.clone());
+        }
+        &mut self.value[range]
+    }
+}
+
+impl Transaction<'_> {
+    /// Makes the value of a key at least `bytes` long, filled up with zeros, and calls `change` to change it.
+    /// An absent key is made, without expiry.
+    pub fn change_part<T>(&mut self, key: &[u8], bytes: usize, change: impl FnOnce(&mut Part<'_>) -> T) -> T {
+        let before = self.peek(key).map(<[u8]>::len);
+        if before.is_none() {
+            self.remove(key);
+            self.insert(key, b"", Expiry::Never);
+        }
+        let is_logged = before.is_some() && self.wanted.journal();
+        let database = self.database;
+        let (spot, shard) = self.shard_mut(key);
+        let entry = shard.table_mut(database).entry_mut(spot, key).expect("it was made if it was not there");
+        let before_bytes = entry.value().len();
+        if before_bytes < bytes {
+            entry.resize(bytes);
+        }
+        entry.set_encoding(Encoding::Raw);
+        let has_grown = before.is_none() || before_bytes < bytes;
+        let ranges = is_logged.then(Vec::new);
+        let mut part = Part { value: entry.value_mut(), has_grown, changes: 0, ranges };
+        let result = change(&mut part);
+        let (changes, after_bytes, ranges) = (part.changes, part.value.len(), part.ranges);
+        // A new key was counted when it was made.
+        shard.changes += changes.saturating_sub(u64::from(before.is_none()));
+        if before.is_some() && (changes > 0 || has_grown) {
+            self.follow_change(key, Extent::Part);
+        }
+        if let Some(mut ranges) = ranges {
+            if has_grown && ranges.iter().all(|range| range.end < after_bytes) {
+                // Only the length changed there: the last byte tells it.
+                ranges.push(after_bytes - 1..after_bytes);
+            }
+            if !ranges.is_empty() {
+                self.note_steps(key, before_bytes, &ranges);
+            }
+        }
+        result
+    }
+}

@@ -1,0 +1,98 @@
+//! Requests that change data, as a log has them.
+//!
+//! They are the requests that Redis would log, in its protocol.
+
+use std::ops::Range;
+
+use super::changes::Replaced;
+
+/// Goes to a database, unless the reader is there already.
+pub fn select(out: &mut Vec<u8>, current: &mut Option<usize>, database: usize) {
+    if *current != Some(database) {
+        *current = Some(database);
+        request(out, &[b"SELECT", number(database as u64, &mut itoa::Buffer::new())]);
+    }
+}
+
+/// What an annotation begins with that tells the number which the last holder of a lock was given.
+pub const FENCING: &[u8] = b"#KEYFAST-FENCING:";
+
+/// Tells that number.
+pub(super) fn fencing(out: &mut Vec<u8>, last: u64) {
+    out.extend_from_slice(FENCING);
+    out.extend_from_slice(number(last, &mut itoa::Buffer::new()));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes a key.
+pub fn set(out: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) {
+    match expires_at_ms {
+        None => request(out, &[b"SET", key, value]),
+        Some(at_ms) => {
+            request(out, &[b"SET", key, value, b"PXAT", number(at_ms, &mut itoa::Buffer::new())]);
+        }
+    }
+}
+
+/// Loads a library of functions, whether it is there or not.
+pub fn library(out: &mut Vec<u8>, code: &[u8]) {
+    request(out, &[b"FUNCTION", b"LOAD", b"REPLACE", code]);
+}
+
+pub(super) fn expiry(out: &mut Vec<u8>, key: &[u8], expires_at_ms: Option<u64>) {
+    match expires_at_ms {
+        None => request(out, &[b"PERSIST", key]),
+        Some(at_ms) => request(out, &[b"PEXPIREAT", key, number(at_ms, &mut itoa::Buffer::new())]),
+    }
+}
+
+/// Writes a range of a value that has changed; what lies beyond the bytes that it had before was appended.
+pub(super) fn step(out: &mut Vec<u8>, key: &[u8], value: &[u8], range: Range<usize>, before_bytes: usize) {
+    match range.start == before_bytes && range.end == value.len() {
+        true => request(out, &[b"APPEND", key, &value[range]]),
+        false => {
+            let mut buffer = itoa::Buffer::new();
+            let offset = number(range.start as u64, &mut buffer);
+            request(out, &[b"SETRANGE", key, offset, &value[range]]);
+        }
+    }
+}
+
+pub(super) fn replaced(out: &mut Vec<u8>, current: &mut Option<usize>, replaced: Replaced) {
+    match replaced {
+        Replaced::FlushAll => request(out, &[b"FLUSHALL"]),
+        Replaced::Flush(database) => {
+            select(out, current, database);
+            request(out, &[b"FLUSHDB"]);
+        }
+        Replaced::Swap(one, other) => {
+            let (mut first, mut second) = (itoa::Buffer::new(), itoa::Buffer::new());
+            request(out, &[b"SWAPDB", number(one as u64, &mut first), number(other as u64, &mut second)]);
+        }
+    }
+}
+
+/// Any request.
+pub(super) fn request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
+    words(out, arguments.iter().copied());
+}
+
+pub(super) fn words<'a>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'a [u8]>) {
+    header(out, b'*', words.len());
+    for word in words {
+        out.reserve(word.len() + 32);
+        header(out, b'$', word.len());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn header(out: &mut Vec<u8>, kind: u8, count: usize) {
+    out.push(kind);
+    out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+fn number(number: u64, buffer: &mut itoa::Buffer) -> &[u8] {
+    buffer.format(number).as_bytes()
+}

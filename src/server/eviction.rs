@@ -1,0 +1,57 @@
+//! Makes clients leave while all of them take more memory than `maxmemory-clients` allows, the largest first.
+//!
+//! A client that has to leave does so a little later, in its own task: until then what it takes counts as
+//! given back already, so that no other one has to leave in its place.
+
+use crate::clients::{Client, Leaving};
+use crate::commands::client::describe_briefly;
+use crate::instance::Instance;
+use crate::statistics::Count;
+
+/// Looks whether clients take too much; to be called after one may have come to take more.
+#[inline]
+pub(super) fn limit_clients(instance: &Instance) {
+    if let Some(limit_bytes) = instance.config.clients_bytes_max() {
+        evict(instance, limit_bytes);
+    }
+}
+
+#[cold]
+fn evict(instance: &Instance, limit_bytes: usize) {
+    let clients = &instance.clients;
+    if clients.memory.bytes() < limit_bytes {
+        clients.eviction.lock().is_stuck = false;
+        return;
+    }
+    // Another thread that is here already does what there is to do.
+    let Some(mut eviction) = clients.eviction.try_lock() else { return };
+    if eviction.is_stuck && eviction.looked_at_ms == clients.now_ms() {
+        return;
+    }
+    eviction.looked_at_ms = clients.now_ms();
+    let (leaving, staying): (Vec<_>, Vec<_>) =
+        clients.all().into_iter().partition(|client| client.leaving() == Leaving::Now);
+    let given_back: usize = leaving.iter().map(|client| client.footprint.bytes()).sum();
+    let mut bytes = clients.memory.bytes().saturating_sub(given_back);
+    let is_evictable = |client: &Client| !client.profile.lock().is_kept_from_eviction;
+    let mut evictable: Vec<_> = staying
+        .into_iter()
+        .filter(|client| is_evictable(client))
+        .map(|client| (client.footprint.bytes(), client))
+        .collect();
+    evictable.sort_unstable_by_key(|(bytes, _)| *bytes);
+    while bytes >= limit_bytes {
+        let Some((client_bytes, client)) = evictable.pop() else {
+            if !eviction.is_stuck {
+                tracing::warn!("Over client maxmemory after evicting all evictable clients");
+            }
+            eviction.is_stuck = true;
+            return;
+        };
+        tracing::info!("Evicting client: {}", describe_briefly(&client));
+        client.ask_to_leave(Leaving::Now);
+        instance.statistics.add(Count::ClientsEvicted, 1);
+        bytes = bytes.saturating_sub(client_bytes);
+    }
+    eviction.is_stuck = false;
+}

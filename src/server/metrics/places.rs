@@ -1,0 +1,83 @@
+//! Places for connections: so many at once, and none for those that keep others out.
+//!
+//! A connection that sends nothing, reads nothing or does not end would hold its place for seconds, and
+//! sixteen of them would close `/healthz` to the one who asks whether the server lives. So where all places
+//! are taken and another connection comes, the one leaves that the server has waited for longest. What is
+//! being answered stays.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tokio::select;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+/// The places.
+pub(super) struct Places {
+    free: Arc<Semaphore>,
+    taken: Mutex<Vec<Arc<Waiting>>>,
+}
+
+/// One that is taken.
+#[derive(Default)]
+struct Waiting {
+    /// Since when the server has waited for the other side; none while it does not.
+    since: Mutex<Option<Instant>>,
+    leave: Notify,
+}
+
+/// A connection's place, free again with this value.
+pub(super) struct Place {
+    places: Arc<Places>,
+    waiting: Arc<Waiting>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Places {
+    pub(super) fn new(count: usize) -> Arc<Places> {
+        Arc::new(Places { free: Arc::new(Semaphore::new(count)), taken: Mutex::default() })
+    }
+
+    /// Takes a place, as soon as there is one; none if there will be none any more.
+    pub(super) async fn take(self: &Arc<Self>) -> Option<Place> {
+        if self.free.available_permits() == 0 {
+            self.ask_one_to_leave();
+        }
+        let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
+        let waiting = Arc::new(Waiting::default());
+        self.taken.lock().push(Arc::clone(&waiting));
+        Some(Place { places: Arc::clone(self), waiting, _permit: permit })
+    }
+
+    fn ask_one_to_leave(&self) {
+        let taken = self.taken.lock();
+        let since = |place: &Arc<Waiting>| *place.since.lock();
+        if let Some(longest) =
+            taken.iter().filter(|place| since(place).is_some()).min_by_key(|place| since(place))
+        {
+            longest.leave.notify_one();
+        }
+    }
+}
+
+impl Place {
+    /// Waits for something that the other side has to do; nothing comes of it if the place is needed.
+    pub(super) async fn wait<T>(&self, done: impl Future<Output = T>) -> Option<T> {
+        *self.waiting.since.lock() = Some(Instant::now());
+        let done = select! {
+            // What is there already is taken.
+            biased;
+            done = done => Some(done),
+            () = self.waiting.leave.notified() => None,
+        };
+        *self.waiting.since.lock() = None;
+        done
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.taken.lock().retain(|other| !Arc::ptr_eq(other, &self.waiting));
+    }
+}

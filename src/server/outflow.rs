@@ -1,0 +1,155 @@
+//! Replies on their way to the socket: written at once if it takes them, or else kept until it does.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::AsyncWrite;
+
+use crate::clients::{Backlog, Client, Output};
+use crate::instance::Instance;
+use crate::statistics::Count;
+
+use super::buffers;
+use super::connection::made_to_leave;
+
+/// Output that is not worth a look at its limits: they do not count so little.
+const LITTLE_BYTES: usize = Client::FREE_OUTPUT_BYTES;
+
+/// What a client was not able to take yet.
+#[derive(Debug, Default)]
+pub(super) struct Outflow {
+    backlog: Backlog,
+    /// Whether the stream (TLS) holds back what it has taken.
+    is_held_back: bool,
+    /// Whether others were shown that something waits.
+    is_shown: bool,
+}
+
+impl Outflow {
+    /// Whether anything waits.
+    #[inline]
+    pub(super) fn is_writing(&self) -> bool {
+        !self.backlog.is_empty() || self.is_held_back
+    }
+
+    /// Adds to what is to be written.
+    pub(super) fn append(&mut self, other: Backlog) {
+        self.backlog.append(other);
+    }
+
+    /// Writes `output` as far as the socket takes it now, and keeps the rest.
+    ///
+    /// # Errors
+    ///
+    /// If the client is gone, or more would wait for it than may.
+    #[inline]
+    pub(super) fn write_or_keep<Stream: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut Stream,
+        context: &mut Context<'_>,
+        instance: &Instance,
+        client: &Client,
+        output: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let total = self.backlog.bytes() + output.len();
+        let is_much = total > LITTLE_BYTES;
+        if is_much && !client.may_hold(total) {
+            return Err(made_to_leave());
+        }
+        if !self.backlog.is_empty() {
+            buffers::give_back_output(self.backlog.push(std::mem::take(output), 0));
+            let _ = self.poll_write(stream, context, instance, client)?;
+            return Ok(());
+        }
+        let mut written = 0;
+        while written < output.len() {
+            let Poll::Ready(more) = Pin::new(&mut *stream).poll_write(context, &output[written..])? else {
+                return self.keep(instance, client, output, written);
+            };
+            count_write(instance, more)?;
+            written += more;
+        }
+        buffers::give_back_output(std::mem::take(output));
+        self.is_held_back = Pin::new(stream).poll_flush(context)?.is_pending();
+        if is_much {
+            // The time that the soft limit allows begins anew.
+            client.may_hold(0);
+        }
+        Ok(())
+    }
+
+    /// Keeps what was not `written`.
+    #[cold]
+    fn keep(
+        &mut self,
+        instance: &Instance,
+        client: &Client,
+        output: &mut Vec<u8>,
+        written: usize,
+    ) -> io::Result<()> {
+        if written > 0 {
+            // A client that takes its replies slowly is not idle.
+            client.set_active(instance.clients.now_ms());
+        }
+        buffers::give_back_output(self.backlog.push(std::mem::take(output), written));
+        self.show(client);
+        Ok(())
+    }
+
+    /// Writes what waits; ready once nothing does.
+    #[cold]
+    pub(super) fn poll_write<Stream: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut Stream,
+        context: &mut Context<'_>,
+        instance: &Instance,
+        client: &Client,
+    ) -> Poll<io::Result<()>> {
+        let before = self.backlog.bytes();
+        while !self.backlog.is_empty() {
+            let Poll::Ready(more) = Pin::new(&mut *stream).poll_write(context, self.backlog.front())? else {
+                break;
+            };
+            count_write(instance, more)?;
+            self.backlog.take(more);
+        }
+        if self.backlog.bytes() < before {
+            client.set_active(instance.clients.now_ms());
+        }
+        self.show(client);
+        if !self.backlog.is_empty() {
+            return Poll::Pending;
+        }
+        // TLS may hold something back, and wait for the client as a write does.
+        self.is_held_back = true;
+        ready!(Pin::new(stream).poll_flush(context))?;
+        self.is_held_back = false;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Shows others how much waits, unless it is nothing as before.
+    fn show(&mut self, client: &Client) {
+        let is_waiting = !self.backlog.is_empty();
+        if is_waiting || self.is_shown {
+            client.set_output(Output {
+                bytes: self.backlog.bytes(),
+                pieces: self.backlog.pieces(),
+                memory_bytes: self.backlog.memory_bytes(),
+            });
+        }
+        if self.is_shown && !is_waiting {
+            client.may_hold(0);
+        }
+        self.is_shown = is_waiting;
+    }
+}
+
+fn count_write(instance: &Instance, bytes: usize) -> io::Result<()> {
+    if bytes == 0 {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    instance.statistics.add(Count::Writes, 1);
+    instance.statistics.add(Count::OutputBytes, bytes as u64);
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! What DEBUG does for those who test servers and clients.
+
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use crate::folder::Folder;
+use crate::server::{PATIENCE, Server, free_port, is_redis};
+
+fn server() -> Server {
+    Server::start_with(&["--enable-debug-command", "yes"])
+}
+
+/// The digests were told by redis-server 7.0.15.
+#[test]
+fn the_same_data_have_the_digest_that_they_have_in_redis() {
+    let folder = Folder::new("digest");
+    let options = ["--enable-debug-command", "yes", "--dir", &folder.file("")];
+    let mut client = Server::start_with(&options).into_client();
+    let nothing = "0".repeat(40);
+    client.line("DEBUG DIGEST").is_simple(&nothing);
+    client.line("DEBUG POPULATE 3").is_ok();
+    client.line("SELECT 2").is_ok();
+    client.line("DEBUG POPULATE 2 other 8").is_ok();
+    client.line("DEBUG POPULATE 1 long 20").is_ok();
+    client.line("GET other:1").is("value:1\0");
+    client.line("STRLEN long:0").is(20);
+    client.line("SELECT 0").is_ok();
+    client.line("SET n 12345").is_ok();
+    client.line("SET t v EXAT 33177117420").is_ok();
+    client.line("DEBUG DIGEST").is_simple("25292d1bc0ffdfdc43bdad72983b41f7d491d106");
+    let digests: Vec<_> =
+        client.line("DEBUG DIGEST-VALUE key:0 n t nosuch").items().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        digests,
+        [
+            "c15f34c747bf411833c10208c03e1da1bb7da7cf",
+            "e1cf90774e995ae03de66e8109dc5cb9d9c2dc83",
+            "311b17018163335616e089f6b951c82c477335ac",
+            &nothing,
+        ]
+    );
+    client.line("PERSIST t").is(1);
+    let changed = client.line("DEBUG DIGEST").reply().to_string();
+    assert_ne!(changed, "25292d1bc0ffdfdc43bdad72983b41f7d491d106");
+    client.line("DEBUG RELOAD").is_ok();
+    client.line("DEBUG DIGEST").is_simple(&changed);
+}
+
+#[test]
+fn keys_that_are_there_stay_as_they_are() {
+    let mut client = server().into_client();
+    client.line("SET key:1 mine").is_ok();
+    client.line("DEBUG POPULATE 3").is_ok();
+    client.line("GET key:1").is("mine");
+    client.line("GET key:2").is("value:2");
+    client.line("DBSIZE").is(3);
+    for line in ["DEBUG POPULATE x", "DEBUG POPULATE -1", "DEBUG POPULATE 1 a -1"] {
+        client.line(line).is_error("ERR value is out of range, must be positive");
+    }
+    for line in ["DEBUG POPULATE", "DEBUG NOSUCH", "DEBUG DIGEST x"] {
+        let name = line.split(' ').nth(1).unwrap();
+        client.line(line).is_error(&format!(
+            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP."
+        ));
+    }
+    if !is_redis() {
+        let limit = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+        client.line("DEBUG POPULATE 1 a 536870913").is_error(limit);
+    }
+}
+
+#[test]
+fn a_crash_on_purpose_ends_the_server_at_once() {
+    for crash in ["SEGFAULT", "PANIC"] {
+        let mut server = server();
+        let mut client = server.client();
+        client.line("SET k v").is_ok();
+        client.send(format!("DEBUG {crash}\r\n").as_bytes());
+        assert!(client.is_closed(), "{crash}");
+        assert!(!server.wait_for_end().success(), "{crash}");
+    }
+}
+
+#[test]
+fn the_replication_id_can_be_changed() {
+    let mut client = server().into_client();
+    let before = client.info("master_replid");
+    assert_eq!((before.len(), client.info("run_id").len()), (40, 40));
+    client.line("DEBUG CHANGE-REPL-ID").is_ok();
+    assert_ne!(client.info("master_replid"), before);
+}
+
+#[test]
+fn a_file_can_be_made_to_say_everything() {
+    let folder = Folder::new("force-all");
+    let file = folder.write("redis.conf", "timeout 5\nenable-debug-command yes\n");
+    let serve = || {
+        let port = free_port();
+        let options = ["redis.conf", "--bind", "127.0.0.1", "--port", &port.to_string()];
+        Server::run(folder.command().args(options), port)
+    };
+    let server = serve();
+    let mut client = server.client();
+    client.line("DEBUG CONFIG-REWRITE-FORCE-ALL").is_ok();
+    let text = fs::read_to_string(&file).unwrap();
+    for line in ["timeout 5", "hz 10", "repl-backlog-size 1mb", "replica-read-only yes", "maxmemory 0"] {
+        assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+    }
+    drop(server);
+    serve().client().line("PING").is_simple("PONG");
+}
+
+#[test]
+fn what_is_done_every_so_often_can_be_stopped() {
+    let mut client = server().into_client();
+    client.line("DEBUG PAUSE-CRON 1").is_ok();
+    client.line("SET k v PX 1").is_ok();
+    client.line("DEBUG SLEEP 0.3").is_ok();
+    assert_eq!(client.info("expired_keys"), "0");
+    client.line("DEBUG PAUSE-CRON 0").is_ok();
+    let deadline = Instant::now() + PATIENCE;
+    while client.info("expired_keys") == "0" {
+        assert!(Instant::now() < deadline, "the key is never freed");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

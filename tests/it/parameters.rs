@@ -1,0 +1,318 @@
+//! Every parameter of redis-server 7.0.15: its name, its default, and what it is and is not set to.
+//!
+//! `parameters.tsv` was recorded from redis-server: a line is a name, the default, and what CONFIG SET
+//! replies to a word that is no value, to the smallest and to the largest integer of 64 bits, or one reply
+//! where the three are the same. A column `-` depends on how the server was started, or would change how it
+//! is reached.
+
+use std::collections::BTreeSet;
+
+use crate::client::{Client, Reply};
+use crate::server::{Server, is_redis};
+
+const RECORDED: &str = include_str!("parameters.tsv");
+const PROBES: [&str; 3] = ["~", "-9223372036854775808", "9223372036854775807"];
+
+/// Parameters of Redis that are other than there, and why.
+const DIFFERENT: &[(&str, &str)] = &[
+    ("client-query-buffer-limit", "a request is found by 32-bit offsets, so the limit is below 4 GiB"),
+    ("io-threads", "0, the default, is one thread for each core"),
+    ("maxmemory-samples", "at most 64, as in later versions: more would keep other clients waiting"),
+    ("proto-max-bulk-len", "values are at most 512 MiB long"),
+    ("tls-auth-clients", "certificates are read at the start only"),
+];
+
+/// Parameters that Redis does not have.
+const OWN: &[&str] = &[
+    "enable-clock-command",
+    "enable-fault-command",
+    "ignore-unsupported",
+    "local-addresses",
+    "lock-lens",
+    "log-format",
+    "metrics-bind",
+    "metrics-port",
+];
+
+/// The recorded lines, column by column.
+fn recorded() -> impl Iterator<Item = Vec<&'static str>> {
+    RECORDED.lines().map(|line| line.split('\t').collect())
+}
+
+/// What CONFIG SET answers, without what it says of every parameter.
+fn set(client: &mut Client, name: &str, value: &str) -> String {
+    match client.cmd(["CONFIG", "SET", name, value]).reply() {
+        Reply::Simple(_) => "ok".to_owned(),
+        Reply::Error(text) => {
+            let prefix = format!("ERR CONFIG SET failed (possibly related to argument '{name}') - ");
+            text.strip_prefix(&prefix).unwrap_or_else(|| panic!("{name}: {text}")).to_owned()
+        }
+        other => panic!("{name}: {other}"),
+    }
+}
+
+fn get(client: &mut Client, name: &str) -> String {
+    let items = client.cmd(["CONFIG", "GET", name]).items();
+    assert_eq!(items.len(), 2, "{name}");
+    items[1].to_string().trim_matches('"').to_owned()
+}
+
+#[test]
+fn every_parameter_has_its_default_and_is_set_and_refused_as_in_redis() {
+    let mut client = Server::start().into_client();
+    for columns in recorded() {
+        let (name, default, answers) = (columns[0], columns[1], &columns[2..]);
+        if DIFFERENT.iter().any(|(other, _)| *other == name) {
+            continue;
+        }
+        if default != "-" {
+            assert_eq!(get(&mut client, name), default, "{name}");
+        }
+        if answers[0] == "-" {
+            continue;
+        }
+        for (place, value) in PROBES.iter().enumerate() {
+            let expected = answers.get(place).unwrap_or(&answers[0]);
+            assert_eq!(set(&mut client, name, value), *expected, "CONFIG SET {name} {value}");
+        }
+        client.cmd(["CONFIG", "SET", name, default]).reply();
+    }
+}
+
+#[test]
+fn a_parameter_that_is_different_is_explained() {
+    let mut client = Server::start().into_client();
+    for (name, why) in DIFFERENT {
+        let columns = recorded().find(|columns| columns[0] == *name).expect("a line");
+        let is_default = get(&mut client, name) == columns[1];
+        let is_same = PROBES.iter().enumerate().all(|(place, value)| {
+            set(&mut client, name, value) == *columns.get(2 + place).unwrap_or(&columns[2])
+        });
+        assert_eq!(is_default && is_same, is_redis(), "{name}: {why}");
+    }
+}
+
+#[test]
+fn all_names_are_those_of_redis_and_a_few_more() {
+    let mut client = Server::start().into_client();
+    let mut expected: BTreeSet<String> = recorded().map(|columns| columns[0].to_owned()).collect();
+    // These are told only where their whole name is asked for.
+    for hidden in [
+        "key-load-delay",
+        "loading-process-events-interval-bytes",
+        "rdb-key-save-delay",
+        "use-exit-on-panic",
+        "watchdog-period",
+    ] {
+        assert!(expected.remove(hidden), "{hidden}");
+        get(&mut client, hidden);
+    }
+    if !is_redis() {
+        expected.extend(OWN.iter().map(|name| (*name).to_owned()));
+    }
+    let items = client.cmd(["CONFIG", "GET", "*"]).items();
+    let names: BTreeSet<String> =
+        items.iter().step_by(2).map(|name| name.to_string().trim_matches('"').to_owned()).collect();
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn values_are_printed_in_one_form() {
+    let mut client = Server::start().into_client();
+    for (name, value, printed) in [
+        ("repl-backlog-size", "1", "16384"),
+        ("repl-backlog-size", "1mb", "1048576"),
+        ("hash-max-ziplist-value", "1k", "1000"),
+        ("hz", "0", "1"),
+        ("hz", "1000", "500"),
+        ("maxmemory", "18446744073709551615", "18446744073709551615"),
+        ("maxmemory", "", "0"),
+        ("list-max-ziplist-size", "-5", "-5"),
+        ("shutdown-on-sigterm", "FORCE now", "now force"),
+        ("shutdown-on-sigterm", "Default", "default"),
+        ("latency-tracking-info-percentiles", "50.0 99.990 1e1", "50 99.99 10"),
+        ("latency-tracking-info-percentiles", "", ""),
+        ("oom-score-adj-values", "+1 2 -0", "1 2 0"),
+        ("notify-keyspace-events", "gE", "gE"),
+        (
+            "client-output-buffer-limit",
+            "replica 1kb 0 0",
+            "normal 0 0 0 slave 1024 0 0 pubsub 33554432 8388608 60",
+        ),
+        ("save", "+60 1", "60 1"),
+        ("repl-diskless-load", "SWAPDB", "swapdb"),
+        ("cluster-announce-hostname", "a-b.c", "a-b.c"),
+        ("proc-title-template", "redis {port}", "redis {port}"),
+    ] {
+        client.cmd(["CONFIG", "SET", name, value]).is_ok();
+        assert_eq!(get(&mut client, name), printed, "CONFIG SET {name} {value:?}");
+    }
+}
+
+#[test]
+fn lists_are_refused_in_the_words_of_redis() {
+    let mut client = Server::start().into_client();
+    for (name, value, expected) in [
+        ("save", "60", "Invalid save parameters"),
+        ("save", "60  1", "Invalid save parameters"),
+        (
+            "shutdown-on-sigint",
+            "save nosave",
+            "shutdown options SAVE and NOSAVE can't be used simultaneously",
+        ),
+        (
+            "shutdown-on-sigint",
+            "",
+            "argument(s) must be one of the following: default, save, nosave, now, force",
+        ),
+        ("latency-tracking-info-percentiles", "50 x", "Invalid latency-tracking-info-percentiles parameters"),
+        (
+            "latency-tracking-info-percentiles",
+            "50 100.1",
+            "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]",
+        ),
+        ("oom-score-adj-values", "1 2", "wrong number of arguments"),
+        (
+            "oom-score-adj-values",
+            "1 2 2001",
+            "Invalid oom-score-adj-values, elements must be between -2000 and 2000.",
+        ),
+        (
+            "cluster-announce-hostname",
+            "a_b",
+            "Hostnames may only contain alphanumeric characters, hyphens or dots",
+        ),
+        ("proc-title-template", "{title}", "template format is invalid or contains unknown variables"),
+        (
+            "client-output-buffer-limit",
+            "normal 1",
+            "Wrong number of arguments in buffer limit configuration.",
+        ),
+    ] {
+        assert_eq!(set(&mut client, name, value), expected, "CONFIG SET {name} {value:?}");
+    }
+}
+
+#[test]
+fn names_are_told_as_they_were_asked_for() {
+    let mut client = Server::start().into_client();
+    let told = |client: &mut Client, line: &str| {
+        let mut told: Vec<_> = client.line(line).items().iter().step_by(2).map(Reply::to_string).collect();
+        told.sort();
+        told
+    };
+    assert_eq!(told(&mut client, "CONFIG GET TimeOut"), ["\"TimeOut\""]);
+    assert_eq!(told(&mut client, "CONFIG GET TIMEOU? timeout"), ["\"timeout\""]);
+    assert_eq!(
+        told(&mut client, "CONFIG GET *ziplist-value"),
+        ["\"hash-max-ziplist-value\"", "\"zset-max-ziplist-value\""]
+    );
+    assert!(told(&mut client, "CONFIG GET watchdog-perio?").is_empty());
+    for (line, expected) in [
+        ("CONFIG SET timeout 0 hz", "ERR syntax error"),
+        (
+            "CONFIG SET nosuch 1 databases 2",
+            "ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'",
+        ),
+        (
+            "CONFIG SET DataBases 2 nosuch 1",
+            "ERR CONFIG SET failed (possibly related to argument 'DataBases') - can't set immutable config",
+        ),
+        (
+            "CONFIG SET timeout 1 TIMEOUT 2",
+            "ERR CONFIG SET failed (possibly related to argument 'TIMEOUT') - duplicate parameter",
+        ),
+        (
+            "CONFIG SET Lua-Time-Limit x",
+            "ERR CONFIG SET failed (possibly related to argument 'lua-time-limit') - argument couldn't be \
+             parsed into an integer",
+        ),
+    ] {
+        client.line(line).is_error(expected);
+    }
+    client.line("CONFIG SET lua-time-limit 1 busy-reply-threshold 2").is_ok();
+    assert_eq!(get(&mut client, "busy-reply-threshold"), "2");
+}
+
+#[test]
+fn all_parameters_are_set_or_none() {
+    let mut client = Server::start().into_client();
+    client.line("CONFIG SET timeout 7 repl-timeout 7 hz x").reply();
+    let limit = "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is \
+                 not able to handle the specified number of clients, try with ";
+    // Redis tries for a minute to have room for the most that there may be.
+    let clients = if is_redis() { "100000000" } else { "4294967295" };
+    let refused =
+        client.cmd(["CONFIG", "SET", "timeout", "8", "maxclients", clients, "repl-timeout", "8"]).reply();
+    let Reply::Error(text) = refused else { panic!("{refused}") };
+    let possible = text.strip_prefix(limit).unwrap_or_else(|| panic!("{text}"));
+    assert!(possible.parse::<u32>().is_ok(), "{text}");
+    for (name, value) in [("timeout", "0"), ("repl-timeout", "60"), ("maxclients", "10000")] {
+        assert_eq!(get(&mut client, name), value, "{name}");
+    }
+}
+
+#[test]
+fn latencies_are_told_by_the_percentiles_that_are_asked_for_and_only_while_they_are_tracked() {
+    let mut client = Server::start().into_client();
+    let told = |client: &mut Client| {
+        let text = client.line("INFO latencystats").text();
+        let line = text.lines().find(|line| line.starts_with("latency_percentiles_usec_get:"));
+        line.map(|line| {
+            let percentiles = line.split_once(':').unwrap().1.split(',');
+            percentiles.map(|one| one.split('=').next().unwrap()).collect::<Vec<_>>().join(" ")
+        })
+    };
+    let calls = |client: &mut Client| {
+        let told = client.line("LATENCY HISTOGRAM get").reply().to_string();
+        let calls =
+            told.split("\"calls\", (integer) ").nth(1).map(|rest| rest.split(',').next().unwrap().to_owned());
+        calls.unwrap_or_else(|| "0".to_owned())
+    };
+    client.line("GET k").is_nil();
+    assert_eq!(told(&mut client).as_deref(), Some("p50 p99 p99.9"));
+    client.cmd(["CONFIG", "SET", "latency-tracking-info-percentiles", "0 50.5 100.0"]).is_ok();
+    assert_eq!(told(&mut client).as_deref(), Some("p0 p50.5 p100"));
+    client.line("CONFIG SET latency-tracking no").is_ok();
+    client.line("GET k").is_nil();
+    assert_eq!(told(&mut client), None);
+    assert_eq!(calls(&mut client), "1");
+    client.line("CONFIG SET latency-tracking yes").is_ok();
+    client.line("GET k").is_nil();
+    assert_eq!(told(&mut client).as_deref(), Some("p0 p50.5 p100"));
+    assert_eq!(calls(&mut client), "2");
+    assert!(client.line("INFO commandstats").text().contains("cmdstat_get:calls=3,"));
+    client.line("CONFIG RESETSTAT").is_ok();
+    assert_eq!((told(&mut client), calls(&mut client)), (None, "0".to_owned()));
+}
+
+/// Only a privileged process may lower its score.
+#[test]
+fn the_score_of_the_process_is_adjusted_and_comes_back() {
+    let server = Server::start();
+    let path = format!("/proc/{}/oom_score_adj", server.process_id());
+    let score = || std::fs::read_to_string(&path).expect("a score").trim().parse::<i32>().expect("a number");
+    let (before, mut client) = (score(), server.client());
+    let absolute = (before + 100).min(1000);
+    client
+        .cmd([
+            "CONFIG",
+            "SET",
+            "oom-score-adj",
+            "absolute",
+            "oom-score-adj-values",
+            &format!("{absolute} 0 0"),
+        ])
+        .is_ok();
+    assert_eq!(score(), absolute);
+    client.cmd(["CONFIG", "SET", "oom-score-adj", "relative", "oom-score-adj-values", "150 200 800"]).is_ok();
+    assert_eq!(score(), (before + 150).min(1000));
+    assert_eq!(get(&mut client, "oom-score-adj"), "yes");
+}
+
+#[test]
+fn the_frequency_of_sweeps_is_told() {
+    let mut client = Server::start().into_client();
+    client.line("CONFIG SET hz 100").is_ok();
+    assert_eq!(client.info("configured_hz"), "100");
+}
