@@ -31,13 +31,15 @@ RUN echo 'redis:x:999:1000::/data:/sbin/nologin' >>/etc/passwd \
 COPY src/image/docker-entrypoint.sh src/image/docker-health.sh /usr/local/bin/
 COPY --from=build /keyfast /usr/local/bin/keyfast
 
-# A published port is asked from outside the container, which protected mode would refuse. Configuration files
-# and options overrule it.
-ENV KEYFAST_PROTECTED_MODE=no
+# A published port is asked from outside the container, which protected mode would refuse, and so is that of
+# --metrics-port. Configuration files and options overrule both.
+ENV KEYFAST_PROTECTED_MODE=no \
+    KEYFAST_METRICS_BIND="* -::*"
 VOLUME /data
 WORKDIR /data
 EXPOSE 6379
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=5s --start-period=5s CMD ["docker-health.sh"]
+# The first check comes after the interval: with a start period, newer engines would wait for 5 s until then.
+HEALTHCHECK --interval=600ms --timeout=5s --retries=10 CMD ["docker-health.sh"]
 ENTRYPOINT ["docker-entrypoint.sh"]
 CMD ["redis-server"]
