@@ -5,21 +5,33 @@
 //! system sees whatever the sizes are; a sum over the keyspace alone would miss buffers, tables and clients.
 //! Each thread counts for itself and adds to the common sum only when it has something to tell, which makes
 //! counting cost a handful of instructions an allocation and lets threads not wait for each other.
+//!
+//! A thread that executes requests tells nothing before it is done with them ([`hold_back`]): what a command
+//! takes for a moment and gives back must not make another client's write free keys.
 
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 /// Bytes that a thread may keep to itself, so the error of the sum for each thread.
-const UNTOLD_BYTES_MAX: isize = 16 << 10;
+const UNTOLD_BYTES_MAX: isize = 2 << 10;
 
 static TOLD_BYTES: AtomicIsize = AtomicIsize::new(0);
 static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    static UNTOLD_BYTES: Cell<isize> = const { Cell::new(0) };
+    static LOCAL: Local = const { Local::new() };
+}
+
+/// What a thread counts for itself.
+struct Local {
+    /// Bytes that it has taken and not told of; below zero if it has given back more.
+    untold_bytes: Cell<isize>,
+    /// It tells when there are so many.
+    untold_bytes_max: Cell<isize>,
 }
 
 /// The system's allocator, counted.
@@ -56,7 +68,7 @@ unsafe impl GlobalAlloc for Counted {
 
 /// Bytes that are taken from the system's allocator.
 pub fn used_bytes() -> usize {
-    let untold = UNTOLD_BYTES.get();
+    let untold = LOCAL.with(|local| local.untold_bytes.get());
     let used = usize::try_from(TOLD_BYTES.load(Ordering::Relaxed) + untold).unwrap_or(0);
     PEAK_BYTES.fetch_max(used, Ordering::Relaxed);
     used
@@ -118,12 +130,49 @@ fn taken(bytes: usize) -> isize {
 
 #[inline]
 fn count(bytes: isize) {
-    let untold = UNTOLD_BYTES.get() + bytes;
-    if untold.abs() < UNTOLD_BYTES_MAX {
-        UNTOLD_BYTES.set(untold);
-    } else {
-        TOLD_BYTES.fetch_add(untold, Ordering::Relaxed);
-        UNTOLD_BYTES.set(0);
+    LOCAL.with(|local| {
+        local.untold_bytes.set(local.untold_bytes.get() + bytes);
+        local.tell_if_much();
+    });
+}
+
+impl Local {
+    const fn new() -> Local {
+        Local { untold_bytes: Cell::new(0), untold_bytes_max: Cell::new(UNTOLD_BYTES_MAX) }
+    }
+
+    #[inline]
+    fn tell_if_much(&self) {
+        let untold = self.untold_bytes.get();
+        if untold.abs() >= self.untold_bytes_max.get() {
+            TOLD_BYTES.fetch_add(untold, Ordering::Relaxed);
+            self.untold_bytes.set(0);
+        }
+    }
+}
+
+/// As long as this is there, the thread counts what it takes for itself alone; see [`hold_back`].
+#[derive(Debug)]
+pub struct HeldBack {
+    /// Another thread has a count of its own.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+/// Has other threads see what this one takes from now on only when the answer is dropped, and then only what
+/// it has not given back.
+#[inline]
+pub fn hold_back() -> HeldBack {
+    LOCAL.with(|local| local.untold_bytes_max.set(isize::MAX));
+    HeldBack { _of_this_thread: PhantomData }
+}
+
+impl Drop for HeldBack {
+    #[inline]
+    fn drop(&mut self) {
+        LOCAL.with(|local| {
+            local.untold_bytes_max.set(UNTOLD_BYTES_MAX);
+            local.tell_if_much();
+        });
     }
 }
 
@@ -144,6 +193,25 @@ mod tests {
             Counted.dealloc(pointer, Layout::from_size_align(2 << 20, 1).unwrap());
         }
         assert_eq!(used_bytes() as isize, before);
+    }
+
+    #[test]
+    fn what_is_taken_for_a_moment_is_not_seen_by_another_thread() {
+        let other_sees = || std::thread::spawn(used_bytes).join().unwrap() as isize;
+        let layout = Layout::from_size_align(64 << 20, 1).unwrap();
+        let (own, before) = (used_bytes() as isize, other_sees());
+        let held_back = hold_back();
+        // SAFETY: the size is not zero, and the pointer is given back with the layout it was got with.
+        let (passing, lasting) = unsafe { (Counted.alloc(layout), Counted.alloc(layout)) };
+        assert_eq!(used_bytes() as isize - own, 2 * taken(64 << 20), "its own thread sees both");
+        // The other test takes 2 MiB meanwhile.
+        assert!((other_sees() - before).abs() < 4 << 20);
+        // SAFETY: as above.
+        unsafe { Counted.dealloc(passing, layout) };
+        drop(held_back);
+        assert!((other_sees() - before - (64 << 20)).abs() < 4 << 20);
+        // SAFETY: as above.
+        unsafe { Counted.dealloc(lasting, layout) };
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod ending;
 mod loading;
 mod logging;
+mod memory;
 mod oom_score;
 mod saving;
 
@@ -36,6 +37,7 @@ use crate::statistics::Statistics;
 use crate::tracking::Tracking;
 pub use ending::{Answers, Saving, Shutdown, ShutdownRequest};
 pub use loading::Replay;
+pub use memory::{resident_bytes, system_bytes};
 pub use oom_score::OomScore;
 pub use saving::NotSaved;
 

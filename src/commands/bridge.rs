@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
-use crate::keyspace::{Transaction, memory_in_use};
+use crate::keyspace::Transaction;
 use crate::resp::{Protocol, Reply, Request, Sent};
 use crate::scripting::shebang::Flags as ScriptFlags;
 use crate::scripting::{Failure, Host, Refused};
@@ -62,7 +62,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
     ) -> Result<Bridge<'a, 'k>> {
         let instance = context.instance;
         let limit_bytes = instance.config.maxmemory.size();
-        let is_short = limit_bytes > 0 && memory_in_use() > limit_bytes;
+        let is_short = limit_bytes > 0 && instance.uses_more_memory_than(limit_bytes);
         if is_short && !flags.is_silent && !flags.allow_oom && !flags.no_writes && !is_read_only {
             return Err(Error::OUT_OF_MEMORY);
         }

@@ -254,6 +254,13 @@ pub struct Context<'a, 'k> {
     pub tx: &'a mut Transaction<'k>,
 }
 
+impl Context<'_, '_> {
+    /// Bytes of memory that are in use, without those of this very command: INFO's `used_memory`.
+    pub fn used_memory(&self) -> usize {
+        self.instance.used_memory().saturating_sub(self.tx.own_bytes())
+    }
+}
+
 /// Declares a set of flags with the names that Redis prints for them, in its order.
 macro_rules! flag_set {
     ($(#[$about:meta])* $set:ident: $($(#[$flag_about:meta])* $flag:ident = $name:literal,)+) => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::acl::log::Reason;
 use crate::config::{EVICTION_POLICIES, print_percentile};
-use crate::instance::Instance;
+use crate::instance::{Instance, system_bytes};
 use crate::keyspace::{Totals, preserved_bytes};
 use crate::pubsub::Kind as PubSubKind;
 use crate::resp::{Reply, Request};
@@ -57,6 +57,15 @@ pub struct View<'a> {
     pub instance: &'a Instance,
     /// What its shards come to; none if they could not be had. Then the fields that need them are missing.
     pub totals: Option<Totals>,
+    /// Bytes of memory that were in use before anything was printed.
+    pub used_memory: usize,
+}
+
+impl<'a> View<'a> {
+    /// What is to be told of a server whose shards come to `totals`.
+    pub fn new(instance: &'a Instance, totals: Option<Totals>) -> View<'a> {
+        View { instance, totals, used_memory: instance.used_memory() }
+    }
 }
 
 /// A line of INFO.
@@ -91,7 +100,8 @@ fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
         (request.len() == 1 || asks_for("default"), asks_for("all") || asks_for("everything"));
     let is_asked_for =
         |name: &str, is_default: bool| wants_all || wants_default && is_default || asks_for(name);
-    let view = View { instance: context.instance, totals: Some(context.tx.totals()) };
+    let used_memory = context.used_memory();
+    let view = View { instance: context.instance, totals: Some(context.tx.totals()), used_memory };
     let mut text = String::new();
     let asked = SECTIONS.iter().filter(|(name, is_default, _)| is_asked_for(name, *is_default));
     for (name, _, describe) in asked {
@@ -227,7 +237,7 @@ fn clients(section: &mut Section, view: &View<'_>) {
 fn memory(section: &mut Section, view: &View<'_>) {
     let config = &view.instance.config;
     let table_bytes = view.totals.as_ref().map(Totals::table_bytes);
-    let memory = MemoryUse::of(view.instance, table_bytes.unwrap_or(0));
+    let memory = MemoryUse::of(view.instance, view.used_memory, table_bytes.unwrap_or(0));
     let fragmentation = memory.resident as f64 / memory.used.max(1) as f64;
     let free = memory.resident.saturating_sub(memory.used);
     section.bytes("used_memory", memory.used);
@@ -243,7 +253,7 @@ fn memory(section: &mut Section, view: &View<'_>) {
     section.field("allocator_allocated", memory.used);
     section.field("allocator_active", memory.used);
     section.field("allocator_resident", memory.resident);
-    section.bytes("total_system_memory", system_memory());
+    section.bytes("total_system_memory", system_bytes());
     scripts(section, view);
     section.bytes("maxmemory", config.maxmemory.size());
     section.field("maxmemory_policy", EVICTION_POLICIES[config.maxmemory_policy.get()]);
@@ -255,7 +265,7 @@ fn memory(section: &mut Section, view: &View<'_>) {
     section.field("rss_overhead_bytes", 0);
     section.field("mem_fragmentation_ratio", format_args!("{fragmentation:.2}"));
     section.field("mem_fragmentation_bytes", free);
-    section.field("mem_not_counted_for_evict", preserved_bytes());
+    section.field("mem_not_counted_for_evict", view.instance.uncounted_memory());
     section.field("mem_replication_backlog", 0);
     section.field("mem_total_replication_buffers", 0);
     section.field("mem_clients_slaves", 0);
@@ -287,22 +297,6 @@ fn scripts(section: &mut Section, view: &View<'_>) {
 
 fn percent(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
-}
-
-/// Bytes that the system holds for this process.
-pub(super) fn resident_bytes() -> usize {
-    kilobytes(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmRSS:")
-}
-
-fn system_memory() -> usize {
-    kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:")
-}
-
-/// The bytes on the line of a file in `/proc` that begins with `name`; 0 where there is no such file.
-fn kilobytes(text: &str, name: &str) -> usize {
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let number = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<usize>().ok());
-    number.unwrap_or(0) * 1024
 }
 
 fn stats(section: &mut Section, view: &View<'_>) {
@@ -495,11 +489,5 @@ mod tests {
         assert_eq!(human(1023), "1023B");
         assert_eq!(human(1_062_736), "1.01M");
         assert_eq!(human(3 << 30), "3.00G");
-    }
-
-    #[test]
-    fn a_line_of_proc_is_read() {
-        assert_eq!(kilobytes("VmPeak:\t  9 kB\nVmRSS:\t   12 kB\n", "VmRSS:"), 12 * 1024);
-        assert_eq!(kilobytes("", "VmRSS:"), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! MEMORY: who takes how much.
 
 use crate::allocator;
-use crate::instance::Instance;
+use crate::instance::{Instance, resident_bytes};
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
@@ -73,7 +73,7 @@ const MEMORY_STATS: Command = Command {
 
 fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     let totals = context.tx.totals();
-    let memory = MemoryUse::of(context.instance, totals.table_bytes());
+    let memory = MemoryUse::of(context.instance, context.used_memory(), totals.table_bytes());
     let sizes: Vec<_> = totals.sizes.iter().enumerate().filter(|(_, size)| size.keys > 0).collect();
     let keys: usize = sizes.iter().map(|(_, size)| size.keys).sum();
     let count = |name, bytes| (name, tree::count(bytes));
@@ -143,12 +143,12 @@ pub(super) struct MemoryUse {
 }
 
 impl MemoryUse {
-    pub(super) fn of(instance: &Instance, table_bytes: usize) -> MemoryUse {
+    pub(super) fn of(instance: &Instance, used_bytes: usize, table_bytes: usize) -> MemoryUse {
         MemoryUse {
-            used: allocator::used_bytes(),
+            used: used_bytes,
             peak: allocator::peak_bytes(),
             startup: instance.startup_bytes,
-            resident: super::info::resident_bytes(),
+            resident: resident_bytes(),
             clients: instance.clients.memory.bytes(),
             tables: table_bytes,
         }
@@ -181,7 +181,8 @@ const MEMORY_DOCTOR: Command = Command {
 fn doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     /// Redis: less than this says nothing about the rest.
     const LITTLE_BYTES: usize = 5 << 20;
-    let memory = MemoryUse::of(context.instance, context.tx.totals().table_bytes());
+    let table_bytes = context.tx.totals().table_bytes();
+    let memory = MemoryUse::of(context.instance, context.used_memory(), table_bytes);
     let mut findings = Vec::new();
     if memory.used < LITTLE_BYTES {
         return Ok(

@@ -17,13 +17,13 @@ use crate::commands::traces::{is_small, show};
 use crate::commands::tracking::answered;
 use crate::commands::transactions::{check_queueing, queue, queued, refused};
 use crate::instance::Instance;
-use crate::keyspace::{Keyspace, NotNow, Spot, Transaction};
+use crate::keyspace::{Garbage, Keyspace, NotNow, Spot, Transaction};
 use crate::resp::{Reply, Request};
 use crate::scripting::{NotYet, Turn};
 use crate::session::{Contention, Session, Wait};
 
 use super::meter::Meter;
-use super::room::make_room;
+use super::room::{Room, make_room};
 
 /// What is known of a request before it is executed.
 #[derive(Clone, Copy, Debug)]
@@ -244,11 +244,22 @@ fn begin_and_run(
     let reply = Reply::new(out, session.protocol);
     let result = run(command, instance, session, &mut tx, request, reply, None).map(|_sent| ());
     commit(session, &mut tx);
+    let garbage = tx.take_large_garbage();
     drop((tx, turn));
+    if let Some(garbage) = garbage {
+        free(instance, garbage);
+    }
     if instance.keyspace.flushes() != flushes {
         instance.save_flushed();
     }
     Ok(result)
+}
+
+/// Frees what takes long. Only the client that asked for it waits.
+#[cold]
+fn free(instance: &Instance, garbage: Garbage) {
+    instance.hand_over();
+    drop(garbage);
 }
 
 /// Has logged what a request has changed.
@@ -367,8 +378,7 @@ fn check_memory(
     registered: &'static Registered,
     request: Request<'_>,
 ) -> Result<()> {
-    let limit_bytes = instance.config.maxmemory.size();
-    if limit_bytes == 0 || !make_room(instance, limit_bytes) {
+    if make_room(instance) != Room::None {
         return Ok(());
     }
     let is_refused = match (&session.queue, registered.command.name) {

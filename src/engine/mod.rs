@@ -5,4 +5,4 @@
 
 pub mod memory;
 pub mod meter;
-mod room;
+pub mod room;

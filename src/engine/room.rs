@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::EVICTION_POLICIES;
 use crate::instance::Instance;
-use crate::keyspace::{Candidates, Effect, First, memory_in_use};
+use crate::keyspace::{Candidates, Effect, First};
 
 /// How long one request may take to make room; the next ones go on with it. Redis:
 /// `maxmemory-eviction-tenacity` of 10.
@@ -12,18 +12,38 @@ const TIME_MAX: Duration = Duration::from_micros(500);
 /// Keys that are freed between two looks at the clock.
 const KEYS_PER_GLANCE: usize = 16;
 
-/// Frees keys while memory is short. Answers whether it is still short and nothing can be done about it.
-pub(super) fn make_room(instance: &Instance, limit_bytes: usize) -> bool {
-    // In a pause data stay as they are.
-    if memory_in_use() <= limit_bytes || instance.clients.pause.paused().is_some() {
-        return false;
+/// What is left to do after keys were freed for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Nothing: there is enough room, or no limit, or a pause in which data stay as they are.
+    Enough,
+    /// More keys are to be freed: the time for it was over.
+    TooLittle,
+    /// Memory is short, and there is no key that may be freed.
+    None,
+}
+
+/// Frees keys while memory is short, for a while.
+#[inline]
+pub fn make_room(instance: &Instance) -> Room {
+    let limit_bytes = instance.config.maxmemory.size();
+    if limit_bytes == 0 || !instance.uses_more_memory_than(limit_bytes) {
+        return Room::Enough;
+    }
+    free_keys(instance, limit_bytes)
+}
+
+#[cold]
+fn free_keys(instance: &Instance, limit_bytes: usize) -> Room {
+    if instance.clients.pause.paused().is_some() {
+        return Room::Enough;
     }
     let Some((candidates, first)) = policy(EVICTION_POLICIES[instance.config.maxmemory_policy.get()]) else {
-        return true;
+        return Room::None;
     };
     let started = Instant::now();
     let mut effects = Vec::new();
-    let is_stuck = free(instance, limit_bytes, candidates, first, started, &mut effects);
+    let room = free(instance, limit_bytes, candidates, first, started, &mut effects);
     if !effects.is_empty() {
         instance.tell(effects, None);
     }
@@ -33,7 +53,7 @@ pub(super) fn make_room(instance: &Instance, limit_bytes: usize) -> bool {
         let at_s = instance.keyspace.clock().since_epoch().as_secs();
         instance.statistics.latency.note("eviction-cycle", at_s, took);
     }
-    is_stuck
+    room
 }
 
 fn free(
@@ -43,19 +63,19 @@ fn free(
     first: First,
     started: Instant,
     effects: &mut Vec<Effect>,
-) -> bool {
+) -> Room {
     let samples = instance.config.maxmemory_samples.size();
     loop {
         for _ in 0..KEYS_PER_GLANCE {
             if !instance.keyspace.evict(candidates, first, samples, effects) {
-                return true;
+                return Room::None;
             }
-            if memory_in_use() <= limit_bytes {
-                return false;
+            if !instance.uses_more_memory_than(limit_bytes) {
+                return Room::Enough;
             }
         }
         if started.elapsed() >= TIME_MAX {
-            return false;
+            return Room::TooLittle;
         }
     }
 }

@@ -61,6 +61,13 @@ impl Transaction<'_> {
         self.left.get_mut().if_any().map(|aftermath| take(&mut aftermath.effects)).unwrap_or_default()
     }
 
+    /// What is to be freed, if that takes so long that the caller lets other threads serve its clients first.
+    #[inline(always)]
+    pub fn take_large_garbage(&mut self) -> Option<Garbage> {
+        let aftermath = self.left.get_mut().if_any()?;
+        aftermath.garbage.is_long_work().then(|| take(&mut aftermath.garbage))
+    }
+
     /// What is to be freed, for a caller who will have it dropped elsewhere.
     pub fn take_garbage(&mut self) -> Garbage {
         self.left.get_mut().if_any().map(|aftermath| take(&mut aftermath.garbage)).unwrap_or_default()
@@ -107,9 +114,22 @@ impl Garbage {
     /// a large one gives pages back to the system, which takes some 0.1 µs each.
     const LARGE_BYTES: usize = 1 << 20;
 
+    /// Bytes of values, or entries in tables, whose freeing takes about a millisecond.
+    const LONG_BYTES: usize = 32 << 20;
+    const LONG_ENTRIES: usize = 20_000;
+
     /// Whether freeing it would keep a client waiting.
     pub fn is_large(&self) -> bool {
-        !self.tables.is_empty()
-            || self.entries.iter().map(Entry::bytes).sum::<usize>() >= Garbage::LARGE_BYTES
+        !self.tables.is_empty() || self.entries_bytes() >= Garbage::LARGE_BYTES
+    }
+
+    /// Whether freeing it would keep all clients of a thread waiting.
+    fn is_long_work(&self) -> bool {
+        self.tables.iter().map(|table| table.size().keys).sum::<usize>() >= Garbage::LONG_ENTRIES
+            || self.entries_bytes() >= Garbage::LONG_BYTES
+    }
+
+    fn entries_bytes(&self) -> usize {
+        self.entries.iter().map(Entry::bytes).sum()
     }
 }

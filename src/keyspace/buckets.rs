@@ -86,6 +86,9 @@ fn buckets_after(count: usize) -> usize {
 }
 
 impl Buckets {
+    /// How many entries have room where any have.
+    pub(super) const CAPACITY_MIN: usize = SLOTS;
+
     /// How many entries there are.
     #[inline]
     pub(super) fn len(&self) -> usize {

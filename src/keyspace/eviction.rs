@@ -92,7 +92,9 @@ impl Keyspace {
             table.find(Spot::of(hash), &candidate.key).is_some_and(|entry| may_go(entry, candidates));
         if may_go {
             let evicted = table.remove(Spot::of(hash), &candidate.key);
-            shard.rarities_mut().evicted += 1;
+            // Tables of few keys take as much as the keys do.
+            table.give_back_slots(|entry| self.hash(entry.key()));
+            self.losses.count_evicted();
             if self.interest.load().any() {
                 let key = candidate.key.as_slice().into();
                 self.follow_loss(&shard, candidate.database, key, EventClass::EVICTED, effects);

@@ -87,11 +87,15 @@ impl Keyspace {
         let wanted = self.interest.load();
         let hash = |entry: &Entry| self.hash(entry.key());
         if !wanted.any() {
-            return shard.sweep(now_ms, hash, |_, _| ());
+            let mut count = 0;
+            let looked_at = shard.sweep(now_ms, hash, |_, _| count += 1);
+            self.losses.count_expired(count);
+            return looked_at;
         }
         let mut freed: Vec<(usize, Box<[u8]>)> = Vec::new();
         let looked_at =
             shard.sweep(now_ms, hash, |database, entry| freed.push((database, entry.key().into())));
+        self.losses.count_expired(freed.len() as u64);
         let mut effects = Vec::new();
         for (database, key) in freed {
             self.follow_loss(shard, database, key, EventClass::EXPIRED, &mut effects);

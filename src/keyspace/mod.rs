@@ -64,8 +64,9 @@ pub use parts::Part;
 pub use scan::{Cursor, Names, ScanLimit};
 use shard::LockedShard;
 pub use shard::{DatabaseSize, KeyspaceCounters};
-pub use snapshot::{SavedKey, Slice, Snapshot, Use, memory_in_use, preserved_bytes};
+pub use snapshot::{SavedKey, Slice, Snapshot, Use, preserved_bytes};
 use sync::Mutex;
+use totals::Losses;
 pub use totals::Totals;
 pub use transaction::{Expiry, Facts, Transaction};
 pub use watching::Watching;
@@ -87,6 +88,7 @@ pub struct Keyspace {
     /// One at a time: what was read before a turn of the clock is not to be noted after it.
     following: Mutex<()>,
     pool: Pool,
+    losses: Losses,
     interest: Interest,
     journal: Journal,
     lock_allowance: Allowance,
@@ -120,6 +122,7 @@ impl Keyspace {
             access: Access::default(),
             following: Mutex::default(),
             pool: Pool::default(),
+            losses: Losses::default(),
             interest: Interest::default(),
             journal: Journal::default(),
             lock_allowance: Allowance::default(),

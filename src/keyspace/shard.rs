@@ -54,10 +54,6 @@ pub(super) struct Shard {
 pub(super) struct Rarities {
     /// Tables that are in no database any more, but a snapshot waits for them.
     awaited: Vec<Table>,
-    /// Keys that were freed because their time had come.
-    pub(super) expired: u64,
-    /// Keys that were freed because memory was short.
-    pub(super) evicted: u64,
     pub(super) watched: WatchedKeys,
     pub(super) gone_locks: GoneLocks,
 }
@@ -121,9 +117,6 @@ impl Shard {
     /// Sets all counters to zero.
     pub(super) fn reset_counters(&mut self) {
         (self.hits, self.misses, self.unfollowed) = Default::default();
-        if let Some(rarities) = &mut self.rarities {
-            (rarities.expired, rarities.evicted) = (0, 0);
-        }
     }
 
     /// How many databases have a table: those up to the last one that was ever written to.
@@ -210,15 +203,12 @@ impl Shard {
             if is_meant(table) {
                 looked_at += table.entries.len();
                 let rarities = &mut self.rarities;
-                let swept = table.sweep(now_ms, rest_ms, &hash, |entry| {
+                table.sweep(now_ms, rest_ms, &hash, |entry| {
                     if entry.is_lock() {
                         rarities.get_or_insert_default().gone_locks.add(hash(entry));
                     }
                     freed(database, entry);
                 });
-                if swept > 0 {
-                    rarities.get_or_insert_default().expired += swept as u64;
-                }
             }
         }
         looked_at
@@ -377,7 +367,24 @@ impl Table {
         if entry.mark() != self.mark {
             preserve(&mut self.awaited, &mut entry, self.mark);
         }
+        if self.is_mostly_empty() && self.entries.capacity() > Buckets::CAPACITY_MIN {
+            // The next sweep gives the room back.
+            self.sweep_at_ms = 0;
+        }
         Some(entry)
+    }
+
+    /// Whether so few slots are in use that it is worth while to lay out the entries anew in fewer.
+    fn is_mostly_empty(&self) -> bool {
+        self.entries.len() * 8 < self.entries.capacity()
+    }
+
+    /// Gives back the slots of a table that is mostly empty.
+    pub(super) fn give_back_slots(&mut self, hash: impl Fn(&Entry) -> u64) {
+        if self.is_mostly_empty() {
+            self.layout = self.layout.wrapping_add(1);
+            self.entries.shrink_to(self.entries.len() * 2, hash);
+        }
     }
 
     /// Has a snapshot wait for all entries there are.
@@ -488,10 +495,7 @@ impl Table {
         self.expiring -= freed;
         let was_worthwhile = freed * Self::WORTHWHILE_SHARE >= expiring;
         self.sweep_at_ms = if was_worthwhile { earliest_ms } else { earliest_ms.max(now_ms + rest_ms) };
-        if self.entries.len() * 8 < self.entries.capacity() {
-            self.layout = self.layout.wrapping_add(1);
-            self.entries.shrink_to(self.entries.len() * 2, hash);
-        }
+        self.give_back_slots(hash);
         freed
     }
 

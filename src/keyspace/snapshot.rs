@@ -18,7 +18,7 @@ use super::SHARDS;
 use super::entry::Entry;
 use super::shard::Table;
 use super::transaction::{Held, Transaction};
-use crate::allocator::{taken_bytes, used_bytes};
+use crate::allocator::taken_bytes;
 use crate::keyspace::Keyspace;
 
 /// Entries of one slice: copying so many takes a fraction of a millisecond, with all of them out of the
@@ -33,11 +33,6 @@ static PRESERVED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that are used only because a snapshot is being written.
 pub fn preserved_bytes() -> usize {
     PRESERVED_BYTES.load(Ordering::Relaxed)
-}
-
-/// Bytes that are taken from the allocator and can be had back by freeing keys: what `maxmemory` limits.
-pub fn memory_in_use() -> usize {
-    used_bytes().saturating_sub(preserved_bytes())
 }
 
 /// A key as a snapshot has it.

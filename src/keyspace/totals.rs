@@ -3,6 +3,8 @@
 //! They are counted within one transaction over everything, in one go, so that whoever prints them holds no
 //! shard any more.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::locking::HeldShards;
 use super::shard::{DatabaseSize, KeyspaceCounters};
 use super::transaction::{Held, Transaction};
@@ -46,5 +48,41 @@ impl Keyspace {
         let held: Option<HeldShards<'_>> =
             (0..SHARDS).map(|number| Some((number, self.lock_soon(number)?))).collect();
         Some(self.transaction(0, Held::Many(held?)).totals())
+    }
+}
+
+/// Keys that were lost in all shards since the start, or since CONFIG RESETSTAT. It rarely happens, so it is
+/// counted in one place: 1,024 would take memory at the very moment when there is too little.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    /// Because their time had come.
+    expired: AtomicU64,
+    /// Because memory was short.
+    evicted: AtomicU64,
+}
+
+impl Losses {
+    pub(super) fn count_expired(&self, keys: u64) {
+        if keys > 0 {
+            self.expired.fetch_add(keys, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn count_evicted(&self) {
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn expired(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// Sets both to zero.
+    pub(super) fn reset(&self) {
+        self.expired.store(0, Ordering::Relaxed);
+        self.evicted.store(0, Ordering::Relaxed);
     }
 }

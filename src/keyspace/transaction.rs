@@ -333,12 +333,20 @@ impl<'a> Transaction<'a> {
         for shard in self.all_shards() {
             sum.hits += shard.hits.get();
             sum.misses += shard.misses.get();
-            if let Some(rarities) = shard.rarities() {
-                sum.expired += rarities.expired;
-                sum.evicted += rarities.evicted;
+        }
+        sum.expired = self.keyspace.losses.expired();
+        sum.evicted = self.keyspace.losses.evicted();
+        sum
+    }
+
+    /// Bytes of memory that the transaction itself takes: nobody wants to be told of them.
+    pub fn own_bytes(&self) -> usize {
+        match &self.held {
+            Held::One { .. } => 0,
+            Held::Many(shards) => {
+                taken_bytes(shards.capacity() * size_of::<(usize, MutexGuard<'_, Shard>)>())
             }
         }
-        sum
     }
 
     /// How often keys were written or deleted. The transaction must hold everything.
@@ -459,7 +467,7 @@ impl Transaction<'_> {
         let replaced = shard.table_mut(database).put(spot, new, rehash);
         let had_expired = replaced.expires_at_ms.is_some_and(|expired_at_ms| self.is_over(expired_at_ms));
         if had_expired {
-            self.shard_mut(key).1.rarities_mut().expired += 1;
+            self.keyspace.losses.count_expired(1);
         }
         if let Some(before) = replaced.lock {
             self.follow_rewritten(key, value, before, had_expired);
@@ -626,7 +634,7 @@ impl Transaction<'_> {
             self.follow_change(key, Extent::Whole);
             return Some(entry);
         }
-        self.shard_mut(key).1.rarities_mut().expired += 1;
+        self.keyspace.losses.count_expired(1);
         self.follow_expiry(key);
         None
     }
@@ -697,6 +705,7 @@ impl Transaction<'_> {
         for (_, shard) in shards {
             shard.reset_counters();
         }
+        self.keyspace.losses.reset();
     }
 
     /// Counts locks that are not followed from zero on. The transaction must hold everything.
@@ -743,14 +752,17 @@ impl Transaction<'_> {
         let (keyspace, now_ms, is_told) = (self.keyspace, self.now_ms(), self.wanted.any());
         let Held::Many(shards) = &mut self.held else { return };
         let mut freed: Vec<(Option<u64>, usize, Box<[u8]>)> = Vec::new();
+        let mut count = 0;
         for (_, shard) in shards {
             let hash = |entry: &Entry| keyspace.hash(entry.key());
             shard.sweep_all(now_ms, hash, |database, entry| {
+                count += 1;
                 if is_told {
                     freed.push((entry.expires_at_ms(), database, entry.key().into()));
                 }
             });
         }
+        keyspace.losses.count_expired(count);
         freed.sort_unstable();
         let current = self.database;
         for (_, database, key) in freed {

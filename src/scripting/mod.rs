@@ -45,6 +45,8 @@ pub struct Scripting {
     queue: TurnQueue,
     /// Locked only by whoever has the turn; made when it is first needed.
     interpreter: Mutex<Option<Interpreter>>,
+    /// Bytes that it takes; while a script runs, those that it took before.
+    bytes: AtomicUsize,
     /// As it was when it was last looked at.
     usage: Mutex<Usage>,
     /// Changed only by whoever has the turn.
@@ -102,6 +104,7 @@ impl Scripting {
             turn: Mutex::default(),
             queue: TurnQueue::default(),
             interpreter: Mutex::default(),
+            bytes: AtomicUsize::new(0),
             usage: Mutex::default(),
             libraries: Mutex::default(),
             running,
@@ -160,7 +163,15 @@ impl Scripting {
     /// Does something with the interpreter. The caller has the turn: its command says so.
     pub fn with<T>(&self, act: impl FnOnce(&mut Interpreter) -> T) -> T {
         let mut interpreter = self.interpreter.lock();
-        act(interpreter.get_or_insert_with(|| Interpreter::new(self.running.hook())))
+        let interpreter = interpreter.get_or_insert_with(|| Interpreter::new(self.running.hook()));
+        let answer = act(interpreter);
+        self.bytes.store(interpreter.bytes(), Ordering::Relaxed);
+        answer
+    }
+
+    /// Bytes that the interpreter takes; while a script runs, those that it took before.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// What a script says that it may do, if it is known. Waits for another that runs, unless that has been

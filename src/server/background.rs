@@ -5,25 +5,30 @@ use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
+use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::clients::Leaving;
+use crate::engine::room::{Room, make_room};
 use crate::instance::Instance;
 use crate::keyspace::expiry::Sweep;
 
 use super::eviction;
+use super::slack::Slack;
 
 /// How often rates are sampled and the clock of the keys' use moves on.
 const TICK: Duration = Duration::from_millis(100);
 /// How often clients are looked for that are idle, or take their output too slowly: both count seconds.
 const CLIENTS_INTERVAL: Duration = Duration::from_secs(1);
+/// How often to look whether much memory is unused.
+const SLACK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Starts it; it ends with the runtime.
 pub(super) fn start(instance: &Arc<Instance>) {
     tokio::spawn(free_expired_keys(Arc::clone(instance)));
     tokio::spawn(keep_time(Arc::clone(instance)));
     tokio::spawn(close_clients(Arc::clone(instance)));
+    tokio::spawn(give_memory_back());
     tokio::spawn(write_snapshots(Arc::clone(instance)));
     tokio::spawn(write_log(Arc::clone(instance)));
 }
@@ -52,6 +57,10 @@ async fn keep_time(instance: Arc<Instance>) {
         instance.statistics.sample_rates((now - last).as_millis() as u64);
         instance.clients.follow_clock();
         eviction::limit_clients(&instance);
+        // After the limit was lowered, no command may come that would make room.
+        while make_room(&instance) == Room::TooLittle {
+            yield_now().await;
+        }
         instance.keyspace.follow_clock();
         instance.tidy_tracking();
         instance.allow_lock_news();
@@ -79,6 +88,20 @@ async fn write_log(instance: Arc<Instance>) {
         // Without it no reply could be given.
         tracing::error!("Could not start the thread that writes the log: {error}");
         std::process::abort();
+    }
+}
+
+async fn give_memory_back() {
+    let mut slack = Slack::default();
+    loop {
+        sleep(SLACK_INTERVAL).await;
+        if slack.is_large() {
+            let given_back = spawn_blocking(move || {
+                slack.give_back();
+                slack
+            });
+            slack = given_back.await.unwrap_or_default();
+        }
     }
 }
 

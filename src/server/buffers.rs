@@ -10,6 +10,8 @@ use super::intake::Intake;
 
 /// How much is read at once.
 pub(super) const READ_BYTES: usize = 32 << 10;
+/// Room for the replies to what is read at once, mostly.
+const OUTPUT_BYTES: usize = 16 << 10;
 /// A buffer that has grown beyond this is freed rather than kept.
 const KEPT_BYTES_MAX: usize = 4 * READ_BYTES;
 /// How many of each kind a thread keeps: one is in use at a time, unless clients are slow to read.
@@ -19,6 +21,15 @@ thread_local! {
     #[expect(clippy::vec_box, reason = "they come and go in their boxes")]
     static INTAKES: RefCell<Vec<Box<Intake>>> = const { RefCell::new(Vec::new()) };
     static OUTPUTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Makes a buffer of each kind, for a thread that will serve clients: what it takes then belongs to what the
+/// server takes before there are any, rather than to what `maxmemory` leaves for their data.
+pub(super) fn prepare() {
+    let mut intake = Box::<Intake>::default();
+    intake.input.reserve(READ_BYTES);
+    give_back_intake(intake);
+    give_back_output(Vec::with_capacity(OUTPUT_BYTES));
 }
 
 /// An empty one to read into.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 
+use crate::allocator;
 use crate::clients::Input;
 use crate::engine::memory::execute;
 use crate::engine::meter::Meter;
@@ -134,6 +135,7 @@ impl Conversation {
     fn answer_batch(&mut self) -> Answered {
         let Conversation { instance, session, intake, output, .. } = self;
         let Some(intake) = intake else { return Answered::All };
+        let _passing = allocator::hold_back();
         if output.capacity() == 0 {
             *output = buffers::take_output();
         }

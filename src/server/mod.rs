@@ -3,10 +3,11 @@
 //! [`listener`] opens the doors and lets clients in ([`unix`] and [`tls`] are two of them), [`connection`] is
 //! one client from its first byte to its last, [`conversation`] what it and the server say to each other,
 //! [`intake`] what it has sent of that, [`outflow`] what it has still to take and [`buffers`] where it lies
-//! meanwhile, [`eviction`] limits what all clients take, [`lookout`] sees to it that one long request stops
-//! no other client, [`background`] does what is to be done every so often, [`shutdown`] ends it all in order;
-//! [`log`] prints the lines that people and tools read, [`metrics`] tells other tools how the server does;
-//! [`daemon`] and [`supervision`] are about the process and who has started it.
+//! meanwhile, [`eviction`] limits what all clients take, [`slack`] gives memory back, [`lookout`] sees to it
+//! that one long request stops no other client, [`background`] does what is to be done every so often,
+//! [`shutdown`] ends it all in order; [`log`] prints the lines that people and tools read, [`metrics`] tells
+//! other tools how the server does; [`daemon`] and [`supervision`] are about the process and who has started
+//! it.
 
 mod background;
 mod buffers;
@@ -21,6 +22,7 @@ mod lookout;
 mod metrics;
 mod outflow;
 mod shutdown;
+mod slack;
 mod supervision;
 mod tls;
 mod unix;
@@ -29,6 +31,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
 use tokio::runtime::{Builder, Runtime};
@@ -170,10 +173,18 @@ fn runtime(threads: usize) -> io::Result<Runtime> {
     const STACK_BYTES: usize = 8 << 20;
     let lookout = Arc::new(Lookout::default());
     let adopting = Arc::clone(&lookout);
+    let unprepared = AtomicUsize::new(threads);
     let runtime = Builder::new_multi_thread()
         .worker_threads(threads)
         .thread_stack_size(STACK_BYTES)
-        .on_thread_start(move || adopting.adopt_thread())
+        .on_thread_start(move || {
+            adopting.adopt_thread();
+            // The first are those that serve clients; later ones come and go.
+            let one_less = |threads: usize| threads.checked_sub(1);
+            if unprepared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+                buffers::prepare();
+            }
+        })
         .enable_all()
         .build()?;
     lookout.start(runtime.handle().clone())?;

@@ -31,6 +31,7 @@ mod libraries;
 mod limits;
 mod linear;
 mod locks;
+mod memory;
 mod metrics;
 mod monitoring;
 mod observing;

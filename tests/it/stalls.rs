@@ -142,3 +142,14 @@ fn while_all_keys_are_locked_what_concerns_no_key_is_served() {
         assert_eq!(taken, 1, "exactly one of them took the lock");
     }
 }
+
+#[test]
+fn while_many_keys_are_freed_others_are_served_even_by_one_thread() {
+    let server = Server::start_with(&["--io-threads", "1", "--enable-debug-command", "yes"]);
+    let mut client = server.client();
+    client.line("SELECT 1").is_ok();
+    others_are_served_during(&server, |length| {
+        client.line(&format!("DEBUG POPULATE {} key 10", 200_000 * length)).is_ok();
+        ([request(["SELECT", "1"]), request(["FLUSHDB"])].concat(), 2)
+    });
+}

@@ -180,7 +180,7 @@ impl Teller {
     /// Everything that is told, as Prometheus reads it.
     async fn page(&self) -> String {
         let started = Instant::now();
-        let view = View { totals: self.totals().await, instance: &self.instance };
+        let view = View::new(&self.instance, self.totals().await);
         let mut page = page::Page::default();
         numbers::tell(&mut page, &view, self.started_s);
         let scrapes = self.scrapes.fetch_add(1, Ordering::Relaxed) + 1;

@@ -219,7 +219,7 @@ mod tests {
         // Some fields are there only where there is a log.
         instance.persistence.log.turn(true);
         let totals = instance.keyspace.totals_soon();
-        let fields = info::numbers(&View { instance: &instance, totals });
+        let fields = info::numbers(&View::new(&instance, totals));
         fields.into_iter().map(|field| (field.name.into_owned(), field.value)).collect()
     }
 

@@ -1,0 +1,57 @@
+//! How much memory is in use, as `maxmemory` counts it: the data set and what clients hold.
+//!
+//! Three things are not counted, as in Redis: the interpreter of scripts, which has a limit of its own, the
+//! records that wait to be written to the log, and copies that only a running snapshot needs.
+
+use std::fs;
+
+use super::Instance;
+use crate::allocator;
+use crate::keyspace::preserved_bytes;
+
+impl Instance {
+    /// Bytes that are in use, without those of the interpreter: INFO's `used_memory`.
+    pub fn used_memory(&self) -> usize {
+        allocator::used_bytes().saturating_sub(self.scripting.bytes())
+    }
+
+    /// How many of them `maxmemory` does not count: INFO's `mem_not_counted_for_evict`.
+    pub fn uncounted_memory(&self) -> usize {
+        preserved_bytes() + self.keyspace.journal().pending_bytes()
+    }
+
+    /// Whether more is in use than so many bytes.
+    #[inline]
+    pub fn uses_more_memory_than(&self, limit_bytes: usize) -> bool {
+        allocator::used_bytes() > limit_bytes
+            && self.used_memory().saturating_sub(self.uncounted_memory()) > limit_bytes
+    }
+}
+
+/// Bytes of memory that the system holds for this process.
+pub fn resident_bytes() -> usize {
+    kilobytes(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmRSS:")
+}
+
+/// Bytes of memory that the machine has.
+pub fn system_bytes() -> usize {
+    kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:")
+}
+
+/// The bytes on the line of a file in `/proc` that begins with `name`; 0 where there is no such file.
+fn kilobytes(text: &str, name: &str) -> usize {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<usize>().ok());
+    number.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_system_are_read() {
+        assert_eq!(kilobytes("VmPeak:\t  9 kB\nVmRSS:\t   12 kB\n", "VmRSS:"), 12 * 1024);
+        assert_eq!(kilobytes("", "VmRSS:"), 0);
+    }
+}

@@ -1,0 +1,155 @@
+//! What counts as memory in use, who has to go when there is too little, and what is given back.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, request};
+use crate::server::{PATIENCE, Server};
+
+fn used(client: &mut Client) -> usize {
+    client.info("used_memory").parse().unwrap()
+}
+
+fn evicted(client: &mut Client) -> u64 {
+    client.info("evicted_keys").parse().unwrap()
+}
+
+/// Sets keys without waiting for each.
+fn fill(client: &mut Client, prefix: &str, count: usize, value: &str) {
+    for start in (0..count).step_by(1000) {
+        let end = count.min(start + 1000);
+        let requests: Vec<u8> =
+            (start..end).flat_map(|number| request(["SET", &format!("{prefix}:{number}"), value])).collect();
+        client.send(&requests);
+        (start..end).for_each(|_| client.reply().is_ok());
+    }
+}
+
+#[test]
+fn a_small_room_stays_full_under_every_policy() {
+    const ROOM_BYTES: usize = 100 << 10;
+    for policy in ["allkeys-random", "allkeys-lru", "allkeys-lfu", "volatile-lru", "volatile-ttl"] {
+        let server = Server::start();
+        let mut client = server.client();
+        // What a command takes when it comes for the first time belongs to no key.
+        client.line("SET first value EX 1000").is_ok();
+        client.line("FLUSHALL").is_ok();
+        let limit = used(&mut client) + ROOM_BYTES;
+        client.line(&format!("CONFIG SET maxmemory {limit} maxmemory-policy {policy}")).is_ok();
+        let mut keys = 0;
+        while evicted(&mut client) == 0 {
+            client.line(&format!("SET key:{keys} x EX 10000")).is_ok();
+            keys += 1;
+        }
+        assert!(keys > 400, "{keys} keys under {policy}");
+        for number in 0..2 * keys {
+            client.line(&format!("SET another:{number} x EX 10000")).is_ok();
+        }
+        let left = client.line("DBSIZE").integer();
+        assert!(left > keys / 3, "{left} of {keys} keys left under {policy}");
+        let used = used(&mut client);
+        assert!(used < limit + (4 << 10), "{used} used of {limit} under {policy}");
+    }
+}
+
+#[test]
+fn what_a_command_takes_for_a_moment_costs_others_no_keys() {
+    let server = Server::start_with(&["--io-threads", "2"]);
+    let (mut busy, mut client) = (server.client(), server.client());
+    let (one, another) = ("ab".repeat(5000), "cd".repeat(5000));
+    busy.cmd(["MSET", "one", &one, "another", &another]).is_ok();
+    busy.line("LCS one another LEN").is(0);
+    let script = "local t = {} for i = 1, 300000 do t[i] = i .. '' end return #t";
+    busy.cmd(["EVAL", script, "0"]).is(300_000);
+    fill(&mut client, "key", 2000, "value");
+    let limit = used(&mut client) + (2 << 20);
+    client.line(&format!("CONFIG SET maxmemory {limit} maxmemory-policy allkeys-random")).is_ok();
+    // Each takes several times the room that is left, for as long as it runs.
+    let requests = [request(["LCS", "one", "another"]), request(["EVAL", script, "0"])].concat();
+    for _ in 0..3 {
+        busy.send(&requests);
+        for number in 0..300 {
+            client.line(&format!("SET other:{number} value")).is_ok();
+        }
+        busy.reply().is("");
+        busy.reply().is(300_000);
+    }
+    assert_eq!(evicted(&mut client), 0);
+}
+
+#[test]
+fn a_lowered_limit_is_kept_although_no_command_comes() {
+    let server = Server::start();
+    let (mut client, mut listener) = (server.client(), server.client());
+    fill(&mut client, "key", 20_000, &"v".repeat(100));
+    client.line("CONFIG SET notify-keyspace-events Ee maxmemory-policy allkeys-random").is_ok();
+    listener.line("SUBSCRIBE __keyevent@0__:evicted");
+    let limit = used(&mut client) - (1 << 20);
+    client.line(&format!("CONFIG SET maxmemory {limit}")).is_ok();
+    // Keys take less than 256 bytes each.
+    for _ in 0..(1 << 20) / 256 {
+        assert_eq!(listener.reply().items().len(), 3);
+    }
+}
+
+#[test]
+fn a_policy_that_frees_nothing_refuses_only_what_needs_memory() {
+    let server = Server::start();
+    let mut client = server.client();
+    fill(&mut client, "key", 1000, "value");
+    client.line("CONFIG SET maxmemory 1").is_ok();
+    client.line("SET key:1 v").is_error("OOM command not allowed when used memory > 'maxmemory'.");
+    client.line("GET key:1").is("value");
+    client.line("DEL key:1").is(1);
+    assert_eq!(evicted(&mut client), 0);
+}
+
+/// Waits until the system holds no more than so many bytes for a server.
+fn gives_back(server: &Server, most_bytes: usize) {
+    let deadline = Instant::now() + PATIENCE;
+    while server.resident_bytes() > most_bytes {
+        assert!(Instant::now() < deadline, "{} of {most_bytes}", server.resident_bytes());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn memory_is_given_back_after_all_keys_are_gone() {
+    const KEYS: usize = 200_000;
+    for last in ["FLUSHALL", "FLUSHALL ASYNC", "DEL"] {
+        let server = Server::start();
+        let mut client = server.client();
+        fill(&mut client, "warm", 1000, "value");
+        let before = server.resident_bytes();
+        fill(&mut client, "key", KEYS, &"v".repeat(200));
+        assert!(server.resident_bytes() > before + (40 << 20));
+        // One that stays lies somewhere between the others.
+        match last {
+            "DEL" => {
+                for start in (0..KEYS).step_by(1000) {
+                    let keys = (start..start + 1000).map(|number| format!("key:{number}"));
+                    client.cmd(["DEL".to_owned()].into_iter().chain(keys)).is(1000);
+                }
+            }
+            _ => client.line(last).is_ok(),
+        }
+        gives_back(&server, before + (16 << 20));
+    }
+}
+
+#[test]
+fn memory_is_given_back_after_a_command_that_took_much() {
+    let server = Server::start();
+    let mut client = server.client();
+    fill(&mut client, "key", 10_000, "value");
+    let before = server.resident_bytes();
+    let value = "v".repeat(1 << 20);
+    for _ in 0..3 {
+        let pairs = (0..60).flat_map(|number| [format!("large:{number}"), value.clone()]);
+        client.cmd(["MSET".to_owned()].into_iter().chain(pairs)).is_ok();
+        client
+            .cmd(["DEL".to_owned()].into_iter().chain((0..60).map(|number| format!("large:{number}"))))
+            .is(60);
+    }
+    gives_back(&server, before + (16 << 20));
+}
