@@ -17,6 +17,7 @@ use super::error::Error;
 use super::fingerprint::Fingerprint;
 use super::object;
 use super::permission::check_enabled;
+use super::replay;
 
 pub(super) const COMMANDS: &[Command] = &[DEBUG];
 
@@ -88,6 +89,7 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
             Ok(reply.ok())
         }
         _ if is_word(name, "reload") => reload(context, request, reply),
+        2 if is_word(name, "loadaof") => load_log(context, reply),
         3 if is_word(name, "protocol") => show_type(request, reply),
         3 if is_word(name, "error") => Err(Error::quoting("", request.at(2), "")),
         3 if is_word(name, "log") => {
@@ -116,6 +118,8 @@ const HELP: &[&str] = &[
     "    Tells the digests of values.",
     "ERROR <string>",
     "    Answers this error.",
+    "LOADAOF",
+    "    Writes the log to its end, and replaces all data by what it has.",
     "LOG <message>",
     "    Writes this line to the log.",
     "OBJECT <key>",
@@ -200,6 +204,15 @@ fn reload(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
         Error::fixed("ERR Error trying to load the RDB dump")
     })?;
     tracing::warn!("DB reloaded by DEBUG RELOAD");
+    Ok(reply.ok())
+}
+
+fn load_log(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Result {
+    replay::load_again(context.instance, context.tx).map_err(|why| {
+        tracing::warn!("Error trying to load the AOF files: {why}");
+        Error::fixed("ERR Error trying to load the AOF files, check server logs.")
+    })?;
+    tracing::warn!("Append Only File loaded by DEBUG LOADAOF");
     Ok(reply.ok())
 }
 

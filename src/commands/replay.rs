@@ -20,19 +20,38 @@ use super::lookup::{catalog, find_own};
 ///
 /// With one line for people.
 pub fn load(instance: &Instance) -> Result<(), String> {
-    let nowhere = Address::Unix(Path::new("").into());
-    let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
-    // Whoever may do what now, it was done.
-    let everybody = Users::new(catalog());
-    let session = Session::new(registration.client.clone(), &everybody);
-    instance.load_log(&mut Replayer { instance, session, out: Vec::new() })
+    instance.load_log(&mut Replayer::new(instance, false))
+}
+
+/// Replaces all data and libraries by what the log has; the transaction holds everything.
+///
+/// # Errors
+///
+/// With one line for people.
+pub fn load_again(instance: &Instance, tx: &mut Transaction<'_>) -> Result<(), String> {
+    // A script that has the turn may wait for what this holds.
+    let _turn = instance.scripting.take_turn().map_err(|_| "a script runs")?;
+    instance.reload_log(tx, &mut Replayer::new(instance, true))
 }
 
 /// Does the requests of a log again, one after the other, as a user who may do everything.
 struct Replayer<'a> {
     instance: &'a Instance,
     session: Session,
+    /// Whether the caller has the turn of scripts.
+    has_turn: bool,
     out: Vec<u8>,
+}
+
+impl Replayer<'_> {
+    fn new(instance: &Instance, has_turn: bool) -> Replayer<'_> {
+        let nowhere = Address::Unix(Path::new("").into());
+        let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
+        // Whoever may do what now, it was done.
+        let everybody = Users::new(catalog());
+        let session = Session::new(registration.client.clone(), &everybody);
+        Replayer { instance, session, has_turn, out: Vec::new() }
+    }
 }
 
 impl Replay for Replayer<'_> {
@@ -45,12 +64,15 @@ impl Replay for Replayer<'_> {
     }
 
     fn run(&mut self, tx: &mut Transaction<'_>, request: Request<'_>) -> Result<(), String> {
-        let Replayer { instance, session, out } = self;
+        let Replayer { instance, session, has_turn, out } = self;
         let command = find(request)?;
         let _turn = match command.scope {
             Scope::Script => {
                 session.began = Instant::now();
-                Some(instance.scripting.wait_for_turn().ok_or("a script runs")?)
+                match has_turn {
+                    true => None,
+                    false => Some(instance.scripting.wait_for_turn().ok_or("a script runs")?),
+                }
             }
             _ => None,
         };

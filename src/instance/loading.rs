@@ -7,7 +7,8 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::Instance;
 use crate::files::reason;
@@ -62,7 +63,9 @@ impl Instance {
         log.turn(true);
         match manifest.filter(|manifest| manifest.parts().next().is_some()) {
             Some(mut manifest) => {
-                let (bytes, base_bytes) = self.load_parts(&place, &manifest, replay)?;
+                let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
+                let (bytes, base_bytes) = self.load_parts(&place, &manifest, &mut tx, replay)?;
+                drop(tx);
                 manifest.delete_history(&place);
                 log.found(&place, manifest, bytes, base_bytes);
                 log.go_on(&place)?;
@@ -84,15 +87,52 @@ impl Instance {
         Ok(())
     }
 
-    /// Loads all files; returns their bytes, and those of the base.
+    /// Replaces all data and libraries by what the log has (DEBUG LOADAOF). The caller has the turn of
+    /// scripts, and the transaction holds everything.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people, if the log cannot be written to its end, or cannot be loaded.
+    pub fn reload_log(&self, tx: &mut Transaction<'_>, replay: &mut dyn Replay) -> Result<(), String> {
+        self.write_all()?;
+        let database = tx.database();
+        tx.begin_replay();
+        tx.flush_all();
+        self.scripting.forget_libraries();
+        let place = self.log_place();
+        let loaded = Manifest::read(&place).and_then(|manifest| match manifest {
+            Some(manifest) => self.load_parts(&place, &manifest, tx, replay).map(drop),
+            None => Ok(()),
+        });
+        tx.select(database);
+        tx.end_replay();
+        loaded
+    }
+
+    /// Waits until all that was done is in the files of the log, for a caller that holds everything.
+    fn write_all(&self) -> Result<(), String> {
+        const GLANCE: Duration = Duration::from_millis(1);
+        let (journal, log) = (self.keyspace.journal(), &self.persistence.log);
+        self.hand_over();
+        while log.is_on() && !log.is_settled(journal.end()) {
+            if log.has_failed() {
+                return Err("the log cannot be written".to_owned());
+            }
+            journal.call();
+            thread::sleep(GLANCE);
+        }
+        Ok(())
+    }
+
+    /// Loads all files; returns their bytes, and those of the base. The transaction holds everything.
     fn load_parts(
         &self,
         place: &Place,
         manifest: &Manifest,
+        tx: &mut Transaction<'_>,
         replay: &mut dyn Replay,
     ) -> Result<(u64, u64), String> {
         let started = Instant::now();
-        let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
         tx.begin_replay();
         self.keyspace.allow_lock_news(false);
         let length = |part: &Part| {
@@ -111,7 +151,7 @@ impl Instance {
         for (at, (part, _)) in parts.iter().enumerate() {
             let (part_started, is_base) = (Instant::now(), manifest.base.as_ref() == Some(part));
             let file = LogFile { place, part, is_last: Some(at) >= last };
-            let bytes = self.load_part(&file, &mut tx, &mut loaded, replay)?;
+            let bytes = self.load_part(&file, tx, &mut loaded, replay)?;
             sum += bytes;
             base_bytes += if is_base { bytes } else { 0 };
             tracing::info!(
@@ -123,7 +163,7 @@ impl Instance {
         }
         tracing::info!("DB loaded from append only file: {:.3} seconds", started.elapsed().as_secs_f64());
         self.allow_lock_news();
-        self.note_loaded(loaded, &tx);
+        self.note_loaded(loaded, tx);
         Ok((sum, base_bytes))
     }
 

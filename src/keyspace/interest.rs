@@ -112,6 +112,11 @@ impl Wanted {
         self.0 != 0
     }
 
+    /// The same, but that changes are not logged.
+    pub(super) fn without_journal(self) -> Wanted {
+        Wanted(self.0 & !JOURNAL)
+    }
+
     /// Whether a change of a key means more than itself.
     #[inline(always)]
     pub(super) fn changes(self) -> bool {

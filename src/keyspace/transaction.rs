@@ -428,9 +428,16 @@ impl<'a> Transaction<'a> {
     }
 
     /// Begins to do again what a log has. Nothing expires from now on: what was done was done when it had not
-    /// expired yet. Values become as long as they may be at all.
+    /// expired yet. Values become as long as they may be at all. What the log has is not logged once more.
     pub fn begin_replay(&mut self) {
         self.is_replay = true;
+        self.wanted = self.wanted.without_journal();
+    }
+
+    /// What comes now is done for the first time.
+    pub fn end_replay(&mut self) {
+        self.is_replay = false;
+        self.wanted = self.keyspace.interest.load();
     }
 
     #[inline(always)]

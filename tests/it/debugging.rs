@@ -124,3 +124,61 @@ fn what_is_done_every_so_often_can_be_stopped() {
         thread::sleep(Duration::from_millis(5));
     }
 }
+
+#[test]
+fn the_log_can_be_loaded_while_clients_are_there() {
+    for fsync in ["always", "everysec", "no"] {
+        let folder = Folder::new(&format!("loadaof-{fsync}"));
+        let options = ["--enable-debug-command", "yes", "--dir", &folder.file(""), "--appendonly", "yes"];
+        let start = || Server::start_with(&[&options[..], &["--appendfsync", fsync]].concat());
+        let mut client = start().into_client();
+        client.line("SET expiring v PX 1").is_ok();
+        client.line("SELECT 2").is_ok();
+        let long = "v".repeat(10_000);
+        client.cmd(["SET", "long", &long]).is_ok();
+        client.line("APPEND long x").is(10_001);
+        client.line("SET lock holder EX 1000 NX").is_ok();
+        client.cmd(["EVAL", "return redis.call('INCRBY', KEYS[1], 5)", "1", "number"]).is(5);
+        client.line("FUNCTION FLUSH").is_ok();
+        client.cmd([
+            "FUNCTION",
+            "LOAD",
+            "#!lua name=l\nredis.register_function('f', function() return 7 end)",
+        ]);
+        let before = client.line("DEBUG DIGEST").text();
+        client.line("DEBUG LOADAOF").is_ok();
+        client.line("DEBUG DIGEST").is_simple(&before);
+        client.line("GET number").is("5");
+        client.line("FCALL f 0").is(7);
+        assert!((990..=1000).contains(&client.line("TTL lock").integer()));
+        // It goes on as before: nothing was logged twice, and what comes now is logged.
+        client.line("INCR number").is(6);
+        client.line("BGREWRITEAOF");
+        if is_redis() {
+            // After a restart it has other data, with or without an EXEC.
+            continue;
+        }
+        client.line("MULTI").is_ok();
+        client.line("DEBUG LOADAOF").is_simple("QUEUED");
+        client.line("INCR number").is_simple("QUEUED");
+        assert_eq!(client.line("EXEC").items().len(), 2);
+        client.line("GET number").is("7");
+        let before = client.line("DEBUG DIGEST").text();
+        drop(client);
+        let mut client = start().into_client();
+        client.line("DEBUG DIGEST").is_simple(&before);
+    }
+}
+
+#[test]
+fn without_a_log_loading_it_leaves_nothing() {
+    let folder = Folder::new("loadaof-none");
+    let mut client =
+        Server::start_with(&["--enable-debug-command", "yes", "--dir", &folder.file("")]).into_client();
+    client.line("SET key value").is_ok();
+    if !is_redis() {
+        // 7.0 ends there.
+        client.line("DEBUG LOADAOF").is_ok();
+        client.line("DBSIZE").is(0);
+    }
+}
