@@ -131,6 +131,8 @@ fn serve(
         tracing::info!("Keyfast is now ready to exit, bye bye...");
         Ok(())
     });
+    // The system takes the memory back at once; to free millions of keys one by one would take seconds.
+    std::mem::forget(instance);
     // What still runs waits for nothing worth waiting for.
     runtime.shutdown_background();
     served

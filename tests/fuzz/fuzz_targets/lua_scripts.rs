@@ -156,7 +156,7 @@ impl Host for Echo {
         (request.len() % 3 != 0).then_some(request.len() % 3 == 1)
     }
 
-    fn count_error(&self, _text: &[u8]) {}
+    fn note_error(&self, _text: &[u8], _is_counted: bool) {}
 }
 
 /// Makes a script of choices, one a byte.
