@@ -36,6 +36,13 @@ LUA_API void keyfast_rawset (lua_State *L, int idx) {
 }
 
 
+LUA_API void keyfast_makeroom (lua_State *L) {
+  luaD_checkstack(L, 1);
+  if (L->ci->top <= L->top)
+    L->ci->top = L->top + 1;
+}
+
+
 LUA_API void keyfast_charge (lua_State *L, size_t units) {
   /* one is left: the next instruction takes it, and the hook runs */
   if (L->hookcount > 1)

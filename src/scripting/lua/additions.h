@@ -15,6 +15,12 @@ LUA_API void keyfast_setreadonly (lua_State *L, int idx);
 LUA_API void keyfast_rawset (lua_State *L, int idx);
 
 /*
+** Room for one more value of a function that has got as many results as there was room for: there are always
+** some slots behind the last one.
+*/
+LUA_API void keyfast_makeroom (lua_State *L);
+
+/*
 ** Work that is no instruction of a script. One unit takes about as long as an instruction.
 **
 ** To charge is safe wherever Lua is: the hook that looks at the time runs before the script's next
