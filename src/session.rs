@@ -189,7 +189,7 @@ impl Session {
     }
 
     /// Changes what others see, and shows them the state as it is now.
-    pub fn publish(&self, change: impl FnOnce(&mut Profile)) {
+    pub fn show(&self, change: impl FnOnce(&mut Profile)) {
         self.shown.set(self.state());
         self.client.set_protocol(self.protocol);
         let mut profile = self.client.profile.lock();
@@ -198,9 +198,9 @@ impl Session {
     }
 
     /// Shows others the state as it is now, if they have not been shown it already.
-    pub fn publish_changes(&self) {
+    pub fn show_changes(&self) {
         if !self.state().is(&self.shown.get()) {
-            self.publish(|_| {});
+            self.show(|_| {});
         }
     }
 
@@ -212,11 +212,11 @@ impl Session {
     pub fn authenticate(&mut self, users: &Users, name: &[u8], password: &[u8]) -> Result<(), WrongPassword> {
         let user = users.authenticate(name, password).ok_or(WrongPassword)?;
         let before = std::mem::replace(&mut self.user, Arc::clone(&user));
-        self.publish(|profile| profile.user = Some(Arc::clone(&user)));
+        self.show(|profile| profile.user = Some(Arc::clone(&user)));
         // Looked at after others can see who the client is: whoever removes the user sees the client, or is
         // seen here.
         if user.is_removed() {
-            self.publish(|profile| profile.user = Some(Arc::clone(&before)));
+            self.show(|profile| profile.user = Some(Arc::clone(&before)));
             self.user = before;
             return Err(WrongPassword);
         }
@@ -284,7 +284,7 @@ impl Session {
         let (last_command, logged) = (self.last_command, self.logged);
         let watching = std::mem::take(&mut self.watching);
         *self = Session { last_command, watching, logged, ..Session::new(Arc::clone(&self.client), users) };
-        self.publish(|profile| {
+        self.show(|profile| {
             profile.name.clear();
             profile.is_kept_from_eviction = false;
             profile.tracking = None;

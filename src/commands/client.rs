@@ -111,7 +111,7 @@ pub(super) fn set_name(session: &Session, name: &[u8]) -> Result<()> {
     if !is_printable(name) {
         return Err(Error::fixed("ERR Client names cannot contain spaces, newlines or special characters."));
     }
-    session.publish(|profile| profile.name = name.to_vec());
+    session.show(|profile| profile.name = name.to_vec());
     Ok(())
 }
 
@@ -151,7 +151,7 @@ fn set_info(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Re
             "ERR {attribute} cannot contain spaces, newlines or special characters."
         )));
     }
-    session.publish(|profile| {
+    session.show(|profile| {
         let field = if is_name { &mut profile.lib_name } else { &mut profile.lib_version };
         *field = value.to_vec();
     });
@@ -173,7 +173,7 @@ const CLIENT_INFO: Command = Command {
 };
 
 fn info(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
-    session.publish(|_| {});
+    session.show(|_| {});
     Ok(reply.verbatim(&describe(&session.client, 0, Some(request))))
 }
 
@@ -516,7 +516,7 @@ const CLIENT_NO_EVICT: Command = Command {
 
 fn no_evict(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
     let is_on = args::on_or_off(request.at(2))?;
-    session.publish(|profile| profile.is_kept_from_eviction = is_on);
+    session.show(|profile| profile.is_kept_from_eviction = is_on);
     Ok(reply.ok())
 }
 
@@ -541,7 +541,7 @@ const CLIENT_NO_TOUCH: Command = Command {
 fn no_touch(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
     let is_on = args::on_or_off(request.at(2))?;
     session.leaves_keys_untouched = is_on;
-    session.publish(|_| {});
+    session.show(|_| {});
     Ok(reply.ok())
 }
 

@@ -62,7 +62,7 @@ fn hello(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
         client::set_name(context.session, name)?;
     }
     context.session.protocol = greeting.protocol;
-    context.session.publish(|_| {});
+    context.session.show(|_| {});
     Ok(reply.in_protocol(greeting.protocol).tree(&tree::map([
         ("server", tree::bulk("redis")),
         ("version", tree::bulk(REDIS_VERSION)),
@@ -323,6 +323,6 @@ fn select(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
         return Err(Error::NO_SUCH_DATABASE);
     }
     context.session.database = number;
-    context.session.publish(|_| {});
+    context.session.show(|_| {});
     Ok(reply.ok())
 }

@@ -177,7 +177,7 @@ pub fn run(
         Run::Server(handler) => {
             if script.is_none() {
                 // What a script does is not the client's own state.
-                session.publish(|_| {});
+                session.show(|_| {});
             }
             tracking::prepare(session, command, request);
             let sent = handler(&mut Context { instance, session, tx }, request, reply);

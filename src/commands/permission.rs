@@ -215,7 +215,7 @@ pub(super) fn note(
     username: &[u8],
     object: &[u8],
 ) {
-    session.publish(|_| {});
+    session.show(|_| {});
     let refusal = Refusal {
         reason,
         context,

@@ -55,7 +55,7 @@ fn tracking(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
     session.tracking = Some(Box::new(tracks));
     let Options { mode, redirect, .. } = options;
     let tracked = Tracked { redirect, has_prefixes: mode == Mode::Prefixes, is_broken: false };
-    session.publish(|profile| profile.tracking = Some(tracked));
+    session.show(|profile| profile.tracking = Some(tracked));
     Ok(reply.ok())
 }
 
@@ -63,7 +63,7 @@ fn tracking(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
 pub(super) fn end(instance: &Instance, session: &mut Session) {
     if let Some(tracks) = session.tracking.take() {
         instance.tracking.end(&instance.keyspace, &tracks);
-        session.publish(|profile| profile.tracking = None);
+        session.show(|profile| profile.tracking = None);
     }
 }
 

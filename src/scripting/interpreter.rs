@@ -9,7 +9,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 use mlua::{Error, Function, HookTriggers, Lua, Result, Table, Value, VmState};
 
-use super::door::{self, Buffers, Doorway, Given, Runner};
+use super::ffi::{self, Buffers, Doorway, Given, Runner};
 use super::host::Host;
 use super::libraries;
 use super::loader::Loader;
@@ -223,7 +223,7 @@ impl Interpreter {
             Ok(Known { flags, place, only_looks })
         });
         let known = compiled.map_err(|error| {
-            door::set_ending(&self.lua, false);
+            ffi::set_ending(&self.lua, false);
             let text = libraries::text_of(&error);
             format!("ERR Error compiling script (new function): {text}").into_bytes()
         })?;
@@ -293,7 +293,7 @@ impl Interpreter {
             Ok((false, raised)) => raised,
             Err(error) => Value::Error(Box::new(error)),
         };
-        door::set_ending(&self.lua, false);
+        ffi::set_ending(&self.lua, false);
         Err(failure(&raised, name))
     }
 
@@ -312,7 +312,7 @@ impl Interpreter {
             Callable::Function(name) => {
                 lent.take();
                 let function: Function = self.loader.function(name)?;
-                door::open(&mut doorway, || self.run_function.call(function))
+                ffi::open(&mut doorway, || self.run_function.call(function))
             }
         }
     }
@@ -376,7 +376,7 @@ fn watch(lua: &Lua, tick: Tick) -> Result<()> {
     lua.set_global_hook(EVERY_SO_OFTEN, move |lua, _| match tick() {
         Ok(()) => Ok(VmState::Continue),
         Err(Killed(why)) => {
-            door::set_ending(lua, true);
+            ffi::set_ending(lua, true);
             Err(Error::external(Raised::Killed { why, place: place_of(lua, RUNNING) }))
         }
     })

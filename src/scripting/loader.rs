@@ -13,7 +13,7 @@ use std::sync::Arc;
 use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
 use parking_lot::Mutex;
 
-use super::door;
+use super::ffi;
 use super::functions::{self, BYTES_MAX, FUNCTIONS_MAX};
 use super::libraries;
 use super::raised::Raised;
@@ -118,11 +118,11 @@ impl Loader {
         let chunk = self.lua.load(code).set_name("@user_function");
         let compiled = chunk.set_environment(self.environment.clone()).into_function();
         let library = compiled.map_err(|error| {
-            door::set_ending(&self.lua, false);
+            ffi::set_ending(&self.lua, false);
             format!("ERR Error compiling function: {}", libraries::text_of(&error)).into_bytes()
         })?;
         let called = self.see(&self.while_loaded).and_then(|()| self.catch.call::<(bool, Value)>(library));
-        door::set_ending(&self.lua, false);
+        ffi::set_ending(&self.lua, false);
         let called = self.see(&self.afterwards).and(called);
         let text = match called {
             Ok((true, _)) => return Ok(()),

@@ -2,14 +2,14 @@
 //!
 //! There is one interpreter, and one script runs at a time, as in Redis: scripts see each other's work
 //! whole or not at all, and may come to need any key. [`interpreter`] runs a script; what it asks of the
-//! server goes to a [`Host`], so that nothing here knows a command; [`door`] is the way there. [`sandbox`]
+//! server goes to a [`Host`], so that nothing here knows a command; [`ffi`] is the way there. [`sandbox`]
 //! is the world that scripts see, [`values`] turns replies into values and values into replies,
 //! [`libraries`] are those that Redis gives to scripts, [`random`] the numbers that they draw.
 //! [`functions`] is what is known of libraries, [`loader`] compiles them. [`running`] is what other threads
 //! may know of the script that runs, and do to it.
 
 mod bytecode;
-mod door;
+mod ffi;
 pub mod functions;
 mod host;
 mod interpreter;

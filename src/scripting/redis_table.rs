@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 
 use super::raised::Raised;
-use super::{Digest, door};
+use super::{Digest, ffi};
 use crate::resp::OwnedRequest;
 
 /// Levels of `redis.log`.
@@ -60,7 +60,7 @@ fn sha1hex(lua: &Lua, arguments: MultiValue) -> Result<LuaString> {
         return Err(Raised::reply("ERR wrong number of arguments"));
     }
     let text = text(lua, arguments.front())?;
-    door::work(lua, text.as_ref().map_or(0, |text| text.as_bytes().len()))?;
+    ffi::work(lua, text.as_ref().map_or(0, |text| text.as_bytes().len()))?;
     let digest = text.map_or_else(|| Digest::of(b""), |text| Digest::of(&text.as_bytes()));
     lua.create_string(digest.as_bytes())
 }
@@ -179,6 +179,6 @@ fn acl_check_cmd(lua: &Lua, arguments: MultiValue) -> Result<bool> {
             ));
         }
     }
-    let may = door::with(|doorway| doorway.host.may_call(request.request()?)).flatten();
+    let may = ffi::with(|doorway| doorway.host.may_call(request.request()?)).flatten();
     may.ok_or_else(|| Raised::reply("ERR Invalid command passed to redis.acl_check_cmd()"))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use mlua::{Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value};
 use parking_lot::Mutex;
 
-use super::door::{self, Runner};
+use super::ffi::{self, Runner};
 use super::libraries::{self, Call};
 use super::random::Random;
 
@@ -113,9 +113,9 @@ pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> 
     let xpcall: Function = globals.raw_get("xpcall")?;
     libraries::catch_as_values(&lua)?;
     let redis = redis(&lua)?;
-    let doors = door::functions(&lua)?;
-    redis.raw_set("call", doors.call)?;
-    redis.raw_set("pcall", doors.pcall)?;
+    let lent = ffi::functions(&lua)?;
+    redis.raw_set("call", lent.call)?;
+    redis.raw_set("pcall", lent.pcall)?;
     let math: Table = globals.raw_get("math")?;
     draw_from_random(&lua, &math)?;
     let shared = lua.create_table()?;
@@ -131,19 +131,19 @@ pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> 
     let note_place = lua.create_function(|lua, error: Value| note_place(lua, error))?;
     let functions = lua.create_sequence_from(FUNCTIONS.iter().copied())?;
     let (globals, seal): (Table, Function) =
-        lua.load(BUILD).set_name("=[C]").call((globals, functions, shared, doors.seal))?;
+        lua.load(BUILD).set_name("=[C]").call((globals, functions, shared, lent.seal))?;
     lua.set_globals(globals.clone())?;
     let compiled = lua.create_table()?;
     let runner = Runner::new(&lua, note_place.clone(), &compiled, &globals)?;
     let (run_function, catch) =
-        lua.load(RUN).set_name("=[C]").call((xpcall, note_place, doors.given, &doors.write, &globals))?;
+        lua.load(RUN).set_name("=[C]").call((xpcall, note_place, lent.given, &lent.write, &globals))?;
     let next = globals.raw_get("next")?;
-    Ok(World { lua, globals, redis, compiled, runner, run_function, catch, seal, write: doors.write, next })
+    Ok(World { lua, globals, redis, compiled, runner, run_function, catch, seal, write: lent.write, next })
 }
 
 /// An interpreter with no more of Lua's libraries than scripts may see something of.
 pub(super) fn new_lua() -> Result<Lua> {
-    door::choose_secrets();
+    ffi::choose_secrets();
     // By default `pcall` and `xpcall` are those of our interpreter; mlua's would catch what ends a script.
     Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::new())
 }

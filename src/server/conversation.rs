@@ -208,7 +208,7 @@ impl Conversation {
             intake.release();
         }
         meter.finish(session);
-        session.publish_changes();
+        session.show_changes();
         session.client.set_active(instance.clients.now_ms());
         answered
     }

@@ -16,7 +16,7 @@ use std::cell::Cell;
 
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
 
-use crate::scripting::door;
+use crate::scripting::ffi;
 use crate::scripting::raised::Raised;
 
 /// Who called a function of a library.
@@ -58,7 +58,7 @@ impl<'a> Call<'a> {
             return Ok(());
         }
         self.uncounted_units.set(0);
-        door::work(self.lua, units)
+        ffi::work(self.lua, units)
     }
 
     /// Counts what so many bytes take that are copied.
@@ -67,7 +67,7 @@ impl<'a> Call<'a> {
     ///
     /// If the script is to end.
     pub(super) fn work_on(&self, bytes: usize) -> Result<()> {
-        self.work(1 + bytes / door::UNIT_BYTES)
+        self.work(1 + bytes / ffi::UNIT_BYTES)
     }
 
     /// How many arguments there are, those that are nil included.

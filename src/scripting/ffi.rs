@@ -96,7 +96,7 @@ pub(super) struct Given<'a> {
     pub(super) keys: usize,
 }
 
-/// The functions behind this door.
+/// The functions that scripts are given.
 pub(super) struct Functions {
     /// `redis.call`
     pub(super) call: Function,
