@@ -1,8 +1,8 @@
 //! What all clients of one running server share.
 
+mod aof;
 mod ending;
 mod loading;
-mod logging;
 mod memory;
 mod oom_score;
 mod saving;
@@ -239,7 +239,7 @@ impl Instance {
     /// Makes effective what parameters alone do not: called after some were changed.
     pub fn apply_config(&self) {
         self.configure_keyspace();
-        self.configure_log();
+        self.configure_aof();
         (self.make_effective)(&self.config);
     }
 }

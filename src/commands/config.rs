@@ -139,7 +139,7 @@ fn apply(instance: &Instance, names: &[Named<'_>], had_log: bool) -> Result<()> 
     if let Some(name) = first_of(&["appendonly"])
         && config.appendonly.get()
         && !had_log
-        && let Err(why) = instance.probe_log()
+        && let Err(why) = instance.probe_aof()
     {
         tracing::warn!("{why}");
         return Err(refuse(&name.shown(), "Unable to turn on AOF. Check server logs."));

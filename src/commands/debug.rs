@@ -89,7 +89,7 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
             Ok(reply.ok())
         }
         _ if is_word(name, "reload") => reload(context, request, reply),
-        2 if is_word(name, "loadaof") => load_log(context, reply),
+        2 if is_word(name, "loadaof") => load_aof(context, reply),
         3 if is_word(name, "protocol") => show_type(request, reply),
         3 if is_word(name, "error") => Err(Error::quoting("", request.at(2), "")),
         3 if is_word(name, "log") => {
@@ -207,7 +207,7 @@ fn reload(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
     Ok(reply.ok())
 }
 
-fn load_log(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Result {
+fn load_aof(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Result {
     replay::load_again(context.instance, context.tx).map_err(|why| {
         tracing::warn!("Error trying to load the AOF files: {why}");
         Error::fixed("ERR Error trying to load the AOF files, check server logs.")

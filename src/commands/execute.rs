@@ -149,10 +149,10 @@ pub fn busy(instance: &Instance) -> Error {
 
 /// What clients are told that want to write where data cannot be saved.
 pub fn not_saved(instance: &Instance) -> Error {
-    match instance.persistence.log.has_failed() {
+    match instance.persistence.aof.has_failed() {
         true => Error::text(format!(
             "MISCONF Errors writing to the AOF file: {}",
-            instance.persistence.log.failure()
+            instance.persistence.aof.failure()
         )),
         false => Error::NOT_SAVED,
     }

@@ -375,7 +375,7 @@ fn persistence(section: &mut Section, view: &View<'_>) {
     section.field("rdb_last_cow_size", report.last_preserved_bytes);
     section.field("rdb_last_load_keys_expired", report.loaded.expired);
     section.field("rdb_last_load_keys_loaded", report.loaded.keys);
-    let log = instance.persistence.log.report();
+    let log = instance.persistence.aof.report();
     let is_well = |is_well| if is_well { "ok" } else { "err" };
     section.field("aof_enabled", u8::from(log.is_on));
     section.field("aof_rewrite_in_progress", u8::from(log.rewrite.is_some()));

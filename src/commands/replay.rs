@@ -20,7 +20,7 @@ use super::lookup::{catalog, find_own};
 ///
 /// With one line for people.
 pub fn load(instance: &Instance) -> Result<(), String> {
-    instance.load_log(&mut Replayer::new(instance, false))
+    instance.load_aof(&mut Replayer::new(instance, false))
 }
 
 /// Replaces all data and libraries by what the log has; the transaction holds everything.
@@ -31,7 +31,7 @@ pub fn load(instance: &Instance) -> Result<(), String> {
 pub fn load_again(instance: &Instance, tx: &mut Transaction<'_>) -> Result<(), String> {
     // A script that has the turn may wait for what this holds.
     let _turn = instance.scripting.take_turn().map_err(|_| "a script runs")?;
-    instance.reload_log(tx, &mut Replayer::new(instance, true))
+    instance.reload_aof(tx, &mut Replayer::new(instance, true))
 }
 
 /// Does the requests of a log again, one after the other, as a user who may do everything.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clients::Waiting;
 use crate::instance::{NotSaved, Saving, ShutdownRequest};
-use crate::persistence::log::Asked;
+use crate::persistence::aof::Asked;
 use crate::resp::{Reply, Request};
 use crate::session::Wait;
 

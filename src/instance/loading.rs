@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::Instance;
 use crate::files::reason;
 use crate::keyspace::{Busy, Transaction};
-use crate::persistence::log::{Damage, LogReader, Manifest, Part, Place, hidden_request};
+use crate::persistence::aof::{AofReader, Damage, Manifest, Part, Place, hidden_request};
 use crate::persistence::rdb::is_snapshot;
 use crate::persistence::{Loaded, load_from};
 use crate::resp::{OwnedRequest, Request};
@@ -47,9 +47,9 @@ impl Instance {
     /// # Errors
     ///
     /// With one line for people.
-    pub fn load_log(&self, replay: &mut dyn Replay) -> Result<(), String> {
-        let (place, log) = (self.log_place(), &self.persistence.log);
-        log.lock(&place)?;
+    pub fn load_aof(&self, replay: &mut dyn Replay) -> Result<(), String> {
+        let (place, aof) = (self.aof_place(), &self.persistence.aof);
+        aof.lock(&place)?;
         place.tidy_up();
         let mut manifest = Manifest::read(&place)?;
         let is_half_taken_over = manifest.as_ref().is_some_and(|manifest| {
@@ -60,15 +60,15 @@ impl Instance {
         if manifest.is_none() || is_half_taken_over {
             manifest = Manifest::take_over(&place)?.or(manifest);
         }
-        log.turn(true);
+        aof.turn(true);
         match manifest.filter(|manifest| manifest.parts().next().is_some()) {
             Some(mut manifest) => {
                 let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
                 let (bytes, base_bytes) = self.load_parts(&place, &manifest, &mut tx, replay)?;
                 drop(tx);
                 manifest.delete_history(&place);
-                log.found(&place, manifest, bytes, base_bytes);
-                log.go_on(&place)?;
+                aof.found(&place, manifest, bytes, base_bytes);
+                aof.go_on(&place)?;
                 let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
                 tx.cut_journal();
             }
@@ -83,7 +83,7 @@ impl Instance {
                 self.try_rewrite()?;
             }
         }
-        log.expect_writer();
+        aof.expect_writer();
         Ok(())
     }
 
@@ -93,13 +93,13 @@ impl Instance {
     /// # Errors
     ///
     /// With one line for people, if the log cannot be written to its end, or cannot be loaded.
-    pub fn reload_log(&self, tx: &mut Transaction<'_>, replay: &mut dyn Replay) -> Result<(), String> {
+    pub fn reload_aof(&self, tx: &mut Transaction<'_>, replay: &mut dyn Replay) -> Result<(), String> {
         self.write_all()?;
         let database = tx.database();
         tx.begin_replay();
         tx.flush_all();
         self.scripting.forget_libraries();
-        let place = self.log_place();
+        let place = self.aof_place();
         let loaded = Manifest::read(&place).and_then(|manifest| match manifest {
             Some(manifest) => self.load_parts(&place, &manifest, tx, replay).map(drop),
             None => Ok(()),
@@ -112,10 +112,10 @@ impl Instance {
     /// Waits until all that was done is in the files of the log, for a caller that holds everything.
     fn write_all(&self) -> Result<(), String> {
         const GLANCE: Duration = Duration::from_millis(1);
-        let (journal, log) = (self.keyspace.journal(), &self.persistence.log);
+        let (journal, aof) = (self.keyspace.journal(), &self.persistence.aof);
         self.hand_over();
-        while log.is_on() && !log.is_settled(journal.end()) {
-            if log.has_failed() {
+        while aof.is_on() && !aof.is_settled(journal.end()) {
+            if aof.has_failed() {
                 return Err("the log cannot be written".to_owned());
             }
             journal.call();
@@ -191,7 +191,7 @@ impl Instance {
             self.load_libraries(&libraries)
                 .map_err(|why| format!("Error reading the RDB preamble of the AOF file {shown}: {why}"))?;
         }
-        let mut reader = LogReader::new(input, offset);
+        let mut reader = AofReader::new(input, offset);
         let mut unit = Unit::default();
         // Up to where what was done was done whole.
         let mut whole = offset;

@@ -117,8 +117,8 @@ impl Instance {
         if let Some(job) = job {
             self.write_snapshot(job);
         }
-        if self.persistence.log.is_rewrite_due() && !self.persistence.is_saving() {
-            self.rewrite_log();
+        if self.persistence.aof.is_rewrite_due() && !self.persistence.is_saving() {
+            self.rewrite_aof();
         }
     }
 
@@ -129,7 +129,7 @@ impl Instance {
 
     /// Looks whether a snapshot, or a new base of the log, is due; called every so often.
     pub fn look_after_snapshots(&self) {
-        self.look_after_log();
+        self.look_after_aof();
         let points = self.config.save_points();
         let flushes = self.keyspace.flushes();
         self.persistence.look(&points, self.now_s(), || {
@@ -141,7 +141,7 @@ impl Instance {
     /// (`stop-writes-on-bgsave-error`).
     #[inline]
     pub fn refuses_writes(&self) -> bool {
-        self.persistence.log.has_failed() || self.persistence.has_failed() && self.is_to_refuse_writes()
+        self.persistence.aof.has_failed() || self.persistence.has_failed() && self.is_to_refuse_writes()
     }
 
     #[cold]

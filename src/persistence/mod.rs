@@ -1,15 +1,15 @@
 //! What outlives the process: snapshots of the data set and a log of what was done, in files that Redis reads
 //! and writes.
 //!
-//! [`rdb`] is the format of snapshots, [`log`] has the log. A [`Job`] is a snapshot that was begun, while
+//! [`rdb`] is the format of snapshots, [`aof`] has the log. A [`Job`] is a snapshot that was begun, while
 //! everything was locked for a moment, and is to be written, which takes its time and stops nobody;
 //! [`Target`] is the file that it replaces. [`load`] reads one when the server starts. [`Persistence`] knows
 //! what was saved and when, and what is due; one snapshot is written at a time.
 
+pub mod aof;
 mod file;
 mod job;
 mod loading;
-pub mod log;
 pub mod rdb;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,10 +22,10 @@ use tokio::sync::Notify;
 use crate::config::SavePoint;
 use crate::keyspace::{Transaction, preserved_bytes};
 
+pub use aof::Aof;
 pub use file::{Target, tidy_up_after_the_dead};
 pub use job::{Job, Plan, Purpose};
 pub use loading::{Conflicts, Loaded, load, load_from, verify};
-pub use log::Log;
 
 /// How long nothing is tried on its own after a snapshot that failed. Redis: `CONFIG_BGSAVE_RETRY_DELAY`.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Persistence {
     /// The log of what was done.
-    pub log: Log,
+    pub aof: Aof,
     state: Mutex<State>,
     /// Whether the last snapshot in the background failed.
     has_failed: AtomicBool,
@@ -125,7 +125,7 @@ impl Persistence {
     /// Nothing saved yet, at so many seconds since 1970.
     pub fn new(now_s: u64) -> Persistence {
         Persistence {
-            log: Log::default(),
+            aof: Aof::default(),
             state: Mutex::new(State {
                 last_save_s: now_s,
                 saved: Changes::default(),

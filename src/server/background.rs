@@ -30,7 +30,7 @@ pub(super) fn start(instance: &Arc<Instance>) {
     tokio::spawn(close_clients(Arc::clone(instance)));
     tokio::spawn(give_memory_back());
     tokio::spawn(write_snapshots(Arc::clone(instance)));
-    tokio::spawn(write_log(Arc::clone(instance)));
+    tokio::spawn(write_aof(Arc::clone(instance)));
 }
 
 async fn free_expired_keys(instance: Arc<Instance>) {
@@ -80,10 +80,10 @@ async fn write_snapshots(instance: Arc<Instance>) {
 }
 
 /// Has the log written by a thread of its own, from when there is one for the first time.
-async fn write_log(instance: Arc<Instance>) {
-    instance.persistence.log.turned_on().await;
+async fn write_aof(instance: Arc<Instance>) {
+    instance.persistence.aof.turned_on().await;
     let writer = Arc::clone(&instance);
-    let started = Builder::new().name("log".to_owned()).spawn(move || writer.write_log());
+    let started = Builder::new().name("log".to_owned()).spawn(move || writer.write_aof());
     if let Err(error) = started {
         // Without it no reply could be given.
         tracing::error!("Could not start the thread that writes the log: {error}");

@@ -87,7 +87,7 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
         tracing::warn!("A snapshot is being written in the background. Ending it!");
         instance.persistence.abandon();
     }
-    let log = &instance.persistence.log;
+    let log = &instance.persistence.aof;
     if log.is_on() && !log.is_whole() && !request.is_forced {
         tracing::warn!("Writing initial AOF, can't exit.");
         return false;
@@ -130,6 +130,6 @@ pub(super) async fn drain(instance: &Instance) {
     while instance.clients.count() > 0 && Instant::now() < deadline {
         sleep(GLANCE).await;
     }
-    instance.finish_log().await;
+    instance.finish_aof().await;
     instance.snapshot_target().tidy_up();
 }

@@ -217,7 +217,7 @@ mod tests {
         let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
         let instance = Instance::new(Config::new(), 1, lookup::catalog(), hooks);
         // Some fields are there only where there is a log.
-        instance.persistence.log.turn(true);
+        instance.persistence.aof.turn(true);
         let totals = instance.keyspace.totals_soon();
         let fields = info::numbers(&View::new(&instance, totals));
         fields.into_iter().map(|field| (field.name.into_owned(), field.value)).collect()

@@ -37,17 +37,17 @@ impl From<io::Error> for Damage {
 }
 
 /// A log that is being read.
-pub struct LogReader<R> {
+pub struct AofReader<R> {
     input: R,
     offset: u64,
     line: Vec<u8>,
     fencing: u64,
 }
 
-impl<R: BufRead> LogReader<R> {
+impl<R: BufRead> AofReader<R> {
     /// Begins to read at so many bytes of a file.
-    pub fn new(input: R, offset: u64) -> LogReader<R> {
-        LogReader { input, offset, line: Vec::new(), fencing: 0 }
+    pub fn new(input: R, offset: u64) -> AofReader<R> {
+        AofReader { input, offset, line: Vec::new(), fencing: 0 }
     }
 
     /// How many bytes were read.
@@ -177,7 +177,7 @@ mod tests {
 
     /// The requests of a log, and how far they reach; in what way the rest is damaged, if it is.
     fn read(bytes: &[u8]) -> (Vec<Vec<u8>>, u64, Option<Damage>) {
-        let mut reader = LogReader::new(bytes, 0);
+        let mut reader = AofReader::new(bytes, 0);
         let (mut requests, mut request, mut end) = (Vec::new(), OwnedRequest::default(), 0);
         loop {
             match reader.next(&mut request) {

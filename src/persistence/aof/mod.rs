@@ -5,7 +5,7 @@
 //! and then the log is rewritten: a new base is the state of one moment, at which a new increment begins.
 //! Until the list of files names the new base, the old one and all increments since count.
 //!
-//! With `appendfsync always` nobody is answered before what was done is on the disk ([`Log::settled`]).
+//! With `appendfsync always` nobody is answered before what was done is on the disk ([`Aof::settled`]).
 
 mod manifest;
 mod reader;
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use manifest::{Manifest, Part, Place};
-pub use reader::{Damage, LogReader, hidden_request};
+pub use reader::{AofReader, Damage, hidden_request};
 use writer::Output;
 
 use super::RETRY_DELAY;
@@ -41,7 +41,7 @@ pub enum Sync {
 
 /// A log, or none.
 #[derive(Debug)]
-pub struct Log {
+pub struct Aof {
     state: Mutex<State>,
     /// Whether there is to be one (`appendonly`).
     is_on: AtomicBool,
@@ -166,9 +166,9 @@ impl State {
     }
 }
 
-impl Default for Log {
-    fn default() -> Log {
-        Log {
+impl Default for Aof {
+    fn default() -> Aof {
+        Aof {
             state: Mutex::default(),
             is_on: AtomicBool::new(false),
             is_whole: AtomicBool::new(false),
@@ -186,7 +186,7 @@ impl Default for Log {
 }
 
 /// Whether it lasts.
-impl Log {
+impl Aof {
     /// Whether a reply may be given that depends on what the journal has up to `end`.
     #[inline]
     pub fn is_settled(&self, end: u64) -> bool {
@@ -274,7 +274,7 @@ impl Log {
 }
 
 /// Its files.
-impl Log {
+impl Aof {
     /// Whether there is to be a log.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
@@ -439,7 +439,7 @@ impl Log {
 }
 
 /// Rewriting it.
-impl Log {
+impl Aof {
     /// Asks for it; `is_blocked` says whether a snapshot is in the way.
     pub fn ask_rewrite(&self, is_blocked: bool) -> Asked {
         let mut state = self.state.lock();
@@ -563,8 +563,8 @@ mod tests {
 
     #[test]
     fn one_that_is_given_up_is_no_failure() {
-        let log = Log::default();
-        log.turn(true);
+        let aof = Aof::default();
+        aof.turn(true);
         for (rewritten, is_well, failures) in [
             (Rewritten::Failed, false, 1),
             (Rewritten::Abandoned, false, 1),
@@ -572,12 +572,12 @@ mod tests {
             (Rewritten::Well, true, 0),
             (Rewritten::Abandoned, true, 0),
         ] {
-            log.rewrite_begins();
-            log.rewrite_ended(rewritten);
-            let report = log.report();
+            aof.rewrite_begins();
+            aof.rewrite_ended(rewritten);
+            let report = aof.report();
             assert_eq!((report.last_rewrite.unwrap().1, report.failures), (is_well, failures));
-            assert_eq!(log.look(0, 0), failures == 0, "it rests after a failure");
-            log.state.lock().rewrite = Rewrite::Not;
+            assert_eq!(aof.look(0, 0), failures == 0, "it rests after a failure");
+            aof.state.lock().rewrite = Rewrite::Not;
         }
     }
 }

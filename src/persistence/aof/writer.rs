@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::room::Room;
-use super::{Log, Sync};
+use super::{Aof, Sync};
 use crate::files::reason;
 use crate::keyspace::{Journal, Piece};
 
@@ -30,7 +30,7 @@ pub(super) struct Output {
 
 /// The thread's own.
 struct Writer<'a> {
-    log: &'a Log,
+    aof: &'a Aof,
     journal: &'a Journal,
     sync: &'a dyn Fn() -> Sync,
     output: Option<Output>,
@@ -43,12 +43,12 @@ struct Writer<'a> {
     has_failed: bool,
 }
 
-impl Log {
+impl Aof {
     /// Writes what the journal has, for ever. `sync` tells when it has to be on the disk.
     pub fn write(&self, journal: &Journal, sync: &dyn Fn() -> Sync) {
         let (output, synced_at) = (None, Instant::now());
         let mut writer =
-            Writer { log: self, journal, sync, output, written: 0, durable: 0, synced_at, has_failed: false };
+            Writer { aof: self, journal, sync, output, written: 0, durable: 0, synced_at, has_failed: false };
         loop {
             for piece in journal.take(writer.patience()) {
                 match piece {
@@ -82,13 +82,13 @@ impl Writer<'_> {
         while let Some(output) = &mut self.output {
             match output.write(&mut rest, (self.sync)() == Sync::Always) {
                 Ok(is_durable) => {
-                    self.log.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                    self.aof.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     self.written += bytes.len() as u64;
                     if is_durable {
                         self.note_durable();
                     }
                     if has_failed {
-                        self.log.recover();
+                        self.aof.recover();
                     }
                     return;
                 }
@@ -97,7 +97,7 @@ impl Writer<'_> {
                         tracing::warn!("Error writing to the AOF file: {}", reason(&error));
                     }
                     has_failed = true;
-                    self.log.fail(reason(&error));
+                    self.aof.fail(reason(&error));
                     if !self.journal.is_on() {
                         // Nobody wants it any more.
                         break;
@@ -111,7 +111,7 @@ impl Writer<'_> {
 
     /// Brings what is written to the disk, if it is time for that.
     fn sync_if_due(&mut self) {
-        let is_ending = self.log.is_ending.load(Ordering::Acquire);
+        let is_ending = self.aof.is_ending.load(Ordering::Acquire);
         let is_due = match (self.sync)() {
             Sync::Always => true,
             Sync::EverySecond => self.synced_at.elapsed() >= SECOND,
@@ -120,11 +120,11 @@ impl Writer<'_> {
         if self.durable < self.written && (is_due || is_ending) {
             self.sync();
         }
-        if is_ending && !self.log.has_ended.load(Ordering::Relaxed) {
+        if is_ending && !self.aof.has_ended.load(Ordering::Relaxed) {
             if let Some(output) = &mut self.output {
                 output.room.close(&output.file);
             }
-            self.log.end();
+            self.aof.end();
         }
     }
 
@@ -136,7 +136,7 @@ impl Writer<'_> {
             Ok(()) => {
                 self.note_durable();
                 if std::mem::replace(&mut self.has_failed, false) {
-                    self.log.recover();
+                    self.aof.recover();
                 }
             }
             Err(error) => {
@@ -144,9 +144,9 @@ impl Writer<'_> {
                     tracing::warn!("Fail to fsync the AOF file: {}", reason(&error));
                 }
                 self.has_failed = true;
-                self.log.fail(reason(&error));
+                self.aof.fail(reason(&error));
                 // The system may have given up what it could not write: a new base has it.
-                self.log.needs_rewrite.store(true, Ordering::Relaxed);
+                self.aof.needs_rewrite.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -162,14 +162,14 @@ impl Writer<'_> {
         if self.durable < self.written {
             self.sync();
         }
-        let mut state = self.log.state.lock();
-        state.older_bytes += self.log.increment_bytes();
+        let mut state = self.aof.state.lock();
+        state.older_bytes += self.aof.increment_bytes();
         self.output = state.next.pop_front();
         state.is_writing = self.output.is_some();
         debug_assert!(self.output.is_some(), "each cut has a file to go on in");
         let length = self.output.as_ref().map_or(0, |output| output.length);
-        let bytes = self.log.bytes.load(Ordering::Relaxed);
-        self.log.increment_began_at.store(bytes.wrapping_sub(length), Ordering::Relaxed);
+        let bytes = self.aof.bytes.load(Ordering::Relaxed);
+        self.aof.increment_began_at.store(bytes.wrapping_sub(length), Ordering::Relaxed);
     }
 
     fn close(&mut self) {
@@ -177,11 +177,11 @@ impl Writer<'_> {
             self.sync();
         }
         self.output = None;
-        self.log.note_closed();
+        self.aof.note_closed();
         self.durable = self.written;
-        if self.has_failed || self.log.has_failed() {
+        if self.has_failed || self.aof.has_failed() {
             self.has_failed = false;
-            self.log.recover();
+            self.aof.recover();
         }
     }
 
@@ -191,7 +191,7 @@ impl Writer<'_> {
             Some(_) => self.written.saturating_add(UNWRITTEN_BYTES_MAX),
             None => u64::MAX,
         };
-        self.log.publish(self.output.is_some(), unless_always, self.durable, self.sync);
+        self.aof.publish(self.output.is_some(), unless_always, self.durable, self.sync);
     }
 }
 

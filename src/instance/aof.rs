@@ -8,38 +8,38 @@ use std::path::PathBuf;
 use super::Instance;
 use crate::config::APPEND_FSYNC;
 use crate::keyspace::Busy;
-use crate::persistence::log::{Asked, Manifest, Place, Rewritten, Sync};
+use crate::persistence::aof::{Asked, Manifest, Place, Rewritten, Sync};
 use crate::persistence::{Ended, Purpose, Target};
 
 /// Writing and rewriting.
 impl Instance {
     /// Writes the log, for ever.
-    pub fn write_log(&self) {
-        self.persistence.log.write(self.keyspace.journal(), &|| self.log_sync());
+    pub fn write_aof(&self) {
+        self.persistence.aof.write(self.keyspace.journal(), &|| self.aof_sync());
     }
 
     /// Whether a reply may be given that depends on what was done so far.
     #[inline]
     pub fn is_settled(&self) -> bool {
-        self.persistence.log.is_settled(self.keyspace.journal().end())
+        self.persistence.aof.is_settled(self.keyspace.journal().end())
     }
 
     /// Waits until it may be given, to a client whose own changes are in the journal up to `own`; answers
     /// whether it may.
     pub async fn settled(&self, own: u64) -> bool {
-        self.persistence.log.settled(self.keyspace.journal().end(), own).await
+        self.persistence.aof.settled(self.keyspace.journal().end(), own).await
     }
 
     /// Waits until all that was done is on the disk, or cannot be brought there.
-    pub async fn finish_log(&self) {
+    pub async fn finish_aof(&self) {
         let journal = self.keyspace.journal();
-        if self.persistence.log.is_on() {
+        if self.persistence.aof.is_on() {
             tracing::info!("Calling fsync() on the AOF file.");
-            self.persistence.log.finish(journal.end(), || journal.call()).await;
+            self.persistence.aof.finish(journal.end(), || journal.call()).await;
         }
     }
 
-    fn log_sync(&self) -> Sync {
+    fn aof_sync(&self) -> Sync {
         match APPEND_FSYNC[self.config.appendfsync.get()] {
             "always" => Sync::Always,
             "no" => Sync::Never,
@@ -54,16 +54,16 @@ impl Instance {
     ///
     /// With one line for people; then the rewrite has failed.
     pub fn ask_rewrite(&self, is_grouped: bool) -> Result<Asked, String> {
-        let log = &self.persistence.log;
-        if !log.is_rewriting() {
-            let probed = log.files(self.log_place()).and_then(|(place, _)| self.probe(&place));
-            probed.inspect_err(|_| log.rewrite_ended(Rewritten::Failed))?;
+        let aof = &self.persistence.aof;
+        if !aof.is_rewriting() {
+            let probed = aof.files(self.aof_place()).and_then(|(place, _)| self.probe(&place));
+            probed.inspect_err(|_| aof.rewrite_ended(Rewritten::Failed))?;
         }
         Ok(self.begin_rewrite(is_grouped))
     }
 
     fn begin_rewrite(&self, is_grouped: bool) -> Asked {
-        let asked = self.persistence.log.ask_rewrite(self.persistence.is_saving() || is_grouped);
+        let asked = self.persistence.aof.ask_rewrite(self.persistence.is_saving() || is_grouped);
         if asked != Asked::InProgress {
             self.persistence.call();
         }
@@ -75,30 +75,30 @@ impl Instance {
     /// # Errors
     ///
     /// With one line for people.
-    pub fn probe_log(&self) -> Result<(), String> {
-        self.probe(&self.log_place())
+    pub fn probe_aof(&self) -> Result<(), String> {
+        self.probe(&self.aof_place())
     }
 
     fn probe(&self, place: &Place) -> Result<(), String> {
-        place.probe().and_then(|()| self.persistence.log.lock(place))
+        place.probe().and_then(|()| self.persistence.aof.lock(place))
     }
 
     /// Begins or ends the log, if that has changed.
-    pub(super) fn configure_log(&self) {
-        let (log, is_on) = (&self.persistence.log, self.config.appendonly.get());
-        if log.turn(is_on) {
+    pub(super) fn configure_aof(&self) {
+        let (aof, is_on) = (&self.persistence.aof, self.config.appendonly.get());
+        if aof.turn(is_on) {
             if is_on {
                 self.begin_rewrite(false);
             } else {
-                self.end_log();
+                self.end_aof();
             }
         }
         // How soon it has to be on the disk may have changed.
-        log.tighten(self.log_sync());
+        aof.tighten(self.aof_sync());
         self.keyspace.journal().call();
     }
 
-    fn end_log(&self) {
+    fn end_aof(&self) {
         self.keyspace.stop_journal();
         if self.persistence.is_rewriting() {
             self.persistence.abandon();
@@ -106,26 +106,26 @@ impl Instance {
     }
 
     /// Looks whether the log is to be rewritten.
-    pub(super) fn look_after_log(&self) {
+    pub(super) fn look_after_aof(&self) {
         let config = &self.config;
         let (percentage, min_bytes) =
             (config.auto_aof_rewrite_percentage.size(), config.auto_aof_rewrite_min_size.size());
-        if self.persistence.log.look(percentage as u64, min_bytes as u64) {
+        if self.persistence.aof.look(percentage as u64, min_bytes as u64) {
             self.persistence.call();
         }
     }
 
     /// Writes a new base, from which the log goes on.
-    pub fn rewrite_log(&self) {
-        self.persistence.log.rewrite_begins();
-        let log = &self.persistence.log;
-        let turns = log.turns();
+    pub fn rewrite_aof(&self) {
+        self.persistence.aof.rewrite_begins();
+        let aof = &self.persistence.aof;
+        let turns = aof.turns();
         let rewritten = match self.try_rewrite() {
             Ok(()) => {
                 tracing::info!("Background AOF rewrite finished successfully");
                 Rewritten::Well
             }
-            Err(why) if log.turns() != turns => {
+            Err(why) if aof.turns() != turns => {
                 tracing::info!("Background AOF rewrite given up: {why}");
                 Rewritten::Abandoned
             }
@@ -134,21 +134,21 @@ impl Instance {
                 Rewritten::Failed
             }
         };
-        log.rewrite_ended(rewritten);
-        log.unlock_if_off();
+        aof.rewrite_ended(rewritten);
+        aof.unlock_if_off();
     }
 
     pub(super) fn try_rewrite(&self) -> Result<(), String> {
-        let log = &self.persistence.log;
-        let turns = log.turns();
-        let (place, manifest) = log.files(self.log_place())?;
+        let aof = &self.persistence.aof;
+        let turns = aof.turns();
+        let (place, manifest) = aof.files(self.aof_place())?;
         place.make()?;
-        log.lock(&place)?;
+        aof.lock(&place)?;
         if !place.manifest().exists() {
             // Files without a list are none that a server has left which was stopped at its first rewrite.
             Manifest::default().persist(&place)?;
         }
-        let increment = log.is_on().then(|| manifest.next_increment(&place));
+        let increment = aof.is_on().then(|| manifest.next_increment(&place));
         let mut file = None;
         if let Some(part) = &increment {
             tracing::info!("Creating AOF incr file {} on background rewrite", part.name.escape_ascii());
@@ -156,10 +156,10 @@ impl Instance {
         }
         // What is done after the cut counts from its first byte on.
         let mut current = manifest.clone();
-        if let Some(part) = increment.iter().find(|_| log.is_whole()) {
+        if let Some(part) = increment.iter().find(|_| aof.is_whole()) {
             current.increments.push(part.clone());
             current.persist(&place)?;
-            log.set_manifest(current.clone());
+            aof.set_manifest(current.clone());
         }
         let is_rdb = self.config.aof_use_rdb_preamble.get();
         let base = current.next_base(&place, is_rdb);
@@ -171,13 +171,13 @@ impl Instance {
             let plan = self.plan(Purpose::Base, target.clone(), is_rdb, true);
             let job = self.persistence.begin(&mut tx, plan).ok_or("a snapshot is being written")?;
             if let Some(file) = file {
-                log.go_on_in(file, 0);
+                aof.go_on_in(file, 0);
                 tx.cut_journal();
             }
             job
         };
         if increment.is_some() && !self.config.appendonly.get() {
-            self.end_log();
+            self.end_aof();
         }
         tracing::info!("Background append only file rewriting started");
         match self.write_snapshot(job) {
@@ -185,21 +185,21 @@ impl Instance {
             Ended::Failed => return Err("the base could not be written".to_owned()),
             Ended::Abandoned => return Err("it is not wanted any more".to_owned()),
         }
-        if log.turns() != turns {
+        if aof.turns() != turns {
             return Err("the log was turned off meanwhile".to_owned());
         }
         let bytes = fs::metadata(target.path()).map_or(0, |metadata| metadata.len());
         let mut rewritten = current.replaced(base, increment);
         rewritten.persist(&place)?;
-        log.rewritten(&place, rewritten.clone(), bytes, turns);
-        log.tighten(self.log_sync());
+        aof.rewritten(&place, rewritten.clone(), bytes, turns);
+        aof.tighten(self.aof_sync());
         self.keyspace.journal().call();
         rewritten.delete_history(&place);
-        log.set_manifest(rewritten);
+        aof.set_manifest(rewritten);
         Ok(())
     }
 
-    pub(super) fn log_place(&self) -> Place {
+    pub(super) fn aof_place(&self) -> Place {
         let config = &self.config;
         let root = PathBuf::from(OsStr::from_bytes(&config.dir.get()));
         let directory = root.join(OsStr::from_bytes(&config.appenddirname.get()));
