@@ -26,7 +26,7 @@ use crate::events::EventClass;
 use crate::faults::Faults;
 use crate::keyspace::expiry::Pace;
 use crate::keyspace::{Effect, Keyspace, LockChange, LockNews};
-use crate::locks::{Cause, Locks};
+use crate::lens::{Cause, Lens};
 use crate::persistence::Persistence;
 use crate::pubsub::PubSub;
 use crate::resp::{OwnedRequest, Request};
@@ -56,7 +56,7 @@ pub struct Instance {
     /// Who keeps copies of which keys.
     pub tracking: Tracking,
     /// Who holds which lock.
-    pub locks: Locks,
+    pub lens: Lens,
     /// What goes wrong on purpose.
     pub faults: Faults,
     /// Its scripts.
@@ -109,7 +109,7 @@ impl Instance {
         keyspace.set_hand_over(hooks.hand_over);
         let started_s = keyspace.clock().since_epoch().as_secs();
         let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
-        let locks = Locks::new(keyspace.clock().now_ms());
+        let lens = Lens::new(keyspace.clock().now_ms());
         let persistence = Persistence::new(started_s);
         let output_limits = Arc::clone(&config.client_output_buffer_limit);
         let instance = Instance {
@@ -119,7 +119,7 @@ impl Instance {
             clients: Arc::new(Clients::new(output_limits)),
             pubsub: PubSub::default(),
             tracking: Tracking::default(),
-            locks,
+            lens,
             faults: Faults::default(),
             scripting,
             persistence,
@@ -289,8 +289,8 @@ impl Instance {
             is_script: doer.is_script,
             is_grouped: doer.session.may_not_wait,
         };
-        self.locks.follow(news, &cause);
-        self.keyspace.journal().note_fencing(self.locks.fencing());
+        self.lens.follow(news, &cause);
+        self.keyspace.journal().note_fencing(self.lens.fencing());
     }
 
     /// Lets locks be followed for the next tenth of a second, if they are to be.

@@ -36,7 +36,7 @@ pub mod acl;
 
 pub mod clients;
 pub mod faults;
-pub mod locks;
+pub mod lens;
 pub mod pubsub;
 pub mod scripting;
 pub mod tracking;

@@ -6,7 +6,7 @@ use crate::clients::Who;
 use crate::digest;
 use crate::glob::Pattern;
 use crate::instance::Instance;
-use crate::locks::{Finding, Lock, Refused, Rule, Tenure};
+use crate::lens::{Finding, Lock, Refused, Rule, Tenure};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
@@ -67,7 +67,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     }
     let now_ms = context.tx.now_ms();
     let tx = &*context.tx;
-    let mut held = context.instance.locks.held(now_ms, |lock| {
+    let mut held = context.instance.lens.held(now_ms, |lock| {
         // Not all that happens to a lock is told: what is in the keyspace decides.
         lock.database == tx.database()
             && pattern.as_ref().is_none_or(|pattern| pattern.matches(&lock.key))
@@ -100,7 +100,7 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     let key = request.at(2);
     let now_ms = context.tx.now_ms();
     let hash = context.instance.keyspace.hash(key);
-    let found = context.instance.locks.get(hash, context.tx.database(), key, now_ms);
+    let found = context.instance.lens.get(hash, context.tx.database(), key, now_ms);
     let is_lost = |lock: &Lock| lock.is_held() && !context.tx.is_lock(key);
     Ok(match found.filter(|lock| !is_lost(lock)) {
         Some(lock) => reply.tree(&describe(context, &lock, now_ms, true)),
@@ -192,7 +192,7 @@ fn log(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     let count = request.get(2).map_or(Some(COUNT), parse_integer).filter(|count| *count >= -1);
     let count = count.ok_or(Error::fixed("ERR count should be greater than or equal to -1"))?;
     // -1 is all.
-    let findings = context.instance.locks.findings(usize::try_from(count).unwrap_or(usize::MAX));
+    let findings = context.instance.lens.findings(usize::try_from(count).unwrap_or(usize::MAX));
     Ok(reply.tree(&tree::array(findings.iter().map(describe_finding))))
 }
 
@@ -231,7 +231,7 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
 
 /// What LOCKS STATS, INFO and metrics tell. How many locks are not followed is known to the shards alone.
 pub(super) fn fields(instance: &Instance, now_ms: u64, unfollowed: Option<u64>) -> Vec<(&'static str, u64)> {
-    let stats = instance.locks.stats(now_ms);
+    let stats = instance.lens.stats(now_ms);
     let mut fields = vec![
         ("followed", stats.followed as u64),
         ("held", stats.held as u64),
@@ -260,7 +260,7 @@ const LOCKS_RESET: Command = Command {
 };
 
 fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    context.instance.locks.reset();
+    context.instance.lens.reset();
     context.tx.reset_unfollowed_locks();
     Ok(reply.ok())
 }

@@ -54,7 +54,7 @@ impl Instance {
             }),
             tells,
             libraries: self.scripting.libraries().all().cloned().collect(),
-            fencing: self.locks.fencing(),
+            fencing: self.lens.fencing(),
             is_in_background,
             now_s: self.now_s(),
         }
@@ -218,7 +218,7 @@ impl Instance {
     }
 
     pub(super) fn note_loaded(&self, loaded: Loaded, tx: &Transaction<'_>) {
-        self.locks.fence_beyond(loaded.fencing);
+        self.lens.fence_beyond(loaded.fencing);
         self.persistence.note_loaded(loaded, self.changes(tx));
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use hashbrown::HashTable;
 
 use super::Keyspace;
-use super::locks::LockNews;
+use super::lens::LockNews;
 use super::shard::Shard;
 use super::sync::{AtomicBool, AtomicU64};
 use crate::events::EventClass;

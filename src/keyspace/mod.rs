@@ -11,7 +11,7 @@
 //! their use, [`eviction`] which keys go when memory is short, [`interest`] who wants to know of changes and
 //! [`following`] how they come to know, [`changes`] what a transaction notes of its own, [`parts`] how a part
 //! of a value is changed, [`records`] and [`journal`] what is logged, [`aftermath`] what a transaction leaves
-//! to others, [`locks`] which keys act as locks, [`locking`] how shards are waited for and
+//! to others, [`lens`] which keys act as locks, [`locking`] how shards are waited for and
 //! [`sync`] with what, [`snapshot`] how a state of one moment is taken out while clients go on, [`totals`]
 //! what all shards come to.
 
@@ -27,8 +27,8 @@ mod interest;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
 mod journal;
+mod lens;
 mod locking;
-mod locks;
 mod parts;
 pub mod records;
 mod scan;
@@ -56,10 +56,10 @@ pub use eviction::{Candidates, First};
 use interest::Interest;
 pub use interest::{Effect, Mark};
 pub use journal::{Journal, Piece};
+use lens::Allowance;
+pub use lens::{LockChange, LockNews, Token};
 use locking::LongHeld;
 pub use locking::{Busy, NotNow};
-use locks::Allowance;
-pub use locks::{LockChange, LockNews, Token};
 pub use parts::Part;
 pub use scan::{Cursor, Names, ScanLimit};
 use shard::LockedShard;

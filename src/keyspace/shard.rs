@@ -11,7 +11,7 @@ use super::Spot;
 use super::buckets::Buckets;
 use super::entry::Entry;
 use super::interest::WatchedKeys;
-use super::locks::{GoneLocks, Token};
+use super::lens::{GoneLocks, Token};
 use super::snapshot::{Place, Preserved, Slice};
 use super::sync::Mutex;
 

@@ -83,7 +83,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             instance.tracking.end(&instance.keyspace, &tracks);
         }
         if session.client.has_taken_locks.load(Ordering::Relaxed) {
-            instance.locks.leave(session.client.id, instance.keyspace.clock().now_ms());
+            instance.lens.leave(session.client.id, instance.keyspace.clock().now_ms());
         }
         instance.keyspace.unwatch(&mut session.watching);
         while !session.watching.is_forgotten() {

@@ -7,7 +7,7 @@ use crate::commands::info::{self, View};
 use crate::config::print_percentile;
 use crate::instance::Instance;
 use crate::keyspace::DatabaseSize;
-use crate::locks::Rule;
+use crate::lens::Rule;
 use crate::statistics::commands::CommandTotals;
 
 use super::page::{Kind, Page};

@@ -36,7 +36,7 @@ const LOGGED_MAX: usize = 1024;
 
 /// All locks that are followed.
 #[derive(Debug)]
-pub struct Locks {
+pub struct Lens {
     segments: [Mutex<Segment>; SEGMENTS],
     findings: Mutex<Findings>,
     /// The number that the last holder of any lock was given.
@@ -91,16 +91,16 @@ pub struct LockStats {
     pub findings: [u64; Rule::ALL.len()],
 }
 
-impl Locks {
+impl Lens {
     /// Locks that are followed at the same time, at most.
     pub const MAX: usize = SEGMENTS * SEGMENT_LOCKS;
 
     /// None. Holders get numbers that grow beyond those of any run that began earlier, by the clock; where it
     /// was set back, by what [`fence_beyond`](Self::fence_beyond) is told.
-    pub fn new(now_ms: u64) -> Locks {
+    pub fn new(now_ms: u64) -> Lens {
         /// More holders in a millisecond than there can be.
         const PER_MS: u64 = 1000;
-        Locks {
+        Lens {
             segments: std::array::from_fn(|_| Mutex::default()),
             findings: Mutex::default(),
             fence: AtomicU64::new(now_ms.saturating_mul(PER_MS)),
