@@ -8,7 +8,7 @@
 //!
 //! | bytes | what | when |
 //! | --- | --- | --- |
-//! | 1 | flags: has an expiry, has long lengths, the encoding, is a lock, the mark | always |
+//! | 1 | flags: has an expiry, has long lengths, the encoding, is a lock, the epoch | always |
 //! | 1 + 2 | length of the key, of the value | always; unused if the lengths are long |
 //! | 4 | the access stamp, see [`access`](super::access) | always |
 //! | 4 + 4 | length of the key, of the value | a key above 255 or a value above 65,535 bytes |
@@ -21,7 +21,7 @@
 //!    shape stored in the first bytes, and is owned by this entry alone.
 //! 2. All bytes of the allocation are initialised.
 //! 3. The shape stored changes only together with the allocation, in [`Entry::resize`].
-//! 4. The flags' encoding, lock and mark, and the access stamp, are no part of the shape. The lock and the
+//! 4. The flags' encoding, lock and epoch, and the access stamp, are no part of the shape. The lock and the
 //!    stamp are written through shared references: a slice is made of the header only within methods that
 //!    have a unique one, and an entry is not `Sync`.
 
@@ -36,7 +36,7 @@ const HAS_LONG_LENGTHS: u8 = 2;
 const IS_TEXT: u8 = 4;
 const IS_RAW: u8 = 8;
 const IS_LOCK: u8 = 16;
-const MARK: u8 = 32;
+const EPOCH: u8 = 32;
 /// The flags that tell of the shape.
 const SHAPE: u8 = HAS_EXPIRY | HAS_LONG_LENGTHS;
 
@@ -294,16 +294,16 @@ impl Entry {
         self.set_flags(self.flags() & !(IS_TEXT | IS_RAW) | flag);
     }
 
-    /// The mark, of which a [`Table`](super::shard::Table) knows what it means.
+    /// Whether a running snapshot has the entry already, in the terms of its [`Table`](super::shard::Table).
     #[inline]
-    pub(super) fn mark(&self) -> bool {
-        self.flags() & MARK != 0
+    pub(super) fn epoch(&self) -> bool {
+        self.flags() & EPOCH != 0
     }
 
-    /// Replaces the mark.
+    /// Replaces the epoch.
     #[inline]
-    pub(super) fn set_mark(&mut self, mark: bool) {
-        self.set_flags(self.flags() & !MARK | if mark { MARK } else { 0 });
+    pub(super) fn set_epoch(&mut self, epoch: bool) {
+        self.set_flags(self.flags() & !EPOCH | if epoch { EPOCH } else { 0 });
     }
 
     /// The access stamp.
@@ -499,7 +499,7 @@ mod tests {
         for expires_at_ms in [None, Some(7)] {
             let mut entry = Entry::new(b"key", b"value", expires_at_ms);
             entry.set_encoding(Encoding::Raw);
-            entry.set_mark(true);
+            entry.set_epoch(true);
             entry.set_stamp(9);
             let mut expected = b"value".to_vec();
             for bytes in [5, 6, 0, 3, 65_535, 65_536, 200_000, 70_000, 65_535, 1] {
@@ -507,7 +507,7 @@ mod tests {
                 expected.resize(bytes, 0);
                 assert_eq!((entry.key(), entry.value()), (&b"key"[..], expected.as_slice()));
                 assert_eq!((entry.expires_at_ms(), entry.stamp()), (expires_at_ms, 9));
-                assert_eq!((entry.encoding(), entry.mark()), (Encoding::Raw, true));
+                assert_eq!((entry.encoding(), entry.epoch()), (Encoding::Raw, true));
                 entry.value_mut().fill(b'x');
                 expected.fill(b'x');
             }
@@ -515,13 +515,13 @@ mod tests {
     }
 
     #[test]
-    fn stamp_encoding_and_mark_stay_with_the_value() {
+    fn stamp_encoding_and_epoch_stay_with_the_value() {
         let mut entry = Entry::new(b"key", b"value", None);
         entry.set_encoding(Encoding::Text);
-        entry.set_mark(true);
+        entry.set_epoch(true);
         entry.set_stamp(u32::MAX);
         entry.set_expiry(Some(1));
-        assert!(entry.mark());
+        assert!(entry.epoch());
         assert_eq!(
             (entry.encoding(), entry.stamp(), entry.value()),
             (Encoding::Text, u32::MAX, &b"value"[..])
@@ -529,11 +529,11 @@ mod tests {
         let renamed = entry.renamed(b"another");
         assert_eq!((renamed.key(), renamed.value()), (&b"another"[..], &b"value"[..]));
         assert_eq!((renamed.encoding(), renamed.stamp()), (Encoding::Text, u32::MAX));
-        assert!(renamed.mark());
+        assert!(renamed.epoch());
         assert!(entry.replace_in_place(b"12345", Some(1)));
         assert_eq!(entry.encoding(), Encoding::Plain, "a value that was written whole is a new one");
-        assert!(entry.mark());
-        entry.set_mark(false);
-        assert!(!entry.mark() && entry.expires_at_ms() == Some(1));
+        assert!(entry.epoch());
+        entry.set_epoch(false);
+        assert!(!entry.epoch() && entry.expires_at_ms() == Some(1));
     }
 }

@@ -225,9 +225,9 @@ fn all<'a>(first: &'a mut Table, others: &'a mut [Table]) -> impl Iterator<Item 
 #[repr(C)]
 pub(super) struct Table {
     entries: Buckets,
-    /// The mark of entries that no snapshot waits for, which all are while none is being written. One with
-    /// the other mark is preserved before it changes.
-    mark: bool,
+    /// Entries of this epoch are in the running snapshot already, or newer; without a snapshot all are. One
+    /// of the other epoch is preserved before it changes.
+    epoch: bool,
     /// Goes on whenever entries may change their places; between two such moments each stays where it is.
     layout: u32,
     /// Entries with an expiry.
@@ -238,7 +238,7 @@ pub(super) struct Table {
     awaited: Option<Box<Awaited>>,
 }
 
-/// That a snapshot waits for entries of a table: those with the other mark, and some that are not there any
+/// That a snapshot waits for entries of a table: those of the other epoch, and some that are not there any
 /// more.
 #[derive(Debug)]
 struct Awaited {
@@ -252,7 +252,7 @@ impl Default for Table {
     fn default() -> Table {
         Table {
             entries: Buckets::default(),
-            mark: false,
+            epoch: false,
             layout: 0,
             expiring: 0,
             sweep_at_ms: u64::MAX,
@@ -312,15 +312,15 @@ impl Table {
         };
         let expires_at_ms = entry.expires_at_ms();
         let lock = entry.is_lock().then(|| Token::of(entry.value()));
-        if entry.mark() == self.mark && entry.replace_in_place(new.value, new.expires_at_ms) {
+        if entry.epoch() == self.epoch && entry.replace_in_place(new.value, new.expires_at_ms) {
             entry.set_stamp(new.stamp);
         } else {
             let replaced = std::mem::replace(entry, new.into_entry());
             if lock.is_some() {
                 entry.set_lock(true);
             }
-            entry.set_mark(self.mark);
-            if replaced.mark() != self.mark
+            entry.set_epoch(self.epoch);
+            if replaced.epoch() != self.epoch
                 && let Some(awaited) = &mut self.awaited
             {
                 awaited.preserved.push(replaced);
@@ -332,7 +332,7 @@ impl Table {
 
     /// Writes a key that is not there.
     pub(super) fn insert(&mut self, spot: Spot, mut entry: Entry, rehash: impl Fn(&Entry) -> u64) {
-        entry.set_mark(self.mark);
+        entry.set_epoch(self.epoch);
         if self.entries.len() == self.entries.capacity() {
             self.layout = self.layout.wrapping_add(1);
         }
@@ -344,8 +344,8 @@ impl Table {
     pub(super) fn entry_mut(&mut self, spot: Spot, key: &[u8]) -> Option<&mut Entry> {
         let place = self.place(spot, key)?;
         let entry = self.entries.get_mut(place)?;
-        if entry.mark() != self.mark {
-            preserve(&mut self.awaited, entry, self.mark);
+        if entry.epoch() != self.epoch {
+            preserve(&mut self.awaited, entry, self.epoch);
         }
         Some(entry)
     }
@@ -364,8 +364,8 @@ impl Table {
         let place = self.place(spot, key)?;
         let mut entry = self.entries.remove(spot.hash, place)?;
         self.count_expiry(entry.expires_at_ms(), None);
-        if entry.mark() != self.mark {
-            preserve(&mut self.awaited, &mut entry, self.mark);
+        if entry.epoch() != self.epoch {
+            preserve(&mut self.awaited, &mut entry, self.epoch);
         }
         if self.is_mostly_empty() && self.entries.capacity() > Buckets::CAPACITY_MIN {
             // The next sweep gives the room back.
@@ -393,7 +393,7 @@ impl Table {
         if !self.entries.is_empty()
             && let Ok(database) = u16::try_from(database)
         {
-            self.mark = !self.mark;
+            self.epoch = !self.epoch;
             self.awaited = Some(Box::new(Awaited { database, preserved: Preserved::default() }));
         }
     }
@@ -401,7 +401,7 @@ impl Table {
     /// Gives a snapshot copies of what it waits for, from `place` on, until it has enough. Answers whether
     /// that was all.
     ///
-    /// Whatever happens between two calls, each entry is given once: what was given has the table's mark. An
+    /// Whatever happens between two calls, each entry is given once: what was given has the table's epoch. An
     /// entry whose time has come may have been freed before: whoever loads the snapshot would not keep it.
     fn give_awaited(&mut self, place: &mut Place, slice: &mut Slice) -> bool {
         let Some(Awaited { database, .. }) = self.awaited.as_deref() else { return true };
@@ -413,10 +413,10 @@ impl Table {
                 return false;
             }
             if let Some(entry) = self.entries.get_mut(at)
-                && entry.mark() != self.mark
+                && entry.epoch() != self.epoch
             {
                 slice.copy(database, entry);
-                entry.set_mark(self.mark);
+                entry.set_epoch(self.epoch);
             }
         }
         if let Some(awaited) = self.awaited.take() {
@@ -428,7 +428,7 @@ impl Table {
     /// Gives all that a snapshot still waits for, for a table that is nobody's any more: the number of its
     /// database, and the entries.
     pub(super) fn awaited(&self) -> impl Iterator<Item = (u16, &Entry)> {
-        let waiting = self.entries.iter().filter(|entry| entry.mark() != self.mark);
+        let waiting = self.entries.iter().filter(|entry| entry.epoch() != self.epoch);
         self.awaited.iter().flat_map(move |awaited| {
             waiting.clone().chain(awaited.preserved.entries()).map(|entry| (awaited.database, entry))
         })
@@ -511,9 +511,9 @@ impl Table {
 
 /// Puts a copy of an entry aside for the snapshot that waits for it; then it may change.
 #[cold]
-fn preserve(awaited: &mut Option<Box<Awaited>>, entry: &mut Entry, mark: bool) {
+fn preserve(awaited: &mut Option<Box<Awaited>>, entry: &mut Entry, epoch: bool) {
     if let Some(awaited) = awaited {
-        awaited.preserved.copy(entry, mark);
+        awaited.preserved.copy(entry, epoch);
     }
 }
 

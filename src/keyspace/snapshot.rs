@@ -2,11 +2,11 @@
 //!
 //! Redis forks, and the system copies each page that changes. Here there are threads, so what changes is
 //! copied entry by entry. A snapshot begins while all shards are locked, for as long as it takes to turn the
-//! mark of every table: from then on it waits for all entries with the other mark. Whoever replaces, changes
-//! or deletes one of those puts it aside first ([`Preserved`]); new entries have the table's mark, and the
+//! epoch of every table: from then on it waits for all entries of the other epoch. Whoever replaces, changes
+//! or deletes one of those puts it aside first ([`Preserved`]); new entries have the table's epoch, and the
 //! snapshot does not want them. Whoever writes the snapshot locks one shard after the other, copies a slice
-//! of what is still waited for and turns its marks; when a table is through, all its entries have the same
-//! mark again. So nothing need be tidied up, and without a snapshot a change costs one comparison.
+//! of what is still waited for and turns their epochs; when a table is through, all its entries have the same
+//! epoch again. So nothing need be tidied up, and without a snapshot a change costs one comparison.
 //!
 //! Flushed tables are kept whole until the snapshot has them, and tables that change places with others know
 //! as which database they are waited for.
@@ -70,9 +70,9 @@ pub(super) struct Preserved(Vec<Entry>);
 impl Preserved {
     /// Puts a copy of an entry aside that is about to change, or to go.
     #[cold]
-    pub(super) fn copy(&mut self, entry: &mut Entry, mark: bool) {
+    pub(super) fn copy(&mut self, entry: &mut Entry, epoch: bool) {
         self.push(entry.copied());
-        entry.set_mark(mark);
+        entry.set_epoch(epoch);
     }
 
     /// Puts an entry aside.
