@@ -34,6 +34,8 @@ LUA_API void keyfast_passcount (lua_State *from, lua_State *to);
 
 /* so many bytes that are copied, compared or hashed are one unit */
 #define KEYFAST_UNITBYTES	16
+/* so many values that are copied are one unit */
+#define KEYFAST_UNITVALUES	4
 
 /*
 ** A script that was killed: nothing in it catches the error that ends it, and no message handler runs.

@@ -405,6 +405,9 @@ fn a12_work_within_one_function_is_seen_and_ended() {
         "local t = {1} for i = 1, 40 do t = {t, t} end return cjson.encode(t)",
         "local t = {1} for i = 1, 14 do t = {t, t, t, t, t} end return cmsgpack.pack(t)",
         "while true do coroutine.wrap(function() for i = 1, 50000 do end end)() end",
+        "local function f(...) return f(...) end local t = {} for i = 1, 7900 do t[i] = i end f(unpack(t))",
+        "local function g(...) return ... end local t = {} for i = 1, 7900 do t[i] = i end \
+         while true do g(g(g(g(g(g(unpack(t))))))) end",
     ] {
         is_killed(&server, script);
     }
