@@ -509,7 +509,8 @@ impl Running {
     #[track_caller]
     pub(crate) fn ends_well(&mut self) {
         self.ends();
-        assert!(self.child.wait().unwrap().success());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}, after {:?}", self.printed);
     }
 
     /// Waits for its end, and for all that it prints until then.

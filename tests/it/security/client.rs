@@ -30,6 +30,8 @@ fn h10_the_history_is_for_its_user_alone_and_keeps_no_passwords() {
     let server = Server::start();
     let folder = Folder::new("history");
     let history = folder.file(".rediscli_history");
+    // A hint that is longer than the terminal is wide has the line printed again on another one.
+    fs::write(folder.file(".redisclirc"), ":set nohints\n").unwrap();
     let place = format!("127.0.0.1:{}> ", server.port());
     for is_there_before in [false, true] {
         if is_there_before {
