@@ -1,10 +1,10 @@
 //! Keyfast: a standalone server that speaks the Redis protocol, built around SETNX.
 //!
 //! A request goes one way through the house. [`server`] reads bytes from a socket, [`resp`] cuts them into a
-//! request, [`engine`] has it admitted by [`commands::execute`], begins a transaction over the [`keyspace`]
-//! and runs the command's handler on it; the reply lies in the connection's output buffer, which [`server`]
-//! writes once for the whole batch. The way in five files: `server/conversation.rs`, `engine/memory.rs`,
-//! `commands/execute.rs`, `commands/strings.rs`, `keyspace/transaction.rs`.
+//! request, [`dispatch`] has it admitted by [`commands::door`], [`engine`] begins a transaction over the
+//! [`keyspace`], and the command's handler runs on it. The reply lies in the connection's output buffer,
+//! which [`server`] writes once for the whole batch. The way in five files: `server/conversation.rs`,
+//! `dispatch/mod.rs`, `commands/door/run.rs`, `commands/strings.rs`, `keyspace/transaction.rs`.
 //!
 //! Each module of the list below uses only those above it; `tests/it/tidy.rs` checks that.
 
@@ -50,6 +50,8 @@ pub mod instance;
 pub mod commands;
 
 pub mod engine;
+
+pub mod dispatch;
 
 pub mod options;
 pub mod server;

@@ -15,11 +15,11 @@ use crate::session::Session;
 use super::absent;
 use super::args::{self, is_word};
 use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Secrets};
+use super::door::permission::{self, judge, object_of};
 use super::error::Error;
-use super::execute::resolve;
 use super::introspection;
+use super::lookup::resolve;
 use super::lookup::{Registered, find};
-use super::permission::{self, judge, object_of};
 
 pub(super) const COMMANDS: &[Command] = &[ACL];
 

@@ -9,9 +9,9 @@ use crate::resp::{Reply, Request, tree};
 
 use super::args;
 use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope};
+use super::door::permission::check_enabled;
 use super::error::Error;
 use super::introspection;
-use super::permission::check_enabled;
 
 pub(super) const COMMANDS: &[Command] = &[CLOCK];
 

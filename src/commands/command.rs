@@ -41,6 +41,9 @@ pub struct Command {
     /// Whether it takes about as long whatever its arguments and its values are. Such a command is only
     /// tallied, and if it names one key and nothing else it runs on the fast path.
     pub is_brief: bool,
+    /// Whether it may have others change data, or sends messages: what Redis would have to send its replicas,
+    /// beside what [`writes`](Self::writes).
+    pub may_replicate: bool,
     /// Since when another should be used, and which.
     pub deprecated: Option<Deprecated>,
     /// Whether it is for the server itself and its developers, not for applications.
@@ -74,6 +77,7 @@ impl Command {
         since: "",
         complexity: "",
         is_brief: false,
+        may_replicate: false,
         deprecated: None,
         is_system: false,
         tips: &[],
@@ -130,8 +134,8 @@ impl Command {
     }
 
     /// Whether it may change data, or send others a message: what Redis would have to send its replicas.
-    pub fn may_replicate(&self) -> bool {
-        self.writes() || matches!(self.name, "publish" | "spublish" | "eval" | "evalsha" | "fcall")
+    pub fn replicates(&self) -> bool {
+        self.writes() || self.may_replicate
     }
 
     /// The flags as COMMAND INFO names them, in the order of Redis.

@@ -12,9 +12,9 @@ use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
 use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope, Secrets};
+use super::door::permission::is_enabled;
 use super::error::Error;
 use super::introspection;
-use super::permission::is_enabled;
 
 pub(super) const COMMANDS: &[Command] = &[CONFIG];
 

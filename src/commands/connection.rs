@@ -10,8 +10,9 @@ use crate::session::Session;
 use super::args::{self, is_word};
 use super::client;
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Secrets};
+use super::door::admission::Origin;
+use super::door::permission;
 use super::error::Error;
-use super::permission;
 use super::tracking;
 
 pub(super) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
@@ -193,7 +194,7 @@ fn authenticate(
     let Context { instance, session, .. } = context;
     session.authenticate(&instance.users, user, password).map_err(|_| {
         let object = request.name();
-        let context = permission::Origin::of(session).context();
+        let context = permission::context(Origin::of(session));
         permission::note(instance, session, Reason::Auth, context, user, object);
         Error::WRONG_PASSWORD
     })

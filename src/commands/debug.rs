@@ -13,11 +13,11 @@ use crate::resp::{Protocol, Reply, Request, tree};
 
 use super::args::is_word;
 use super::command::{Arity, Command, Context, Flags, Group, Result, Run, Scope};
+use super::door::permission::check_enabled;
+use super::door::replay;
 use super::error::Error;
 use super::fingerprint::Fingerprint;
 use super::object;
-use super::permission::check_enabled;
-use super::replay;
 
 pub(super) const COMMANDS: &[Command] = &[DEBUG];
 

@@ -10,10 +10,10 @@ use crate::statistics::Count;
 
 use super::args::{self, Options, is_word};
 use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
+use super::door::permission::check_enabled;
 use super::error::Error;
 use super::introspection;
 use super::lookup::{Registered, find_full};
-use super::permission::check_enabled;
 
 pub(super) const COMMANDS: &[Command] = &[FAULT];
 

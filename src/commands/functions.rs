@@ -12,13 +12,13 @@ use crate::scripting::{Callable, Invocation};
 use crate::session::Session;
 
 use super::args::{Options, is_word};
-use super::bridge::Bridge;
 use super::command::{
     Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
     Run, Scope,
 };
+use super::door::admission::busy;
+use super::door::bridge::Bridge;
 use super::error::Error;
-use super::execute::busy;
 use super::introspection;
 use super::scripting::{kill, show_script};
 
@@ -51,6 +51,7 @@ const FCALL: Command = Command {
     complexity: "Depends on the function that is executed.",
     arguments: CALL_ARGUMENTS,
     example: &[("FCALL nosuchfunction 1 mykey", "(error) ERR Function not found")],
+    may_replicate: true,
     run: Run::Server(fcall),
     ..Command::DEFAULTS
 };

@@ -5,8 +5,10 @@ use std::ops::RangeInclusive;
 use std::sync::{LazyLock, OnceLock};
 
 use crate::acl::Catalog;
+use crate::resp::Request;
 
 use super::command::{Arity, Command, KeySpec, Run, Scope};
+use super::error::Error;
 use super::{absent, all};
 
 /// A command, or a subcommand, as the server knows it.
@@ -264,6 +266,24 @@ impl NameTable {
             at = (at + 1) % NameTable::SLOTS;
         }
         None
+    }
+}
+
+/// The subcommand that a request names, where its command has any.
+///
+/// # Errors
+///
+/// If there is no such subcommand.
+#[inline]
+pub fn resolve(registered: &'static Registered, request: Request<'_>) -> Result<&'static Registered, Error> {
+    if registered.subcommands.is_empty() {
+        return Ok(registered);
+    }
+    match request.get(1) {
+        None => Ok(registered),
+        Some(name) => registered
+            .subcommand(name)
+            .ok_or_else(|| Error::unknown_subcommand(registered.command.name, name)),
     }
 }
 

@@ -2,31 +2,25 @@
 //!
 //! Each family is a file with one constant for each command, its handler beneath it and their list on top;
 //! [`FAMILIES`] is the list of these lists. [`command`] says what a command is, [`lookup`] finds it by its
-//! name, [`error`] and [`args`] serve the handlers, [`execute`] is the one door through which all of them are
-//! run, [`permission`] asks there who may, [`intent`] what a request may do, [`secrets`] what others may see
-//! of it, [`replay`] does again what a log has; of [`info`] metrics are made as well.
+//! name, [`error`] and [`args`] serve the handlers, [`door`] is the one door through which all of them are
+//! run, [`secrets`] what others may see of a request; of [`info`] metrics are made as well.
 
 pub mod absent;
 pub mod args;
 pub mod client;
 pub mod command;
+pub mod door;
 pub mod error;
-pub mod execute;
 pub mod faults;
 pub mod info;
-pub mod intent;
 pub mod lookup;
-pub mod permission;
-pub mod replay;
 pub mod secrets;
-pub mod traces;
 pub mod tracking;
 pub mod transactions;
 
 mod acl;
 mod bitfield;
 mod bitmaps;
-mod bridge;
 mod browsing;
 mod clock;
 mod cluster;

@@ -216,6 +216,7 @@ const PUBLISH: Command = Command {
     complexity: "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the total number of subscribed patterns (by any client).",
     arguments: &[Argument::string("channel"), Argument::string("message")],
     example: &[("PUBLISH mychannel Hello", "(integer) 0")],
+    may_replicate: true,
     run: Run::Server(publish),
     ..Command::DEFAULTS
 };
@@ -236,6 +237,7 @@ const SPUBLISH: Command = Command {
     complexity: "O(N) where N is the number of clients subscribed to the receiving shard channel.",
     arguments: &[Argument::string("shardchannel"), Argument::string("message")],
     example: &[("SPUBLISH orders Hello", "(integer) 0")],
+    may_replicate: true,
     run: Run::Server(spublish),
     ..Command::DEFAULTS
 };

@@ -10,8 +10,8 @@ use crate::session::Wait;
 
 use super::args::is_word;
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
+use super::door::admission::busy;
 use super::error::Error;
-use super::execute::busy;
 
 pub(super) const COMMANDS: &[Command] = &[BGREWRITEAOF, BGSAVE, LASTSAVE, SAVE, SHUTDOWN];
 

@@ -8,17 +8,17 @@ use crate::scripting::{Callable, Digest, Interpreter, Invocation};
 use crate::session::Session;
 
 use super::args::is_word;
-use super::bridge::Bridge;
 use super::command::{
     Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
     Run, Scope,
 };
+use super::door::admission::Origin;
+use super::door::admission::busy;
+use super::door::bridge::Bridge;
+use super::door::traces::show_always;
 use super::error::Error;
-use super::execute::busy;
 use super::introspection;
 use super::lookup::find;
-use super::permission::Origin;
-use super::traces::show_always;
 
 pub(super) const COMMANDS: &[Command] = &[EVAL, EVALSHA, EVALSHA_RO, EVAL_RO, SCRIPT];
 
@@ -48,6 +48,7 @@ const EVAL: Command = Command {
         ("EVAL \"return redis.call('set', KEYS[1], ARGV[1])\" 1 mykey Hello", "OK"),
         ("GET mykey", "\"Hello\""),
     ],
+    may_replicate: true,
     run: Run::Server(eval),
     ..Command::DEFAULTS
 };
@@ -93,6 +94,7 @@ const EVALSHA: Command = Command {
         ("SCRIPT LOAD \"return 1\"", "\"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\""),
         ("EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0", "(integer) 1"),
     ],
+    may_replicate: true,
     run: Run::Server(evalsha),
     ..Command::DEFAULTS
 };

@@ -6,8 +6,8 @@
 use crate::resp::Request;
 
 use super::command::{Command, Secrets};
-use super::execute::resolve;
 use super::lookup::find;
+use super::lookup::resolve;
 
 /// What stands for a secret, as in Redis.
 const HIDDEN: &[u8] = b"(redacted)";

@@ -7,8 +7,9 @@ use crate::session::{Queue, Session};
 use super::command::{
     Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
 };
+use super::door::run::call;
 use super::error::Error;
-use super::execute::{call, resolve};
+use super::lookup::resolve;
 use super::lookup::{Registered, find};
 
 pub(super) const COMMANDS: &[Command] = &[DISCARD, EXEC, MULTI, UNWATCH, WATCH];
@@ -41,18 +42,6 @@ fn multi(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
     }
     session.queue = Some(Queue::default());
     Ok(reply.ok())
-}
-
-/// Some commands make no sense among others.
-///
-/// # Errors
-///
-/// If a transaction is being queued and the command is one of those.
-pub fn check_queueing(session: &Session, command: &Command) -> Result<()> {
-    if session.queue.is_some() && command.flags.contains(Flags::NO_MULTI) {
-        return Err(Error::fixed("ERR Command not allowed inside a transaction"));
-    }
-    Ok(())
 }
 
 /// Puts an admitted command into the client's queue, if there is one and it belongs there, and answers that

@@ -9,7 +9,7 @@ use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::clients::Leaving;
-use crate::engine::room::{Room, make_room};
+use crate::commands::door::room::{Room, make_room};
 use crate::instance::Instance;
 use crate::keyspace::expiry::Sweep;
 

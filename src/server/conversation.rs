@@ -8,8 +8,8 @@ use bytes::BytesMut;
 
 use crate::allocator;
 use crate::clients::Input;
-use crate::engine::memory::execute;
-use crate::engine::meter::Meter;
+use crate::dispatch::execute;
+use crate::dispatch::meter::Meter;
 use crate::faults::Delay;
 use crate::instance::Instance;
 use crate::resp::ProtocolError;

@@ -3,7 +3,7 @@
 use bytes::{Buf, BytesMut};
 
 use crate::commands::lookup::Finder;
-use crate::engine::memory::Plan;
+use crate::dispatch::Plan;
 use crate::instance::Instance;
 use crate::resp::{Limits, ProtocolError, RequestReader};
 use crate::session::Session;

@@ -37,7 +37,8 @@ use std::thread::available_parallelism;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::allocator;
-use crate::commands::{lookup, replay};
+use crate::commands::door::replay;
+use crate::commands::lookup;
 use crate::config::Config;
 use crate::files;
 use crate::instance::{Hooks, Instance};

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keyfast::commands::command::Run;
-use keyfast::commands::{all, lookup, replay};
+use keyfast::commands::door::replay;
+use keyfast::commands::{all, lookup};
 use keyfast::config::{Config, Parameter};
 use keyfast::instance::{Hooks, Instance};
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -108,7 +109,7 @@ fn what_every_command_has_done_comes_back() {
     let last = ["flushall", "flushdb", "swapdb", "function|flush"];
     let writing = || {
         let commands = all().flat_map(|command| std::iter::once(command).chain(command.subcommands));
-        commands.filter(|command| command.may_replicate() && !last.contains(&command.name))
+        commands.filter(|command| command.replicates() && !last.contains(&command.name))
     };
     assert!(writing().filter(|command| matches!(command.run, Run::Write(_))).count() > 30);
     // Once in a database of its own, once where others have left something.

@@ -10,9 +10,11 @@ use crate::keyspace::Transaction;
 use crate::resp::{Protocol, Reply, Request};
 use crate::session::Session;
 
-use super::command::{Command, Run, Scope};
-use super::execute::{resolve, run};
-use super::lookup::{catalog, find_own};
+use super::admission::admit_logged;
+use super::run::run;
+use crate::commands::command::{Command, Scope};
+use crate::commands::error::Error;
+use crate::commands::lookup::{catalog, find_own, resolve};
 
 /// Loads the log, if there is one, and begins to write it; called before there are clients.
 ///
@@ -52,11 +54,21 @@ impl Replayer<'_> {
         let session = Session::new(registration.client.clone(), &everybody);
         Replayer { instance, session, has_turn, out: Vec::new() }
     }
+
+    /// The command of a request, if it may be in a log.
+    fn find(&self, request: Request<'_>) -> Result<&'static Command, String> {
+        let found = find_own(request.name()).and_then(|registered| resolve(registered, request).ok());
+        let registered =
+            found.ok_or_else(|| format!("Unknown command '{}'", request.name().escape_ascii()))?;
+        let text = |why: Error| String::from_utf8_lossy(why.as_bytes()).into_owned();
+        admit_logged(self.instance, &self.session, registered, request).map_err(text)?;
+        Ok(registered.command)
+    }
 }
 
 impl Replay for Replayer<'_> {
     fn check(&self, request: Request<'_>) -> Result<(), String> {
-        find(request).map(|_| ())
+        self.find(request).map(|_| ())
     }
 
     fn knows(&self, name: &[u8]) -> bool {
@@ -64,8 +76,8 @@ impl Replay for Replayer<'_> {
     }
 
     fn run(&mut self, tx: &mut Transaction<'_>, request: Request<'_>) -> Result<(), String> {
+        let command = self.find(request)?;
         let Replayer { instance, session, has_turn, out } = self;
-        let command = find(request)?;
         let _turn = match command.scope {
             Scope::Script => {
                 session.began = Instant::now();
@@ -103,26 +115,4 @@ fn shown(request: Request<'_>) -> String {
     let cut = &first_line[..first_line.len().min(SHOWN_BYTES_MAX)];
     let of = if cut.is_empty() { "" } else { " of " };
     format!("{}{of}{}", request.name().escape_ascii(), cut.escape_ascii())
-}
-
-/// The command of a request, if it may be in a log.
-fn find(request: Request<'_>) -> Result<&'static Command, String> {
-    let name = || request.name().escape_ascii();
-    let found = find_own(request.name()).and_then(|registered| resolve(registered, request).ok());
-    let command = found.ok_or_else(|| format!("Unknown command '{}'", name()))?.command;
-    if !command.arity.allows(request.len()) {
-        return Err(format!("Wrong number of arguments for command '{}'", name()));
-    }
-    match may_be_done_again(command) {
-        true => Ok(command),
-        false => Err(format!("Command '{}', which has no place there,", name())),
-    }
-}
-
-/// Whether a command may be in a log: what changes data, and what only looks at them, which others have left
-/// there.
-fn may_be_done_again(command: &Command) -> bool {
-    command.may_replicate() && !matches!(command.name, "publish" | "spublish")
-        || matches!(command.run, Run::Read(_))
-        || command.name == "select"
 }

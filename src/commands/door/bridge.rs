@@ -12,15 +12,16 @@ use crate::scripting::{Failure, Host, Refused};
 use crate::session::{OwnState, Session};
 use crate::statistics::commands::Usage;
 
-use super::command::{Context, Flags, Result, Run};
-use super::error::Error;
-use super::execute::{not_saved, resolve, run};
-use super::lookup::{Registered, find};
-use super::permission::{self, Origin};
+use super::admission::{Limits, Origin, admit_call, not_saved};
+use super::permission;
+use super::run::run;
 use super::traces::{charge, is_brief, is_thorough, show};
+use crate::commands::command::{Context, Result};
+use crate::commands::error::Error;
+use crate::commands::lookup::{Registered, find, resolve};
 
 /// A script's hand in the server.
-pub(super) struct Bridge<'a, 'k> {
+pub(in crate::commands) struct Bridge<'a, 'k> {
     instance: &'a Instance,
     tx: &'a mut Transaction<'k>,
     /// The script's as long as it runs: what it selects, its client does not.
@@ -29,19 +30,13 @@ pub(super) struct Bridge<'a, 'k> {
     own: Option<OwnState>,
     /// The request that runs the script.
     script: Request<'a>,
-    is_read_only: bool,
-    /// Whether commands that may need memory are refused.
-    is_short_of_memory: bool,
-    /// Whether commands that write are refused since data could not be saved.
-    refuses_writes: bool,
+    limits: Limits,
     /// Whether somebody wants to know the time of each command.
     is_thorough: bool,
     /// Up to when all time has been accounted for.
     mark: Instant,
     /// Whether brief commands have been called since then, which share the time with those of other scripts.
     has_tallied: bool,
-    /// Whether it has written: then it is not stopped half way.
-    has_written: bool,
     /// Errors of commands that it answers: each counts as a failed call of the script, as in Redis.
     passed_on: Cell<u64>,
     /// Whether it answers an error of its own.
@@ -54,7 +49,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
     /// # Errors
     ///
     /// If memory is short and the script may need some, or if data cannot be saved and it may change them.
-    pub(super) fn new(
+    pub(in crate::commands) fn new(
         context: &'a mut Context<'_, 'k>,
         script: Request<'a>,
         flags: ScriptFlags,
@@ -80,10 +75,12 @@ impl<'a, 'k> Bridge<'a, 'k> {
             has_tallied: false,
             session,
             script,
-            is_read_only: is_read_only || flags.no_writes,
-            is_short_of_memory: is_short && !flags.allow_oom,
-            refuses_writes,
-            has_written: false,
+            limits: Limits {
+                is_read_only: is_read_only || flags.no_writes,
+                is_short_of_memory: is_short && !flags.allow_oom,
+                refuses_writes,
+                has_written: false,
+            },
             passed_on: Cell::new(0),
             has_failed: Cell::new(false),
         })
@@ -91,7 +88,10 @@ impl<'a, 'k> Bridge<'a, 'k> {
 
     /// What a client is told of the run. An error that is counted already is not counted once more. The run
     /// has failed if the client sees an error: not if the script has caught it.
-    pub(super) fn conclude(&mut self, answered: std::result::Result<Sent, (Failure, Reply<'_>)>) -> Result {
+    pub(in crate::commands) fn conclude(
+        &mut self,
+        answered: std::result::Result<Sent, (Failure, Reply<'_>)>,
+    ) -> Result {
         self.end();
         let sent = match answered {
             Ok(sent) => sent,
@@ -111,7 +111,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
     }
 
     /// When the script began; to be asked before it does.
-    pub(super) fn started(&self) -> Instant {
+    pub(in crate::commands) fn started(&self) -> Instant {
         self.mark
     }
 
@@ -120,41 +120,16 @@ impl<'a, 'k> Bridge<'a, 'k> {
         let unknown = || Error::fixed("ERR Unknown Redis command called from script");
         let registered = find(request.name()).ok_or_else(unknown)?;
         let registered = resolve(registered, request).map_err(|_| unknown())?;
-        let judged = self.judge(registered, request);
-        if judged.is_err() {
+        if let Err(refusal) = admit_call(self.instance, self.session, registered, request, &self.limits) {
             let rejected = Usage { rejected: 1, ..Usage::default() };
             self.instance.statistics.add_usage(registered.number, rejected);
+            return Err(refusal);
         }
-        judged.map(|()| registered)
-    }
-
-    /// Judges whether the script may call a command.
-    fn judge(&mut self, registered: &'static Registered, request: Request<'_>) -> Result<()> {
-        let command = registered.command;
-        if !command.arity.allows(request.len()) {
-            return Err(Error::fixed("ERR Wrong number of args calling Redis command from script"));
-        }
-        if command.flags.contains(Flags::NOSCRIPT) {
-            return Err(Error::fixed("ERR This Redis command is not allowed from script"));
-        }
-        if !self.session.user.is_unrestricted() {
-            permission::check(self.instance, self.session, registered, request, Origin::Script)?;
-        }
-        if self.is_read_only && command.may_replicate() {
-            return Err(Error::fixed("ERR Write commands are not allowed from read-only scripts."));
-        }
-        let writes = matches!(command.run, Run::Write(_));
-        if writes && self.refuses_writes && !self.has_written {
-            return Err(not_saved(self.instance));
-        }
-        if self.is_short_of_memory && !self.has_written && command.flags.contains(Flags::DENYOOM) {
-            return Err(Error::OUT_OF_MEMORY);
-        }
-        if writes {
-            self.has_written = true;
+        if registered.command.writes() {
+            self.limits.has_written = true;
             self.instance.scripting.running.note_write();
         }
-        Ok(())
+        Ok(registered)
     }
 
     fn run(&mut self, registered: &'static Registered, request: Request<'_>, reply: Reply<'_>) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Whether the user of a session may do what a request asks for.
 //!
-//! Who may do everything never comes here: [`admit`](super::execute::admit) sees that by one look. For all
+//! Who may do everything never comes here: [`admission`](super::admission) sees that by one look. For all
 //! others [`check`] asks, for a request and for what a transaction or a script wants done; whoever is refused
 //! is told why, and ACL LOG notes it.
 
@@ -11,42 +11,19 @@ use crate::instance::Instance;
 use crate::resp::Request;
 use crate::session::Session;
 
-use super::Command;
-use super::client;
-use super::command::{Context as Running, Flags, KeyFlags, Result};
-use super::error::Error;
-use super::lookup::Registered;
+use super::admission::Origin;
+use crate::commands::Command;
+use crate::commands::client;
+use crate::commands::command::{Context as Running, Flags, KeyFlags, Result};
+use crate::commands::error::Error;
+use crate::commands::lookup::Registered;
 
-/// Where a request comes from: that decides how a refusal is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// A client, which wants it run now.
-    Request,
-    /// A client, which wants it run later (between MULTI and EXEC).
-    Queue,
-    /// EXEC, which runs what was queued.
-    Transaction,
-    /// A script.
-    Script,
-}
-
-impl Origin {
-    /// Where a request comes from that a session is asked to run.
-    pub fn of(session: &Session) -> Origin {
-        match &session.queue {
-            Some(_) => Origin::Queue,
-            None if session.may_not_wait => Origin::Transaction,
-            None => Origin::Request,
-        }
-    }
-
-    /// As ACL LOG names it.
-    pub fn context(self) -> Context {
-        match self {
-            Origin::Request => Context::TopLevel,
-            Origin::Queue | Origin::Transaction => Context::Multi,
-            Origin::Script => Context::Lua,
-        }
+/// Where a request comes from, as ACL LOG names it.
+pub fn context(origin: Origin) -> Context {
+    match origin {
+        Origin::Request | Origin::Replay => Context::TopLevel,
+        Origin::Queue | Origin::Transaction => Context::Multi,
+        Origin::Script => Context::Lua,
     }
 }
 
@@ -92,7 +69,7 @@ pub fn check(
     let judged = judge(&session.user.grants(), registered, request);
     let Err(denial) = judged else { return Ok(()) };
     let (reason, object) = object_of(denial, command, request);
-    note(instance, session, reason, origin.context(), session.user.name(), object);
+    note(instance, session, reason, context(origin), session.user.name(), object);
     Err(refuse(reason, command, origin))
 }
 
@@ -107,7 +84,7 @@ pub fn check_channels<'a>(
 }
 
 /// Whether something that is off by itself is on for a client.
-pub(super) fn is_enabled(instance: &Instance, session: &Session, value: &Choice) -> bool {
+pub(in crate::commands) fn is_enabled(instance: &Instance, session: &Session, value: &Choice) -> bool {
     match ENABLED_FOR[value.get()] {
         "yes" => true,
         "local" => {
@@ -124,7 +101,7 @@ pub(super) fn is_enabled(instance: &Instance, session: &Session, value: &Choice)
 /// # Errors
 ///
 /// If it is not, with what can be done about it.
-pub(super) fn check_enabled(
+pub(in crate::commands) fn check_enabled(
     context: &Running<'_, '_>,
     command: &str,
     parameter: &str,
@@ -141,7 +118,7 @@ pub(super) fn check_enabled(
 }
 
 /// Judges a request by what a user is allowed.
-pub(super) fn judge(
+pub(in crate::commands) fn judge(
     grants: &Grants,
     registered: &Registered,
     request: Request<'_>,
@@ -166,7 +143,11 @@ fn access(flags: KeyFlags) -> Access {
 }
 
 /// What was denied, and its name.
-pub(super) fn object_of<'a>(denial: Denial, command: &Command, request: Request<'a>) -> (Reason, &'a [u8]) {
+pub(in crate::commands) fn object_of<'a>(
+    denial: Denial,
+    command: &Command,
+    request: Request<'a>,
+) -> (Reason, &'a [u8]) {
     match denial {
         Denial::Command => (Reason::Command, command.name.as_bytes()),
         Denial::Key(at) => (Reason::Key, command.keys_of(request).nth(at).map_or(&b""[..], |(key, _)| key)),
@@ -183,11 +164,13 @@ fn refuse(reason: Reason, command: &Command, origin: Origin) -> Error {
     const SCRIPT: &str = "ERR The user executing the script can't ";
     const USER: &str = "NOPERM this user has no permissions to ";
     let (beginning, what) = match (origin, reason) {
-        (Origin::Request | Origin::Queue, Reason::Command | Reason::Auth) => {
+        (Origin::Request | Origin::Queue | Origin::Replay, Reason::Command | Reason::Auth) => {
             return Error::text(format!("{USER}run the '{}' command", command.name));
         }
-        (Origin::Request | Origin::Queue, Reason::Key) => (USER, "access one of the keys used as arguments"),
-        (Origin::Request | Origin::Queue, Reason::Channel) => {
+        (Origin::Request | Origin::Queue | Origin::Replay, Reason::Key) => {
+            (USER, "access one of the keys used as arguments")
+        }
+        (Origin::Request | Origin::Queue | Origin::Replay, Reason::Channel) => {
             (USER, "access one of the channels used as arguments")
         }
         (Origin::Transaction, Reason::Command | Reason::Auth) => {
@@ -207,7 +190,7 @@ fn refuse(reason: Reason, command: &Command, origin: Origin) -> Error {
 }
 
 /// Notes in ACL LOG that a client was refused something, as this user or one of this name.
-pub(super) fn note(
+pub(in crate::commands) fn note(
     instance: &Instance,
     session: &Session,
     reason: Reason,

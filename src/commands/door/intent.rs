@@ -8,9 +8,9 @@ use crate::resp::Request;
 use crate::scripting::Digest;
 use crate::scripting::shebang::Flags as ScriptFlags;
 
-use super::Command;
-use super::command::Flags;
-use super::scripting::flags_of;
+use crate::commands::Command;
+use crate::commands::command::Flags;
+use crate::commands::scripting::flags_of;
 
 /// What a request may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub fn intent(instance: &Instance, command: &Command, request: Request<'_>) -> I
         }
         None => Intent {
             writes: command.writes(),
-            may_replicate: command.may_replicate(),
+            may_replicate: command.replicates(),
             needs_memory: command.flags.contains(Flags::DENYOOM),
         },
     }

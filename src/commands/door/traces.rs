@@ -11,10 +11,10 @@ use crate::resp::reply::write_quoted;
 use crate::session::Session;
 use crate::statistics::slowlog::{SlowRequest, cut};
 
-use super::command::{Command, Flags};
-use super::lookup::Registered;
-use super::permission::Origin;
-use super::secrets::visible_arguments;
+use super::admission::Origin;
+use crate::commands::command::{Command, Flags};
+use crate::commands::lookup::Registered;
+use crate::commands::secrets::visible_arguments;
 
 /// A request or a reply beyond this is no small one: copying it takes longer than reading the clock.
 pub const SMALL_BYTES_MAX: usize = 16 << 10;

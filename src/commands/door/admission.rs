@@ -1,0 +1,389 @@
+//! Judges whether a request may run: one table of checks, with the origins that each applies to.
+//!
+//! A client's request comes here twice if it is queued: when it arrives, and when EXEC runs it. EXEC itself
+//! is judged for all that was queued, which is why memory and disk are not looked at once more in between.
+
+use crate::instance::Instance;
+use crate::resp::{Protocol, Request};
+use crate::scripting::running::Kind;
+use crate::session::{Replies, Session};
+
+use super::intent::{Intent, intent};
+use super::permission;
+use super::room::{Room, make_room};
+use crate::commands::command::{Flags, Result, Run, Scope};
+use crate::commands::error::Error;
+use crate::commands::lookup::{Registered, resolve};
+use crate::commands::transactions::queued;
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A client, which wants it run now.
+    Request,
+    /// A client, which wants it run later (between MULTI and EXEC).
+    Queue,
+    /// EXEC, which runs what was queued.
+    Transaction,
+    /// A script.
+    Script,
+    /// The log, which is loaded.
+    Replay,
+}
+
+impl Origin {
+    /// Where a request comes from that a session is asked to run.
+    pub fn of(session: &Session) -> Origin {
+        match &session.queue {
+            Some(_) => Origin::Queue,
+            None if session.may_not_wait => Origin::Transaction,
+            None => Origin::Request,
+        }
+    }
+}
+
+/// A request that is to be judged.
+struct Asked<'a> {
+    instance: &'a Instance,
+    session: &'a Session,
+    registered: &'static Registered,
+    request: Request<'a>,
+    origin: Origin,
+    /// If a script asks.
+    script: Option<&'a Limits>,
+}
+
+/// What a script may not do, from its beginning on.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::commands) struct Limits {
+    /// Change data or send messages.
+    pub(in crate::commands) is_read_only: bool,
+    /// Change data, before it has: they cannot be saved.
+    pub(in crate::commands) refuses_writes: bool,
+    /// Take more memory, before it has changed data.
+    pub(in crate::commands) is_short_of_memory: bool,
+    /// Whether it has changed data: then it is not stopped half way.
+    pub(in crate::commands) has_written: bool,
+}
+
+/// A reason why a request may be refused.
+#[derive(Clone, Copy, Debug)]
+enum Check {
+    /// It takes another number of arguments.
+    Arity,
+    /// Scripts may not call it.
+    Noscript,
+    /// A log has no place for it.
+    Place,
+    /// The client has not authenticated, or its user may not do that.
+    Permission,
+    /// It makes no sense among others that run as one.
+    Queueing,
+    /// Memory is short.
+    Memory,
+    /// Data cannot be saved.
+    Disk,
+    /// A client of RESP2 that listens to channels could not tell a reply from a message.
+    Listening,
+    /// A script runs for too long.
+    Busy,
+    /// The script said that it changes nothing.
+    ReadOnlyScript,
+    /// The script began when data could not be saved.
+    ScriptDisk,
+    /// The script began when memory was short.
+    ScriptMemory,
+}
+
+/// Whether a check is needed where nothing is special about the server and the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Always,
+    Rarely,
+}
+
+/// All checks, in the order in which they are made, which is that of Redis, with the origins that each applies
+/// to.
+const TABLE: [(Check, When, &[Origin]); 12] = {
+    use Origin::{Queue, Replay, Request, Script, Transaction};
+    use When::{Always, Rarely};
+    [
+        (Check::Arity, Always, &[Request, Queue, Script, Replay]),
+        (Check::Noscript, Always, &[Script]),
+        (Check::Place, Always, &[Replay]),
+        (Check::Permission, Always, &[Request, Queue, Transaction, Script]),
+        (Check::Queueing, Rarely, &[Queue]),
+        (Check::Memory, Rarely, &[Request, Queue]),
+        (Check::Disk, Rarely, &[Request, Queue]),
+        (Check::Listening, Rarely, &[Request, Queue]),
+        (Check::Busy, Rarely, &[Request, Queue]),
+        (Check::ReadOnlyScript, Always, &[Script]),
+        (Check::ScriptDisk, Always, &[Script]),
+        (Check::ScriptMemory, Always, &[Script]),
+    ]
+};
+
+/// Judges whether a request of a client may run now; `found` is the command of its name, if there is one. Where
+/// nothing is special about the server and the client (`is_plain`), what is rarely so is not looked at.
+///
+/// # Errors
+///
+/// With what is to be answered instead.
+#[inline]
+pub fn admit(
+    instance: &Instance,
+    session: &mut Session,
+    found: Option<&'static Registered>,
+    request: Request<'_>,
+    is_plain: bool,
+) -> Result<&'static Registered> {
+    if session.replies == Replies::SkipNext {
+        session.replies = Replies::SkipThis;
+    }
+    let Some(registered) = found else { return Err(unknown(session, request)) };
+    let registered = resolve(registered, request)?;
+    session.last_command = registered.command.name;
+    let origin = Origin::of(session);
+    let asked = Asked { instance, session, registered, request, origin, script: None };
+    asked.judge(When::Always)?;
+    if !is_plain {
+        asked.judge(When::Rarely)?;
+    }
+    Ok(registered)
+}
+
+/// Judges whether EXEC may run a request that was admitted when it was queued.
+///
+/// # Errors
+///
+/// With what is to be answered instead.
+pub(super) fn admit_queued(
+    instance: &Instance,
+    session: &Session,
+    registered: &'static Registered,
+    request: Request<'_>,
+) -> Result<()> {
+    let origin = Origin::Transaction;
+    Asked { instance, session, registered, request, origin, script: None }.judge(When::Always)
+}
+
+/// Judges whether a script may call a command.
+///
+/// # Errors
+///
+/// With what the script is told.
+#[inline]
+pub(super) fn admit_call(
+    instance: &Instance,
+    session: &Session,
+    registered: &'static Registered,
+    request: Request<'_>,
+    limits: &Limits,
+) -> Result<()> {
+    let (origin, script) = (Origin::Script, Some(limits));
+    Asked { instance, session, registered, request, origin, script }.judge(When::Always)
+}
+
+/// Judges whether a request may be in a log.
+///
+/// # Errors
+///
+/// With the beginning of a line for people.
+pub(super) fn admit_logged(
+    instance: &Instance,
+    session: &Session,
+    registered: &'static Registered,
+    request: Request<'_>,
+) -> Result<()> {
+    Asked { instance, session, registered, request, origin: Origin::Replay, script: None }.judge(When::Always)
+}
+
+impl Asked<'_> {
+    /// Makes the checks of one kind, one after the other.
+    #[inline(always)]
+    fn judge(&self, when: When) -> Result<()> {
+        for (check, needed, origins) in TABLE {
+            if needed == when && origins.contains(&self.origin) {
+                self.make(check)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn make(&self, check: Check) -> Result<()> {
+        let command = self.registered.command;
+        match check {
+            Check::Arity if command.arity.allows(self.request.len()) => Ok(()),
+            Check::Arity => Err(self.wrong_arity()),
+            Check::Noscript if !command.flags.contains(Flags::NOSCRIPT) => Ok(()),
+            Check::Noscript => Err(Error::fixed("ERR This Redis command is not allowed from script")),
+            Check::Place => self.check_place(),
+            Check::Permission if self.session.is_authenticated && self.session.user.is_unrestricted() => {
+                Ok(())
+            }
+            Check::Permission => {
+                permission::check(self.instance, self.session, self.registered, self.request, self.origin)
+            }
+            Check::Queueing if !command.flags.contains(Flags::NO_MULTI) => Ok(()),
+            Check::Queueing => Err(Error::fixed("ERR Command not allowed inside a transaction")),
+            Check::Memory => self.check_memory(),
+            Check::Disk => self.check_disk(),
+            Check::Listening => self.check_listening(),
+            Check::Busy if !self.instance.keyspace.is_busy() || command.flags.contains(Flags::ALLOW_BUSY) => {
+                Ok(())
+            }
+            Check::Busy => Err(busy(self.instance)),
+            Check::ReadOnlyScript | Check::ScriptDisk | Check::ScriptMemory => self.check_script(check),
+        }
+    }
+
+    #[cold]
+    fn wrong_arity(&self) -> Error {
+        match self.origin {
+            Origin::Script => Error::fixed("ERR Wrong number of args calling Redis command from script"),
+            Origin::Replay => Error::text(format!(
+                "Wrong number of arguments for command '{}'",
+                self.request.name().escape_ascii()
+            )),
+            _ => Error::wrong_arity(self.registered.command.name),
+        }
+    }
+
+    /// In a log is what changes data, and what only looks at them, which others have left there.
+    fn check_place(&self) -> Result<()> {
+        let command = self.registered.command;
+        let runs_script = command.scope == Scope::Script && command.may_replicate;
+        if command.writes() || runs_script || matches!(command.run, Run::Read(_)) || command.name == "select"
+        {
+            return Ok(());
+        }
+        let name = self.request.name().escape_ascii();
+        Err(Error::text(format!("Command '{name}', which has no place there,")))
+    }
+
+    /// Makes room before a command that may need it. Refuses a command that needs memory where there is none,
+    /// an EXEC of such commands, and what a transaction would have to keep.
+    #[cold]
+    fn check_memory(&self) -> Result<()> {
+        // A script that has been running for too long holds the shards that make_room would wait for.
+        if self.instance.keyspace.is_busy() || make_room(self.instance) != Room::None {
+            return Ok(());
+        }
+        let is_refused = match (&self.session.queue, self.registered.command.name) {
+            (Some(_), "discard" | "quit" | "reset") => false,
+            (Some(_), name) if name != "exec" => true,
+            _ => self.does_any(|intent| intent.needs_memory),
+        };
+        if is_refused { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
+    }
+
+    /// Refuses what writes, and PING by which others look whether all is well, after data could not be saved.
+    #[cold]
+    fn check_disk(&self) -> Result<()> {
+        let is_refused = self.instance.refuses_writes()
+            && (self.registered.command.name == "ping" || self.does_any(|intent| intent.writes));
+        if is_refused { Err(not_saved(self.instance)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_listening(&self) -> Result<()> {
+        const ALLOWED: &[&str] = &[
+            "ping",
+            "subscribe",
+            "psubscribe",
+            "ssubscribe",
+            "unsubscribe",
+            "punsubscribe",
+            "sunsubscribe",
+            "quit",
+            "reset",
+        ];
+        let (session, name) = (self.session, self.registered.command.name);
+        if session.subscriptions.is_empty() || session.protocol == Protocol::Resp3 || ALLOWED.contains(&name)
+        {
+            return Ok(());
+        }
+        Err(Error::text(format!(
+            "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+             allowed in this context"
+        )))
+    }
+
+    #[inline]
+    fn check_script(&self, check: Check) -> Result<()> {
+        let (Some(limits), command) = (self.script, self.registered.command) else { return Ok(()) };
+        match check {
+            Check::ReadOnlyScript if limits.is_read_only && command.replicates() => {
+                Err(Error::fixed("ERR Write commands are not allowed from read-only scripts."))
+            }
+            Check::ScriptDisk if limits.refuses_writes && !limits.has_written && command.writes() => {
+                Err(not_saved(self.instance))
+            }
+            Check::ScriptMemory
+                if limits.is_short_of_memory
+                    && !limits.has_written
+                    && command.flags.contains(Flags::DENYOOM) =>
+            {
+                Err(Error::OUT_OF_MEMORY)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn does_any(&self, does: impl Fn(Intent) -> bool) -> bool {
+        does_any(self.instance, self.session, self.registered, self.request, does)
+    }
+}
+
+/// Whether a request may do something, or for EXEC whether one of those may that were queued.
+pub fn does_any(
+    instance: &Instance,
+    session: &Session,
+    registered: &'static Registered,
+    request: Request<'_>,
+    does: impl Fn(Intent) -> bool,
+) -> bool {
+    match &session.queue {
+        Some(queue) if registered.command.scope == Scope::Queue => {
+            queued(queue).any(|(registered, request)| does(intent(instance, registered.command, request)))
+        }
+        _ => does(intent(instance, registered.command, request)),
+    }
+}
+
+/// A name that is none. A web browser that was made to talk to the server sends such names: its connection
+/// is closed without a word before what it sends next could be taken for commands.
+#[cold]
+fn unknown(session: &mut Session, request: Request<'_>) -> Error {
+    if [&b"post"[..], b"host:"].iter().any(|name| request.name().eq_ignore_ascii_case(name)) {
+        tracing::warn!(
+            "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands to \
+             Keyfast. This is likely due to an attacker attempting to use Cross Protocol Scripting to \
+             compromise your Keyfast instance. Connection from {} aborted.",
+            session.client.address
+        );
+        session.replies = Replies::Off;
+        session.is_closing = true;
+    }
+    Error::unknown_command(request)
+}
+
+/// What clients are told while a script runs for too long.
+pub fn busy(instance: &Instance) -> Error {
+    match instance.scripting.running.current() {
+        Some(current) if current.kind == Kind::Function => Error::BUSY_FUNCTION,
+        _ => Error::BUSY,
+    }
+}
+
+/// What clients are told that want to write where data cannot be saved.
+pub fn not_saved(instance: &Instance) -> Error {
+    match instance.persistence.aof.has_failed() {
+        true => Error::text(format!(
+            "MISCONF Errors writing to the AOF file: {}",
+            instance.persistence.aof.failure()
+        )),
+        false => Error::NOT_SAVED,
+    }
+}

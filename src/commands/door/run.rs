@@ -1,0 +1,127 @@
+//! Runs what was admitted: [`run`] calls the handler on a transaction over the keys that its command names, and
+//! tells those who want to know what came of it.
+
+use std::time::Instant;
+
+use crate::instance::{Doer, Instance};
+use crate::keyspace::Transaction;
+use crate::resp::reply::write_error;
+use crate::resp::{Reply, Request, Sent};
+use crate::session::{Replies, Session};
+use crate::statistics::commands::Usage;
+
+use super::admission::{Origin, admit_queued};
+use super::traces::{charge, show};
+use crate::commands::Command;
+use crate::commands::command::{Context, Result, Run};
+use crate::commands::error::Error;
+use crate::commands::lookup::Registered;
+use crate::commands::tracking;
+
+/// Runs an admitted request on a transaction over its keys, and tells those who want to know what came of it.
+/// `script` is the request that runs a script, if the script has called this one.
+#[inline]
+pub fn run(
+    command: &'static Command,
+    instance: &Instance,
+    session: &mut Session,
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    reply: Reply<'_>,
+    script: Option<Request<'_>>,
+) -> Result {
+    let sent = match command.run {
+        Run::Read(handler) => handler(tx, request, reply),
+        Run::Write(handler) => handler(tx, request, reply),
+        Run::Session(handler) => handler(session, request, reply),
+        Run::Server(handler) => {
+            if script.is_none() {
+                // What a script does is not the client's own state.
+                session.show(|_| {});
+            }
+            tracking::prepare(session, command, request);
+            let sent = handler(&mut Context { instance, session, tx }, request, reply);
+            if tx.is_tracked() && !session.may_not_wait {
+                // What several commands as one have changed.
+                instance.tell_prefixes(Some(session));
+            }
+            sent
+        }
+        Run::Subcommands => Err(Error::wrong_arity(command.name)),
+    };
+    if tx.leaves_anything() {
+        settle(command, instance, session, tx, request, script);
+    }
+    if session.tracking.is_some() {
+        tracking::remember(instance, session, command, request);
+    }
+    sent
+}
+
+/// Sees to what a command leaves behind, before the locks are free: those who want to know of it are told.
+#[cold]
+pub fn settle(
+    command: &'static Command,
+    instance: &Instance,
+    session: &mut Session,
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    script: Option<Request<'_>>,
+) {
+    let is_paused = || instance.clients.pause.paused().is_some();
+    if tx.has_seen_expired() && matches!(command.run, Run::Read(_)) && !is_paused() {
+        // What only reads leaves it in place. In a pause data stay as they are.
+        command.keys_of(request).for_each(|(key, _)| tx.free_expired(key));
+    }
+    let effects = tx.take_effects();
+    if !effects.is_empty() {
+        let (request, is_script) = (script.unwrap_or(request), script.is_some());
+        instance.tell(effects, Some(Doer { session, command: command.name, request, is_script }));
+    }
+}
+
+/// Runs a request that shares its transaction with others, and answers its reply or its error.
+pub fn call(
+    context: &mut Context<'_, '_>,
+    registered: &'static Registered,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Sent {
+    let Context { instance, session, tx } = context;
+    let reply = reply.in_protocol(session.protocol);
+    if let Err(error) = admit_queued(instance, session, registered, request) {
+        instance.statistics.errors.count(error.as_bytes());
+        return reply.error(error.as_bytes());
+    }
+    let started = Instant::now();
+    session.began = started;
+    tx.select(session.database);
+    let answered =
+        reply.attempt(|reply| run(registered.command, instance, session, tx, request, reply, None));
+    let ended = session.ended.take().unwrap_or_else(Instant::now);
+    charge(instance, session, registered, request, ended - started);
+    if instance.clients.has_monitors() {
+        show(instance, session, Origin::Request, registered.command, request);
+    }
+    answered.unwrap_or_else(|(error, reply)| {
+        instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
+        instance.statistics.errors.count(error.as_bytes());
+        reply.error(error.as_bytes())
+    })
+}
+
+/// Makes of what a request has written what its client is to be told: the error in place of anything half
+/// written, or nothing at all where no reply is wanted.
+#[inline]
+pub fn conclude(session: &mut Session, result: Result<()>, out: &mut Vec<u8>, mark: usize) {
+    if let Err(error) = result {
+        out.truncate(mark);
+        write_error(out, error.as_bytes());
+    }
+    if session.replies != Replies::On {
+        out.truncate(mark);
+        if session.replies == Replies::SkipThis {
+            session.replies = Replies::On;
+        }
+    }
+}

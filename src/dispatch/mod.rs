@@ -1,0 +1,278 @@
+//! The way of a client's request from its plan to its reply: it is admitted, or refused, queued, delayed or
+//! withheld; an engine begins a transaction over what it needs; its command runs, and what came of it is
+//! counted, shown, logged and answered.
+//!
+//! Nearly every request is a brief command on one key, and nothing is special about its client or the server:
+//! it takes a short cut. [`meter`] measures what a batch of requests does.
+
+pub mod meter;
+
+use crate::clients::Paused;
+use crate::commands::Command;
+use crate::commands::command::{Result, Run};
+use crate::commands::door::admission::{Origin, admit, busy, does_any};
+use crate::commands::door::run::{conclude, run, settle};
+use crate::commands::door::traces::{is_small, show};
+use crate::commands::faults::{Fate, strike};
+use crate::commands::lookup::{Finder, Registered, resolve};
+use crate::commands::tracking::answered;
+use crate::commands::transactions::{queue, refused};
+use crate::engine::memory::{NotBegun, begin, commit};
+use crate::instance::Instance;
+use crate::keyspace::{Keyspace, Spot};
+use crate::resp::{Reply, Request};
+use crate::session::{Contention, Session, Wait};
+
+use meter::Meter;
+
+/// What is known of a request before it is executed.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The command of its name.
+    command: Option<&'static Registered>,
+    /// Where the entry of its key may be, if it names exactly one.
+    spot: Option<Spot>,
+}
+
+impl Plan {
+    /// For a request.
+    #[inline(always)]
+    pub fn new(keyspace: &Keyspace, finder: &mut Finder, request: Request<'_>) -> Plan {
+        let command = finder.find(request.name());
+        let spot = command.and_then(|registered| match &registered.plain {
+            Some(plain) => request.get(plain.key).map(|key| Spot::of(keyspace.hash(key))),
+            None => Plan::spot_of_any(keyspace, registered, request),
+        });
+        Plan { command, spot }
+    }
+
+    #[inline(never)]
+    fn spot_of_any(keyspace: &Keyspace, registered: &Registered, request: Request<'_>) -> Option<Spot> {
+        registered.command.only_key_in(request).map(|key| Spot::of(keyspace.hash(key)))
+    }
+
+    /// Has what it needs fetched from memory, while others are executed.
+    #[inline(always)]
+    pub fn prepare(&mut self, keyspace: &Keyspace, database: usize) {
+        if let Some(spot) = &mut self.spot {
+            keyspace.touch(database, spot);
+        }
+    }
+}
+
+/// Executes one request and appends its reply to `out`; answers whether the next one may follow at once.
+#[inline(always)]
+pub fn execute(
+    instance: &Instance,
+    session: &mut Session,
+    request: &Request<'_>,
+    plan: &Plan,
+    meter: &mut Meter<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
+    if execute_plain(instance, session, request, plan, meter, out) {
+        return true;
+    }
+    execute_any(instance, session, *request, plan, meter, out);
+    meter.look(session);
+    !session.is_closing && session.wait.is_none()
+}
+
+/// Executes what nearly every request is: a brief command on one key, while nothing is special about the
+/// client and nobody wants anything but that it is executed. False if it is anything else, or is to be
+/// refused; then nothing has happened yet. It does what [`execute_any`] does, without all that does not
+/// concern such a request.
+#[inline(always)]
+fn execute_plain(
+    instance: &Instance,
+    session: &mut Session,
+    request: &Request<'_>,
+    plan: &Plan,
+    meter: &mut Meter<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
+    let (Some(registered), Some(spot)) = (plan.command, plan.spot) else { return false };
+    let Some(plain) = &registered.plain else { return false };
+    let is_right = plain.arguments.contains(&request.len()) && is_small(request);
+    if !meter.is_plain() || !is_right || !session.user.is_unrestricted() {
+        return false;
+    }
+    let mark = out.len();
+    let result = {
+        let begun = instance.keyspace.begin_at(session.database, request.at(plain.key), spot);
+        let Ok(mut tx) = begun else { return false };
+        session.last_command = registered.command.name;
+        let reply = Reply::new(out, session.protocol);
+        let result = match plain.run {
+            Run::Read(handler) => handler(&tx, *request, reply),
+            Run::Write(handler) => handler(&mut tx, *request, reply),
+            _ => return false,
+        };
+        if tx.leaves_anything() {
+            settle(registered.command, instance, session, &mut tx, *request, None);
+            commit(session, &mut tx);
+        }
+        result
+    };
+    meter.end_tallied(registered, session, request, out.len() - mark);
+    if let Err(error) = result {
+        meter.failed(registered);
+        instance.statistics.errors.count(error.as_bytes());
+        conclude(session, Err(error), out, mark);
+    }
+    true
+}
+
+/// Executes any request, and does all that may have to be done before and after it.
+#[inline(never)]
+fn execute_any(
+    instance: &Instance,
+    session: &mut Session,
+    request: Request<'_>,
+    plan: &Plan,
+    meter: &mut Meter<'_>,
+    out: &mut Vec<u8>,
+) {
+    let Plan { command: found, spot } = *plan;
+    let mark = out.len();
+    let is_plain = meter.is_plain();
+    let subscriptions = session.subscriptions.total();
+    let mut admitted = admit(instance, session, found, request, is_plain);
+    let mut is_heard = true;
+    if !is_plain {
+        if let (Ok(registered), Some(paused)) = (&admitted, meter.paused)
+            && has_to_wait(instance, session, registered, request, paused)
+        {
+            session.wait = Some(Wait::Pause);
+            return;
+        }
+        match fate(instance, session, &admitted, request) {
+            Fate::Spared => {}
+            Fate::Unheard => is_heard = false,
+            Fate::Failed(error) => admitted = Err(error),
+            Fate::Withheld => return,
+        }
+        if admitted.is_ok() && queue(session, found, request, out) {
+            conclude(session, Ok(()), out, mark);
+            if !is_heard {
+                out.truncate(mark);
+            }
+            return;
+        }
+    }
+    let result = match admitted {
+        Ok(registered) => {
+            let is_tallied = meter.begin(registered, session, request);
+            let ran = begin_and_run(instance, session, registered.command, request, spot, out);
+            let result = match ran {
+                Ok(result) => result,
+                Err(contention) => return postpone(session, contention, is_heard),
+            };
+            if is_tallied {
+                meter.end_tallied(registered, session, &request, out.len() - mark);
+            } else {
+                meter.end(registered, session, request);
+                if meter.is_watched {
+                    show(instance, session, Origin::Request, registered.command, request);
+                }
+            }
+            if result.is_err() {
+                meter.failed(registered);
+            }
+            result
+        }
+        Err(refusal) => {
+            meter.refused(found.and_then(|registered| resolve(registered, request).ok()));
+            Err(refused(instance, session, found, refusal))
+        }
+    };
+    if let Err(error) = &result {
+        instance.statistics.errors.count(error.as_bytes());
+    }
+    conclude(session, result, out, mark);
+    if !is_plain {
+        if !is_heard {
+            out.truncate(mark);
+        }
+        deliver_mail(session, out, mark, subscriptions);
+        answered(session, found, request);
+    }
+}
+
+/// Has a request tried again once what it needs may be free. Nothing has happened yet, but that it was shown
+/// to the faults.
+#[cold]
+fn postpone(session: &mut Session, contention: Contention, is_heard: bool) {
+    session.wait = Some(Wait::Contention(contention));
+    session.was_delayed = true;
+    session.is_unheard = !is_heard;
+}
+
+/// Runs an admitted request on a transaction over what it needs, unless another has that for long.
+fn begin_and_run(
+    instance: &Instance,
+    session: &mut Session,
+    command: &'static Command,
+    request: Request<'_>,
+    spot: Option<Spot>,
+    out: &mut Vec<u8>,
+) -> std::result::Result<Result<()>, Contention> {
+    let mut begun = match begin(instance, session, command, request, spot) {
+        Ok(begun) => begun,
+        Err(NotBegun::Busy) => return Ok(Err(busy(instance))),
+        Err(NotBegun::Contended(contention)) => return Err(contention),
+    };
+    let reply = Reply::new(out, session.protocol);
+    let result = run(command, instance, session, &mut begun.tx, request, reply, None).map(|_sent| ());
+    begun.end(instance, session);
+    Ok(result)
+}
+
+/// Whether a request that was admitted has to wait for the end of a pause.
+#[cold]
+fn has_to_wait(
+    instance: &Instance,
+    session: &Session,
+    registered: &'static Registered,
+    request: Request<'_>,
+    paused: Paused,
+) -> bool {
+    paused == Paused::All || does_any(instance, session, registered, request, |intent| intent.may_replicate)
+}
+
+/// What a fault makes of a request that was admitted, unless one has delayed it already.
+#[cold]
+fn fate(
+    instance: &Instance,
+    session: &mut Session,
+    admitted: &Result<&'static Registered>,
+    request: Request<'_>,
+) -> Fate {
+    let was_delayed = std::mem::take(&mut session.was_delayed);
+    if std::mem::take(&mut session.is_unheard) {
+        return Fate::Unheard;
+    }
+    match admitted {
+        Ok(registered) if !was_delayed && instance.faults.are_planted() => {
+            strike(instance, session, registered, request)
+        }
+        _ => Fate::Spared,
+    }
+}
+
+/// Gives a client that listens to channels, or tracks keys, what it was sent meanwhile, before the reply to
+/// what it asked: that may be its own message. What may concern the reply comes after it: news of keys that
+/// it has read, and of those that it has changed, and messages of a channel that it has just subscribed to,
+/// beyond the `subscriptions` that it had.
+#[cold]
+fn deliver_mail(session: &Session, out: &mut Vec<u8>, mark: usize, subscriptions: usize) {
+    let client = &session.client;
+    if client.has_mail() {
+        let has_read = session.tracking.as_ref().is_some_and(|tracks| tracks.has_read);
+        let is_answered_first = has_read || session.subscriptions.total() > subscriptions;
+        let reply = if is_answered_first { Vec::new() } else { out.split_off(mark) };
+        client.take_mail(false).move_to(out);
+        out.extend_from_slice(&reply);
+        out.extend_from_slice(&client.take_mail_after_reply());
+    }
+}
