@@ -10,7 +10,7 @@ use crate::session::Session;
 use super::args::{self, is_word};
 use super::client;
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Secrets};
-use super::door::admission::Origin;
+use super::door::origin::Origin;
 use super::door::permission;
 use super::error::Error;
 use super::tracking;

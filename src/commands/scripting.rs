@@ -12,9 +12,9 @@ use super::command::{
     Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
     Run, Scope,
 };
-use super::door::admission::Origin;
 use super::door::admission::busy;
 use super::door::bridge::Bridge;
+use super::door::origin::Origin;
 use super::door::traces::show_always;
 use super::error::Error;
 use super::introspection;

@@ -31,7 +31,7 @@ use super::buffers::READ_BYTES;
 use super::conversation::{Answered, Conversation};
 use super::eviction;
 use super::lookout;
-use super::outflow::Outflow;
+use super::outflow::{Outflow, made_to_leave};
 
 /// What a connection goes on with.
 enum Next {
@@ -392,7 +392,3 @@ const SCRIPT_GLANCE: Duration = Duration::from_millis(10);
 
 /// What a client is told whose waiting was ended by another.
 const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
-
-pub(super) fn made_to_leave() -> io::Error {
-    io::Error::other("it was made to leave")
-}

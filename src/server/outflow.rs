@@ -11,7 +11,6 @@ use crate::instance::Instance;
 use crate::statistics::Count;
 
 use super::buffers;
-use super::connection::made_to_leave;
 
 /// Output that is not worth a look at its limits: they do not count so little.
 const LITTLE_BYTES: usize = Client::FREE_OUTPUT_BYTES;
@@ -152,4 +151,9 @@ fn count_write(instance: &Instance, bytes: usize) -> io::Result<()> {
     instance.statistics.add(Count::Writes, 1);
     instance.statistics.add(Count::OutputBytes, bytes as u64);
     Ok(())
+}
+
+/// Why a connection ends whose client has to leave.
+pub(super) fn made_to_leave() -> io::Error {
+    io::Error::other("it was made to leave")
 }

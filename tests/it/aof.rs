@@ -117,7 +117,7 @@ fn what_every_command_has_done_comes_back() {
         for (number, command) in writing().enumerate() {
             client.cmd(["SELECT", &(database * (number % 15)).to_string()]).is_ok();
             for (line, _) in command.example {
-                client.line(&line.replace("APPEND", "attach"));
+                client.line(&line.replace("APPEND", "attach")).ignored();
             }
         }
     }
@@ -125,14 +125,15 @@ fn what_every_command_has_done_comes_back() {
     client.line("SELECT 15").is_ok();
     for (name, length) in [("short", 10), ("long", 100_000)] {
         client.cmd(["SET", name, &"x".repeat(length), "EX", "10000"]).is_ok();
-        client.cmd(["attach", name, "tail"]);
-        client.cmd(["SETRANGE", name, "5", "range"]);
-        client.cmd(["SETBIT", name, "99", "1"]);
+        client.cmd(["attach", name, "tail"]).ignored();
+        client.cmd(["SETRANGE", name, "5", "range"]).ignored();
+        client.cmd(["SETBIT", name, "99", "1"]).ignored();
         client
-            .cmd(["BITFIELD", name, "INCRBY", "u8", "3", "77", "OVERFLOW", "FAIL", "SET", "i5", "#9", "-3"]);
-        client.cmd(["EVAL", "redis.call('attach', KEYS[1], 'again')", "1", name]);
-        client.cmd(["COPY", name, &format!("{name}:copy")]);
-        client.cmd(["MOVE", &format!("{name}:copy"), "14"]);
+            .cmd(["BITFIELD", name, "INCRBY", "u8", "3", "77", "OVERFLOW", "FAIL", "SET", "i5", "#9", "-3"])
+            .ignored();
+        client.cmd(["EVAL", "redis.call('attach', KEYS[1], 'again')", "1", name]).ignored();
+        client.cmd(["COPY", name, &format!("{name}:copy")]).ignored();
+        client.cmd(["MOVE", &format!("{name}:copy"), "14"]).ignored();
     }
     client.cmd([&b"SET"[..], &[0, 255, b'\r', b'\n'], &(0..=255).collect::<Vec<u8>>()]).is_ok();
     client.cmd(["FUNCTION", "LOAD", "REPLACE", LIBRARY]).is("mylib");
@@ -146,7 +147,7 @@ fn what_every_command_has_done_comes_back() {
         let server = serve(&folder, &["--rename-command", "APPEND", "attach"]);
         let mut client = server.client();
         assert!(state(&mut client) == expected, "before {line}");
-        client.line(line);
+        client.line(line).ignored();
         expected = state(&mut client);
     }
     let mut client = serve(&folder, &[]).into_client();
@@ -365,7 +366,7 @@ fn do_everything(client: &mut Client) {
         "SELECT 0",
         "EVAL \"redis.call('set','s1','1') redis.call('incr','s1') redis.call('expire','s1',5000)\" 0",
     ] {
-        client.line(line);
+        client.line(line).ignored();
     }
     client.cmd(["SET", "large", &"abc".repeat(10_000)]).is_ok();
     client.line("APPEND large tail").is(30_004);
@@ -383,7 +384,7 @@ fn do_everything(client: &mut Client) {
         "SELECT 0",
         "EVAL \"redis.call('append',KEYS[1],'by a script')\" 1 large",
     ] {
-        client.line(line);
+        client.line(line).ignored();
     }
     client.cmd([&b"SET"[..], &[0, 255, b'\r', b'\n'], &(0..=255).collect::<Vec<u8>>()]).is_ok();
     client.cmd(["FUNCTION", "LOAD", "REPLACE", LIBRARY]).is("mylib");
@@ -498,7 +499,7 @@ fn a_server_that_is_killed_while_it_rewrites_its_log_loses_nothing() {
     assert!(rewritten > 30 && expected.iter().all(|count| *count > 0), "{rewritten}, {expected:?}");
     let server = serve(&folder, &[]);
     let mut client = server.client();
-    client.line("BGREWRITEAOF");
+    client.line("BGREWRITEAOF").ignored();
     wait_for_rewrite(&mut client);
     drop(server);
     check(&folder);

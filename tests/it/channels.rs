@@ -157,7 +157,7 @@ fn clients_that_listen_are_listed_as_such() {
     let server = Server::start();
     let (mut client, mut listener) = (server.client(), server.client());
     listener.line("SUBSCRIBE a b").reply();
-    listener.reply();
+    listener.reply().ignored();
     listener.line("PSUBSCRIBE p").reply();
     listener.line("PING").reply();
     let line = client.line("CLIENT LIST TYPE pubsub").text();

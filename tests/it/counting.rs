@@ -156,7 +156,7 @@ fn a_bitfield_that_changes_nothing_is_no_change() {
     client.line("SET k ab").is_ok();
     client.line("SET n 12345").is_ok();
     client.line("CONFIG SET notify-keyspace-events KEA").is_ok();
-    listener.line("PSUBSCRIBE __key*");
+    listener.line("PSUBSCRIBE __key*").ignored();
     for (bitfield, changes) in [
         ("BITFIELD k SET u8 0 97", 0),
         ("BITFIELD k INCRBY u8 0 0", 0),

@@ -105,7 +105,7 @@ fn who_waits_for_a_reply_that_will_be_lost_is_not_told_of_being_unblocked_either
 fn messages_come_even_if_the_reply_beside_them_is_lost() {
     let (server, mut planter, _) = two();
     let mut client = server.client3();
-    client.line("SUBSCRIBE news");
+    client.line("SUBSCRIBE news").ignored();
     planter.line("FAULT ADD ON publish DROP-REPLY").is(1);
     client.send(&together(&["PUBLISH news hello", "PING"]));
     let message = ["message", "news", "hello"].map(Reply::from).to_vec();
@@ -253,7 +253,7 @@ fn a_fault_strikes_the_client_of_that_name_alone() {
     client.line("GET k").is_error("ERR boom");
     server.client().line("GET k").is_nil();
     let mut other = server.client();
-    other.line("HELLO 2 SETNAME worker-2");
+    other.line("HELLO 2 SETNAME worker-2").ignored();
     other.line("GET k").is_nil();
 }
 
@@ -311,7 +311,7 @@ fn the_way_out_is_never_struck() {
     planter.line("FAULT ADD CLOSE").is(1);
     client.line("AUTH secret").is_ok();
     client.line("RESET").is_simple("RESET");
-    client.line("HELLO 3 AUTH default secret");
+    client.line("HELLO 3 AUTH default secret").ignored();
     assert_eq!(client.line("FAULT LIST").items().len(), 1);
     client.line("QUIT").is_ok();
     for name in ["AUTH", "HELLO", "RESET", "QUIT", "FAULT", "fault|add"] {

@@ -203,7 +203,7 @@ fn every_holder_gets_a_larger_number_to_fence_with() {
     }
     drop(server);
     let mut client = Server::start().into_client();
-    client.line("HELLO 3");
+    client.line("HELLO 3").ignored();
     client.line("SETNX lock t").is(1);
     assert!(integer(&client.line("LOCKS GET lock").reply(), "fencing") > last, "also after a restart");
 }
@@ -223,7 +223,7 @@ fn numbers_to_fence_with_go_on_where_a_snapshot_says_whatever_the_clock_says() {
     client.line("SAVE").is_ok();
     drop((client, server));
     let mut client = Server::start_with(&["--dir", &folder.file("")]).into_client();
-    client.line("HELLO 3");
+    client.line("HELLO 3").ignored();
     client.line("SETNX another t").is(1);
     assert_eq!(integer(&client.line("LOCKS GET another").reply(), "fencing"), LAST as i64 + 2);
 }
@@ -361,7 +361,7 @@ fn not_deleted_by_another() {
     for release in ["DEL lock", "UNLINK lock", "GETDEL lock", "DELIFEQ lock t", &format!("{RELEASE} lock t")]
     {
         holder.line("SET lock t NX PX 60000").is_ok();
-        holder.line(release);
+        holder.line(release).ignored();
         assert_eq!(observer.line("EXISTS lock").integer(), 0, "{release}");
     }
     // Another connection that knows the token is most likely the holder's own.
@@ -371,7 +371,7 @@ fn not_deleted_by_another() {
     }
     holder.line("SET lock t NX PX 60000").is_ok();
     for line in ["WATCH lock", "GET lock", "MULTI", "DEL lock", "EXEC"] {
-        other.line(line);
+        other.line(line).ignored();
     }
     assert_eq!(observer.line("EXISTS lock").integer(), 0);
     // Nobody's lock.
@@ -397,9 +397,11 @@ fn expiry_not_set_separately() {
     client.line("SET extended t NX PX 60000").is_ok();
     client.line("PEXPIRE extended 90000").is(1);
     for line in ["MULTI", "SETNX multi t", "EXPIRE multi 60", "EXEC"] {
-        client.line(line);
+        client.line(line).ignored();
     }
-    client.line("EVAL \"redis.call('setnx',KEYS[1],'t') redis.call('expire',KEYS[1],60)\" 1 script");
+    client
+        .line("EVAL \"redis.call('setnx',KEYS[1],'t') redis.call('expire',KEYS[1],60)\" 1 script")
+        .ignored();
     assert_eq!(observer.line("TTL script").integer() + observer.line("TTL multi").integer(), 120);
     client.line("SETNX another t").is(1);
     other.line("EXPIRE another 60").is(1);

@@ -83,7 +83,7 @@ fn a_lowered_limit_is_kept_although_no_command_comes() {
     let (mut client, mut listener) = (server.client(), server.client());
     fill(&mut client, "key", 20_000, &"v".repeat(100));
     client.line("CONFIG SET notify-keyspace-events Ee maxmemory-policy allkeys-random").is_ok();
-    listener.line("SUBSCRIBE __keyevent@0__:evicted");
+    listener.line("SUBSCRIBE __keyevent@0__:evicted").ignored();
     let limit = used(&mut client) - (1 << 20);
     client.line(&format!("CONFIG SET maxmemory {limit}")).is_ok();
     // Keys take less than 256 bytes each.

@@ -231,9 +231,9 @@ fn they_are_the_numbers_of_info() {
     let mut client = server.client();
     for number in 0..100 {
         client.line(&format!("SET key:{number} value PX 1")).is_ok();
-        client.line(&format!("GET key:{}", number % 7));
+        client.line(&format!("GET key:{}", number % 7)).ignored();
     }
-    client.line("SUBSCRIBE channel");
+    client.line("SUBSCRIBE channel").ignored();
     let mut client = server.client();
     // No command comes between these two.
     let info = client.line("INFO").text();
@@ -263,9 +263,9 @@ fn they_are_the_numbers_of_info() {
 fn histograms_grow_from_bucket_to_bucket() {
     let (server, address) = serving(&[]);
     let mut client = server.client();
-    client.line("DEBUG SLEEP 0");
+    client.line("DEBUG SLEEP 0").ignored();
     for number in 0..50 {
-        client.cmd(["EVAL", &format!("for i = 1, {} do end", 1 << (number % 20)), "0"]);
+        client.cmd(["EVAL", &format!("for i = 1, {} do end", 1 << (number % 20)), "0"]).ignored();
     }
     let told = metrics(address);
     let bucket = |le: &str| told[&format!("redis_commands_latencies_usec_bucket{{cmd=eval,le={le}}}")];
@@ -284,7 +284,7 @@ fn odd_words_of_errors_stay_within_their_label() {
     let (server, address) = serving(&[]);
     let mut client = server.client();
     for word in [&b"QUOTE\"}"[..], b"BACK\\\\SLASH\\\\", b"LINE\\nFEED", b"ODD\xff\xc3\x28", b"#", b"{}"] {
-        client.cmd([&b"EVAL"[..], &[b"error({err = '", word, b" text'})"].concat(), b"0"]);
+        client.cmd([&b"EVAL"[..], &[b"error({err = '", word, b" text'})"].concat(), b"0"]).ignored();
     }
     let told = metrics(address);
     let words: Vec<&str> =
@@ -356,7 +356,7 @@ fn while_a_script_runs_for_too_long_what_needs_no_keys_is_told() {
         assert!(!told.contains_key(missing), "{missing}");
     }
     kills.line("SCRIPT KILL").is_ok();
-    runs.reply();
+    runs.reply().ignored();
     wait_for_health(address, 200, "ok\n");
     assert_eq!(metrics(address)["redis_db_keys{db=db0}"], 0.0);
 }
@@ -382,7 +382,7 @@ fn scraping_stops_nobody() {
     let mut written = 0;
     while !scraping.is_finished() {
         let started = Instant::now();
-        client.line("INCR counter");
+        client.line("INCR counter").ignored();
         longest = longest.max(started.elapsed());
         written += 1;
     }

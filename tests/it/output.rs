@@ -172,7 +172,7 @@ fn the_soft_limit_counts_although_nothing_more_comes() {
         if class == "normal" {
             ask_for_mebibytes(&mut slow, 16);
         } else {
-            slow.line("SUBSCRIBE news");
+            slow.line("SUBSCRIBE news").ignored();
             for _ in 0..16 {
                 other.cmd([b"PUBLISH", &b"news"[..], &vec![b'v'; MIB]]).is(1);
             }

@@ -281,13 +281,15 @@ fn what_is_called_from_a_script_is_counted_shown_and_told_of() {
     client.line("CONFIG SET notify-keyspace-events E$").is_ok();
     listener.line("SUBSCRIBE __keyevent@0__:set").reply();
     monitor.line("MONITOR").is_ok();
-    client.cmd([
-        "EVAL",
-        "redis.call('set', KEYS[1], ARGV[1]) return redis.pcall('incr', KEYS[1])",
-        "1",
-        "k",
-        "v",
-    ]);
+    client
+        .cmd([
+            "EVAL",
+            "redis.call('set', KEYS[1], ARGV[1]) return redis.pcall('incr', KEYS[1])",
+            "1",
+            "k",
+            "v",
+        ])
+        .ignored();
     let shown: Vec<String> = (0..3).map(|_| format!("{:?}", monitor.reply().reply())).collect();
     assert!(shown[0].contains("EVAL") && shown[1].contains("[0 lua] \\\"set\\\""), "{shown:?}");
     assert_eq!(listener.reply().items().len(), 3);
@@ -403,7 +405,7 @@ fn a_thread_that_runs_a_slow_script_loses_no_client() {
         wait_until_busy(&mut clients[0]);
         clients.iter_mut().for_each(|client| assert!(matches!(client.line("PING").reply(), Reply::Error(_))));
         killer.line("SCRIPT KILL").is_ok();
-        runner.reply();
+        runner.reply().ignored();
         clients.iter_mut().for_each(|client| client.line("PING").is_simple("PONG"));
     }
     thread::sleep(Duration::from_millis(20));
@@ -434,7 +436,7 @@ fn every_script_has_its_own_keys_and_arguments_and_nothing_else() {
         "table.insert(KEYS, 'x') error('oh')",
         "KEYS[1], KEYS[2] = KEYS[2], KEYS[1] return KEYS",
     ] {
-        client.cmd(["EVAL", spoil, "2", "k1", "k2", "a1", "a2"]);
+        client.cmd(["EVAL", spoil, "2", "k1", "k2", "a1", "a2"]).ignored();
         is_clean(&mut client);
     }
     let many: Vec<String> = (0..50).map(|number| number.to_string()).collect();
@@ -469,7 +471,7 @@ fn a_script_that_only_looks_sees_what_it_was_given_whatever_others_were() {
         "return KEYS[1] .. nil",
         "return unpack(ARGV)",
     ] {
-        client.cmd(["EVAL", spoil, "2", "k1", "k2", "a1", "a2"]);
+        client.cmd(["EVAL", spoil, "2", "k1", "k2", "a1", "a2"]).ignored();
         looks(&mut client);
     }
     client.cmd(["FUNCTION", "LOAD", library]).is("lib");
@@ -508,7 +510,7 @@ fn a_function_may_keep_its_keys() {
                    redis.register_function('keep', function(keys, arguments) \
                    kept[#kept + 1] = keys return kept end)";
     client.cmd(["FUNCTION", "LOAD", library]).is("lib");
-    client.line("FCALL keep 1 a");
+    client.line("FCALL keep 1 a").ignored();
     client.line("EVAL \"return KEYS[1]\" 1 b").is("b");
     assert_eq!(client.line("FCALL keep 1 c").reply().to_string(), "[[\"a\"], [\"c\"]]");
 }
@@ -518,7 +520,7 @@ fn a_script_that_only_reads_may_not_publish() {
     const REFUSED: &str = "ERR Write commands are not allowed from read-only scripts.";
     let server = Server::start();
     let (mut client, mut listener) = (server.client(), server.client());
-    listener.line("SUBSCRIBE c");
+    listener.line("SUBSCRIBE c").ignored();
     client
         .cmd([
             "FUNCTION",

@@ -117,7 +117,7 @@ impl Server {
     /// A new connection that speaks RESP3.
     pub(crate) fn client3(&self) -> Client {
         let mut client = self.client();
-        client.cmd(["HELLO", "3"]);
+        client.cmd(["HELLO", "3"]).ignored();
         client
     }
 

@@ -1,5 +1,6 @@
 //! The house rules that a compiler does not know.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -83,4 +84,112 @@ fn unsafe_is_in_four_rooms() {
         let may_use_it = ROOMS.iter().any(|room| path.ends_with(room));
         assert!(!uses_it || may_use_it, "{} has {keyword}", path.display());
     }
+}
+
+/// Folders whose files still use each other in circles.
+const TANGLED: &[&str] = &["cli", "commands", "config", "keyspace", "scripting", "scripting/libraries"];
+
+#[test]
+fn files_of_a_folder_do_not_use_each_other_in_circles() {
+    let source = root().join("src");
+    let mut tangled = Vec::new();
+    for folder in folders(&source) {
+        let circle = circle_in(&folder, &source);
+        let name = folder.strip_prefix(&source).unwrap().to_string_lossy().into_owned();
+        if TANGLED.contains(&name.as_str()) {
+            assert!(!circle.is_empty(), "{name} has no circle any more: take it out of the list");
+            tangled.push(name);
+        } else {
+            assert!(circle.is_empty(), "the files of {name} use each other in a circle: {circle:?}");
+        }
+    }
+    assert_eq!(tangled.len(), TANGLED.len(), "{TANGLED:?} names a folder that there is not");
+}
+
+/// All folders below one.
+fn folders(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(folders(&path));
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The modules of a folder that use each other in a circle, as far as they name each other.
+fn circle_in(folder: &Path, source: &Path) -> Vec<String> {
+    let own = folder.strip_prefix(source).unwrap().to_string_lossy().replace('/', "::");
+    let files: Vec<_> = sources(folder)
+        .into_iter()
+        .filter_map(|(path, text)| {
+            let below = path.strip_prefix(folder).unwrap().to_path_buf();
+            let module = below.iter().next()?.to_string_lossy().trim_end_matches(".rs").to_owned();
+            // `mod.rs` is one step higher than its neighbours.
+            let steps = below.iter().count() - usize::from(below.ends_with("mod.rs"));
+            (steps > 0).then_some((module, steps, text))
+        })
+        .collect();
+    let modules: BTreeSet<&str> = files.iter().map(|(module, ..)| module.as_str()).collect();
+    let mut uses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (module, steps, text) in &files {
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default().lines();
+        let code: Vec<_> = code.filter(|line| !line.trim_start().starts_with("//")).collect();
+        let code = code.join("\n");
+        let named = names_after(&code, &"super::".repeat(*steps)).into_iter();
+        for name in named.chain(names_after(&code, &format!("crate::{own}::"))) {
+            if let Some(used) = modules.get(name).filter(|used| **used != module) {
+                uses.entry(module).or_default().insert(used);
+            }
+        }
+    }
+    // Whoever uses nobody, or is used by nobody, is in no circle.
+    loop {
+        let before = uses.len();
+        let users: BTreeSet<&str> = uses.keys().copied().collect();
+        uses.values_mut().for_each(|used| used.retain(|name| users.contains(name)));
+        let used: BTreeSet<&str> = uses.values().flatten().copied().collect();
+        uses.retain(|name, uses| !uses.is_empty() && used.contains(name));
+        if uses.len() == before {
+            return uses.into_keys().map(str::to_owned).collect();
+        }
+    }
+}
+
+/// The names that stand behind a path, also where several stand in braces.
+fn names_after<'a>(text: &'a str, path: &str) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    for (at, _) in text.match_indices(path) {
+        if text[..at].ends_with("super::") {
+            // That is a longer path.
+            continue;
+        }
+        let rest = &text[at + path.len()..];
+        let name_of = |text: &'a str| {
+            let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+            &text[..end]
+        };
+        let Some(group) = rest.strip_prefix('{') else {
+            names.push(name_of(rest));
+            continue;
+        };
+        let mut depth = 0;
+        let mut is_first = true;
+        for (at, character) in group.char_indices() {
+            if depth == 0 && is_first && !character.is_whitespace() {
+                names.push(name_of(&group[at..]));
+                is_first = false;
+            }
+            match character {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                ',' if depth == 0 => is_first = true,
+                _ => {}
+            }
+        }
+    }
+    names
 }

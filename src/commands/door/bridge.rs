@@ -12,7 +12,8 @@ use crate::scripting::{Failure, Host, Refused};
 use crate::session::{OwnState, Session};
 use crate::statistics::commands::Usage;
 
-use super::admission::{Limits, Origin, admit_call, not_saved};
+use super::admission::{Limits, admit_call, not_saved};
+use super::origin::Origin;
 use super::permission;
 use super::run::run;
 use super::traces::{charge, is_brief, is_thorough, show};

@@ -11,7 +11,7 @@ use crate::instance::Instance;
 use crate::resp::Request;
 use crate::session::Session;
 
-use super::admission::Origin;
+use super::origin::Origin;
 use crate::commands::Command;
 use crate::commands::client;
 use crate::commands::command::{Context as Running, Flags, KeyFlags, Result};

@@ -1,5 +1,5 @@
-//! Runs what was admitted: [`run`] calls the handler on a transaction over the keys that its command names, and
-//! tells those who want to know what came of it.
+//! Runs what was admitted: [`run`] calls the handler on a transaction over the keys that its command names,
+//! and tells those who want to know what came of it.
 
 use std::time::Instant;
 
@@ -10,7 +10,8 @@ use crate::resp::{Reply, Request, Sent};
 use crate::session::{Replies, Session};
 use crate::statistics::commands::Usage;
 
-use super::admission::{Origin, admit_queued};
+use super::admission::admit_queued;
+use super::origin::Origin;
 use super::traces::{charge, show};
 use crate::commands::Command;
 use crate::commands::command::{Context, Result, Run};

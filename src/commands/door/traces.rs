@@ -11,7 +11,7 @@ use crate::resp::reply::write_quoted;
 use crate::session::Session;
 use crate::statistics::slowlog::{SlowRequest, cut};
 
-use super::admission::Origin;
+use super::origin::Origin;
 use crate::commands::command::{Command, Flags};
 use crate::commands::lookup::Registered;
 use crate::commands::secrets::visible_arguments;

@@ -42,7 +42,7 @@ fn e8_rules_of_the_default_user_do_not_refuse_what_the_log_has() {
     let server = serve(&folder, &[]);
     let mut client = server.client();
     for line in ["SET a 1", "MULTI", "SET b 2", "INCR a", "EXEC"] {
-        client.line(line);
+        client.line(line).ignored();
     }
     drop(server);
     let file = folder.write(
@@ -236,8 +236,8 @@ fn e7_nothing_of_a_connection_outlives_its_reset() {
         client.line("EXEC").is_error("ERR EXEC without MULTI");
         client.line("ACL WHOAMI").is("default");
         admin.line("SET k w").is_ok();
-        admin.line("SUBSCRIBE other");
-        admin.line("UNSUBSCRIBE other");
+        admin.line("SUBSCRIBE other").ignored();
+        admin.line("UNSUBSCRIBE other").ignored();
         admin.line("PUBLISH c m").is(0);
         client.line("MULTI").is_ok();
         client.line("GET k").is_simple("QUEUED");
