@@ -87,19 +87,28 @@ impl OwnState {
 #[derive(Debug, Default)]
 pub struct Queue {
     /// In their order.
-    pub requests: Vec<OwnedRequest>,
+    pub commands: Vec<Queued>,
     /// Bytes of them.
     pub bytes: usize,
     /// One was refused: none will be executed.
     pub is_broken: bool,
 }
 
+/// A command that is to be executed later.
+#[derive(Debug)]
+pub struct Queued {
+    /// The number of the command that was found and admitted.
+    pub number: usize,
+    /// What was asked for.
+    pub request: OwnedRequest,
+}
+
 impl Queue {
     /// Adds a command.
-    pub fn push(&mut self, request: Request<'_>) {
+    pub fn push(&mut self, number: usize, request: Request<'_>) {
         let request = OwnedRequest::of(request);
-        self.bytes += request.bytes() + size_of::<OwnedRequest>();
-        self.requests.push(request);
+        self.bytes += request.bytes() + size_of::<Queued>();
+        self.commands.push(Queued { number, request });
     }
 }
 
@@ -184,7 +193,7 @@ impl Session {
             last_command: self.last_command,
             leaves_keys_untouched: self.leaves_keys_untouched,
             subscriptions: KINDS.map(|kind| self.subscriptions.count(kind)),
-            queued: self.queue.as_ref().map(|queue| queue.requests.len()),
+            queued: self.queue.as_ref().map(|queue| queue.commands.len()),
         }
     }
 

@@ -18,8 +18,7 @@ use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Ru
 use super::door::permission::{self, judge, object_of};
 use super::error::Error;
 use super::introspection;
-use super::lookup::resolve;
-use super::lookup::{Registered, find};
+use super::lookup::{Registered, find, resolve};
 
 pub(super) const COMMANDS: &[Command] = &[ACL];
 

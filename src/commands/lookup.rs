@@ -160,6 +160,12 @@ pub fn registered() -> impl Iterator<Item = &'static Registered> {
     TABLE.commands.iter().flat_map(|command| std::iter::once(command).chain(&command.subcommands))
 }
 
+/// The command or subcommand of a number.
+pub fn numbered(number: usize) -> Option<&'static Registered> {
+    static BY_NUMBER: LazyLock<Box<[&Registered]>> = LazyLock::new(|| registered().collect());
+    BY_NUMBER.get(number).copied()
+}
+
 /// How many commands and subcommands there are.
 pub fn count() -> usize {
     registered().count()

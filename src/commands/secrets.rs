@@ -6,8 +6,7 @@
 use crate::resp::Request;
 
 use super::command::{Command, Secrets};
-use super::lookup::find;
-use super::lookup::resolve;
+use super::lookup::{find, resolve};
 
 /// What stands for a secret, as in Redis.
 const HIDDEN: &[u8] = b"(redacted)";

@@ -9,8 +9,7 @@ use crate::tracking::{Mode, Options, Overlap};
 use super::args::{self, is_word};
 use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 use super::error::Error;
-use super::lookup::Registered;
-use super::lookup::resolve;
+use super::lookup::{Registered, resolve};
 
 pub(super) const CLIENT_TRACKING: Command = Command {
     name: "client|tracking",

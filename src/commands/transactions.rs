@@ -9,8 +9,7 @@ use super::command::{
 };
 use super::door::run::call;
 use super::error::Error;
-use super::lookup::resolve;
-use super::lookup::{Registered, find};
+use super::lookup::{Registered, numbered};
 
 pub(super) const COMMANDS: &[Command] = &[DISCARD, EXEC, MULTI, UNWATCH, WATCH];
 
@@ -48,15 +47,15 @@ fn multi(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
 /// it is.
 pub fn queue(
     session: &mut Session,
-    found: Option<&'static Registered>,
+    registered: &'static Registered,
     request: Request<'_>,
     out: &mut Vec<u8>,
 ) -> bool {
-    let (Some(queue), Some(found)) = (&mut session.queue, found) else { return false };
-    if NEVER_QUEUED.contains(&found.command.name) {
+    let Some(queue) = &mut session.queue else { return false };
+    if NEVER_QUEUED.contains(&registered.command.name) {
         return false;
     }
-    queue.push(request);
+    queue.push(registered.number, request);
     out.extend_from_slice(b"+QUEUED\r\n");
     true
 }
@@ -83,10 +82,7 @@ pub fn refused(
 
 /// The commands of a queue. They were found and admitted when they were queued.
 pub fn queued(queue: &Queue) -> impl Iterator<Item = (&'static Registered, Request<'_>)> {
-    queue.requests.iter().filter_map(|request| {
-        let request = request.request()?;
-        Some((resolve(find(request.name())?, request).ok()?, request))
-    })
+    queue.commands.iter().filter_map(|queued| Some((numbered(queued.number)?, queued.request.request()?)))
 }
 
 /// Ends the transaction that is being queued, and the watching of keys.

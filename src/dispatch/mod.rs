@@ -153,7 +153,9 @@ fn execute_any(
             Fate::Failed(error) => admitted = Err(error),
             Fate::Withheld => return,
         }
-        if admitted.is_ok() && queue(session, found, request, out) {
+        if let Ok(registered) = &admitted
+            && queue(session, registered, request, out)
+        {
             conclude(session, Ok(()), out, mark);
             if !is_heard {
                 out.truncate(mark);
