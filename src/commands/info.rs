@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::acl::log::Reason;
 use crate::config::{EVICTION_POLICIES, print_percentile};
 use crate::instance::{Instance, system_bytes};
-use crate::keyspace::{Totals, preserved_bytes};
+use crate::keyspace::Totals;
 use crate::pubsub::Kind as PubSubKind;
 use crate::resp::{Reply, Request};
 use crate::statistics::Count;
@@ -355,7 +355,7 @@ fn persistence(section: &mut Section, view: &View<'_>) {
     let changes = instance.persistence.changes(of_keys.unwrap_or(0), instance.keyspace.flushes());
     let report = instance.persistence.report(changes);
     let (written, keys) = report.progress;
-    let preserved = report.background.map_or(0, |_| preserved_bytes());
+    let preserved = report.background.map_or(0, |_| view.instance.keyspace.preserved_bytes());
     let seconds = |took: Option<Duration>| took.map_or(-1, |took| took.as_secs() as i64);
     section.field("loading", 0);
     section.field("async_loading", 0);

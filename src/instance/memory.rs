@@ -7,7 +7,6 @@ use std::fs;
 
 use super::Instance;
 use crate::allocator;
-use crate::keyspace::preserved_bytes;
 
 impl Instance {
     /// Bytes that are in use, without those of the interpreter: INFO's `used_memory`.
@@ -17,7 +16,7 @@ impl Instance {
 
     /// How many of them `maxmemory` does not count: INFO's `mem_not_counted_for_evict`.
     pub fn uncounted_memory(&self) -> usize {
-        preserved_bytes() + self.keyspace.journal().pending_bytes()
+        self.keyspace.preserved_bytes() + self.keyspace.journal().pending_bytes()
     }
 
     /// Whether more is in use than so many bytes.

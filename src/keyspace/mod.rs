@@ -64,7 +64,8 @@ pub use parts::Part;
 pub use scan::{Cursor, Names, ScanLimit};
 use shard::LockedShard;
 pub use shard::{DatabaseSize, KeyspaceCounters};
-pub use snapshot::{SavedKey, Slice, Snapshot, Use, preserved_bytes};
+use snapshot::PreservedBytes;
+pub use snapshot::{SavedKey, Slice, Snapshot, Use};
 use sync::Mutex;
 use totals::Losses;
 pub use totals::Totals;
@@ -99,6 +100,7 @@ pub struct Keyspace {
     hand_over: OnceLock<fn()>,
     /// Whether a snapshot waits for entries.
     has_snapshot: AtomicBool,
+    preserved_bytes: PreservedBytes,
     /// How often all databases were emptied at once.
     flushes: AtomicU64,
     databases: usize,
@@ -130,6 +132,7 @@ impl Keyspace {
             long_held: LongHeld::default(),
             hand_over: OnceLock::new(),
             has_snapshot: AtomicBool::new(false),
+            preserved_bytes: PreservedBytes::default(),
             flushes: AtomicU64::new(0),
             databases,
             value_bytes_max: AtomicUsize::new(usize::MAX),

@@ -12,7 +12,7 @@ use super::buckets::Buckets;
 use super::entry::Entry;
 use super::interest::WatchedKeys;
 use super::lens::{GoneLocks, Token};
-use super::snapshot::{Place, Preserved, Slice};
+use super::snapshot::{Place, Preserved, PreservedBytes, Slice};
 use super::sync::Mutex;
 
 /// A shard and its lock, in cache lines of their own. What a command on a key of the first database needs of
@@ -140,9 +140,9 @@ impl Shard {
     }
 
     /// Has a snapshot wait for all entries there are.
-    pub(super) fn begin_snapshot(&mut self) {
+    pub(super) fn begin_snapshot(&mut self, preserved_bytes: &PreservedBytes) {
         for (database, table) in all(&mut self.first, &mut self.others).enumerate() {
-            table.begin_snapshot(database);
+            table.begin_snapshot(database, preserved_bytes);
         }
     }
 
@@ -388,13 +388,14 @@ impl Table {
     }
 
     /// Has a snapshot wait for all entries there are.
-    fn begin_snapshot(&mut self, database: usize) {
+    fn begin_snapshot(&mut self, database: usize, preserved_bytes: &PreservedBytes) {
         debug_assert!(self.awaited.is_none(), "there is one snapshot at a time");
         if !self.entries.is_empty()
             && let Ok(database) = u16::try_from(database)
         {
             self.epoch = !self.epoch;
-            self.awaited = Some(Box::new(Awaited { database, preserved: Preserved::default() }));
+            let preserved = Preserved::new(preserved_bytes);
+            self.awaited = Some(Box::new(Awaited { database, preserved }));
         }
     }
 

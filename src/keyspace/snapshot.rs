@@ -11,6 +11,7 @@
 //! Flushed tables are kept whole until the snapshot has them, and tables that change places with others know
 //! as which database they are waited for.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -27,12 +28,14 @@ const SLICE_ENTRIES_MAX: usize = 1024;
 /// Bytes of one slice; the last entry may be longer, and is copied whole.
 const SLICE_BYTES_MAX: usize = 256 << 10;
 
-/// Bytes of all entries that are put aside. Like what the allocator counts, of all keyspaces of the process.
-static PRESERVED_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of all entries of a keyspace that are put aside.
+pub(super) type PreservedBytes = Arc<AtomicUsize>;
 
-/// Bytes that are used only because a snapshot is being written.
-pub fn preserved_bytes() -> usize {
-    PRESERVED_BYTES.load(Ordering::Relaxed)
+impl Keyspace {
+    /// Bytes that are used only because a snapshot is being written.
+    pub fn preserved_bytes(&self) -> usize {
+        self.preserved_bytes.load(Ordering::Relaxed)
+    }
 }
 
 /// A key as a snapshot has it.
@@ -64,10 +67,19 @@ pub enum Use {
 }
 
 /// Entries of one table that are not in it any more, while a snapshot waits for them.
-#[derive(Debug, Default)]
-pub(super) struct Preserved(Vec<Entry>);
+#[derive(Debug)]
+pub(super) struct Preserved {
+    entries: Vec<Entry>,
+    /// Where their bytes are counted.
+    bytes: PreservedBytes,
+}
 
 impl Preserved {
+    /// None yet, to be counted there.
+    pub(super) fn new(bytes: &PreservedBytes) -> Preserved {
+        Preserved { entries: Vec::new(), bytes: Arc::clone(bytes) }
+    }
+
     /// Puts a copy of an entry aside that is about to change, or to go.
     #[cold]
     pub(super) fn copy(&mut self, entry: &mut Entry, epoch: bool) {
@@ -78,19 +90,19 @@ impl Preserved {
     /// Puts an entry aside.
     #[cold]
     pub(super) fn push(&mut self, entry: Entry) {
-        PRESERVED_BYTES.fetch_add(taken_bytes(entry.bytes()), Ordering::Relaxed);
-        self.0.push(entry);
+        self.bytes.fetch_add(taken_bytes(entry.bytes()), Ordering::Relaxed);
+        self.entries.push(entry);
     }
 
     pub(super) fn entries(&self) -> std::slice::Iter<'_, Entry> {
-        self.0.iter()
+        self.entries.iter()
     }
 }
 
 impl Drop for Preserved {
     fn drop(&mut self) {
-        let bytes = self.0.iter().map(|entry| taken_bytes(entry.bytes())).sum();
-        PRESERVED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+        let bytes = self.entries.iter().map(|entry| taken_bytes(entry.bytes())).sum();
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -198,7 +210,7 @@ impl Slice {
     }
 
     pub(super) fn add_preserved(&mut self, database: u16, preserved: Preserved) {
-        if !preserved.0.is_empty() {
+        if !preserved.entries.is_empty() {
             self.preserved.push((database, preserved));
         }
     }
@@ -255,8 +267,9 @@ impl Transaction<'_> {
         let sizes = sizes.filter(|(_, size)| size.keys > 0);
         let sizes = sizes.map(|(database, size)| (database, size.keys, size.expiring)).collect();
         let changes = self.changes();
+        let preserved_bytes = &self.keyspace().preserved_bytes;
         if let Held::Many(shards) = &mut self.held {
-            shards.iter_mut().for_each(|(_, shard)| shard.begin_snapshot());
+            shards.iter_mut().for_each(|(_, shard)| shard.begin_snapshot(preserved_bytes));
         }
         let flushes = self.keyspace().flushes();
         Some(Snapshot { sizes, changes, flushes, shard: 0, place: Place::default() })
@@ -537,11 +550,11 @@ mod tests {
         let written = Written::begin(&keyspace);
         put(b"other");
         // Other tests may have snapshots of their own, but smaller ones.
-        assert!(preserved_bytes() >= large.len());
+        assert!(keyspace.preserved_bytes() >= large.len());
         put(&large);
-        assert!(preserved_bytes() < 2 * large.len(), "what came later is not preserved");
+        assert!(keyspace.preserved_bytes() < 2 * large.len(), "what came later is not preserved");
         assert_eq!(written.finish(&keyspace)[&(0, b"k".to_vec())].0, large);
-        assert!(preserved_bytes() < large.len());
+        assert!(keyspace.preserved_bytes() < large.len());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::config::SavePoint;
-use crate::keyspace::{Transaction, preserved_bytes};
+use crate::keyspace::Transaction;
 
 pub use aof::Aof;
 pub use file::{Target, tidy_up_after_the_dead};
@@ -216,7 +216,7 @@ impl Persistence {
                 thread::yield_now();
             }
             self.keys_written.fetch_add(keys, Ordering::Relaxed);
-            most_preserved = most_preserved.max(preserved_bytes());
+            most_preserved = most_preserved.max(keyspace.preserved_bytes());
             // What was flushed must not come back from a snapshot; a log has the flush.
             let is_outdated = is_snapshot && keyspace.flushes() != flushes;
             !(is_in_background && (is_outdated || self.is_abandoned.load(Ordering::Relaxed)))
