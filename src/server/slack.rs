@@ -10,27 +10,67 @@ use crate::instance::resident_bytes;
 
 /// Less than this is not worth looking for.
 const SLACK_BYTES_MIN: usize = 8 << 20;
+/// What lies between pieces that are in use may be had when so many bytes fewer are.
+const FREED_BYTES_MIN: usize = 1 << 20;
 
 /// Follows how much more memory the process has than it uses.
 #[derive(Debug, Default)]
 pub(super) struct Slack {
     /// What could not be given back the last time: it lies between pieces that are in use.
     left_bytes: usize,
+    /// The most that has been in use since.
+    used_bytes_max: usize,
 }
 
 impl Slack {
-    /// Whether it is worth while to give memory back: so much is unused, beyond what could not be given back,
-    /// and it is more than a quarter of what is used.
+    /// Whether it is worth while to give memory back: so much is unused, and either it was not there the last
+    /// time, or much of what was in use then no longer is.
     pub(super) fn is_large(&mut self) -> bool {
-        let (resident, used) = (resident_bytes(), allocator::used_bytes());
-        let unused = resident.saturating_sub(used);
-        self.left_bytes = self.left_bytes.min(unused);
-        unused - self.left_bytes > SLACK_BYTES_MIN.max(used / 4)
+        self.judge(resident_bytes(), allocator::used_bytes())
+    }
+
+    fn judge(&mut self, resident_bytes: usize, used_bytes: usize) -> bool {
+        let unused_bytes = resident_bytes.saturating_sub(used_bytes);
+        self.left_bytes = self.left_bytes.min(unused_bytes);
+        self.used_bytes_max = self.used_bytes_max.max(used_bytes);
+        let is_new = unused_bytes - self.left_bytes > SLACK_BYTES_MIN;
+        let freed_bytes = self.used_bytes_max - used_bytes;
+        let has_shrunk = freed_bytes > FREED_BYTES_MIN.max(self.used_bytes_max / 4);
+        unused_bytes > SLACK_BYTES_MIN.max(used_bytes / 4) && (is_new || has_shrunk)
     }
 
     /// Gives back what can be given back. It may take long.
     pub(super) fn give_back(&mut self) {
         allocator::give_back();
-        self.left_bytes = resident_bytes().saturating_sub(allocator::used_bytes());
+        self.note_given_back(resident_bytes(), allocator::used_bytes());
+    }
+
+    fn note_given_back(&mut self, resident_bytes: usize, used_bytes: usize) {
+        self.left_bytes = resident_bytes.saturating_sub(used_bytes);
+        self.used_bytes_max = used_bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn what_could_not_be_given_back_is_looked_for_again_when_less_is_in_use() {
+        let mut slack = Slack::default();
+        assert!(!slack.judge(70 * MIB, 64 * MIB));
+        // Half of the keys are gone, and each page still has some.
+        assert!(slack.judge(70 * MIB, 32 * MIB));
+        slack.note_given_back(66 * MIB, 32 * MIB);
+        assert!(!slack.judge(66 * MIB, 32 * MIB));
+        assert!(!slack.judge(66 * MIB, 30 * MIB));
+        assert!(slack.judge(66 * MIB, MIB));
+        slack.note_given_back(12 * MIB, MIB);
+        assert!(!slack.judge(12 * MIB, MIB));
+        // A command takes much for a moment.
+        assert!(!slack.judge(60 * MIB, 49 * MIB));
+        assert!(slack.judge(60 * MIB, MIB));
     }
 }
