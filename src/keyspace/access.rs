@@ -193,12 +193,16 @@ mod tests {
     fn the_counter_is_logarithmic() {
         let access = Access::default();
         access.configure(true, 10, 1, HOUR);
-        let mut stamp = Access::first(access.now());
-        for _ in 0..1000 {
-            stamp = access.next(stamp, access.now());
-        }
-        // Redis documents 18 after a thousand uses with a factor of ten.
-        assert!((12..26).contains(&access.frequency(stamp)), "{}", access.frequency(stamp));
+        let after_a_thousand_uses = || {
+            let mut stamp = Access::first(access.now());
+            for _ in 0..1000 {
+                stamp = access.next(stamp, access.now());
+            }
+            u32::from(access.frequency(stamp))
+        };
+        // Redis documents 18 with a factor of ten; a single one may be 12 or 26.
+        let mean = (0..100).map(|_| after_a_thousand_uses()).sum::<u32>() / 100;
+        assert!((16..=21).contains(&mean), "{mean}");
     }
 
     #[test]
