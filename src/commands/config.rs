@@ -44,7 +44,7 @@ const CONFIG_GET: Command = Command {
 };
 
 fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    // As in Redis a whole name is told as the client spells it.
+    // As in Redis, the reply repeats a whole name as the client spells it.
     let mut found: Vec<(&[u8], &Parameter)> = Vec::new();
     for asked in request.from(2) {
         let is_pattern = asked.iter().any(|byte| b"[*?".contains(byte));

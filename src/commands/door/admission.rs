@@ -25,12 +25,12 @@ struct Asked<'a> {
     request: Request<'a>,
     origin: Origin,
     /// If a script asks.
-    script: Option<&'a Limits>,
+    script: Option<&'a ScriptLimits>,
 }
 
 /// What a script may not do, from its beginning on.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::commands) struct Limits {
+pub(in crate::commands) struct ScriptLimits {
     /// Change data or send messages.
     pub(in crate::commands) is_read_only: bool,
     /// Change data, before it has: they cannot be saved.
@@ -133,7 +133,7 @@ macro_rules! judge {
 ///
 /// # Errors
 ///
-/// With what is to be answered instead.
+/// The error that the client gets.
 #[inline]
 pub fn admit(
     instance: &Instance,
@@ -166,7 +166,7 @@ pub fn admit(
 ///
 /// # Errors
 ///
-/// With what is to be answered instead.
+/// The error that the client gets.
 pub(super) fn admit_queued(
     instance: &Instance,
     session: &Session,
@@ -183,14 +183,14 @@ pub(super) fn admit_queued(
 ///
 /// # Errors
 ///
-/// With what the script is told.
+/// The error that the script gets.
 #[inline]
 pub(super) fn admit_call(
     instance: &Instance,
     session: &Session,
     registered: &'static Registered,
     request: Request<'_>,
-    limits: &Limits,
+    limits: &ScriptLimits,
 ) -> Result<()> {
     let (origin, script) = (Origin::Script, Some(limits));
     let asked = Asked { instance, session, registered, request, origin, script };
@@ -357,7 +357,7 @@ pub fn does_any(
     }
 }
 
-/// A name that is none. A web browser that was made to talk to the server sends such names: its connection
+/// An unknown command. A web browser that was made to talk to the server sends such names: its connection
 /// is closed without a word before what it sends next could be taken for commands.
 #[cold]
 fn unknown(session: &mut Session, request: Request<'_>) -> Error {
@@ -374,7 +374,7 @@ fn unknown(session: &mut Session, request: Request<'_>) -> Error {
     Error::unknown_command(request)
 }
 
-/// What clients are told while a script runs for too long.
+/// The error that clients get while a script runs for too long.
 pub fn busy(instance: &Instance) -> Error {
     match instance.scripting.running.current() {
         Some(current) if current.kind == Kind::Function => Error::BUSY_FUNCTION,
@@ -382,7 +382,7 @@ pub fn busy(instance: &Instance) -> Error {
     }
 }
 
-/// What clients are told that want to write where data cannot be saved.
+/// The error that a write gets while data cannot be saved.
 pub fn not_saved(instance: &Instance) -> Error {
     match instance.persistence.aof.has_failed() {
         true => Error::text(format!(

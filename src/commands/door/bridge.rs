@@ -12,7 +12,7 @@ use crate::scripting::{Failure, Host, Refused};
 use crate::session::{OwnState, Session};
 use crate::statistics::commands::Usage;
 
-use super::admission::{Limits, admit_call, not_saved};
+use super::admission::{ScriptLimits, admit_call, not_saved};
 use super::origin::Origin;
 use super::permission;
 use super::run::run;
@@ -31,7 +31,7 @@ pub(in crate::commands) struct Bridge<'a, 'k> {
     own: Option<OwnState>,
     /// The request that runs the script.
     script: Request<'a>,
-    limits: Limits,
+    limits: ScriptLimits,
     /// Whether somebody wants to know the time of each command.
     is_thorough: bool,
     /// Up to when all time has been accounted for.
@@ -76,7 +76,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
             has_tallied: false,
             session,
             script,
-            limits: Limits {
+            limits: ScriptLimits {
                 is_read_only: is_read_only || flags.no_writes,
                 is_short_of_memory: is_short && !flags.allow_oom,
                 refuses_writes,
@@ -87,7 +87,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         })
     }
 
-    /// What a client is told of the run. An error that is counted already is not counted once more. The run
+    /// The reply of the run. An error that is counted already is not counted again. The run
     /// has failed if the client sees an error: not if the script has caught it.
     pub(in crate::commands) fn conclude(
         &mut self,

@@ -1,4 +1,4 @@
-//! Where a request comes from: that decides which checks it meets, and how a refusal is told.
+//! Where a request comes from: this decides which checks apply, and the text of a refusal.
 
 use crate::session::Session;
 

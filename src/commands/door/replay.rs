@@ -49,7 +49,7 @@ impl Replayer<'_> {
     fn new(instance: &Instance, has_turn: bool) -> Replayer<'_> {
         let nowhere = Address::Unix(Path::new("").into());
         let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
-        // Whoever may do what now, it was done.
+        // The log holds what users were allowed to do then, whatever they may do now.
         let everybody = Users::new(catalog());
         let session = Session::new(registration.client.clone(), &everybody);
         Replayer { instance, session, has_turn, out: Vec::new() }

@@ -59,7 +59,7 @@ pub fn run(
     sent
 }
 
-/// Sees to what a command leaves behind, before the locks are free: those who want to know of it are told.
+/// Sees to what a command leaves behind, before the locks are free: it is sent to those who follow it.
 #[cold]
 pub fn settle(
     command: &'static Command,
