@@ -109,12 +109,12 @@ impl Instance {
         loaded
     }
 
-    /// Waits until all that was done is in the files of the log, for a caller that holds everything.
+    /// Waits until the files of the log have all records, for a caller that holds everything.
     fn write_all(&self) -> Result<(), String> {
         const GLANCE: Duration = Duration::from_millis(1);
         let (journal, aof) = (self.keyspace.journal(), &self.persistence.aof);
         self.hand_over();
-        while aof.is_on() && !aof.is_settled(journal.end()) {
+        while aof.is_on() && !aof.has_written(journal.end()) {
             if aof.has_failed() {
                 return Err("the log cannot be written".to_owned());
             }

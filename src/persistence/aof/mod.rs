@@ -53,6 +53,8 @@ pub struct Aof {
     upto: AtomicU64,
     /// … and it lasts up to here.
     durable: AtomicU64,
+    /// The files have all records up to this offset of the journal, durable or not.
+    written: AtomicU64,
     /// Called whenever one of the two has changed, or writing has failed.
     progress: watch::Sender<()>,
     /// The server ends: what is written is brought to the disk at once…
@@ -175,6 +177,7 @@ impl Default for Aof {
             has_failed: AtomicBool::new(false),
             upto: AtomicU64::new(u64::MAX),
             durable: AtomicU64::new(0),
+            written: AtomicU64::new(0),
             progress: watch::Sender::new(()),
             is_ending: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -226,6 +229,11 @@ impl Aof {
     fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
         self.progress.send_replace(());
+    }
+
+    /// Whether the files have all records up to this offset of the journal, durable or not.
+    pub fn has_written(&self, end: u64) -> bool {
+        end <= self.written.load(Ordering::Acquire)
     }
 
     /// Says how far it has come; how far replies may be given unless that is as far as it lasts.

@@ -191,6 +191,7 @@ impl Writer<'_> {
             Some(_) => self.written.saturating_add(UNWRITTEN_BYTES_MAX),
             None => u64::MAX,
         };
+        self.aof.written.store(self.written, Ordering::Release);
         self.aof.publish(self.output.is_some(), unless_always, self.durable, self.sync);
     }
 }
