@@ -5,11 +5,12 @@
 //! so many that nearly nothing does. Every rate is in requests, keys or replies, not in bytes.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
-use keyfast::keyspace::{Expiry, Keyspace};
+use keyfast::keyspace::{Expiry, Keyspace, Shape};
 use keyfast::resp::{Limits, Protocol, Reply, RequestReader, Sent, tree};
 use redis_protocol::resp2::decode::{decode, decode_range};
 use redis_protocol::resp2::encode::encode;
@@ -75,7 +76,7 @@ fn keyspace(criterion: &mut Criterion) {
 }
 
 fn work_on_keys(group: &mut BenchmarkGroup<'_, WallTime>, keys: u64) {
-    let keyspace = Keyspace::new(16);
+    let keyspace = Keyspace::new(Shape::of(16), Arc::default(), Arc::default());
     let (present, absent) = (scattered_keys(0, keys), scattered_keys(keys, keys));
     for key in &present {
         keyspace.begin(0, key).unwrap().put(key, VALUE, Expiry::Never);

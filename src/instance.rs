@@ -2,6 +2,7 @@
 
 mod aof;
 mod ending;
+mod freeing;
 mod loading;
 mod memory;
 mod oom_score;
@@ -21,11 +22,12 @@ use parking_lot::Mutex;
 use crate::acl::{self, Catalog, Refused, User, Users};
 use crate::allocator;
 use crate::clients::{Clients, Who};
+use crate::clock::Clock;
 use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
 use crate::events::EventClass;
 use crate::faults::Faults;
 use crate::keyspace::expiry::Pace;
-use crate::keyspace::{Effect, Keyspace, LockChange, LockNews};
+use crate::keyspace::{Effect, Followers, Keyspace, LockChange, LockNews, Shape};
 use crate::lens::{Cause, Lens};
 use crate::persistence::Persistence;
 use crate::pubsub::PubSub;
@@ -36,6 +38,7 @@ use crate::session::Session;
 use crate::statistics::Statistics;
 use crate::tracking::Tracking;
 pub use ending::{Answers, Saving, Shutdown, ShutdownRequest};
+pub use freeing::Freeing;
 pub use loading::Replay;
 pub use memory::{resident_bytes, system_bytes};
 pub use oom_score::OomScore;
@@ -45,6 +48,10 @@ pub use saving::NotSaved;
 pub struct Instance {
     /// Its parameters.
     pub config: Config,
+    /// The clock by which its keys expire.
+    pub clock: Arc<Clock>,
+    /// Who wants to know of changes in its data.
+    pub followers: Arc<Followers>,
     /// Its data.
     pub keyspace: Keyspace,
     /// Who may do what.
@@ -61,6 +68,8 @@ pub struct Instance {
     pub faults: Faults,
     /// Its scripts.
     pub scripting: Scripting,
+    /// What frees its large garbage.
+    pub freeing: Freeing,
     /// What outlives it.
     pub persistence: Persistence,
     /// What it counts.
@@ -105,15 +114,19 @@ impl Instance {
     /// A server with these parameters and no data, for so many threads, that has these commands.
     pub fn new(config: Config, threads: usize, commands: Catalog, hooks: Hooks) -> Instance {
         let statistics = Statistics::new(threads, commands.here());
-        let keyspace = Keyspace::new(config.databases.size());
+        let (clock, followers) = (Arc::new(Clock::default()), Arc::new(Followers::default()));
+        let shape = Shape::of(config.databases.size());
+        let keyspace = Keyspace::new(shape, Arc::clone(&clock), Arc::clone(&followers));
         keyspace.set_hand_over(hooks.hand_over);
-        let started_s = keyspace.clock().since_epoch().as_secs();
+        let started_s = clock.since_epoch().as_secs();
         let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
-        let lens = Lens::new(keyspace.clock().now_ms());
+        let lens = Lens::new(clock.now_ms());
         let persistence = Persistence::new(started_s);
         let output_limits = Arc::clone(&config.client_output_buffer_limit);
         let instance = Instance {
             config,
+            clock,
+            followers,
             keyspace,
             users: Users::new(commands),
             clients: Arc::new(Clients::new(output_limits)),
@@ -122,6 +135,7 @@ impl Instance {
             lens,
             faults: Faults::default(),
             scripting,
+            freeing: Freeing::default(),
             persistence,
             statistics,
             run_id: random_hex_digits(),
@@ -290,7 +304,7 @@ impl Instance {
             is_grouped: doer.session.may_not_wait,
         };
         self.lens.follow(news, &cause);
-        self.keyspace.journal().note_fencing(self.lens.fencing());
+        self.followers.journal.note_fencing(self.lens.fencing());
     }
 
     /// Lets locks be followed for the next tenth of a second, if they are to be.
@@ -335,7 +349,7 @@ impl Instance {
     fn configure_keyspace(&self) {
         let config = &self.config;
         self.keyspace.set_value_bytes_max(config.proto_max_bulk_len.size());
-        self.keyspace.set_event_classes(self.event_classes());
+        self.followers.interest.set_classes(self.event_classes());
         self.allow_lock_news();
         self.statistics.track_latencies(config.latency_tracking.get());
         self.scripting.running.set_threshold_ms(config.busy_reply_threshold.get());

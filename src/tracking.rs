@@ -8,7 +8,7 @@
 //! reader's transaction still holds the shard of the key, and [`Tracking::tell`] while the writer's does. So
 //! of a read and a write of one key one comes first as a whole: either the read sees what was written, or
 //! the writer finds the reader in the table. That a writer looks at the table at all is decided by a bit
-//! ([`Keyspace::set_tracking`]), set before the reader's first read and looked at by transactions once they
+//! ([`Interest::set_tracking`]), set before the reader's first read and looked at by transactions once they
 //! hold their shards: the lock that orders the two also shows the one the other's bit.
 //!
 //! Why a client never takes an old value for a new one: it is told on the connection that it reads on, and
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::clients::{Client, Clients};
-use crate::keyspace::{Effect, Keyspace};
+use crate::keyspace::{Effect, Interest};
 use crate::resp::{Protocol, Reply, Sent};
 
 /// Where a client of RESP2 hears of changes: this channel alone has messages that are no strings.
@@ -176,7 +176,7 @@ impl Tracking {
     /// If its prefixes overlap; nothing has changed then.
     pub fn begin(
         &self,
-        keyspace: &Keyspace,
+        interest: &Interest,
         client: &Arc<Client>,
         before: Option<&Tracks>,
         options: Options,
@@ -197,12 +197,12 @@ impl Tracking {
                 table.listen(number, prefix);
             }
         }
-        keyspace.set_tracking(true);
+        interest.set_tracking(true);
         Ok(Tracks { number, options, is_exception: false, has_read: false, declared: None })
     }
 
     /// Ends it.
-    pub fn end(&self, keyspace: &Keyspace, tracks: &Tracks) {
+    pub fn end(&self, interest: &Interest, tracks: &Tracks) {
         let mut table = self.0.lock();
         let Some(tracker) = table.trackers.remove(&tracks.number) else { return };
         for prefix in &tracker.prefixes {
@@ -212,7 +212,7 @@ impl Tracking {
             table.abandoned.push((tracks.number, tracker.keys.into_iter()));
             return;
         }
-        keyspace.set_tracking(false);
+        interest.set_tracking(false);
         let last_number = table.last_number;
         let nobodys = std::mem::replace(&mut *table, Table { last_number, ..Table::default() });
         drop(table);

@@ -342,7 +342,7 @@ fn log(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
         }
         Some(count) => parse_integer(count).ok_or(Error::NOT_AN_INTEGER)?,
     };
-    let now_ms = instance.keyspace.clock().now_ms();
+    let now_ms = instance.clock.now_ms();
     let newest = instance.users.log.newest(usize::try_from(count).unwrap_or(0));
     Ok(reply.tree(&tree::array(newest.into_iter().map(|entry| describe_entry(&entry, now_ms)))))
 }

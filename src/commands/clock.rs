@@ -153,9 +153,10 @@ fn resume(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Re
 /// (DEBUG SET-ACTIVE-EXPIRE, CLIENT PAUSE), what has expired is absent, but in its place until it is asked
 /// for.
 fn turn(context: &mut Context<'_, '_>, reply: Reply<'_>, turn: impl FnOnce(&Clock) -> Result<()>) -> Result {
-    context.tx.turn_clock(turn)?;
+    let mut everything = context.tx.everything_mut()?;
+    everything.turn_clock(turn)?;
     if context.instance.frees_expired() {
-        context.tx.free_all_expired();
+        everything.free_all_expired();
     }
     // Nobody's command did it: it is told also to a client that wants to hear nothing of what it does. In a
     // transaction it comes after the reply, which may hold values that are gone.
@@ -184,7 +185,7 @@ const CLOCK_INFO: Command = Command {
 
 fn info(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     check_gate(context)?;
-    let reading = context.instance.keyspace.clock().read();
+    let reading = context.instance.clock.read();
     Ok(reply.tree(&tree::map([
         ("frozen", tree::boolean(reading.is_frozen)),
         ("time-ms", tree::integer(reading.now_ms as i64)),

@@ -227,7 +227,7 @@ fn reset_statistics(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<
     context.instance.statistics.reset();
     context.instance.persistence.reset_counts();
     context.instance.users.log.reset_counts();
-    context.tx.reset_counters();
+    context.tx.everything_mut()?.reset_counters();
     Ok(reply.ok())
 }
 

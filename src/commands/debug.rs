@@ -62,7 +62,7 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
             Ok(reply.bool(glob::matches(request.at(3), &text, false)))
         }
         3..=5 if is_word(name, "populate") => populate(context, request, reply),
-        2 if is_word(name, "digest") => Ok(reply.simple(&Fingerprint::of_all(context.tx).to_text())),
+        2 if is_word(name, "digest") => Ok(reply.simple(&Fingerprint::of_all(context.tx)?.to_text())),
         _ if is_word(name, "digest-value") => {
             let tx = &*context.tx;
             let digests = request.from(2).map(|key| Fingerprint::of_value(tx, key).to_text());
@@ -192,14 +192,15 @@ fn reload(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
             }
         }
     }
-    let Context { instance, tx, .. } = context;
+    let instance = context.instance;
+    let mut everything = context.tx.everything_mut()?;
     if saves {
-        instance.save_within(tx).map_err(|why| match why {
+        instance.save_within(&mut everything).map_err(|why| match why {
             NotSaved::InProgress => Error::fixed("ERR Background save already in progress"),
             NotSaved::Busy | NotSaved::Failed => Error::fixed("ERR"),
         })?;
     }
-    instance.reload(tx, flushes, conflicts).map_err(|why| {
+    instance.reload(&mut everything, flushes, conflicts).map_err(|why| {
         tracing::warn!("Error trying to load the RDB dump: {why}");
         Error::fixed("ERR Error trying to load the RDB dump")
     })?;
@@ -208,7 +209,7 @@ fn reload(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
 }
 
 fn load_aof(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Result {
-    replay::load_again(context.instance, context.tx).map_err(|why| {
+    replay::load_again(context.instance, &mut context.tx.everything_mut()?).map_err(|why| {
         tracing::warn!("Error trying to load the AOF files: {why}");
         Error::fixed("ERR Error trying to load the AOF files, check server logs.")
     })?;
@@ -221,7 +222,7 @@ fn tell_object(context: &Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
     // What DUMP makes of it, without the type and the footer.
     let serialized = dump::encode(facts.value).len() - 1 - 10;
     // Redis: 24 bits of seconds, as `lru_clock` of INFO.
-    let used_at = context.instance.keyspace.clock().since_epoch().saturating_sub(facts.idle);
+    let used_at = context.instance.clock.since_epoch().saturating_sub(facts.idle);
     Ok(reply.simple(&format!(
         "Value at:{:p} refcount:{} encoding:{} serializedlength:{serialized} lru:{} lru_seconds_idle:{}",
         facts.value.as_ptr(),

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::keyspace::{Missing, NotEverything};
 use crate::resp::Request;
 
 /// An error reply, from its code word on.
@@ -77,6 +78,13 @@ impl Error {
          configuration is correct?",
     );
 
+    /// A command that needs all keys, in a transaction that holds some.
+    pub const NOT_EVERYTHING: Error =
+        Error::fixed("ERR This command needs all keys, which are not held here");
+    /// A script that names a key late, in a transaction that may not come to hold it.
+    pub const MISSING: Error =
+        Error::fixed("ERR Script attempted to access a key that it has not declared, which is not held here");
+
     /// A text that is known beforehand.
     pub const fn fixed(text: &'static str) -> Error {
         Error(Cow::Borrowed(text.as_bytes()))
@@ -139,5 +147,17 @@ impl Error {
     /// The text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+}
+
+impl From<NotEverything> for Error {
+    fn from(_: NotEverything) -> Error {
+        Error::NOT_EVERYTHING
+    }
+}
+
+impl From<Missing> for Error {
+    fn from(_: Missing) -> Error {
+        Error::MISSING
     }
 }

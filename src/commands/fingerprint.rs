@@ -7,7 +7,7 @@
 
 use sha1::{Digest as _, Sha1};
 
-use crate::keyspace::Transaction;
+use crate::keyspace::{NotEverything, Transaction};
 
 /// The number that Redis gives to the type of strings.
 const STRING: [u8; 4] = [0; 4];
@@ -17,12 +17,17 @@ const STRING: [u8; 4] = [0; 4];
 pub(super) struct Fingerprint([u8; 20]);
 
 impl Fingerprint {
-    /// That of everything. The transaction must hold everything, and looks at its own database again.
-    pub(super) fn of_all(tx: &mut Transaction<'_>) -> Fingerprint {
+    /// The digest of everything. The transaction's current database is the same before and after.
+    ///
+    /// # Errors
+    ///
+    /// [`NotEverything`]
+    pub(super) fn of_all(tx: &mut Transaction<'_>) -> Result<Fingerprint, NotEverything> {
         let (own, mut all) = (tx.database(), Fingerprint::default());
         for (database, number) in (0..tx.databases()).zip(0_u32..) {
             tx.select(database);
-            let mut keys = tx.keys().peekable();
+            let everything = tx.everything()?;
+            let mut keys = everything.keys().peekable();
             if keys.peek().is_none() {
                 continue;
             }
@@ -35,7 +40,7 @@ impl Fingerprint {
             }
         }
         tx.select(own);
-        all
+        Ok(all)
     }
 
     /// That of a value and whether it expires; zeros where there is no such key.

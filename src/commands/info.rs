@@ -101,7 +101,8 @@ fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let is_asked_for =
         |name: &str, is_default: bool| wants_all || wants_default && is_default || asks_for(name);
     let used_memory = context.used_memory();
-    let view = View { instance: context.instance, totals: Some(context.tx.totals()), used_memory };
+    let view =
+        View { instance: context.instance, totals: Some(context.tx.everything()?.totals()), used_memory };
     let mut text = String::new();
     let asked = SECTIONS.iter().filter(|(name, is_default, _)| is_asked_for(name, *is_default));
     for (name, _, describe) in asked {
@@ -167,7 +168,7 @@ impl Section {
 /// What the lock lens has seen.
 fn locks(section: &mut Section, view: &View<'_>) {
     let instance = view.instance;
-    let now_ms = instance.keyspace.clock().now_ms();
+    let now_ms = instance.clock.now_ms();
     let unfollowed = view.totals.as_ref().map(|totals| totals.unfollowed_locks);
     section.field("lock_lens", u8::from(instance.config.lock_lens.get()));
     for (name, value) in super::locks::fields(instance, now_ms, unfollowed) {
@@ -186,7 +187,7 @@ fn human(bytes: usize) -> String {
 
 fn server(section: &mut Section, view: &View<'_>) {
     let instance = view.instance;
-    let now = instance.keyspace.clock().since_epoch();
+    let now = instance.clock.since_epoch();
     let uptime_s = instance.uptime().as_secs();
     let kernel = |file: &str| fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();
     let executable = std::env::current_exe().unwrap_or_default();
@@ -271,7 +272,7 @@ fn memory(section: &mut Section, view: &View<'_>) {
     section.field("mem_clients_slaves", 0);
     section.field("mem_clients_normal", memory.clients);
     section.field("mem_cluster_links", 0);
-    section.field("mem_aof_buffer", view.instance.keyspace.journal().pending_bytes());
+    section.field("mem_aof_buffer", view.instance.followers.journal.pending_bytes());
     section.field("mem_allocator", "libc");
     section.field("active_defrag_running", 0);
     section.field("lazyfree_pending_objects", 0);
@@ -393,7 +394,7 @@ fn persistence(section: &mut Section, view: &View<'_>) {
         section.field("aof_current_size", log.bytes);
         section.field("aof_base_size", log.base_bytes);
         section.field("aof_pending_rewrite", 0);
-        section.field("aof_buffer_length", instance.keyspace.journal().pending_bytes());
+        section.field("aof_buffer_length", instance.followers.journal.pending_bytes());
         section.field("aof_pending_bio_fsync", 0);
         section.field("aof_delayed_fsync", 0);
     }

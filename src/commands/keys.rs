@@ -10,7 +10,6 @@ use super::command::{
     Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
 };
 use super::error::Error;
-use super::server::free_elsewhere;
 
 pub(super) const COMMANDS: &[Command] =
     &[COPY, DEL, EXISTS, MOVE, RENAME, RENAMENX, SWAPDB, TOUCH, TYPE, UNLINK];
@@ -121,15 +120,12 @@ fn unlink(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         request
             .from(1)
             .filter(|key| {
-                let was_there = tx.unlink(key);
+                let was_there = tx.remove(key);
                 tell_of_deletion(tx, key, was_there)
             })
             .count(),
     );
-    let garbage = tx.take_garbage();
-    if garbage.is_large() {
-        free_elsewhere(garbage);
-    }
+    tx.free_in_background();
     Ok(sent)
 }
 
@@ -367,6 +363,6 @@ fn swapdb(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         number.ok_or(Error::NO_SUCH_DATABASE)
     };
     let (one, other) = (check(one)?, check(other)?);
-    tx.swap_databases(one, other);
+    tx.everything_mut()?.swap_databases(one, other);
     Ok(reply.ok())
 }

@@ -225,7 +225,8 @@ const LOCKS_STATS: Command = Command {
 };
 
 fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let counted = fields(context.instance, context.tx.now_ms(), Some(context.tx.unfollowed_locks()));
+    let counted =
+        fields(context.instance, context.tx.now_ms(), Some(context.tx.everything()?.unfollowed_locks()));
     Ok(reply.tree(&tree::map(counted.iter().map(|(name, value)| (*name, tree::integer(*value as i64))))))
 }
 
@@ -261,7 +262,7 @@ const LOCKS_RESET: Command = Command {
 
 fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     context.instance.lens.reset();
-    context.tx.reset_unfollowed_locks();
+    context.tx.everything_mut()?.reset_unfollowed_locks();
     Ok(reply.ok())
 }
 

@@ -78,7 +78,7 @@ fn bgsave(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
         instance.persistence.schedule();
         return Ok(reply.simple("Background saving scheduled"));
     }
-    let job = instance.begin_save(tx, true).ok_or(IN_PROGRESS)?;
+    let job = instance.begin_save(&mut tx.everything_mut()?, true).ok_or(IN_PROGRESS)?;
     instance.persistence.hand_over(job);
     Ok(reply.simple("Background saving started"))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::keyspace::{Garbage, Transaction};
+use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
@@ -29,7 +29,7 @@ const DBSIZE: Command = Command {
 };
 
 fn dbsize(tx: &Transaction<'_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(tx.database_size().keys))
+    Ok(reply.count(tx.everything()?.database_size().keys))
 }
 
 const FLUSHDB: Command = Command {
@@ -57,8 +57,10 @@ const FLUSHDB: Command = Command {
 
 fn flushdb(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let is_async = parse_flush(request)?;
-    tx.flush_database();
-    free_flushed(tx, is_async);
+    tx.everything_mut()?.flush_database();
+    if is_async {
+        tx.free_in_background();
+    }
     Ok(reply.ok())
 }
 
@@ -87,15 +89,11 @@ const FLUSHALL: Command = Command {
 
 fn flushall(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let is_async = parse_flush(request)?;
-    tx.flush_all();
-    free_flushed(tx, is_async);
+    tx.everything_mut()?.flush_all();
+    if is_async {
+        tx.free_in_background();
+    }
     Ok(reply.ok())
-}
-
-/// Frees memory while the client goes on.
-pub(super) fn free_elsewhere(garbage: Garbage) {
-    // Where there is no thread to be had, it is freed here and now.
-    let _ = std::thread::Builder::new().spawn(move || drop(garbage));
 }
 
 /// Whether the memory is to be freed in the background.
@@ -105,13 +103,6 @@ fn parse_flush(request: Request<'_>) -> Result<bool> {
         (Some(mode), 2) if is_word(mode, "async") => Ok(true),
         (Some(mode), 2) if is_word(mode, "sync") => Ok(false),
         _ => Err(Error::SYNTAX),
-    }
-}
-
-/// Without ASYNC the transaction frees what it emptied once its locks are free: only this client waits.
-fn free_flushed(tx: &mut Transaction<'_>, is_async: bool) {
-    if is_async {
-        free_elsewhere(tx.take_garbage());
     }
 }
 
@@ -129,7 +120,7 @@ const TIME: Command = Command {
 };
 
 fn time(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let now = context.instance.keyspace.clock().since_epoch();
+    let now = context.instance.clock.since_epoch();
     let part = |number: u64, reply: Reply<'_>| reply.bulk(itoa::Buffer::new().format(number).as_bytes());
     Ok(reply.pair(|reply| part(now.as_secs(), reply), |reply| part(u64::from(now.subsec_micros()), reply)))
 }

@@ -47,8 +47,13 @@ fn tracking(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
     let Context { instance, session, .. } = context;
     let options = wishes.options(session)?;
     let before = session.tracking.as_deref();
-    let begun =
-        instance.tracking.begin(&instance.keyspace, &session.client, before, options, &wishes.prefixes);
+    let begun = instance.tracking.begin(
+        &instance.followers.interest,
+        &session.client,
+        before,
+        options,
+        &wishes.prefixes,
+    );
     let mut tracks = begun.map_err(overlap)?;
     tracks.is_exception = before.is_some_and(|before| before.is_exception);
     session.tracking = Some(Box::new(tracks));
@@ -61,7 +66,7 @@ fn tracking(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
 /// Ends the tracking of keys for a client, if there is any.
 pub(super) fn end(instance: &Instance, session: &mut Session) {
     if let Some(tracks) = session.tracking.take() {
-        instance.tracking.end(&instance.keyspace, &tracks);
+        instance.tracking.end(&instance.followers.interest, &tracks);
         session.show(|profile| profile.tracking = None);
     }
 }

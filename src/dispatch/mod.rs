@@ -99,6 +99,7 @@ fn execute_plain(
         return false;
     }
     let mark = out.len();
+    let mut garbage = None;
     let result = {
         let begun = instance.keyspace.begin_at(session.database, request.at(plain.key), spot);
         let Ok(mut tx) = begun else { return false };
@@ -112,9 +113,13 @@ fn execute_plain(
         if tx.leaves_anything() {
             settle(registered.command, instance, session, &mut tx, *request, None);
             commit(session, &mut tx);
+            garbage = tx.take_large_garbage();
         }
         result
     };
+    if let Some(garbage) = garbage {
+        instance.free(garbage);
+    }
     meter.end_tallied(registered, session, request, out.len() - mark);
     if let Err(error) = result {
         meter.failed(registered);

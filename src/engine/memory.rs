@@ -6,7 +6,7 @@ use crate::commands::Command;
 use crate::commands::command::Scope;
 use crate::commands::transactions::queued;
 use crate::instance::Instance;
-use crate::keyspace::{Garbage, Keyspace, NotNow, Spot, Transaction};
+use crate::keyspace::{Keyspace, NotNow, Spot, Transaction};
 use crate::resp::Request;
 use crate::scripting::{NotYet, Turn};
 use crate::session::{Contention, Session};
@@ -63,6 +63,9 @@ pub fn begin<'a>(
     if session.leaves_keys_untouched {
         tx.leave_untouched();
     }
+    if turn.is_some() {
+        tx.allow_more();
+    }
     Ok(Begun { tx, turn, flushes })
 }
 
@@ -74,7 +77,7 @@ impl Begun<'_> {
         let Begun { tx, turn, flushes } = self;
         drop((tx, turn));
         if let Some(garbage) = garbage {
-            free(instance, garbage);
+            instance.free(garbage);
         }
         if instance.keyspace.flushes() != flushes {
             instance.save_flushed();
@@ -88,13 +91,6 @@ pub fn commit(session: &mut Session, tx: &mut Transaction<'_>) {
     if let Some(end) = tx.commit() {
         session.logged = end;
     }
-}
-
-/// Frees what takes long. Only the client that asked for it waits.
-#[cold]
-fn free(instance: &Instance, garbage: Garbage) {
-    instance.hand_over();
-    drop(garbage);
 }
 
 /// The turn to run scripts, where the command needs it.

@@ -15,24 +15,24 @@ use crate::persistence::{Ended, Purpose, Target};
 impl Instance {
     /// Writes the log, for ever.
     pub fn write_aof(&self) {
-        self.persistence.aof.write(self.keyspace.journal(), &|| self.aof_sync());
+        self.persistence.aof.write(&self.followers.journal, &|| self.aof_sync());
     }
 
     /// Whether a reply may be given that depends on what was done so far.
     #[inline]
     pub fn is_settled(&self) -> bool {
-        self.persistence.aof.is_settled(self.keyspace.journal().end())
+        self.persistence.aof.is_settled(self.followers.journal.end())
     }
 
     /// Waits until it may be given, to a client whose own changes are in the journal up to `own`; answers
     /// whether it may.
     pub async fn settled(&self, own: u64) -> bool {
-        self.persistence.aof.settled(self.keyspace.journal().end(), own).await
+        self.persistence.aof.settled(self.followers.journal.end(), own).await
     }
 
     /// Waits until all that was done is on the disk, or cannot be brought there.
     pub async fn finish_aof(&self) {
-        let journal = self.keyspace.journal();
+        let journal = &self.followers.journal;
         if self.persistence.aof.is_on() {
             tracing::info!("Calling fsync() on the AOF file.");
             self.persistence.aof.finish(journal.end(), || journal.call()).await;
@@ -95,7 +95,7 @@ impl Instance {
         }
         // How soon it has to be on the disk may have changed.
         aof.tighten(self.aof_sync());
-        self.keyspace.journal().call();
+        self.followers.journal.call();
     }
 
     fn end_aof(&self) {
@@ -169,7 +169,7 @@ impl Instance {
             let _turn = self.scripting.wait_for_turn().ok_or("a script runs")?;
             let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
             let plan = self.plan(Purpose::Base, target.clone(), is_rdb, true);
-            let job = self.persistence.begin(&mut tx, plan).ok_or("a snapshot is being written")?;
+            let job = self.persistence.begin(&mut tx.as_mut(), plan).ok_or("a snapshot is being written")?;
             if let Some(file) = file {
                 aof.go_on_in(file, 0);
                 tx.cut_journal();
@@ -193,7 +193,7 @@ impl Instance {
         rewritten.persist(&place)?;
         aof.rewritten(&place, rewritten.clone(), bytes, turns);
         aof.tighten(self.aof_sync());
-        self.keyspace.journal().call();
+        self.followers.journal.call();
         rewritten.delete_history(&place);
         aof.set_manifest(rewritten);
         Ok(())

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::Instance;
 use crate::files::reason;
-use crate::keyspace::{Busy, Transaction};
+use crate::keyspace::{Busy, Everything, Transaction};
 use crate::persistence::aof::{AofReader, Damage, Manifest, Part, Place, hidden_request};
 use crate::persistence::rdb::is_snapshot;
 use crate::persistence::{Loaded, load_from};
@@ -64,7 +64,7 @@ impl Instance {
         match manifest.filter(|manifest| manifest.parts().next().is_some()) {
             Some(mut manifest) => {
                 let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
-                let (bytes, base_bytes) = self.load_parts(&place, &manifest, &mut tx, replay)?;
+                let (bytes, base_bytes) = self.load_parts(&place, &manifest, &mut tx.as_mut(), replay)?;
                 drop(tx);
                 manifest.delete_history(&place);
                 aof.found(&place, manifest, bytes, base_bytes);
@@ -93,7 +93,11 @@ impl Instance {
     /// # Errors
     ///
     /// With one line for people, if the log cannot be written to its end, or cannot be loaded.
-    pub fn reload_aof(&self, tx: &mut Transaction<'_>, replay: &mut dyn Replay) -> Result<(), String> {
+    pub fn reload_aof(
+        &self,
+        tx: &mut Everything<&mut Transaction<'_>>,
+        replay: &mut dyn Replay,
+    ) -> Result<(), String> {
         self.write_all()?;
         let database = tx.database();
         tx.begin_replay();
@@ -112,7 +116,7 @@ impl Instance {
     /// Waits until the files of the log have all records, for a caller that holds everything.
     fn write_all(&self) -> Result<(), String> {
         const GLANCE: Duration = Duration::from_millis(1);
-        let (journal, aof) = (self.keyspace.journal(), &self.persistence.aof);
+        let (journal, aof) = (&self.followers.journal, &self.persistence.aof);
         self.hand_over();
         while aof.is_on() && !aof.has_written(journal.end()) {
             if aof.has_failed() {
@@ -129,7 +133,7 @@ impl Instance {
         &self,
         place: &Place,
         manifest: &Manifest,
-        tx: &mut Transaction<'_>,
+        tx: &mut Everything<&mut Transaction<'_>>,
         replay: &mut dyn Replay,
     ) -> Result<(u64, u64), String> {
         let started = Instant::now();
@@ -171,7 +175,7 @@ impl Instance {
     fn load_part(
         &self,
         file: &LogFile<'_>,
-        tx: &mut Transaction<'_>,
+        tx: &mut Everything<&mut Transaction<'_>>,
         loaded: &mut Loaded,
         replay: &mut dyn Replay,
     ) -> Result<u64, String> {
@@ -247,7 +251,7 @@ impl Unit {
     fn take(
         &mut self,
         owned: OwnedRequest,
-        tx: &mut Transaction<'_>,
+        tx: &mut Everything<&mut Transaction<'_>>,
         replay: &mut dyn Replay,
     ) -> Result<(), String> {
         let Some(request) = owned.request() else { return Ok(()) };

@@ -16,7 +16,7 @@ impl Instance {
 
     /// How many of them `maxmemory` does not count: INFO's `mem_not_counted_for_evict`.
     pub fn uncounted_memory(&self) -> usize {
-        self.keyspace.preserved_bytes() + self.keyspace.journal().pending_bytes()
+        self.keyspace.preserved_bytes() + self.followers.journal.pending_bytes()
     }
 
     /// Whether more is in use than so many bytes.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Instance;
 use crate::config::EVICTION_POLICIES;
-use crate::keyspace::{Busy, Transaction, Use};
+use crate::keyspace::{Busy, Everything, Transaction, Use};
 use crate::persistence::rdb::Form;
 use crate::persistence::{
     Changes, Conflicts, Ended, Job, Loaded, Plan, Purpose, Target, load, tidy_up_after_the_dead, verify,
@@ -26,7 +26,11 @@ pub enum NotSaved {
 
 impl Instance {
     /// Begins a snapshot, unless one is being written. The transaction holds everything.
-    pub fn begin_save(&self, tx: &mut Transaction<'_>, is_in_background: bool) -> Option<Job> {
+    pub fn begin_save(
+        &self,
+        tx: &mut Everything<&mut Transaction<'_>>,
+        is_in_background: bool,
+    ) -> Option<Job> {
         let plan = self.plan(Purpose::Snapshot, self.snapshot_target(), true, is_in_background);
         self.persistence.begin(tx, plan)
     }
@@ -99,7 +103,7 @@ impl Instance {
     /// # Errors
     ///
     /// [`NotSaved`]
-    pub fn save_within(&self, tx: &mut Transaction<'_>) -> Result<(), NotSaved> {
+    pub fn save_within(&self, tx: &mut Everything<&mut Transaction<'_>>) -> Result<(), NotSaved> {
         let job = self.begin_save(tx, false).ok_or(NotSaved::InProgress)?;
         match self.persistence.write(job, tx, || self.now_s()) {
             Ended::Saved => Ok(()),
@@ -124,7 +128,7 @@ impl Instance {
 
     fn begin_alone(&self, is_in_background: bool) -> Result<Job, NotSaved> {
         let mut tx = self.keyspace.begin_all(0).map_err(|Busy| NotSaved::Busy)?;
-        self.begin_save(&mut tx, is_in_background).ok_or(NotSaved::InProgress)
+        self.begin_save(&mut tx.as_mut(), is_in_background).ok_or(NotSaved::InProgress)
     }
 
     /// Looks whether a snapshot, or a new base of the log, is due; called every so often.
@@ -160,10 +164,11 @@ impl Instance {
         let mut libraries = Vec::new();
         let mut tx = self.keyspace.begin_all(0).map_err(|Busy| fatal("a script runs".to_owned()))?;
         let verifies = self.config.rdbchecksum.get();
-        let loaded = load(&path, verifies, Conflicts::Refused, &mut tx, |code| libraries.push(code.to_vec()));
+        let loaded =
+            load(&path, verifies, Conflicts::Refused, &mut tx.as_mut(), |code| libraries.push(code.to_vec()));
         let Some(loaded) = loaded.map_err(fatal)? else { return Ok(()) };
         self.load_libraries(&libraries).map_err(fatal)?;
-        self.note_loaded(loaded, &tx);
+        self.note_loaded(loaded, &tx.as_mut());
         tracing::info!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
         Ok(())
     }
@@ -185,7 +190,7 @@ impl Instance {
     /// If there is no snapshot that can be read. If a key is there already, those before it were loaded.
     pub fn reload(
         &self,
-        tx: &mut Transaction<'_>,
+        tx: &mut Everything<&mut Transaction<'_>>,
         flushes: bool,
         conflicts: Conflicts,
     ) -> Result<(), String> {
@@ -202,7 +207,7 @@ impl Instance {
     }
 
     /// How often data were changed. The transaction holds everything.
-    pub fn changes(&self, tx: &Transaction<'_>) -> Changes {
+    pub fn changes(&self, tx: &Everything<&mut Transaction<'_>>) -> Changes {
         self.persistence.changes(tx.changes(), self.keyspace.flushes())
     }
 
@@ -217,12 +222,12 @@ impl Instance {
         Target::new(OsStr::from_bytes(&directory).into(), OsStr::from_bytes(&name).into())
     }
 
-    pub(super) fn note_loaded(&self, loaded: Loaded, tx: &Transaction<'_>) {
+    pub(super) fn note_loaded(&self, loaded: Loaded, tx: &Everything<&mut Transaction<'_>>) {
         self.lens.fence_beyond(loaded.fencing);
         self.persistence.note_loaded(loaded, self.changes(tx));
     }
 
     fn now_s(&self) -> u64 {
-        self.keyspace.clock().since_epoch().as_secs()
+        self.clock.since_epoch().as_secs()
     }
 }

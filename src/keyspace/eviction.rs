@@ -5,12 +5,14 @@
 //! in Redis (`evict.c`); the runners-up stay in a pool and compete with the next samples, which comes close
 //! to the exact choice. Sampling locks one shard, and another one only where it has no key to offer.
 
-use super::entry::Entry;
-use super::interest::Effect;
-use super::shard::{Shard, Table};
-use super::sync::Mutex;
-use super::{Keyspace, SHARDS, Spot};
-use crate::events::EventClass;
+use super::following::losses::Loss;
+use super::following::news::Effect;
+use super::store::entry::Entry;
+use super::store::shard::Shard;
+use super::store::sync::Mutex;
+use super::store::table::Table;
+use super::transaction::Held;
+use super::{Keyspace, Spot};
 
 /// Candidates that are kept for the next time. Redis: `EVPOOL_SIZE`.
 const POOL_MAX: usize = 16;
@@ -86,7 +88,8 @@ impl Keyspace {
         effects: &mut Vec<Effect>,
     ) -> bool {
         let hash = self.hash(&candidate.key);
-        let Some(mut shard) = self.lock_soon(super::shard_of(hash)) else { return false };
+        let number = self.shard_of(hash);
+        let Some(mut shard) = self.lock_soon(number) else { return false };
         let table = shard.table_mut(candidate.database);
         let may_go =
             table.find(Spot::of(hash), &candidate.key).is_some_and(|entry| may_go(entry, candidates));
@@ -94,12 +97,11 @@ impl Keyspace {
             let evicted = table.remove(Spot::of(hash), &candidate.key);
             // Tables of few keys take as much as the keys do.
             table.give_back_slots(|entry| self.hash(entry.key()));
-            self.losses.count_evicted();
-            if self.interest.load().any() {
-                let key = candidate.key.as_slice().into();
-                self.follow_loss(&shard, candidate.database, key, EventClass::EVICTED, effects);
-            }
-            drop(shard);
+            let mut tx = self.transaction(candidate.database, Held::Many(vec![(number, shard)]));
+            tx.follow_loss(&candidate.key, Loss::Evicted);
+            tx.commit();
+            effects.append(&mut tx.take_effects());
+            drop(tx);
             drop(evicted);
         }
         may_go
@@ -108,9 +110,9 @@ impl Keyspace {
     /// Adds samples to the pool, from some shard on.
     fn sample(&self, candidates: Candidates, first: First, samples: usize, pool: &mut Vec<Candidate>) {
         let mut left = samples;
-        let start = fastrand::usize(..SHARDS);
-        for distance in 0..SHARDS {
-            let Some(shard) = self.lock_soon((start + distance) % SHARDS) else { continue };
+        let start = fastrand::usize(self.shard_numbers());
+        for distance in self.shard_numbers() {
+            let Some(shard) = self.lock_soon((start + distance) % self.shards.len()) else { continue };
             self.sample_shard(&shard, candidates, first, &mut left, pool);
             if left == 0 {
                 return;
@@ -181,7 +183,7 @@ mod tests {
 
     #[test]
     fn only_keys_that_may_go_are_evicted() {
-        let keyspace = Keyspace::new(2);
+        let keyspace = Keyspace::alone(2);
         let later = keyspace.clock().now_ms() + 1_000_000;
         for number in 0..100 {
             put(&keyspace, &format!("stays:{number}"), Expiry::Never);
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn keys_in_use_outlive_the_others() {
-        let keyspace = Keyspace::new(1);
+        let keyspace = Keyspace::alone(1);
         for number in 0..2000 {
             put(&keyspace, &number.to_string(), Expiry::Never);
         }
@@ -221,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_next_to_expire_goes_first() {
-        let keyspace = Keyspace::new(1);
+        let keyspace = Keyspace::alone(1);
         let now_ms = keyspace.clock().now_ms();
         for number in 1..=500_u64 {
             put(&keyspace, &number.to_string(), Expiry::At(now_ms + 1_000_000 * number));

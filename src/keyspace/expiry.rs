@@ -10,11 +10,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::entry::Entry;
-use super::interest::Effect;
-use super::shard::Shard;
-use super::{Keyspace, SHARDS};
-use crate::events::EventClass;
+use super::Keyspace;
+use super::following::news::Effect;
+use super::store::shard;
+use super::transaction::Held;
 
 /// How long the sweep works before it lets others work.
 pub const SLICE: Duration = Duration::from_millis(1);
@@ -50,24 +49,29 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Frees what has expired, for one slice, from where the last one ended; answers how long to wait before
-    /// the next. `tell` is called for those who want to know what was freed, under the lock.
+    /// Frees expired keys, for one slice, from where the last slice ended; returns how long to wait before
+    /// the next. Calls `tell` with what clients want to know, under the lock.
     pub fn slice(&mut self, keyspace: &Keyspace, pace: Pace, mut tell: impl FnMut(Vec<Effect>)) -> Duration {
-        let (started, started_ms) = (Instant::now(), keyspace.clock().now_ms());
+        let (started, started_ms) = (Instant::now(), keyspace.clock.now_ms());
         let (mut looked_at, mut has_waited) = (0, false);
-        while self.next_shard < SHARDS {
-            // A shard that is held for long is not waited for, and all of them may be held: this thread has
-            // clients to serve.
+        while self.next_shard < keyspace.shards.len() {
+            // The sweep does not wait for a shard that another thread holds for long, and all of them may be
+            // held: this thread has clients to serve.
             let shard = match has_waited {
                 true => keyspace.lock_if_free(self.next_shard),
                 false => keyspace.lock_soon(self.next_shard),
             };
             has_waited |= shard.is_none();
-            if let Some(mut shard) = shard
+            if let Some(shard) = shard
                 && shard.is_due(started_ms)
             {
-                // The clock may have been turned back since; it is not while the shard is held.
-                looked_at += keyspace.sweep_shard(&mut shard, keyspace.clock().now_ms(), &mut tell);
+                let mut tx = keyspace.transaction(0, Held::Many(vec![(self.next_shard, shard)]));
+                looked_at += tx.sweep(shard::Sweep::Due);
+                tx.commit();
+                let effects = tx.take_effects();
+                if !effects.is_empty() {
+                    tell(effects);
+                }
             }
             self.next_shard += 1;
             if looked_at >= ENTRIES_PER_GLANCE {
@@ -79,31 +83,6 @@ impl Sweep {
         }
         self.next_shard = 0;
         pace.rest
-    }
-}
-
-impl Keyspace {
-    fn sweep_shard(&self, shard: &mut Shard, now_ms: u64, tell: &mut impl FnMut(Vec<Effect>)) -> usize {
-        let wanted = self.interest.load();
-        let hash = |entry: &Entry| self.hash(entry.key());
-        if !wanted.any() {
-            let mut count = 0;
-            let looked_at = shard.sweep(now_ms, hash, |_, _| count += 1);
-            self.losses.count_expired(count);
-            return looked_at;
-        }
-        let mut freed: Vec<(usize, Box<[u8]>)> = Vec::new();
-        let looked_at =
-            shard.sweep(now_ms, hash, |database, entry| freed.push((database, entry.key().into())));
-        self.losses.count_expired(freed.len() as u64);
-        let mut effects = Vec::new();
-        for (database, key) in freed {
-            self.follow_loss(shard, database, key, EventClass::EXPIRED, &mut effects);
-        }
-        if !effects.is_empty() {
-            tell(effects);
-        }
-        looked_at
     }
 }
 
@@ -125,8 +104,8 @@ mod tests {
 
     #[test]
     fn keys_that_nobody_asks_for_are_freed() {
-        let keyspace = Keyspace::new(2);
-        let soon_ms = keyspace.clock().now_ms() + 1_000_000;
+        let keyspace = Keyspace::alone(2);
+        let soon_ms = keyspace.clock.now_ms() + 1_000_000;
         let (mut sweep, pace) = (Sweep::default(), Pace::new(10, 1));
         for number in 0..10_000 {
             let key = format!("key:{number}");
@@ -135,7 +114,7 @@ mod tests {
         }
         while sweep.slice(&keyspace, pace, |_| ()) != pace.rest {}
         assert_eq!(keyspace.begin_all(0).unwrap().counters().expired, 0);
-        keyspace.clock().set(soon_ms).unwrap();
+        keyspace.clock.set(soon_ms).unwrap();
         while sweep.slice(&keyspace, pace, |_| ()) != pace.rest {}
         let tx = keyspace.begin_all(0).unwrap();
         assert_eq!(tx.database_sizes().map(|size| size.keys).collect::<Vec<_>>(), [0, 5000]);

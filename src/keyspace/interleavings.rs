@@ -12,8 +12,8 @@ use shuttle::scheduler::{DfsScheduler, PctScheduler, RandomScheduler, Scheduler}
 use shuttle::{Config, Runner, thread};
 
 use super::expiry::{Pace, Sweep};
-use super::shard::NewEntry;
-use super::{Expiry, Keyspace, NotNow, Transaction, Watching, shard_of};
+use super::store::table::NewEntry;
+use super::{Expiry, Keyspace, NotNow, Transaction, Watching};
 
 /// Orders to try, of each kind.
 const ORDERS: usize = 2000;
@@ -56,7 +56,7 @@ fn tasks<T: Send + 'static>(
 }
 
 fn keyspace() -> Arc<Keyspace> {
-    Arc::new(Keyspace::new(1))
+    Arc::new(Keyspace::alone(1))
 }
 
 fn value(keyspace: &Keyspace, key: &[u8]) -> Option<Vec<u8>> {
@@ -77,7 +77,7 @@ fn put_expired(keyspace: &Keyspace, key: &[u8]) {
 
 /// Two keys whose shards are locked one after the other.
 fn two_keys(keyspace: &Keyspace) -> [Vec<u8>; 2] {
-    let shard = |number: &u32| shard_of(keyspace.hash(number.to_string().as_bytes()));
+    let shard = |number: &u32| keyspace.shard_of(keyspace.hash(number.to_string().as_bytes()));
     let first = (0..).find(|number| shard(number) == 0).expect("a key");
     let second = (0..).find(|number| shard(number) == 1).expect("a key");
     [first, second].map(|number| number.to_string().into_bytes())
@@ -305,7 +305,8 @@ fn a_script_that_comes_to_need_more_waits_for_nobody_in_a_circle() {
                 0 => {
                     // In the order that nobody else may have.
                     let mut script = keyspace.begin(0, second).unwrap();
-                    script.hold([first].into_iter());
+                    script.allow_more();
+                    script.hold([first].into_iter()).unwrap();
                     script.put(first, b"v", Expiry::Never);
                 }
                 _ => drop(begin_both(keyspace, [first, second])),

@@ -5,41 +5,27 @@
 //! [`Transaction`], which holds the shards of the keys it was begun for, locked in ascending order, so that
 //! transactions can wait for each other but never in a circle.
 //!
-//! [`entry`] is how one key lies in memory, [`buckets`] how it is found, [`shard`] the tables,
-//! [`transaction`] what a command can do, [`scan`] how one goes over all keys without stopping anybody,
-//! [`expiry`] how keys whose time has come are freed when nobody asks for them, [`access`] what is noted of
-//! their use, [`eviction`] which keys go when memory is short, [`interest`] who wants to know of changes and
-//! [`following`] how they come to know, [`changes`] what a transaction notes of its own, [`parts`] how a part
-//! of a value is changed, [`records`] and [`journal`] what is logged, [`aftermath`] what a transaction leaves
-//! to others, [`lens`] which keys act as locks, [`locking`] how shards are waited for and
-//! [`sync`] with what, [`snapshot`] how a state of one moment is taken out while clients go on, [`totals`]
-//! what all shards come to.
+//! [`store`] is where keys and values lie, [`transaction`] what a command can do to them, [`following`] how
+//! those who want to know of changes come to know: clients that watch or listen, the log, the lock lens.
+//! [`scan`] goes over all keys without stopping other clients, [`snapshot`] takes out the state of one moment
+//! while clients go on, [`expiry`] frees keys whose time has come when no command asks for them, [`access`]
+//! is what is noted of their use, [`eviction`] which keys go when memory is short, [`totals`] the sums over
+//! all shards.
 
 pub mod access;
-mod aftermath;
-mod buckets;
-mod changes;
-mod entry;
 mod eviction;
 pub mod expiry;
 mod following;
-mod interest;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
-mod journal;
-mod lens;
-mod locking;
-mod parts;
-pub mod records;
 mod scan;
-mod shard;
 mod snapshot;
-mod sync;
+mod store;
 mod totals;
 mod transaction;
-mod watching;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -47,56 +33,73 @@ use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
 use crate::clock::Clock;
-use crate::events::EventClass;
 use access::Access;
-pub use aftermath::Garbage;
-pub use entry::Encoding;
 use eviction::Pool;
 pub use eviction::{Candidates, First};
-use interest::Interest;
-pub use interest::{Effect, Mark};
-pub use journal::{Journal, Piece};
-use lens::Allowance;
-pub use lens::{LockChange, LockNews, Token};
-use locking::LongHeld;
-pub use locking::{Busy, NotNow};
-pub use parts::Part;
+pub use following::Followers;
+pub use following::aftermath::Garbage;
+pub use following::interest::Interest;
+pub use following::journal::{Journal, Piece};
+use following::lens::Allowance;
+use following::losses::Losses;
+pub use following::news::{Effect, LockChange, LockNews, Token};
+pub use following::records;
+pub use following::watching::{Mark, Watching};
 pub use scan::{Cursor, Names, ScanLimit};
-use shard::LockedShard;
-pub use shard::{DatabaseSize, KeyspaceCounters};
 use snapshot::PreservedBytes;
 pub use snapshot::{SavedKey, Slice, Snapshot, Use};
-use sync::Mutex;
-use totals::Losses;
+pub use store::entry::Encoding;
+use store::locking::LongHeld;
+pub use store::locking::{Busy, NotNow};
+pub use store::shard::KeyspaceCounters;
+use store::shard::LockedShard;
+use store::sync::Mutex;
+pub use store::table::DatabaseSize;
 pub use totals::Totals;
-pub use transaction::{Expiry, Facts, Transaction};
-pub use watching::Watching;
+pub use transaction::parts::Part;
+pub use transaction::{Everything, Expiry, Facts, Missing, NotEverything, Transaction};
 
-/// How many shards there are. In a prototype with 8 million keys the longest insert while tables grow was
-/// 343 ms with one shard and 0.55 ms with 1,024; with 4,096 reads became 5–10% slower.
-/// A model needs few, to go through all of them.
-const SHARDS: usize = if cfg!(all(test, feature = "shuttle")) { 4 } else { 1024 };
+/// How many shards a keyspace has at most. In a prototype with 8 million keys the longest insert while tables
+/// grow was 343 ms with one shard and 0.55 ms with 1,024; with 4,096 reads became 5–10% slower.
+const SHARDS_MAX: usize = 1024;
+
+/// How many databases a keyspace has, and into how many shards they are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Databases.
+    pub databases: usize,
+    /// Shards: a power of two, at most 1,024.
+    pub shards: usize,
+}
+
+impl Shape {
+    /// A server's keyspace. The model of the threads needs few shards, to go through all of them.
+    pub fn of(databases: usize) -> Shape {
+        Shape { databases, shards: if cfg!(all(test, feature = "shuttle")) { 4 } else { SHARDS_MAX } }
+    }
+}
 
 /// All databases.
 #[derive(Debug)]
 pub struct Keyspace {
-    shards: Box<[LockedShard; SHARDS]>,
-    /// Seeded with the system's random numbers, so that nobody outside, who sees neither a hash nor the order
-    /// of a table, can aim keys at one bucket. SipHash would promise more and costs 0.2 µs a command here.
+    /// As many as its [`Shape`] says.
+    shards: Box<[LockedShard]>,
+    /// Seeded with random numbers of the system. An attacker sees neither a hash nor the order of a table, so
+    /// he cannot aim keys at one bucket. SipHash would promise more and costs 0.2 µs a command here.
     hashing: SeedableRandomState,
-    clock: Clock,
+    clock: Arc<Clock>,
+    followers: Arc<Followers>,
     access: Access,
-    /// One at a time: what was read before a turn of the clock is not to be noted after it.
-    following: Mutex<()>,
+    /// Held while `access` follows the clock: a moment that was read before a turn of the clock must not be
+    /// noted after it.
+    following_clock: Mutex<()>,
     pool: Pool,
     losses: Losses,
-    interest: Interest,
-    journal: Journal,
     lock_allowance: Allowance,
-    /// Whether a script has held shards for so long that nobody else is to wait for them.
+    /// Whether a script has held shards for so long that no other client should wait for them.
     is_busy: Arc<AtomicBool>,
     long_held: LongHeld,
-    /// Lets other threads serve the clients of the one that calls it; from when somebody says how.
+    /// Lets other threads serve the clients of the calling thread, once the server has said how.
     hand_over: OnceLock<fn()>,
     /// Whether a snapshot waits for entries.
     has_snapshot: AtomicBool,
@@ -104,29 +107,32 @@ pub struct Keyspace {
     /// How often all databases were emptied at once.
     flushes: AtomicU64,
     databases: usize,
-    /// How long a value may become.
+    /// How many bytes a value may have.
     value_bytes_max: AtomicUsize,
-    /// Whether keys may have to go because of their use.
+    /// Whether keys may be evicted by their use.
     evicts_by_use: AtomicBool,
 }
 
 impl Keyspace {
-    /// An empty keyspace of `databases` databases.
-    pub fn new(databases: usize) -> Keyspace {
-        // In its place from the beginning: it is large for a stack.
-        let shards: Vec<_> = (0..SHARDS).map(|_| LockedShard::default()).collect();
-        let shards = shards.try_into().unwrap_or_else(|_| unreachable!("there are so many"));
+    /// An empty keyspace whose keys expire by this clock, and whose changes these followers want to know of.
+    ///
+    /// # Panics
+    ///
+    /// If the number of shards is no power of two, or above 1,024.
+    pub fn new(shape: Shape, clock: Arc<Clock>, followers: Arc<Followers>) -> Keyspace {
+        let Shape { databases, shards } = shape;
+        assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
+        let shards = (0..shards).map(|_| LockedShard::default()).collect();
         let hashing = SeedableRandomState::with_seed(random_number(), &HASH_SEED);
         Keyspace {
             shards,
             hashing,
-            clock: Clock::default(),
+            clock,
+            followers,
             access: Access::default(),
-            following: Mutex::default(),
+            following_clock: Mutex::default(),
             pool: Pool::default(),
             losses: Losses::default(),
-            interest: Interest::default(),
-            journal: Journal::default(),
             lock_allowance: Allowance::default(),
             is_busy: Arc::default(),
             long_held: LongHeld::default(),
@@ -145,57 +151,42 @@ impl Keyspace {
         self.databases
     }
 
-    /// The clock by which keys expire.
-    pub fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    /// Lets what is noted of the use of keys follow the clock; to be called more often than once a second.
+    /// Lets the stamps of used keys follow the clock; to be called more often than once a second.
     pub fn follow_clock(&self) {
-        let _following = self.following.lock();
+        let _following = self.following_clock.lock();
         self.access.advance(self.clock.since_epoch());
     }
 
-    /// Changes what is noted of the use of keys, and how: see [`Access::configure`].
+    /// Changes what the stamps of used keys keep, and how: see [`Access::configure`].
     pub fn configure_access(&self, counts_frequency: bool, log_factor: u32, decay_minutes: u32) {
-        let _following = self.following.lock();
+        let _following = self.following_clock.lock();
         self.access.configure(counts_frequency, log_factor, decay_minutes, self.clock.since_epoch());
     }
 
-    /// Changes how long a value may become.
+    /// Changes how many bytes a value may have.
     pub fn set_value_bytes_max(&self, bytes: usize) {
         self.value_bytes_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// Says whether keys may have to go because of their use: with a limit to memory, and LRU or LFU.
+    /// Says whether keys may be evicted by their use: with a limit to memory, and LRU or LFU.
     pub fn set_evicts_by_use(&self, is_on: bool) {
         self.evicts_by_use.store(is_on, Ordering::Relaxed);
     }
 
-    /// Says how a thread that is about to wait for a shard lets others serve its clients.
+    /// Says how a thread that is about to wait for a shard lets other threads serve its clients.
     pub fn set_hand_over(&self, hand_over: fn()) {
-        // There is but one way in a process.
+        // A process has one way only.
         let _ = self.hand_over.set(hand_over);
     }
 
-    /// Chooses the events that are published.
-    pub fn set_event_classes(&self, classes: EventClass) {
-        self.interest.set_classes(classes);
+    /// Who wants to know of changes.
+    pub fn followers(&self) -> &Followers {
+        &self.followers
     }
 
-    /// Says whether anybody keeps copies of keys and wants to know when they change.
-    pub fn set_tracking(&self, is_on: bool) {
-        self.interest.set_tracking(is_on);
-    }
-
-    /// What is written down of changes.
-    pub fn journal(&self) -> &Journal {
-        &self.journal
-    }
-
-    /// How often keys were written or deleted; none if somebody holds a shard for long.
+    /// How often keys were written or deleted; `None` if another thread holds a shard for long.
     pub fn changes(&self) -> Option<u64> {
-        (0..SHARDS).map(|number| Some(self.lock_soon(number)?.changes)).sum()
+        self.shard_numbers().map(|number| Some(self.lock_soon(number)?.changes)).sum()
     }
 
     /// How often all databases were emptied at once.
@@ -203,25 +194,37 @@ impl Keyspace {
         self.flushes.load(Ordering::Relaxed)
     }
 
-    /// What is noted of the use of keys.
+    /// What the stamps of used keys mean.
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// Makes ready what a transaction on a key will look at, without waiting for it: the memory of many
-    /// keys comes in the time of one if all are touched before the first is used. Measured at a million keys
-    /// and pipelines of a hundred: a GET takes 0.73 of the processor time.
+    /// Has the processor fetch what a transaction on a key will look at, without waiting for it: the memory
+    /// of many keys arrives in the time of one if all are touched before the first is used. Measured at a
+    /// million keys and pipelines of a hundred: a GET takes 0.73 of the processor time.
     #[inline]
     pub fn touch(&self, database: usize, spot: &mut Spot) {
         let Spot { hash, place } = spot;
         let hash = *hash;
-        // Whoever holds the shard may do so for long, and nothing depends on this.
-        if let Some(shard) = self.shards[shard_of(hash)].try_lock()
+        // Another thread may hold the shard for long, and nothing depends on this.
+        if let Some(shard) = self.shards[self.shard_of(hash)].try_lock()
             && let Some(table) = shard.table(database)
             && let Some(touched) = table.touch(hash)
         {
             *place = touched;
         }
+    }
+
+    /// The numbers of all shards.
+    fn shard_numbers(&self) -> Range<usize> {
+        0..self.shards.len()
+    }
+
+    /// The shard of a hash. A table takes its bucket from the low half and its tag from the highest eight
+    /// bits, so the shard comes from between.
+    #[inline(always)]
+    fn shard_of(&self, hash: u64) -> usize {
+        (hash >> 40) as usize & (self.shards.len() - 1)
     }
 
     /// The hash of a key.
@@ -236,13 +239,13 @@ impl Keyspace {
 /// The part of the hashes' seed that all keyspaces of a process share.
 static HASH_SEED: LazyLock<SharedSeed> = LazyLock::new(|| SharedSeed::from_u64(random_number()));
 
-/// The standard library seeds its hashers with the system's random numbers.
+/// The standard library seeds its hashers with random numbers of the system.
 fn random_number() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Where the entry of a key may be: nowhere but in the bucket of its hash, and probably at the place that was
-/// looked at when it was [touched](Keyspace::touch), whatever may have happened since.
+/// Where the entry of a key may be: only in the bucket of its hash, and probably at the place where it was
+/// [touched](Keyspace::touch), whatever may have happened since.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot {
     hash: u64,
@@ -256,8 +259,20 @@ impl Spot {
     }
 }
 
-/// The shard of a hash. A table takes its bucket from the low half and its tag from the highest eight bits,
-/// so the shard comes from between.
-fn shard_of(hash: u64) -> usize {
-    (hash >> 40) as usize % SHARDS
+#[cfg(test)]
+impl Keyspace {
+    /// A keyspace with a clock of its own, which nobody follows.
+    pub fn alone(databases: usize) -> Keyspace {
+        Keyspace::new(Shape::of(databases), Arc::default(), Arc::default())
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The log's records.
+    pub fn journal(&self) -> &Journal {
+        &self.followers.journal
+    }
 }

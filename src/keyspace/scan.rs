@@ -7,11 +7,11 @@
 //! every call gets further, however often tables grow. Redis reaches the same with a cursor whose bits are
 //! counted backwards, for which a table would have to keep its entries in the order of their hashes.
 
-use super::SHARDS;
-use super::shard::Table;
+use super::SHARDS_MAX;
+use super::store::table::Table;
 use super::transaction::Transaction;
 
-const SHARD_BITS: u32 = SHARDS.trailing_zeros();
+const SHARD_BITS: u32 = SHARDS_MAX.trailing_zeros();
 /// 28 bits for a place, 15 for a layout and 10 for a shard: 53, which clients that keep numbers as floating
 /// point can tell exactly.
 const PLACE_BITS: u32 = 28;
@@ -46,8 +46,9 @@ impl Cursor {
         shard | u64::from(self.layout) << PLACE_BITS | self.place as u64
     }
 
-    fn at_shard(shard: usize) -> Cursor {
-        if shard < SHARDS { Cursor { shard, ..Cursor::START } } else { Cursor::START }
+    /// The beginning of a shard, of so many that there are.
+    fn at_shard(shard: usize, shards: usize) -> Cursor {
+        if shard < shards { Cursor { shard, ..Cursor::START } } else { Cursor::START }
     }
 }
 
@@ -90,8 +91,8 @@ impl Transaction<'_> {
     /// holds nothing, and everything is held as long as it takes to copy the keys: what `see` does with them
     /// may take long.
     pub fn for_each_key(&self, mut see: impl FnMut(&[u8])) {
-        if self.holds_everything() {
-            return self.keys().for_each(see);
+        if let Ok(everything) = self.everything() {
+            return everything.keys().for_each(see);
         }
         let mut copies = Names::default();
         let moment = self.keyspace().begin_all_at_last(self.database());
@@ -103,7 +104,8 @@ impl Transaction<'_> {
     /// Calls `visit` with keys and values from `cursor` on, until it has had enough of them; answers where to
     /// go on. The transaction holds nothing, or everything.
     pub fn scan(&self, cursor: Cursor, limit: ScanLimit, mut visit: impl FnMut(&[u8], &[u8])) -> Cursor {
-        let mut cursor = cursor;
+        let shards = self.keyspace().shards.len();
+        let mut cursor = Cursor { shard: cursor.shard % shards, ..cursor };
         let (mut keys_left, mut places_left) =
             (limit.keys.max(1), limit.keys.max(1).saturating_mul(ScanLimit::PLACES_PER_KEY));
         loop {
@@ -123,7 +125,7 @@ impl Transaction<'_> {
                 let is_done = place >= table.places();
                 (!is_done).then_some(Cursor { shard: cursor.shard, place, layout })
             });
-            cursor = next.unwrap_or_else(|| Cursor::at_shard(cursor.shard + 1));
+            cursor = next.unwrap_or_else(|| Cursor::at_shard(cursor.shard + 1, shards));
             if cursor == Cursor::START || keys_left == 0 || places_left == 0 {
                 return cursor;
             }
@@ -133,11 +135,12 @@ impl Transaction<'_> {
     /// Some key of the database; each is about as likely as any other. The transaction holds nothing, or
     /// everything.
     pub fn random_key(&self) -> Option<Vec<u8>> {
+        let shards = self.keyspace().shard_numbers();
         let look =
             |shard: usize| self.visit(shard, |shard| self.random_key_of(shard.table(self.database())?));
         // Going on from an empty shard to the next would favour the keys that follow large gaps.
-        let drawn = (0..DRAWS_MAX).find_map(|_| look(fastrand::usize(..SHARDS)));
-        drawn.or_else(|| (0..SHARDS).find_map(look))
+        let drawn = (0..DRAWS_MAX).find_map(|_| look(fastrand::usize(shards.clone())));
+        drawn.or_else(|| shards.clone().find_map(look))
     }
 
     fn random_key_of(&self, table: &Table) -> Option<Vec<u8>> {
@@ -186,7 +189,7 @@ mod tests {
 
     #[test]
     fn every_key_is_answered() {
-        let keyspace = Keyspace::new(1);
+        let keyspace = Keyspace::alone(1);
         assert_eq!(scan_all(&keyspace, 10, || ()), (HashSet::new(), 1));
         put(&keyspace, 0..9);
         let (found, calls) = scan_all(&keyspace, 10, || ());
@@ -199,7 +202,7 @@ mod tests {
 
     #[test]
     fn keys_that_stay_are_answered_while_tables_grow_and_shrink() {
-        let keyspace = Keyspace::new(1);
+        let keyspace = Keyspace::alone(1);
         put(&keyspace, 0..5000);
         let mut next = 5000;
         let (found, _) = scan_all(&keyspace, 50, || {
@@ -219,7 +222,7 @@ mod tests {
 
     #[test]
     fn any_number_is_a_cursor() {
-        let keyspace = Keyspace::new(1);
+        let keyspace = Keyspace::alone(1);
         put(&keyspace, 0..1000);
         for number in [0, 1, u64::MAX, 1 << 53, 12_345_678_901_234_567] {
             keyspace.begin_none(0).scan(Cursor::from_number(number), ScanLimit { keys: 10 }, |_, _| ());
@@ -228,7 +231,7 @@ mod tests {
 
     #[test]
     fn random_keys_are_all_of_them_in_time() {
-        let keyspace = Keyspace::new(1);
+        let keyspace = Keyspace::alone(1);
         assert_eq!(keyspace.begin_none(0).random_key(), None);
         put(&keyspace, 0..10);
         let mut found: HashMap<Vec<u8>, u32> = HashMap::new();

@@ -11,14 +11,14 @@
 //! Flushed tables are kept whole until the snapshot has them, and tables that change places with others know
 //! as which database they are waited for.
 
+use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::SHARDS;
-use super::entry::Entry;
-use super::shard::Table;
-use super::transaction::{Held, Transaction};
+use super::store::entry::Entry;
+use super::store::table::Table;
+use super::transaction::{Everything, Transaction};
 use crate::allocator::taken_bytes;
 use crate::keyspace::Keyspace;
 
@@ -256,9 +256,9 @@ impl Slice {
     }
 }
 
-impl Transaction<'_> {
-    /// Begins a snapshot of this moment; none while another one waits for entries. It must be taken out to
-    /// its end. The transaction must hold everything.
+impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
+    /// Begins a snapshot of this moment; `None` while another snapshot waits for entries. The caller must
+    /// take it out to its end.
     pub fn begin_snapshot(&mut self) -> Option<Snapshot> {
         if self.keyspace().has_snapshot.swap(true, Ordering::Relaxed) {
             return None;
@@ -268,35 +268,12 @@ impl Transaction<'_> {
         let sizes = sizes.map(|(database, size)| (database, size.keys, size.expiring)).collect();
         let changes = self.changes();
         let preserved_bytes = &self.keyspace().preserved_bytes;
-        if let Held::Many(shards) = &mut self.held {
-            shards.iter_mut().for_each(|(_, shard)| shard.begin_snapshot(preserved_bytes));
-        }
+        self.shards_mut().iter_mut().for_each(|(_, shard)| shard.begin_snapshot(preserved_bytes));
         let flushes = self.keyspace().flushes();
         Some(Snapshot { sizes, changes, flushes, shard: 0, place: Place::default() })
     }
 
-    /// Takes the next piece out of a snapshot, in the place of what was in `slice`; answers whether there was
-    /// one. The transaction holds nothing, or everything.
-    pub fn take_slice(&mut self, snapshot: &mut Snapshot, slice: &mut Slice) -> bool {
-        slice.clear();
-        while snapshot.shard < SHARDS {
-            if !self.visit_mut(snapshot.shard, |shard| shard.give_awaited(&mut snapshot.place, slice)) {
-                return true;
-            }
-            snapshot.shard += 1;
-            snapshot.place = Place::default();
-            if snapshot.shard == SHARDS {
-                self.keyspace().has_snapshot.store(false, Ordering::Relaxed);
-            }
-            if slice.is_full() {
-                return true;
-            }
-        }
-        !slice.is_empty()
-    }
-
-    /// Writes a key of a snapshot; answers whether it was not there yet. Nobody is told of it, and nothing
-    /// counted. The transaction must hold everything.
+    /// Writes a key of a snapshot; returns whether it was absent. Counts nothing, and notifies only the log.
     pub fn load(&mut self, saved: &SavedKey<'_>) -> bool {
         let keyspace = self.keyspace();
         let access = keyspace.access();
@@ -312,6 +289,29 @@ impl Transaction<'_> {
         table.insert(spot, entry, |entry| keyspace.hash(entry.key()));
         self.note_loaded(saved.database, saved.key);
         true
+    }
+}
+
+impl Transaction<'_> {
+    /// Takes the next piece out of a snapshot, in the place of what was in `slice`; answers whether there was
+    /// one. The transaction holds nothing, or everything.
+    pub fn take_slice(&mut self, snapshot: &mut Snapshot, slice: &mut Slice) -> bool {
+        slice.clear();
+        let shards = self.keyspace().shards.len();
+        while snapshot.shard < shards {
+            if !self.visit_mut(snapshot.shard, |shard| shard.give_awaited(&mut snapshot.place, slice)) {
+                return true;
+            }
+            snapshot.shard += 1;
+            snapshot.place = Place::default();
+            if snapshot.shard == shards {
+                self.keyspace().has_snapshot.store(false, Ordering::Relaxed);
+            }
+            if slice.is_full() {
+                return true;
+            }
+        }
+        !slice.is_empty()
     }
 }
 
@@ -337,7 +337,6 @@ mod tests {
         Put(usize, u8, Vec<u8>, Option<u64>),
         InsertIfAbsent(usize, u8, Vec<u8>),
         Remove(usize, u8),
-        Unlink(usize, u8),
         Grow(usize, u8, usize),
         SetExpiry(usize, u8, Option<u64>),
         Copy(usize, u8, usize, u8),
@@ -360,8 +359,7 @@ mod tests {
             4 => (database.clone(), key.clone(), value(), expiry())
                 .prop_map(|(d, k, v, e)| Step::Put(d, k, v, e)),
             2 => (database.clone(), key.clone(), value()).prop_map(|(d, k, v)| Step::InsertIfAbsent(d, k, v)),
-            2 => (database.clone(), key.clone()).prop_map(|(d, k)| Step::Remove(d, k)),
-            1 => (database.clone(), key.clone()).prop_map(|(d, k)| Step::Unlink(d, k)),
+            3 => (database.clone(), key.clone()).prop_map(|(d, k)| Step::Remove(d, k)),
             2 => (database.clone(), key.clone(), prop_oneof![9 => 0..6_usize, 1 => Just(66_000)])
                 .prop_map(|(d, k, bytes)| Step::Grow(d, k, bytes)),
             2 => (database.clone(), key.clone(), expiry()).prop_map(|(d, k, e)| Step::SetExpiry(d, k, e)),
@@ -380,7 +378,7 @@ mod tests {
 
     /// All keys are of one shard, so that the tables there are large enough to be cut.
     fn keys_of_one_shard(keyspace: &Keyspace, count: usize) -> Vec<Vec<u8>> {
-        let shard_of = |key: &[u8]| super::super::shard_of(keyspace.hash(key));
+        let shard_of = |key: &[u8]| keyspace.shard_of(keyspace.hash(key));
         let keys = (0_u64..).map(|number| number.to_string().into_bytes());
         keys.filter(|key| shard_of(key) == 7).take(count).collect()
     }
@@ -405,10 +403,6 @@ mod tests {
             Step::Remove(database, key) => {
                 tx.select(database);
                 assert_eq!(tx.remove(&at(database, key).1), model.remove(&at(database, key)).is_some());
-            }
-            Step::Unlink(database, key) => {
-                tx.select(database);
-                assert_eq!(tx.unlink(&at(database, key).1), model.remove(&at(database, key)).is_some());
             }
             Step::Grow(database, key, bytes) => {
                 let at = at(database, key);
@@ -512,7 +506,7 @@ mod tests {
 
         #[test]
         fn a_snapshot_is_the_state_of_its_moment_whatever_happens_meanwhile(steps in vec(step(), 1..120)) {
-            let keyspace = Keyspace::new(DATABASES);
+            let keyspace = Keyspace::alone(DATABASES);
             let keys = keys_of_one_shard(&keyspace, 200);
             let mut model = Model::new();
             let (mut expected, mut written) = (model.clone(), Written::begin(&keyspace));
@@ -534,7 +528,7 @@ mod tests {
 
     #[test]
     fn there_is_one_snapshot_at_a_time() {
-        let keyspace = Keyspace::new(1);
+        let keyspace = Keyspace::alone(1);
         let first = Written::begin(&keyspace);
         assert!(keyspace.begin_all(0).unwrap().begin_snapshot().is_none());
         first.finish(&keyspace);
@@ -543,7 +537,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_for_a_snapshot_is_counted_until_it_is_written() {
-        let keyspace = Keyspace::new(1);
+        let keyspace = Keyspace::alone(1);
         let put = |value: &[u8]| keyspace.begin(0, b"k").unwrap().put(b"k", value, Expiry::Never);
         let large = vec![b'x'; 10 << 20];
         put(&large);
@@ -559,7 +553,7 @@ mod tests {
 
     #[test]
     fn what_was_saved_can_be_loaded() {
-        let keyspace = Keyspace::new(2);
+        let keyspace = Keyspace::alone(2);
         keyspace.access().advance(Duration::from_secs(9000));
         let saved = |database, idle_s| SavedKey {
             database,

@@ -8,7 +8,7 @@ use super::file::Target;
 use super::rdb::{Form, Writer};
 use super::{Changes, Ended};
 use crate::allocator;
-use crate::keyspace::{SavedKey, Slice, Snapshot, Transaction, Use, records};
+use crate::keyspace::{Everything, SavedKey, Slice, Snapshot, Transaction, Use, records};
 use crate::scripting::functions::Library;
 
 /// So much is written before the system is asked to have it on the disk, so that the last time does not take
@@ -74,7 +74,7 @@ impl From<io::Error> for Stop {
 
 impl Job {
     pub(super) fn begin(
-        tx: &mut Transaction<'_>,
+        tx: &mut Everything<&mut Transaction<'_>>,
         plan: Plan,
         changes: impl FnOnce(u64, u64) -> Changes,
     ) -> Option<Job> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::job::FENCING;
 use super::rdb::{Item, Reader};
 use crate::files::reason;
-use crate::keyspace::Transaction;
+use crate::keyspace::{Everything, Transaction};
 use crate::resp::number::parse_integer;
 
 /// Bytes that are read at once.
@@ -42,7 +42,7 @@ pub fn load(
     path: &Path,
     verifies: bool,
     conflicts: Conflicts,
-    tx: &mut Transaction<'_>,
+    tx: &mut Everything<&mut Transaction<'_>>,
     library: impl FnMut(&[u8]),
 ) -> Result<Option<Loaded>, String> {
     let Some(reader) = open(path, verifies)? else { return Ok(None) };
@@ -57,7 +57,7 @@ pub fn load(
 pub fn load_from(
     input: impl Read,
     verifies: bool,
-    tx: &mut Transaction<'_>,
+    tx: &mut Everything<&mut Transaction<'_>>,
     library: impl FnMut(&[u8]),
 ) -> Result<Loaded, String> {
     let reader = Reader::open(input, verifies).map_err(|error| error.to_string())?;
@@ -67,7 +67,7 @@ pub fn load_from(
 fn load_items<R: Read>(
     mut reader: Reader<R>,
     conflicts: Conflicts,
-    tx: &mut Transaction<'_>,
+    tx: &mut Everything<&mut Transaction<'_>>,
     mut library: impl FnMut(&[u8]),
 ) -> Result<Loaded, String> {
     let (now_ms, databases) = (tx.now_ms(), tx.databases());

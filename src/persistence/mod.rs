@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::config::SavePoint;
-use crate::keyspace::Transaction;
+use crate::keyspace::{Everything, Transaction};
 
 pub use aof::Aof;
 pub use file::{Target, tidy_up_after_the_dead};
@@ -180,8 +180,8 @@ impl Persistence {
         self.state.lock().current.is_some_and(is_one)
     }
 
-    /// Begins a snapshot of this moment, unless one is being written. The transaction holds everything.
-    pub fn begin(&self, tx: &mut Transaction<'_>, plan: Plan) -> Option<Job> {
+    /// Begins a snapshot of this moment, unless one is being written.
+    pub fn begin(&self, tx: &mut Everything<&mut Transaction<'_>>, plan: Plan) -> Option<Job> {
         let mut state = self.state.lock();
         if state.current.is_some() {
             return None;

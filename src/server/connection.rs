@@ -80,10 +80,10 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         let Conversation { instance, session, .. } = &mut self.conversation;
         instance.pubsub.leave(&session.client, &mut session.subscriptions);
         if let Some(tracks) = session.tracking.take() {
-            instance.tracking.end(&instance.keyspace, &tracks);
+            instance.tracking.end(&instance.followers.interest, &tracks);
         }
         if session.client.has_taken_locks.load(Ordering::Relaxed) {
-            instance.lens.leave(session.client.id, instance.keyspace.clock().now_ms());
+            instance.lens.leave(session.client.id, instance.clock.now_ms());
         }
         instance.keyspace.unwatch(&mut session.watching);
         while !session.watching.is_forgotten() {

@@ -241,7 +241,7 @@ pub(crate) fn load(folder: &Folder, truncated: &str) -> Result<State, String> {
     let mut state = State::new();
     for database in 0..16 {
         tx.select(database);
-        for key in tx.keys() {
+        for key in tx.everything().unwrap().keys() {
             let expiry = tx.peek_expiry(key).unwrap().map_or(-1, |at_ms| at_ms as i64);
             state.insert((database, key.to_vec()), (tx.peek(key).unwrap().to_vec(), expiry));
         }

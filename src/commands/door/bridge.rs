@@ -145,11 +145,11 @@ impl<'a, 'k> Bridge<'a, 'k> {
         }
         tx.select(session.database);
         if command.needs_everything() {
-            tx.hold_everything();
+            tx.hold_everything()?;
         } else if let Some(key) = command.only_key_in(request) {
-            tx.hold(std::iter::once(key));
+            tx.hold(std::iter::once(key))?;
         } else {
-            tx.hold(command.keys_of(request).map(|(key, _)| key));
+            tx.hold(command.keys_of(request).map(|(key, _)| key))?;
         }
         let result = run(command, instance, session, tx, request, reply, Some(*script));
         if result.is_err() {

@@ -204,7 +204,7 @@ pub(in crate::commands) fn note(
         context,
         object: object.to_vec(),
         username: username.to_vec(),
-        at_ms: instance.keyspace.clock().now_ms(),
+        at_ms: instance.clock.now_ms(),
         client: client::describe_briefly(&session.client),
     };
     instance.users.log.note(refusal, instance.config.acllog_max_len.size());

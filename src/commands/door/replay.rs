@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::acl::Users;
 use crate::clients::Address;
 use crate::instance::{Instance, Replay};
-use crate::keyspace::Transaction;
+use crate::keyspace::{Everything, Transaction};
 use crate::resp::{Protocol, Reply, Request};
 use crate::session::Session;
 
@@ -25,12 +25,12 @@ pub fn load(instance: &Instance) -> Result<(), String> {
     instance.load_aof(&mut Replayer::new(instance, false))
 }
 
-/// Replaces all data and libraries by what the log has; the transaction holds everything.
+/// Replaces all data and libraries by what the log has.
 ///
 /// # Errors
 ///
 /// With one line for people.
-pub fn load_again(instance: &Instance, tx: &mut Transaction<'_>) -> Result<(), String> {
+pub fn load_again(instance: &Instance, tx: &mut Everything<&mut Transaction<'_>>) -> Result<(), String> {
     // A script that has the turn may wait for what this holds.
     let _turn = instance.scripting.take_turn().map_err(|_| "a script runs")?;
     instance.reload_aof(tx, &mut Replayer::new(instance, true))

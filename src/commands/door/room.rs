@@ -50,7 +50,7 @@ fn free_keys(instance: &Instance, limit_bytes: usize) -> Room {
     let took = started.elapsed();
     let threshold_ms = instance.config.latency_monitor_threshold.size() as u128;
     if threshold_ms > 0 && took.as_millis() >= threshold_ms {
-        let at_s = instance.keyspace.clock().since_epoch().as_secs();
+        let at_s = instance.clock.since_epoch().as_secs();
         instance.statistics.latency.note("eviction-cycle", at_s, took);
     }
     room

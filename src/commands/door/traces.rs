@@ -52,7 +52,7 @@ pub fn charge(
     let nanos = took.as_nanos() as u64;
     statistics.add_call(registered.number, nanos);
     let config = &instance.config;
-    let at_s = || instance.keyspace.clock().since_epoch().as_secs();
+    let at_s = || instance.clock.since_epoch().as_secs();
     let threshold_ms = config.latency_monitor_threshold.size() as u64;
     if threshold_ms > 0 && nanos / 1_000_000 >= threshold_ms {
         let is_fast = registered.command.flags.contains(Flags::FAST);
@@ -89,7 +89,7 @@ pub fn show_always(
     command: &Command,
     request: Request<'_>,
 ) {
-    let now = instance.keyspace.clock().since_epoch();
+    let now = instance.clock.since_epoch();
     let (seconds, micros) = (now.as_secs(), now.subsec_micros());
     let from = match &session.client.address {
         _ if origin == Origin::Script => "lua".to_owned(),

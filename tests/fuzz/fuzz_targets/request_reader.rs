@@ -1,9 +1,9 @@
 //! Feeds any bytes to the request reader, whole and in pieces: both must give the same requests and end with
 //! the same error, and neither may panic.
 //!
-//! The first byte says whether the client has authenticated (even) or not. The next three are the sizes of the
-//! pieces, less one, in turn: pieces of several sizes cut a stream in places where those of one never do. The
-//! rest is the stream.
+//! The first byte says whether the client has authenticated (even) or not. The next three are the sizes of
+//! the pieces, less one, in turn: pieces of several sizes cut a stream in places where those of one never do.
+//! The rest is the stream.
 
 #![no_main]
 

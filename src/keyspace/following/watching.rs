@@ -2,10 +2,29 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::interest::Mark;
-use super::transaction::Transaction;
-use super::{Keyspace, shard_of};
+use hashbrown::HashTable;
+
+use crate::keyspace::Keyspace;
+use crate::keyspace::store::sync::AtomicBool;
+use crate::keyspace::transaction::Transaction;
+
+/// Whether a transaction of WATCH has been overtaken; shared by a client and the keys that it watches.
+#[derive(Debug, Default)]
+pub struct Mark(AtomicBool);
+
+impl Mark {
+    /// Says that a watched key is not what it was.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether one was.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
 
 /// What one client watches.
 #[derive(Debug, Default)]
@@ -52,7 +71,7 @@ impl Transaction<'_> {
         let (spot, shard) = self.shard_mut(key);
         let mark = watching.mark.get_or_insert_default();
         shard.rarities_mut().watched.add(spot.hash, database, key, mark, had_expired);
-        keyspace.interest.add_watched();
+        keyspace.followers.interest.add_watched();
     }
 
     /// Whether a watched key has changed, or expired, which nobody may have noted yet. The transaction must
@@ -83,7 +102,7 @@ impl Transaction<'_> {
         for (database, key) in std::mem::take(&mut watching.keys) {
             let (spot, shard) = self.shard_mut(&key);
             shard.rarities_mut().watched.remove(spot.hash, database, &key, &mark);
-            keyspace.interest.remove_watched();
+            keyspace.followers.interest.remove_watched();
         }
     }
 }
@@ -98,11 +117,120 @@ impl Keyspace {
         }
         while let Some((database, key, mark)) = watching.former.pop() {
             let hash = self.hash(&key);
-            let Some(mut shard) = self.lock_soon(shard_of(hash)) else {
+            let Some(mut shard) = self.lock_soon(self.shard_of(hash)) else {
                 return watching.former.push((database, key, mark));
             };
             shard.rarities_mut().watched.remove(hash, database, &key, &mark);
-            self.interest.remove_watched();
+            self.followers.interest.remove_watched();
+        }
+    }
+}
+
+/// The watched keys of one shard, with those who watch them.
+#[derive(Debug, Default)]
+pub(in crate::keyspace) struct WatchedKeys(HashTable<WatchedKey>);
+
+#[derive(Debug)]
+struct WatchedKey {
+    hash: u64,
+    database: usize,
+    key: Box<[u8]>,
+    watchers: Vec<Watcher>,
+}
+
+/// What there is of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::keyspace) enum Presence {
+    /// Nothing.
+    Absent,
+    /// An entry that has expired.
+    Expired,
+    /// An entry.
+    There,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    mark: Arc<Mark>,
+    /// The key had expired when it was first watched, and still is there: that it goes is no change.
+    had_expired: bool,
+}
+
+impl WatchedKeys {
+    fn is(watched: &WatchedKey, database: usize, key: &[u8]) -> bool {
+        watched.database == database && *watched.key == *key
+    }
+
+    /// Marks those who watch a key that changes. Where it was not there any more, because it had expired,
+    /// that is news only to those who began to watch before it had.
+    pub(in crate::keyspace) fn mark(&self, hash: u64, database: usize, key: &[u8], was_there: bool) {
+        if let Some(watched) = self.0.find(hash, |watched| Self::is(watched, database, key)) {
+            let concerned = watched.watchers.iter().filter(|watcher| was_there || !watcher.had_expired);
+            concerned.for_each(|watcher| watcher.mark.set());
+        }
+    }
+
+    /// Marks those who watch a key that is replaced; `replacement` says what each key is and becomes, where
+    /// its database is emptied or exchanged. A key that had expired, or has when it comes, counts as absent.
+    pub(in crate::keyspace) fn mark_replaced(
+        &mut self,
+        replacement: impl Fn(usize, u64, &[u8]) -> Option<(Presence, Presence)>,
+    ) {
+        for watched in &mut self.0 {
+            let Some((before, after)) = replacement(watched.database, watched.hash, &watched.key) else {
+                continue;
+            };
+            for watcher in &mut watched.watchers {
+                match (watcher.had_expired, before, after) {
+                    (_, Presence::Absent, Presence::Absent) => {}
+                    (true, _, Presence::Absent) => watcher.had_expired = false,
+                    (true, _, Presence::Expired) => {}
+                    (false, Presence::Absent, Presence::Expired) => watcher.had_expired = true,
+                    _ => watcher.mark.set(),
+                }
+            }
+        }
+    }
+
+    /// Whether a key had expired when one of its watchers began to watch it, and still is there.
+    pub(in crate::keyspace) fn had_expired(
+        &self,
+        hash: u64,
+        database: usize,
+        key: &[u8],
+        mark: &Arc<Mark>,
+    ) -> bool {
+        let watched = self.0.find(hash, |watched| Self::is(watched, database, key));
+        let mut watchers = watched.into_iter().flat_map(|watched| &watched.watchers);
+        watchers.any(|watcher| watcher.had_expired && Arc::ptr_eq(&watcher.mark, mark))
+    }
+
+    pub(in crate::keyspace) fn add(
+        &mut self,
+        hash: u64,
+        database: usize,
+        key: &[u8],
+        mark: &Arc<Mark>,
+        had_expired: bool,
+    ) {
+        let found = self.0.entry(hash, |watched| Self::is(watched, database, key), |watched| watched.hash);
+        let new = || WatchedKey { hash, database, key: key.into(), watchers: Vec::new() };
+        let watcher = Watcher { mark: Arc::clone(mark), had_expired };
+        found.or_insert_with(new).into_mut().watchers.push(watcher);
+    }
+
+    /// Ends the watching of a key by one of those who do.
+    pub(in crate::keyspace) fn remove(&mut self, hash: u64, database: usize, key: &[u8], mark: &Arc<Mark>) {
+        let Ok(mut found) = self.0.find_entry(hash, |watched| Self::is(watched, database, key)) else {
+            return;
+        };
+        let watchers = &mut found.get_mut().watchers;
+        watchers.retain(|watcher| !Arc::ptr_eq(&watcher.mark, mark));
+        if watchers.is_empty() {
+            found.remove();
+        }
+        if self.0.is_empty() {
+            self.0 = HashTable::new();
         }
     }
 }
@@ -126,7 +254,7 @@ mod tests {
 
     #[test]
     fn only_changes_of_watched_keys_count() {
-        let keyspace = Keyspace::new(2);
+        let keyspace = Keyspace::alone(2);
         put(&keyspace, 0, b"a");
         let mut watching = watch(&keyspace, &[b"a", b"b", b"a"]);
         put(&keyspace, 0, b"c");
@@ -144,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_key_that_expires_unnoticed_has_changed() {
-        let keyspace = Keyspace::new(1);
+        let keyspace = Keyspace::alone(1);
         keyspace.clock().freeze();
         let later_ms = keyspace.clock().now_ms() + 30_000;
         keyspace.begin(0, b"k").unwrap().put(b"k", b"v", Expiry::At(later_ms));
@@ -164,7 +292,7 @@ mod tests {
 
     #[test]
     fn flushing_and_swapping_change_what_is_there() {
-        let keyspace = Keyspace::new(2);
+        let keyspace = Keyspace::alone(2);
         put(&keyspace, 0, b"there");
         let (there, not_there) = (watch(&keyspace, &[b"there"]), watch(&keyspace, &[b"not there"]));
         keyspace.begin_all(1).unwrap().flush_database();

@@ -11,101 +11,13 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::Keyspace;
-use super::interest::Effect;
-use super::transaction::Transaction;
-use crate::digest::digest;
-use crate::resp::number::parse_integer;
-
-/// What happened to a lock.
-#[derive(Debug)]
-pub struct LockNews {
-    /// The hash of its key.
-    pub hash: u64,
-    /// Its database.
-    pub database: usize,
-    /// Its key.
-    pub key: Box<[u8]>,
-    /// When, in milliseconds since 1970.
-    pub at_ms: u64,
-    /// What.
-    pub change: LockChange,
-}
-
-/// What can happen to a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockChange {
-    /// It was absent and is there now.
-    Taken {
-        /// Its value.
-        token: Token,
-        /// When it expires.
-        expires_at_ms: Option<u64>,
-    },
-    /// It was there, so that somebody did not get it.
-    Refused,
-    /// Its value was read.
-    Read,
-    /// Its value was replaced.
-    Written {
-        /// The value before.
-        before: Token,
-        /// The value now.
-        token: Token,
-        /// When it expires now.
-        expires_at_ms: Option<u64>,
-    },
-    /// When it expires was changed.
-    Expiry(Option<u64>),
-    /// It was deleted.
-    Freed,
-    /// It was looked for after it had gone.
-    Missed,
-    /// It was there, but not with the value that was asked for.
-    Unmet,
-}
-
-/// What is kept of a lock's value: enough to know it again, too little to use it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Token {
-    /// The digest that DIGEST tells.
-    pub digest: u64,
-    /// The moment that it names, in milliseconds since 1970, if it looks like one.
-    pub stamp_ms: Option<u64>,
-    /// Whether it is an integer that names no moment.
-    is_count: bool,
-}
-
-impl Token {
-    /// That of a value.
-    pub fn of(value: &[u8]) -> Token {
-        let stamp_ms = stamp_ms(value);
-        Token {
-            digest: digest(value),
-            stamp_ms,
-            is_count: stamp_ms.is_none() && parse_integer(value).is_some(),
-        }
-    }
-}
-
-/// Reads a value as a moment, as the algorithm of SETNX's page keeps it: in seconds, also with a fraction,
-/// milliseconds or microseconds since 1970, which the magnitude tells apart from 2001 to 5138.
-fn stamp_ms(value: &[u8]) -> Option<u64> {
-    const LENGTH_MAX: usize = 32;
-    let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= LENGTH_MAX)?;
-    let number: f64 = text.parse().ok()?;
-    let ms = match number {
-        1e9..1e11 => number * 1e3,
-        1e12..1e14 => number,
-        1e15..1e17 => number / 1e3,
-        _ => return None,
-    };
-    Some(ms as u64)
-}
+use crate::keyspace::Keyspace;
+use crate::keyspace::following::news::{Effect, LockChange, LockNews, Token};
+use crate::keyspace::transaction::Transaction;
 
 /// How much may be told until it is filled up again.
 #[derive(Debug, Default)]
-pub(super) struct Allowance {
+pub(in crate::keyspace) struct Allowance {
     changes: AtomicI32,
     /// Those who wait for a lock look at it far more often than it changes.
     looks: AtomicI32,
@@ -142,7 +54,7 @@ impl Keyspace {
 
 /// The hashes of the last few locks of a shard that have gone.
 #[derive(Debug, Default)]
-pub(super) struct GoneLocks {
+pub(in crate::keyspace) struct GoneLocks {
     hashes: Vec<u64>,
     next: usize,
 }
@@ -151,7 +63,7 @@ impl GoneLocks {
     /// Eight of each shard are twice as many as there are locks that are followed.
     const MAX: usize = 8;
 
-    pub(super) fn add(&mut self, hash: u64) {
+    pub(in crate::keyspace) fn add(&mut self, hash: u64) {
         if self.has(hash) {
             return;
         }
@@ -164,7 +76,7 @@ impl GoneLocks {
     }
 
     #[inline]
-    pub(super) fn has(&self, hash: u64) -> bool {
+    pub(in crate::keyspace) fn has(&self, hash: u64) -> bool {
         self.hashes.contains(&hash)
     }
 }
@@ -173,7 +85,7 @@ impl GoneLocks {
 impl Transaction<'_> {
     /// To be called for a key that was inserted because it was absent.
     #[inline(always)]
-    pub(super) fn follow_taken(&mut self, key: &[u8], value: &[u8]) {
+    pub(in crate::keyspace) fn follow_taken(&mut self, key: &[u8], value: &[u8]) {
         if self.keyspace().lock_allowance.is_open() {
             self.mark_lock(key, value);
         } else {
@@ -194,7 +106,7 @@ impl Transaction<'_> {
 
     /// Tells of a marked key, or of one that was marked and has gone.
     #[cold]
-    pub(super) fn tell_of_lock(&self, key: &[u8], change: LockChange) {
+    pub(in crate::keyspace) fn tell_of_lock(&self, key: &[u8], change: LockChange) {
         let (spot, shard) = self.shard(key);
         if self.keyspace().lock_allowance.spend_on(change) {
             let news = LockNews {
@@ -215,7 +127,13 @@ impl Transaction<'_> {
     /// To be called for a lock whose value was replaced. One that had expired is none any more: whoever takes
     /// it anew says so. Nor is one that counts.
     #[cold]
-    pub(super) fn follow_rewritten(&mut self, key: &[u8], value: &[u8], before: Token, had_expired: bool) {
+    pub(in crate::keyspace) fn follow_rewritten(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        before: Token,
+        had_expired: bool,
+    ) {
         let database = self.database();
         let (spot, shard) = self.shard_mut(key);
         let Some(entry) = shard.table_mut(database).entry_mut(spot, key) else { return };
@@ -235,7 +153,7 @@ impl Transaction<'_> {
 
     /// To be called for a lock that was taken out.
     #[cold]
-    pub(super) fn follow_gone(&mut self, key: &[u8], change: LockChange) {
+    pub(in crate::keyspace) fn follow_gone(&mut self, key: &[u8], change: LockChange) {
         let (spot, shard) = self.shard_mut(key);
         shard.rarities_mut().gone_locks.add(spot.hash);
         self.tell_of_lock(key, change);
@@ -243,7 +161,7 @@ impl Transaction<'_> {
 
     /// To be called for a key that was not found where it might have been one that is gone.
     #[inline]
-    pub(super) fn follow_miss(&self, key: &[u8]) {
+    pub(in crate::keyspace) fn follow_miss(&self, key: &[u8]) {
         let (spot, shard) = self.shard(key);
         if shard.rarities().is_some_and(|rarities| rarities.gone_locks.has(spot.hash)) {
             self.tell_of_lock(key, LockChange::Missed);
@@ -264,36 +182,12 @@ impl Transaction<'_> {
         let found = shard.table(self.database()).and_then(|table| table.find(spot, key));
         found.is_some_and(|entry| entry.is_lock() && !self.has_expired(entry))
     }
-
-    /// Keys that were inserted because they were absent and not followed as locks, since there were too many.
-    /// The transaction must hold everything.
-    pub fn unfollowed_locks(&self) -> u64 {
-        self.all_shards().map(|shard| shard.unfollowed).sum()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::keyspace::Expiry;
-
-    #[test]
-    fn moments_are_known_by_their_magnitude() {
-        for (value, ms) in [
-            ("1700000000", Some(1_700_000_000_000)),
-            ("1700000000.25", Some(1_700_000_000_250)),
-            ("1700000000123", Some(1_700_000_000_123)),
-            ("1700000000123456", Some(1_700_000_000_123)),
-            ("17", None),
-            ("99999999999999999999", None),
-            ("NaN", None),
-            ("-1700000000", None),
-            ("8f14e45f-ceea", None),
-            ("", None),
-        ] {
-            assert_eq!(stamp_ms(value.as_bytes()), ms, "{value}");
-        }
-    }
 
     fn told(tx: &mut Transaction<'_>) -> Vec<LockChange> {
         let effects = tx.take_effects();
@@ -306,7 +200,7 @@ mod tests {
 
     #[test]
     fn what_happens_to_a_lock_is_told_and_to_any_other_key_is_not() {
-        let keyspace = Keyspace::new(1);
+        let keyspace = Keyspace::alone(1);
         keyspace.allow_lock_news(true);
         let mut tx = keyspace.begin(0, b"k").unwrap();
         tx.put(b"k", b"v", Expiry::Never);
@@ -339,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_any_more_is_no_lock_any_more() {
-        let keyspace = Keyspace::new(1);
+        let keyspace = Keyspace::alone(1);
         let mut tx = keyspace.begin(0, b"k").unwrap();
         assert!(tx.insert_if_absent(b"k", b"v", Expiry::Never));
         assert!(!tx.is_lock(b"k"));
@@ -358,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_count_is_no_lock() {
-        let keyspace = Keyspace::new(1);
+        let keyspace = Keyspace::alone(1);
         keyspace.allow_lock_news(true);
         let mut tx = keyspace.begin(0, b"k").unwrap();
         assert!(tx.insert_if_absent(b"k", b"0", Expiry::Never));

@@ -1,16 +1,17 @@
 //! What the keyspace locks and counts with.
 //!
 //! In the unit tests of the feature `shuttle` these are a model's: each use is a point at which the model may
-//! let another task go on, so that [`interleavings`](super::interleavings) can go through the orders in which
-//! things may happen. It knows orders, but no weak memory: what is read relaxed here is read under a lock.
+//! let another task go on, so that [`interleavings`](crate::keyspace::interleavings) can go through the
+//! orders in which things may happen. It knows orders, but no weak memory: what is read relaxed here is read
+//! under a lock.
 
 #[cfg(not(all(test, feature = "shuttle")))]
-pub(super) use std::sync::atomic::{AtomicBool, AtomicU64};
+pub(in crate::keyspace) use std::sync::atomic::{AtomicBool, AtomicU64};
 
 #[cfg(all(test, feature = "shuttle"))]
-pub(super) use model::{AtomicBool, AtomicU64, Mutex, MutexGuard};
+pub(in crate::keyspace) use model::{AtomicBool, AtomicU64, Mutex, MutexGuard};
 #[cfg(not(all(test, feature = "shuttle")))]
-pub(super) use parking_lot::{Mutex, MutexGuard};
+pub(in crate::keyspace) use parking_lot::{Mutex, MutexGuard};
 
 #[cfg(all(test, feature = "shuttle"))]
 mod model {
@@ -20,7 +21,7 @@ mod model {
     use std::time::Duration;
 
     use shuttle::sync as shuttled;
-    pub(in super::super) use shuttle::sync::atomic::{AtomicBool, AtomicU64};
+    pub(in crate::keyspace) use shuttle::sync::atomic::{AtomicBool, AtomicU64};
     use shuttle::thread;
 
     shuttle::thread_local! {
@@ -30,23 +31,23 @@ mod model {
 
     /// What parking_lot has, as far as it is used.
     #[derive(Debug, Default)]
-    pub(in super::super) struct Mutex<T>(shuttled::Mutex<T>);
+    pub(in crate::keyspace) struct Mutex<T>(shuttled::Mutex<T>);
 
     #[derive(Debug)]
-    pub(in super::super) struct MutexGuard<'a, T>(shuttled::MutexGuard<'a, T>);
+    pub(in crate::keyspace) struct MutexGuard<'a, T>(shuttled::MutexGuard<'a, T>);
 
     impl<T> Mutex<T> {
-        pub(in super::super) fn lock(&self) -> MutexGuard<'_, T> {
+        pub(in crate::keyspace) fn lock(&self) -> MutexGuard<'_, T> {
             MutexGuard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
         }
 
-        pub(in super::super) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        pub(in crate::keyspace) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             self.0.try_lock().ok().map(MutexGuard::new)
         }
 
         /// There is no time here. Who holds nothing stands in nobody's way, and waits as long as it takes;
         /// who holds something lets another go on, looks once more, and gives up.
-        pub(in super::super) fn try_lock_for(&self, _: Duration) -> Option<MutexGuard<'_, T>> {
+        pub(in crate::keyspace) fn try_lock_for(&self, _: Duration) -> Option<MutexGuard<'_, T>> {
             if HELD.with(Cell::get) == 0 {
                 return Some(self.lock());
             }

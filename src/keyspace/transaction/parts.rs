@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-use super::changes::Extent;
-use super::entry::Encoding;
-use super::transaction::{Expiry, Transaction};
+use crate::keyspace::following::changes::Extent;
+use crate::keyspace::store::entry::Encoding;
+use crate::keyspace::transaction::{Expiry, Transaction};
 
 /// A value that is being changed in place.
 #[derive(Debug)]

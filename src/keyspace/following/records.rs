@@ -4,7 +4,13 @@
 
 use std::ops::Range;
 
-use super::changes::Replaced;
+/// What can happen to databases as wholes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::keyspace) enum Replaced {
+    FlushAll,
+    Flush(usize),
+    Swap(usize, usize),
+}
 
 /// Goes to a database, unless the reader is there already.
 pub fn select(out: &mut Vec<u8>, current: &mut Option<usize>, database: usize) {
@@ -18,7 +24,7 @@ pub fn select(out: &mut Vec<u8>, current: &mut Option<usize>, database: usize) {
 pub const FENCING: &[u8] = b"#KEYFAST-FENCING:";
 
 /// Tells that number.
-pub(super) fn fencing(out: &mut Vec<u8>, last: u64) {
+pub(in crate::keyspace) fn fencing(out: &mut Vec<u8>, last: u64) {
     out.extend_from_slice(FENCING);
     out.extend_from_slice(number(last, &mut itoa::Buffer::new()));
     out.extend_from_slice(b"\r\n");
@@ -39,7 +45,7 @@ pub fn library(out: &mut Vec<u8>, code: &[u8]) {
     request(out, &[b"FUNCTION", b"LOAD", b"REPLACE", code]);
 }
 
-pub(super) fn expiry(out: &mut Vec<u8>, key: &[u8], expires_at_ms: Option<u64>) {
+pub(in crate::keyspace) fn expiry(out: &mut Vec<u8>, key: &[u8], expires_at_ms: Option<u64>) {
     match expires_at_ms {
         None => request(out, &[b"PERSIST", key]),
         Some(at_ms) => request(out, &[b"PEXPIREAT", key, number(at_ms, &mut itoa::Buffer::new())]),
@@ -47,7 +53,13 @@ pub(super) fn expiry(out: &mut Vec<u8>, key: &[u8], expires_at_ms: Option<u64>) 
 }
 
 /// Writes a range of a value that has changed; what lies beyond the bytes that it had before was appended.
-pub(super) fn step(out: &mut Vec<u8>, key: &[u8], value: &[u8], range: Range<usize>, before_bytes: usize) {
+pub(in crate::keyspace) fn step(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    value: &[u8],
+    range: Range<usize>,
+    before_bytes: usize,
+) {
     match range.start == before_bytes && range.end == value.len() {
         true => request(out, &[b"APPEND", key, &value[range]]),
         false => {
@@ -58,7 +70,7 @@ pub(super) fn step(out: &mut Vec<u8>, key: &[u8], value: &[u8], range: Range<usi
     }
 }
 
-pub(super) fn replaced(out: &mut Vec<u8>, current: &mut Option<usize>, replaced: Replaced) {
+pub(in crate::keyspace) fn replaced(out: &mut Vec<u8>, current: &mut Option<usize>, replaced: Replaced) {
     match replaced {
         Replaced::FlushAll => request(out, &[b"FLUSHALL"]),
         Replaced::Flush(database) => {
@@ -73,11 +85,11 @@ pub(super) fn replaced(out: &mut Vec<u8>, current: &mut Option<usize>, replaced:
 }
 
 /// Any request.
-pub(super) fn request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
+pub(in crate::keyspace) fn request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
     words(out, arguments.iter().copied());
 }
 
-pub(super) fn words<'a>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'a [u8]>) {
+pub(in crate::keyspace) fn words<'a>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'a [u8]>) {
     header(out, b'*', words.len());
     for word in words {
         out.reserve(word.len() + 32);

@@ -11,7 +11,7 @@
 //! where none was passed over, nobody needs to look further. So entries stay where they are until there are
 //! too many, or too few, and all are laid out anew.
 
-use super::entry::Entry;
+use crate::keyspace::store::entry::Entry;
 
 /// Entries of a bucket.
 const SLOTS: usize = 7;
@@ -25,7 +25,7 @@ const MANY: u8 = u8::MAX;
 
 /// Entries, by the hashes of their keys.
 #[derive(Debug, Default)]
-pub(super) struct Buckets {
+pub(in crate::keyspace) struct Buckets {
     buckets: Box<[Bucket]>,
     len: usize,
 }
@@ -87,49 +87,53 @@ fn buckets_after(count: usize) -> usize {
 
 impl Buckets {
     /// How many entries have room where any have.
-    pub(super) const CAPACITY_MIN: usize = SLOTS;
+    pub(in crate::keyspace) const CAPACITY_MIN: usize = SLOTS;
 
     /// How many entries there are.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::keyspace) fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::keyspace) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// How many there may be before all are laid out anew.
-    pub(super) fn capacity(&self) -> usize {
+    pub(in crate::keyspace) fn capacity(&self) -> usize {
         capacity_of(self.buckets.len())
     }
 
     /// Bytes of it, without those of the entries.
-    pub(super) fn allocation_size(&self) -> usize {
+    pub(in crate::keyspace) fn allocation_size(&self) -> usize {
         size_of_val(&*self.buckets)
     }
 
     /// How many places there are, which are numbered from 0 on; many are empty.
-    pub(super) fn places(&self) -> usize {
+    pub(in crate::keyspace) fn places(&self) -> usize {
         self.buckets.len() * PLACES
     }
 
     /// The entry at a place, if there is one.
     #[inline(always)]
-    pub(super) fn get(&self, place: usize) -> Option<&Entry> {
+    pub(in crate::keyspace) fn get(&self, place: usize) -> Option<&Entry> {
         self.buckets.get(place / PLACES)?.entries.get(place % PLACES)?.as_ref()
     }
 
     /// The same, to be changed: what keeps its key keeps its place.
     #[inline(always)]
-    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut Entry> {
+    pub(in crate::keyspace) fn get_mut(&mut self, place: usize) -> Option<&mut Entry> {
         self.buckets.get_mut(place / PLACES)?.entries.get_mut(place % PLACES)?.as_mut()
     }
 
     /// The place of an entry with this hash which is the one that is meant.
     #[inline(always)]
-    pub(super) fn find(&self, hash: u64, mut is_meant: impl FnMut(&Entry) -> bool) -> Option<usize> {
+    pub(in crate::keyspace) fn find(
+        &self,
+        hash: u64,
+        mut is_meant: impl FnMut(&Entry) -> bool,
+    ) -> Option<usize> {
         let mut number = self.home(hash);
         // No further than once around, where all have been passed over.
         for _ in 0..self.buckets.len() {
@@ -148,7 +152,7 @@ impl Buckets {
     }
 
     /// Puts in an entry whose key is not there. If there is no room, all are laid out anew.
-    pub(super) fn insert(&mut self, hash: u64, entry: Entry, rehash: impl Fn(&Entry) -> u64) {
+    pub(in crate::keyspace) fn insert(&mut self, hash: u64, entry: Entry, rehash: impl Fn(&Entry) -> u64) {
         if self.len == self.capacity() {
             self.lay_out(buckets_after(self.buckets.len()), rehash);
         }
@@ -156,7 +160,7 @@ impl Buckets {
     }
 
     /// Takes out the entry at a place.
-    pub(super) fn remove(&mut self, hash: u64, place: usize) -> Option<Entry> {
+    pub(in crate::keyspace) fn remove(&mut self, hash: u64, place: usize) -> Option<Entry> {
         let Bucket { tags, entries } = self.buckets.get_mut(place / PLACES)?;
         let entry = entries.get_mut(place % PLACES)?.take()?;
         tags[place % PLACES] = 0;
@@ -172,20 +176,25 @@ impl Buckets {
         Some(entry)
     }
 
-    /// Takes out all that are not to stay.
-    pub(super) fn retain(&mut self, hash: impl Fn(&Entry) -> u64, mut stays: impl FnMut(&Entry) -> bool) {
+    /// Removes every entry that does not stay, and passes it to `gone`.
+    pub(in crate::keyspace) fn retain(
+        &mut self,
+        hash: impl Fn(&Entry) -> u64,
+        mut stays: impl FnMut(&Entry) -> bool,
+        mut gone: impl FnMut(Entry),
+    ) {
         for place in 0..self.places() {
             if let Some(entry) = self.get(place)
                 && !stays(entry)
             {
                 let hash = hash(entry);
-                self.remove(hash, place);
+                self.remove(hash, place).into_iter().for_each(&mut gone);
             }
         }
     }
 
     /// Lays all out anew, in as few buckets as have room for so many.
-    pub(super) fn shrink_to(&mut self, len: usize, rehash: impl Fn(&Entry) -> u64) {
+    pub(in crate::keyspace) fn shrink_to(&mut self, len: usize, rehash: impl Fn(&Entry) -> u64) {
         let sizes = std::iter::successors(Some(0), |count| Some(buckets_after(*count)));
         let mut fitting = sizes.skip_while(|count| capacity_of(*count) < len.max(self.len));
         let count = fitting.next().unwrap_or(self.buckets.len());
@@ -195,7 +204,7 @@ impl Buckets {
     }
 
     /// All entries.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> + Clone {
+    pub(in crate::keyspace) fn iter(&self) -> impl Iterator<Item = &Entry> + Clone {
         self.buckets.iter().flat_map(|bucket| bucket.entries.iter().flatten())
     }
 
@@ -330,7 +339,7 @@ mod tests {
     fn a_bucket_that_nobody_passes_over_any_more_ends_a_search() {
         let mut buckets = filled(0..2000, good);
         assert!(buckets.buckets.iter().any(|bucket| bucket.tags[SLOTS] > 0));
-        buckets.retain(good, |_| false);
+        buckets.retain(good, |_| false, drop);
         assert!(buckets.is_empty() && buckets.buckets.iter().all(|bucket| bucket.tags[SLOTS] == 0));
     }
 
@@ -358,7 +367,7 @@ mod tests {
     fn there_is_room_for_as_many_as_are_meant_to_be_there() {
         let mut buckets = filled(0..10_000, good);
         assert!(buckets.capacity() >= 10_000 && buckets.capacity() < 16_000);
-        buckets.retain(good, |entry| number(entry) < 10);
+        buckets.retain(good, |entry| number(entry) < 10, drop);
         buckets.shrink_to(20, good);
         assert!((20..40).contains(&buckets.capacity()));
         assert!((0..10).all(|wanted| place_of(&buckets, wanted, good).is_some()));

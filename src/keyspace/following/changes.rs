@@ -10,13 +10,13 @@
 use std::mem::{replace, take};
 use std::ops::Range;
 
-use super::records;
-use super::transaction::Transaction;
+use crate::keyspace::following::records::{self, Replaced};
+use crate::keyspace::transaction::Transaction;
 use crate::resp::OwnedRequest;
 
 /// A value of at most so many bytes is logged as a whole when a part of it changes: its steps would save
 /// little, and take their time when they are replayed.
-pub(super) const LONG_BYTES: usize = 4 << 10;
+pub(in crate::keyspace) const LONG_BYTES: usize = 4 << 10;
 /// So many notes are looked through for keys that are there twice, and whenever they have doubled…
 const TIDY_AT: usize = 64;
 /// … or once their steps have so many bytes, and whenever these have doubled.
@@ -24,7 +24,7 @@ const TIDY_AT_BYTES: usize = 64 << 10;
 
 /// How much of a key changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(in crate::keyspace) enum Extent {
     /// All of it, or it is removed.
     Whole,
     /// A part of its value; the steps are noted once they are done.
@@ -35,7 +35,7 @@ pub(super) enum Extent {
 
 /// What a transaction has changed.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub(in crate::keyspace) struct Changes {
     databases: Vec<Replaced>,
     keys: Vec<ChangedKey>,
     /// How many notes there may be before they are tidied up.
@@ -46,14 +46,6 @@ pub(super) struct Changes {
     tidy_at_bytes: usize,
     /// Requests that are kept as they are.
     requests: Vec<OwnedRequest>,
-}
-
-/// What can happen to databases as wholes.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Replaced {
-    FlushAll,
-    Flush(usize),
-    Swap(usize, usize),
 }
 
 #[derive(Debug)]
@@ -124,7 +116,12 @@ impl Steps {
 }
 
 impl Changes {
-    pub(super) fn add_key(&mut self, database: usize, key: &[u8], extent: Extent) {
+    /// Whether there is nothing to log.
+    pub(in crate::keyspace) fn is_empty(&self) -> bool {
+        self.databases.is_empty() && self.keys.is_empty() && self.requests.is_empty()
+    }
+
+    pub(in crate::keyspace) fn add_key(&mut self, database: usize, key: &[u8], extent: Extent) {
         match extent {
             Extent::Whole => self.add(database, key, Note::Whole),
             Extent::Expiry => self.add(database, key, Note::Expiry),
@@ -188,7 +185,7 @@ impl Transaction<'_> {
     /// Has a request logged as it is, for what is no key.
     pub fn note_request(&mut self, words: &[&[u8]]) {
         // The transaction need not hold anything, so what was wanted when it began may be outdated.
-        if self.keyspace().interest.load().journal() {
+        if self.keyspace().followers.interest.load().journal() {
             let mut request = OwnedRequest::default();
             for word in words {
                 // There is room: they came in one request.
@@ -198,20 +195,20 @@ impl Transaction<'_> {
         }
     }
 
-    pub(super) fn note_flush(&mut self, database: Option<usize>) {
+    pub(in crate::keyspace) fn note_flush(&mut self, database: Option<usize>) {
         if self.wanted.journal() {
             self.leave(|aftermath| aftermath.changes.note_flush(database));
         }
     }
 
-    pub(super) fn note_swap(&mut self, one: usize, other: usize) {
+    pub(in crate::keyspace) fn note_swap(&mut self, one: usize, other: usize) {
         if self.wanted.journal() {
             self.leave(|aftermath| aftermath.changes.note_swap(one, other));
         }
     }
 
     /// Notes a key that came from elsewhere.
-    pub(super) fn note_loaded(&mut self, database: usize, key: &[u8]) {
+    pub(in crate::keyspace) fn note_loaded(&mut self, database: usize, key: &[u8]) {
         if self.wanted.journal() {
             self.leave(|aftermath| aftermath.changes.add_key(database, key, Extent::Whole));
         }
@@ -220,7 +217,7 @@ impl Transaction<'_> {
     /// Notes that these ranges of the value of a key, which is there, are what they are now; it had so many
     /// bytes before.
     #[cold]
-    pub(super) fn note_steps(&self, key: &[u8], before_bytes: usize, ranges: &[Range<usize>]) {
+    pub(in crate::keyspace) fn note_steps(&self, key: &[u8], before_bytes: usize, ranges: &[Range<usize>]) {
         let (spot, shard) = self.shard(key);
         let Some(entry) = shard.table(self.database).and_then(|table| table.find(spot, key)) else { return };
         let value = entry.value();
@@ -257,7 +254,7 @@ impl Transaction<'_> {
     }
 
     fn append(&self, changes: &Changes, count: usize) -> u64 {
-        self.keyspace().journal.append(|out, current| {
+        self.keyspace().followers.journal.append(|out, current| {
             if count > 1 {
                 records::request(out, &[b"MULTI"]);
             }
@@ -297,26 +294,18 @@ impl Transaction<'_> {
     }
 }
 
-/// A transaction that ends without a commit has its changes logged all the same.
-impl Drop for Transaction<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.commit();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyspace::journal::tests::{logged, taken};
-    use crate::keyspace::{Expiry, Keyspace};
+    use crate::keyspace::following::journal::tests::{act, logged, taken};
+    use crate::keyspace::{Everything, Expiry, Keyspace};
 
     const LONG: usize = 2 * LONG_BYTES;
 
     /// A log, and a key in it whose value has so many bytes.
     fn with_value(bytes: usize) -> Keyspace {
         let keyspace = logged();
-        keyspace.begin(0, b"k").unwrap().put(b"k", &vec![b'v'; bytes], Expiry::Never);
+        act(&keyspace, 0, |tx| tx.put(b"k", &vec![b'v'; bytes], Expiry::Never));
         taken(&keyspace);
         keyspace
     }
@@ -331,7 +320,7 @@ mod tests {
     fn a_change_in_a_long_value_is_its_step_and_one_in_a_short_value_is_the_value() {
         for (bytes, is_long) in [(10, false), (LONG_BYTES - 3, false), (LONG_BYTES - 2, true), (LONG, true)] {
             let keyspace = with_value(bytes);
-            write(&mut keyspace.begin(0, b"k").unwrap(), b"k", bytes, b"xyz");
+            act(&keyspace, 0, |tx| write(tx, b"k", bytes, b"xyz"));
             let lines = taken(&keyspace);
             match is_long {
                 true => assert_eq!(lines, ["APPEND k xyz"]),
@@ -351,6 +340,7 @@ mod tests {
         write(&mut tx, b"k", 7, b"b");
         // It becomes longer, and nothing is written there.
         tx.change_part(b"k", LONG + 10, |part| part.bytes_mut(0..1)[0] = b'c');
+        tx.commit();
         drop(tx);
         let expiry = format!("PEXPIREAT k {later_ms}");
         let end = format!("SETRANGE k {} \0", LONG + 9);
@@ -375,16 +365,17 @@ mod tests {
             write(&mut tx, b"k", number % LONG, b"x");
             assert!(tx.left.get_mut().get().changes.step_bytes < 2 * TIDY_AT_BYTES);
         }
+        tx.commit();
         drop(tx);
         let lines = taken(&keyspace);
         assert!(lines.len() == 1 && lines[0].starts_with("SET k xxx"));
-        write(&mut keyspace.begin(0, b"k").unwrap(), b"k", 1, &[b'y'; LONG - 1]);
+        act(&keyspace, 0, |tx| write(tx, b"k", 1, &[b'y'; LONG - 1]));
         assert!(taken(&keyspace)[0].starts_with("SET k xyyy"));
     }
 
     #[test]
     fn what_happens_to_the_key_as_a_whole_swallows_its_steps() {
-        type Act = fn(&mut Transaction<'_>);
+        type Act = fn(&mut Everything<&mut Transaction<'_>>);
         let whole = "v".repeat(LONG - 1);
         let cases: [(Act, Vec<String>); 6] = [
             (|tx| assert!(tx.remove(b"k")), vec!["DEL k".into()]),
@@ -416,7 +407,8 @@ mod tests {
             let keyspace = with_value(LONG);
             let mut tx = keyspace.begin_all(0).unwrap();
             write(&mut tx, b"k", 0, b"x");
-            act(&mut tx);
+            act(&mut tx.as_mut());
+            tx.commit();
             drop(tx);
             assert_eq!(taken(&keyspace), expected);
         }

@@ -10,7 +10,7 @@
 //! | --- | --- | --- |
 //! | 1 | flags: has an expiry, has long lengths, the encoding, is a lock, the epoch | always |
 //! | 1 + 2 | length of the key, of the value | always; unused if the lengths are long |
-//! | 4 | the access stamp, see [`access`](super::access) | always |
+//! | 4 | the access stamp, see [`access`](crate::keyspace::access) | always |
 //! | 4 + 4 | length of the key, of the value | a key above 255 or a value above 65,535 bytes |
 //! | 8 | the expiry, in milliseconds since 1970 | only where there is one |
 //! | … | the key, then the value | always |
@@ -49,7 +49,7 @@ const EXPIRY_BYTES: usize = 8;
 
 /// A key, its value, and when it expires.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(in crate::keyspace) struct Entry {
     pointer: NonNull<u8>,
 }
 
@@ -124,7 +124,7 @@ impl Entry {
     /// # Panics
     ///
     /// If either is longer than 4 GiB; the protocol's limits are far below.
-    pub(super) fn new(key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Entry {
+    pub(in crate::keyspace) fn new(key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Entry {
         assert!(key.len() <= u32::MAX as usize && value.len() <= u32::MAX as usize);
         let shape = Shape::new(key.len(), value.len(), expires_at_ms.is_some());
         let layout = shape.layout();
@@ -151,21 +151,21 @@ impl Entry {
     }
 
     /// The same value with the same expiry and encoding under another key, which is no lock.
-    pub(super) fn renamed(&self, key: &[u8]) -> Entry {
+    pub(in crate::keyspace) fn renamed(&self, key: &[u8]) -> Entry {
         let renamed = Entry::new(key, self.value(), self.expires_at_ms()).with_notes_of(self);
         renamed.set_lock(false);
         renamed
     }
 
     /// The same entry once more.
-    pub(super) fn copied(&self) -> Entry {
+    pub(in crate::keyspace) fn copied(&self) -> Entry {
         Entry::new(self.key(), self.value(), self.expires_at_ms()).with_notes_of(self)
     }
 
     /// Has the processor fetch the entry's first two cache lines, and goes on at once. Entries are not
     /// aligned to lines, so a small one often lies on two.
     #[inline]
-    pub(super) fn prefetch(&self) {
+    pub(in crate::keyspace) fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -179,27 +179,27 @@ impl Entry {
 
     /// The key.
     #[inline]
-    pub(super) fn key(&self) -> &[u8] {
+    pub(in crate::keyspace) fn key(&self) -> &[u8] {
         let shape = self.shape();
         self.part(shape.key_offset(), shape.key_bytes)
     }
 
     /// Whether this is its key.
     #[inline]
-    pub(super) fn has_key(&self, key: &[u8]) -> bool {
+    pub(in crate::keyspace) fn has_key(&self, key: &[u8]) -> bool {
         is_same(self.key(), key)
     }
 
     /// The value.
     #[inline]
-    pub(super) fn value(&self) -> &[u8] {
+    pub(in crate::keyspace) fn value(&self) -> &[u8] {
         let shape = self.shape();
         self.part(shape.value_offset(), shape.value_bytes)
     }
 
     /// When the entry expires, in milliseconds since 1970.
     #[inline]
-    pub(super) fn expires_at_ms(&self) -> Option<u64> {
+    pub(in crate::keyspace) fn expires_at_ms(&self) -> Option<u64> {
         let [flags] = self.array::<1>(0);
         if flags & HAS_EXPIRY == 0 {
             return None;
@@ -210,7 +210,7 @@ impl Entry {
     /// Replaces the value and the expiry in place, if they take as much room as those before; answers whether
     /// they do. One that does not is to be replaced by a new entry.
     #[inline]
-    pub(super) fn replace_in_place(&mut self, value: &[u8], expires_at_ms: Option<u64>) -> bool {
+    pub(in crate::keyspace) fn replace_in_place(&mut self, value: &[u8], expires_at_ms: Option<u64>) -> bool {
         let shape = self.shape();
         if shape.value_bytes != value.len() || shape.has_expiry != expires_at_ms.is_some() {
             return false;
@@ -228,7 +228,7 @@ impl Entry {
     /// # Panics
     ///
     /// As [`new`](Self::new).
-    pub(super) fn resize(&mut self, value_bytes: usize) {
+    pub(in crate::keyspace) fn resize(&mut self, value_bytes: usize) {
         assert!(value_bytes <= u32::MAX as usize);
         let before = self.shape();
         let after = Shape::new(before.key_bytes, value_bytes, before.has_expiry);
@@ -263,13 +263,13 @@ impl Entry {
     }
 
     /// The value, to be changed in parts.
-    pub(super) fn value_mut(&mut self) -> &mut [u8] {
+    pub(in crate::keyspace) fn value_mut(&mut self) -> &mut [u8] {
         let shape = self.shape();
         self.part_mut(shape.value_offset(), shape.value_bytes)
     }
 
     /// How the value came to be.
-    pub(super) fn encoding(&self) -> Encoding {
+    pub(in crate::keyspace) fn encoding(&self) -> Encoding {
         match self.flags() {
             flags if flags & IS_RAW != 0 => Encoding::Raw,
             flags if flags & IS_TEXT != 0 => Encoding::Text,
@@ -285,7 +285,7 @@ impl Entry {
     }
 
     /// Marks the value as one that came to be so.
-    pub(super) fn set_encoding(&mut self, encoding: Encoding) {
+    pub(in crate::keyspace) fn set_encoding(&mut self, encoding: Encoding) {
         let flag = match encoding {
             Encoding::Plain => 0,
             Encoding::Text => IS_TEXT,
@@ -294,27 +294,28 @@ impl Entry {
         self.set_flags(self.flags() & !(IS_TEXT | IS_RAW) | flag);
     }
 
-    /// Whether a running snapshot has the entry already, in the terms of its [`Table`](super::shard::Table).
+    /// Whether a running snapshot has the entry already, in the terms of its
+    /// [`Table`](crate::keyspace::store::table::Table).
     #[inline]
-    pub(super) fn epoch(&self) -> bool {
+    pub(in crate::keyspace) fn epoch(&self) -> bool {
         self.flags() & EPOCH != 0
     }
 
     /// Replaces the epoch.
     #[inline]
-    pub(super) fn set_epoch(&mut self, epoch: bool) {
+    pub(in crate::keyspace) fn set_epoch(&mut self, epoch: bool) {
         self.set_flags(self.flags() & !EPOCH | if epoch { EPOCH } else { 0 });
     }
 
     /// The access stamp.
     #[inline]
-    pub(super) fn stamp(&self) -> u32 {
+    pub(in crate::keyspace) fn stamp(&self) -> u32 {
         u32::from_ne_bytes(self.array(LENGTHS_BYTES))
     }
 
     /// Replaces the access stamp.
     #[inline]
-    pub(super) fn set_stamp(&self, stamp: u32) {
+    pub(in crate::keyspace) fn set_stamp(&self, stamp: u32) {
         // SAFETY: the stamp's place is in every header, is covered by no slice, and no other thread has a
         // reference to this entry (invariant 4).
         unsafe { self.pointer.add(LENGTHS_BYTES).cast::<[u8; STAMP_BYTES]>().write(stamp.to_ne_bytes()) };
@@ -322,12 +323,12 @@ impl Entry {
 
     /// Whether the key acts as a lock.
     #[inline(always)]
-    pub(super) fn is_lock(&self) -> bool {
+    pub(in crate::keyspace) fn is_lock(&self) -> bool {
         self.flags() & IS_LOCK != 0
     }
 
     /// Says whether the key acts as a lock.
-    pub(super) fn set_lock(&self, is_lock: bool) {
+    pub(in crate::keyspace) fn set_lock(&self, is_lock: bool) {
         let flags = self.flags() & !IS_LOCK | if is_lock { IS_LOCK } else { 0 };
         // SAFETY: the flags' place is in every header, the shape they tell stays the same, the place is
         // covered by no slice, and no other thread has a reference to this entry (invariant 4).
@@ -348,7 +349,7 @@ impl Entry {
     }
 
     /// Replaces the expiry alone.
-    pub(super) fn set_expiry(&mut self, expires_at_ms: Option<u64>) {
+    pub(in crate::keyspace) fn set_expiry(&mut self, expires_at_ms: Option<u64>) {
         let shape = self.shape();
         match expires_at_ms {
             Some(expires_at_ms) if shape.has_expiry => self
@@ -359,8 +360,16 @@ impl Entry {
         }
     }
 
+    /// Whether freeing the entry takes so long that it must not happen under a lock: some 0.1 µs for each
+    /// page that goes back to the system.
+    #[inline]
+    pub(in crate::keyspace) fn is_large(&self) -> bool {
+        const LARGE_BYTES: usize = 256 << 10;
+        self.flags() & HAS_LONG_LENGTHS != 0 && self.bytes() >= LARGE_BYTES
+    }
+
     /// The size of the allocation, as it was asked for.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::keyspace) fn bytes(&self) -> usize {
         self.shape().bytes()
     }
 

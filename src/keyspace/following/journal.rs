@@ -1,22 +1,23 @@
-//! What is logged of changes, in the order in which they happened, so that they can be done again.
+//! The log's records in memory, in the order of the changes, until the log's writer has taken them.
 //!
-//! A transaction notes what it has changed ([`changes`](super::changes)). When it ends, with its locks still
-//! held, it appends the records of that: the requests that Redis would log ([`records`]). They are one unit,
-//! wrapped in `MULTI` and `EXEC` where there are several, so that it is done again as a whole or not at all.
+//! A transaction notes what it changes ([`changes`](super::changes)). When it commits, with its locks still
+//! held, it appends records: the requests that Redis would log ([`records`]). Several records are wrapped in
+//! `MULTI` and `EXEC`, so that they are replayed as a whole or not at all.
 //!
-//! Records are collected here, in memory, under one mutex that is taken while the shards are still locked:
-//! that makes their order the order of the changes. The writer of the log [`take`](Journal::take)s them all
-//! at once and makes them durable.
+//! Records are collected under one mutex that is locked while the shards are still locked: so their order is
+//! the order of the changes. The writer of the log [takes](Journal::take) all of them at once and makes them
+//! durable.
 
 use std::mem::take;
+use std::ops::DerefMut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::Keyspace;
-use super::records;
-use super::transaction::Transaction;
+use crate::keyspace::Keyspace;
+use crate::keyspace::following::records;
+use crate::keyspace::transaction::{Everything, Transaction};
 
 /// What changes, for the writer of a log.
 #[derive(Debug, Default)]
@@ -121,17 +122,9 @@ impl Journal {
         self.fencing.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// Notes that a key has gone by itself. Its shard must be locked.
-    pub(super) fn note_loss(&self, database: usize, key: &[u8]) {
-        self.append(|out, current| {
-            records::select(out, current, database);
-            records::request(out, &[b"DEL", key]);
-        });
-    }
-
     /// Appends what `write` writes, if there is a log; returns the offset behind it. It is told the database
     /// that the reader of the log is in.
-    pub(super) fn append(&self, write: impl FnOnce(&mut Vec<u8>, &mut Option<usize>)) -> u64 {
+    pub(in crate::keyspace) fn append(&self, write: impl FnOnce(&mut Vec<u8>, &mut Option<usize>)) -> u64 {
         let mut pending = self.pending.lock();
         if !pending.is_on {
             return self.end();
@@ -167,23 +160,23 @@ impl Pending {
 impl Keyspace {
     /// Writes no changes down any more.
     pub fn stop_journal(&self) {
-        self.interest.set_journal(false);
-        self.journal.stop();
+        self.followers.interest.set_journal(false);
+        self.followers.journal.stop();
     }
 }
 
-impl Transaction<'_> {
-    /// Writes changes down from now on, or begins a new part. The transaction must hold everything.
+impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
+    /// Logs changes from now on, or begins a new part of the log.
     pub fn cut_journal(&mut self) {
-        // All others look at what is wanted once they have a shard.
-        debug_assert!(self.holds_everything());
-        self.keyspace().interest.set_journal(true);
-        self.keyspace().journal.begin();
+        // All other transactions look at what is wanted once they have a shard.
+        let followers = &self.keyspace().followers;
+        followers.interest.set_journal(true);
+        followers.journal.begin();
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::keyspace) mod tests {
     use super::*;
     use crate::keyspace::Expiry;
 
@@ -206,8 +199,19 @@ pub(super) mod tests {
         lines
     }
 
+    /// Acts on the key `k` of a database, in a transaction of its own.
+    pub(in crate::keyspace) fn act(
+        keyspace: &Keyspace,
+        database: usize,
+        act: impl FnOnce(&mut Transaction<'_>),
+    ) {
+        let mut tx = keyspace.begin(database, b"k").unwrap();
+        act(&mut tx);
+        tx.commit();
+    }
+
     pub(in crate::keyspace) fn logged() -> Keyspace {
-        let keyspace = Keyspace::new(4);
+        let keyspace = Keyspace::alone(4);
         keyspace.begin_all(0).unwrap().cut_journal();
         assert_eq!(taken(&keyspace), ["cut"]);
         keyspace
@@ -220,16 +224,18 @@ pub(super) mod tests {
         let mut tx = keyspace.begin(2, b"k").unwrap();
         tx.put(b"k", b"v", Expiry::Never);
         tx.put(b"k", b"w", Expiry::At(later_ms));
+        tx.commit();
         drop(tx);
         assert_eq!(taken(&keyspace), ["SELECT 2", &format!("SET k w PXAT {later_ms}")]);
         let mut tx = keyspace.begin(2, b"k").unwrap();
         tx.set_expiry(b"k", Some(later_ms + 1));
         assert_eq!(tx.commit(), Some(keyspace.journal().end()));
         tx.set_expiry(b"k", None);
+        tx.commit();
         drop(tx);
         assert_eq!(taken(&keyspace), [&format!("PEXPIREAT k {}", later_ms + 1), "PERSIST k"]);
-        keyspace.begin(2, b"k").unwrap().remove(b"k");
-        keyspace.begin(2, b"k").unwrap().remove(b"k");
+        act(&keyspace, 2, |tx| assert!(tx.remove(b"k")));
+        act(&keyspace, 2, |tx| assert!(!tx.remove(b"k")));
         assert_eq!(taken(&keyspace), ["DEL k"]);
         assert_eq!(keyspace.begin(2, b"k").unwrap().commit(), None);
     }
@@ -243,6 +249,7 @@ pub(super) mod tests {
         tx.put(b"moved", b"v", Expiry::Never);
         tx.swap_databases(0, 3);
         tx.put(b"stays", b"v", Expiry::Never);
+        tx.commit();
         drop(tx);
         let expected =
             ["MULTI", "FLUSHALL", "SWAPDB 0 3", "SELECT 0", "SET stays v", "SELECT 3", "SET moved v", "EXEC"];
@@ -254,7 +261,7 @@ pub(super) mod tests {
         let keyspace = logged();
         keyspace.journal().note_fencing(7);
         for value in [b"1", b"2"] {
-            keyspace.begin(0, b"k").unwrap().put(b"k", value, Expiry::Never);
+            act(&keyspace, 0, |tx| tx.put(b"k", value, Expiry::Never));
         }
         let pieces = keyspace.journal().take(Some(Duration::ZERO));
         let [Piece::Records(bytes)] = &pieces[..] else { panic!("{pieces:?}") };
@@ -266,7 +273,7 @@ pub(super) mod tests {
     #[test]
     fn a_new_part_begins_with_its_database_and_nothing_comes_after_the_end() {
         let keyspace = logged();
-        let put = || keyspace.begin(0, b"k").unwrap().put(b"k", b"v", Expiry::Never);
+        let put = || act(&keyspace, 0, |tx| tx.put(b"k", b"v", Expiry::Never));
         put();
         keyspace.begin_all(0).unwrap().cut_journal();
         put();

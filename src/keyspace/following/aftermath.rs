@@ -3,22 +3,22 @@
 
 use std::mem::{ManuallyDrop, take};
 
-use super::changes::Changes;
-use super::entry::Entry;
-use super::interest::Effect;
-use super::shard::Table;
-use super::transaction::Transaction;
+use crate::keyspace::following::changes::Changes;
+use crate::keyspace::following::news::Effect;
+use crate::keyspace::store::entry::Entry;
+use crate::keyspace::store::table::Table;
+use crate::keyspace::transaction::Transaction;
 
 /// What a transaction leaves behind, if it is anything.
 #[derive(Debug, Default)]
-pub(super) struct Left(ManuallyDrop<Option<Box<Aftermath>>>);
+pub(in crate::keyspace) struct Left(ManuallyDrop<Option<Box<Aftermath>>>);
 
 #[derive(Debug, Default)]
-pub(super) struct Aftermath {
+pub(in crate::keyspace) struct Aftermath {
     /// What somebody is to be told.
     effects: Vec<Effect>,
     /// What is to be written down.
-    pub(super) changes: Changes,
+    pub(in crate::keyspace) changes: Changes,
     /// What was taken out and is to be freed, once the locks are free.
     garbage: Garbage,
 }
@@ -28,23 +28,31 @@ pub(super) struct Aftermath {
 pub struct Garbage {
     tables: Vec<Table>,
     entries: Vec<Entry>,
+    is_for_background: bool,
 }
 
 impl Transaction<'_> {
     /// Adds to what is left behind.
     #[cold]
-    pub(super) fn leave(&self, add: impl FnOnce(&mut Aftermath)) {
+    pub(in crate::keyspace) fn leave(&self, add: impl FnOnce(&mut Aftermath)) {
         add(self.left.borrow_mut().get());
     }
 
     /// Has somebody told of this.
     #[cold]
-    pub(super) fn tell(&self, effect: Effect) {
+    pub(in crate::keyspace) fn tell(&self, effect: Effect) {
         self.leave(|aftermath| aftermath.effects.push(effect));
     }
 
-    /// Has an entry freed once the locks are.
-    pub(super) fn leave_entry(&self, entry: Entry) {
+    /// Has whole tables freed once the locks are free.
+    pub(in crate::keyspace) fn leave_tables(&self, tables: Vec<Table>) {
+        if !tables.is_empty() {
+            self.leave(|aftermath| aftermath.garbage.tables.extend(tables));
+        }
+    }
+
+    /// Has an entry freed once the locks are free.
+    pub(in crate::keyspace) fn leave_entry(&self, entry: Entry) {
         self.leave(|aftermath| aftermath.garbage.entries.push(entry));
     }
 
@@ -61,14 +69,22 @@ impl Transaction<'_> {
         self.left.get_mut().if_any().map(|aftermath| take(&mut aftermath.effects)).unwrap_or_default()
     }
 
-    /// What is to be freed, if that takes so long that the caller lets other threads serve its clients first.
+    /// Has large garbage freed in the background (UNLINK, FLUSHALL ASYNC).
+    pub fn free_in_background(&mut self) {
+        if let Some(aftermath) = self.left.get_mut().if_any() {
+            aftermath.garbage.is_for_background = true;
+        }
+    }
+
+    /// Takes the garbage that the caller must not free at once: freeing it takes long, or it is for the
+    /// background. All other garbage is freed when the transaction has ended and the locks are free.
     #[inline(always)]
     pub fn take_large_garbage(&mut self) -> Option<Garbage> {
         let aftermath = self.left.get_mut().if_any()?;
-        aftermath.garbage.is_long_work().then(|| take(&mut aftermath.garbage))
+        aftermath.garbage.is_work().then(|| take(&mut aftermath.garbage))
     }
 
-    /// What is to be freed, for a caller who will have it dropped elsewhere.
+    /// Takes all garbage, for a caller that frees it while it still holds the locks.
     pub fn take_garbage(&mut self) -> Garbage {
         self.left.get_mut().if_any().map(|aftermath| take(&mut aftermath.garbage)).unwrap_or_default()
     }
@@ -77,18 +93,22 @@ impl Transaction<'_> {
 impl Left {
     /// What is left behind, if it is anything.
     #[inline(always)]
-    pub(super) fn if_any(&mut self) -> Option<&mut Aftermath> {
+    pub(in crate::keyspace) fn if_any(&mut self) -> Option<&mut Aftermath> {
         self.0.as_deref_mut()
     }
 
     /// The same, to add something.
-    pub(super) fn get(&mut self) -> &mut Aftermath {
+    pub(in crate::keyspace) fn get(&mut self) -> &mut Aftermath {
         self.0.get_or_insert_default()
     }
 
     #[cold]
     fn free(&mut self) {
-        drop(self.0.take());
+        let left = self.0.take();
+        debug_assert!(
+            std::thread::panicking() || left.is_none_or(|left| left.changes.is_empty()),
+            "a transaction has ended without a commit"
+        );
     }
 }
 
@@ -102,25 +122,23 @@ impl Drop for Left {
     }
 }
 
-impl Aftermath {
-    /// Has tables freed once the locks are.
-    pub(super) fn leave_tables(&mut self, tables: impl Iterator<Item = Table>) {
-        self.garbage.tables.extend(tables);
-    }
-}
-
 impl Garbage {
-    /// Bytes whose freeing is worth another thread's while. Redis frees strings of any size at once; freeing
-    /// a large one gives pages back to the system, which takes some 0.1 µs each.
+    /// Bytes of values whose freeing is worth another thread's while: giving pages back to the system takes
+    /// some 0.1 µs each.
     const LARGE_BYTES: usize = 1 << 20;
 
     /// Bytes of values, or entries in tables, whose freeing takes about a millisecond.
     const LONG_BYTES: usize = 32 << 20;
     const LONG_ENTRIES: usize = 20_000;
 
-    /// Whether freeing it would keep a client waiting.
-    pub fn is_large(&self) -> bool {
-        !self.tables.is_empty() || self.entries_bytes() >= Garbage::LARGE_BYTES
+    /// Whether it should be freed in the background.
+    pub fn is_for_background(&self) -> bool {
+        self.is_for_background
+    }
+
+    fn is_work(&self) -> bool {
+        let is_large = !self.tables.is_empty() || self.entries_bytes() >= Garbage::LARGE_BYTES;
+        self.is_for_background && is_large || self.is_long_work()
     }
 
     /// Whether freeing it would keep all clients of a thread waiting.

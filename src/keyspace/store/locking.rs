@@ -12,16 +12,16 @@
 //! a moment it is [contended](NotNow::Contended), and its client tries again when the shard is free. Others
 //! who want a shard that is known to be held for long do not even wait for that moment.
 //!
-//! [`Transaction::hold`]: super::Transaction::hold
+//! [`Transaction::hold`]: crate::keyspace::Transaction::hold
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::shard::Shard;
-use super::sync::{Mutex, MutexGuard};
-use super::{Keyspace, SHARDS};
+use crate::keyspace::store::shard::Shard;
+use crate::keyspace::store::sync::{Mutex, MutexGuard};
+use crate::keyspace::{Keyspace, SHARDS_MAX};
 
 /// A script holds shards and has been running for too long to be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum NotNow {
 
 /// Shards that were held for more than a moment when they were last wanted: a bit for each.
 #[derive(Debug)]
-pub(super) struct LongHeld([AtomicU64; SHARDS.div_ceil(64)]);
+pub(in crate::keyspace) struct LongHeld([AtomicU64; SHARDS_MAX / 64]);
 
 impl Default for LongHeld {
     fn default() -> LongHeld {
@@ -60,8 +60,30 @@ impl LongHeld {
     }
 }
 
-/// Locked shards with their numbers, which ascend.
-pub(super) type HeldShards<'a> = Vec<(usize, MutexGuard<'a, Shard>)>;
+/// Numbers of shards, a bit for each.
+#[derive(Debug, Default)]
+pub(in crate::keyspace) struct ShardSet([u64; SHARDS_MAX / 64]);
+
+impl ShardSet {
+    pub(in crate::keyspace) fn add(&mut self, number: usize) {
+        self.0[number / 64] |= 1 << (number % 64);
+    }
+
+    /// The numbers in ascending order.
+    pub(in crate::keyspace) fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().enumerate().flat_map(|(word, bits)| {
+            let mut left = *bits;
+            std::iter::from_fn(move || {
+                let lowest = (left != 0).then(|| 64 * word + left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(lowest)
+            })
+        })
+    }
+}
+
+/// Locked shards with their numbers, in ascending order.
+pub(in crate::keyspace) type HeldShards<'a> = Vec<(usize, MutexGuard<'a, Shard>)>;
 
 /// How long somebody who holds shards waits for another one, or somebody who could do without it.
 const SOON: Duration = Duration::from_millis(1);
@@ -81,7 +103,10 @@ impl Keyspace {
 
     /// Locks one shard for a client's request, unless another holds it for long.
     #[inline(always)]
-    pub(super) fn lock_for_client(&self, number: usize) -> Result<MutexGuard<'_, Shard>, NotNow> {
+    pub(in crate::keyspace) fn lock_for_client(
+        &self,
+        number: usize,
+    ) -> Result<MutexGuard<'_, Shard>, NotNow> {
         self.shards[number].try_lock().map_or_else(|| self.wait_for_client(number), Ok)
     }
 
@@ -110,7 +135,7 @@ impl Keyspace {
 
     /// Locks one shard, for somebody who holds none.
     #[inline(always)]
-    pub(super) fn lock_one(&self, number: usize) -> Result<MutexGuard<'_, Shard>, Busy> {
+    pub(in crate::keyspace) fn lock_one(&self, number: usize) -> Result<MutexGuard<'_, Shard>, Busy> {
         let shard = &self.shards[number];
         shard.try_lock().map_or_else(|| self.wait_for(shard), Ok)
     }
@@ -127,7 +152,7 @@ impl Keyspace {
     }
 
     /// Locks several shards, named in ascending order, for somebody who holds none.
-    pub(super) fn lock_many(
+    pub(in crate::keyspace) fn lock_many(
         &self,
         wanted: impl Iterator<Item = usize> + Clone,
     ) -> Result<HeldShards<'_>, Busy> {
@@ -143,7 +168,7 @@ impl Keyspace {
 
     /// Locks several shards, named in ascending order, for a client's request, unless another holds one of
     /// them for long.
-    pub(super) fn lock_many_for_client(
+    pub(in crate::keyspace) fn lock_many_for_client(
         &self,
         wanted: impl Iterator<Item = usize>,
     ) -> Result<HeldShards<'_>, NotNow> {
@@ -151,7 +176,7 @@ impl Keyspace {
     }
 
     /// Locks one shard, however long it takes; meanwhile others serve the clients of this thread.
-    pub(super) fn lock_at_last(&self, number: usize) -> MutexGuard<'_, Shard> {
+    pub(in crate::keyspace) fn lock_at_last(&self, number: usize) -> MutexGuard<'_, Shard> {
         self.lock_soon(number).unwrap_or_else(|| {
             self.hand_over.get().into_iter().for_each(|hand_over| hand_over());
             self.shards[number].lock()
@@ -159,9 +184,9 @@ impl Keyspace {
     }
 
     /// Locks all shards, however long it takes, for a caller that holds none.
-    pub(super) fn lock_all_at_last(&self) -> HeldShards<'_> {
+    pub(in crate::keyspace) fn lock_all_at_last(&self) -> HeldShards<'_> {
         loop {
-            match self.lock_many(0..SHARDS) {
+            match self.lock_many(self.shard_numbers()) {
                 Ok(held) => return held,
                 // What waits is not what holds up the script.
                 Err(Busy) => {
@@ -173,12 +198,12 @@ impl Keyspace {
     }
 
     /// Locks one shard, unless another holds it for long.
-    pub(super) fn lock_soon(&self, number: usize) -> Option<MutexGuard<'_, Shard>> {
+    pub(in crate::keyspace) fn lock_soon(&self, number: usize) -> Option<MutexGuard<'_, Shard>> {
         self.lock_if_free(number).or_else(|| self.shards[number].try_lock_for(SOON))
     }
 
     /// Locks one shard, unless another holds it.
-    pub(super) fn lock_if_free(&self, number: usize) -> Option<MutexGuard<'_, Shard>> {
+    pub(in crate::keyspace) fn lock_if_free(&self, number: usize) -> Option<MutexGuard<'_, Shard>> {
         self.shards[number].try_lock()
     }
 }

@@ -1,0 +1,122 @@
+//! Who wants to know of changes.
+//!
+//! Nearly always no client does: then a write costs one look at a number, which its transaction reads when it
+//! begins. Otherwise the transaction marks the clients that watch a key (WATCH) at once, under the key's
+//! lock, and collects the rest as [`Effect`](super::news::Effect)s. The caller takes them after the command
+//! and notifies the clients before the locks are free, so that all clients see two changes of one key in one
+//! order.
+
+use std::sync::atomic::Ordering;
+
+use crate::events::EventClass;
+use crate::keyspace::store::sync::AtomicU64;
+
+/// What clients and the log want to know: in the low half event classes, the journal and tracking, in the
+/// high half how many keys are watched.
+#[derive(Debug, Default)]
+pub struct Interest(AtomicU64);
+
+const TRACKING: u64 = 1 << 31;
+const ONE_WATCHED: u64 = 1 << 32;
+const JOURNAL: u64 = 1 << 30;
+const CLASSES: u64 = JOURNAL - 1;
+
+impl Interest {
+    #[inline]
+    pub(in crate::keyspace) fn load(&self) -> Wanted {
+        Wanted(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Chooses the events that are published.
+    pub fn set_classes(&self, classes: EventClass) {
+        let change = |before: u64| Some(before & !CLASSES | u64::from(classes.bits()));
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+
+    /// Says whether a client keeps copies of keys and wants to know when they change.
+    pub fn set_tracking(&self, is_on: bool) {
+        match is_on {
+            true => self.0.fetch_or(TRACKING, Ordering::Relaxed),
+            false => self.0.fetch_and(!TRACKING, Ordering::Relaxed),
+        };
+    }
+
+    pub(in crate::keyspace) fn set_journal(&self, is_on: bool) {
+        match is_on {
+            true => self.0.fetch_or(JOURNAL, Ordering::Relaxed),
+            false => self.0.fetch_and(!JOURNAL, Ordering::Relaxed),
+        };
+    }
+
+    pub(in crate::keyspace) fn add_watched(&self) {
+        self.0.fetch_add(ONE_WATCHED, Ordering::Relaxed);
+    }
+
+    pub(in crate::keyspace) fn remove_watched(&self) {
+        self.0.fetch_sub(ONE_WATCHED, Ordering::Relaxed);
+    }
+}
+
+/// What clients and the log wanted to know when a transaction began.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::keyspace) struct Wanted(u64);
+
+impl Wanted {
+    /// Whether a client or the log wants to know anything.
+    #[inline(always)]
+    pub(in crate::keyspace) fn any(self) -> bool {
+        self.0 != 0
+    }
+
+    /// The same without the log.
+    pub(in crate::keyspace) fn without_journal(self) -> Wanted {
+        Wanted(self.0 & !JOURNAL)
+    }
+
+    /// Whether a change of a key means more than itself.
+    #[inline(always)]
+    pub(in crate::keyspace) fn changes(self) -> bool {
+        self.0 & (TRACKING | JOURNAL | u64::from(EventClass::NEW.bits())) != 0 || self.0 >= ONE_WATCHED
+    }
+
+    pub(in crate::keyspace) fn tracking(self) -> bool {
+        self.0 & TRACKING != 0
+    }
+
+    /// Whether changes are logged.
+    #[inline(always)]
+    pub(in crate::keyspace) fn journal(self) -> bool {
+        self.0 & JOURNAL != 0
+    }
+
+    pub(in crate::keyspace) fn watched(self) -> bool {
+        self.0 >= ONE_WATCHED
+    }
+
+    /// Whether events of a class are published at all.
+    #[inline(always)]
+    pub(in crate::keyspace) fn event(self, class: EventClass) -> bool {
+        const WAYS: u64 = EventClass::AS_KEYSPACE.and(EventClass::AS_KEYEVENT).bits() as u64;
+        self.0 & u64::from(class.bits()) != 0 && self.0 & WAYS != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wanted_needs_a_way_to_be_told() {
+        let interest = Interest::default();
+        interest.set_classes(EventClass::STRING);
+        assert!(!interest.load().event(EventClass::STRING));
+        interest.set_classes(EventClass::STRING.and(EventClass::AS_KEYEVENT));
+        assert!(interest.load().event(EventClass::STRING));
+        assert!(!interest.load().event(EventClass::GENERIC));
+        assert!(!interest.load().changes());
+        interest.add_watched();
+        assert!(interest.load().changes() && interest.load().event(EventClass::STRING));
+        interest.remove_watched();
+        assert!(!interest.load().changes());
+    }
+}

@@ -1,0 +1,138 @@
+//! What a change means to clients: an event, an outdated copy, news of a lock.
+
+use crate::digest::digest;
+use crate::resp::number::parse_integer;
+
+/// What somebody has to be told of.
+#[derive(Debug)]
+pub enum Effect {
+    /// An event of a class that somebody wants.
+    Event {
+        /// Its name, such as `set`.
+        name: &'static str,
+        /// The database.
+        database: usize,
+        /// The key.
+        key: Box<[u8]>,
+    },
+    /// A key is not what it was, and somebody keeps copies of keys.
+    Changed {
+        /// The key.
+        key: Box<[u8]>,
+        /// No command did it: the key had expired, or memory was short.
+        by_itself: bool,
+    },
+    /// All keys are gone, and somebody keeps copies of keys.
+    Flushed,
+    /// Something happened to a lock.
+    Lock(LockNews),
+}
+
+/// What happened to a lock.
+#[derive(Debug)]
+pub struct LockNews {
+    /// The hash of its key.
+    pub hash: u64,
+    /// Its database.
+    pub database: usize,
+    /// Its key.
+    pub key: Box<[u8]>,
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// What.
+    pub change: LockChange,
+}
+
+/// What can happen to a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockChange {
+    /// It was absent and is there now.
+    Taken {
+        /// Its value.
+        token: Token,
+        /// When it expires.
+        expires_at_ms: Option<u64>,
+    },
+    /// It was there, so that somebody did not get it.
+    Refused,
+    /// Its value was read.
+    Read,
+    /// Its value was replaced.
+    Written {
+        /// The value before.
+        before: Token,
+        /// The value now.
+        token: Token,
+        /// When it expires now.
+        expires_at_ms: Option<u64>,
+    },
+    /// When it expires was changed.
+    Expiry(Option<u64>),
+    /// It was deleted.
+    Freed,
+    /// It was looked for after it had gone.
+    Missed,
+    /// It was there, but not with the value that was asked for.
+    Unmet,
+}
+
+/// What is kept of a lock's value: enough to know it again, too little to use it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Token {
+    /// The digest that DIGEST tells.
+    pub digest: u64,
+    /// The moment that it names, in milliseconds since 1970, if it looks like one.
+    pub stamp_ms: Option<u64>,
+    /// Whether it is an integer that names no moment.
+    pub(in crate::keyspace) is_count: bool,
+}
+
+impl Token {
+    /// That of a value.
+    pub fn of(value: &[u8]) -> Token {
+        let stamp_ms = stamp_ms(value);
+        Token {
+            digest: digest(value),
+            stamp_ms,
+            is_count: stamp_ms.is_none() && parse_integer(value).is_some(),
+        }
+    }
+}
+
+/// Reads a value as a moment, as the algorithm of SETNX's page keeps it: in seconds, also with a fraction,
+/// milliseconds or microseconds since 1970, which the magnitude tells apart from 2001 to 5138.
+fn stamp_ms(value: &[u8]) -> Option<u64> {
+    const LENGTH_MAX: usize = 32;
+    let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= LENGTH_MAX)?;
+    let number: f64 = text.parse().ok()?;
+    let ms = match number {
+        1e9..1e11 => number * 1e3,
+        1e12..1e14 => number,
+        1e15..1e17 => number / 1e3,
+        _ => return None,
+    };
+    Some(ms as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_known_by_their_magnitude() {
+        for (value, ms) in [
+            ("1700000000", Some(1_700_000_000_000)),
+            ("1700000000.25", Some(1_700_000_000_250)),
+            ("1700000000123", Some(1_700_000_000_123)),
+            ("1700000000123456", Some(1_700_000_000_123)),
+            ("17", None),
+            ("99999999999999999999", None),
+            ("NaN", None),
+            ("-1700000000", None),
+            ("8f14e45f-ceea", None),
+            ("", None),
+        ] {
+            assert_eq!(stamp_ms(value.as_bytes()), ms, "{value}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What needs every shard: sizes and sums, flushing and exchanging databases, turning the clock.
+
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::Ordering;
+
+use super::{Held, Transaction};
+use crate::clock::Clock;
+use crate::keyspace::following::Replacement;
+use crate::keyspace::store::entry::Entry;
+use crate::keyspace::store::locking::HeldShards;
+use crate::keyspace::store::shard::{KeyspaceCounters, Shard, Sweep};
+use crate::keyspace::store::table::{DatabaseSize, Table};
+
+/// A transaction that holds every shard: a [`Transaction`] behind a reference or a box.
+#[derive(Debug)]
+pub struct Everything<T>(T);
+
+/// The transaction does not hold every shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotEverything;
+
+impl<'a> Transaction<'a> {
+    /// Returns the transaction as one on everything.
+    ///
+    /// # Errors
+    ///
+    /// [`NotEverything`]: the command's scope is not everything.
+    pub fn everything(&self) -> Result<Everything<&Transaction<'a>>, NotEverything> {
+        if self.holds_everything() { Ok(Everything(self)) } else { Err(NotEverything) }
+    }
+
+    /// The same, to change it.
+    ///
+    /// # Errors
+    ///
+    /// [`NotEverything`]
+    pub fn everything_mut(&mut self) -> Result<Everything<&mut Transaction<'a>>, NotEverything> {
+        if self.holds_everything() { Ok(Everything(self)) } else { Err(NotEverything) }
+    }
+
+    fn holds_everything(&self) -> bool {
+        matches!(&self.held, Held::Many(shards) if shards.len() == self.keyspace.shards.len())
+    }
+}
+
+impl<'a, T: Deref<Target = Transaction<'a>>> Deref for Everything<T> {
+    type Target = Transaction<'a>;
+
+    fn deref(&self) -> &Transaction<'a> {
+        &self.0
+    }
+}
+
+impl<'a, T: DerefMut<Target = Transaction<'a>>> DerefMut for Everything<T> {
+    fn deref_mut(&mut self) -> &mut Transaction<'a> {
+        &mut self.0
+    }
+}
+
+/// Looking at everything.
+impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
+    /// A transaction that was begun with every shard.
+    pub(super) fn of(tx: T) -> Everything<T> {
+        debug_assert!(tx.holds_everything());
+        Everything(tx)
+    }
+
+    /// Every shard with its number, in their order.
+    pub(in crate::keyspace) fn shards(&self) -> &HeldShards<'a> {
+        match &self.0.held {
+            Held::Many(shards) => shards,
+            Held::One { .. } => unreachable!("a transaction on everything holds every shard"),
+        }
+    }
+
+    fn all<'s>(&'s self) -> impl Iterator<Item = &'s Shard>
+    where
+        'a: 's,
+    {
+        self.shards().iter().map(|(_, shard)| &**shard)
+    }
+
+    /// All keys of the current database that have not expired.
+    pub fn keys<'s>(&'s self) -> impl Iterator<Item = &'s [u8]>
+    where
+        'a: 's,
+    {
+        let tables = self.all().filter_map(|shard| shard.table(self.database));
+        tables.flat_map(Table::entries).filter(|entry| !self.has_expired(entry)).map(Entry::key)
+    }
+
+    /// How large the current database is.
+    pub fn database_size(&self) -> DatabaseSize {
+        self.size_of(self.database)
+    }
+
+    /// How large every database is, by its number.
+    pub fn database_sizes(&self) -> impl Iterator<Item = DatabaseSize> {
+        (0..self.databases()).map(|database| self.size_of(database))
+    }
+
+    fn size_of(&self, database: usize) -> DatabaseSize {
+        let mut sum = DatabaseSize::default();
+        for table in self.all().filter_map(|shard| shard.table(database)) {
+            let size = table.size();
+            sum.keys += size.keys;
+            sum.expiring += size.expiring;
+            sum.table_bytes += size.table_bytes;
+        }
+        sum
+    }
+
+    /// What happened since the start or the last reset.
+    pub fn counters(&self) -> KeyspaceCounters {
+        let mut sum = KeyspaceCounters::default();
+        for shard in self.all() {
+            sum.hits += shard.hits.get();
+            sum.misses += shard.misses.get();
+        }
+        sum.expired = self.keyspace.losses.expired();
+        sum.evicted = self.keyspace.losses.evicted();
+        sum
+    }
+
+    /// How often keys were written or deleted.
+    pub fn changes(&self) -> u64 {
+        self.all().map(|shard| shard.changes).sum()
+    }
+
+    /// Keys that were inserted because they were absent, and not followed as locks, since there were too
+    /// many.
+    pub fn unfollowed_locks(&self) -> u64 {
+        self.all().map(|shard| shard.unfollowed).sum()
+    }
+}
+
+/// Changing everything.
+impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
+    /// The same transaction behind a mutable reference.
+    pub fn as_mut(&mut self) -> Everything<&mut Transaction<'a>> {
+        Everything(&mut self.0)
+    }
+
+    pub(in crate::keyspace) fn shards_mut(&mut self) -> &mut HeldShards<'a> {
+        match &mut self.0.held {
+            Held::Many(shards) => shards,
+            Held::One { .. } => unreachable!("a transaction on everything holds every shard"),
+        }
+    }
+
+    /// Empties the current database.
+    pub fn flush_database(&mut self) {
+        let database = self.database;
+        self.note_flush(Some(database));
+        self.flush(database..database + 1);
+    }
+
+    /// Empties every database.
+    pub fn flush_all(&mut self) {
+        self.keyspace.flushes.fetch_add(1, Ordering::Relaxed);
+        self.note_flush(None);
+        self.flush(0..self.databases());
+    }
+
+    fn flush(&mut self, databases: Range<usize>) {
+        self.follow_replacement(|database| match databases.contains(&database) {
+            true => Replacement::Nothing,
+            false => Replacement::None,
+        });
+        let mut tables = Vec::new();
+        for (_, shard) in self.shards_mut() {
+            tables.extend(databases.clone().filter_map(|database| shard.take_table(database)));
+        }
+        self.leave_tables(tables);
+    }
+
+    /// Exchanges two databases.
+    pub fn swap_databases(&mut self, one: usize, other: usize) {
+        self.follow_replacement(|database| match database {
+            _ if one == other => Replacement::None,
+            _ if database == one => Replacement::Database(other),
+            _ if database == other => Replacement::Database(one),
+            _ => Replacement::None,
+        });
+        self.note_swap(one, other);
+        for (number, shard) in self.shards_mut() {
+            shard.changes += u64::from(*number == 0);
+            shard.swap_tables(one, other);
+        }
+    }
+
+    /// Sets all counters to zero.
+    pub fn reset_counters(&mut self) {
+        for (_, shard) in self.shards_mut() {
+            shard.reset_counters();
+        }
+        self.keyspace.losses.reset();
+    }
+
+    /// Sets the number of locks that are not followed to zero.
+    pub fn reset_unfollowed_locks(&mut self) {
+        self.shards_mut().iter_mut().for_each(|(_, shard)| shard.unfollowed = 0);
+    }
+
+    /// Turns the clock of the keyspace, and with it the transaction's own moment: what follows in the
+    /// transaction goes by the new time. No other client looks at a key meanwhile.
+    pub fn turn_clock<R>(&mut self, turn: impl FnOnce(&Clock) -> R) -> R {
+        let turned = turn(&self.keyspace.clock);
+        self.keyspace.follow_clock();
+        self.now_ms.set(0);
+        if self.stamp != 0 {
+            self.stamp = self.keyspace.access.now();
+        }
+        turned
+    }
+
+    /// Frees every expired key of every database, and notes each loss in the order of their expiries.
+    pub fn free_all_expired(&mut self) {
+        Transaction::sweep(self, Sweep::All);
+    }
+}

@@ -1,0 +1,58 @@
+//! Holding more shards than the transaction was begun with: only a script does, and one script at a time, see
+//! [`locking`](crate::keyspace::store::locking).
+
+use super::{Held, Transaction, is_same};
+
+/// A script named a key late that its transaction may not come to hold any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing;
+
+impl Transaction<'_> {
+    /// Lets the transaction come to hold more shards from now on. The caller has the turn of scripts: nobody
+    /// else may wait for a shard while it holds others.
+    pub fn allow_more(&mut self) {
+        self.may_hold_more = true;
+    }
+
+    /// Holds these keys as well, however long that takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`], for a transaction that was not [allowed](Self::allow_more) to hold more.
+    pub fn hold<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) -> Result<(), Missing> {
+        for key in keys {
+            match &self.held {
+                Held::One { key: held, .. } if is_same(held, key) => {}
+                _ => self.hold_shard(self.keyspace.shard_of(self.keyspace.hash(key)))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds everything, however long that takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`], as for [`hold`](Self::hold).
+    pub fn hold_everything(&mut self) -> Result<(), Missing> {
+        self.keyspace.shard_numbers().try_for_each(|number| self.hold_shard(number))
+    }
+
+    fn hold_shard(&mut self, wanted: usize) -> Result<(), Missing> {
+        if let Held::One { .. } = &self.held
+            && let Held::One { spot, shard, .. } = std::mem::replace(&mut self.held, Held::Many(Vec::new()))
+        {
+            self.held = Held::Many(vec![(self.keyspace.shard_of(spot.hash), shard)]);
+        }
+        let Held::Many(shards) = &mut self.held else { return Err(Missing) };
+        let Err(at) = shards.binary_search_by_key(&wanted, |(number, _)| *number) else { return Ok(()) };
+        if !self.may_hold_more {
+            return Err(Missing);
+        }
+        shards.insert(at, (wanted, self.keyspace.lock_at_last(wanted)));
+        // The interest of others covers what the transaction holds: another client may have read a key of
+        // this shard since the transaction began.
+        self.wanted = self.keyspace.followers.interest.load();
+        Ok(())
+    }
+}

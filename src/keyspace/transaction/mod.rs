@@ -1,0 +1,414 @@
+//! What a command can do to the data set, and the locks under which it does it.
+//!
+//! A [`Transaction`] holds the shards of the keys that a command names, or every shard, from its beginning to
+//! its end: what it sees and does is one moment. Reading takes `&self` and writing `&mut self`, so a command
+//! that was given a shared reference cannot write. What needs every shard is a method of [`Everything`],
+//! which only a transaction that holds every shard can become.
+//!
+//! An expired key counts as absent from its very millisecond on, whether it has been freed or not. The clock
+//! is read after the locks are taken, and only once an entry with an expiry was found. So time never runs
+//! backwards for the keys of one shard, unless a transaction on everything turns the clock back, and keys
+//! without an expiry do not pay for it.
+//!
+//! [`reading`] and [`writing`] are what a command does to keys, [`parts`] how it changes a part of a value,
+//! [`everything`] what needs every shard, and [`holding`] how a script comes to hold more.
+
+mod everything;
+mod holding;
+pub(in crate::keyspace) mod parts;
+mod reading;
+mod writing;
+
+use std::cell::{Cell, RefCell};
+
+use crate::allocator::taken_bytes;
+use crate::keyspace::following::aftermath::Left;
+use crate::keyspace::following::interest::Wanted;
+use crate::keyspace::store::entry::Entry;
+use crate::keyspace::store::locking::{Busy, HeldShards, NotNow, ShardSet};
+use crate::keyspace::store::shard::Shard;
+use crate::keyspace::store::sync::MutexGuard;
+use crate::keyspace::{Keyspace, Spot};
+
+pub use everything::{Everything, NotEverything};
+pub use holding::Missing;
+pub use reading::Facts;
+pub use writing::Expiry;
+
+/// Locked shards, and the moment at which the transaction looks at everything in them.
+#[derive(Debug)]
+pub struct Transaction<'a> {
+    keyspace: &'a Keyspace,
+    pub(in crate::keyspace) database: usize,
+    pub(in crate::keyspace) held: Held<'a>,
+    /// The moment as access stamps have it; 0 if the transaction notes no use.
+    stamp: u32,
+    /// The moment, once it mattered; 0 before.
+    now_ms: Cell<u64>,
+    /// Whether the transaction passed over an entry because it had expired.
+    has_seen_expired: Cell<bool>,
+    /// What others want to know of changes.
+    pub(in crate::keyspace) wanted: Wanted,
+    /// Whether the transaction replays a log.
+    is_replay: bool,
+    /// Whether the transaction may come to hold more shards.
+    may_hold_more: bool,
+    /// What the transaction leaves to others. Declared after `held`: dropped once the locks are free.
+    pub(in crate::keyspace) left: RefCell<Left>,
+}
+
+/// The shards that a transaction has locked.
+#[derive(Debug)]
+pub(in crate::keyspace) enum Held<'a> {
+    /// The shard of one key, with the spot of that key.
+    One { key: &'a [u8], spot: Spot, shard: MutexGuard<'a, Shard> },
+    /// Several shards, or none, in ascending order of their numbers.
+    Many(HeldShards<'a>),
+}
+
+impl Keyspace {
+    /// Begins a transaction on one key.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`]
+    #[inline]
+    pub fn begin<'a>(&'a self, database: usize, key: &'a [u8]) -> Result<Transaction<'a>, Busy> {
+        let spot = Spot::of(self.hash(key));
+        let shard = self.lock_one(self.shard_of(spot.hash))?;
+        Ok(self.transaction(database, Held::One { key, spot, shard }))
+    }
+
+    /// Begins a transaction on a key that has been [touched](Keyspace::touch), for a client's request.
+    ///
+    /// # Errors
+    ///
+    /// [`NotNow`]
+    #[inline(always)]
+    pub fn begin_at<'a>(
+        &'a self,
+        database: usize,
+        key: &'a [u8],
+        spot: Spot,
+    ) -> Result<Transaction<'a>, NotNow> {
+        debug_assert_eq!(spot.hash, self.hash(key));
+        let shard = self.lock_for_client(self.shard_of(spot.hash))?;
+        Ok(self.transaction(database, Held::One { key, spot, shard }))
+    }
+
+    /// Begins a transaction on any number of keys, for a client's request.
+    ///
+    /// # Errors
+    ///
+    /// [`NotNow`]
+    pub fn begin_many<'k>(
+        &self,
+        database: usize,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<Transaction<'_>, NotNow> {
+        let mut wanted = ShardSet::default();
+        for key in keys {
+            wanted.add(self.shard_of(self.hash(key)));
+        }
+        Ok(self.transaction(database, Held::Many(self.lock_many_for_client(wanted.numbers())?)))
+    }
+
+    /// Begins a transaction on everything, for a client's request. Other clients wait until it ends.
+    ///
+    /// # Errors
+    ///
+    /// [`NotNow`]
+    pub fn begin_all_for_client(&self, database: usize) -> Result<Transaction<'_>, NotNow> {
+        Ok(self.transaction(database, Held::Many(self.lock_many_for_client(self.shard_numbers())?)))
+    }
+
+    /// Begins a transaction on everything. Other clients wait until it ends.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`]
+    pub fn begin_all(&self, database: usize) -> Result<Everything<Box<Transaction<'_>>>, Busy> {
+        let held = self.lock_many(self.shard_numbers())?;
+        Ok(Everything::of(Box::new(self.transaction(database, Held::Many(held)))))
+    }
+
+    /// Begins a transaction on everything, however long that takes: for a client's command that holds nothing
+    /// and has already begun.
+    pub(in crate::keyspace) fn begin_all_at_last(&self, database: usize) -> Everything<Box<Transaction<'_>>> {
+        let held = self.lock_all_at_last();
+        Everything::of(Box::new(self.transaction(database, Held::Many(held))))
+    }
+
+    /// Begins a transaction that holds nothing. It may lock one shard after the other.
+    pub fn begin_none(&self, database: usize) -> Transaction<'_> {
+        self.transaction(database, Held::Many(Vec::new()))
+    }
+
+    #[inline(always)]
+    pub(in crate::keyspace) fn transaction<'a>(&'a self, database: usize, held: Held<'a>) -> Transaction<'a> {
+        Transaction {
+            keyspace: self,
+            database,
+            held,
+            stamp: self.access.now(),
+            now_ms: Cell::new(0),
+            has_seen_expired: Cell::new(false),
+            wanted: self.followers.interest.load(),
+            is_replay: false,
+            may_hold_more: false,
+            left: RefCell::default(),
+        }
+    }
+}
+
+impl<'a> Transaction<'a> {
+    /// The transaction's moment, in milliseconds since 1970; the same however often it is asked for.
+    #[inline]
+    pub fn now_ms(&self) -> u64 {
+        if self.now_ms.get() == 0 {
+            self.now_ms.set(self.keyspace.clock.now_ms());
+        }
+        self.now_ms.get()
+    }
+
+    /// The data set.
+    pub fn keyspace(&self) -> &'a Keyspace {
+        self.keyspace
+    }
+
+    /// How many databases there are.
+    pub fn databases(&self) -> usize {
+        self.keyspace.databases()
+    }
+
+    /// The number of the current database.
+    pub fn database(&self) -> usize {
+        self.database
+    }
+
+    /// Makes another database the current one. The transaction holds the same keys there: a key has one shard
+    /// in all databases.
+    pub fn select(&mut self, database: usize) {
+        debug_assert!(database < self.keyspace.databases());
+        self.database = database;
+    }
+
+    /// Notes no use of keys from now on (CLIENT NO-TOUCH).
+    pub fn leave_untouched(&mut self) {
+        self.stamp = 0;
+    }
+
+    /// Whether an entry counts as absent.
+    #[inline(always)]
+    pub(in crate::keyspace) fn has_expired(&self, entry: &Entry) -> bool {
+        entry.expires_at_ms().is_some_and(|expires_at_ms| self.is_over(expires_at_ms))
+    }
+
+    /// Whether the moment of an expiry has come.
+    #[inline(always)]
+    fn is_over(&self, expires_at_ms: u64) -> bool {
+        expires_at_ms <= self.now_ms() && !self.is_replay
+    }
+
+    /// Whether the transaction replays a log.
+    pub fn is_replay(&self) -> bool {
+        self.is_replay
+    }
+
+    /// Begins to replay a log. Nothing expires from now on: a replayed request must see keys as they were
+    /// when it was logged. Values may become as long as they may be at all, and changes are not logged again.
+    pub fn begin_replay(&mut self) {
+        self.is_replay = true;
+        self.wanted = self.wanted.without_journal();
+    }
+
+    /// Ends the replay: what comes now happens for the first time.
+    pub fn end_replay(&mut self) {
+        self.is_replay = false;
+        self.wanted = self.keyspace.followers.interest.load();
+    }
+
+    /// Bytes of memory that the transaction itself takes, which INFO leaves out.
+    pub fn own_bytes(&self) -> usize {
+        match &self.held {
+            Held::One { .. } => 0,
+            Held::Many(shards) => {
+                taken_bytes(shards.capacity() * size_of::<(usize, MutexGuard<'_, Shard>)>())
+            }
+        }
+    }
+}
+
+/// The shards of keys.
+impl Transaction<'_> {
+    #[inline(always)]
+    pub(in crate::keyspace) fn shard(&self, key: &[u8]) -> (Spot, &Shard) {
+        match &self.held {
+            Held::One { key: held, spot, shard } if is_same(held, key) => (*spot, shard),
+            Held::One { .. } => stray(),
+            Held::Many(shards) => {
+                let (spot, at) = place(self.keyspace, shards, key);
+                (spot, &shards[at].1)
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(in crate::keyspace) fn shard_mut(&mut self, key: &[u8]) -> (Spot, &mut Shard) {
+        match &mut self.held {
+            Held::One { key: held, spot, shard } if is_same(held, key) => (*spot, shard),
+            Held::One { .. } => stray(),
+            Held::Many(shards) => {
+                let (spot, at) = place(self.keyspace, shards, key);
+                (spot, &mut shards[at].1)
+            }
+        }
+    }
+
+    /// The entry of a key in the current database, expired or not.
+    #[inline(always)]
+    pub(in crate::keyspace) fn entry(&self, key: &[u8]) -> Option<&Entry> {
+        let (spot, shard) = self.shard(key);
+        shard.table(self.database).and_then(|table| table.find(spot, key))
+    }
+
+    /// Looks at one shard: a shard that the transaction holds, or, if it holds none, one that is locked for
+    /// this look.
+    pub(in crate::keyspace) fn visit<T>(&self, number: usize, look: impl FnOnce(&Shard) -> T) -> T {
+        match &self.held {
+            Held::Many(shards) if shards.is_empty() => look(&self.keyspace.lock_at_last(number)),
+            Held::Many(shards) if shards.len() == self.keyspace.shards.len() => look(&shards[number].1),
+            _ => stray(),
+        }
+    }
+
+    /// Changes one shard, found as [`visit`](Self::visit) finds it.
+    pub(in crate::keyspace) fn visit_mut<T>(
+        &mut self,
+        number: usize,
+        change: impl FnOnce(&mut Shard) -> T,
+    ) -> T {
+        match &mut self.held {
+            Held::Many(shards) if shards.is_empty() => change(&mut self.keyspace.lock_at_last(number)),
+            Held::Many(shards) if shards.len() == self.keyspace.shards.len() => change(&mut shards[number].1),
+            _ => stray(),
+        }
+    }
+}
+
+/// The spot of a key, and the place of its shard among several.
+#[inline(never)]
+fn place(keyspace: &Keyspace, shards: &HeldShards<'_>, key: &[u8]) -> (Spot, usize) {
+    let hash = keyspace.hash(key);
+    let at = shards.binary_search_by_key(&keyspace.shard_of(hash), |(number, _)| *number);
+    (Spot::of(hash), at.unwrap_or_else(|_| stray()))
+}
+
+/// Whether two keys are the same; nearly always they are the same bytes in memory, too.
+#[inline]
+fn is_same(held: &[u8], key: &[u8]) -> bool {
+    std::ptr::eq(held, key) || held == key
+}
+
+/// A fault in the facts of a command, which no request can bring about: those of scripts are held before they
+/// run ([`Transaction::hold`]).
+#[cold]
+fn stray() -> ! {
+    panic!("a handler touched a key that its command does not name")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_hold_different_keys_of_one_name() {
+        let keyspace = Keyspace::alone(2);
+        keyspace.begin(0, b"k").unwrap().put(b"k", b"zero", Expiry::Never);
+        assert_eq!(keyspace.begin(1, b"k").unwrap().get(b"k"), None);
+        assert!(keyspace.begin(1, b"k").unwrap().insert_if_absent(b"k", b"one", Expiry::Never));
+        assert_eq!(keyspace.begin(0, b"k").unwrap().get(b"k"), Some(&b"zero"[..]));
+        keyspace.begin_all(1).unwrap().flush_database();
+        let sizes: Vec<usize> =
+            keyspace.begin_all(0).unwrap().database_sizes().map(|size| size.keys).collect();
+        assert_eq!(sizes, [1, 0]);
+    }
+
+    #[test]
+    fn several_keys_are_held_whatever_their_shards() {
+        let keyspace = Keyspace::alone(1);
+        let keys: Vec<String> = (0..5000).map(|number| format!("key:{number}")).collect();
+        let mut tx = keyspace.begin_many(0, keys.iter().map(|key| key.as_bytes())).unwrap();
+        for key in &keys {
+            assert!(tx.insert_if_absent(key.as_bytes(), b"v", Expiry::Never));
+        }
+        drop(tx);
+        assert_eq!(keyspace.begin_all(0).unwrap().database_size().keys, keys.len());
+    }
+
+    #[test]
+    fn what_was_touched_is_found_whatever_has_happened_since() {
+        let keyspace = Keyspace::alone(1);
+        let keys: Vec<Vec<u8>> = (0..20_000).map(|number| format!("key:{number}").into_bytes()).collect();
+        let (there, new) = keys.split_at(5_000);
+        for key in there {
+            keyspace.begin(0, key).unwrap().put(key, b"old", Expiry::Never);
+        }
+        let mut spots: Vec<Spot> = keys.iter().map(|key| Spot::of(keyspace.hash(key))).collect();
+        spots.iter_mut().for_each(|spot| keyspace.touch(0, spot));
+        // Others come to where some were, and tables grow.
+        for key in there.iter().step_by(2) {
+            keyspace.begin(0, key).unwrap().remove(key);
+        }
+        for key in new {
+            keyspace.begin(0, key).unwrap().put(key, b"new", Expiry::Never);
+        }
+        for (number, (key, spot)) in keys.iter().zip(spots).enumerate() {
+            let expected = match number {
+                0..5_000 if number % 2 == 0 => None,
+                0..5_000 => Some(&b"old"[..]),
+                _ => Some(&b"new"[..]),
+            };
+            let mut tx = keyspace.begin_at(0, key, spot).unwrap();
+            assert_eq!(tx.get(key), expected, "{number}");
+            tx.put(key, b"newest", Expiry::Never);
+            assert_eq!(tx.get(key), Some(&b"newest"[..]), "{number}");
+            assert!(tx.remove(key) && tx.get(key).is_none(), "{number}");
+        }
+    }
+
+    #[test]
+    fn an_expired_key_is_absent_before_it_is_freed() {
+        let keyspace = Keyspace::alone(1);
+        let mut tx = keyspace.begin(0, b"k").unwrap();
+        let now_ms = tx.now_ms();
+        tx.put(b"k", b"v", Expiry::At(now_ms + 1));
+        assert_eq!(tx.get(b"k"), Some(&b"v"[..]));
+        tx.now_ms.set(now_ms + 1);
+        assert_eq!(tx.get(b"k"), None);
+        assert!(tx.has_seen_expired());
+        assert!(tx.insert_if_absent(b"k", b"w", Expiry::Keep), "an expired lock can be taken");
+        assert_eq!(tx.expires_at_ms(b"k"), Some(None), "and keeps nothing of the old one");
+        drop(tx);
+        assert_eq!(keyspace.begin_all(0).unwrap().counters().expired, 1);
+    }
+
+    #[test]
+    fn an_expiry_that_has_passed_deletes() {
+        let keyspace = Keyspace::alone(1);
+        let mut tx = keyspace.begin(0, b"k").unwrap();
+        tx.put(b"k", b"v", Expiry::Never);
+        tx.put(b"k", b"v", Expiry::At(1));
+        assert_eq!(tx.get(b"k"), None);
+        tx.put(b"k", b"v", Expiry::Never);
+        tx.set_expiry(b"k", Some(1));
+        assert_eq!(tx.get(b"k"), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "a handler touched a key")]
+    fn a_key_that_was_not_named_cannot_be_touched() {
+        let keyspace = Keyspace::alone(1);
+        keyspace.begin(0, b"a").unwrap().put(b"b", b"v", Expiry::Never);
+    }
+}

@@ -1,0 +1,179 @@
+//! What a command reads: values, expiries, and what OBJECT tells.
+//!
+//! A command that reads counts hits and misses, and a command that writes does not, as in Redis.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Transaction;
+use crate::allocator::taken_bytes;
+use crate::events::EventClass;
+use crate::keyspace::Spot;
+use crate::keyspace::following::news::LockChange;
+use crate::keyspace::store::entry::{Encoding, Entry};
+use crate::keyspace::store::shard::Shard;
+
+/// Bytes that a value may have while a log is replayed, whatever the parameters are now: the most that
+/// `proto-max-bulk-len` has ever allowed. A damaged offset must not take all memory.
+const REPLAYED_VALUE_BYTES_MAX: usize = 512 << 20;
+
+/// What OBJECT tells of a key.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'t> {
+    /// The value.
+    pub value: &'t [u8],
+    /// How the value was written.
+    pub encoding: Encoding,
+    /// For how long the key has not been used; zero while uses are counted rather than dated.
+    pub idle: Duration,
+    /// How often the key is used, on a logarithmic scale.
+    pub frequency: u8,
+    /// Bytes of the entry, without the allocator's rounding.
+    pub bytes: usize,
+}
+
+impl Transaction<'_> {
+    /// Returns the value of a key, for a command that reads. Counts a hit or a miss, and a use.
+    #[inline(always)]
+    pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        let found = self.read(key);
+        if let Some(entry) = found {
+            self.note_use(entry);
+            if entry.is_lock() {
+                self.tell_of_lock(key, LockChange::Read);
+            }
+        }
+        found.map(Entry::value)
+    }
+
+    /// Returns whether a key is there, for a command that reads. Counts a hit or a miss.
+    pub fn exists(&self, key: &[u8]) -> bool {
+        self.read(key).is_some()
+    }
+
+    /// Returns when a key expires: `None` if it is absent, `Some(None)` if it never expires. Counts a hit or
+    /// a miss.
+    pub fn expires_at_ms(&self, key: &[u8]) -> Option<Option<u64>> {
+        self.read(key).map(Entry::expires_at_ms)
+    }
+
+    /// Returns the value of a key, for a command that writes. Counts a use.
+    #[inline]
+    pub fn peek(&self, key: &[u8]) -> Option<&[u8]> {
+        let entry = self.find(key)?;
+        self.note_use(entry);
+        Some(entry.value())
+    }
+
+    /// Returns when a key expires, for a command that writes. Counts nothing.
+    pub fn peek_expiry(&self, key: &[u8]) -> Option<Option<u64>> {
+        self.find(key).map(Entry::expires_at_ms)
+    }
+
+    /// Returns what OBJECT tells of a key. Counts nothing.
+    pub fn facts(&self, key: &[u8]) -> Option<Facts<'_>> {
+        let entry = self.find(key)?;
+        let access = &self.keyspace.access;
+        Some(Facts {
+            value: entry.value(),
+            encoding: entry.encoding(),
+            idle: access.idle(entry.stamp()),
+            frequency: access.frequency(entry.stamp()),
+            bytes: entry.bytes(),
+        })
+    }
+
+    /// Notes a use of a key, even in a transaction that notes none; returns whether the key is there.
+    pub fn touch(&self, key: &[u8]) -> bool {
+        let found = self.read(key);
+        if let Some(entry) = found {
+            let access = &self.keyspace.access;
+            entry.set_stamp(access.next(entry.stamp(), access.now()));
+        }
+        found.is_some()
+    }
+
+    /// Whether stamps count how often a key is used, rather than date its last use.
+    pub fn counts_frequency(&self) -> bool {
+        self.keyspace.access.counts_frequency()
+    }
+
+    /// Whether keys may be evicted by their use: with a limit to memory, and LRU or LFU.
+    pub fn evicts_by_use(&self) -> bool {
+        self.keyspace.evicts_by_use.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes a value may have; handlers that lengthen a value check it.
+    pub fn value_bytes_max(&self) -> usize {
+        match self.is_replay {
+            false => self.keyspace.value_bytes_max.load(Ordering::Relaxed),
+            true => REPLAYED_VALUE_BYTES_MAX,
+        }
+    }
+
+    #[inline(always)]
+    fn read(&self, key: &[u8]) -> Option<&Entry> {
+        let (spot, shard) = self.shard(key);
+        let found = self.find_in(shard, spot, key);
+        let counter = if found.is_some() { &shard.hits } else { &shard.misses };
+        counter.set(counter.get() + 1);
+        if found.is_none() && self.wanted.event(EventClass::MISS) {
+            self.push_event("keymiss", self.database, key);
+        }
+        found
+    }
+
+    /// The entry of a key that has not expired.
+    #[inline(always)]
+    pub(in crate::keyspace) fn find(&self, key: &[u8]) -> Option<&Entry> {
+        let (spot, shard) = self.shard(key);
+        self.find_in(shard, spot, key)
+    }
+
+    #[inline(always)]
+    fn find_in<'t>(&'t self, shard: &'t Shard, spot: Spot, key: &[u8]) -> Option<&'t Entry> {
+        let found = shard.table(self.database).and_then(|table| table.find(spot, key));
+        match found {
+            Some(entry) if !self.has_expired(entry) => Some(entry),
+            found => {
+                self.pass_over(key, found);
+                None
+            }
+        }
+    }
+
+    /// Notes that a key counts as absent, although its expired entry may be there.
+    fn pass_over(&self, key: &[u8], expired: Option<&Entry>) {
+        let Some(expired) = expired else { return self.follow_miss(key) };
+        self.has_seen_expired.set(true);
+        if expired.is_lock() {
+            self.tell_of_lock(key, LockChange::Missed);
+        }
+    }
+
+    /// Whether the entry of a key is there and has expired.
+    pub(in crate::keyspace) fn is_expired(&self, key: &[u8]) -> bool {
+        self.entry(key).is_some_and(|entry| self.has_expired(entry))
+    }
+
+    #[inline(always)]
+    pub(super) fn note_use(&self, entry: &Entry) {
+        if self.stamp == 0 {
+            return;
+        }
+        let (before, after) = (entry.stamp(), self.keyspace.access.next(entry.stamp(), self.stamp));
+        // A line that is not written stays in the caches of other processors, too.
+        if before != after {
+            entry.set_stamp(after);
+        }
+    }
+}
+
+impl Facts<'_> {
+    /// Bytes that the key takes from the allocator. That includes its place in a table: a pointer and a tag,
+    /// in a table that is three quarters full on average.
+    pub fn bytes_taken(&self) -> usize {
+        const PLACE_BYTES: usize = (size_of::<usize>() + 1) * 4 / 3;
+        taken_bytes(self.bytes) + PLACE_BYTES
+    }
+}

@@ -1,0 +1,243 @@
+//! What a command writes: values, expiries, copies and deletions.
+
+use std::time::Duration;
+
+use super::Transaction;
+use crate::events::EventClass;
+use crate::keyspace::access::Access;
+use crate::keyspace::following::changes::Extent;
+use crate::keyspace::following::losses::Loss;
+use crate::keyspace::following::news::LockChange;
+use crate::keyspace::store::entry::{Encoding, Entry};
+use crate::keyspace::store::table::NewEntry;
+
+/// When a written key expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// Never.
+    Never,
+    /// When it would have before it was written; never, if it was absent.
+    Keep,
+    /// At this moment, in milliseconds since 1970. A moment that has passed deletes the key.
+    At(u64),
+}
+
+impl Transaction<'_> {
+    /// Writes a key, whatever was there before.
+    #[inline]
+    pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Expiry) {
+        let Some(expires_at_ms) = self.resolve(key, expiry) else {
+            self.remove(key);
+            self.event(EventClass::EXPIRED, "expired", key);
+            return;
+        };
+        if self.wanted.any() {
+            self.follow_put(key);
+        }
+        let new = NewEntry { key, value, expires_at_ms, stamp: self.stamp_of_written(key) };
+        let (keyspace, database) = (self.keyspace, self.database);
+        let (spot, shard) = self.shard_mut(key);
+        let rehash = |entry: &Entry| keyspace.hash(entry.key());
+        shard.changes += 1;
+        let replaced = shard.table_mut(database).put(spot, new, rehash);
+        if let Some(entry) = replaced.entry {
+            self.discard(entry);
+        }
+        let had_expired = replaced.expires_at_ms.is_some_and(|expired_at_ms| self.is_over(expired_at_ms));
+        if had_expired {
+            self.follow_loss(key, Loss::Expired);
+        }
+        if let Some(before) = replaced.lock {
+            self.follow_rewritten(key, value, before, had_expired);
+        }
+    }
+
+    /// Writes a key as [`put`](Self::put) does, with a value of another encoding.
+    pub fn put_encoded(&mut self, key: &[u8], value: &[u8], expiry: Expiry, encoding: Encoding) {
+        self.put(key, value, expiry);
+        let database = self.database;
+        let (spot, shard) = self.shard_mut(key);
+        if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
+            entry.set_encoding(encoding);
+        }
+    }
+
+    /// Writes a key only if it is absent; returns whether it did.
+    ///
+    /// This is SETNX: of all clients that call it for one key, exactly one gets `true`.
+    #[inline]
+    pub fn insert_if_absent(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> bool {
+        let (spot, shard) = self.shard(key);
+        match shard.table(self.database).and_then(|table| table.find(spot, key)) {
+            Some(entry) if !self.has_expired(entry) => {
+                self.note_use(entry);
+                if entry.is_lock() {
+                    self.tell_of_lock(key, LockChange::Refused);
+                }
+                return false;
+            }
+            Some(_) => self.put(key, value, expiry),
+            None => self.insert(key, value, expiry),
+        }
+        self.follow_taken(key, value);
+        true
+    }
+
+    /// Writes a key that is known to be absent.
+    #[inline]
+    pub(in crate::keyspace) fn insert(&mut self, key: &[u8], value: &[u8], expiry: Expiry) {
+        let expires_at_ms = match expiry {
+            Expiry::Never | Expiry::Keep => None,
+            Expiry::At(expires_at_ms) if self.is_over(expires_at_ms) => return,
+            Expiry::At(expires_at_ms) => Some(expires_at_ms),
+        };
+        let new = NewEntry { key, value, expires_at_ms, stamp: Access::first(self.keyspace.access.now()) };
+        self.insert_entry(key, new.into_entry());
+    }
+
+    fn insert_entry(&mut self, key: &[u8], entry: Entry) {
+        if self.wanted.any() {
+            self.follow_put(key);
+        }
+        let (keyspace, database) = (self.keyspace, self.database);
+        let (spot, shard) = self.shard_mut(key);
+        let rehash = |entry: &Entry| keyspace.hash(entry.key());
+        shard.changes += 1;
+        shard.table_mut(database).insert(spot, entry, rehash);
+    }
+
+    /// Returns when a key that is written now expires; `None` if it has expired already.
+    #[inline]
+    fn resolve(&self, key: &[u8], expiry: Expiry) -> Option<Option<u64>> {
+        match expiry {
+            Expiry::Never => Some(None),
+            Expiry::Keep => Some(self.peek_expiry(key).flatten()),
+            Expiry::At(expires_at_ms) if self.is_over(expires_at_ms) => None,
+            Expiry::At(expires_at_ms) => Some(Some(expires_at_ms)),
+        }
+    }
+
+    /// The access stamp of a key that is written now. A key that was there keeps its count.
+    #[inline]
+    fn stamp_of_written(&self, key: &[u8]) -> u32 {
+        let access = &self.keyspace.access;
+        let now = access.now();
+        if !access.counts_frequency() {
+            return now;
+        }
+        match self.find(key) {
+            Some(entry) if self.stamp == 0 => entry.stamp(),
+            Some(entry) => access.next(entry.stamp(), now),
+            None => Access::first(now),
+        }
+    }
+
+    /// Marks the value of a key as raw bytes, whatever it looks like.
+    pub fn make_raw(&mut self, key: &[u8]) {
+        let database = self.database;
+        let (spot, shard) = self.shard_mut(key);
+        if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
+            entry.set_encoding(Encoding::Raw);
+        }
+    }
+
+    /// Replaces `target` in a database by a copy of `source` in the current database, with its expiry and
+    /// access stamp. `source` must be there.
+    pub fn copy(&mut self, source: &[u8], target_database: usize, target: &[u8]) {
+        let copy = self.find(source).map(|entry| entry.renamed(target));
+        let source_database = std::mem::replace(&mut self.database, target_database);
+        if self.remove(target) {
+            // The copy counts as one change.
+            self.shard_mut(target).1.changes -= 1;
+        }
+        if let Some(copy) = copy {
+            self.insert_entry(target, copy);
+        }
+        self.database = source_database;
+    }
+
+    /// Replaces `target` as [`copy`](Self::copy) does, and deletes `source`.
+    pub fn carry(&mut self, source: &[u8], target_database: usize, target: &[u8]) {
+        self.copy(source, target_database, target);
+        if self.remove(source) {
+            self.shard_mut(source).1.changes -= 1;
+        }
+    }
+
+    /// Sets for how long a key has not been used, or how often it is used, whichever the stamps keep.
+    pub fn set_use(&mut self, key: &[u8], idle: Option<Duration>, frequency: Option<u8>) {
+        let access = &self.keyspace.access;
+        let stamp = idle
+            .and_then(|idle| access.stamp_of_idle(idle))
+            .or_else(|| frequency.and_then(|frequency| access.stamp_of_frequency(frequency)));
+        if let (Some(stamp), Some(entry)) = (stamp, self.find(key)) {
+            entry.set_stamp(stamp);
+        }
+    }
+
+    /// Frees an entry that has left its table: a small entry at once, a large one when the locks are free.
+    #[inline]
+    pub(in crate::keyspace) fn discard(&mut self, entry: Entry) {
+        if entry.is_large() {
+            self.leave_entry(entry);
+        }
+    }
+
+    /// Deletes a key; returns whether it was there.
+    #[inline]
+    pub fn remove(&mut self, key: &[u8]) -> bool {
+        let database = self.database;
+        let (spot, shard) = self.shard_mut(key);
+        let Some(removed) = shard.table_mut(database).remove(spot, key) else {
+            self.follow_miss(key);
+            return false;
+        };
+        let has_expired = removed.expires_at_ms.is_some_and(|expires_at_ms| self.is_over(expires_at_ms));
+        if removed.is_lock {
+            self.follow_gone(key, if has_expired { LockChange::Missed } else { LockChange::Freed });
+        }
+        if has_expired {
+            self.follow_loss(key, Loss::Expired);
+        } else {
+            self.shard_mut(key).1.changes += 1;
+            self.follow_change(key, Extent::Whole);
+        }
+        if let Some(entry) = removed.entry {
+            self.discard(entry);
+        }
+        !has_expired
+    }
+
+    /// Makes a key that is there expire at a moment, in milliseconds since 1970, or never. A moment that has
+    /// passed deletes the key, with the event of a deletion.
+    pub fn set_expiry(&mut self, key: &[u8], expires_at_ms: Option<u64>) {
+        if expires_at_ms.is_some_and(|expires_at_ms| self.is_over(expires_at_ms)) {
+            self.remove(key);
+            self.event(EventClass::GENERIC, "del", key);
+            return;
+        }
+        let name = if expires_at_ms.is_some() { "expire" } else { "persist" };
+        self.event(EventClass::GENERIC, name, key);
+        self.follow_change(key, Extent::Expiry);
+        let database = self.database;
+        let (spot, shard) = self.shard_mut(key);
+        shard.changes += 1;
+        if shard.table_mut(database).set_expiry(spot, key, expires_at_ms) {
+            self.tell_of_lock(key, LockChange::Expiry(expires_at_ms));
+        }
+    }
+
+    /// Whether the transaction passed over a key because it had expired. After a command that only read, its
+    /// entry is still there: the caller should [free](Self::free_expired) it.
+    #[inline]
+    pub fn has_seen_expired(&self) -> bool {
+        self.has_seen_expired.get()
+    }
+
+    /// Frees a key if it has expired.
+    pub fn free_expired(&mut self, key: &[u8]) {
+        if self.is_expired(key) {
+            self.remove(key);
+        }
+    }
+}
