@@ -14,7 +14,7 @@ use crate::resp::Request;
 use crate::resp::number::parse_integer;
 
 use super::args::is_word;
-use super::command::Arity;
+use super::facts::Arity;
 
 /// A command that is not here.
 #[derive(Clone, Copy, Debug)]

@@ -14,11 +14,11 @@ use crate::session::Session;
 
 use super::absent;
 use super::args::{self, is_word};
-use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Secrets};
 use super::door::permission::{self, judge, object_of};
 use super::error::Error;
+use super::facts::lookup::{Registered, find, resolve};
+use super::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Secrets};
 use super::introspection;
-use super::lookup::{Registered, find, resolve};
 
 pub(super) const COMMANDS: &[Command] = &[ACL];
 

@@ -3,8 +3,8 @@
 use crate::resp::Request;
 use crate::resp::number::parse_integer;
 
-use super::command::Result;
 use super::error::Error;
+use super::facts::Result;
 
 /// A 64-bit integer.
 ///

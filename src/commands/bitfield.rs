@@ -7,8 +7,8 @@ use crate::resp::{Reply, Request, Sent};
 
 use super::args::{self, Options, is_word};
 use super::bitmaps::bit_offset;
-use super::command::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(super) const BITFIELD: Command = Command {
     name: "bitfield",

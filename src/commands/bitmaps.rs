@@ -9,10 +9,10 @@ use crate::resp::{Reply, Request};
 
 use super::args::{self, is_word};
 use super::bitfield;
-use super::command::{
+use super::error::Error;
+use super::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
-use super::error::Error;
 
 pub(super) const COMMANDS: &[Command] =
     &[BITCOUNT, bitfield::BITFIELD, bitfield::BITFIELD_RO, BITOP, BITPOS, GETBIT, SETBIT];

@@ -5,8 +5,8 @@ use crate::keyspace::{Cursor, Names, ScanLimit, Transaction};
 use crate::resp::{Reply, Request};
 
 use super::args::{self, Options, is_word};
-use super::command::{Argument, Arity, Categories, Command, Group, Result, Run};
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Group, Result, Run};
 
 pub(super) const COMMANDS: &[Command] = &[KEYS, RANDOMKEY, SCAN];
 

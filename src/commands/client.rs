@@ -11,8 +11,8 @@ use crate::resp::{Reply, Request};
 use crate::session::{Replies, Session};
 
 use super::args::{self, Options, is_word};
-use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
 use super::introspection;
 use super::tracking;
 use super::waiting;

@@ -8,9 +8,9 @@ use crate::clock::{Clock, FIRST_MS, LAST_MS};
 use crate::resp::{Reply, Request, tree};
 
 use super::args;
-use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope};
 use super::door::permission::check_enabled;
 use super::error::Error;
+use super::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope};
 use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[CLOCK];

@@ -5,8 +5,8 @@
 use crate::resp::{Reply, Request};
 use crate::session::Session;
 
-use super::command::{Argument, Arity, Categories, Command, Deprecated, Flags, Group, Result, Run};
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Deprecated, Flags, Group, Result, Run};
 
 pub(super) const COMMANDS: &[Command] = &[ASKING, CLUSTER, READONLY, READWRITE];
 

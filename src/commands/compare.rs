@@ -8,8 +8,8 @@ use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 
 use super::args::Options;
-use super::command::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use super::strings::Condition;
 
 pub(super) const COMMANDS: &[Command] = &[DELEX, DELIFEQ, DIGEST];

@@ -11,9 +11,9 @@ use crate::instance::Instance;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
-use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope, Secrets};
 use super::door::permission::is_enabled;
 use super::error::Error;
+use super::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope, Secrets};
 use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[CONFIG];

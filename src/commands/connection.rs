@@ -9,10 +9,10 @@ use crate::session::Session;
 
 use super::args::{self, is_word};
 use super::client;
-use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Secrets};
 use super::door::origin::Origin;
 use super::door::permission;
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Secrets};
 use super::tracking;
 
 pub(super) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];

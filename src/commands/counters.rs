@@ -6,8 +6,8 @@ use crate::long_double::LongDouble;
 use crate::resp::{Reply, Request};
 
 use super::args;
-use super::command::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(super) const COMMANDS: &[Command] = &[DECR, DECRBY, INCR, INCRBY, INCRBYFLOAT];
 

@@ -12,10 +12,10 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Protocol, Reply, Request, tree};
 
 use super::args::is_word;
-use super::command::{Arity, Command, Context, Flags, Group, Result, Run, Scope};
 use super::door::permission::check_enabled;
 use super::door::replay;
 use super::error::Error;
+use super::facts::{Arity, Command, Context, Flags, Group, Result, Run, Scope};
 use super::fingerprint::Fingerprint;
 use super::object;
 

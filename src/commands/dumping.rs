@@ -8,8 +8,8 @@ use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 
 use super::args::{self, Options, is_word};
-use super::command::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(super) const COMMANDS: &[Command] = &[DUMP, RESTORE];
 

@@ -9,11 +9,11 @@ use crate::session::{Session, Wait};
 use crate::statistics::Count;
 
 use super::args::{self, Options, is_word};
-use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
 use super::door::permission::check_enabled;
 use super::error::Error;
+use super::facts::lookup::{Registered, find_full};
+use super::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
 use super::introspection;
-use super::lookup::{Registered, find_full};
 
 pub(super) const COMMANDS: &[Command] = &[FAULT];
 

@@ -12,13 +12,13 @@ use crate::scripting::{Callable, Invocation};
 use crate::session::Session;
 
 use super::args::{Options, is_word};
-use super::command::{
-    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
-    Run, Scope,
-};
 use super::door::admission::busy;
 use super::door::bridge::Bridge;
 use super::error::Error;
+use super::facts::{
+    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
+    Run, Scope,
+};
 use super::introspection;
 use super::scripting::{kill, show_script};
 

@@ -19,8 +19,8 @@ use crate::statistics::Count;
 use crate::statistics::commands::CommandTotals;
 
 use super::args::is_word;
-use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
-use super::lookup::registered;
+use super::facts::lookup::registered;
+use super::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 use super::memory::MemoryUse;
 use crate::REDIS_VERSION;
 

@@ -7,11 +7,11 @@ use crate::resp::{Reply, Request, Sent, tree};
 use crate::session::Session;
 
 use super::args::is_word;
-use super::command::{
+use super::error::Error;
+use super::facts::lookup::{callable, find, find_full};
+use super::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Secrets,
 };
-use super::error::Error;
-use super::lookup::{callable, find, find_full};
 
 pub(super) const COMMANDS: &[Command] = &[COMMAND];
 

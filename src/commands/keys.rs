@@ -6,10 +6,10 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 
 use super::args::{self, Options, is_word};
-use super::command::{
+use super::error::Error;
+use super::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
 };
-use super::error::Error;
 
 pub(super) const COMMANDS: &[Command] =
     &[COPY, DEL, EXISTS, MOVE, RENAME, RENAMENX, SWAPDB, TOUCH, TYPE, UNLINK];

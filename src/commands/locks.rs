@@ -12,10 +12,10 @@ use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
 use super::args::{self, Options, is_word};
-use super::command::{
+use super::error::Error;
+use super::facts::{
     Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
 };
-use super::error::Error;
 use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[LOCKS];

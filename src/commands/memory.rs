@@ -7,10 +7,8 @@ use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
 use super::args::{self, is_word};
-use super::command::{
-    Argument, Arity, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
-};
 use super::error::Error;
+use super::facts::{Argument, Arity, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope};
 use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[MEMORY];

@@ -1,19 +1,18 @@
 //! The commands, and how a request finds its own.
 //!
 //! Each family is a file with one constant for each command, its handler beneath it and their list on top;
-//! [`FAMILIES`] is the list of these lists. [`command`] says what a command is, [`lookup`] finds it by its
-//! name, [`error`] and [`args`] serve the handlers, [`door`] is the one door through which all of them are
-//! run, [`secrets`] what others may see of a request; of [`info`] metrics are made as well.
+//! [`FAMILIES`] is the list of these lists. [`facts`] says what a command is and finds it by its name,
+//! [`error`] and [`args`] serve the handlers, [`door`] is the one door through which all of them are run,
+//! [`secrets`] decides what others may see of a request; the metrics are made of [`info`], too.
 
 pub mod absent;
 pub mod args;
 pub mod client;
-pub mod command;
 pub mod door;
 pub mod error;
+pub mod facts;
 pub mod faults;
 pub mod info;
-pub mod lookup;
 pub mod secrets;
 pub mod tracking;
 pub mod transactions;
@@ -49,7 +48,9 @@ mod slow;
 mod strings;
 mod waiting;
 
-pub use command::Command;
+use crate::acl::Catalog;
+
+pub use facts::Command;
 
 /// All commands.
 pub const FAMILIES: &[&[Command]] = &[
@@ -90,4 +91,16 @@ pub const FAMILIES: &[&[Command]] = &[
 /// All commands, without subcommands.
 pub fn all() -> impl Iterator<Item = &'static Command> + Clone {
     FAMILIES.iter().flat_map(|family| family.iter())
+}
+
+/// The names that rules about users may contain.
+pub fn catalog() -> Catalog {
+    let mut catalog = Catalog::default();
+    for command in all().flat_map(|command| std::iter::once(command).chain(command.subcommands)) {
+        catalog.add(command.name, command.category_names());
+    }
+    for absent in absent::all() {
+        catalog.add_absent(absent.name, absent.category_names(), absent.is_of_redis_7);
+    }
+    catalog
 }

@@ -5,8 +5,8 @@
 use crate::resp::{Reply, Request};
 use crate::session::Session;
 
-use super::command::{Argument, Arity, Command, Flags, Group, Result, Run};
 use super::error::Error;
+use super::facts::{Argument, Arity, Command, Flags, Group, Result, Run};
 use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[MODULE];

@@ -5,8 +5,8 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::session::Session;
 
-use super::command::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[OBJECT];

@@ -5,10 +5,10 @@ use crate::pubsub::Kind;
 use crate::resp::{Reply, Request, Sent};
 use crate::session::{Replies, Session};
 
-use super::command::{
+use super::error::Error;
+use super::facts::{
     Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
-use super::error::Error;
 use super::introspection;
 
 pub(super) const COMMANDS: &[Command] =

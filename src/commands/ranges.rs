@@ -6,11 +6,11 @@ use crate::lcs::{self, CommonSubsequence, Match, TooLong};
 use crate::resp::{Reply, Request, tree};
 
 use super::args::{self, Options, is_word};
-use super::command::{
+use super::error::Error;
+use super::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
     Run,
 };
-use super::error::Error;
 
 pub(super) const COMMANDS: &[Command] = &[APPEND, GETRANGE, LCS, SETRANGE, STRLEN, SUBSTR];
 

@@ -9,9 +9,9 @@ use crate::resp::{Reply, Request};
 use crate::session::Wait;
 
 use super::args::is_word;
-use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 use super::door::admission::busy;
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 
 pub(super) const COMMANDS: &[Command] = &[BGREWRITEAOF, BGSAVE, LASTSAVE, SAVE, SHUTDOWN];
 

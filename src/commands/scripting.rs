@@ -8,17 +8,17 @@ use crate::scripting::{Callable, Digest, Interpreter, Invocation};
 use crate::session::Session;
 
 use super::args::is_word;
-use super::command::{
-    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
-    Run, Scope,
-};
 use super::door::admission::busy;
 use super::door::bridge::Bridge;
 use super::door::origin::Origin;
 use super::door::traces::show_always;
 use super::error::Error;
+use super::facts::lookup::find;
+use super::facts::{
+    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
+    Run, Scope,
+};
 use super::introspection;
-use super::lookup::find;
 
 pub(super) const COMMANDS: &[Command] = &[EVAL, EVALSHA, EVALSHA_RO, EVAL_RO, SCRIPT];
 

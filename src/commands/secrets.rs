@@ -5,8 +5,8 @@
 
 use crate::resp::Request;
 
-use super::command::{Command, Secrets};
-use super::lookup::{find, resolve};
+use super::facts::lookup::{find, resolve};
+use super::facts::{Command, Secrets};
 
 /// What stands for a secret, as in Redis.
 const HIDDEN: &[u8] = b"(redacted)";
@@ -36,7 +36,7 @@ pub fn visible_arguments<'a>(command: &Command, request: Request<'a>) -> Vec<&'a
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::lookup::find_full;
+    use crate::commands::facts::lookup::find_full;
     use crate::resp::OwnedRequest;
 
     fn shown(command: &str, line: &str) -> String {

@@ -7,8 +7,8 @@ use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
 use super::args::{self, is_word};
-use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 
 pub(super) const COMMANDS: &[Command] = &[DBSIZE, FLUSHALL, FLUSHDB, LOLWUT, MONITOR, ROLE, TIME];
 

@@ -4,8 +4,8 @@ use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 
 use super::args::{self, Options, is_word};
-use super::command::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use super::strings::{Condition, Expires, tell_of_write};
 
 pub(super) const COMMANDS: &[Command] = &[MGET, MSET, MSETEX, MSETNX];

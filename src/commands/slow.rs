@@ -8,10 +8,10 @@ use crate::session::Session;
 use crate::statistics::latency::History;
 
 use super::args::is_word;
-use super::command::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
 use super::error::Error;
+use super::facts::lookup::{Registered, find_full, registered};
+use super::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
 use super::introspection;
-use super::lookup::{Registered, find_full, registered};
 
 pub(super) const COMMANDS: &[Command] = &[LATENCY, SLOWLOG];
 

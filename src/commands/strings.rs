@@ -6,10 +6,10 @@ use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 
 use super::args::{self, Options, is_word};
-use super::command::{
+use super::error::Error;
+use super::facts::{
     Argument, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
-use super::error::Error;
 
 pub(super) const COMMANDS: &[Command] = &[GET, GETDEL, GETEX, GETSET, PSETEX, SET, SETEX, SETNX];
 

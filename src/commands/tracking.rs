@@ -7,9 +7,9 @@ use crate::session::Session;
 use crate::tracking::{Mode, Options, Overlap};
 
 use super::args::{self, is_word};
-use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 use super::error::Error;
-use super::lookup::{Registered, resolve};
+use super::facts::lookup::{Registered, resolve};
+use super::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 
 pub(super) const CLIENT_TRACKING: Command = Command {
     name: "client|tracking",

@@ -4,12 +4,12 @@ use crate::instance::Instance;
 use crate::resp::{Reply, Request};
 use crate::session::{Queue, Session};
 
-use super::command::{
-    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
-};
 use super::door::run::call;
 use super::error::Error;
-use super::lookup::{Registered, numbered};
+use super::facts::lookup::{Registered, numbered};
+use super::facts::{
+    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
+};
 
 pub(super) const COMMANDS: &[Command] = &[DISCARD, EXEC, MULTI, UNWATCH, WATCH];
 

@@ -8,8 +8,8 @@ use crate::resp::{Reply, Request};
 use crate::session::{Session, Wait};
 
 use super::args::{self, is_word};
-use super::command::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
 use super::error::Error;
+use super::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
 
 pub(super) const COMMANDS: &[Command] = &[WAIT];
 

@@ -7,9 +7,9 @@
 use std::time::{Duration, Instant};
 
 use crate::clients::Paused;
-use crate::commands::command::Scope;
 use crate::commands::door::traces::{SMALL_BYTES_MAX, charge, is_brief, is_thorough};
-use crate::commands::lookup::Registered;
+use crate::commands::facts::Scope;
+use crate::commands::facts::lookup::Registered;
 use crate::instance::Instance;
 use crate::resp::Request;
 use crate::session::Session;

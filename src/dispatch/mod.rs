@@ -9,13 +9,13 @@ pub mod meter;
 
 use crate::clients::Paused;
 use crate::commands::Command;
-use crate::commands::command::{Result, Run};
 use crate::commands::door::admission::{admit, busy, does_any};
 use crate::commands::door::origin::Origin;
 use crate::commands::door::run::{conclude, run, settle};
 use crate::commands::door::traces::{is_small, show};
+use crate::commands::facts::lookup::{Finder, Registered, resolve};
+use crate::commands::facts::{Result, Run};
 use crate::commands::faults::{Fate, strike};
-use crate::commands::lookup::{Finder, Registered, resolve};
 use crate::commands::tracking::answered;
 use crate::commands::transactions::{queue, refused};
 use crate::engine::memory::{NotBegun, begin, commit};

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::commands::Command;
-use crate::commands::command::Scope;
+use crate::commands::facts::Scope;
 use crate::commands::transactions::queued;
 use crate::instance::Instance;
 use crate::keyspace::{Keyspace, NotNow, Spot, Transaction};

@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 
 use crate::acl::{Mistake, Refused, Users, shown_rule};
 use crate::commands::absent;
-use crate::commands::lookup::{self, Renamed};
+use crate::commands::catalog;
+use crate::commands::facts::lookup::{self, Renamed};
 use crate::config::foreign::{self, Values};
 use crate::config::{Changes, Config, Parameter, is_secret};
 use crate::files;
@@ -257,7 +258,7 @@ impl Loader {
             let why = "Duplicate user found. A user can only be defined once in config files";
             return Err(wrong(declared.at(1), why));
         }
-        match Users::new(lookup::catalog()).set(b"somebody", declared.from(2), false) {
+        match Users::new(catalog()).set(b"somebody", declared.from(2), false) {
             // Redis names another word here and has forgotten what was wrong.
             Err(Refused::Unclosed(place)) => {
                 return Err(wrong(declared.at(2 + place), "Unmatched parenthesis in selector definition."));

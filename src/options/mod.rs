@@ -21,7 +21,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command, ValueHint};
 
 use crate::REDIS_VERSION;
-use crate::commands::lookup::Renamed;
+use crate::commands::facts::lookup::Renamed;
 use crate::config::table::{FAMILIES, Family, kept};
 use crate::config::{Changes, Config, Kind, Parameter};
 use crate::files;

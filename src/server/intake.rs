@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BytesMut};
 
-use crate::commands::lookup::Finder;
+use crate::commands::facts::lookup::Finder;
 use crate::dispatch::Plan;
 use crate::instance::Instance;
 use crate::resp::{Limits, ProtocolError, RequestReader};

@@ -37,8 +37,9 @@ use std::thread::available_parallelism;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::allocator;
+use crate::commands::catalog;
 use crate::commands::door::replay;
-use crate::commands::lookup;
+use crate::commands::facts::lookup;
 use crate::config::Config;
 use crate::files;
 use crate::instance::{Hooks, Instance};
@@ -92,7 +93,7 @@ fn serve(
     };
     make_effective(&config);
     let hooks = Hooks { make_effective: Box::new(make_effective), hand_over };
-    let instance = Arc::new(Instance::new(config, threads, lookup::catalog(), hooks));
+    let instance = Arc::new(Instance::new(config, threads, catalog(), hooks));
     if let Some(name) = supervisor.name() {
         // Nobody else has.
         let _ = instance.supervisor.set(name);

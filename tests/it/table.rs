@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use keyfast::commands::absent::{self, Absent};
 use keyfast::commands::all;
-use keyfast::commands::command::{Command, Flags, Run};
-use keyfast::commands::lookup::find_full;
+use keyfast::commands::facts::lookup::find_full;
+use keyfast::commands::facts::{Command, Flags, Run};
 use serde_json::{Map, Value, json};
 
 use crate::client::{Client, Reply};

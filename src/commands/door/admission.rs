@@ -12,9 +12,9 @@ use super::intent::{Intent, intent};
 use super::origin::Origin;
 use super::permission;
 use super::room::{Room, make_room};
-use crate::commands::command::{Flags, Result, Run, Scope};
 use crate::commands::error::Error;
-use crate::commands::lookup::{Registered, resolve};
+use crate::commands::facts::lookup::{Registered, resolve};
+use crate::commands::facts::{Flags, Result, Run, Scope};
 use crate::commands::transactions::queued;
 
 /// A request that is to be judged.

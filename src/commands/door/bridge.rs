@@ -17,9 +17,9 @@ use super::origin::Origin;
 use super::permission;
 use super::run::run;
 use super::traces::{charge, is_brief, is_thorough, show};
-use crate::commands::command::{Context, Result};
 use crate::commands::error::Error;
-use crate::commands::lookup::{Registered, find, resolve};
+use crate::commands::facts::lookup::{Registered, find, resolve};
+use crate::commands::facts::{Context, Result};
 
 /// A script's hand in the server.
 pub(in crate::commands) struct Bridge<'a, 'k> {

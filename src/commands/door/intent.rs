@@ -9,7 +9,7 @@ use crate::scripting::Digest;
 use crate::scripting::shebang::Flags as ScriptFlags;
 
 use crate::commands::Command;
-use crate::commands::command::Flags;
+use crate::commands::facts::Flags;
 use crate::commands::scripting::flags_of;
 
 /// What a request may do.

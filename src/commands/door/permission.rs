@@ -14,9 +14,9 @@ use crate::session::Session;
 use super::origin::Origin;
 use crate::commands::Command;
 use crate::commands::client;
-use crate::commands::command::{Context as Running, Flags, KeyFlags, Result};
 use crate::commands::error::Error;
-use crate::commands::lookup::Registered;
+use crate::commands::facts::lookup::Registered;
+use crate::commands::facts::{Context as Running, Flags, KeyFlags, Result};
 
 /// Where a request comes from, as ACL LOG names it.
 pub fn context(origin: Origin) -> Context {
@@ -213,7 +213,7 @@ pub(in crate::commands) fn note(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::lookup::find_full;
+    use crate::commands::facts::lookup::find_full;
 
     #[test]
     fn a_refusal_is_told_by_where_the_request_comes_from() {

@@ -12,9 +12,10 @@ use crate::session::Session;
 
 use super::admission::admit_logged;
 use super::run::run;
-use crate::commands::command::{Command, Scope};
+use crate::commands::catalog;
 use crate::commands::error::Error;
-use crate::commands::lookup::{catalog, find_own, resolve};
+use crate::commands::facts::lookup::{find_own, resolve};
+use crate::commands::facts::{Command, Scope};
 
 /// Loads the log, if there is one, and begins to write it; called before there are clients.
 ///

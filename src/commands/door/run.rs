@@ -14,9 +14,9 @@ use super::admission::admit_queued;
 use super::origin::Origin;
 use super::traces::{charge, show};
 use crate::commands::Command;
-use crate::commands::command::{Context, Result, Run};
 use crate::commands::error::Error;
-use crate::commands::lookup::Registered;
+use crate::commands::facts::lookup::Registered;
+use crate::commands::facts::{Context, Result, Run};
 use crate::commands::tracking;
 
 /// Runs an admitted request on a transaction over its keys, and tells those who want to know what came of it.

@@ -12,8 +12,8 @@ use crate::session::Session;
 use crate::statistics::slowlog::{SlowRequest, cut};
 
 use super::origin::Origin;
-use crate::commands::command::{Command, Flags};
-use crate::commands::lookup::Registered;
+use crate::commands::facts::lookup::Registered;
+use crate::commands::facts::{Command, Flags};
 use crate::commands::secrets::visible_arguments;
 
 /// A request or a reply beyond this is no small one: copying it takes longer than reading the clock.

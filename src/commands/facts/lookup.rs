@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::{LazyLock, OnceLock};
 
-use crate::acl::Catalog;
+use crate::commands::all;
+use crate::commands::error::Error;
 use crate::resp::Request;
 
-use super::command::{Arity, Command, KeySpec, Run, Scope};
-use super::error::Error;
-use super::{absent, all};
+use super::command::{Arity, Command, Scope};
+use super::key_spec::KeySpec;
+use super::run::Run;
 
 /// A command, or a subcommand, as the server knows it.
 #[derive(Debug)]
@@ -169,18 +170,6 @@ pub fn numbered(number: usize) -> Option<&'static Registered> {
 /// How many commands and subcommands there are.
 pub fn count() -> usize {
     registered().count()
-}
-
-/// What rules about users may name.
-pub fn catalog() -> Catalog {
-    let mut catalog = Catalog::default();
-    for command in all().flat_map(|command| std::iter::once(command).chain(command.subcommands)) {
-        catalog.add(command.name, command.category_names());
-    }
-    for absent in absent::all() {
-        catalog.add_absent(absent.name, absent.category_names(), absent.is_of_redis_7);
-    }
-    catalog
 }
 
 /// A table of names by a hash of their first eight bytes: one look and one comparison find nearly any of

@@ -1,0 +1,162 @@
+//! The documentation of a command's arguments, which COMMAND DOCS prints.
+
+/// One argument in the documentation.
+#[derive(Debug)]
+pub struct Argument {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: ArgumentKind,
+    /// The word before it, or the word that it is.
+    pub token: Option<&'static str>,
+    /// The first version of Redis that has it, if it is newer than the command.
+    pub since: Option<&'static str>,
+    /// The version of Redis that deprecated it.
+    pub deprecated_since: Option<&'static str>,
+    /// Whether it can be left out.
+    pub is_optional: bool,
+    /// Whether it can be repeated.
+    pub is_multiple: bool,
+    /// Whether its token is repeated with it.
+    pub repeats_token: bool,
+    /// Which of the command's key specifications it belongs to, for a key.
+    pub key_spec: usize,
+    /// Its parts, or its alternatives.
+    pub arguments: &'static [Argument],
+}
+
+/// What an argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgumentKind {
+    /// A key.
+    Key,
+    /// Any bytes.
+    String,
+    /// A whole number.
+    Integer,
+    /// A number with a fraction.
+    Double,
+    /// A moment.
+    UnixTime,
+    /// A pattern.
+    Pattern,
+    /// Its token and nothing else.
+    PureToken,
+    /// One of several.
+    OneOf,
+    /// Several, one after the other.
+    Block,
+}
+
+impl ArgumentKind {
+    /// As COMMAND DOCS prints it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ArgumentKind::Key => "key",
+            ArgumentKind::String => "string",
+            ArgumentKind::Integer => "integer",
+            ArgumentKind::Double => "double",
+            ArgumentKind::UnixTime => "unix-time",
+            ArgumentKind::Pattern => "pattern",
+            ArgumentKind::PureToken => "pure-token",
+            ArgumentKind::OneOf => "oneof",
+            ArgumentKind::Block => "block",
+        }
+    }
+}
+
+impl Argument {
+    /// The one key, or each of several.
+    pub const KEY: Argument = Argument::new("key", ArgumentKind::Key);
+
+    /// An argument that is required exactly once.
+    pub const fn new(name: &'static str, kind: ArgumentKind) -> Argument {
+        Argument {
+            name,
+            kind,
+            token: None,
+            since: None,
+            deprecated_since: None,
+            is_optional: false,
+            is_multiple: false,
+            repeats_token: false,
+            key_spec: 0,
+            arguments: &[],
+        }
+    }
+
+    /// Any bytes.
+    pub const fn string(name: &'static str) -> Argument {
+        Argument::new(name, ArgumentKind::String)
+    }
+
+    /// A whole number.
+    pub const fn integer(name: &'static str) -> Argument {
+        Argument::new(name, ArgumentKind::Integer)
+    }
+
+    /// A number with a fraction.
+    pub const fn double(name: &'static str) -> Argument {
+        Argument::new(name, ArgumentKind::Double)
+    }
+
+    /// A moment.
+    pub const fn unix_time(name: &'static str) -> Argument {
+        Argument::new(name, ArgumentKind::UnixTime)
+    }
+
+    /// A pattern.
+    pub const fn pattern(name: &'static str) -> Argument {
+        Argument::new(name, ArgumentKind::Pattern)
+    }
+
+    /// A word that stands for itself.
+    pub const fn pure_token(name: &'static str, token: &'static str) -> Argument {
+        Argument::new(name, ArgumentKind::PureToken).token(token)
+    }
+
+    /// One of several.
+    pub const fn one_of(name: &'static str, arguments: &'static [Argument]) -> Argument {
+        Argument { arguments, ..Argument::new(name, ArgumentKind::OneOf) }
+    }
+
+    /// Several together.
+    pub const fn block(name: &'static str, arguments: &'static [Argument]) -> Argument {
+        Argument { arguments, ..Argument::new(name, ArgumentKind::Block) }
+    }
+
+    /// After this word.
+    pub const fn token(self, token: &'static str) -> Argument {
+        Argument { token: Some(token), ..self }
+    }
+
+    /// Since this version.
+    pub const fn since(self, since: &'static str) -> Argument {
+        Argument { since: Some(since), ..self }
+    }
+
+    /// Deprecated since this version.
+    pub const fn deprecated_since(self, since: &'static str) -> Argument {
+        Argument { deprecated_since: Some(since), ..self }
+    }
+
+    /// Can be left out.
+    pub const fn optional(self) -> Argument {
+        Argument { is_optional: true, ..self }
+    }
+
+    /// Can be repeated.
+    pub const fn multiple(self) -> Argument {
+        Argument { is_multiple: true, ..self }
+    }
+
+    /// Can be repeated, each time after its token.
+    pub const fn multiple_token(self) -> Argument {
+        Argument { repeats_token: true, ..self }
+    }
+
+    /// Belongs to the command's key specification with this number.
+    pub const fn of_spec(self, key_spec: usize) -> Argument {
+        Argument { key_spec, ..self }
+    }
+}

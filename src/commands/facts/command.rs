@@ -1,0 +1,295 @@
+//! One command: its facts, its documentation and its handler, side by side in one constant.
+
+use crate::resp::Request;
+
+use super::argument::Argument;
+use super::flags::{Categories, Flags, KeyFlags};
+use super::key_spec::KeySpec;
+use super::run::Run;
+
+/// One command, or one subcommand.
+#[derive(Debug)]
+pub struct Command {
+    /// In lower case. The name of a subcommand begins with that of its command and a bar: `client|kill`.
+    pub name: &'static str,
+    /// The number of its arguments, including its name (and that of its command).
+    pub arity: Arity,
+    /// Further conditions under which it may run. Whether it reads or writes follows from `run`.
+    pub flags: Flags,
+    /// Where its keys are in a request.
+    pub keys: &'static [KeySpec],
+    /// What its transaction holds: its keys, or everything.
+    pub scope: Scope,
+    /// ACL categories beyond those that follow from flags and `run`.
+    pub categories: Categories,
+    /// The heading under which it is documented.
+    pub group: Group,
+    /// What it does, in one sentence.
+    pub summary: &'static str,
+    /// The first version of Redis that has it.
+    pub since: &'static str,
+    /// The time it takes, in the usual notation, for people.
+    pub complexity: &'static str,
+    /// Whether it takes about the same time for all arguments and values. Such a command is only tallied,
+    /// and if it names one key and nothing else, it runs on the fast path.
+    pub is_brief: bool,
+    /// Whether it may run other commands that change data, or publishes messages: Redis would have to send
+    /// it to its replicas, like a command that [`writes`](Self::writes).
+    pub may_replicate: bool,
+    /// If another command should be used instead: which, and since when.
+    pub deprecated: Option<Deprecated>,
+    /// Whether it serves the server itself and its developers rather than applications.
+    pub is_system: bool,
+    /// Hints for clients and proxies.
+    pub tips: &'static [&'static str],
+    /// The arguments it takes, as documentation.
+    pub arguments: &'static [Argument],
+    /// Requests and their replies, as redis-cli prints them; a test runs them in this order.
+    pub example: &'static [(&'static str, &'static str)],
+    /// Its subcommands.
+    pub subcommands: &'static [Command],
+    /// Which of its arguments other users must not see.
+    pub secrets: Secrets,
+    /// Its handler.
+    pub run: Run,
+}
+
+impl Command {
+    /// The facts that most commands do not have. A constant states all others: a test finds those that are
+    /// missing.
+    pub const DEFAULTS: Command = Command {
+        name: "",
+        arity: Arity::Exactly(0),
+        flags: Flags::NONE,
+        keys: &[],
+        scope: Scope::Keys,
+        categories: Categories::NONE,
+        group: Group::Generic,
+        summary: "",
+        since: "",
+        complexity: "",
+        is_brief: false,
+        may_replicate: false,
+        deprecated: None,
+        is_system: false,
+        tips: &[],
+        arguments: &[],
+        example: &[],
+        subcommands: &[],
+        secrets: Secrets::None,
+        run: Run::Subcommands,
+    };
+
+    /// The name without the name of its command.
+    pub fn own_name(&self) -> &'static str {
+        self.name.rsplit('|').next().unwrap_or(self.name)
+    }
+
+    /// The position of the key, for a command that has exactly one.
+    #[inline]
+    pub fn only_key(&self) -> Option<usize> {
+        match self.keys {
+            [spec] if spec.is_of_keys() && spec.is_fixed() => Some(spec.first),
+            _ => None,
+        }
+    }
+
+    /// The key of a request that names exactly one, whether its command takes one key or several.
+    pub fn only_key_in<'a>(&self, request: Request<'a>) -> Option<&'a [u8]> {
+        match self.keys {
+            [spec] if spec.is_of_keys() && spec.is_one_in(request) => request.get(spec.first),
+            _ => None,
+        }
+    }
+
+    /// The keys of a request, with how each is used. Empty if the request is too short for any.
+    pub fn keys_of<'a>(
+        &self,
+        request: Request<'a>,
+    ) -> impl Iterator<Item = (&'a [u8], KeyFlags)> + Clone + use<'a> {
+        self.keys.iter().filter(|spec| spec.is_of_keys()).flat_map(move |spec| {
+            let flags = spec.variable.map_or(spec.flags, |flags_of| flags_of(request));
+            spec.positions(request).map(move |position| (request.at(position), flags))
+        })
+    }
+
+    /// Whether a transaction that it shares with other commands must hold all shards. On its own, a command
+    /// without keys may visit the shards one after the other.
+    pub fn needs_everything(&self) -> bool {
+        let goes_over_shards = self.keys.is_empty() && matches!(self.run, Run::Read(_) | Run::Write(_));
+        self.scope == Scope::Everything || goes_over_shards
+    }
+
+    /// Whether it writes by itself.
+    pub fn writes(&self) -> bool {
+        matches!(self.run, Run::Write(_)) || self.flags.contains(Flags::WRITE)
+    }
+
+    /// Whether it may change data or publish a message: Redis would have to send it to its replicas.
+    pub fn replicates(&self) -> bool {
+        self.writes() || self.may_replicate
+    }
+
+    /// The flags as COMMAND INFO names them, in the order of Redis.
+    pub fn flag_names(&self) -> Vec<&'static str> {
+        let run = match self.run {
+            Run::Write(_) => Some("write"),
+            Run::Read(_) => Some("readonly"),
+            _ => None,
+        };
+        let are_movable = self.keys.iter().any(|spec| spec.count_at.is_some());
+        run.into_iter().chain(self.flags.names()).chain(are_movable.then_some("movablekeys")).collect()
+    }
+
+    /// The ACL categories as COMMAND INFO names them, in the order of Redis.
+    pub fn category_names(&self) -> Vec<&'static str> {
+        let mut categories = self.categories;
+        for (applies, category) in [
+            (matches!(self.run, Run::Write(_)), Categories::WRITE),
+            (matches!(self.run, Run::Read(_)), Categories::READ),
+            (self.flags.contains(Flags::ADMIN), Categories::ADMIN.and(Categories::DANGEROUS)),
+            (self.flags.contains(Flags::FAST), Categories::FAST),
+            (!self.flags.contains(Flags::FAST), Categories::SLOW),
+        ] {
+            if applies {
+                categories = categories.and(category);
+            }
+        }
+        categories.names().collect()
+    }
+}
+
+/// Which arguments of a request other users must not see (MONITOR, SLOWLOG).
+#[derive(Clone, Copy, Debug)]
+pub enum Secrets {
+    /// None of them.
+    None,
+    /// Those at the places that this function returns. It finds them as the handler does. Where the handler
+    /// would refuse the request, it returns each argument that may be a secret.
+    At(fn(Request<'_>) -> Vec<usize>),
+    /// Those of the request that begins at this place.
+    Of(usize),
+}
+
+/// The number of arguments a command takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arity {
+    /// Exactly this number.
+    Exactly(usize),
+    /// This number or more.
+    AtLeast(usize),
+}
+
+impl Arity {
+    /// Whether a request may have this number of arguments.
+    #[inline]
+    pub fn allows(self, arguments: usize) -> bool {
+        match self {
+            Arity::Exactly(exactly) => arguments == exactly,
+            Arity::AtLeast(least) => arguments >= least,
+        }
+    }
+
+    /// As COMMAND INFO prints it: negative for "or more".
+    pub fn number(self) -> i64 {
+        match self {
+            Arity::Exactly(exactly) => exactly as i64,
+            Arity::AtLeast(least) => -(least as i64),
+        }
+    }
+}
+
+/// What a transaction for a command must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The shards of its keys.
+    Keys,
+    /// All shards.
+    Everything,
+    /// What the client's queued commands need, and the keys that it watches.
+    Queue,
+    /// The shards of its keys. The command also waits for its turn to run a script.
+    Script,
+}
+
+/// A heading of the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Keys of any type.
+    Generic,
+    /// Strings.
+    String,
+    /// Strings as bits.
+    Bitmap,
+    /// The connection.
+    Connection,
+    /// Several commands executed as one.
+    Transactions,
+    /// Channels.
+    PubSub,
+    /// Scripts.
+    Scripting,
+    /// The server.
+    Server,
+    /// The cluster.
+    Cluster,
+}
+
+impl Group {
+    /// As COMMAND DOCS prints it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Generic => "generic",
+            Group::String => "string",
+            Group::Bitmap => "bitmap",
+            Group::Connection => "connection",
+            Group::Transactions => "transactions",
+            Group::PubSub => "pubsub",
+            Group::Scripting => "scripting",
+            Group::Server => "server",
+            Group::Cluster => "cluster",
+        }
+    }
+}
+
+/// Why new code should not use a command.
+#[derive(Debug)]
+pub struct Deprecated {
+    /// The version of Redis that deprecated it.
+    pub since: &'static str,
+    /// The command to use instead.
+    pub replaced_by: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lookup::find;
+    use crate::resp::OwnedRequest;
+
+    #[test]
+    fn the_only_key_is_one_where_there_are_no_others() {
+        for (line, only) in [
+            ("GET k", Some("k")),
+            ("DEL k", Some("k")),
+            ("DEL k l", None),
+            ("MSET k v", Some("k")),
+            ("MSET k v l w", None),
+            ("RENAME k l", None),
+            ("EVAL s 1 k l", Some("k")),
+            ("EVAL s 2 k l", None),
+            ("EVAL s 0 k", None),
+            ("EVAL s x k", None),
+            ("EVAL s 9 k", Some("k")),
+            ("EVAL s 1", None),
+            ("GET", None),
+            ("PING k", None),
+        ] {
+            let owned = OwnedRequest::of_line(line.as_bytes()).expect(line);
+            let request = owned.request().expect(line);
+            let command = find(request.name()).expect(line).command;
+            assert_eq!(command.only_key_in(request), only.map(str::as_bytes), "{line}");
+            let keys: Vec<&[u8]> = command.keys_of(request).map(|(key, _)| key).collect();
+            assert_eq!(command.only_key_in(request), (keys.len() == 1).then(|| keys[0]), "{line}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The sets of words that describe a command and its keys, with the names that Redis prints for them.
+
+/// Declares a set of flags with the names that Redis prints for them, in its order.
+macro_rules! flag_set {
+    ($(#[$about:meta])* $set:ident: $($(#[$flag_about:meta])* $flag:ident = $name:literal,)+) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $set(u32);
+
+        impl $set {
+            /// None of them.
+            pub const NONE: $set = $set(0);
+            flag_set!(@constants $set 0; $($(#[$flag_about])* $flag,)+);
+            const NAMES: &[&str] = &[$($name),+];
+
+            /// Both.
+            pub const fn and(self, other: $set) -> $set {
+                $set(self.0 | other.0)
+            }
+
+            /// Whether all of `other` are among these.
+            #[inline]
+            pub const fn contains(self, other: $set) -> bool {
+                self.0 & other.0 == other.0
+            }
+
+            /// Their names.
+            pub fn names(self) -> impl Iterator<Item = &'static str> + Clone {
+                (0..).zip($set::NAMES).filter(move |(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| *name)
+            }
+        }
+    };
+    (@constants $set:ident $bit:expr; $(#[$about:meta])* $flag:ident, $($rest:tt)*) => {
+        $(#[$about])*
+        pub const $flag: $set = $set(1 << ($bit));
+        flag_set!(@constants $set $bit + 1; $($rest)*);
+    };
+    (@constants $set:ident $bit:expr;) => {};
+}
+
+flag_set! {
+    /// Conditions under which a command may run.
+    Flags:
+    /// Writes, although the type of its handler does not say so.
+    WRITE = "write",
+    /// Only reads, although the type of its handler does not say so.
+    READONLY = "readonly",
+    /// Refused while memory is short.
+    DENYOOM = "denyoom",
+    /// For administrators.
+    ADMIN = "admin",
+    /// About channels.
+    PUBSUB = "pubsub",
+    /// Refused in scripts.
+    NOSCRIPT = "noscript",
+    /// May block its client.
+    BLOCKING = "blocking",
+    /// Allowed while data is being loaded.
+    LOADING = "loading",
+    /// Allowed on a replica that has lost its primary.
+    STALE = "stale",
+    /// Never slow.
+    FAST = "fast",
+    /// Not shown by MONITOR.
+    SKIP_MONITOR = "skip_monitor",
+    /// Not recorded by SLOWLOG.
+    SKIP_SLOWLOG = "skip_slowlog",
+    /// Allowed before authentication.
+    NO_AUTH = "no_auth",
+    /// May have no key at all, although it has places for keys.
+    NO_MANDATORY_KEYS = "no_mandatory_keys",
+    /// Refused while a replica loads a second copy of the data.
+    NO_ASYNC_LOADING = "no_async_loading",
+    /// Refused within MULTI.
+    NO_MULTI = "no_multi",
+    /// Allowed while a script has run for too long.
+    ALLOW_BUSY = "allow_busy",
+}
+
+flag_set! {
+    /// ACL categories.
+    Categories:
+    /// Keys of any type.
+    KEYSPACE = "@keyspace",
+    /// Reads keys.
+    READ = "@read",
+    /// Writes keys.
+    WRITE = "@write",
+    /// Strings.
+    STRING = "@string",
+    /// Strings as bits.
+    BITMAP = "@bitmap",
+    /// Channels.
+    PUBSUB = "@pubsub",
+    /// For administrators.
+    ADMIN = "@admin",
+    /// Never slow.
+    FAST = "@fast",
+    /// Perhaps slow.
+    SLOW = "@slow",
+    /// May block its client.
+    BLOCKING = "@blocking",
+    /// Able to do damage.
+    DANGEROUS = "@dangerous",
+    /// The connection's own state.
+    CONNECTION = "@connection",
+    /// Several commands executed as one.
+    TRANSACTION = "@transaction",
+    /// Scripts.
+    SCRIPTING = "@scripting",
+}
+
+flag_set! {
+    /// How a key is used.
+    KeyFlags:
+    /// Read only.
+    RO = "RO",
+    /// Read and written.
+    RW = "RW",
+    /// Overwritten.
+    OW = "OW",
+    /// Removed.
+    RM = "RM",
+    /// Not a key, although it has a place like one.
+    NOT_KEY = "not_key",
+    /// The command returns or copies its value.
+    ACCESS = "access",
+    /// The command changes its value.
+    UPDATE = "update",
+    /// The command adds a value; there may be none before.
+    INSERT = "insert",
+    /// The command deletes it.
+    DELETE = "delete",
+    /// The request decides which of these apply.
+    VARIABLE_FLAGS = "variable_flags",
+}

@@ -1,0 +1,103 @@
+//! Where the keys of a request are.
+
+use crate::resp::Request;
+use crate::resp::number::parse_integer;
+
+use super::flags::KeyFlags;
+
+/// The places of keys in a request: from `first` to `last`, each `step` apart.
+#[derive(Debug)]
+pub struct KeySpec {
+    /// How the keys are used.
+    pub flags: KeyFlags,
+    /// The first key's position.
+    pub first: usize,
+    /// The last key's position: counted from the first key, or if negative, from the end of the request.
+    pub last: isize,
+    /// The distance between two keys.
+    pub step: usize,
+    /// The position of the argument that states the number of keys, if there is one; `last` has no meaning
+    /// then.
+    pub count_at: Option<usize>,
+    /// How one request uses them, if that varies…
+    pub variable: Option<fn(Request<'_>) -> KeyFlags>,
+    /// … and why.
+    pub notes: Option<&'static str>,
+}
+
+impl KeySpec {
+    /// One key, right after the name.
+    pub const fn first(flags: KeyFlags) -> KeySpec {
+        KeySpec::range(1, 0, 1, flags)
+    }
+
+    /// All arguments are keys, or each `step`-th.
+    pub const fn every(step: usize, flags: KeyFlags) -> KeySpec {
+        KeySpec::range(1, -1, step, flags)
+    }
+
+    /// From one position to another.
+    pub const fn range(first: usize, last: isize, step: usize, flags: KeyFlags) -> KeySpec {
+        KeySpec { flags, first, last, step, count_at: None, variable: None, notes: None }
+    }
+
+    /// As many keys as the argument at a position states; the first follows that argument.
+    pub const fn counted(count_at: usize, step: usize, flags: KeyFlags) -> KeySpec {
+        KeySpec { count_at: Some(count_at), ..KeySpec::range(count_at + 1, 0, step, flags) }
+    }
+
+    /// The request decides how the key is used.
+    pub const fn variable(self, flags_of: fn(Request<'_>) -> KeyFlags, notes: &'static str) -> KeySpec {
+        KeySpec { variable: Some(flags_of), notes: Some(notes), ..self }
+    }
+
+    /// Whether what it finds are keys.
+    pub const fn is_of_keys(&self) -> bool {
+        !self.flags.contains(KeyFlags::NOT_KEY)
+    }
+
+    /// Whether it is one and the same position in all requests.
+    #[inline]
+    pub(super) const fn is_fixed(&self) -> bool {
+        self.last == 0 && self.count_at.is_none()
+    }
+
+    /// Whether it is exactly one position in this request.
+    pub(super) fn is_one_in(&self, request: Request<'_>) -> bool {
+        let end = self.end_among(request.len(), self.stated(request));
+        end > self.first && end - self.first <= self.step
+    }
+
+    /// The positions of the keys in a request.
+    #[inline]
+    pub fn positions(&self, request: Request<'_>) -> std::iter::StepBy<std::ops::Range<usize>> {
+        self.positions_among(request.len(), self.stated(request))
+    }
+
+    /// The number of keys that a request states.
+    #[inline]
+    fn stated(&self, request: Request<'_>) -> usize {
+        let stated = self.count_at.and_then(|count_at| parse_integer(request.get(count_at)?));
+        stated.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+    }
+
+    /// The positions of the keys among this number of arguments, if one of these states `stated` keys.
+    #[inline]
+    pub fn positions_among(
+        &self,
+        arguments: usize,
+        stated: usize,
+    ) -> std::iter::StepBy<std::ops::Range<usize>> {
+        (self.first..self.end_among(arguments, stated)).step_by(self.step)
+    }
+
+    #[inline]
+    fn end_among(&self, arguments: usize, stated: usize) -> usize {
+        let end = match self.count_at {
+            Some(_) => self.first + stated.min(arguments) * self.step,
+            None if self.last < 0 => arguments.saturating_add_signed(self.last) + 1,
+            None => self.first.saturating_add_signed(self.last) + 1,
+        };
+        end.min(arguments)
+    }
+}

@@ -1,0 +1,22 @@
+//! What a command is, and how a request finds its own.
+//!
+//! [`command`] is one command: its facts, its documentation and its handler, side by side in one constant.
+//! The facts are made of [`flags`], of the places of keys ([`key_spec`]), of the documented arguments
+//! ([`argument`]) and of the handler's type ([`run`]). [`lookup`] finds commands by their names and numbers.
+//!
+//! Everything that is known about a command is derived from its facts: dispatch, arity errors, keys to lock,
+//! COMMAND INFO, DOCS, LIST and GETKEYS, the ACL categories. The facts are those of Redis 7.0, which
+//! `tests/it/table.rs` compares; the summaries are our own.
+
+mod argument;
+mod command;
+mod flags;
+mod key_spec;
+pub mod lookup;
+mod run;
+
+pub use argument::{Argument, ArgumentKind};
+pub use command::{Arity, Command, Deprecated, Group, Scope, Secrets};
+pub use flags::{Categories, Flags, KeyFlags};
+pub use key_spec::KeySpec;
+pub use run::{Context, Result, Run};
