@@ -29,6 +29,7 @@ use crate::faults::Faults;
 use crate::keyspace::expiry::Pace;
 use crate::keyspace::{Effect, Followers, Keyspace, LockChange, LockNews, Shape};
 use crate::lens::{Cause, Lens};
+use crate::name_table::NameTable;
 use crate::persistence::Persistence;
 use crate::pubsub::PubSub;
 use crate::resp::{OwnedRequest, Request};
@@ -54,6 +55,8 @@ pub struct Instance {
     pub followers: Arc<Followers>,
     /// Its data.
     pub keyspace: Keyspace,
+    /// The names by which clients call its commands.
+    pub names: NameTable,
     /// Who may do what.
     pub users: Users,
     /// Who is connected.
@@ -99,7 +102,15 @@ pub struct Instance {
     hand_over: fn(),
 }
 
-/// What only whoever runs the server can do.
+/// What an instance knows of the commands: the module that has them makes it.
+pub struct KnownCommands {
+    /// The names that rules about users may contain.
+    pub catalog: Catalog,
+    /// The names by which clients call commands.
+    pub names: NameTable,
+}
+
+/// What only the owner of the instance can do.
 pub struct Hooks {
     /// Called when parameters have changed.
     pub make_effective: MakeEffective,
@@ -112,8 +123,9 @@ pub type MakeEffective = Box<dyn Fn(&Config) + Send + Sync>;
 
 impl Instance {
     /// A server with these parameters and no data, for so many threads, that has these commands.
-    pub fn new(config: Config, threads: usize, commands: Catalog, hooks: Hooks) -> Instance {
-        let statistics = Statistics::new(threads, commands.here());
+    pub fn new(config: Config, threads: usize, commands: KnownCommands, hooks: Hooks) -> Instance {
+        let KnownCommands { catalog, names } = commands;
+        let statistics = Statistics::new(threads, catalog.here());
         let (clock, followers) = (Arc::new(Clock::default()), Arc::new(Followers::default()));
         let shape = Shape::of(config.databases.size());
         let keyspace = Keyspace::new(shape, Arc::clone(&clock), Arc::clone(&followers));
@@ -128,7 +140,8 @@ impl Instance {
             clock,
             followers,
             keyspace,
-            users: Users::new(commands),
+            names,
+            users: Users::new(catalog),
             clients: Arc::new(Clients::new(output_limits)),
             pubsub: PubSub::default(),
             tracking: Tracking::default(),

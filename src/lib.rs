@@ -21,6 +21,7 @@ pub mod files;
 pub mod glob;
 pub mod lcs;
 pub mod long_double;
+pub mod name_table;
 pub mod resident;
 pub mod resp;
 

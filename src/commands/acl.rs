@@ -393,7 +393,8 @@ fn dry_run(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
     let unknown_user = || Error::quoting("ERR User '", name, "' not found");
     let user = context.instance.users.get(name).ok_or_else(unknown_user)?;
     let request = request.without_first(3);
-    let found = find(request.name()).and_then(|registered| resolve(registered, request).ok());
+    let found = find(&context.instance.names, request.name())
+        .and_then(|registered| resolve(registered, request).ok());
     let Some((reason, object)) = (match found {
         Some(registered) => dry_run_command(&user.grants(), registered, request)?,
         None => dry_run_absent(&user.grants(), context.instance.users.catalog(), request)?,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::faults::{Action, Blow, DELAY_MS_MAX, FAULTS_MAX, Fault, TEXT_BYTES_MAX, TooMany};
 use crate::instance::Instance;
+use crate::name_table::NameTable;
 use crate::resp::{Reply, Request, tree};
 use crate::session::{Session, Wait};
 use crate::statistics::Count;
@@ -74,7 +75,7 @@ const FAULT_ADD: Command = Command {
 
 fn add(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     check_gate(context)?;
-    let planted = context.instance.faults.plant(parse(request)?);
+    let planted = context.instance.faults.plant(parse(&context.instance.names, request)?);
     let id = planted.map_err(|TooMany| {
         Error::text(format!("ERR there are {FAULTS_MAX} faults already; FAULT DEL and FAULT CLEAR make room"))
     })?;
@@ -85,12 +86,12 @@ fn add(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
 }
 
 /// Reads what is to be planted: filters in any order, each at most once, and then the action.
-fn parse(request: Request<'_>) -> Result<Fault> {
+fn parse(names: &NameTable, request: Request<'_>) -> Result<Fault> {
     let mut options = Options::new(request, 2);
     let (mut on, mut pattern, mut client, mut times_left) = (None, None, None, None);
     let action = loop {
         match options.value()? {
-            word if is_word(word, "on") && on.is_none() => on = Some(target(options.value()?)?),
+            word if is_word(word, "on") && on.is_none() => on = Some(target(names, options.value()?)?),
             word if is_word(word, "match") && pattern.is_none() => pattern = Some(text(options.value()?)?),
             word if is_word(word, "client") && client.is_none() => client = Some(text(options.value()?)?),
             word if is_word(word, "times") && times_left.is_none() => {
@@ -115,9 +116,9 @@ fn parse(request: Request<'_>) -> Result<Fault> {
 }
 
 /// The command of a name, if there is one that can be struck.
-fn target(name: &[u8]) -> Result<&'static str> {
+fn target(names: &NameTable, name: &[u8]) -> Result<&'static str> {
     let quoted = &name[..name.len().min(128)];
-    let found = find_full(name).ok_or_else(|| Error::quoting("ERR unknown command '", quoted, "'"))?;
+    let found = find_full(names, name).ok_or_else(|| Error::quoting("ERR unknown command '", quoted, "'"))?;
     if is_never_struck(found.command) {
         return Err(Error::quoting("ERR no fault strikes '", quoted, "'"));
     }
@@ -312,6 +313,7 @@ pub fn strike(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::facts::lookup::own_names;
 
     #[test]
     fn an_error_has_a_code_word() {
@@ -334,6 +336,6 @@ mod tests {
 
     #[test]
     fn what_is_never_struck_are_commands() {
-        assert!(NEVER_STRUCK.iter().all(|name| find_full(name.as_bytes()).is_some()));
+        assert!(NEVER_STRUCK.iter().all(|name| find_full(own_names(), name.as_bytes()).is_some()));
     }
 }

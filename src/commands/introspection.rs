@@ -3,6 +3,7 @@
 use redis_protocol::resp3::types::OwnedFrame;
 
 use crate::glob::Pattern;
+use crate::name_table::NameTable;
 use crate::resp::{Reply, Request, Sent, tree};
 use crate::session::Session;
 
@@ -10,7 +11,8 @@ use super::args::is_word;
 use super::error::Error;
 use super::facts::lookup::{callable, find, find_full};
 use super::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Secrets,
+    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
+    Run, Secrets,
 };
 
 pub(super) const COMMANDS: &[Command] = &[COMMAND];
@@ -34,12 +36,12 @@ const COMMAND: Command = Command {
         COMMAND_INFO,
         COMMAND_LIST,
     ],
-    run: Run::Session(command),
+    run: Run::Server(command),
     ..Command::DEFAULTS
 };
 
-fn command(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let commands: Vec<_> = callable().collect();
+fn command(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let commands: Vec<_> = callable(&context.instance.names).collect();
     Ok(reply.array_of(commands.into_iter(), write_info))
 }
 
@@ -52,12 +54,12 @@ const COMMAND_COUNT: Command = Command {
     summary: "Counts the commands.",
     since: "2.8.13",
     complexity: "O(1)",
-    run: Run::Session(count),
+    run: Run::Server(count),
     ..Command::DEFAULTS
 };
 
-fn count(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(callable().count()))
+fn count(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(callable(&context.instance.names).count()))
 }
 
 const COMMAND_INFO: Command = Command {
@@ -72,15 +74,15 @@ const COMMAND_INFO: Command = Command {
     tips: &["nondeterministic_output_order"],
     arguments: &[Argument::string("command-name").optional().multiple()],
     example: &[("COMMAND INFO nosuch", "[(nil)]")],
-    run: Run::Session(info),
+    run: Run::Server(info),
     ..Command::DEFAULTS
 };
 
-fn info(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     if request.len() == 2 {
-        return command(session, request, reply);
+        return command(context, request, reply);
     }
-    Ok(reply.array_of(request.from(2), |name, reply| match find_full(name) {
+    Ok(reply.array_of(request.from(2), |name, reply| match find_full(&context.instance.names, name) {
         Some(registered) => write_info(registered.command, reply),
         None => reply.nil(),
     }))
@@ -147,15 +149,16 @@ const COMMAND_DOCS: Command = Command {
     tips: &["nondeterministic_output_order"],
     arguments: &[Argument::string("command-name").optional().multiple()],
     example: &[("COMMAND DOCS nosuch", "[]")],
-    run: Run::Session(docs),
+    run: Run::Server(docs),
     ..Command::DEFAULTS
 };
 
-fn docs(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+fn docs(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let find = |name| find_full(&context.instance.names, name);
     let document = |command: &'static Command| (command.name, describe(command));
     Ok(reply.tree(&match request.len() {
-        2 => tree::map(callable().map(document)),
-        _ => tree::map(request.from(2).filter_map(find_full).map(|registered| document(registered.command))),
+        2 => tree::map(callable(&context.instance.names).map(document)),
+        _ => tree::map(request.from(2).filter_map(find).map(|registered| document(registered.command))),
     }))
 }
 
@@ -218,7 +221,7 @@ const COMMAND_LIST: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Server,
-    summary: "Names all commands, or those that a filter lets through.",
+    summary: "NameTable all commands, or those that a filter lets through.",
     since: "7.0.0",
     complexity: "O(N) where N is the total number of Redis commands",
     tips: &["nondeterministic_output_order"],
@@ -236,13 +239,14 @@ const COMMAND_LIST: Command = Command {
         ("COMMAND LIST FILTERBY PATTERN setn*", "[\"setnx\"]"),
         ("COMMAND LIST FILTERBY MODULE json", "[]"),
     ],
-    run: Run::Session(list),
+    run: Run::Server(list),
     ..Command::DEFAULTS
 };
 
-fn list(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let filter = parse_filter(request)?;
-    let with_subcommands = callable().flat_map(|command| std::iter::once(command).chain(command.subcommands));
+    let with_subcommands = callable(&context.instance.names)
+        .flat_map(|command| std::iter::once(command).chain(command.subcommands));
     let names: Vec<_> =
         with_subcommands.filter(|command| filter.matches(command)).map(|command| command.name).collect();
     Ok(reply.array_of(names.into_iter(), |name, reply| reply.bulk(name.as_bytes())))
@@ -296,12 +300,12 @@ const COMMAND_GETKEYS: Command = Command {
     complexity: "O(N) where N is the number of arguments to the command",
     example: &[("COMMAND GETKEYS SETNX mykey Hello", "[\"mykey\"]")],
     secrets: Secrets::Of(2),
-    run: Run::Session(get_keys),
+    run: Run::Server(get_keys),
     ..Command::DEFAULTS
 };
 
-fn get_keys(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let keys = keys_of(request.without_first(2))?;
+fn get_keys(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let keys = keys_of(&context.instance.names, request.without_first(2))?;
     Ok(reply.array_of(keys.into_iter(), |(key, _), reply| reply.bulk(key)))
 }
 
@@ -316,12 +320,12 @@ const COMMAND_GETKEYSANDFLAGS: Command = Command {
     complexity: "O(N) where N is the number of arguments to the command",
     example: &[("COMMAND GETKEYSANDFLAGS SETNX mykey Hello", "[[\"mykey\", [OW, insert]]]")],
     secrets: Secrets::Of(2),
-    run: Run::Session(get_keys_and_flags),
+    run: Run::Server(get_keys_and_flags),
     ..Command::DEFAULTS
 };
 
-fn get_keys_and_flags(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let keys = keys_of(request.without_first(2))?;
+fn get_keys_and_flags(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let keys = keys_of(&context.instance.names, request.without_first(2))?;
     Ok(reply.array_of(keys.into_iter(), |(key, flags), reply| {
         reply.array_of(0..2, |part, reply| match part {
             0 => reply.bulk(key),
@@ -330,8 +334,8 @@ fn get_keys_and_flags(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -
     }))
 }
 
-fn keys_of(request: Request<'_>) -> Result<Vec<(&[u8], KeyFlags)>> {
-    let registered = find(request.name()).ok_or(Error::fixed("ERR Invalid command specified"))?;
+fn keys_of<'a>(names: &NameTable, request: Request<'a>) -> Result<Vec<(&'a [u8], KeyFlags)>> {
+    let registered = find(names, request.name()).ok_or(Error::fixed("ERR Invalid command specified"))?;
     let subcommand = request.get(1).and_then(|name| registered.subcommand(name));
     let command = subcommand.unwrap_or(registered).command;
     if command.keys.is_empty() {

@@ -49,6 +49,7 @@ mod strings;
 mod waiting;
 
 use crate::acl::Catalog;
+use crate::instance::KnownCommands;
 
 pub use facts::Command;
 
@@ -103,4 +104,9 @@ pub fn catalog() -> Catalog {
         catalog.add_absent(absent.name, absent.category_names(), absent.is_of_redis_7);
     }
     catalog
+}
+
+/// All commands, some of them renamed, for one instance.
+pub fn known(renamed: &[(String, Vec<u8>)]) -> KnownCommands {
+    KnownCommands { catalog: catalog(), names: facts::lookup::names(renamed) }
 }

@@ -224,7 +224,7 @@ fn run_script(
 /// Shows a script before what it calls is shown, to those who see every command.
 pub(super) fn show_script(context: &Context<'_, '_>, request: Request<'_>) {
     if context.instance.clients.has_monitors()
-        && let Some(registered) = find(request.name())
+        && let Some(registered) = find(&context.instance.names, request.name())
     {
         show_always(
             context.instance,

@@ -3,6 +3,7 @@
 //! Which arguments are secret is a fact of the command ([`Secrets`]), found by the parser that its handler
 //! uses: a word that looks like an option may be a name or a password.
 
+use crate::name_table::NameTable;
 use crate::resp::Request;
 
 use super::facts::lookup::{find, resolve};
@@ -11,8 +12,9 @@ use super::facts::{Command, Secrets};
 /// What stands for a secret, as in Redis.
 const HIDDEN: &[u8] = b"(redacted)";
 
-/// The arguments of a request, each secret among them replaced.
-pub fn visible_arguments<'a>(command: &Command, request: Request<'a>) -> Vec<&'a [u8]> {
+/// The arguments of a request, each secret among them replaced. Arguments may be a request themselves, for a
+/// command that has one of these names.
+pub fn visible_arguments<'a>(names: &NameTable, command: &Command, request: Request<'a>) -> Vec<&'a [u8]> {
     let mut arguments: Vec<&[u8]> = request.from(0).collect();
     let (mut secrets, mut request, mut first) = (command.secrets, request, 0);
     loop {
@@ -25,7 +27,7 @@ pub fn visible_arguments<'a>(command: &Command, request: Request<'a>) -> Vec<&'a
             Secrets::Of(begin) if begin < request.len() => {
                 request = request.without_first(begin);
                 first += begin;
-                let named = find(request.name()).and_then(|found| resolve(found, request).ok());
+                let named = find(names, request.name()).and_then(|found| resolve(found, request).ok());
                 secrets = named.map_or(Secrets::None, |registered| registered.command.secrets);
             }
             Secrets::Of(_) => return arguments,
@@ -36,13 +38,13 @@ pub fn visible_arguments<'a>(command: &Command, request: Request<'a>) -> Vec<&'a
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::facts::lookup::find_full;
+    use crate::commands::facts::lookup::{find_full, own_names};
     use crate::resp::OwnedRequest;
 
     fn shown(command: &str, line: &str) -> String {
         let words = OwnedRequest::of_line(line.as_bytes()).unwrap();
-        let command = find_full(command.as_bytes()).unwrap().command;
-        let shown = visible_arguments(command, words.request().unwrap());
+        let command = find_full(own_names(), command.as_bytes()).unwrap().command;
+        let shown = visible_arguments(own_names(), command, words.request().unwrap());
         String::from_utf8(shown.join(&b' ')).unwrap().replace("(redacted)", "*")
     }
 

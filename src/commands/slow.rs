@@ -220,9 +220,10 @@ const LATENCY_HISTOGRAM: Command = Command {
 
 fn latency_histogram(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let with_subcommands = |found: &'static Registered| std::iter::once(found).chain(&found.subcommands);
+    let find = |name| find_full(&context.instance.names, name);
     let meant: Vec<&Registered> = match request.len() {
         2 => registered().collect(),
-        _ => request.from(2).filter_map(find_full).flat_map(with_subcommands).collect(),
+        _ => request.from(2).filter_map(find).flat_map(with_subcommands).collect(),
     };
     let meant: BTreeMap<&str, &Registered> =
         meant.into_iter().map(|registered| (registered.command.name, registered)).collect();

@@ -38,7 +38,7 @@ pub struct Plan {
 impl Plan {
     /// For a request.
     #[inline(always)]
-    pub fn new(keyspace: &Keyspace, finder: &mut Finder, request: Request<'_>) -> Plan {
+    pub fn new(keyspace: &Keyspace, finder: &mut Finder<'_>, request: Request<'_>) -> Plan {
         let command = finder.find(request.name());
         let spot = command.and_then(|registered| match &registered.plain {
             Some(plain) => request.get(plain.key).map(|key| Spot::of(keyspace.hash(key))),

@@ -230,16 +230,17 @@ impl Loader {
 
     fn rename(&mut self, old: &[u8], new: &[u8]) -> Result<(), Wrong> {
         let old = String::from_utf8_lossy(old).to_ascii_lowercase();
-        let names = lookup::names_after(&self.renamed);
-        if absent::all().any(|absent| absent.name == old) && !names.contains(old.as_bytes()) {
+        let names = lookup::names(&self.renamed);
+        let is_taken = |name: &[u8]| names.iter().any(|(other, _)| other == name);
+        if absent::all().any(|absent| absent.name == old) && !is_taken(old.as_bytes()) {
             // There is nothing to be renamed, which is as good.
             return Ok(());
         }
-        if !names.contains(old.as_bytes()) {
+        if !is_taken(old.as_bytes()) {
             return Err("No such command in rename-command".into());
         }
         let new = new.to_ascii_lowercase();
-        if names.contains(&new) {
+        if is_taken(&new) {
             return Err("Target command name already exists".into());
         }
         self.renamed.push((old, new));

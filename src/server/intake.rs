@@ -45,7 +45,7 @@ impl Intake {
     /// Plans the requests that were read, which are to be executed one after the other.
     #[inline(never)]
     pub(super) fn plan(&mut self, instance: &Instance, session: &Session) {
-        let (keyspace, mut finder) = (&instance.keyspace, Finder::default());
+        let (keyspace, mut finder) = (&instance.keyspace, Finder::new(&instance.names));
         let requests = self.reader.requests(&self.input, self.done);
         self.plans.extend(requests.map(|request| Plan::new(keyspace, &mut finder, request)));
         // For a single one nothing could be done meanwhile.

@@ -37,9 +37,8 @@ use std::thread::available_parallelism;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::allocator;
-use crate::commands::catalog;
+use crate::commands;
 use crate::commands::door::replay;
-use crate::commands::facts::lookup;
 use crate::config::Config;
 use crate::files;
 use crate::instance::{Hooks, Instance};
@@ -81,7 +80,6 @@ fn serve(
     let Startup { config, users, renamed, foreign, missing, is_configured } = startup;
     let is_in_background = config.daemonize.get() && supervisor.name().is_none();
     say_hello(is_configured, &foreign, &missing);
-    lookup::rename(renamed);
     let threads = threads(&config);
     let runtime = runtime(threads).map_err(|error| format!("could not start the threads: {error}"))?;
     let make_effective = move |config: &Config| {
@@ -93,7 +91,7 @@ fn serve(
     };
     make_effective(&config);
     let hooks = Hooks { make_effective: Box::new(make_effective), hand_over };
-    let instance = Arc::new(Instance::new(config, threads, catalog(), hooks));
+    let instance = Arc::new(Instance::new(config, threads, commands::known(&renamed), hooks));
     if let Some(name) = supervisor.name() {
         // Nobody else has.
         let _ = instance.supervisor.set(name);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use keyfast::commands::door::replay;
 use keyfast::commands::facts::Run;
-use keyfast::commands::{all, catalog};
+use keyfast::commands::{all, known};
 use keyfast::config::{Config, Parameter};
 use keyfast::instance::{Hooks, Instance};
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -221,7 +221,7 @@ pub(crate) fn load(folder: &Folder, truncated: &str) -> Result<State, String> {
         config.store(Parameter::named(name.as_bytes()).unwrap().check(value.as_bytes()).unwrap());
     }
     let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-    let instance = Instance::new(config, 1, catalog(), hooks);
+    let instance = Instance::new(config, 1, known(&[]), hooks);
     // A test that starts a program at this moment has a copy of the lock until it runs.
     let is_locked = |loaded: &Result<(), String>| {
         loaded.as_ref().is_err_and(|why| why.starts_with("Another server keeps its log in"))

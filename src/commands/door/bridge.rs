@@ -104,7 +104,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         };
         let failed = self.passed_on.get() + u64::from(self.has_failed.get());
         if failed > 0
-            && let Some(registered) = find(self.script.name())
+            && let Some(registered) = find(&self.instance.names, self.script.name())
         {
             self.instance.statistics.add_usage(registered.number, Usage { failed, ..Usage::default() });
         }
@@ -119,7 +119,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
     /// The command of a request, if a script may call it.
     fn admit(&mut self, request: Request<'_>) -> Result<&'static Registered> {
         let unknown = || Error::fixed("ERR Unknown Redis command called from script");
-        let registered = find(request.name()).ok_or_else(unknown)?;
+        let registered = find(&self.instance.names, request.name()).ok_or_else(unknown)?;
         let registered = resolve(registered, request).map_err(|_| unknown())?;
         if let Err(refusal) = admit_call(self.instance, self.session, registered, request, &self.limits) {
             let rejected = Usage { rejected: 1, ..Usage::default() };
@@ -228,7 +228,7 @@ impl Host for Bridge<'_, '_> {
     }
 
     fn may_call(&mut self, request: Request<'_>) -> Option<bool> {
-        let registered = resolve(find(request.name())?, request).ok()?;
+        let registered = resolve(find(&self.instance.names, request.name())?, request).ok()?;
         Some(permission::judge(&self.session.user.grants(), registered, request).is_ok())
     }
 

@@ -213,11 +213,11 @@ pub(in crate::commands) fn note(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::facts::lookup::find_full;
+    use crate::commands::facts::lookup::{find_full, own_names};
 
     #[test]
     fn a_refusal_is_told_by_where_the_request_comes_from() {
-        let command = find_full(b"config|set").unwrap().command;
+        let command = find_full(own_names(), b"config|set").unwrap().command;
         let text =
             |reason, origin| String::from_utf8(refuse(reason, command, origin).as_bytes().to_vec()).unwrap();
         for origin in [Origin::Request, Origin::Queue] {

@@ -14,7 +14,7 @@ use super::admission::admit_logged;
 use super::run::run;
 use crate::commands::catalog;
 use crate::commands::error::Error;
-use crate::commands::facts::lookup::{find_own, resolve};
+use crate::commands::facts::lookup::{find, own_names, resolve};
 use crate::commands::facts::{Command, Scope};
 
 /// Loads the log, if there is one, and begins to write it; called before there are clients.
@@ -58,7 +58,8 @@ impl Replayer<'_> {
 
     /// The command of a request, if it may be in a log.
     fn find(&self, request: Request<'_>) -> Result<&'static Command, String> {
-        let found = find_own(request.name()).and_then(|registered| resolve(registered, request).ok());
+        let found =
+            find(own_names(), request.name()).and_then(|registered| resolve(registered, request).ok());
         let registered =
             found.ok_or_else(|| format!("Unknown command '{}'", request.name().escape_ascii()))?;
         let text = |why: Error| String::from_utf8_lossy(why.as_bytes()).into_owned();
@@ -73,7 +74,7 @@ impl Replay for Replayer<'_> {
     }
 
     fn knows(&self, name: &[u8]) -> bool {
-        find_own(name).is_some()
+        find(own_names(), name).is_some()
     }
 
     fn run(&mut self, tx: &mut Transaction<'_>, request: Request<'_>) -> Result<(), String> {

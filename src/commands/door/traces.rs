@@ -65,7 +65,7 @@ pub fn charge(
             id: 0,
             at_s: at_s(),
             took,
-            arguments: cut(visible_arguments(registered.command, request).into_iter()),
+            arguments: cut(visible_arguments(&instance.names, registered.command, request).into_iter()),
             address: session.client.address.to_string(),
             client_name: excerpt(&session.client.profile.lock().name).into_owned(),
         };
@@ -97,7 +97,7 @@ pub fn show_always(
         Address::Unix(path) => format!("unix:{}", path.display()),
     };
     let mut line = format!("+{seconds}.{micros:06} [{} {from}]", session.database).into_bytes();
-    for argument in visible_arguments(command, request) {
+    for argument in visible_arguments(&instance.names, command, request) {
         line.push(b' ');
         write_quoted(&mut line, argument);
     }

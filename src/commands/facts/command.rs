@@ -263,7 +263,7 @@ pub struct Deprecated {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lookup::find;
+    use super::super::lookup::{find, own_names};
     use crate::resp::OwnedRequest;
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
         ] {
             let owned = OwnedRequest::of_line(line.as_bytes()).expect(line);
             let request = owned.request().expect(line);
-            let command = find(request.name()).expect(line).command;
+            let command = find(own_names(), request.name()).expect(line).command;
             assert_eq!(command.only_key_in(request), only.map(str::as_bytes), "{line}");
             let keys: Vec<&[u8]> = command.keys_of(request).map(|(key, _)| key).collect();
             assert_eq!(command.only_key_in(request), (keys.len() == 1).then(|| keys[0]), "{line}");

@@ -209,13 +209,13 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::commands::catalog;
+    use crate::commands::known;
     use crate::config::Config;
     use crate::instance::Hooks;
 
     fn fields() -> Vec<(String, String)> {
         let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-        let instance = Instance::new(Config::new(), 1, catalog(), hooks);
+        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
         // Some fields are there only where there is a log.
         instance.persistence.aof.turn(true);
         let totals = instance.keyspace.totals_soon();

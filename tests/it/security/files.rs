@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Instant;
 
-use keyfast::commands::catalog;
+use keyfast::commands::known;
 use keyfast::config::{Config, Parameter};
 use keyfast::dump::strings::{write_length, write_string};
 use keyfast::dump::{CHECKSUM, VERSION};
@@ -98,7 +98,7 @@ fn instance(folder: &Folder, verifies: bool) -> Instance {
         config.store(Parameter::named(name.as_bytes()).unwrap().check(value.as_bytes()).unwrap());
     }
     let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-    Instance::new(config, 1, catalog(), hooks)
+    Instance::new(config, 1, known(&[]), hooks)
 }
 
 /// Loads a snapshot in this process.
