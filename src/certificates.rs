@@ -6,14 +6,13 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{CertificateError, Error};
 
-use crate::files;
+use crate::files::{self, NamedFile};
 
 /// Bytes of a file: the certificates that all systems trust together take a quarter of it.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -25,9 +24,9 @@ const PEM: &[u8] = b"-----BEGIN ";
 /// # Errors
 ///
 /// With one line for people, which names the file.
-pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let text = read(path)?;
-    let wrong = |why: &str| Err(format!("{}: {why}", path.display()));
+pub fn read_certificates(file: &NamedFile) -> Result<Vec<CertificateDer<'static>>, String> {
+    let text = read(file)?;
+    let wrong = |why: &str| Err(format!("{file}: {why}"));
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -43,9 +42,9 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, St
 /// # Errors
 ///
 /// With one line for people, which names the file.
-pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let text = read(path)?;
-    let wrong = |why: &str| Err(format!("{}: {why}", path.display()));
+pub fn read_key(file: &NamedFile) -> Result<PrivateKeyDer<'static>, String> {
+    let text = read(file)?;
+    let wrong = |why: &str| Err(format!("{file}: {why}"));
     // Of PKCS #8, and of OpenSSL before it.
     if has(&text, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(&text, b"Proc-Type: 4,ENCRYPTED") {
         return wrong(
@@ -61,12 +60,12 @@ pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
+fn read(file: &NamedFile) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text));
-    read.map_err(|error| format!("{}: {}", path.display(), files::reason(&error)))?;
+    let read = File::open(&file.path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text));
+    read.map_err(|error| format!("{file}: {}", files::reason(&error)))?;
     if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("{}: it is larger than a megabyte", path.display()));
+        return Err(format!("{file}: it is larger than a megabyte"));
     }
     Ok(text)
 }

@@ -1,5 +1,6 @@
 //! Files that are made anew or replaced whole, and what the system says when it refuses.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -8,6 +9,29 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Permissions of a new file: what the server writes may hold passwords.
 const NEW_FILE_MODE: u32 = 0o600;
+
+/// A file, and what the user calls it: the user may have given a relative path, which the server's directory
+/// completes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFile {
+    /// Its whole path.
+    pub path: PathBuf,
+    /// Its path as the user has given it: messages contain this one.
+    pub name: PathBuf,
+}
+
+impl NamedFile {
+    /// A file that is known by its path.
+    pub fn at(path: &Path) -> NamedFile {
+        NamedFile { path: path.to_owned(), name: path.to_owned() }
+    }
+}
+
+impl fmt::Display for NamedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.display().fmt(f)
+    }
+}
 
 /// Writes a file in place of the one that is there, with its permissions: whoever reads it sees the old one
 /// or the new one.

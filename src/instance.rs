@@ -8,11 +8,8 @@ mod memory;
 mod oom_score;
 mod saving;
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -26,6 +23,7 @@ use crate::clock::Clock;
 use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
 use crate::events::EventClass;
 use crate::faults::Faults;
+use crate::files::NamedFile;
 use crate::keyspace::expiry::Pace;
 use crate::keyspace::{Effect, Followers, Keyspace, LockChange, LockNews, Shape};
 use crate::lens::{Cause, Lens};
@@ -214,7 +212,7 @@ impl Instance {
     /// With all that is wrong with the file; nothing has changed then.
     pub fn load_users(&self) -> Result<Vec<Arc<User>>, String> {
         match self.acl_file() {
-            Some(path) => self.users.load(&path, self.gives_all_channels()),
+            Some(file) => self.users.load(&file, self.gives_all_channels()),
             None => Ok(Vec::new()),
         }
     }
@@ -257,10 +255,9 @@ impl Instance {
         Ok(())
     }
 
-    /// Where the users are kept, if anywhere.
-    pub fn acl_file(&self) -> Option<PathBuf> {
-        let path = self.config.aclfile.get();
-        (!path.is_empty()).then(|| OsStr::from_bytes(&path).into())
+    /// The file of users, if there is one.
+    pub fn acl_file(&self) -> Option<NamedFile> {
+        self.config.file_of(&self.config.aclfile)
     }
 
     /// Makes effective what parameters alone do not: called after some were changed.

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
-use crate::files;
+use crate::files::{self, NamedFile};
 
 use super::catalog::Catalog;
 use super::grants::{Grants, is_name, merge};
@@ -18,16 +17,15 @@ pub(super) type Named = BTreeMap<Vec<u8>, Grants>;
 /// # Errors
 ///
 /// With all that is wrong with it, in the words of Redis.
-pub(super) fn load(path: &Path, catalog: &Catalog, all_channels: bool) -> Result<Named, String> {
-    let name = path.display();
-    let text = fs::read(path)
-        .map_err(|error| format!("Error loading ACLs, opening file '{name}': {}", files::reason(&error)))?;
+pub(super) fn load(file: &NamedFile, catalog: &Catalog, all_channels: bool) -> Result<Named, String> {
+    let text = fs::read(&file.path)
+        .map_err(|error| format!("Error loading ACLs, opening file '{file}': {}", files::reason(&error)))?;
     let mut users = Named::new();
     let mut mistakes = String::new();
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
         let line = line.trim_ascii();
         if !line.is_empty() {
-            read_line(line, &format!("{name}:{number}"), number, catalog, all_channels, &mut users)
+            read_line(line, &format!("{file}:{number}"), number, catalog, all_channels, &mut users)
                 .unwrap_or_else(|wrong| mistakes.push_str(&wrong));
         }
     }

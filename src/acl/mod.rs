@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::files;
+use crate::files::{self, NamedFile};
 pub use catalog::{CATEGORIES, Catalog};
 pub use grants::{Grants, PasswordHash};
 use grants::{is_name, merge};
@@ -224,8 +224,8 @@ impl Users {
     /// # Errors
     ///
     /// With all that is wrong with the file; nothing has changed then.
-    pub fn load(&self, path: &Path, all_channels: bool) -> Result<Vec<Arc<User>>, String> {
-        let mut users = file::load(path, &self.catalog, all_channels)?;
+    pub fn load(&self, file: &NamedFile, all_channels: bool) -> Result<Vec<Arc<User>>, String> {
+        let mut users = file::load(file, &self.catalog, all_channels)?;
         let mut by_name = self.by_name.write();
         let default = users.remove(DEFAULT).unwrap_or_else(|| Grants::everything(&self.catalog));
         self.default.replace(default, &self.catalog);

@@ -25,6 +25,7 @@ use tokio_rustls::rustls::{
 use super::connection::plain_text;
 use super::options::TlsOptions;
 use crate::certificates::{Validity, read_certificates, read_key, why_refused, why_untrusted};
+use crate::files::NamedFile;
 
 /// Why there is no conversation over TLS.
 pub(super) enum Refusal {
@@ -86,9 +87,11 @@ fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
         (Some(certificate), Some(key)) => (certificate, key),
         _ => return Err("--cert and --key are needed both".to_owned()),
     };
-    let certificates = read_certificates(certificate)?;
+    let certificates = read_certificates(&NamedFile::at(certificate))?;
     let shown = certificates[0].clone();
-    builder.with_client_auth_cert(certificates, read_key(key)?).map_err(|error| why_refused(&error, &shown))
+    builder
+        .with_client_auth_cert(certificates, read_key(&NamedFile::at(key))?)
+        .map_err(|error| why_refused(&error, &shown))
 }
 
 /// The certificates that are trusted; none if every server is.
@@ -98,13 +101,14 @@ fn trusted(options: &TlsOptions) -> Result<Option<Vec<CertificateDer<'static>>>,
     }
     let mut trusted = Vec::new();
     if let Some(file) = &options.authorities_file {
-        trusted.extend(read_certificates(file)?);
+        trusted.extend(read_certificates(&NamedFile::at(file))?);
     }
     if let Some(folder) = &options.authorities_folder {
         let wrong = |error: io::Error| format!("{}: {}", folder.display(), plain_text(&error));
         for entry in fs::read_dir(folder).map_err(wrong)? {
             // A folder of authorities holds other things, too.
-            trusted.extend(read_certificates(&entry.map_err(wrong)?.path()).unwrap_or_default());
+            let file = NamedFile::at(&entry.map_err(wrong)?.path());
+            trusted.extend(read_certificates(&file).unwrap_or_default());
         }
     }
     if options.authorities_file.is_none() && options.authorities_folder.is_none() {

@@ -482,8 +482,8 @@ const ACL_SAVE: Command = Command {
 };
 
 fn save(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let path = context.instance.acl_file().ok_or(NO_FILE)?;
-    context.instance.users.save(&path).map_err(|error| {
+    let file = context.instance.acl_file().ok_or(NO_FILE)?;
+    context.instance.users.save(&file.path).map_err(|error| {
         tracing::warn!("Writing ACL file for ACL SAVE: {error}");
         Error::fixed(
             "ERR There was an error trying to save the ACLs. Please check the server logs for more \

@@ -187,8 +187,9 @@ fn parse_settings<'a>(context: &Context<'_, '_>, request: Request<'a>) -> Result
         settings.push(Named { name, parameter });
     }
     let values = request.from(3).step_by(2);
+    let directory = context.instance.config.directory();
     let check = |(named, value): (Named<'a>, &[u8])| {
-        let checked = named.parameter.check(value);
+        let checked = named.parameter.check_in(&directory, value);
         checked.map(|checked| (named, checked)).map_err(|why| refuse(&named.shown(), &why.to_string()))
     };
     settings.into_iter().zip(values).map(check).collect()

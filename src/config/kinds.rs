@@ -139,7 +139,8 @@ impl Kind {
         )
     }
 
-    pub(super) fn parse(&self, text: &[u8]) -> Result<Value, Refusal> {
+    /// Reads a value; if it is a relative path, it begins in `directory`.
+    pub(super) fn parse(&self, directory: &Path, text: &[u8]) -> Result<Value, Refusal> {
         match *self {
             Kind::Integer { min, max } => within(parse_number(text)?, min, max),
             Kind::Frequency => match within(parse_number(text)?, 0, i64::from(i32::MAX))? {
@@ -154,7 +155,7 @@ impl Kind {
                 }
             }
             Kind::BytesOrPercent => parse_bytes_or_percent(text).map(Value::Integer),
-            Kind::Backlog => match (Kind::Bytes { min: 1, max: i64::MAX as u64 }).parse(text)? {
+            Kind::Backlog => match (Kind::Bytes { min: 1, max: i64::MAX as u64 }).parse(directory, text)? {
                 Value::Integer(bytes) => Ok(Value::Integer(bytes.max(BACKLOG_BYTES_MIN))),
                 other => Ok(other),
             },
@@ -167,7 +168,7 @@ impl Kind {
             Kind::Text => Ok(Value::Text(text.into())),
             Kind::Hostname => texts::check_hostname(text).map(|()| Value::Text(text.into())),
             Kind::Title => texts::check_title(text).map(|()| Value::Text(text.into())),
-            Kind::Directory => parse_directory(text).map(Value::Text),
+            Kind::Directory => parse_directory(directory, text).map(Value::Text),
             Kind::FileName { parameter, may_be_empty: false, .. } if text.is_empty() => {
                 Err(Refusal(format!("{parameter} can't be empty")))
             }
@@ -266,9 +267,9 @@ pub(super) fn place_among(text: &[u8], words: &[&str]) -> Result<usize, Refusal>
     place.ok_or_else(|| Refusal(format!("argument(s) must be one of the following: {}", words.join(", "))))
 }
 
-/// Finds a directory.
-fn parse_directory(text: &[u8]) -> Result<Arc<[u8]>, Refusal> {
-    let path = Path::new(OsStr::from_bytes(text));
+/// Finds a directory; a relative path begins in `base`.
+fn parse_directory(base: &Path, text: &[u8]) -> Result<Arc<[u8]>, Refusal> {
+    let path = base.join(OsStr::from_bytes(text));
     let found = path.canonicalize().and_then(|path| match path.is_dir() {
         true => Ok(path),
         false => Err(ErrorKind::NotADirectory.into()),

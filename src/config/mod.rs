@@ -21,6 +21,12 @@ mod settings;
 pub mod table;
 mod texts;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::files::NamedFile;
+
 pub use fields::{Choice, Flag, Integer, Text};
 use kinds::Value;
 pub use kinds::{Kind, Refusal};
@@ -155,7 +161,16 @@ impl Parameter {
     ///
     /// With the text of Redis, if it is none that the parameter takes.
     pub fn check(&'static self, text: &[u8]) -> Result<Checked, Refusal> {
-        Ok(Checked { parameter: self, value: self.kind.parse(text)? })
+        self.check_in(Path::new(""), text)
+    }
+
+    /// Checks a value; if it is a relative path, it begins in this directory.
+    ///
+    /// # Errors
+    ///
+    /// If the value is refused.
+    pub fn check_in(&'static self, directory: &Path, text: &[u8]) -> Result<Checked, Refusal> {
+        Ok(Checked { parameter: self, value: self.kind.parse(directory, text)? })
     }
 
     /// The current value, as CONFIG GET prints it.
@@ -177,7 +192,7 @@ impl Parameter {
 
     /// The default as CONFIG GET prints it: `100mb` as a number of bytes.
     fn print_default(&self) -> Vec<u8> {
-        let value = self.kind.parse(self.default.as_bytes()).expect("defaults are in range");
+        let value = self.kind.parse(Path::new(""), self.default.as_bytes()).expect("defaults are in range");
         self.kind.print(&value)
     }
 }
@@ -190,6 +205,19 @@ impl Config {
             config.store(parameter.check(parameter.default.as_bytes()).expect("defaults are in range"));
         }
         config
+    }
+
+    /// The file that a parameter names, if it names one. A relative path begins in `dir`.
+    pub fn file_of(&self, parameter: &Text) -> Option<NamedFile> {
+        let name = parameter.get();
+        let name = Path::new(OsStr::from_bytes(&name));
+        let is_named = !name.as_os_str().is_empty();
+        is_named.then(|| NamedFile { path: self.directory().join(name), name: name.to_owned() })
+    }
+
+    /// Where relative paths begin, and where the files of the data set are (`dir`).
+    pub fn directory(&self) -> PathBuf {
+        OsStr::from_bytes(&self.dir.get()).into()
     }
 
     /// Bytes of memory that all clients together may take, if that is limited.

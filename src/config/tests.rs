@@ -58,7 +58,11 @@ fn permissions_are_octal() {
 fn a_name_is_that_of_one_parameter() {
     let mut names = HashSet::new();
     for parameter in parameters() {
-        assert!(parameter.kind.parse(parameter.default.as_bytes()).is_ok(), "{}", parameter.name);
+        assert!(
+            parameter.kind.parse(Path::new(""), parameter.default.as_bytes()).is_ok(),
+            "{}",
+            parameter.name
+        );
         assert_eq!(parameter.is_kept(), parameter.help.is_empty(), "{}", parameter.name);
         for name in parameter.names() {
             assert!(names.insert(name), "{name} is there twice");
@@ -90,5 +94,24 @@ fn a_synonym_is_kept_as_the_word_that_it_means() {
     for (word, kept) in [("relative", "yes"), ("absolute", "absolute"), ("NO", "no")] {
         config.store(adjustment.check(word.as_bytes()).unwrap());
         assert_eq!(adjustment.print(&config), kept.as_bytes());
+    }
+}
+
+#[test]
+fn relative_paths_begin_in_the_directory_of_the_server() {
+    let config = Config::new();
+    let directory = Parameter::named(b"dir").unwrap();
+    config.store(directory.check_in(Path::new("/usr"), b"bin/../lib").unwrap());
+    assert_eq!(
+        directory.print(&config),
+        Path::new("/usr/lib").canonicalize().unwrap().as_os_str().as_bytes()
+    );
+    assert!(directory.check_in(Path::new("/usr"), b"nosuch").is_err());
+    assert_eq!(config.file_of(&config.aclfile), None);
+    for (name, whole) in [(&b"users.acl"[..], config.directory().join("users.acl")), (b"/a/b", "/a/b".into())]
+    {
+        config.store(Parameter::named(b"aclfile").unwrap().check(name).unwrap());
+        let file = config.file_of(&config.aclfile).unwrap();
+        assert_eq!((file.to_string().as_bytes(), file.path), (name, whole));
     }
 }

@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 use super::Instance;
 use crate::config::APPEND_FSYNC;
@@ -201,7 +200,7 @@ impl Instance {
 
     pub(super) fn aof_place(&self) -> Place {
         let config = &self.config;
-        let root = PathBuf::from(OsStr::from_bytes(&config.dir.get()));
+        let root = config.directory();
         let directory = root.join(OsStr::from_bytes(&config.appenddirname.get()));
         Place { root, directory, name: config.appendfilename.get().to_vec() }
     }

@@ -213,13 +213,13 @@ impl Instance {
 
     /// Deletes the temporary files that servers have left which ended while they wrote them.
     pub fn tidy_up_files(&self) {
-        tidy_up_after_the_dead(OsStr::from_bytes(&self.config.dir.get()).as_ref());
+        tidy_up_after_the_dead(&self.config.directory());
     }
 
     /// Where snapshots are kept.
     pub fn snapshot_target(&self) -> Target {
-        let (directory, name) = (self.config.dir.get(), self.config.dbfilename.get());
-        Target::new(OsStr::from_bytes(&directory).into(), OsStr::from_bytes(&name).into())
+        let name = self.config.dbfilename.get();
+        Target::new(self.config.directory(), OsStr::from_bytes(&name).into())
     }
 
     pub(super) fn note_loaded(&self, loaded: Loaded, tx: &Everything<&mut Transaction<'_>>) {

@@ -14,7 +14,6 @@ mod suggestions;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
@@ -24,7 +23,7 @@ use crate::REDIS_VERSION;
 use crate::commands::facts::lookup::Renamed;
 use crate::config::table::{FAMILIES, Family, kept};
 use crate::config::{Changes, Config, Kind, Parameter};
-use crate::files;
+use crate::files::{self, NamedFile};
 use crate::resp::OwnedRequest;
 
 use arguments::Arguments;
@@ -112,12 +111,7 @@ fn absolute(path: Option<PathBuf>) -> Result<Option<PathBuf>, String> {
 
 /// A log that cannot be written is found out before the server is on its own.
 fn check_log_file(config: &Config) -> Result<(), String> {
-    let path = config.logfile.get();
-    if path.is_empty() {
-        return Ok(());
-    }
-    // Its path begins in `dir`, where the server will be.
-    let path = Path::new(OsStr::from_bytes(&config.dir.get())).join(OsStr::from_bytes(&path));
+    let Some(NamedFile { path, .. }) = config.file_of(&config.logfile) else { return Ok(()) };
     let opened = OpenOptions::new().append(true).create(true).open(&path);
     let wrong =
         |error| format!("keyfast: can't open the log file '{}': {}", path.display(), files::reason(&error));

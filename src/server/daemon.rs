@@ -3,11 +3,9 @@
 //! The process that the user has called waits until the server is ready, or cannot start, and ends with the
 //! exit code that says so. Without that, `keyfast --daemonize yes` would succeed although its port is taken.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::config::Config;
 use crate::files;
@@ -99,14 +97,11 @@ impl PidFile {
     /// Writes it where the parameters say, or where people look for a server in the background. One that
     /// cannot be written is no reason not to serve.
     pub(super) fn write(config: &Config, is_in_background: bool) -> Option<PidFile> {
-        let path = config.pidfile.get();
-        let path = match &*path {
-            [] if is_in_background => Path::new(DEFAULT_PID_FILE),
-            [] => return None,
-            path => Path::new(OsStr::from_bytes(path)),
+        let path = match config.file_of(&config.pidfile) {
+            Some(file) => file.path,
+            None if is_in_background => PathBuf::from(DEFAULT_PID_FILE),
+            None => return None,
         };
-        // It must be found again when it is to be removed.
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         match fs::write(&path, format!("{}\n", std::process::id())) {
             Ok(()) => Some(PidFile(path)),
             Err(error) => {

@@ -205,7 +205,7 @@ async fn accept_tcp(instance: Arc<Instance>, listener: TcpListener, greeter: Opt
 }
 
 async fn accept_unix(instance: Arc<Instance>, listener: UnixListener, file: SocketFile) {
-    let address = Address::Unix(file.path().into());
+    let address = Address::Unix(file.name().into());
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {

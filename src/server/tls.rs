@@ -1,9 +1,6 @@
 //! TLS: what the parameters say about it, and the greeting of a client that uses it.
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +16,8 @@ use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 use crate::certificates::{self, Validity, why_refused, why_untrusted};
-use crate::config::{Config, TLS_AUTH_CLIENTS, Text};
+use crate::config::{Config, TLS_AUTH_CLIENTS};
+use crate::files::NamedFile;
 
 /// How long a client may take to greet. It takes two round trips and some arithmetic; a client that connects
 /// and says nothing must not hold one of `maxclients` places for ever.
@@ -37,9 +35,9 @@ impl Tls {
     /// With one line for people.
     pub(super) fn of(config: &Config) -> Result<Tls, String> {
         let wrong = |error: &dyn std::fmt::Display| format!("could not configure TLS: {error}");
-        let certificate_file = file("tls-cert-file", &config.tls_cert_file)?;
+        let certificate_file = file("tls-cert-file", config.file_of(&config.tls_cert_file))?;
         let certificates = certificates(&certificate_file)?;
-        let key_file = file("tls-key-file", &config.tls_key_file)?;
+        let key_file = file("tls-key-file", config.file_of(&config.tls_key_file))?;
         let key = certificates::read_key(&key_file).map_err(|why| wrong(&why))?;
         let certificate = certificates[0].clone();
         let provider = Arc::new(default_provider());
@@ -52,15 +50,11 @@ impl Tls {
         };
         let config = builder.with_single_cert(certificates, key).map_err(|error| {
             let why = why_refused(&error, &certificate);
-            wrong(&format_args!("{} with {}: {why}", certificate_file.display(), key_file.display()))
+            wrong(&format_args!("{certificate_file} with {key_file}: {why}"))
         })?;
         if let Some(why) = Validity::of(&certificate).and_then(|validity| validity.why_not_now()) {
             // As in Redis it is for the clients to refuse it.
-            tracing::warn!(
-                "{}: {}",
-                certificate_file.display(),
-                why_untrusted(&Error::InvalidCertificate(why))
-            );
+            tracing::warn!("{certificate_file}: {}", why_untrusted(&Error::InvalidCertificate(why)));
         }
         Ok(Tls(TlsAcceptor::from(Arc::new(config))))
     }
@@ -92,29 +86,26 @@ fn verifier(
     is_optional: bool,
     provider: Arc<tokio_rustls::rustls::crypto::CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, String> {
-    if config.tls_ca_cert_file.get().is_empty() {
+    let Some(authorities_file) = config.file_of(&config.tls_ca_cert_file) else {
         // In the words of Redis, which people search for, although not all of its parameters are here.
         return Err(
             "could not configure TLS: Either tls-ca-cert-file or tls-ca-cert-dir must be specified when \
              tls-cluster, tls-replication or tls-auth-clients are enabled!"
                 .into(),
         );
-    }
+    };
     let mut authorities = RootCertStore::empty();
-    authorities
-        .add_parsable_certificates(certificates(&file("tls-ca-cert-file", &config.tls_ca_cert_file)?)?);
+    authorities.add_parsable_certificates(certificates(&authorities_file)?);
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
     let builder = if is_optional { builder.allow_unauthenticated() } else { builder };
     builder.build().map_err(|error| format!("could not configure TLS: {error}"))
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(file: &NamedFile) -> Result<Vec<CertificateDer<'static>>, String> {
     certificates::read_certificates(file).map_err(|why| format!("could not configure TLS: {why}"))
 }
 
-/// The file that a parameter names.
-fn file(name: &str, parameter: &Text) -> Result<PathBuf, String> {
-    let file = PathBuf::from(OsStr::from_bytes(&parameter.get()));
-    let is_named = !file.as_os_str().is_empty();
-    is_named.then_some(file).ok_or_else(|| format!("could not configure TLS: No {name} configured!"))
+/// The file of a parameter that must name one.
+fn file(name: &str, file: Option<NamedFile>) -> Result<NamedFile, String> {
+    file.ok_or_else(|| format!("could not configure TLS: No {name} configured!"))
 }

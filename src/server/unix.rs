@@ -1,21 +1,21 @@
 //! The Unix socket: opening it, and taking it away again.
 
-use std::ffi::OsStr;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::UnixListener;
 
 use crate::config::Config;
+use crate::files::NamedFile;
 
 /// The socket's place in the file system, which is free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct SocketFile(PathBuf);
+pub(super) struct SocketFile(NamedFile);
 
 impl SocketFile {
     /// Opens the socket where the parameters say, if they do. What a server before has left there is
@@ -25,38 +25,35 @@ impl SocketFile {
     ///
     /// With one line for people.
     pub(super) fn open(config: &Config) -> Result<Option<(UnixListener, SocketFile)>, String> {
-        let path = config.unixsocket.get();
-        if path.is_empty() {
-            return Ok(None);
-        }
-        let path = Path::new(OsStr::from_bytes(&path));
-        open(path, config.unixsocketperm.get() as u32, config.tcp_backlog.get() as i32)
+        let Some(file) = config.file_of(&config.unixsocket) else { return Ok(None) };
+        open(&file, config.unixsocketperm.get() as u32, config.tcp_backlog.get() as i32)
             .map(Some)
-            .map_err(|error| format!("could not listen on {}: {error}", path.display()))
+            .map_err(|error| format!("could not listen on {file}: {error}"))
     }
 
-    /// Where it is.
-    pub(super) fn path(&self) -> &Path {
-        &self.0
+    /// Where it is, as the parameter says.
+    pub(super) fn name(&self) -> &Path {
+        &self.0.name
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // Somebody may have taken it away already.
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.0.path);
     }
 }
 
-fn open(path: &Path, permissions: u32, backlog: i32) -> io::Result<(UnixListener, SocketFile)> {
+fn open(file: &NamedFile, permissions: u32, backlog: i32) -> io::Result<(UnixListener, SocketFile)> {
+    let path = &file.path;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.bind(&SockAddr::unix(path)?)?;
+    bind(&socket, file)?;
     // Ours from here on: what another server has made there is never taken away by one that could not start.
-    let file = SocketFile(path.to_owned());
+    let file = SocketFile(file.clone());
     if permissions != 0 {
         // Nobody can connect before the socket listens: it never has other permissions than these.
         fs::set_permissions(path, Permissions::from_mode(permissions))?;
@@ -64,4 +61,21 @@ fn open(path: &Path, permissions: u32, backlog: i32) -> io::Result<(UnixListener
     socket.listen(backlog)?;
     socket.set_nonblocking(true)?;
     Ok((UnixListener::from_std(StdListener::from(socket))?, file))
+}
+
+/// Binds a socket to a file. An address has room for a hundred bytes or so: the name that the user has given
+/// must fit. The path that `dir` completes may be longer. It is reached through its directory, which Linux
+/// lets a process name by the number of the open file.
+fn bind(socket: &Socket, file: &NamedFile) -> io::Result<()> {
+    let NamedFile { path, name } = file;
+    SockAddr::unix(name)?;
+    if let Ok(address) = SockAddr::unix(path) {
+        return socket.bind(&address);
+    }
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let directory = File::open(directory)?;
+    let opened = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string());
+    socket.bind(&SockAddr::unix(opened.join(name))?)
 }
