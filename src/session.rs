@@ -83,15 +83,17 @@ impl OwnState {
     }
 }
 
-/// The commands of a transaction between MULTI and EXEC.
+/// The commands of a transaction from MULTI to the end of EXEC.
 #[derive(Debug, Default)]
 pub struct Queue {
-    /// In their order.
-    pub commands: Vec<Queued>,
+    /// In their order. EXEC shares them while it runs them, so that they can run again.
+    pub commands: Arc<Vec<Queued>>,
     /// Bytes of them.
     pub bytes: usize,
-    /// One was refused: none will be executed.
+    /// One was refused: EXEC will run none.
     pub is_broken: bool,
+    /// The index of the command that EXEC runs now, or has run last.
+    pub running: Option<usize>,
 }
 
 /// A command that is to be executed later.
@@ -104,11 +106,12 @@ pub struct Queued {
 }
 
 impl Queue {
-    /// Adds a command.
+    /// Adds a command. EXEC runs none now, so that the commands are not shared.
     pub fn push(&mut self, number: usize, request: Request<'_>) {
+        let Some(commands) = Arc::get_mut(&mut self.commands) else { return };
         let request = OwnedRequest::of(request);
         self.bytes += request.bytes() + size_of::<Queued>();
-        self.commands.push(Queued { number, request });
+        commands.push(Queued { number, request });
     }
 }
 
@@ -193,8 +196,17 @@ impl Session {
             last_command: self.last_command,
             leaves_keys_untouched: self.leaves_keys_untouched,
             subscriptions: KINDS.map(|kind| self.subscriptions.count(kind)),
-            queued: self.queue.as_ref().map(|queue| queue.commands.len()),
+            queued: self
+                .queue
+                .as_ref()
+                .filter(|queue| queue.running.is_none())
+                .map(|queue| queue.commands.len()),
         }
+    }
+
+    /// Whether EXEC runs the commands that the client has queued.
+    pub fn runs_queue(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.running.is_some())
     }
 
     /// Changes what others see, and shows them the state as it is now.

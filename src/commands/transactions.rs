@@ -1,8 +1,10 @@
 //! Several commands as one: MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
+use std::sync::Arc;
+
 use crate::instance::Instance;
 use crate::resp::{Reply, Request};
-use crate::session::{Queue, Session};
+use crate::session::{Queue, Queued, Session};
 
 use super::door::run::call;
 use super::error::Error;
@@ -82,10 +84,22 @@ pub fn refused(
 
 /// The commands of a queue. They were found and admitted when they were queued.
 pub fn queued(queue: &Queue) -> impl Iterator<Item = (&'static Registered, Request<'_>)> {
-    queue.commands.iter().filter_map(|queued| Some((numbered(queued.number)?, queued.request.request()?)))
+    queue.commands.iter().filter_map(found)
 }
 
-/// Ends the transaction that is being queued, and the watching of keys.
+fn found(queued: &Queued) -> Option<(&'static Registered, Request<'_>)> {
+    Some((numbered(queued.number)?, queued.request.request()?))
+}
+
+/// Ends the client's transaction, if there is one, and its watching of keys. EXEC leaves that to its caller,
+/// who calls this once the engine has committed what EXEC did: until then EXEC may have to run again.
+pub fn ended(instance: &Instance, session: &mut Session) {
+    if session.queue.is_some() {
+        end(instance, session);
+    }
+}
+
+/// Ends the transaction, and the watching of keys. The caller holds none of these.
 fn end(instance: &Instance, session: &mut Session) {
     session.queue = None;
     instance.keyspace.unwatch(&mut session.watching);
@@ -107,22 +121,24 @@ const EXEC: Command = Command {
 };
 
 fn exec(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let Some(queue) = context.session.queue.take() else {
+    let Some(queue) = &context.session.queue else {
         return Err(Error::fixed("ERR EXEC without MULTI"));
     };
     if queue.is_broken {
-        end(context.instance, context.session);
         return Err(Error::fixed("EXECABORT Transaction discarded because of previous errors."));
     }
-    let is_overtaken = context.tx.is_overtaken(&context.session.watching);
-    context.tx.unwatch(&mut context.session.watching);
-    if is_overtaken {
+    let commands = Arc::clone(&queue.commands);
+    if context.tx.is_overtaken(&context.session.watching) {
         return Ok(reply.nil_array());
     }
-    let commands: Vec<_> = queued(&queue).collect();
     context.session.may_not_wait = true;
-    let sent = reply.array_of(commands.into_iter(), |(registered, request), reply| {
-        call(context, registered, request, reply)
+    let sent = reply.array_of(commands.iter().enumerate(), |(index, queued), reply| {
+        context.session.queue.iter_mut().for_each(|queue| queue.running = Some(index));
+        match found(queued) {
+            Some((registered, request)) => call(context, registered, request, reply),
+            // Never: only commands that were found are queued.
+            None => reply.nil(),
+        }
     });
     context.session.may_not_wait = false;
     Ok(sent)
@@ -204,7 +220,9 @@ const UNWATCH: Command = Command {
 };
 
 fn unwatch(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    // Within a transaction EXEC has done so already: then nothing is left to be locked.
-    context.instance.keyspace.unwatch(&mut context.session.watching);
+    if !context.session.runs_queue() {
+        context.instance.keyspace.unwatch(&mut context.session.watching);
+    }
+    // Otherwise EXEC holds the watched keys, which it has looked at already. Their watching ends with it.
     Ok(reply.ok())
 }

@@ -14,10 +14,10 @@ use crate::commands::door::origin::Origin;
 use crate::commands::door::run::{conclude, run, settle};
 use crate::commands::door::traces::{is_small, show};
 use crate::commands::facts::lookup::{Finder, Registered, resolve};
-use crate::commands::facts::{Result, Run};
+use crate::commands::facts::{Result, Run, Scope};
 use crate::commands::faults::{Fate, strike};
 use crate::commands::tracking::answered;
-use crate::commands::transactions::{queue, refused};
+use crate::commands::transactions::{ended, queue, refused};
 use crate::engine::memory::{NotBegun, begin, commit};
 use crate::instance::Instance;
 use crate::keyspace::{Keyspace, Spot};
@@ -233,6 +233,9 @@ fn begin_and_run(
     let reply = Reply::new(out, session.protocol);
     let result = run(command, instance, session, &mut begun.tx, request, reply, None).map(|_sent| ());
     begun.end(instance, session);
+    if command.scope == Scope::Queue {
+        ended(instance, session);
+    }
     Ok(result)
 }
 
@@ -282,5 +285,90 @@ fn deliver_mail(session: &Session, out: &mut Vec<u8>, mark: usize, subscriptions
         client.take_mail(false).move_to(out);
         out.extend_from_slice(&reply);
         out.extend_from_slice(&client.take_mail_after_reply());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::clients::{Address, Registration};
+    use crate::commands::lookup::{catalog, find};
+    use crate::config::Config;
+    use crate::instance::Hooks;
+    use crate::resp::OwnedRequest;
+
+    /// A server without sockets, and one client of it.
+    fn server() -> (Instance, Session, Registration) {
+        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
+        let instance = Instance::new(Config::new(), 1, catalog(), hooks);
+        let nowhere = Address::Unix(Path::new("").into());
+        let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
+        let session = Session::new(registration.client.clone(), &instance.users);
+        (instance, session, registration)
+    }
+
+    /// Executes requests as a client sends them; returns the replies.
+    fn say(instance: &Instance, session: &mut Session, lines: &[&str]) -> String {
+        let (mut meter, mut finder, mut out) = (Meter::new(instance), Finder::default(), Vec::new());
+        for line in lines {
+            let request = OwnedRequest::of_line(line.as_bytes()).expect("a line");
+            let request = request.request().expect("a request");
+            meter.look(session);
+            let plan = Plan::new(&instance.keyspace, &mut finder, request);
+            execute(instance, session, &request, &plan, &mut meter, &mut out);
+        }
+        meter.finish(session);
+        String::from_utf8(out).expect("text")
+    }
+
+    /// Runs EXEC's handler, empties the database as if the commit had been overtaken, and ends there.
+    fn run_exec_in_vain(instance: &Instance, session: &mut Session) -> String {
+        let request = OwnedRequest::of_line(b"EXEC").expect("a line");
+        let (request, command) =
+            (request.request().expect("a request"), find(b"exec").expect("EXEC").command);
+        let mut begun = begin(instance, session, command, request, None).expect("nothing is in its way");
+        let mut out = Vec::new();
+        let reply = Reply::new(&mut out, session.protocol);
+        let result = run(command, instance, session, &mut begun.tx, request, reply, None);
+        assert!(result.is_ok());
+        drop(begun);
+        instance.keyspace.begin_all(0).expect("nothing is in its way").flush_database();
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn exec_can_run_again_until_the_engine_has_committed_it() {
+        let (instance, mut session, _registration) = server();
+        let queued = [
+            "WATCH other",
+            "MULTI",
+            "SETNX k v",
+            "GET k",
+            "UNWATCH",
+            "EVAL 'return redis.call(\"incr\",\"n\")' 0",
+        ];
+        say(&instance, &mut session, &queued);
+        let expected = "*4\r\n:1\r\n$1\r\nv\r\n+OK\r\n:1\r\n";
+        for _ in 0..3 {
+            assert_eq!(run_exec_in_vain(&instance, &mut session), expected);
+            assert!(session.runs_queue() && !session.may_not_wait && !session.watching.is_empty());
+        }
+        assert_eq!(say(&instance, &mut session, &["EXEC", "GET k"]), [expected, "$1\r\nv\r\n"].concat());
+        assert!(session.queue.is_none() && session.watching.is_forgotten());
+        let without = "-ERR EXEC without MULTI\r\n";
+        assert_eq!(say(&instance, &mut session, &["EXEC"]), without);
+    }
+
+    #[test]
+    fn a_transaction_that_does_nothing_ends_as_well() {
+        let (instance, mut session, _registration) = server();
+        let overtaken = ["WATCH k", "SET k 1", "MULTI", "SET k 2", "EXEC", "GET k"];
+        assert!(say(&instance, &mut session, &overtaken).ends_with("+QUEUED\r\n*-1\r\n$1\r\n1\r\n"));
+        assert!(session.queue.is_none() && session.watching.is_forgotten());
+        let broken = ["WATCH k", "MULTI", "SET k", "EXEC", "GET k"];
+        assert!(say(&instance, &mut session, &broken).contains("-EXECABORT "));
+        assert!(session.queue.is_none() && session.watching.is_forgotten());
     }
 }

@@ -21,9 +21,9 @@ impl Origin {
     /// Where a request comes from that a session is asked to run.
     pub fn of(session: &Session) -> Origin {
         match &session.queue {
-            Some(_) => Origin::Queue,
-            None if session.may_not_wait => Origin::Transaction,
-            None => Origin::Request,
+            Some(queue) if queue.running.is_none() => Origin::Queue,
+            _ if session.may_not_wait => Origin::Transaction,
+            _ => Origin::Request,
         }
     }
 }
