@@ -1,6 +1,7 @@
 //! What all clients of one running server share.
 
 mod aof;
+mod delivery;
 mod ending;
 mod freeing;
 mod loading;
@@ -18,24 +19,23 @@ use parking_lot::Mutex;
 
 use crate::acl::{self, Catalog, Refused, User, Users};
 use crate::allocator;
-use crate::clients::{Clients, Who};
+use crate::clients::Clients;
 use crate::clock::Clock;
 use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
-use crate::events::EventClass;
 use crate::faults::Faults;
 use crate::files::NamedFile;
 use crate::keyspace::expiry::Pace;
-use crate::keyspace::{Effect, Followers, Keyspace, LockChange, LockNews, Shape};
-use crate::lens::{Cause, Lens};
+use crate::keyspace::{Followers, Keyspace, Shape};
+use crate::lens::Lens;
 use crate::name_table::NameTable;
 use crate::persistence::Persistence;
 use crate::pubsub::PubSub;
-use crate::resp::{OwnedRequest, Request};
+use crate::resp::OwnedRequest;
 use crate::scripting::Scripting;
 use crate::scripting::running::Running;
-use crate::session::Session;
 use crate::statistics::Statistics;
 use crate::tracking::Tracking;
+pub use delivery::Doer;
 pub use ending::{Answers, Saving, Shutdown, ShutdownRequest};
 pub use freeing::Freeing;
 pub use loading::Replay;
@@ -265,86 +265,6 @@ impl Instance {
         self.configure_keyspace();
         self.configure_aof();
         (self.make_effective)(&self.config);
-    }
-}
-
-/// The command that did something.
-#[derive(Clone, Copy)]
-pub struct Doer<'a> {
-    /// The state of the client that sent it, or that runs the script that called it.
-    pub session: &'a Session,
-    /// Its name.
-    pub command: &'static str,
-    /// The request as the client sent it.
-    pub request: Request<'a>,
-    /// Whether a script called it: then the request is the one that runs the script.
-    pub is_script: bool,
-}
-
-/// Telling others what has happened to keys.
-impl Instance {
-    /// Tells those concerned; `doer` is the command that did it, if one did.
-    #[cold]
-    pub fn tell(&self, effects: Vec<Effect>, doer: Option<Doer<'_>>) {
-        let by = doer.map(|doer| doer.session);
-        self.tracking.tell(&effects, by.map(|session| session.client.id), &self.clients);
-        if by.is_none_or(|session| !session.may_not_wait) {
-            self.tell_prefixes(by);
-        }
-        let classes = self.event_classes();
-        for effect in effects {
-            match effect {
-                Effect::Event { name, database, key } => self.publish_event(classes, name, database, &key),
-                Effect::Lock(news) => doer.into_iter().for_each(|doer| self.follow_lock(&news, doer)),
-                Effect::Changed { .. } | Effect::Flushed => {}
-            }
-        }
-    }
-
-    fn follow_lock(&self, news: &LockNews, doer: Doer<'_>) {
-        let client = &doer.session.client;
-        if let LockChange::Taken { .. } = news.change {
-            client.has_taken_locks.store(true, Ordering::Relaxed);
-        }
-        let cause = Cause {
-            who: Who::of(client),
-            command: doer.command,
-            request: doer.request,
-            is_script: doer.is_script,
-            is_grouped: doer.session.may_not_wait,
-        };
-        self.lens.follow(news, &cause);
-        self.followers.journal.note_fencing(self.lens.fencing());
-    }
-
-    /// Lets locks be followed for the next tenth of a second, if they are to be.
-    pub fn allow_lock_news(&self) {
-        self.keyspace.allow_lock_news(self.config.lock_lens.get());
-    }
-
-    /// Tells those who listen to prefixes of all that a command, or several as one, have changed.
-    pub fn tell_prefixes(&self, by: Option<&Session>) {
-        self.tracking.broadcast(by.map(|session| session.client.id), &self.clients);
-    }
-
-    /// Forgets who has read what, as far as it is too much.
-    pub fn tidy_tracking(&self) {
-        self.tracking.tidy(self.config.tracking_table_max_keys.size(), &self.clients);
-    }
-
-    /// Publishes one event to the channel of its key and to that of its name.
-    fn publish_event(&self, classes: EventClass, name: &str, database: usize, key: &[u8]) {
-        if classes.contains(EventClass::AS_KEYSPACE) {
-            let channel = [format!("__keyspace@{database}__:").as_bytes(), key].concat();
-            self.pubsub.publish(&channel, name.as_bytes());
-        }
-        if classes.contains(EventClass::AS_KEYEVENT) {
-            self.pubsub.publish(format!("__keyevent@{database}__:{name}").as_bytes(), key);
-        }
-    }
-
-    fn event_classes(&self) -> EventClass {
-        EventClass::from_bits(self.config.notify_keyspace_events.get() as u32)
     }
 }
 

@@ -3,11 +3,17 @@
 //! A message is put into the mail of every subscriber at once, under the lock of the registry: all
 //! subscribers of a channel see its messages in one order. A subscriber that does not take its mail is cut
 //! off by `client-output-buffer-limit pubsub` and slows nobody down.
+//!
+//! What EXEC or a script publishes is sent once it has ended. Until then each message is a [`Letter`] to each
+//! of its receivers: those who listen when it is published. The receiver's limits count a letter from the
+//! moment it is written, as if it had been sent, and cut the receiver off when they are exceeded; what is cut
+//! off gets no more letters. So letters take no more memory than the mail that they will be, but for what a
+//! letter itself takes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::clients::Client;
 use crate::glob::{self, Pattern};
@@ -106,31 +112,85 @@ impl Subscriptions {
     }
 }
 
-/// A message in one version of the protocol after the other, each made when it is first needed.
+/// A message to those who listen in one way, in each version of the protocol, made when it is first needed.
 struct Message<'a> {
+    kind: Kind,
+    /// The channel or the pattern.
+    name: &'a [u8],
     parts: &'a [&'a [u8]],
     encoded: [Option<Vec<u8>>; 2],
+    /// The same as letters share it: after the name.
+    kept: [Option<Arc<[u8]>>; 2],
 }
 
 impl<'a> Message<'a> {
-    fn new(parts: &'a [&'a [u8]]) -> Message<'a> {
-        Message { parts, encoded: [None, None] }
+    fn new(kind: Kind, name: &'a [u8], parts: &'a [&'a [u8]]) -> Message<'a> {
+        Message { kind, name, parts, encoded: [None, None], kept: [None, None] }
     }
 
     fn send_to(&mut self, client: &Client) {
         let protocol = client.protocol();
-        let slot = match protocol {
-            Protocol::Resp2 => &mut self.encoded[0],
-            Protocol::Resp3 => &mut self.encoded[1],
-        };
         let parts = self.parts;
-        let bytes = slot.get_or_insert_with(|| {
-            let mut bytes = Vec::new();
-            let _: Sent =
-                Reply::new(&mut bytes, protocol).push_of(parts.iter(), |part, reply| reply.bulk(part));
-            bytes
-        });
+        let bytes = self.encoded[slot(protocol)].get_or_insert_with(|| encoded(parts, protocol, Vec::new()));
         client.send(bytes);
+    }
+
+    /// Writes the letter to one client, unless that has more than it may.
+    fn letter_to(&mut self, client: &Arc<Client>, is_first: bool) -> Option<Letter> {
+        let protocol = client.protocol();
+        let (name, parts) = (self.name, self.parts);
+        let kept =
+            self.kept[slot(protocol)].get_or_insert_with(|| encoded(parts, protocol, name.into()).into());
+        let (receiver, text) = (Arc::clone(client), Arc::clone(kept));
+        client.reserve(text.len() - name.len()).then(|| Letter {
+            receiver,
+            text,
+            name_bytes: name.len(),
+            kind: self.kind,
+            is_first,
+        })
+    }
+}
+
+fn slot(protocol: Protocol) -> usize {
+    usize::from(protocol == Protocol::Resp3)
+}
+
+/// Adds a message to `bytes`.
+fn encoded(parts: &[&[u8]], protocol: Protocol, mut bytes: Vec<u8>) -> Vec<u8> {
+    let _: Sent = Reply::new(&mut bytes, protocol).push_of(parts.iter(), |part, reply| reply.bulk(part));
+    bytes
+}
+
+/// A message to one client that is sent later, or dropped.
+#[derive(Debug)]
+pub struct Letter {
+    receiver: Arc<Client>,
+    /// The name that the receiver listens to, and the message.
+    text: Arc<[u8]>,
+    name_bytes: usize,
+    kind: Kind,
+    /// Whether it is the first one of its message.
+    is_first: bool,
+}
+
+impl Letter {
+    fn name(&self) -> &[u8] {
+        &self.text[..self.name_bytes]
+    }
+
+    fn send(self) {
+        let (receiver, text) = (Arc::clone(&self.receiver), Arc::clone(&self.text));
+        let name_bytes = self.name_bytes;
+        // What was reserved is given back.
+        drop(self);
+        receiver.send(&text[name_bytes..]);
+    }
+}
+
+impl Drop for Letter {
+    fn drop(&mut self) {
+        self.receiver.give_back(self.text.len() - self.name_bytes);
     }
 }
 
@@ -176,26 +236,72 @@ impl PubSub {
         }
     }
 
-    /// Sends a message to all who listen to a channel; answers how often it was sent.
-    pub fn publish(&self, channel: &[u8], message: &[u8]) -> usize {
-        let listeners = self.listeners.lock();
-        let mut sent = 0;
-        if let Some(of_channel) = listeners[Kind::Channel as usize].get(channel) {
-            sent += send(of_channel, &[b"message", channel, message]);
-        }
-        for (pattern, of_pattern) in &listeners[Kind::Pattern as usize] {
-            if glob::matches(pattern, channel, false) {
-                sent += send(of_pattern, &[b"pmessage", pattern, channel, message]);
-            }
-        }
-        sent
+    /// Sends a message to all who listen to a channel, or to a sharded channel. Returns to how many.
+    pub fn publish(&self, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
+        self.for_receivers(kind, channel, message, |client, message| message.send_to(client))
     }
 
-    /// The same for a sharded channel.
-    pub fn publish_sharded(&self, channel: &[u8], message: &[u8]) -> usize {
+    /// The same for a message that is sent later: `keep` gets a letter to each receiver.
+    pub fn write_letters(
+        &self,
+        kind: Kind,
+        channel: &[u8],
+        message: &[u8],
+        mut keep: impl FnMut(Letter),
+    ) -> usize {
+        let mut is_first = true;
+        self.for_receivers(kind, channel, message, |client, message| {
+            if let Some(letter) = message.letter_to(client, is_first) {
+                is_first = false;
+                keep(letter);
+            }
+        })
+    }
+
+    /// Sends letters. A client that has stopped listening since they were written could take one for
+    /// a reply, and gets none; but the client that has `published` them gets its own, before its reply.
+    pub fn send_letters(&self, letters: impl Iterator<Item = Letter>, published: u64) {
+        let mut listeners = self.listeners.lock();
+        for letter in letters {
+            if letter.is_first {
+                // Another client may publish between two messages, but not within one.
+                MutexGuard::bump(&mut listeners);
+            }
+            let of_name = listeners[letter.kind as usize].get(letter.name());
+            let listens = of_name.is_some_and(|of_name| of_name.contains_key(&letter.receiver.id));
+            if listens || letter.receiver.id == published {
+                letter.send();
+            }
+        }
+    }
+
+    /// Calls `post` for each client that a message is for. Returns how many there are.
+    fn for_receivers(
+        &self,
+        kind: Kind,
+        channel: &[u8],
+        message: &[u8],
+        mut post: impl FnMut(&Arc<Client>, &mut Message<'_>),
+    ) -> usize {
         let listeners = self.listeners.lock();
-        let of_channel = listeners[Kind::Shard as usize].get(channel);
-        of_channel.map_or(0, |of_channel| send(of_channel, &[b"smessage", channel, message]))
+        let mut count = 0;
+        let mut post_to = |of_name: &Listeners, kind, name: &[u8], parts: &[&[u8]]| {
+            let mut message = Message::new(kind, name, parts);
+            of_name.values().for_each(|client| post(client, &mut message));
+            count += of_name.len();
+        };
+        if let Some(of_channel) = listeners[kind as usize].get(channel) {
+            let word: &[u8] = if kind == Kind::Shard { b"smessage" } else { b"message" };
+            post_to(of_channel, kind, channel, &[word, channel, message]);
+        }
+        if kind == Kind::Channel {
+            for (pattern, of_pattern) in &listeners[Kind::Pattern as usize] {
+                if glob::matches(pattern, channel, false) {
+                    post_to(of_pattern, Kind::Pattern, pattern, &[b"pmessage", pattern, channel, message]);
+                }
+            }
+        }
+        count
     }
 
     /// Clients that listen to something for which `is_refused`.
@@ -231,10 +337,4 @@ impl PubSub {
         let names = listeners[kind as usize].keys();
         names.filter(|name| pattern.as_ref().is_none_or(|pattern| pattern.matches(name))).cloned().collect()
     }
-}
-
-fn send(listeners: &Listeners, parts: &[&[u8]]) -> usize {
-    let mut message = Message::new(parts);
-    listeners.values().for_each(|client| message.send_to(client));
-    listeners.len()
 }

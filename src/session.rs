@@ -2,6 +2,8 @@
 //!
 //! What only the client's own commands need is here; what other clients may see is in its [`Client`].
 
+mod outbox;
+
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,6 +18,7 @@ use crate::resp::{OwnedRequest, Protocol, Request};
 use crate::statistics::Statistics;
 use crate::statistics::commands::Called;
 use crate::tracking::Tracks;
+pub use outbox::{Item, LockItem, Outbox};
 
 /// The state of one client.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub struct Session {
     pub tracking: Option<Box<Tracks>>,
     /// Whether its command is one of several, none of which may wait.
     pub may_not_wait: bool,
+    /// What those several have for others, if there is anything.
+    pub outbox: Option<Box<Outbox>>,
     /// How long its last command is to wait before it is answered, or executed, if it is.
     pub wait: Option<Wait>,
     /// Whether its next command was shown to the faults already, and waited since: now it is spared.
@@ -176,6 +181,7 @@ impl Session {
             subscriptions: Subscriptions::default(),
             tracking: None,
             may_not_wait: false,
+            outbox: None,
             wait: None,
             was_delayed: false,
             is_unheard: false,
@@ -262,6 +268,11 @@ impl Session {
         let OwnState { database, protocol, leaves_keys_untouched, tracking, may_not_wait } = own;
         (self.database, self.protocol, self.may_not_wait) = (database, protocol, may_not_wait);
         (self.leaves_keys_untouched, self.tracking) = (leaves_keys_untouched, tracking);
+    }
+
+    /// What the commands of an EXEC or a script have for others.
+    pub fn outbox(&mut self) -> &mut Outbox {
+        self.outbox.get_or_insert_default()
     }
 
     /// What its scripts have called since it was counted last.

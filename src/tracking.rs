@@ -221,11 +221,13 @@ impl Tracking {
     }
 
     /// Remembers that a client has read keys: those that it names, or those that its script declares.
-    /// Beyond `keys_max` keys, where that is not 0, some are forgotten, and their readers told.
+    /// Beyond `keys_max` keys, where that is not 0, some are forgotten, and their readers told. A key for
+    /// which `comes_late` returns true is left to [`remember_late`](Self::remember_late).
     pub fn remember<'k>(
         &self,
         tracks: &mut Tracks,
         keys: impl Iterator<Item = &'k [u8]>,
+        mut comes_late: impl FnMut(u64, &[u8]) -> bool,
         keys_max: usize,
         clients: &Clients,
     ) {
@@ -233,13 +235,25 @@ impl Tracking {
         if !tracks.remembers() {
             return;
         }
+        let number = tracks.number;
         let mut table = self.0.lock();
+        let mut remember = |key: &[u8]| {
+            if !comes_late(number, key) {
+                table.remember(number, key);
+            }
+        };
         match &tracks.declared {
-            Some(declared) => declared.iter().for_each(|key| table.remember(tracks.number, key)),
-            None => keys.for_each(|key| table.remember(tracks.number, key)),
+            Some(declared) => declared.iter().for_each(|key| remember(key)),
+            None => keys.for_each(remember),
         }
-        let reader = table.trackers.get(&tracks.number).map(|tracker| tracker.client.id);
-        table.forget_surplus(keys_max, SURPLUS_PER_READ, reader, clients);
+        table.forget_surplus_of(number, keys_max, clients);
+    }
+
+    /// Remembers that a client has read a key, after it was told of changes that came before.
+    pub fn remember_late(&self, number: u64, key: &[u8], keys_max: usize, clients: &Clients) {
+        let mut table = self.0.lock();
+        table.remember(number, key);
+        table.forget_surplus_of(number, keys_max, clients);
     }
 
     /// Forgets what is too much although nobody reads; to be called every so often.
@@ -419,6 +433,12 @@ impl Table {
             // Not even one who does not want to hear of its own changes can do without this.
             self.invalidate(&key, None, by, clients);
         }
+    }
+
+    /// The same after a client has read.
+    fn forget_surplus_of(&mut self, number: u64, keys_max: usize, clients: &Clients) {
+        let reader = self.trackers.get(&number).map(|tracker| tracker.client.id);
+        self.forget_surplus(keys_max, SURPLUS_PER_READ, reader, clients);
     }
 
     /// Takes out some of what those had read who no longer track.

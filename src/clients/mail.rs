@@ -35,6 +35,8 @@ struct State {
     waiting: Backlog,
     /// What is to come after the reply to the client's own command, which has brought it about.
     after_reply: Vec<u8>,
+    /// Bytes that EXEC or a script will put in once it has ended. The limits count them already.
+    reserved_bytes: usize,
     /// Since when more waits than the soft limit allows.
     over_soft_limit_since: Option<Instant>,
 }
@@ -53,7 +55,7 @@ impl Mail {
     pub(super) fn new(limits: Arc<OutputLimits>) -> Mail {
         let class = ClientClass::Normal;
         let (waiting, after_reply) = (Backlog::default(), Vec::new());
-        let state = State { class, waiting, after_reply, over_soft_limit_since: None };
+        let state = State { class, waiting, after_reply, reserved_bytes: 0, over_soft_limit_since: None };
         Mail { limits, state: Mutex::new(state), bytes: AtomicUsize::new(0) }
     }
 
@@ -66,15 +68,9 @@ impl Mail {
     /// write.
     pub(super) fn put(&self, bytes: &[u8], comes_after_reply: bool, footprint: &Footprint) -> bool {
         let mut state = self.state.lock();
-        let total = state.bytes() + bytes.len();
-        let bytes_max = if state.class == ClientClass::PubSub { PUBSUB_BYTES_MAX } else { BYTES_MAX };
-        let may_stay =
-            total <= bytes_max && self.is_within_limits(&mut state, total + footprint.output().bytes);
+        let may_stay = self.admit(&mut state, bytes.len(), footprint);
         match may_stay {
-            false => {
-                state.waiting = Backlog::default();
-                state.after_reply = Vec::new();
-            }
+            false => {}
             true if comes_after_reply => state.after_reply.extend_from_slice(bytes),
             true => state.waiting.extend(bytes),
         }
@@ -82,10 +78,41 @@ impl Mail {
         may_stay
     }
 
+    /// Reserves room for bytes that may be put in later. Returns whether the client may have that much; if
+    /// not, nothing is reserved.
+    pub(super) fn reserve(&self, bytes: usize, footprint: &Footprint) -> bool {
+        let mut state = self.state.lock();
+        let may_come = self.admit(&mut state, bytes, footprint);
+        if may_come {
+            state.reserved_bytes += bytes;
+        } else {
+            self.note(&state, footprint);
+        }
+        may_come
+    }
+
+    /// Gives back what was reserved: the bytes are put in next, or never.
+    pub(super) fn give_back(&self, bytes: usize) {
+        self.state.lock().reserved_bytes -= bytes;
+    }
+
+    /// Whether the client may have so many bytes more. If not, what waits is dropped, since the client will be
+    /// cut off.
+    fn admit(&self, state: &mut State, bytes: usize, footprint: &Footprint) -> bool {
+        let total = state.bytes() + state.reserved_bytes + bytes;
+        let bytes_max = if state.class == ClientClass::PubSub { PUBSUB_BYTES_MAX } else { BYTES_MAX };
+        let may_stay = total <= bytes_max && self.is_within_limits(state, total + footprint.output().bytes);
+        if !may_stay {
+            state.waiting = Backlog::default();
+            state.after_reply = Vec::new();
+        }
+        may_stay
+    }
+
     /// Whether the client may have this mail and so many `output_bytes` that its connection has to write.
     pub(super) fn may_wait_with(&self, output_bytes: usize) -> bool {
         let mut state = self.state.lock();
-        let total = state.bytes() + output_bytes;
+        let total = state.bytes() + state.reserved_bytes + output_bytes;
         self.is_within_limits(&mut state, total)
     }
 

@@ -395,6 +395,24 @@ impl Client {
         }
     }
 
+    /// Reserves room for something that may be sent later. Returns whether the client may have that much; if
+    /// not, it is closed, as if it had been sent now.
+    pub fn reserve(&self, bytes: usize) -> bool {
+        if self.leaving() == Leaving::Now {
+            return false;
+        }
+        let may_come = self.mail.reserve(bytes, &self.footprint);
+        if !may_come {
+            self.overcome();
+        }
+        may_come
+    }
+
+    /// Gives back what was reserved: it is sent next, or never.
+    pub fn give_back(&self, bytes: usize) {
+        self.mail.give_back(bytes);
+    }
+
     /// Cuts the client off: more waits for it than may.
     fn overcome(&self) {
         if self.leaving() != Leaving::Now {

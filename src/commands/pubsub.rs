@@ -1,6 +1,5 @@
 //! Channels: SUBSCRIBE, PUBLISH and what is around them.
 
-use crate::clients::Client;
 use crate::pubsub::Kind;
 use crate::resp::{Reply, Request, Sent};
 use crate::session::{Replies, Session};
@@ -83,12 +82,12 @@ fn listen(
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
-    let Session { client, subscriptions, replies, .. } = &mut *context.session;
+    let session = &mut *context.session;
     let sent = reply.each_of(request.from(1), |name, reply| {
-        let is_new = subscriptions.add(kind, name);
-        let sent = confirm(client, *replies, verb, Some(name), subscriptions.told(kind), reply);
+        let is_new = session.subscriptions.add(kind, name);
+        let sent = confirm(session, verb, Some(name), session.subscriptions.told(kind), reply);
         if is_new {
-            context.instance.pubsub.listen(kind, name, client);
+            context.instance.pubsub.listen(kind, name, &session.client);
         }
         sent
     });
@@ -98,18 +97,14 @@ fn listen(
 
 /// Confirms one subscription that began or ended. A confirmation is a push: it is sent as well where the
 /// client wants no replies, and the reply that is written here will be cut off.
-fn confirm(
-    client: &Client,
-    replies: Replies,
-    verb: &str,
-    name: Option<&[u8]>,
-    left: usize,
-    reply: Reply<'_>,
-) -> Sent {
-    if replies != Replies::On {
+fn confirm(session: &mut Session, verb: &str, name: Option<&[u8]>, left: usize, reply: Reply<'_>) -> Sent {
+    if session.replies != Replies::On {
         let mut push = Vec::new();
         let _: Sent = write_change(verb, name, left, Reply::new(&mut push, reply.protocol()));
-        client.send(&push);
+        match session.may_not_wait {
+            false => session.client.send(&push),
+            true => session.outbox().add_own(push),
+        }
     }
     write_change(verb, name, left, reply)
 }
@@ -187,18 +182,18 @@ fn end_listening(
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
-    let Session { client, subscriptions, replies, .. } = &mut *context.session;
-    let all: Vec<Box<[u8]>> = subscriptions.names(kind).map(Box::from).collect();
+    let session = &mut *context.session;
+    let all: Vec<Box<[u8]>> = session.subscriptions.names(kind).map(Box::from).collect();
     let names: Vec<&[u8]> = match request.len() {
         1 => all.iter().map(|name| &**name).collect(),
         _ => request.from(1).collect(),
     };
     let sent = if names.is_empty() {
-        confirm(client, *replies, verb, None, subscriptions.told(kind), reply)
+        confirm(session, verb, None, session.subscriptions.told(kind), reply)
     } else {
         reply.each_of(names.into_iter(), |name, reply| {
-            context.instance.pubsub.unsubscribe(kind, name, client, subscriptions);
-            confirm(client, *replies, verb, Some(name), subscriptions.told(kind), reply)
+            context.instance.pubsub.unsubscribe(kind, name, &session.client, &mut session.subscriptions);
+            confirm(session, verb, Some(name), session.subscriptions.told(kind), reply)
         })
     };
     context.session.subscriptions_changed();
@@ -222,7 +217,7 @@ const PUBLISH: Command = Command {
 };
 
 fn publish(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(context.instance.pubsub.publish(request.at(1), request.at(2))))
+    Ok(reply.count(context.instance.publish(context.session, Kind::Channel, request.at(1), request.at(2))))
 }
 
 const SPUBLISH: Command = Command {
@@ -243,7 +238,7 @@ const SPUBLISH: Command = Command {
 };
 
 fn spublish(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(context.instance.pubsub.publish_sharded(request.at(1), request.at(2))))
+    Ok(reply.count(context.instance.publish(context.session, Kind::Shard, request.at(1), request.at(2))))
 }
 
 const PUBSUB: Command = Command {

@@ -297,7 +297,10 @@ pub(super) fn remember(instance: &Instance, session: &mut Session, command: &Com
     if matches!(command.run, Run::Read(_)) || command.flags.contains(Flags::READONLY) {
         let keys = command.keys_of(request).map(|(key, _)| key);
         let keys_max = instance.config.tracking_table_max_keys.size();
-        instance.tracking.remember(tracks, keys, keys_max, &instance.clients);
+        let outbox = &mut session.outbox;
+        let comes_late =
+            |tracker, key: &[u8]| outbox.as_mut().is_some_and(|outbox| outbox.add_read(tracker, key));
+        instance.tracking.remember(tracks, keys, comes_late, keys_max, &instance.clients);
     }
 }
 

@@ -232,6 +232,9 @@ fn begin_and_run(
     };
     let reply = Reply::new(out, session.protocol);
     let result = run(command, instance, session, &mut begun.tx, request, reply, None).map(|_sent| ());
+    if session.outbox.is_some() {
+        instance.deliver(session, request);
+    }
     begun.end(instance, session);
     if command.scope == Scope::Queue {
         ended(instance, session);
@@ -293,25 +296,39 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::clients::{Address, Registration};
-    use crate::commands::lookup::{catalog, find};
+    use crate::clients::{Address, Leaving, Registration};
+    use crate::commands::facts::lookup::{find, own_names};
+    use crate::commands::known;
     use crate::config::Config;
     use crate::instance::Hooks;
+    use crate::pubsub::Kind;
     use crate::resp::OwnedRequest;
 
     /// A server without sockets, and one client of it.
     fn server() -> (Instance, Session, Registration) {
         let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-        let instance = Instance::new(Config::new(), 1, catalog(), hooks);
+        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let (session, registration) = client(&instance);
+        (instance, session, registration)
+    }
+
+    fn client(instance: &Instance) -> (Session, Registration) {
         let nowhere = Address::Unix(Path::new("").into());
         let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
-        let session = Session::new(registration.client.clone(), &instance.users);
-        (instance, session, registration)
+        (Session::new(registration.client.clone(), &instance.users), registration)
+    }
+
+    /// What others have sent a client.
+    fn mail(session: &Session) -> String {
+        let mut bytes = Vec::new();
+        session.client.take_mail(true).move_to(&mut bytes);
+        String::from_utf8(bytes).expect("text")
     }
 
     /// Executes requests as a client sends them; returns the replies.
     fn say(instance: &Instance, session: &mut Session, lines: &[&str]) -> String {
-        let (mut meter, mut finder, mut out) = (Meter::new(instance), Finder::default(), Vec::new());
+        let (mut meter, mut finder, mut out) =
+            (Meter::new(instance), Finder::new(&instance.names), Vec::new());
         for line in lines {
             let request = OwnedRequest::of_line(line.as_bytes()).expect("a line");
             let request = request.request().expect("a request");
@@ -323,17 +340,18 @@ mod tests {
         String::from_utf8(out).expect("text")
     }
 
-    /// Runs EXEC's handler, empties the database as if the commit had been overtaken, and ends there.
+    /// Runs EXEC's handler. Then undoes what it did, as if the commit had been overtaken.
     fn run_exec_in_vain(instance: &Instance, session: &mut Session) -> String {
         let request = OwnedRequest::of_line(b"EXEC").expect("a line");
         let (request, command) =
-            (request.request().expect("a request"), find(b"exec").expect("EXEC").command);
+            (request.request().expect("a request"), find(own_names(), b"exec").expect("EXEC").command);
         let mut begun = begin(instance, session, command, request, None).expect("nothing is in its way");
         let mut out = Vec::new();
         let reply = Reply::new(&mut out, session.protocol);
         let result = run(command, instance, session, &mut begun.tx, request, reply, None);
         assert!(result.is_ok());
         drop(begun);
+        session.outbox = None;
         instance.keyspace.begin_all(0).expect("nothing is in its way").flush_database();
         String::from_utf8(out).expect("text")
     }
@@ -359,6 +377,71 @@ mod tests {
         assert!(session.queue.is_none() && session.watching.is_forgotten());
         let without = "-ERR EXEC without MULTI\r\n";
         assert_eq!(say(&instance, &mut session, &["EXEC"]), without);
+    }
+
+    #[test]
+    fn nothing_is_sent_until_exec_is_committed_and_then_everything_once() {
+        let (instance, mut session, _registration) = server();
+        let ((mut listener, _listens), (mut reader, _reads)) = (client(&instance), client(&instance));
+        say(&instance, &mut session, &["CONFIG SET notify-keyspace-events Kg$"]);
+        say(&instance, &mut listener, &["HELLO 3", "SUBSCRIBE c", "PSUBSCRIBE __keyspace@0__:*"]);
+        say(&instance, &mut reader, &["HELLO 3", "CLIENT TRACKING ON", "GET k"]);
+        let calls = "EVAL 'redis.call(\"del\",\"k\") return redis.call(\"publish\",\"c\",\"2\")' 0";
+        say(&instance, &mut session, &["MULTI", "PUBLISH c 1", "SETNX k v", calls, "PUBLISH c 3"]);
+        let expected = "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n";
+        for _ in 0..3 {
+            assert_eq!(run_exec_in_vain(&instance, &mut session), expected);
+            assert_eq!(mail(&listener), "");
+        }
+        assert_eq!(mail(&reader), "");
+        let taken = instance.lens.stats(0).taken;
+        assert_eq!((say(&instance, &mut session, &["EXEC"]), taken), (expected.to_owned(), 0));
+        let message = |text: &str| format!(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n{text}\r\n");
+        let event = |name: &str| {
+            let pattern = ">4\r\n$8\r\npmessage\r\n$16\r\n__keyspace@0__:*\r\n";
+            format!("{pattern}$16\r\n__keyspace@0__:k\r\n${}\r\n{name}\r\n", name.len())
+        };
+        let all = [message("1"), event("set"), event("del"), message("2"), message("3")];
+        assert_eq!(mail(&listener), all.concat());
+        assert_eq!(mail(&reader), ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n");
+        assert_eq!(instance.lens.stats(0).taken, 1);
+    }
+
+    #[test]
+    fn letters_count_for_the_receivers_limits_until_they_are_sent_or_dropped() {
+        let (instance, mut session, _registration) = server();
+        let (mut listener, _listens) = client(&instance);
+        say(&instance, &mut session, &["CONFIG SET client-output-buffer-limit 'pubsub 40000 0 0'"]);
+        say(&instance, &mut listener, &["SUBSCRIBE c"]);
+        let text = "x".repeat(10_000);
+        let publish = format!("PUBLISH c {text}");
+        say(&instance, &mut session, &["MULTI", &publish, &publish, &publish]);
+        for _ in 0..3 {
+            run_exec_in_vain(&instance, &mut session);
+        }
+        assert_eq!(say(&instance, &mut session, &["EXEC"]), "*3\r\n:1\r\n:1\r\n:1\r\n");
+        assert!(listener.client.leaving() == Leaving::Not && mail(&listener).len() > 30_000);
+        say(&instance, &mut session, &["MULTI", &publish, &publish, &publish, &publish]);
+        say(&instance, &mut session, &["EXEC"]);
+        assert!(listener.client.leaving() == Leaving::Now, "it was sent more than it may have");
+    }
+
+    #[test]
+    fn a_client_that_has_stopped_listening_gets_no_letter_but_its_own() {
+        let (instance, mut session, _registration) = server();
+        let (mut listener, _listens) = client(&instance);
+        say(&instance, &mut listener, &["SUBSCRIBE c"]);
+        let own =
+            say(&instance, &mut session, &["MULTI", "SUBSCRIBE c", "PUBLISH c m", "UNSUBSCRIBE c", "EXEC"]);
+        assert!(own.contains("$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n"), "{own}");
+        assert!(!mail(&listener).is_empty());
+        session.may_not_wait = true;
+        assert_eq!(instance.publish(&mut session, Kind::Channel, b"c", b"m"), 1);
+        session.may_not_wait = false;
+        say(&instance, &mut listener, &["UNSUBSCRIBE c"]);
+        let request = OwnedRequest::of_line(b"EXEC").expect("a line");
+        instance.deliver(&mut session, request.request().expect("a request"));
+        assert_eq!(mail(&listener), "");
     }
 
     #[test]

@@ -118,9 +118,14 @@ impl Lens {
         self.fence.fetch_max(number, Ordering::Relaxed);
     }
 
+    /// Whether what happened to a lock is followed.
+    pub fn follows(news: &LockNews) -> bool {
+        news.key.len() <= KEY_BYTES_MAX
+    }
+
     /// Follows what a client's command has done to a lock.
     pub fn follow(&self, news: &LockNews, cause: &Cause<'_>) {
-        if news.key.len() > KEY_BYTES_MAX {
+        if !Lens::follows(news) {
             return;
         }
         let mut segment = self.segment(news.hash).lock();
@@ -161,6 +166,14 @@ impl Lens {
             _ => 0,
         };
         wrong.map(|wrong| lock_finding(lock, wrong, news.at_ms))
+    }
+
+    /// Forgets all locks, after more has happened to them than is known. Each is followed again when it is
+    /// taken the next time.
+    pub fn forget_all(&self) {
+        for segment in &self.segments {
+            *segment.lock() = Segment::default();
+        }
     }
 
     /// Notes that a client has left. What it holds without an expiry stays for ever.

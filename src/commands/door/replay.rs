@@ -93,7 +93,9 @@ impl Replay for Replayer<'_> {
         out.clear();
         tx.select(session.database);
         let reply = Reply::new(out, Protocol::Resp2);
-        match run(command, instance, session, tx, request, reply, None) {
+        let result = run(command, instance, session, tx, request, reply, None);
+        instance.deliver(session, request);
+        match result {
             Ok(_) => Ok(()),
             Err(error) => {
                 let why = format!("{} answered '{}'", shown(request), error.as_bytes().escape_ascii());

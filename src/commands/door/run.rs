@@ -20,7 +20,9 @@ use crate::commands::facts::{Context, Result, Run};
 use crate::commands::tracking;
 
 /// Runs an admitted request on a transaction over its keys, and tells those who want to know what came of it.
-/// `script` is the request that runs a script, if the script has called this one.
+/// What came of the commands of an EXEC or a script is left in the session's outbox, which the caller has
+/// delivered before the locks are free. `script` is the request that runs a script, if the script has called
+/// this one.
 #[inline]
 pub fn run(
     command: &'static Command,
@@ -41,12 +43,7 @@ pub fn run(
                 session.show(|_| {});
             }
             tracking::prepare(session, command, request);
-            let sent = handler(&mut Context { instance, session, tx }, request, reply);
-            if tx.is_tracked() && !session.may_not_wait {
-                // What several commands as one have changed.
-                instance.tell_prefixes(Some(session));
-            }
-            sent
+            handler(&mut Context { instance, session, tx }, request, reply)
         }
         Run::Subcommands => Err(Error::wrong_arity(command.name)),
     };
@@ -75,7 +72,9 @@ pub fn settle(
         command.keys_of(request).for_each(|(key, _)| tx.free_expired(key));
     }
     let effects = tx.take_effects();
-    if !effects.is_empty() {
+    if !effects.is_empty() && session.may_not_wait {
+        instance.collect(effects, session, command.name, script.is_some());
+    } else if !effects.is_empty() {
         let (request, is_script) = (script.unwrap_or(request), script.is_some());
         instance.tell(effects, Some(Doer { session, command: command.name, request, is_script }));
     }

@@ -64,11 +64,6 @@ impl Transaction<'_> {
         }
     }
 
-    /// Whether a client keeps copies of keys.
-    pub fn is_tracked(&self) -> bool {
-        self.wanted.tracking()
-    }
-
     #[cold]
     pub(in crate::keyspace) fn push_event(&self, name: &'static str, database: usize, key: &[u8]) {
         self.tell(Effect::Event { name, database, key: key.into() });

@@ -1,0 +1,190 @@
+//! Delivers what commands have done to those who follow it: messages, events, news of keys and of locks.
+//!
+//! What a single command has done is delivered when it has run. What the commands of an EXEC or a script have
+//! done lies in the session's outbox until all have run. Who gets a message or an event is decided when it is
+//! published; what follows keys and locks is told in the same order, later.
+
+use std::iter::{from_fn, once};
+use std::sync::atomic::Ordering;
+
+use super::Instance;
+use crate::clients::Who;
+use crate::events::EventClass;
+use crate::keyspace::{Effect, LockChange, LockNews};
+use crate::lens::{Cause, Lens};
+use crate::pubsub::Kind;
+use crate::resp::Request;
+use crate::session::{Item, LockItem, Session};
+
+/// The command that did something.
+#[derive(Clone, Copy)]
+pub struct Doer<'a> {
+    /// The state of the client that sent it, or that runs the script that called it.
+    pub session: &'a Session,
+    /// Its name.
+    pub command: &'static str,
+    /// The request as the client sent it.
+    pub request: Request<'a>,
+    /// Whether a script called it: then the request is the one that runs the script.
+    pub is_script: bool,
+}
+
+impl Instance {
+    /// Sends a message to all who listen to a channel: now, or with all that an EXEC or a script has for
+    /// others. Returns how many listen.
+    pub fn publish(&self, session: &mut Session, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
+        match session.may_not_wait {
+            false => self.pubsub.publish(kind, channel, message),
+            true => self.publish_later(session, kind, channel, message),
+        }
+    }
+
+    fn publish_later(&self, session: &mut Session, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
+        self.pubsub.write_letters(kind, channel, message, |letter| session.outbox().add_letter(letter))
+    }
+
+    /// Delivers what has happened to keys; `doer` is the command that did it, if one did.
+    #[cold]
+    pub fn tell(&self, effects: Vec<Effect>, doer: Option<Doer<'_>>) {
+        let by = doer.map(|doer| doer.session.client.id);
+        self.tracking.tell(&effects, by, &self.clients);
+        self.tracking.broadcast(by, &self.clients);
+        let classes = self.event_classes();
+        for effect in effects {
+            match effect {
+                Effect::Event { name, database, key } => {
+                    publish_event(classes, name, database, &key, |channel, message| {
+                        self.pubsub.publish(Kind::Channel, channel, message);
+                    });
+                }
+                Effect::Lock(news) => doer.into_iter().for_each(|doer| {
+                    let (who, command) = (Who::of(&doer.session.client), doer.command);
+                    let (request, is_script) = (doer.request, doer.is_script);
+                    let cause = Cause { who, command, request, is_script, is_grouped: false };
+                    self.follow_lock(&news, &cause, doer.session);
+                }),
+                Effect::Changed { .. } | Effect::Flushed => {}
+            }
+        }
+    }
+
+    /// Puts what one command of an EXEC or a script has done into the session's outbox.
+    #[cold]
+    pub fn collect(
+        &self,
+        effects: Vec<Effect>,
+        session: &mut Session,
+        command: &'static str,
+        is_script: bool,
+    ) {
+        // Events and news of locks come after the news of keys, as for a single command.
+        let mut later = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Changed { key, by_itself } => session.outbox().add_change(key, by_itself),
+                Effect::Flushed => session.outbox().add_flush(),
+                Effect::Event { .. } | Effect::Lock(_) => later.push(effect),
+            }
+        }
+        let classes = self.event_classes();
+        for effect in later {
+            match effect {
+                Effect::Event { name, database, key } => {
+                    publish_event(classes, name, database, &key, |channel, message| {
+                        self.publish_later(session, Kind::Channel, channel, message);
+                    });
+                }
+                Effect::Lock(news) if Lens::follows(&news) => {
+                    let queued = session.queue.as_ref().and_then(|queue| queue.running);
+                    let who = Who::of(&session.client);
+                    session.outbox().add_lock(LockItem { news, who, command, queued, is_script });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Delivers what the commands of an EXEC or a script have for others, in its order, once all have run.
+    /// `request` is the one that runs them.
+    #[cold]
+    pub fn deliver(&self, session: &mut Session, request: Request<'_>) {
+        let Some(outbox) = session.outbox.take() else { return };
+        let session = &*session;
+        let client = &session.client;
+        let by = Some(client.id);
+        let mut items = outbox.into_items().into_iter().peekable();
+        while let Some(item) = items.next() {
+            match item {
+                Item::Letter(letter) => {
+                    let next = || match items.next_if(|item| matches!(item, Item::Letter(_))) {
+                        Some(Item::Letter(letter)) => Some(letter),
+                        _ => None,
+                    };
+                    self.pubsub.send_letters(once(letter).chain(from_fn(next)), client.id);
+                }
+                Item::Own(push) => client.send(&push),
+                Item::Changed { key, by_itself } => {
+                    self.tracking.tell(&[Effect::Changed { key, by_itself }], by, &self.clients);
+                }
+                Item::Flushed => self.tracking.tell(&[Effect::Flushed], by, &self.clients),
+                Item::Read { tracker, key } => {
+                    let keys_max = self.config.tracking_table_max_keys.size();
+                    self.tracking.remember_late(tracker, &key, keys_max, &self.clients);
+                }
+                Item::Lock(lock) => {
+                    let LockItem { news, who, command, queued, is_script } = *lock;
+                    let queued = session.queue.as_ref().zip(queued);
+                    let queued =
+                        queued.and_then(|(queue, index)| queue.commands.get(index)?.request.request());
+                    let request = queued.unwrap_or(request);
+                    self.follow_lock(
+                        &news,
+                        &Cause { who, command, request, is_script, is_grouped: true },
+                        session,
+                    );
+                }
+                Item::LocksUnknown => self.lens.forget_all(),
+            }
+        }
+        self.tracking.broadcast(by, &self.clients);
+    }
+
+    fn follow_lock(&self, news: &LockNews, cause: &Cause<'_>, session: &Session) {
+        if let LockChange::Taken { .. } = news.change {
+            session.client.has_taken_locks.store(true, Ordering::Relaxed);
+        }
+        self.lens.follow(news, cause);
+        self.followers.journal.note_fencing(self.lens.fencing());
+    }
+
+    /// Lets locks be followed for the next tenth of a second, if they are to be.
+    pub fn allow_lock_news(&self) {
+        self.keyspace.allow_lock_news(self.config.lock_lens.get());
+    }
+
+    /// Forgets who has read what, as far as it is too much.
+    pub fn tidy_tracking(&self) {
+        self.tracking.tidy(self.config.tracking_table_max_keys.size(), &self.clients);
+    }
+
+    pub(super) fn event_classes(&self) -> EventClass {
+        EventClass::from_bits(self.config.notify_keyspace_events.get() as u32)
+    }
+}
+
+/// Publishes one event to the channel of its key and to that of its name.
+fn publish_event(
+    classes: EventClass,
+    name: &str,
+    database: usize,
+    key: &[u8],
+    mut publish: impl FnMut(&[u8], &[u8]),
+) {
+    if classes.contains(EventClass::AS_KEYSPACE) {
+        let channel = [format!("__keyspace@{database}__:").as_bytes(), key].concat();
+        publish(&channel, name.as_bytes());
+    }
+    if classes.contains(EventClass::AS_KEYEVENT) {
+        publish(format!("__keyevent@{database}__:{name}").as_bytes(), key);
+    }
+}

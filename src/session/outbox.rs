@@ -1,0 +1,220 @@
+//! What the commands of one EXEC, or of one script, have done that others follow, until all of them have run.
+//!
+//! Nothing leaves before that, for a handler may run twice, and only what is committed may be seen outside.
+//! `Instance::deliver` then delivers everything in its order, before the locks are free. An outbox that is
+//! dropped instead leaves no trace.
+//!
+//! Nothing grows without limit. Letters are counted by the limits of their receivers. Changed keys beyond
+//! [`KEY_BYTES_MAX`] become the news that all keys have changed. Lock news beyond [`LOCK_NEWS_MAX`] are
+//! dropped, and the lens forgets all locks, as it concludes nothing from silence.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::clients::Who;
+use crate::keyspace::LockNews;
+use crate::pubsub::Letter;
+
+/// Bytes that changed keys may take. A client that is told of as many is cut off.
+const KEY_BYTES_MAX: usize = 32 << 20;
+/// What a key takes beside its own bytes, about: an item, and a place in the table.
+const KEY_OVERHEAD_BYTES: usize = 128;
+/// News of locks: as many as the keyspace tells in two seconds, when it tells most.
+const LOCK_NEWS_MAX: usize = 20_000;
+
+/// What is delivered later, in its order.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    items: Vec<Item>,
+    /// What the last item about each key is.
+    keys: HashMap<Box<[u8]>, KeyNews>,
+    /// What the keys take, each in the table and in its items.
+    key_bytes: usize,
+    /// Whether one item says that all keys have changed.
+    has_flushed: bool,
+    /// Whether so many keys have changed that all count as changed. The news comes last.
+    has_too_many_keys: bool,
+    lock_news: usize,
+    has_too_many_lock_news: bool,
+}
+
+/// One thing to be delivered.
+#[derive(Debug)]
+pub enum Item {
+    /// A message to one of those who listen.
+    Letter(Letter),
+    /// A push to the client itself.
+    Own(Vec<u8>),
+    /// A key is not what it was.
+    Changed {
+        /// The key.
+        key: Box<[u8]>,
+        /// No command did it: the key had expired.
+        by_itself: bool,
+    },
+    /// All keys are gone.
+    Flushed,
+    /// The client itself has read a key after it changed, and keeps a copy.
+    Read {
+        /// The number of the client's tracking.
+        tracker: u64,
+        /// The key.
+        key: Box<[u8]>,
+    },
+    /// Something happened to a lock.
+    Lock(Box<LockItem>),
+    /// More happened to locks than is known.
+    LocksUnknown,
+}
+
+/// What happened to a lock, and which command did it.
+#[derive(Debug)]
+pub struct LockItem {
+    /// What happened.
+    pub news: LockNews,
+    /// The client, as it was.
+    pub who: Arc<Who>,
+    /// The command.
+    pub command: &'static str,
+    /// The index of the request in the client's queue, if EXEC runs it, or the script that called it.
+    pub queued: Option<usize>,
+    /// Whether a script called the command.
+    pub is_script: bool,
+}
+
+/// The last news of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeyNews {
+    Changed { by_itself: bool },
+    Read { tracker: u64 },
+}
+
+impl Outbox {
+    /// Everything, in its order.
+    pub fn into_items(mut self) -> Vec<Item> {
+        if self.has_too_many_keys {
+            self.items.push(Item::Flushed);
+        }
+        if self.has_too_many_lock_news {
+            self.items.push(Item::LocksUnknown);
+        }
+        self.items
+    }
+
+    /// Adds a message.
+    pub fn add_letter(&mut self, letter: Letter) {
+        self.items.push(Item::Letter(letter));
+    }
+
+    /// Adds a push to the client itself. The commands that have one are queued, which bounds them.
+    pub fn add_own(&mut self, push: Vec<u8>) {
+        self.items.push(Item::Own(push));
+    }
+
+    /// Adds that a key has changed, unless that is its last news already.
+    pub fn add_change(&mut self, key: Box<[u8]>, by_itself: bool) {
+        if self.is_new(&key, KeyNews::Changed { by_itself }) {
+            self.items.push(Item::Changed { key, by_itself });
+        }
+    }
+
+    /// Adds that all keys are gone.
+    pub fn add_flush(&mut self) {
+        self.has_flushed = true;
+        self.keys.clear();
+        self.items.push(Item::Flushed);
+    }
+
+    /// Adds that the client has read a key, if that has changed before: then it must be remembered after the
+    /// change is delivered. Returns whether it has. Among too many keys it need not be remembered: the client
+    /// is told last that all have changed.
+    pub fn add_read(&mut self, tracker: u64, key: &[u8]) -> bool {
+        let comes_after_change = self.has_flushed || self.has_too_many_keys || self.keys.contains_key(key);
+        if comes_after_change && self.is_new(key, KeyNews::Read { tracker }) {
+            self.items.push(Item::Read { tracker, key: key.into() });
+        }
+        comes_after_change
+    }
+
+    /// Adds what happened to a lock.
+    pub fn add_lock(&mut self, lock: LockItem) {
+        if self.has_too_many_lock_news {
+            return;
+        }
+        self.lock_news += 1;
+        self.items.push(Item::Lock(Box::new(lock)));
+        if self.lock_news > LOCK_NEWS_MAX {
+            self.has_too_many_lock_news = true;
+            self.items.retain(|item| !matches!(item, Item::Lock(_)));
+        }
+    }
+
+    /// Notes news of a key. Returns whether an item must say it.
+    fn is_new(&mut self, key: &[u8], news: KeyNews) -> bool {
+        if self.has_too_many_keys {
+            return false;
+        }
+        match self.keys.get_mut(key) {
+            Some(last) if *last == news => return false,
+            Some(last) => *last = news,
+            None => drop(self.keys.insert(key.into(), news)),
+        }
+        self.key_bytes += 2 * key.len() + KEY_OVERHEAD_BYTES;
+        if self.key_bytes > KEY_BYTES_MAX {
+            self.has_too_many_keys = true;
+            self.keys = HashMap::new();
+            let is_of_key = |item: &Item| matches!(item, Item::Changed { .. } | Item::Read { .. });
+            self.items.retain(|item| !is_of_key(item) && !matches!(item, Item::Flushed));
+        }
+        !self.has_too_many_keys
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(outbox: Outbox) -> Vec<String> {
+        let items = outbox.into_items().into_iter();
+        items
+            .map(|item| match item {
+                Item::Changed { key, by_itself: false } => format!("changed {}", key.escape_ascii()),
+                Item::Changed { key, by_itself: true } => format!("expired {}", key.escape_ascii()),
+                Item::Read { tracker, key } => format!("{tracker} read {}", key.escape_ascii()),
+                Item::Flushed => "flushed".to_owned(),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn news_of_a_key_are_told_once_until_it_is_read() {
+        let mut outbox = Outbox::default();
+        assert!(!outbox.add_read(1, b"a"), "it has not changed");
+        for _ in 0..3 {
+            outbox.add_change(b"a"[..].into(), false);
+            outbox.add_change(b"b"[..].into(), false);
+        }
+        assert!(outbox.add_read(1, b"a") && outbox.add_read(1, b"a") && !outbox.add_read(1, b"c"));
+        outbox.add_change(b"a"[..].into(), true);
+        outbox.add_flush();
+        outbox.add_change(b"a"[..].into(), true);
+        assert!(outbox.add_read(1, b"c"), "all keys have changed");
+        let expected =
+            ["changed a", "changed b", "1 read a", "expired a", "flushed", "expired a", "1 read c"];
+        assert_eq!(told(outbox), expected);
+    }
+
+    #[test]
+    fn too_many_changed_keys_are_all_keys() {
+        let mut outbox = Outbox::default();
+        let long = vec![b'k'; 1 << 20];
+        for number in 0..20_u8 {
+            let mut key = long.clone();
+            key.push(number);
+            outbox.add_change(key.into(), false);
+        }
+        assert!(outbox.add_read(1, b"k") && outbox.keys.is_empty());
+        assert_eq!(told(outbox), ["flushed"]);
+    }
+}
