@@ -220,7 +220,7 @@ impl Instance {
                 }
                 Ok(false) => return Ok(reader.offset()),
                 Err(Damage::Torn) => {
-                    file.check_torn(at, replay)?;
+                    file.check_torn(reader.request_at(), replay)?;
                     file.cut_off(whole, self.config.aof_load_truncated.get())?;
                     return Ok(whole);
                 }

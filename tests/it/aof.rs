@@ -14,6 +14,7 @@ use keyfast::commands::facts::Run;
 use keyfast::commands::{all, known};
 use keyfast::config::{Config, Parameter};
 use keyfast::instance::{Hooks, Instance};
+use keyfast::types::strings::Text;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::client::{Client, request};
@@ -243,7 +244,7 @@ pub(crate) fn load(folder: &Folder, truncated: &str) -> Result<State, String> {
         tx.select(database);
         for key in tx.everything().unwrap().keys() {
             let expiry = tx.peek_expiry(key).unwrap().map_or(-1, |at_ms| at_ms as i64);
-            state.insert((database, key.to_vec()), (tx.peek(key).unwrap().to_vec(), expiry));
+            state.insert((database, key.to_vec()), (tx.peek::<Text>(key).unwrap().unwrap().to_vec(), expiry));
         }
     }
     let libraries = instance.scripting.libraries();
@@ -268,6 +269,8 @@ fn a_log_that_is_torn_anywhere_comes_back_up_to_there() {
         &["EXPIRE x 10000"],
         &["SWAPDB 3 0"],
         &["MSET a 9 z 9"],
+        &["SETNX lock held"],
+        &["MULTI", "SETNX lock2 held", "SET d 4", "EXEC"],
         &["FLUSHDB"],
     ] {
         lines.iter().for_each(|line| drop(client.line(line)));

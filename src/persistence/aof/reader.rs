@@ -40,6 +40,8 @@ impl From<io::Error> for Damage {
 pub struct AofReader<R> {
     input: R,
     offset: u64,
+    /// Where the last request begins, behind the annotations that come with it.
+    request_at: u64,
     line: Vec<u8>,
     fencing: u64,
 }
@@ -47,12 +49,17 @@ pub struct AofReader<R> {
 impl<R: BufRead> AofReader<R> {
     /// Begins to read at so many bytes of a file.
     pub fn new(input: R, offset: u64) -> AofReader<R> {
-        AofReader { input, offset, line: Vec::new(), fencing: 0 }
+        AofReader { input, offset, request_at: offset, line: Vec::new(), fencing: 0 }
     }
 
     /// How many bytes were read.
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Where the request begins that was read last, or could not be read.
+    pub fn request_at(&self) -> u64 {
+        self.request_at
     }
 
     /// The largest number that a holder of a lock had been given, as far as it was read; 0 if that is not
@@ -69,6 +76,7 @@ impl<R: BufRead> AofReader<R> {
     pub fn next(&mut self, request: &mut OwnedRequest) -> Result<bool, Damage> {
         request.clear();
         loop {
+            self.request_at = self.offset;
             if !self.read_line(b"*#")? {
                 return Ok(false);
             }
