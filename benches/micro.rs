@@ -12,6 +12,8 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use keyfast::keyspace::{Expiry, Keyspace, Shape};
 use keyfast::resp::{Limits, Protocol, Reply, RequestReader, Sent, tree};
+use keyfast::types;
+use keyfast::types::strings::Text;
 use redis_protocol::resp2::decode::{decode, decode_range};
 use redis_protocol::resp2::encode::encode;
 use redis_protocol::resp2::types::OwnedFrame;
@@ -76,13 +78,13 @@ fn keyspace(criterion: &mut Criterion) {
 }
 
 fn work_on_keys(group: &mut BenchmarkGroup<'_, WallTime>, keys: u64) {
-    let keyspace = Keyspace::new(Shape::of(16), Arc::default(), Arc::default());
+    let keyspace = Keyspace::new(Shape::of(16, types::ALL), Arc::default(), Arc::default());
     let (present, absent) = (scattered_keys(0, keys), scattered_keys(keys, keys));
     for key in &present {
         keyspace.begin(0, key).unwrap().put(key, VALUE, Expiry::Never);
     }
     bench_each(group, "GET of one that is there", &present, |key| {
-        keyspace.begin(0, key).unwrap().get(key).map(<[u8]>::len)
+        keyspace.begin(0, key).unwrap().get::<Text>(key).map(|found| found.map(<[u8]>::len))
     });
     bench_each(group, "SET of one that is there", &present, |key| {
         keyspace.begin(0, key).unwrap().put(key, VALUE, Expiry::Never)

@@ -35,6 +35,7 @@ use crate::scripting::Scripting;
 use crate::scripting::running::Running;
 use crate::statistics::Statistics;
 use crate::tracking::Tracking;
+use crate::types;
 pub use delivery::Doer;
 pub use ending::{Answers, Saving, Shutdown, ShutdownRequest};
 pub use freeing::Freeing;
@@ -125,7 +126,7 @@ impl Instance {
         let KnownCommands { catalog, names } = commands;
         let statistics = Statistics::new(threads, catalog.here());
         let (clock, followers) = (Arc::new(Clock::default()), Arc::new(Followers::default()));
-        let shape = Shape::of(config.databases.size());
+        let shape = Shape::of(config.databases.size(), types::ALL);
         let keyspace = Keyspace::new(shape, Arc::clone(&clock), Arc::clone(&followers));
         keyspace.set_hand_over(hooks.hand_over);
         let started_s = clock.since_epoch().as_secs();

@@ -27,11 +27,13 @@ pub mod resp;
 
 pub mod certificates;
 pub mod dump;
+pub mod values;
 
 pub mod config;
 pub mod statistics;
 
 pub mod keyspace;
+pub mod types;
 
 pub mod acl;
 

@@ -4,6 +4,7 @@ use crate::bits;
 use crate::events::EventClass;
 use crate::keyspace::{Part, Transaction};
 use crate::resp::{Reply, Request, Sent};
+use crate::types::strings::Text;
 
 use super::args::{self, Options, is_word};
 use super::bitmaps::bit_offset;
@@ -91,7 +92,7 @@ fn bitfield(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     let written = operations.iter().filter(|operation| operation.action != Action::Get);
     let Some(bytes) = written.map(|operation| (operation.offset + operation.kind.width - 1) / 8 + 1).max()
     else {
-        return Ok(answer_gets(tx.get(key).unwrap_or_default(), &operations, reply));
+        return Ok(answer_gets(tx.get::<Text>(key)?.unwrap_or_default(), &operations, reply));
     };
     let (sent, has_changed) = tx.change_part(key, bytes, |part| {
         let sent = reply.array_of(operations.iter(), |operation, reply| match operation.run(part) {
@@ -99,7 +100,7 @@ fn bitfield(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
             None => reply.nil(),
         });
         (sent, part.has_changed())
-    });
+    })?;
     if has_changed {
         tx.event(EventClass::STRING, "setbit", key);
     }
@@ -134,7 +135,7 @@ fn bitfield_ro(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     if operations.iter().any(|operation| operation.action != Action::Get) {
         return Err(Error::fixed("ERR BITFIELD_RO only supports the GET subcommand"));
     }
-    Ok(answer_gets(tx.get(request.at(1)).unwrap_or_default(), &operations, reply))
+    Ok(answer_gets(tx.get::<Text>(request.at(1))?.unwrap_or_default(), &operations, reply))
 }
 
 /// BITFIELD writes only if asked to. What cannot be understood might write, so Redis takes it for a writer.

@@ -4,8 +4,10 @@
 
 use crate::bits;
 use crate::events::EventClass;
-use crate::keyspace::{Encoding, Expiry, Transaction};
+use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
+use crate::types::strings::Text;
+use crate::values::Encoding;
 
 use super::args::{self, is_word};
 use super::bitfield;
@@ -46,7 +48,10 @@ fn setbit(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         Ok(bit @ 0..=1) => bit as u64,
         _ => return Err(Error::fixed("ERR bit is not an integer or out of range")),
     };
-    if tx.peek(key).is_some_and(|value| offset / 8 < value.len() && bits::get(value, offset, 1) == bit) {
+    if tx
+        .peek::<Text>(key)?
+        .is_some_and(|value| offset / 8 < value.len() && bits::get(value, offset, 1) == bit)
+    {
         tx.make_raw(key);
         return Ok(reply.bool(bit == 1));
     }
@@ -55,7 +60,7 @@ fn setbit(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         let before = bits::get(part.value(), offset, 1);
         bits::set(part.bytes_mut(at..at + 1), offset % 8, 1, bit);
         before
-    });
+    })?;
     tx.event(EventClass::STRING, "setbit", key);
     Ok(reply.bool(before == 1))
 }
@@ -84,7 +89,7 @@ const GETBIT: Command = Command {
 
 fn getbit(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let offset = bit_offset(request.at(2), None, tx.value_bytes_max())?;
-    let value = tx.get(request.at(1)).unwrap_or_default();
+    let value = tx.get::<Text>(request.at(1))?.unwrap_or_default();
     Ok(reply.bool(bits::get(value, offset, 1) == 1))
 }
 
@@ -138,7 +143,7 @@ const BITCOUNT: Command = Command {
 };
 
 fn bitcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let Some(value) = tx.get(request.at(1)) else { return Ok(reply.count(0)) };
+    let Some(value) = tx.get::<Text>(request.at(1))? else { return Ok(reply.count(0)) };
     let range = match request.len() {
         2 => Some((0, (8 * value.len()).saturating_sub(1))),
         4 | 5 => {
@@ -230,7 +235,9 @@ fn bitpos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
         bit @ 0..=1 => bit == 1,
         _ => return Err(Error::fixed("ERR The bit argument must be 1 or 0.")),
     };
-    let Some(value) = tx.get(request.at(1)) else { return Ok(reply.integer(if bit { -1 } else { 0 })) };
+    let Some(value) = tx.get::<Text>(request.at(1))? else {
+        return Ok(reply.integer(if bit { -1 } else { 0 }));
+    };
     // As Redis has it, before any of them is looked at.
     if request.len() > 6 {
         return Err(Error::SYNTAX);
@@ -286,7 +293,8 @@ fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
         return Err(Error::fixed("ERR BITOP NOT must be called with a single source key."));
     }
     // Sources are read, and count as such, though the command writes.
-    let sources: Vec<&[u8]> = request.from(3).map(|key| tx.get(key).unwrap_or_default()).collect();
+    let sources = request.from(3).map(|key| Ok(tx.get::<Text>(key)?.unwrap_or_default()));
+    let sources: Vec<&[u8]> = sources.collect::<Result<_>>()?;
     // Each closure is compiled into a loop of its own: a pointer to a function would be called for each byte.
     let result = match operation {
         Operation::And => bits::combine(&sources, |one, other| one & other),

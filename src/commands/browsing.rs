@@ -65,8 +65,8 @@ fn scan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
     let cursor = parse_cursor(request.at(1)).ok_or(Error::fixed("ERR invalid cursor"))?;
     let filter = Filter::parse(request)?;
     let mut found: Vec<Vec<u8>> = Vec::new();
-    let next = tx.scan(cursor, ScanLimit { keys: filter.keys }, |key, _| {
-        if filter.matches(key) {
+    let next = tx.scan(cursor, ScanLimit { keys: filter.keys }, |key, value| {
+        if filter.matches(key, value.facts.name) {
             found.push(key.to_vec());
         }
     });
@@ -118,9 +118,9 @@ impl<'a> Filter<'a> {
         Ok(filter)
     }
 
-    fn matches(&self, key: &[u8]) -> bool {
+    fn matches(&self, key: &[u8], type_name: &str) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
-            && self.kind.is_none_or(|kind| is_word(kind, "string"))
+            && self.kind.is_none_or(|kind| is_word(kind, type_name))
     }
 }
 

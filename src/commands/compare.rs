@@ -6,6 +6,7 @@ use crate::digest;
 use crate::events::EventClass;
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
+use crate::types::strings::Text;
 
 use super::args::Options;
 use super::error::Error;
@@ -87,7 +88,7 @@ fn delex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 }
 
 fn delete_if(tx: &mut Transaction<'_>, key: &[u8], condition: Condition<'_>, reply: Reply<'_>) -> Result {
-    let is_met = tx.peek(key).is_some_and(|value| condition.is_met(Some(value)));
+    let is_met = tx.peek::<Text>(key)?.is_some_and(|value| condition.is_met(Some(value)));
     if is_met {
         tx.remove(key);
         tx.event(EventClass::GENERIC, "del", key);
@@ -118,6 +119,6 @@ const DIGEST: Command = Command {
 };
 
 fn tell_digest(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let digest = tx.get(request.at(1)).map(|value| digest::to_text(digest::digest(value)));
+    let digest = tx.get::<Text>(request.at(1))?.map(|value| digest::to_text(digest::digest(value)));
     Ok(reply.bulk_or_nil(digest.as_deref().map(str::as_bytes)))
 }

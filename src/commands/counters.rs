@@ -1,9 +1,11 @@
 //! Strings that are numbers: INCR and its like.
 
 use crate::events::EventClass;
-use crate::keyspace::{Encoding, Expiry, Transaction};
+use crate::keyspace::{Expiry, Transaction};
 use crate::long_double::LongDouble;
 use crate::resp::{Reply, Request};
+use crate::types::strings::Text;
+use crate::values::Encoding;
 
 use super::args;
 use super::error::Error;
@@ -104,7 +106,7 @@ fn decrby(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 }
 
 fn add(tx: &mut Transaction<'_>, key: &[u8], amount: i64, reply: Reply<'_>) -> Result {
-    let before = tx.peek(key).map_or(Ok(0), args::integer)?;
+    let before = tx.peek::<Text>(key)?.map_or(Ok(0), args::integer)?;
     let after = before.checked_add(amount).ok_or(Error::OVERFLOW)?;
     tx.put(key, itoa::Buffer::new().format(after).as_bytes(), Expiry::Keep);
     tx.event(EventClass::STRING, "incrby", key);
@@ -137,7 +139,7 @@ const INCRBYFLOAT: Command = Command {
 fn incrbyfloat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
     let number = |text: &[u8]| LongDouble::parse(text).ok_or(Error::NOT_A_FLOAT);
-    let before = tx.peek(key).map_or(Ok(LongDouble::ZERO), number)?;
+    let before = tx.peek::<Text>(key)?.map_or(Ok(LongDouble::ZERO), number)?;
     let amount = number(request.at(2))?;
     let after = before.checked_add(amount).ok_or(Error::NOT_A_RESULT)?.to_text();
     tx.put_encoded(key, after.as_bytes(), Expiry::Keep, Encoding::Text);

@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::dump;
 use crate::glob;
 use crate::instance::NotSaved;
 use crate::keyspace::Expiry;
@@ -14,6 +13,7 @@ use crate::resp::{Protocol, Reply, Request, tree};
 use super::args::is_word;
 use super::door::permission::check_enabled;
 use super::door::replay;
+use super::dumping::payload_of;
 use super::error::Error;
 use super::facts::{Arity, Command, Context, Flags, Group, Result, Run, Scope};
 use super::fingerprint::Fingerprint;
@@ -220,12 +220,12 @@ fn load_aof(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Result {
 fn tell_object(context: &Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let facts = context.tx.facts(request.at(2)).ok_or(Error::NO_SUCH_KEY)?;
     // What DUMP makes of it, without the type and the footer.
-    let serialized = dump::encode(facts.value).len() - 1 - 10;
+    let serialized = payload_of(facts.value).len() - 1 - 10;
     // Redis: 24 bits of seconds, as `lru_clock` of INFO.
     let used_at = context.instance.clock.since_epoch().saturating_sub(facts.idle);
     Ok(reply.simple(&format!(
         "Value at:{:p} refcount:{} encoding:{} serializedlength:{serialized} lru:{} lru_seconds_idle:{}",
-        facts.value.as_ptr(),
+        facts.value.bytes.as_ptr(),
         object::references(context.tx, &facts),
         object::encoding_name(&facts),
         used_at.as_secs() & 0xff_ffff,

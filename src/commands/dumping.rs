@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use crate::dump::{self, DumpError};
+use crate::dump::strings::Decoder;
+use crate::dump::{self, Compressor, DumpError};
 use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
+use crate::types;
+use crate::values::{TypeFacts, Value};
 
 use super::args::{self, Options, is_word};
 use super::error::Error;
@@ -30,8 +33,28 @@ const DUMP: Command = Command {
 };
 
 fn dump(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let payload = tx.get(request.at(1)).map(dump::encode);
+    let payload = tx.get_any(request.at(1)).map(payload_of);
     Ok(reply.bulk_or_nil(payload.as_deref()))
+}
+
+/// Makes a payload of a value.
+pub(super) fn payload_of(value: Value<'_>) -> Vec<u8> {
+    let mut payload = vec![(value.facts.rdb_type)(value.bytes)];
+    (value.facts.save)(&mut payload, value.bytes, Some(&mut Compressor::default()));
+    dump::sign(payload)
+}
+
+/// Reads the value of a payload into an empty buffer; returns its type.
+fn read_payload(
+    payload: &[u8],
+    string_bytes_max: usize,
+    value: &mut Vec<u8>,
+) -> std::result::Result<&'static TypeFacts, DumpError> {
+    let mut decoder = Decoder::new(dump::verified(payload)?, string_bytes_max);
+    let rdb_type = decoder.byte().map_err(|_| DumpError::BadFormat)?;
+    let facts = types::of_rdb_type(rdb_type).ok_or(DumpError::BadFormat)?;
+    (facts.load)(rdb_type, &mut decoder, value).map_err(|_| DumpError::BadFormat)?;
+    if decoder.input.is_empty() { Ok(facts) } else { Err(DumpError::BadFormat) }
 }
 
 const RESTORE: Command = Command {
@@ -61,21 +84,23 @@ const RESTORE: Command = Command {
 fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let options = RestoreOptions::parse(request)?;
     let key = request.at(1);
-    if !options.replaces && tx.peek(key).is_some() {
+    if !options.replaces && tx.is_there(key) {
         return Err(Error::fixed("BUSYKEY Target key name already exists."));
     }
     let ttl_ms = args::integer(request.at(2))?;
     let ttl_ms = u64::try_from(ttl_ms).map_err(|_| Error::fixed("ERR Invalid TTL value, must be >= 0"))?;
-    let value = dump::decode(request.at(3), tx.value_bytes_max()).map_err(|error| match error {
-        DumpError::VersionOrChecksum => Error::fixed("ERR DUMP payload version or checksum are wrong"),
-        DumpError::BadFormat => Error::fixed("ERR Bad data format"),
-    })?;
+    let mut bytes = Vec::new();
+    let facts =
+        read_payload(request.at(3), tx.value_bytes_max(), &mut bytes).map_err(|error| match error {
+            DumpError::VersionOrChecksum => Error::fixed("ERR DUMP payload version or checksum are wrong"),
+            DumpError::BadFormat => Error::fixed("ERR Bad data format"),
+        })?;
     let expiry = match ttl_ms {
         0 => Expiry::Never,
         moment_ms if options.is_moment => Expiry::At(moment_ms),
         delay_ms => Expiry::At(tx.now_ms().saturating_add(delay_ms)),
     };
-    tx.put(key, &value, expiry);
+    tx.put_any(key, Value { facts, bytes: &bytes }, expiry);
     tx.set_use(key, options.idle, options.frequency);
     tx.event(EventClass::GENERIC, "restore", key);
     Ok(reply.ok())

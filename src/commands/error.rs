@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::keyspace::{Missing, NotEverything};
 use crate::resp::Request;
+use crate::values::WrongType;
 
 /// An error reply, from its code word on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +79,9 @@ impl Error {
          configuration is correct?",
     );
 
+    /// A key whose value is of another type than the command is for.
+    pub const WRONG_TYPE: Error =
+        Error::fixed("WRONGTYPE Operation against a key holding the wrong kind of value");
     /// A command that needs all keys, in a transaction that holds some.
     pub const NOT_EVERYTHING: Error =
         Error::fixed("ERR This command needs all keys, which are not held here");
@@ -147,6 +151,12 @@ impl Error {
     /// The text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+}
+
+impl From<WrongType> for Error {
+    fn from(_: WrongType) -> Error {
+        Error::WRONG_TYPE
     }
 }
 

@@ -9,9 +9,6 @@ use sha1::{Digest as _, Sha1};
 
 use crate::keyspace::{NotEverything, Transaction};
 
-/// The number that Redis gives to the type of strings.
-const STRING: [u8; 4] = [0; 4];
-
 /// A digest that is being made.
 #[derive(Default)]
 pub(super) struct Fingerprint([u8; 20]);
@@ -52,8 +49,8 @@ impl Fingerprint {
 
     fn add_value(&mut self, tx: &Transaction<'_>, key: &[u8]) {
         let Some(facts) = tx.facts(key) else { return };
-        self.mix(&STRING);
-        self.mix(facts.value);
+        self.mix(&u32::from(facts.value.facts.kind).to_be_bytes());
+        self.mix(facts.value.bytes);
         if tx.peek_expiry(key).flatten().is_some() {
             self.combine(b"!!expire!!");
         }

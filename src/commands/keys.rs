@@ -95,7 +95,7 @@ const TYPE: Command = Command {
 };
 
 fn kind(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.simple(if tx.exists(request.at(1)) { "string" } else { "none" }))
+    Ok(reply.simple(tx.type_of(request.at(1)).map_or("none", |facts| facts.name)))
 }
 
 const UNLINK: Command = Command {
@@ -176,7 +176,7 @@ const RENAME: Command = Command {
 
 fn rename(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let (source, target) = (request.at(1), request.at(2));
-    if tx.peek(source).is_none() {
+    if !tx.is_there(source) {
         return Err(Error::NO_SUCH_KEY);
     }
     if source != target {
@@ -219,10 +219,10 @@ const RENAMENX: Command = Command {
 
 fn renamenx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let (source, target) = (request.at(1), request.at(2));
-    if tx.peek(source).is_none() {
+    if !tx.is_there(source) {
         return Err(Error::NO_SUCH_KEY);
     }
-    let is_free = source != target && tx.peek(target).is_none();
+    let is_free = source != target && !tx.is_there(target);
     if is_free {
         carry(tx, source, target);
     }
@@ -273,7 +273,7 @@ fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     if source == target && database == tx.database() {
         return Err(Error::SAME_OBJECT);
     }
-    let is_copied = tx.peek(source).is_some() && (replaces || !is_in(tx, database, target));
+    let is_copied = tx.is_there(source) && (replaces || !is_in(tx, database, target));
     if is_copied {
         tx.copy(source, database, target);
         tx.event_in(database, EventClass::GENERIC, "copy_to", target);
@@ -312,7 +312,7 @@ fn move_key(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     if database == tx.database() {
         return Err(Error::SAME_OBJECT);
     }
-    let is_moved = tx.peek(key).is_some() && !is_in(tx, database, key);
+    let is_moved = tx.is_there(key) && !is_in(tx, database, key);
     if is_moved {
         tx.carry(key, database, key);
         tx.event(EventClass::GENERIC, "move_from", key);
@@ -325,7 +325,7 @@ fn move_key(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
 fn is_in(tx: &mut Transaction<'_>, database: usize, key: &[u8]) -> bool {
     let own = tx.database();
     tx.select(database);
-    let is_there = tx.peek(key).is_some();
+    let is_there = tx.is_there(key);
     tx.select(own);
     is_there
 }

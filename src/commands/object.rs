@@ -1,6 +1,6 @@
 //! OBJECT: what there is to know about a key besides its value.
 
-use crate::keyspace::{Encoding, Facts, Transaction};
+use crate::keyspace::{Facts, Transaction};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::session::Session;
@@ -11,10 +11,6 @@ use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[OBJECT];
 
-/// A string up to this length is kept beside its object in Redis. Redis: `OBJ_ENCODING_EMBSTR_SIZE_LIMIT`.
-const EMBEDDED_BYTES_MAX: usize = 44;
-/// A longer text is no integer. Redis: `tryObjectEncoding`.
-const INTEGER_BYTES_MAX: usize = 20;
 /// Integers below this are shared by all keys in Redis, unless each needs to know its own use. Redis:
 /// `OBJ_SHARED_INTEGERS`, `MAXMEMORY_FLAG_NO_SHARED_INTEGERS`.
 const SHARED_INTEGERS: i64 = 10_000;
@@ -60,14 +56,9 @@ fn encoding(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     Ok(reply.bulk_or_nil(name.map(str::as_bytes)))
 }
 
-/// The form in which Redis would keep a value.
+/// The encoding in which Redis would keep a value.
 pub(super) fn encoding_name(facts: &Facts<'_>) -> &'static str {
-    let is_integer = facts.value.len() <= INTEGER_BYTES_MAX && parse_integer(facts.value).is_some();
-    match facts.encoding {
-        Encoding::Plain if is_integer => "int",
-        Encoding::Plain | Encoding::Text if facts.value.len() <= EMBEDDED_BYTES_MAX => "embstr",
-        _ => "raw",
-    }
+    (facts.value.facts.encoding)(facts.value.bytes, facts.encoding)
 }
 
 const OBJECT_FREQ: Command = Command {
@@ -152,7 +143,7 @@ fn refcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 /// The number of references to a value that Redis would keep, if it were written now.
 pub(super) fn references(tx: &Transaction<'_>, facts: &Facts<'_>) -> i64 {
-    let integer = parse_integer(facts.value).filter(|_| encoding_name(facts) == "int");
+    let integer = parse_integer(facts.value.bytes).filter(|_| encoding_name(facts) == "int");
     match integer {
         Some(0..SHARED_INTEGERS) if !tx.evicts_by_use() => SHARED_REFERENCES,
         _ => 1,

@@ -4,6 +4,7 @@ use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
 use crate::lcs::{self, CommonSubsequence, Match, TooLong};
 use crate::resp::{Reply, Request, tree};
+use crate::types::strings::Text;
 
 use super::args::{self, Options, is_word};
 use super::error::Error;
@@ -36,7 +37,7 @@ const STRLEN: Command = Command {
 };
 
 fn strlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(tx.get(request.at(1)).map_or(0, <[u8]>::len)))
+    Ok(reply.count(tx.get::<Text>(request.at(1))?.map_or(0, <[u8]>::len)))
 }
 
 const APPEND: Command = Command {
@@ -61,13 +62,13 @@ const APPEND: Command = Command {
 
 fn append(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let (key, tail) = (request.at(1), request.at(2));
-    let Some(before) = tx.peek(key).map(<[u8]>::len) else {
+    let Some(before) = tx.peek::<Text>(key)?.map(<[u8]>::len) else {
         tx.put(key, tail, Expiry::Never);
         tx.event(EventClass::STRING, "append", key);
         return Ok(reply.count(tail.len()));
     };
     let after = checked_length(tx, before, tail.len())?;
-    tx.change_part(key, after, |part| part.bytes_mut(before..after).copy_from_slice(tail));
+    tx.change_part(key, after, |part| part.bytes_mut(before..after).copy_from_slice(tail))?;
     tx.event(EventClass::STRING, "append", key);
     Ok(reply.count(after))
 }
@@ -96,7 +97,7 @@ fn setrange(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     let (key, part) = (request.at(1), request.at(3));
     let offset = args::integer(request.at(2))?;
     let offset = usize::try_from(offset).map_err(|_| Error::fixed("ERR offset is out of range"))?;
-    let before = tx.peek(key).map_or(0, <[u8]>::len);
+    let before = tx.peek::<Text>(key)?.map_or(0, <[u8]>::len);
     if part.is_empty() {
         return Ok(reply.count(before));
     }
@@ -104,7 +105,7 @@ fn setrange(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     let bytes = tx.change_part(key, end, |value| {
         value.bytes_mut(offset..end).copy_from_slice(part);
         value.value().len()
-    });
+    })?;
     tx.event(EventClass::STRING, "setrange", key);
     Ok(reply.count(bytes))
 }
@@ -137,7 +138,7 @@ const GETRANGE: Command = Command {
 
 fn getrange(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let (start, end) = (args::integer(request.at(2))?, args::integer(request.at(3))?);
-    let value = tx.get(request.at(1)).unwrap_or_default();
+    let value = tx.get::<Text>(request.at(1))?.unwrap_or_default();
     Ok(reply.bulk(part(value, start, end)))
 }
 
@@ -196,8 +197,8 @@ const LCS: Command = Command {
 };
 
 fn find_lcs(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let one = tx.get(request.at(1)).unwrap_or_default();
-    let other = tx.get(request.at(2)).unwrap_or_default();
+    let one = tx.get::<Text>(request.at(1))?.unwrap_or_default();
+    let other = tx.get::<Text>(request.at(2))?.unwrap_or_default();
     let options = LcsOptions::parse(request)?;
     let table_bytes_max = tx.value_bytes_max();
     if options.wants_length {

@@ -2,6 +2,7 @@
 
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
+use crate::types::strings::Text;
 
 use super::args::{self, Options, is_word};
 use super::error::Error;
@@ -32,7 +33,8 @@ const MGET: Command = Command {
 };
 
 fn mget(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.array_of(request.from(1), |key, reply| reply.bulk_or_nil(tx.get(key))))
+    Ok(reply
+        .array_of(request.from(1), |key, reply| reply.bulk_or_nil(tx.get::<Text>(key).unwrap_or_default())))
 }
 
 const MSET: Command = Command {
@@ -80,7 +82,7 @@ const MSETNX: Command = Command {
 
 fn msetnx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let pairs = pairs("msetnx", request)?;
-    let are_absent = pairs.clone().all(|(key, _)| tx.peek(key).is_none());
+    let are_absent = pairs.clone().all(|(key, _)| !tx.is_there(key));
     if are_absent {
         put_pairs(tx, pairs);
     }
@@ -152,7 +154,8 @@ fn msetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     }
     let expiry = expires.resolve("msetex", tx)?;
     let keys = || request.from(2).step_by(2).take(count);
-    let are_met = keys().all(|key| condition.is_met(tx.peek(key)));
+    let are_met = keys().map(|key| condition.is_met_by(tx, key)).find(|is_met| *is_met != Ok(true));
+    let are_met = are_met.unwrap_or(Ok(true))?;
     if are_met {
         for (key, value) in keys().zip(request.from(3).step_by(2)) {
             tx.put(key, value, expiry);

@@ -4,6 +4,7 @@ use crate::digest;
 use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
+use crate::types::strings::Text;
 
 use super::args::{self, Options, is_word};
 use super::error::Error;
@@ -71,7 +72,7 @@ const GET: Command = Command {
 };
 
 fn get(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.bulk_or_nil(tx.get(request.at(1))))
+    Ok(reply.bulk_or_nil(tx.get::<Text>(request.at(1))?))
 }
 
 const GETSET: Command = Command {
@@ -98,7 +99,7 @@ const GETSET: Command = Command {
 
 fn getset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let sent = reply.bulk_or_nil(tx.get(key));
+    let sent = reply.bulk_or_nil(tx.get::<Text>(key)?);
     tx.put(key, request.at(2), Expiry::Never);
     tell_of_write(tx, key, Expiry::Never);
     Ok(sent)
@@ -155,7 +156,7 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
     let (key, value) = (request.at(1), request.at(2));
     let expiry = options.expires.resolve("set", tx)?;
     if options.answers_old_value {
-        let old = tx.get(key);
+        let old = tx.get::<Text>(key)?;
         let is_met = options.condition.is_met(old);
         let sent = reply.bulk_or_nil(old);
         if is_met {
@@ -171,7 +172,7 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
     let is_written = match options.condition {
         Condition::Absent => tx.insert_if_absent(key, value, expiry),
         condition => {
-            let is_met = condition == Condition::None || condition.is_met(tx.peek(key));
+            let is_met = condition.is_met_by(tx, key)?;
             match is_met {
                 true => tx.put(key, value, expiry),
                 false => tx.follow_unmet(key),
@@ -229,6 +230,22 @@ impl<'a> Condition<'a> {
     pub(super) fn or(self, asked: Condition<'a>) -> Result<Condition<'a>> {
         let is_repeated = self == asked && matches!(asked, Condition::Absent | Condition::Present);
         if self == Condition::None || is_repeated { Ok(asked) } else { Err(Error::SYNTAX) }
+    }
+
+    /// Whether it holds for a key, for a command that writes. What only asks whether the key is there is
+    /// blind to types.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WRONG_TYPE`]
+    #[inline]
+    pub(super) fn is_met_by(self, tx: &Transaction<'_>, key: &[u8]) -> Result<bool> {
+        Ok(match self {
+            Condition::None => true,
+            Condition::Absent => !tx.is_there(key),
+            Condition::Present => tx.is_there(key),
+            _ => self.is_met(tx.peek::<Text>(key)?),
+        })
     }
 
     /// Whether it holds for a key with this value.
@@ -366,7 +383,7 @@ const GETDEL: Command = Command {
 
 fn getdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let sent = reply.bulk_or_nil(tx.get(key));
+    let sent = reply.bulk_or_nil(tx.get::<Text>(key)?);
     if tx.remove(key) {
         tx.event(EventClass::GENERIC, "del", key);
     }
@@ -420,7 +437,7 @@ fn getex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
             _ => expires = expires.or(option, &mut options)?,
         }
     }
-    let Some(value) = tx.get(key) else { return Ok(reply.nil()) };
+    let Some(value) = tx.get::<Text>(key)? else { return Ok(reply.nil()) };
     let expiry = expires.resolve("getex", tx)?;
     let sent = reply.bulk(value);
     match expiry {

@@ -1,6 +1,6 @@
-//! What DUMP makes of a value and RESTORE takes: the format of Redis's snapshots, for one string.
+//! What DUMP makes of a value and RESTORE takes: the format of Redis's snapshots, for one value.
 //!
-//! A byte for the type, the string, the version of the format, a checksum. How strings are written is in
+//! A byte for the type, the value, the version of the format, a checksum. How strings are written is in
 //! [`strings`], which whole snapshots share; one above twenty bytes is compressed ([`lzf`]) where that makes
 //! it shorter. Payloads come from clients: every length in one is held against what is really there before
 //! it is believed.
@@ -13,7 +13,6 @@ use crc::{CRC_64_REDIS, Crc, Table};
 
 pub use libraries::{LIBRARY, LIBRARY_BEFORE_7, Libraries, encode_libraries};
 pub use lzf::Compressor;
-use strings::{Decoder, write_string};
 
 /// The checksum of payloads and of whole snapshots.
 pub static CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
@@ -21,50 +20,29 @@ pub static CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_RE
 /// The version of the format that Redis 7.0 writes, and the newest payload it reads.
 pub const VERSION: u16 = 10;
 
-/// The type of a value that is a string: the only one there is here.
-pub const TYPE_STRING: u8 = 0;
-
 /// Why a payload is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpError {
     /// It is too new, or was changed on its way.
     VersionOrChecksum,
-    /// It is not a string, or not whole, or too long.
+    /// It is of no known type, or not whole, or too long.
     BadFormat,
 }
 
-/// Makes a payload of a value.
-pub fn encode(value: &[u8]) -> Vec<u8> {
-    let mut payload = vec![TYPE_STRING];
-    write_string(&mut payload, value, Some(&mut Compressor::default()));
-    sign(payload)
-}
-
-/// Adds version and checksum.
-fn sign(mut payload: Vec<u8>) -> Vec<u8> {
+/// Makes a payload of what it is to contain: adds version and checksum.
+pub fn sign(mut payload: Vec<u8>) -> Vec<u8> {
     payload.extend(VERSION.to_le_bytes());
     let checksum = CHECKSUM.checksum(&payload);
     payload.extend(checksum.to_le_bytes());
     payload
 }
 
-/// Reads a payload.
+/// Returns a payload without its version and checksum.
 ///
 /// # Errors
 ///
-/// If it is none, or its value would be longer than `value_bytes_max`.
-pub fn decode(payload: &[u8], value_bytes_max: usize) -> Result<Vec<u8>, DumpError> {
-    let mut decoder = Decoder::new(verified(payload)?, value_bytes_max);
-    let mut value = Vec::new();
-    match decoder.byte() {
-        Ok(TYPE_STRING) => decoder.string(&mut value).map_err(|_| DumpError::BadFormat)?,
-        _ => return Err(DumpError::BadFormat),
-    }
-    if decoder.input.is_empty() { Ok(value) } else { Err(DumpError::BadFormat) }
-}
-
-/// A payload without version and checksum.
-fn verified(payload: &[u8]) -> Result<&[u8], DumpError> {
+/// [`DumpError::VersionOrChecksum`]
+pub fn verified(payload: &[u8]) -> Result<&[u8], DumpError> {
     let (checked, checksum) = payload.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
     let (content, version) = checked.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
     let is_right = u16::from_le_bytes(*version) <= VERSION
@@ -77,11 +55,31 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    use super::strings::{Decoder, write_string};
     use super::*;
 
+    const TYPE_STRING: u8 = 0;
     const VALUE_BYTES_MAX: usize = 1 << 20;
     /// Version and checksum.
     const FOOTER_BYTES: usize = 2 + 8;
+
+    /// The payload of a string.
+    fn encode(value: &[u8]) -> Vec<u8> {
+        let mut payload = vec![TYPE_STRING];
+        write_string(&mut payload, value, Some(&mut Compressor::default()));
+        sign(payload)
+    }
+
+    /// The string of a payload.
+    fn decode(payload: &[u8], value_bytes_max: usize) -> Result<Vec<u8>, DumpError> {
+        let mut decoder = Decoder::new(verified(payload)?, value_bytes_max);
+        let mut value = Vec::new();
+        match decoder.byte() {
+            Ok(TYPE_STRING) => decoder.string(&mut value).map_err(|_| DumpError::BadFormat)?,
+            _ => return Err(DumpError::BadFormat),
+        }
+        if decoder.input.is_empty() { Ok(value) } else { Err(DumpError::BadFormat) }
+    }
 
     /// A value with what compression and its limits are about: repetitions, near and far.
     fn value() -> impl Strategy<Value = Vec<u8>> {

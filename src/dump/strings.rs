@@ -115,6 +115,33 @@ enum Announced {
     Encoded(u8),
 }
 
+/// What a type reads its values from: a [`Decoder`], whatever its input.
+pub trait Source {
+    /// Reads a length, or another number.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`]
+    fn length(&mut self) -> Result<u64, DecodeError>;
+
+    /// Reads a string in the place of what was in `string`.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`]
+    fn string(&mut self, string: &mut Vec<u8>) -> Result<(), DecodeError>;
+}
+
+impl<R: Read> Source for Decoder<R> {
+    fn length(&mut self) -> Result<u64, DecodeError> {
+        Decoder::length(self)
+    }
+
+    fn string(&mut self, string: &mut Vec<u8>) -> Result<(), DecodeError> {
+        Decoder::string(self, string)
+    }
+}
+
 impl<R: Read> Decoder<R> {
     /// Reads what has strings of at most so many bytes.
     pub fn new(input: R, string_bytes_max: usize) -> Decoder<R> {

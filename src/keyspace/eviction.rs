@@ -211,7 +211,7 @@ mod tests {
         keyspace.access().advance(Duration::from_secs(60));
         for number in 0..1000 {
             let key = number.to_string();
-            keyspace.begin(0, key.as_bytes()).unwrap().get(key.as_bytes());
+            keyspace.begin(0, key.as_bytes()).unwrap().get_bytes(key.as_bytes());
         }
         for _ in 0..500 {
             assert!(keyspace.evict(Candidates::All, First::Idlest, SAMPLES, &mut Vec::new()));

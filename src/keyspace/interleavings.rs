@@ -60,7 +60,7 @@ fn keyspace() -> Arc<Keyspace> {
 }
 
 fn value(keyspace: &Keyspace, key: &[u8]) -> Option<Vec<u8>> {
-    keyspace.begin(0, key).unwrap().peek(key).map(<[u8]>::to_vec)
+    keyspace.begin(0, key).unwrap().get_bytes(key).map(<[u8]>::to_vec)
 }
 
 fn put(keyspace: &Keyspace, key: &[u8], value: &[u8]) {
@@ -184,7 +184,7 @@ fn a_lock_that_is_renewed_in_time_stays() {
             }
             _ => {
                 let mut tx = keyspace.begin(0, KEY).unwrap();
-                let is_there = tx.peek(KEY).is_some();
+                let is_there = tx.get_bytes(KEY).is_some();
                 if is_there {
                     tx.set_expiry(KEY, Some(soon_ms + 1));
                 }
@@ -209,7 +209,7 @@ fn exchanges_lose_nothing() {
     explore(|| {
         a_chain_of_exchanges(|keyspace, number| {
             let mut tx = keyspace.begin(0, KEY).unwrap();
-            let before = tx.get(KEY).map(<[u8]>::to_vec);
+            let before = tx.get_bytes(KEY).map(<[u8]>::to_vec);
             tx.put(KEY, &[number], Expiry::Never);
             before
         });
@@ -249,7 +249,7 @@ fn two_keys_are_one(write: fn(&Keyspace, [&[u8]; 2], &[u8])) {
             return write(keyspace, [first, second], &[number as u8]);
         }
         let tx = begin_both(keyspace, [first, second]);
-        assert_eq!(tx.peek(first), tx.peek(second), "half of it was seen");
+        assert_eq!(tx.get_bytes(first), tx.get_bytes(second), "half of it was seen");
     });
 }
 
@@ -283,7 +283,7 @@ fn single_keys_and_both_are_written_in_some_order() {
                 return None;
             }
             let mut tx = begin_both(keyspace, [&written[0], &written[1]]);
-            let before: Vec<bool> = written.iter().map(|key| tx.peek(key).is_some()).collect();
+            let before: Vec<bool> = written.iter().map(|key| tx.get_bytes(key).is_some()).collect();
             written.iter().for_each(|key| tx.put(key, b"both", Expiry::Never));
             Some(before)
         });
@@ -334,7 +334,7 @@ fn count_up(read: fn(&Keyspace, &mut Watching) -> Vec<u8>) {
     let counted = tasks(&keyspace, 3, move |keyspace, number| {
         if number == 0 {
             let mut tx = keyspace.begin(0, KEY).unwrap();
-            let next = tx.peek(KEY).expect("a number")[0] + 1;
+            let next = tx.get_bytes(KEY).expect("a number")[0] + 1;
             tx.put(KEY, &[next], Expiry::Never);
             return true;
         }

@@ -33,6 +33,7 @@ use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
 use crate::clock::Clock;
+use crate::values::{TypeFacts, Value};
 use access::Access;
 use eviction::Pool;
 pub use eviction::{Candidates, First};
@@ -48,7 +49,7 @@ pub use following::watching::{Mark, Watching};
 pub use scan::{Cursor, Names, ScanLimit};
 use snapshot::PreservedBytes;
 pub use snapshot::{SavedKey, Slice, Snapshot, Use};
-pub use store::entry::Encoding;
+use store::entry::Entry;
 use store::locking::LongHeld;
 pub use store::locking::{Busy, NotNow};
 pub use store::shard::KeyspaceCounters;
@@ -70,12 +71,14 @@ pub struct Shape {
     pub databases: usize,
     /// Shards: a power of two, at most 1,024.
     pub shards: usize,
+    /// The types of its values, each at the place of its kind.
+    pub types: &'static [&'static TypeFacts],
 }
 
 impl Shape {
     /// A server's keyspace. The model of the threads needs few shards, to go through all of them.
-    pub fn of(databases: usize) -> Shape {
-        Shape { databases, shards: if cfg!(all(test, feature = "shuttle")) { 4 } else { SHARDS_MAX } }
+    pub fn of(databases: usize, types: &'static [&'static TypeFacts]) -> Shape {
+        Shape { databases, types, shards: if cfg!(all(test, feature = "shuttle")) { 4 } else { SHARDS_MAX } }
     }
 }
 
@@ -107,6 +110,7 @@ pub struct Keyspace {
     /// How often all databases were emptied at once.
     flushes: AtomicU64,
     databases: usize,
+    types: &'static [&'static TypeFacts],
     /// How many bytes a value may have.
     value_bytes_max: AtomicUsize,
     /// Whether keys may be evicted by their use.
@@ -120,7 +124,7 @@ impl Keyspace {
     ///
     /// If the number of shards is no power of two, or above 1,024.
     pub fn new(shape: Shape, clock: Arc<Clock>, followers: Arc<Followers>) -> Keyspace {
-        let Shape { databases, shards } = shape;
+        let Shape { databases, shards, types } = shape;
         assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
         let shards = (0..shards).map(|_| LockedShard::default()).collect();
         let hashing = SeedableRandomState::with_seed(random_number(), &HASH_SEED);
@@ -141,6 +145,7 @@ impl Keyspace {
             preserved_bytes: PreservedBytes::default(),
             flushes: AtomicU64::new(0),
             databases,
+            types,
             value_bytes_max: AtomicUsize::new(usize::MAX),
             evicts_by_use: AtomicBool::new(false),
         }
@@ -215,6 +220,12 @@ impl Keyspace {
         }
     }
 
+    /// The value of an entry, with the facts of its type.
+    fn value_of<'e>(&self, entry: &'e Entry) -> Value<'e> {
+        let (kind, bytes) = entry.typed();
+        Value { facts: self.types[usize::from(kind)], bytes }
+    }
+
     /// The numbers of all shards.
     fn shard_numbers(&self) -> Range<usize> {
         0..self.shards.len()
@@ -263,7 +274,17 @@ impl Spot {
 impl Keyspace {
     /// A keyspace with a clock of its own, which nobody follows.
     pub fn alone(databases: usize) -> Keyspace {
-        Keyspace::new(Shape::of(databases), Arc::default(), Arc::default())
+        const STRINGS: TypeFacts = TypeFacts {
+            name: "string",
+            kind: crate::values::STRING_KIND,
+            encoding: |_, _| "raw",
+            log: records::set,
+            rdb_types: &[],
+            rdb_type: |_| 0,
+            save: |_, _, _| (),
+            load: |_, _, _| Ok(()),
+        };
+        Keyspace::new(Shape::of(databases, &[&STRINGS]), Arc::default(), Arc::default())
     }
 
     /// Its clock.
@@ -274,5 +295,13 @@ impl Keyspace {
     /// The log's records.
     pub fn journal(&self) -> &Journal {
         &self.followers.journal
+    }
+}
+
+#[cfg(test)]
+impl Transaction<'_> {
+    /// The bytes of a value, as for a command that reads.
+    pub fn get_bytes(&self, key: &[u8]) -> Option<&[u8]> {
+        self.get_any(key).map(|value| value.bytes)
     }
 }

@@ -10,6 +10,7 @@
 use super::SHARDS_MAX;
 use super::store::table::Table;
 use super::transaction::Transaction;
+use crate::values::Value;
 
 const SHARD_BITS: u32 = SHARDS_MAX.trailing_zeros();
 /// 28 bits for a place, 15 for a layout and 10 for a shard: 53, which clients that keep numbers as floating
@@ -103,7 +104,7 @@ impl Transaction<'_> {
 
     /// Calls `visit` with keys and values from `cursor` on, until it has had enough of them; answers where to
     /// go on. The transaction holds nothing, or everything.
-    pub fn scan(&self, cursor: Cursor, limit: ScanLimit, mut visit: impl FnMut(&[u8], &[u8])) -> Cursor {
+    pub fn scan(&self, cursor: Cursor, limit: ScanLimit, mut visit: impl FnMut(&[u8], Value<'_>)) -> Cursor {
         let shards = self.keyspace().shards.len();
         let mut cursor = Cursor { shard: cursor.shard % shards, ..cursor };
         let (mut keys_left, mut places_left) =
@@ -116,7 +117,7 @@ impl Transaction<'_> {
                 let mut place = if is_same_layout { cursor.place } else { 0 };
                 while place < table.places() && (!is_same_layout || keys_left > 0 && places_left > 0) {
                     if let Some(entry) = table.at(place).filter(|entry| !self.has_expired(entry)) {
-                        visit(entry.key(), entry.value());
+                        visit(entry.key(), self.keyspace().value_of(entry));
                         keys_left = keys_left.saturating_sub(1);
                     }
                     places_left = places_left.saturating_sub(1);

@@ -21,6 +21,7 @@ use super::store::table::Table;
 use super::transaction::{Everything, Transaction};
 use crate::allocator::taken_bytes;
 use crate::keyspace::Keyspace;
+use crate::values::Value;
 
 /// Entries of one slice: copying so many takes a fraction of a millisecond, with all of them out of the
 /// caches.
@@ -46,7 +47,7 @@ pub struct SavedKey<'a> {
     /// The key.
     pub key: &'a [u8],
     /// Its value.
-    pub value: &'a [u8],
+    pub value: Value<'a>,
     /// When it expires, in milliseconds since 1970.
     pub expires_at_ms: Option<u64>,
     /// For how long it was not used, where that is noted.
@@ -160,6 +161,7 @@ pub struct Slice {
 struct Copied {
     database: u16,
     stamp: u32,
+    kind: u8,
     key_bytes: usize,
     value_bytes: usize,
     expires_at_ms: Option<u64>,
@@ -197,12 +199,13 @@ impl Slice {
     }
 
     pub(super) fn copy(&mut self, database: u16, entry: &Entry) {
-        let (key, value) = (entry.key(), entry.value());
+        let (key, (kind, value)) = (entry.key(), entry.typed());
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.copies.push(Copied {
             database,
             stamp: entry.stamp(),
+            kind,
             key_bytes: key.len(),
             value_bytes: value.len(),
             expires_at_ms: entry.expires_at_ms(),
@@ -244,13 +247,15 @@ impl Slice {
             let (key, after) = rest.split_at(copied.key_bytes);
             let (value, after) = after.split_at(copied.value_bytes);
             rest = after;
+            let value = Value { facts: keyspace.types[usize::from(copied.kind)], bytes: value };
             visit(&saved(copied.database, key, value, copied.expires_at_ms, copied.stamp))?;
         }
         let preserved = self.preserved.iter();
         let preserved =
             preserved.flat_map(|(database, entries)| entries.entries().map(|entry| (*database, entry)));
         for (database, entry) in preserved.chain(self.tables.iter().flat_map(Table::awaited)) {
-            visit(&saved(database, entry.key(), entry.value(), entry.expires_at_ms(), entry.stamp()))?;
+            let value = keyspace.value_of(entry);
+            visit(&saved(database, entry.key(), value, entry.expires_at_ms(), entry.stamp()))?;
         }
         Ok(())
     }
@@ -284,7 +289,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         }
         let told = saved.idle.and_then(|idle| access.stamp_of_idle(idle));
         let told = told.or_else(|| saved.frequency.and_then(|times| access.stamp_of_frequency(times)));
-        let entry = Entry::new(saved.key, saved.value, saved.expires_at_ms);
+        let entry = Entry::of(saved.key, saved.value, saved.expires_at_ms);
         entry.set_stamp(told.unwrap_or_else(|| access.first_now()));
         table.insert(spot, entry, |entry| keyspace.hash(entry.key()));
         self.note_loaded(saved.database, saved.key);
@@ -407,7 +412,8 @@ mod tests {
             Step::Grow(database, key, bytes) => {
                 let at = at(database, key);
                 tx.select(database);
-                tx.change_part(&at.1, bytes, |part| part.bytes_mut(0..part.value().len()).fill(b'g'));
+                tx.change_part(&at.1, bytes, |part| part.bytes_mut(0..part.value().len()).fill(b'g'))
+                    .unwrap();
                 let (value, _) = model.entry(at).or_default();
                 *value = vec![b'g'; bytes.max(value.len())];
             }
@@ -482,7 +488,7 @@ mod tests {
             let is_there = keyspace.begin_none(0).take_slice(snapshot, slice);
             let add = |saved: &SavedKey<'_>| {
                 let at = (saved.database, saved.key.to_vec());
-                let twice = found.insert(at, (saved.value.to_vec(), saved.expires_at_ms));
+                let twice = found.insert(at, (saved.value.bytes.to_vec(), saved.expires_at_ms));
                 assert!(twice.is_none(), "{:?} is in it twice", saved.key.escape_ascii());
                 Ok::<_, Infallible>(())
             };
@@ -555,10 +561,11 @@ mod tests {
     fn what_was_saved_can_be_loaded() {
         let keyspace = Keyspace::alone(2);
         keyspace.access().advance(Duration::from_secs(9000));
+        let facts = keyspace.types[0];
         let saved = |database, idle_s| SavedKey {
             database,
             key: b"k",
-            value: b"v",
+            value: Value { facts, bytes: b"v" },
             expires_at_ms: Some(LATER_MS),
             idle: Some(Duration::from_secs(idle_s)),
             frequency: None,

@@ -184,7 +184,7 @@ impl Job {
             slice.each(keyspace, self.plan.tells, |key: &SavedKey<'_>| {
                 keys += 1;
                 records::select(&mut bytes, &mut database, key.database);
-                records::set(&mut bytes, key.key, key.value, key.expires_at_ms);
+                (key.value.facts.log)(&mut bytes, key.key, key.value.bytes, key.expires_at_ms);
                 let written = if bytes.len() >= RECORDS_BYTES { output.write_all(&bytes) } else { Ok(()) };
                 if bytes.len() >= RECORDS_BYTES {
                     bytes.clear();

@@ -35,7 +35,7 @@ fn read(path: &Path) -> Keys {
     let mut keys = Keys::new();
     while let Some(item) = reader.next_item().unwrap_or_else(|error| panic!("{error}")) {
         if let Item::Key(key) = item {
-            let twice = keys.insert((key.database, key.key.to_vec()), key.value.to_vec());
+            let twice = keys.insert((key.database, key.key.to_vec()), key.value.bytes.to_vec());
             assert_eq!(twice, None, "a key is there twice");
         }
     }

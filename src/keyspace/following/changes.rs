@@ -282,7 +282,10 @@ impl Transaction<'_> {
             return records::request(out, &[b"DEL", key]);
         };
         match &changed.note {
-            Note::Whole => records::set(out, key, entry.value(), entry.expires_at_ms()),
+            Note::Whole => {
+                let value = self.keyspace().value_of(entry);
+                (value.facts.log)(out, key, value.bytes, entry.expires_at_ms());
+            }
             Note::Expiry => records::expiry(out, key, entry.expires_at_ms()),
             Note::Steps(steps) => {
                 out.extend_from_slice(&steps.records);
@@ -313,7 +316,7 @@ mod tests {
     /// Writes `bytes` at an offset of a value.
     fn write(tx: &mut Transaction<'_>, key: &[u8], offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
-        tx.change_part(key, end, |part| part.bytes_mut(offset..end).copy_from_slice(bytes));
+        tx.change_part(key, end, |part| part.bytes_mut(offset..end).copy_from_slice(bytes)).unwrap();
     }
 
     #[test]
@@ -339,7 +342,7 @@ mod tests {
         tx.set_expiry(b"k", Some(later_ms));
         write(&mut tx, b"k", 7, b"b");
         // It becomes longer, and nothing is written there.
-        tx.change_part(b"k", LONG + 10, |part| part.bytes_mut(0..1)[0] = b'c');
+        tx.change_part(b"k", LONG + 10, |part| part.bytes_mut(0..1)[0] = b'c').unwrap();
         tx.commit();
         drop(tx);
         let expiry = format!("PEXPIREAT k {later_ms}");

@@ -204,7 +204,7 @@ mod tests {
         keyspace.allow_lock_news(true);
         let mut tx = keyspace.begin(0, b"k").unwrap();
         tx.put(b"k", b"v", Expiry::Never);
-        tx.get(b"k");
+        tx.get_bytes(b"k");
         assert!(!tx.insert_if_absent(b"k", b"a", Expiry::Never));
         tx.remove(b"k");
         tx.remove(b"k");
@@ -214,7 +214,7 @@ mod tests {
         assert!(tx.insert_if_absent(b"k", b"a", Expiry::Never));
         assert_eq!(told(&mut tx), [LockChange::Taken { token: a, expires_at_ms: None }]);
         assert!(!tx.insert_if_absent(b"k", b"b", Expiry::Never));
-        tx.get(b"k");
+        tx.get_bytes(b"k");
         tx.put(b"k", b"b", Expiry::Never);
         let written = LockChange::Written { before: a, token: b, expires_at_ms: None };
         assert_eq!(told(&mut tx), [LockChange::Refused, LockChange::Read, written]);
@@ -242,7 +242,7 @@ mod tests {
         assert!(tx.insert_if_absent(b"k", b"v", Expiry::Never));
         assert!(tx.is_lock(b"k"));
         keyspace.allow_lock_news(false);
-        tx.get(b"k");
+        tx.get_bytes(b"k");
         assert!(tx.is_lock(b"k"), "looks change nothing");
         tx.put(b"k", b"w", Expiry::Never);
         assert!(!tx.is_lock(b"k"));

@@ -260,7 +260,7 @@ mod tests {
         put(&keyspace, 0, b"c");
         put(&keyspace, 1, b"a");
         keyspace.begin(0, b"b").unwrap().remove(b"b");
-        keyspace.begin(0, b"a").unwrap().get(b"a");
+        keyspace.begin(0, b"a").unwrap().get_bytes(b"a");
         assert!(!watching.has_changed());
         put(&keyspace, 0, b"a");
         assert!(watching.has_changed());

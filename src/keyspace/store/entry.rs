@@ -13,7 +13,7 @@
 //! | 4 | the access stamp, see [`access`](crate::keyspace::access) | always |
 //! | 4 + 4 | length of the key, of the value | a key above 255 or a value above 65,535 bytes |
 //! | 8 | the expiry, in milliseconds since 1970 | only where there is one |
-//! | … | the key, then the value | always |
+//! | … | the key, then the value; that of another type than strings begins with its kind | always |
 //!
 //! Invariants, established by [`Entry::new`] and kept by every method:
 //!
@@ -31,12 +31,16 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ptr::NonNull;
 use std::slice;
 
+use crate::values::{Encoding, STRING_KIND, Type, Value, WrongType};
+
 const HAS_EXPIRY: u8 = 1;
 const HAS_LONG_LENGTHS: u8 = 2;
 const IS_TEXT: u8 = 4;
 const IS_RAW: u8 = 8;
 const IS_LOCK: u8 = 16;
 const EPOCH: u8 = 32;
+/// Both encodings at once: the value is of another type than strings, and its first byte is the kind.
+const IS_PACKED: u8 = IS_TEXT | IS_RAW;
 /// The flags that tell of the shape.
 const SHAPE: u8 = HAS_EXPIRY | HAS_LONG_LENGTHS;
 
@@ -55,17 +59,6 @@ pub(in crate::keyspace) struct Entry {
 
 // SAFETY: an entry owns its allocation alone (invariant 1) and holds plain bytes.
 unsafe impl Send for Entry {}
-
-/// How a value came to be, as far as OBJECT ENCODING tells: Redis keeps some in other forms than others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
-    /// Written whole: an integer is kept as one.
-    Plain,
-    /// Printed by INCRBYFLOAT: never kept as an integer.
-    Text,
-    /// Changed in parts: kept as bytes that may grow.
-    Raw,
-}
 
 /// What decides the places in an allocation.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -150,6 +143,16 @@ impl Entry {
         Entry { pointer }
     }
 
+    /// A new entry with copies of `key` and a value of any type.
+    pub(in crate::keyspace) fn of(key: &[u8], value: Value<'_>, expires_at_ms: Option<u64>) -> Entry {
+        if value.facts.kind == STRING_KIND {
+            return Entry::new(key, value.bytes, expires_at_ms);
+        }
+        let mut entry = Entry::new(key, &[&[value.facts.kind], value.bytes].concat(), expires_at_ms);
+        entry.set_encoding(Encoding::Packed);
+        entry
+    }
+
     /// The same value with the same expiry and encoding under another key, which is no lock.
     pub(in crate::keyspace) fn renamed(&self, key: &[u8]) -> Entry {
         let renamed = Entry::new(key, self.value(), self.expires_at_ms()).with_notes_of(self);
@@ -195,6 +198,31 @@ impl Entry {
     pub(in crate::keyspace) fn value(&self) -> &[u8] {
         let shape = self.shape();
         self.part(shape.value_offset(), shape.value_bytes)
+    }
+
+    /// The kind of the value's type, and the value as its type packs it.
+    #[inline]
+    pub(in crate::keyspace) fn typed(&self) -> (u8, &[u8]) {
+        let value = self.value();
+        if self.flags() & IS_PACKED != IS_PACKED {
+            return (STRING_KIND, value);
+        }
+        value.split_first().map_or((STRING_KIND, value), |(kind, packed)| (*kind, packed))
+    }
+
+    /// Looks at the value as one of a type.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`]
+    #[inline(always)]
+    pub(in crate::keyspace) fn view<T: Type>(&self) -> Result<T::View<'_>, WrongType> {
+        if T::FACTS.kind == STRING_KIND {
+            let is_string = self.flags() & IS_PACKED != IS_PACKED;
+            return if is_string { Ok(T::view(self.value())) } else { Err(WrongType) };
+        }
+        let (kind, packed) = self.typed();
+        if kind == T::FACTS.kind { Ok(T::view(packed)) } else { Err(WrongType) }
     }
 
     /// When the entry expires, in milliseconds since 1970.
@@ -268,9 +296,10 @@ impl Entry {
         self.part_mut(shape.value_offset(), shape.value_bytes)
     }
 
-    /// How the value came to be.
+    /// How the value was written.
     pub(in crate::keyspace) fn encoding(&self) -> Encoding {
         match self.flags() {
+            flags if flags & IS_PACKED == IS_PACKED => Encoding::Packed,
             flags if flags & IS_RAW != 0 => Encoding::Raw,
             flags if flags & IS_TEXT != 0 => Encoding::Text,
             _ => Encoding::Plain,
@@ -290,6 +319,7 @@ impl Entry {
             Encoding::Plain => 0,
             Encoding::Text => IS_TEXT,
             Encoding::Raw => IS_RAW,
+            Encoding::Packed => IS_PACKED,
         };
         self.set_flags(self.flags() & !(IS_TEXT | IS_RAW) | flag);
     }

@@ -325,9 +325,9 @@ mod tests {
     fn databases_hold_different_keys_of_one_name() {
         let keyspace = Keyspace::alone(2);
         keyspace.begin(0, b"k").unwrap().put(b"k", b"zero", Expiry::Never);
-        assert_eq!(keyspace.begin(1, b"k").unwrap().get(b"k"), None);
+        assert_eq!(keyspace.begin(1, b"k").unwrap().get_bytes(b"k"), None);
         assert!(keyspace.begin(1, b"k").unwrap().insert_if_absent(b"k", b"one", Expiry::Never));
-        assert_eq!(keyspace.begin(0, b"k").unwrap().get(b"k"), Some(&b"zero"[..]));
+        assert_eq!(keyspace.begin(0, b"k").unwrap().get_bytes(b"k"), Some(&b"zero"[..]));
         keyspace.begin_all(1).unwrap().flush_database();
         let sizes: Vec<usize> =
             keyspace.begin_all(0).unwrap().database_sizes().map(|size| size.keys).collect();
@@ -370,10 +370,10 @@ mod tests {
                 _ => Some(&b"new"[..]),
             };
             let mut tx = keyspace.begin_at(0, key, spot).unwrap();
-            assert_eq!(tx.get(key), expected, "{number}");
+            assert_eq!(tx.get_bytes(key), expected, "{number}");
             tx.put(key, b"newest", Expiry::Never);
-            assert_eq!(tx.get(key), Some(&b"newest"[..]), "{number}");
-            assert!(tx.remove(key) && tx.get(key).is_none(), "{number}");
+            assert_eq!(tx.get_bytes(key), Some(&b"newest"[..]), "{number}");
+            assert!(tx.remove(key) && tx.get_bytes(key).is_none(), "{number}");
         }
     }
 
@@ -383,9 +383,9 @@ mod tests {
         let mut tx = keyspace.begin(0, b"k").unwrap();
         let now_ms = tx.now_ms();
         tx.put(b"k", b"v", Expiry::At(now_ms + 1));
-        assert_eq!(tx.get(b"k"), Some(&b"v"[..]));
+        assert_eq!(tx.get_bytes(b"k"), Some(&b"v"[..]));
         tx.now_ms.set(now_ms + 1);
-        assert_eq!(tx.get(b"k"), None);
+        assert_eq!(tx.get_bytes(b"k"), None);
         assert!(tx.has_seen_expired());
         assert!(tx.insert_if_absent(b"k", b"w", Expiry::Keep), "an expired lock can be taken");
         assert_eq!(tx.expires_at_ms(b"k"), Some(None), "and keeps nothing of the old one");
@@ -399,10 +399,10 @@ mod tests {
         let mut tx = keyspace.begin(0, b"k").unwrap();
         tx.put(b"k", b"v", Expiry::Never);
         tx.put(b"k", b"v", Expiry::At(1));
-        assert_eq!(tx.get(b"k"), None);
+        assert_eq!(tx.get_bytes(b"k"), None);
         tx.put(b"k", b"v", Expiry::Never);
         tx.set_expiry(b"k", Some(1));
-        assert_eq!(tx.get(b"k"), None);
+        assert_eq!(tx.get_bytes(b"k"), None);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use crate::keyspace::following::changes::Extent;
-use crate::keyspace::store::entry::Encoding;
 use crate::keyspace::transaction::{Expiry, Transaction};
+use crate::values::{Encoding, WrongType};
 
 /// A value that is being changed in place.
 #[derive(Debug)]
@@ -50,8 +50,20 @@ impl Part<'_> {
 impl Transaction<'_> {
     /// Makes the value of a key at least `bytes` long, filled up with zeros, and calls `change` to change it.
     /// An absent key is made, without expiry.
-    pub fn change_part<T>(&mut self, key: &[u8], bytes: usize, change: impl FnOnce(&mut Part<'_>) -> T) -> T {
-        let before = self.peek(key).map(<[u8]>::len);
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`], if the value is no string.
+    pub fn change_part<T>(
+        &mut self,
+        key: &[u8],
+        bytes: usize,
+        change: impl FnOnce(&mut Part<'_>) -> T,
+    ) -> Result<T, WrongType> {
+        let before = match self.peek_entry(key) {
+            Some(entry) if entry.encoding() == Encoding::Packed => return Err(WrongType),
+            found => found.map(|entry| entry.value().len()),
+        };
         if before.is_none() {
             self.remove(key);
             self.insert(key, b"", Expiry::Never);
@@ -84,6 +96,6 @@ impl Transaction<'_> {
                 self.note_steps(key, before_bytes, &ranges);
             }
         }
-        result
+        Ok(result)
     }
 }

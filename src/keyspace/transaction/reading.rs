@@ -10,8 +10,9 @@ use crate::allocator::taken_bytes;
 use crate::events::EventClass;
 use crate::keyspace::Spot;
 use crate::keyspace::following::news::LockChange;
-use crate::keyspace::store::entry::{Encoding, Entry};
+use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::shard::Shard;
+use crate::values::{Encoding, Type, TypeFacts, Value, WrongType};
 
 /// Bytes that a value may have while a log is replayed, whatever the parameters are now: the most that
 /// `proto-max-bulk-len` has ever allowed. A damaged offset must not take all memory.
@@ -21,7 +22,7 @@ const REPLAYED_VALUE_BYTES_MAX: usize = 512 << 20;
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'t> {
     /// The value.
-    pub value: &'t [u8],
+    pub value: Value<'t>,
     /// How the value was written.
     pub encoding: Encoding,
     /// For how long the key has not been used; zero while uses are counted rather than dated.
@@ -34,8 +35,22 @@ pub struct Facts<'t> {
 
 impl Transaction<'_> {
     /// Returns the value of a key, for a command that reads. Counts a hit or a miss, and a use.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`]
     #[inline(always)]
-    pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
+    pub fn get<T: Type>(&self, key: &[u8]) -> Result<Option<T::View<'_>>, WrongType> {
+        self.get_entry(key).map(Entry::view::<T>).transpose()
+    }
+
+    /// Returns the value of a key whatever its type, as [`get`](Self::get) does.
+    pub fn get_any(&self, key: &[u8]) -> Option<Value<'_>> {
+        self.get_entry(key).map(|entry| self.keyspace.value_of(entry))
+    }
+
+    #[inline(always)]
+    fn get_entry(&self, key: &[u8]) -> Option<&Entry> {
         let found = self.read(key);
         if let Some(entry) = found {
             self.note_use(entry);
@@ -43,7 +58,7 @@ impl Transaction<'_> {
                 self.tell_of_lock(key, LockChange::Read);
             }
         }
-        found.map(Entry::value)
+        found
     }
 
     /// Returns whether a key is there, for a command that reads. Counts a hit or a miss.
@@ -58,11 +73,31 @@ impl Transaction<'_> {
     }
 
     /// Returns the value of a key, for a command that writes. Counts a use.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`]
     #[inline]
-    pub fn peek(&self, key: &[u8]) -> Option<&[u8]> {
+    pub fn peek<T: Type>(&self, key: &[u8]) -> Result<Option<T::View<'_>>, WrongType> {
+        self.peek_entry(key).map(Entry::view::<T>).transpose()
+    }
+
+    /// Returns whether a key is there, whatever its type, for a command that writes. Counts a use.
+    #[inline]
+    pub fn is_there(&self, key: &[u8]) -> bool {
+        self.peek_entry(key).is_some()
+    }
+
+    #[inline]
+    pub(super) fn peek_entry(&self, key: &[u8]) -> Option<&Entry> {
         let entry = self.find(key)?;
         self.note_use(entry);
-        Some(entry.value())
+        Some(entry)
+    }
+
+    /// Returns the type of a key, for a command that reads. Counts a hit or a miss.
+    pub fn type_of(&self, key: &[u8]) -> Option<&'static TypeFacts> {
+        self.read(key).map(|entry| self.keyspace.value_of(entry).facts)
     }
 
     /// Returns when a key expires, for a command that writes. Counts nothing.
@@ -75,7 +110,7 @@ impl Transaction<'_> {
         let entry = self.find(key)?;
         let access = &self.keyspace.access;
         Some(Facts {
-            value: entry.value(),
+            value: self.keyspace.value_of(entry),
             encoding: entry.encoding(),
             idle: access.idle(entry.stamp()),
             frequency: access.frequency(entry.stamp()),

@@ -8,8 +8,9 @@ use crate::keyspace::access::Access;
 use crate::keyspace::following::changes::Extent;
 use crate::keyspace::following::losses::Loss;
 use crate::keyspace::following::news::LockChange;
-use crate::keyspace::store::entry::{Encoding, Entry};
+use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::table::NewEntry;
+use crate::values::{Encoding, STRING_KIND, Value};
 
 /// When a written key expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,15 @@ impl Transaction<'_> {
         if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
             entry.set_encoding(encoding);
         }
+    }
+
+    /// Writes a key as [`put`](Self::put) does, with a value of any type.
+    pub fn put_any(&mut self, key: &[u8], value: Value<'_>, expiry: Expiry) {
+        if value.facts.kind == STRING_KIND {
+            return self.put(key, value.bytes, expiry);
+        }
+        let marked = [&[value.facts.kind], value.bytes].concat();
+        self.put_encoded(key, &marked, expiry, Encoding::Packed);
     }
 
     /// Writes a key only if it is absent; returns whether it did.

@@ -66,6 +66,8 @@ mod tests {
     use super::*;
     use crate::dump::CHECKSUM;
     use crate::keyspace::SavedKey;
+    use crate::types;
+    use crate::values::Value;
 
     type Owned = (usize, Vec<u8>, Vec<u8>, Option<u64>, Option<u8>);
 
@@ -78,6 +80,7 @@ mod tests {
         writer.sizes(0, keys.len(), 0).unwrap();
         for (database, key, value, expires_at_ms, frequency) in keys {
             let (database, expires_at_ms, frequency) = (*database, *expires_at_ms, *frequency);
+            let value = Value { facts: &types::strings::FACTS, bytes: value };
             writer.key(&SavedKey { database, key, value, expires_at_ms, idle: None, frequency }).unwrap();
         }
         writer.finish().unwrap()
@@ -92,7 +95,7 @@ mod tests {
                 Item::Key(key) => keys.push((
                     key.database,
                     key.key.to_vec(),
-                    key.value.to_vec(),
+                    key.value.bytes.to_vec(),
                     key.expires_at_ms,
                     key.frequency,
                 )),

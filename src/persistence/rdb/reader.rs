@@ -11,8 +11,10 @@ use super::{
     SIGNATURE, SIGNATURE_OF_VALKEY, SIZES, SLOT_INFO, VERSION_MAX, VERSION_OF_VALKEY, VERSION_WITH_CHECKSUM,
 };
 use crate::dump::strings::{DecodeError, Decoder};
-use crate::dump::{CHECKSUM, LIBRARY, LIBRARY_BEFORE_7, TYPE_STRING};
+use crate::dump::{CHECKSUM, LIBRARY, LIBRARY_BEFORE_7};
 use crate::keyspace::SavedKey;
+use crate::types;
+use crate::values::{TypeFacts, Value};
 
 /// Longest key or value: what an entry can hold.
 const STRING_BYTES_MAX: usize = u32::MAX as usize;
@@ -69,8 +71,8 @@ pub struct Reader<R> {
 }
 
 /// What the bytes before a key say of it.
-#[derive(Default)]
 struct Facts {
+    value_type: &'static TypeFacts,
     expires_at_ms: Option<u64>,
     idle: Option<Duration>,
     frequency: Option<u8>,
@@ -116,8 +118,9 @@ impl<R: Read> Reader<R> {
             Kind::Auxiliary => Item::Auxiliary { name: &self.key, value: &self.value },
             Kind::Library => Item::Library(&self.value),
             Kind::ModuleData(number) => Item::ModuleData { module: module_name(number) },
-            Kind::Key(Facts { expires_at_ms, idle, frequency }) => {
-                let (database, key, value) = (self.database, &*self.key, &*self.value);
+            Kind::Key(Facts { value_type, expires_at_ms, idle, frequency }) => {
+                let (database, key) = (self.database, &*self.key);
+                let value = Value { facts: value_type, bytes: &self.value };
                 Item::Key(SavedKey { database, key, value, expires_at_ms, idle, frequency })
             }
         }
@@ -126,7 +129,8 @@ impl<R: Read> Reader<R> {
     /// Reads an item, with its strings into `key` and `value`.
     fn read_item(&mut self) -> Result<Option<Kind>, Trouble> {
         let decoder = &mut self.decoder;
-        let mut facts = Facts::default();
+        let value_type = &types::strings::FACTS;
+        let mut facts = Facts { value_type, expires_at_ms: None, idle: None, frequency: None };
         loop {
             match decoder.byte()? {
                 EXPIRY_S => {
@@ -156,13 +160,14 @@ impl<R: Read> Reader<R> {
                     skip_module_data(decoder, &mut self.value)?;
                     return Ok(Some(Kind::ModuleData(number)));
                 }
-                TYPE_STRING => {
+                END => return self.check().map(|()| None),
+                rdb_type => {
+                    facts.value_type = types::of_rdb_type(rdb_type).ok_or(Trouble::Type(rdb_type))?;
                     decoder.string(&mut self.key)?;
-                    decoder.string(&mut self.value)?;
+                    self.value.clear();
+                    (facts.value_type.load)(rdb_type, decoder, &mut self.value)?;
                     return Ok(Some(Kind::Key(facts)));
                 }
-                END => return self.check().map(|()| None),
-                other => return Err(Trouble::Type(other)),
             }
         }
     }

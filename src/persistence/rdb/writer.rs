@@ -6,8 +6,9 @@ use crc::{Digest, Table};
 
 use super::{AUXILIARY, DATABASE, END, EXPIRY_MS, FREQUENCY, IDLE, SIGNATURE, SIZES};
 use crate::dump::strings::{write_length, write_string};
-use crate::dump::{CHECKSUM, Compressor, LIBRARY, TYPE_STRING, VERSION};
+use crate::dump::{CHECKSUM, Compressor, LIBRARY, VERSION};
 use crate::keyspace::SavedKey;
+use crate::values::Value;
 
 /// So much is collected before it is written.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -101,9 +102,10 @@ impl<W: Write> Writer<W> {
         if let Some(frequency) = key.frequency {
             self.buffer.extend([FREQUENCY, frequency]);
         }
-        self.buffer.push(TYPE_STRING);
+        let Value { facts, bytes } = key.value;
+        self.buffer.push((facts.rdb_type)(bytes));
         self.string(key.key);
-        self.string(key.value);
+        (facts.save)(&mut self.buffer, bytes, self.compressor.as_mut());
         self.pass_on()
     }
 

@@ -12,6 +12,7 @@ use keyfast::config::{Config, Parameter};
 use keyfast::dump::strings::{write_length, write_string};
 use keyfast::dump::{CHECKSUM, VERSION};
 use keyfast::instance::{Hooks, Instance};
+use keyfast::types::strings::Text;
 
 use crate::aof::{ALWAYS, increment, load, serve, wait_until};
 use crate::client::{Client, request};
@@ -414,6 +415,6 @@ fn f12_lengths_of_every_size_come_back() {
         sections.extend(vec![b'v'; length]);
         let loaded = load_snapshot(&folder, &snapshot(&sections), true).unwrap();
         let tx = loaded.keyspace.begin(0, b"k").unwrap();
-        assert_eq!(tx.get(b"k").map(<[u8]>::len), Some(length));
+        assert_eq!(tx.get::<Text>(b"k").unwrap().map(<[u8]>::len), Some(length));
     }
 }
