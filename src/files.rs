@@ -40,7 +40,7 @@ impl fmt::Display for NamedFile {
 ///
 /// If that fails; the old one is still there then.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    // Two clients may want the same at once.
+    // Two clients, of one server or of two in this process, may want the same at once.
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
     let mut new = path.as_os_str().to_owned();

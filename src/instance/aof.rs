@@ -12,9 +12,15 @@ use crate::persistence::{Ended, Purpose, Target};
 
 /// Writing and rewriting.
 impl Instance {
-    /// Writes the log, for ever.
+    /// Writes the log, until [`stop_log_writer`](Self::stop_log_writer).
     pub fn write_aof(&self) {
         self.persistence.aof.write(&self.followers.journal, &|| self.aof_sync());
+    }
+
+    /// Ends the thread that writes the log; what it has not written then is lost.
+    pub fn stop_log_writer(&self) {
+        self.persistence.aof.stop_writer();
+        self.followers.journal.call();
     }
 
     /// Whether a reply may be given that depends on what was done so far.
@@ -163,7 +169,7 @@ impl Instance {
         let is_rdb = self.config.aof_use_rdb_preamble.get();
         let base = current.next_base(&place, is_rdb);
         let name = OsStr::from_bytes(&base.name).to_owned();
-        let target = Target::new(place.directory.clone(), name);
+        let target = Target::new(place.directory.clone(), name, self.persistence.writer);
         let job = {
             let _turn = self.scripting.wait_for_turn().ok_or("a script runs")?;
             let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;

@@ -219,7 +219,7 @@ impl Instance {
     /// Where snapshots are kept.
     pub fn snapshot_target(&self) -> Target {
         let name = self.config.dbfilename.get();
-        Target::new(self.config.directory(), OsStr::from_bytes(&name).into())
+        Target::new(self.config.directory(), OsStr::from_bytes(&name).into(), self.persistence.writer)
     }
 
     pub(super) fn note_loaded(&self, loaded: Loaded, tx: &Everything<&mut Transaction<'_>>) {

@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
@@ -21,12 +22,26 @@ const SNAPSHOT_MODE: u32 = 0o666;
 pub struct Target {
     directory: PathBuf,
     name: OsString,
+    writer: WriterNumber,
+}
+
+/// Which server of this process writes. Two of them may keep snapshots in one directory, under different
+/// names: they must not share the temporary file.
+#[derive(Clone, Copy, Debug)]
+pub struct WriterNumber(usize);
+
+impl WriterNumber {
+    /// The next one of this process.
+    pub fn next() -> WriterNumber {
+        static WRITERS: AtomicUsize = AtomicUsize::new(0);
+        WriterNumber(WRITERS.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 impl Target {
     /// A file of this name in this directory.
-    pub fn new(directory: PathBuf, name: OsString) -> Target {
-        Target { directory, name }
+    pub fn new(directory: PathBuf, name: OsString, writer: WriterNumber) -> Target {
+        Target { directory, name, writer }
     }
 
     /// The file.
@@ -34,9 +49,13 @@ impl Target {
         self.directory.join(&self.name)
     }
 
-    /// The file that becomes the next one.
+    /// The file that becomes the next one. As in Redis for the first server of a process.
     pub fn temporary(&self) -> PathBuf {
-        self.directory.join(format!("temp-{}.rdb", std::process::id()))
+        let process = std::process::id();
+        self.directory.join(match self.writer.0 {
+            0 => format!("temp-{process}.rdb"),
+            number => format!("temp-{process}-{number}.rdb"),
+        })
     }
 
     /// Deletes what was written of the next file.
@@ -92,7 +111,7 @@ pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
 pub fn tidy_up_after_the_dead(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Some(writer) = writer_of(&entry.file_name()) else { continue };
-        // One of this process's own number is not its own: it has written none yet.
+        // One of this process's own number is of a process before, or locked by another server of this one.
         let is_alive = writer != Pid::this() && kill(writer, None) != Err(nix::Error::ESRCH);
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         if is_alive || !is_file || is_locked(&entry.path()) {
@@ -110,7 +129,11 @@ pub fn tidy_up_after_the_dead(directory: &Path) {
 fn writer_of(name: &OsStr) -> Option<Pid> {
     let name = std::str::from_utf8(name.as_bytes()).ok()?;
     let number = match name.strip_suffix(".rdb") {
-        Some(name) => name.strip_prefix("temp-")?,
+        Some(name) => {
+            let number = name.strip_prefix("temp-")?;
+            let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            number.split_once('-').filter(|(_, writer)| is_number(writer)).map_or(number, |both| both.0)
+        }
         None => {
             let name = name.strip_suffix(".aof")?.strip_prefix("temp-rewriteaof-")?;
             name.strip_prefix("bg-").unwrap_or(name)
@@ -134,11 +157,20 @@ mod tests {
     fn temporary_files_tell_who_writes_them() {
         let writer = |name: &str| writer_of(OsStr::new(name)).map(Pid::as_raw);
         assert_eq!(writer("temp-12.rdb"), Some(12));
+        assert_eq!(writer("temp-12-3.rdb"), Some(12));
         assert_eq!(writer("temp-rewriteaof-12.aof"), Some(12));
         assert_eq!(writer("temp-rewriteaof-bg-12.aof"), Some(12));
-        for other in
-            ["temp-.rdb", "temp-0.rdb", "temp--1.rdb", "temp-+1.rdb", "temp-1", "temp-x.rdb", "dump.rdb"]
-        {
+        for other in [
+            "temp-.rdb",
+            "temp-0.rdb",
+            "temp--1.rdb",
+            "temp-1-.rdb",
+            "temp-1-x.rdb",
+            "temp-+1.rdb",
+            "temp-1",
+            "temp-x.rdb",
+            "dump.rdb",
+        ] {
             assert_eq!(writer(other), None, "{other}");
         }
         assert_eq!(writer("temp-99999999999.rdb"), None);

@@ -23,7 +23,7 @@ use crate::config::SavePoint;
 use crate::keyspace::{Everything, Transaction};
 
 pub use aof::Aof;
-pub use file::{Target, tidy_up_after_the_dead};
+pub use file::{Target, WriterNumber, tidy_up_after_the_dead};
 pub use job::{Job, Plan, Purpose};
 pub use loading::{Conflicts, Loaded, load, load_from, verify};
 
@@ -35,6 +35,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 pub struct Persistence {
     /// The log of what was done.
     pub aof: Aof,
+    /// Whose temporary files are this server's.
+    pub writer: WriterNumber,
     state: Mutex<State>,
     /// Whether the last snapshot in the background failed.
     has_failed: AtomicBool,
@@ -126,6 +128,7 @@ impl Persistence {
     pub fn new(now_s: u64) -> Persistence {
         Persistence {
             aof: Aof::default(),
+            writer: WriterNumber::next(),
             state: Mutex::new(State {
                 last_save_s: now_s,
                 saved: Changes::default(),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::Builder;
+use std::thread::{self, Builder};
 use std::time::Duration;
 
-use tokio::task::{spawn_blocking, yield_now};
+use tokio::task::{JoinHandle, spawn_blocking, yield_now};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::clients::Leaving;
@@ -23,14 +23,15 @@ const CLIENTS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often to look whether much memory is unused.
 const SLACK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Starts it; it ends with the runtime.
-pub(super) fn start(instance: &Arc<Instance>) {
+/// Starts it; it ends with the runtime. The task that it returns ends once the thread that writes the log has
+/// begun.
+pub(super) fn start(instance: &Arc<Instance>) -> JoinHandle<thread::JoinHandle<()>> {
     tokio::spawn(free_expired_keys(Arc::clone(instance)));
     tokio::spawn(keep_time(Arc::clone(instance)));
     tokio::spawn(close_clients(Arc::clone(instance)));
     tokio::spawn(give_memory_back());
     tokio::spawn(write_snapshots(Arc::clone(instance)));
-    tokio::spawn(write_aof(Arc::clone(instance)));
+    tokio::spawn(write_aof(Arc::clone(instance)))
 }
 
 async fn free_expired_keys(instance: Arc<Instance>) {
@@ -80,15 +81,15 @@ async fn write_snapshots(instance: Arc<Instance>) {
 }
 
 /// Has the log written by a thread of its own, from when there is one for the first time.
-async fn write_aof(instance: Arc<Instance>) {
+async fn write_aof(instance: Arc<Instance>) -> thread::JoinHandle<()> {
     instance.persistence.aof.turned_on().await;
     let writer = Arc::clone(&instance);
     let started = Builder::new().name("log".to_owned()).spawn(move || writer.write_aof());
-    if let Err(error) = started {
+    started.unwrap_or_else(|error| {
         // Without it no reply could be given.
         tracing::error!("Could not start the thread that writes the log: {error}");
-        std::process::abort();
-    }
+        std::process::abort()
+    })
 }
 
 async fn give_memory_back() {

@@ -53,6 +53,7 @@ struct BindAddress {
 }
 
 /// What the server listens on.
+#[derive(Debug)]
 pub(super) struct Doors {
     tcp: Vec<TcpListener>,
     tls: Vec<TcpListener>,

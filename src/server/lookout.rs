@@ -47,6 +47,13 @@ thread_local! {
     static SEAT: OnceCell<Arc<Seat>> = const { OnceCell::new() };
 }
 
+/// The lookout ends with the last thread, so it must see that this one does.
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.lookout.wake();
+    }
+}
+
 /// A thread is busy with a batch as long as this lives.
 struct Busy<'a>(&'a Seat);
 
@@ -81,6 +88,10 @@ impl Lookout {
         loop {
             thread::park_timeout(GLANCE);
             let now: Vec<(Weak<Seat>, u64)> = self.seats.lock().iter().filter_map(Seat::look).collect();
+            if now.is_empty() && !seen.is_empty() {
+                // The runtime has ended, and its threads with it.
+                return;
+            }
             let was_seen = |(seat, batch): &(Weak<Seat>, u64)| {
                 seen.iter().any(|(other, before)| batch == before && seat.ptr_eq(other))
             };

@@ -6,8 +6,11 @@
 //! meanwhile, [`eviction`] limits what all clients take, [`slack`] gives memory back, [`lookout`] sees to it
 //! that one long request stops no other client, [`background`] does what is to be done every so often,
 //! [`shutdown`] ends it all in order; [`log`] prints the lines that people and tools read, [`metrics`] tells
-//! other tools how the server does; [`daemon`] and [`supervision`] are about the process and who has started
-//! it.
+//! other tools how the server does.
+//!
+//! A [`Server`] is an instance with its sockets and its threads. A process may start several of them, and
+//! stop them again. [`process`] runs the one server of the program `keyfast`, for which it changes the whole
+//! process: its directory, its log, its signals, its limits. [`daemon`] and [`supervision`] belong to that.
 
 mod background;
 mod buffers;
@@ -21,138 +24,159 @@ pub mod log;
 mod lookout;
 mod metrics;
 mod outflow;
+mod process;
 mod shutdown;
 mod slack;
 mod supervision;
 mod tls;
 mod unix;
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::available_parallelism;
+use std::thread::{self, available_parallelism};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::{JoinHandle, JoinSet};
 
-use crate::allocator;
 use crate::commands;
 use crate::commands::door::replay;
 use crate::config::Config;
-use crate::files;
-use crate::instance::{Hooks, Instance};
+use crate::instance::{Hooks, Instance, MakeEffective};
 use crate::options::Startup;
-use crate::resident;
 
-use daemon::{Caller, PidFile};
+use listener::Doors;
 use lookout::{Lookout, hand_over};
 use metrics::Metrics;
-use supervision::Supervisor;
+use shutdown::Signals;
 
-/// Serves until the process is told to stop.
+pub use process::run;
+
+/// How long the threads of a server that stops may take to end what they do.
+const THREADS_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server in this process: an instance with its sockets and its threads.
 ///
-/// # Errors
-///
-/// With one line for people, if it cannot start.
-pub fn run(startup: Startup) -> Result<(), String> {
-    enter_directory(&startup.config)?;
-    let set_log_level = log::start(&startup.config);
-    let supervisor = Supervisor::greet(&startup.config);
-    let goes_on_alone = startup.config.daemonize.get() && supervisor.name().is_none();
-    let mut caller = if goes_on_alone { Caller::leave()? } else { Caller::none() };
-    let is_told_by_log = goes_on_alone || !startup.config.logfile.get().is_empty();
-    serve(startup, &supervisor, &mut caller, set_log_level).inspect_err(|why| {
-        // Nobody may be looking at standard error.
-        if is_told_by_log {
-            tracing::warn!("{why}");
-        }
-        caller.tell_failure(why);
-    })
+/// It changes nothing that belongs to the process as a whole, so that there may be several.
+#[derive(Debug)]
+pub struct Server {
+    instance: Arc<Instance>,
+    runtime: Runtime,
+    metrics: Metrics,
+    /// The sockets, until it lets clients in.
+    doors: Option<Doors>,
+    /// What lets clients in.
+    accepting: JoinSet<()>,
+    /// Ends with the thread that writes the log, once there is one.
+    log_writer: Option<JoinHandle<thread::JoinHandle<()>>>,
 }
 
-fn serve(
-    startup: Startup,
-    supervisor: &Supervisor,
-    caller: &mut Caller,
-    set_log_level: impl Fn(usize) + Send + Sync + 'static,
-) -> Result<(), String> {
-    let Startup { config, users, renamed, foreign, missing, is_configured } = startup;
-    let is_in_background = config.daemonize.get() && supervisor.name().is_none();
-    say_hello(is_configured, &foreign, &missing);
-    let threads = threads(&config);
-    let runtime = runtime(threads).map_err(|error| format!("could not start the threads: {error}"))?;
-    let make_effective = move |config: &Config| {
-        set_log_level(config.loglevel.get());
-        raise_open_files_limit(config);
-        if let Err(why) = enter_directory(config) {
-            tracing::warn!("{why}");
-        }
-    };
-    make_effective(&config);
-    let hooks = Hooks { make_effective: Box::new(make_effective), hand_over };
-    let instance = Arc::new(Instance::new(config, threads, commands::known(&renamed), hooks));
-    if let Some(name) = supervisor.name() {
-        // Nobody else has.
-        let _ = instance.supervisor.set(name);
+impl Server {
+    /// Starts a server: it has loaded its data and lets clients in when this returns.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub fn start(startup: Startup) -> Result<Server, String> {
+        let runtime = runtime(threads(&startup.config))?;
+        let mut server = Server::open(startup, runtime, Box::new(|_| ()))?;
+        server.load()?;
+        server.let_clients_in();
+        Ok(server)
     }
-    // A refusal is logged, and the server starts all the same, as Redis does.
-    let _ = instance.oom_score.adjust(&instance.config);
-    instance.declare_users(&users)?;
-    instance.load_users()?;
-    let metrics = Metrics::serve(&instance, runtime.handle())?;
-    let served = runtime.block_on(async {
-        let doors = listener::open(&instance)?;
-        // The doors are open, so nobody else takes the ports, but nobody is let in yet.
-        shutdown::survive_file_size_limit().map_err(|error| format!("could not ignore SIGXFSZ: {error}"))?;
+
+    /// Opens the sockets of a server, so that no other server takes the ports. It lets no client in yet.
+    fn open(startup: Startup, runtime: Runtime, make_effective: MakeEffective) -> Result<Server, String> {
+        let Startup { config, users, renamed, .. } = startup;
+        let hooks = Hooks { make_effective, hand_over };
+        let threads = threads(&config);
+        let instance = Arc::new(Instance::new(config, threads, commands::known(&renamed), hooks));
+        instance.declare_users(&users)?;
+        instance.load_users()?;
+        let metrics = Metrics::serve(&instance, runtime.handle())?;
+        let doors = {
+            let _entered = runtime.enter();
+            listener::open(&instance)?
+        };
+        let (accepting, log_writer) = (JoinSet::new(), None);
+        Ok(Server { instance, runtime, metrics, doors: Some(doors), accepting, log_writer })
+    }
+
+    /// Loads the data, from the log or from the last snapshot.
+    fn load(&self) -> Result<(), String> {
+        let instance = &self.instance;
         instance.tidy_up_files();
-        match instance.config.appendonly.get() {
-            true => replay::load(&instance)?,
-            false => instance.load()?,
-        }
-        let stop = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;
-        let pid_file = PidFile::write(&instance.config, is_in_background);
-        // Whoever reads that clients are let in may ask at once whether they are.
-        metrics.set_ready(true);
-        doors.announce();
-        supervisor.tell_ready();
-        caller.tell_ready();
-        background::start(&instance);
-        let mut accepting = listener::accept_all(&instance, doors);
-        resident::let_go_of_program();
-        shutdown::wait(stop, &instance).await;
-        supervisor.tell_stopping();
-        metrics.set_ready(false);
-        // Waited for, so that no client comes in unseen and the Unix socket's file is gone before the
-        // process.
-        accepting.shutdown().await;
-        shutdown::drain(&instance).await;
-        drop(pid_file);
-        tracing::info!("Keyfast is now ready to exit, bye bye...");
-        Ok(())
-    });
-    // The system takes the memory back at once; to free millions of keys one by one would take seconds.
-    std::mem::forget(instance);
-    // What still runs waits for nothing worth waiting for.
-    runtime.shutdown_background();
-    served
-}
+        self.runtime.block_on(async {
+            match instance.config.appendonly.get() {
+                true => replay::load(instance),
+                false => instance.load(),
+            }
+        })
+    }
 
-/// Says which server this is, and which parts of its configuration have no effect.
-fn say_hello(is_configured: bool, foreign: &[String], missing: &[(String, &'static str)]) {
-    let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
-    tracing::info!("Keyfast version={version}, bits={}, pid={process}, just started", usize::BITS);
-    if !is_configured {
-        tracing::warn!(
-            "Warning: no config file specified, using the default config. In order to specify a config file \
-             use keyfast /path/to/redis.conf"
-        );
+    fn let_clients_in(&mut self) {
+        let Some(doors) = self.doors.take() else { return };
+        // A tool that reads that clients are let in may ask at once whether they are.
+        self.metrics.set_ready(true);
+        doors.announce();
+        let _entered = self.runtime.enter();
+        self.log_writer = Some(background::start(&self.instance));
+        self.accepting = listener::accept_all(&self.instance, doors);
     }
-    if !foreign.is_empty() {
-        tracing::warn!("These parameters have no effect in Keyfast: {}", foreign.join(", "));
+
+    /// The instance that it serves.
+    pub fn instance(&self) -> &Instance {
+        &self.instance
     }
-    for (directive, why) in missing {
-        tracing::warn!("Ignoring '{directive}', as ignore-unsupported says. {why}");
+
+    /// Waits until a client wants the server to end (SHUTDOWN), and the data are saved that are to be.
+    pub fn wait(&self) {
+        self.runtime.block_on(shutdown::wait(None, &self.instance));
+    }
+
+    /// Does the same, but a signal can end the server, too.
+    fn wait_for_signal(&self, signals: Signals) {
+        self.runtime.block_on(shutdown::wait(Some(signals), &self.instance));
+    }
+
+    /// Lets no more clients in, and lets those that are there go with their replies. What is logged is
+    /// durable then.
+    fn drain(&mut self) {
+        self.metrics.set_ready(false);
+        let Server { runtime, accepting, instance, .. } = self;
+        runtime.block_on(async {
+            // Waited for, so that no client comes in unseen and the Unix socket's file is gone before the
+            // process.
+            accepting.shutdown().await;
+            shutdown::drain(instance).await;
+        });
+    }
+
+    /// Ends the server: its clients get the replies to what they have sent, its log is durable, its ports,
+    /// files and threads are free. It saves no snapshot: a caller that wants one calls [`Instance::save`]
+    /// before, or lets a client end the server by SHUTDOWN SAVE.
+    pub fn stop(mut self) {
+        self.drain();
+        let Server { instance, runtime, metrics, log_writer, .. } = self;
+        metrics.stop();
+        instance.stop_log_writer();
+        if let Some(writer) = log_writer.filter(JoinHandle::is_finished)
+            && let Ok(thread) = runtime.block_on(writer)
+        {
+            // If it has panicked there is nothing more to be written.
+            let _ = thread.join();
+        }
+        runtime.shutdown_timeout(THREADS_PATIENCE);
+    }
+
+    /// Leaves everything to the system, which takes the memory back at once when the process ends: to free
+    /// millions of keys one by one would take seconds.
+    fn abandon(self) {
+        let Server { instance, runtime, .. } = self;
+        std::mem::forget(instance);
+        // What still runs waits for nothing worth waiting for.
+        runtime.shutdown_background();
     }
 }
 
@@ -165,11 +189,11 @@ fn threads(config: &Config) -> usize {
 }
 
 /// Also one thread is run by the scheduler of many: it alone can hand the clients of a thread over.
-fn runtime(threads: usize) -> io::Result<Runtime> {
-    if threads == 1 {
-        // What one thread takes needs no more, and an arena of its own costs it 15–20% of its time.
-        allocator::use_one_arena();
-    }
+fn runtime(threads: usize) -> Result<Runtime, String> {
+    build_runtime(threads).map_err(|error| format!("could not start the threads: {error}"))
+}
+
+fn build_runtime(threads: usize) -> io::Result<Runtime> {
     /// What a script nests as deep as it may needs more than the two MiB that threads are given by default.
     /// Only what is used takes memory.
     const STACK_BYTES: usize = 8 << 20;
@@ -192,31 +216,3 @@ fn runtime(threads: usize) -> io::Result<Runtime> {
     lookout.start(runtime.handle().clone())?;
     Ok(runtime)
 }
-
-/// Makes `dir` the directory in which paths begin that do not begin at the root.
-fn enter_directory(config: &Config) -> Result<(), String> {
-    let directory = config.dir.get();
-    let entered = std::env::set_current_dir(OsStr::from_bytes(&directory));
-    entered
-        .map_err(|error| format!("Can't chdir to '{}': {}", directory.escape_ascii(), files::reason(&error)))
-}
-
-/// Makes room for `maxclients` sockets, or lowers `maxclients` to what there is room for, as Redis does.
-fn raise_open_files_limit(config: &Config) {
-    let wanted = config.maxclients.get() as u64 + RESERVED_FILES;
-    // Where the limit cannot be read, nothing is known against what was asked for.
-    let limit = rlimit::increase_nofile_limit(wanted).unwrap_or(wanted);
-    if limit < wanted {
-        let possible = limit.saturating_sub(RESERVED_FILES).max(1);
-        tracing::warn!(
-            "You requested maxclients of {} requiring at least {wanted} max file descriptors. Current \
-             maximum open files is {limit}. maxclients has been reduced to {possible} to compensate for low \
-             ulimit.",
-            config.maxclients.get()
-        );
-        config.maxclients.set(possible as i64);
-    }
-}
-
-/// Files that are not clients. Redis: `CONFIG_MIN_RESERVED_FDS`.
-const RESERVED_FILES: u64 = 32;

@@ -1,5 +1,6 @@
 //! The end: the data are saved a last time, no new clients, an answer to what was sent, and out.
 
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,16 +40,27 @@ pub(super) fn survive_file_size_limit() -> io::Result<()> {
     signal(SignalKind::from_raw(libc::SIGXFSZ)).map(|_| ())
 }
 
-/// Waits for one of them, or for SHUTDOWN, until the data are saved that are to be.
-pub(super) async fn wait(mut signals: Signals, instance: &Arc<Instance>) {
+impl Signals {
+    /// Waits for one of them. Returns what it asks for, and its name.
+    async fn come(&mut self, config: &Config) -> (ShutdownRequest, &'static str) {
+        select! {
+            _ = self.terminate.recv() => (by_signal(config, &config.shutdown_on_sigterm), "SIGTERM"),
+            _ = self.interrupt.recv() => (by_signal(config, &config.shutdown_on_sigint), "SIGINT"),
+        }
+    }
+}
+
+/// Waits for SHUTDOWN, or for one of the signals, until the data are saved that are to be.
+pub(super) async fn wait(mut signals: Option<Signals>, instance: &Arc<Instance>) {
     loop {
+        let signalled = async {
+            match &mut signals {
+                Some(signals) => signals.come(&instance.config).await,
+                None => pending().await,
+            }
+        };
         let (request, signal) = select! {
-            _ = signals.terminate.recv() => {
-                (by_signal(&instance.config, &instance.config.shutdown_on_sigterm), Some("SIGTERM"))
-            }
-            _ = signals.interrupt.recv() => {
-                (by_signal(&instance.config, &instance.config.shutdown_on_sigint), Some("SIGINT"))
-            }
+            (request, name) = signalled => (request, Some(name)),
             request = instance.shutdown.asked() => (request, None),
         };
         if let Some(name) = signal {

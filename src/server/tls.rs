@@ -1,5 +1,6 @@
 //! TLS: what the parameters say about it, and the greeting of a client that uses it.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,12 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// What is needed to greet clients.
 #[derive(Clone)]
 pub(super) struct Tls(TlsAcceptor);
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
 
 impl Tls {
     /// Reads certificate, key and authorities from the files that the parameters name.

@@ -75,7 +75,7 @@ struct Share {
 }
 
 thread_local! {
-    /// Which share is this thread's.
+    /// Which share is this thread's, in each server of the process: a number only, the counts are theirs.
     static SHARE: Cell<Option<usize>> = const { Cell::new(None) };
 }
 

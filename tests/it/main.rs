@@ -26,6 +26,7 @@ mod documents;
 mod expiry;
 mod faults;
 mod functions;
+mod instances;
 mod keys;
 mod libraries;
 mod limits;

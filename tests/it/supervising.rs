@@ -95,7 +95,7 @@ fn the_number_is_in_the_file_also_in_the_foreground() {
     server.signal("TERM");
     assert!(server.wait_for_end().success());
     assert!(!Path::new(&folder.file("pid")).exists());
-    assert!(server.output().contains("Removing the pid file."));
+    server.wait_for_output("Removing the pid file.");
     // A server without it is better than none.
     let server = Server::run(folder.command().args(ANYWHERE).args(["--pidfile", "/nosuch/pid"]), 0);
     assert!(server.output().contains("Failed to write PID file /nosuch/pid: No such file or directory"));

@@ -61,6 +61,8 @@ pub struct Aof {
     is_ending: AtomicBool,
     /// … and the file takes no more room than it needs.
     has_ended: AtomicBool,
+    /// Whether the thread that writes is to end.
+    is_stopped: AtomicBool,
     /// What was written may be lost: only a new base has it.
     needs_rewrite: AtomicBool,
     /// Bytes written by this process.
@@ -181,6 +183,7 @@ impl Default for Aof {
             progress: watch::Sender::new(()),
             is_ending: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
             needs_rewrite: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
             increment_began_at: AtomicU64::new(0),
@@ -223,6 +226,15 @@ impl Aof {
         while self.is_on() && !is_over() && !self.has_failed() {
             let _ = progress.changed().await;
         }
+    }
+
+    /// Has the thread that writes end, as soon as it is called.
+    pub fn stop_writer(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
     }
 
     /// Says that the files are as they are to be left.

@@ -44,12 +44,13 @@ struct Writer<'a> {
 }
 
 impl Aof {
-    /// Writes what the journal has, for ever. `sync` tells when it has to be on the disk.
+    /// Writes what the journal has, until [`stop_writer`](Self::stop_writer). `sync` says when it has to be
+    /// on the disk.
     pub fn write(&self, journal: &Journal, sync: &dyn Fn() -> Sync) {
         let (output, synced_at) = (None, Instant::now());
         let mut writer =
             Writer { aof: self, journal, sync, output, written: 0, durable: 0, synced_at, has_failed: false };
-        loop {
+        while !self.is_stopped() {
             for piece in journal.take(writer.patience()) {
                 match piece {
                     Piece::Records(bytes) => writer.write(&bytes),
@@ -98,7 +99,7 @@ impl Writer<'_> {
                     }
                     has_failed = true;
                     self.aof.fail(reason(&error));
-                    if !self.journal.is_on() {
+                    if !self.journal.is_on() || self.aof.is_stopped() {
                         // Nobody wants it any more.
                         break;
                     }

@@ -48,7 +48,7 @@ const THREAD_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
     is_ready: Arc<AtomicBool>,
-    _stop: Option<oneshot::Sender<()>>,
+    serving: Option<(oneshot::Sender<()>, thread::JoinHandle<()>)>,
 }
 
 /// What answers.
@@ -102,8 +102,17 @@ impl Metrics {
                 }
             });
         };
-        thread::Builder::new().name("metrics".to_owned()).spawn(serve).map_err(failed)?;
-        Ok(Metrics { is_ready, _stop: Some(stop) })
+        let thread = thread::Builder::new().name("metrics".to_owned()).spawn(serve).map_err(failed)?;
+        Ok(Metrics { is_ready, serving: Some((stop, thread)) })
+    }
+
+    /// Ends the thread that serves them, and waits for that.
+    pub(super) fn stop(self) {
+        if let Some((stop, thread)) = self.serving {
+            drop(stop);
+            // If it has panicked it serves them no more either.
+            let _ = thread.join();
+        }
     }
 
     /// Says whether clients are let in.

@@ -1,0 +1,141 @@
+//! The one server of the program `keyfast`, and what it changes of the process as a whole: the directory, the
+//! log, the signals, the limits, the way it was started.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::allocator;
+use crate::config::Config;
+use crate::files;
+use crate::options::Startup;
+use crate::resident;
+
+use super::daemon::{Caller, PidFile};
+use super::supervision::Supervisor;
+use super::{Server, log, runtime, shutdown, threads};
+
+/// Serves until the process is told to stop.
+///
+/// # Errors
+///
+/// With one line for people, if it cannot start.
+pub fn run(startup: Startup) -> Result<(), String> {
+    enter_directory(&startup.config)?;
+    let set_log_level = log::start(&startup.config);
+    let supervisor = Supervisor::greet(&startup.config);
+    let goes_on_alone = startup.config.daemonize.get() && supervisor.name().is_none();
+    let mut caller = if goes_on_alone { Caller::leave()? } else { Caller::none() };
+    let is_told_by_log = goes_on_alone || !startup.config.logfile.get().is_empty();
+    start_and_serve(startup, &supervisor, &mut caller, set_log_level).inspect_err(|why| {
+        // The user may not be looking at standard error.
+        if is_told_by_log {
+            tracing::warn!("{why}");
+        }
+        caller.tell_failure(why);
+    })
+}
+
+fn start_and_serve(
+    startup: Startup,
+    supervisor: &Supervisor,
+    caller: &mut Caller,
+    set_log_level: impl Fn(usize) + Send + Sync + 'static,
+) -> Result<(), String> {
+    say_hello(&startup);
+    let threads = threads(&startup.config);
+    if threads == 1 {
+        // What one thread takes needs no more, and an arena of its own costs it 15–20% of its time.
+        allocator::use_one_arena();
+    }
+    let runtime = runtime(threads)?;
+    let make_effective = move |config: &Config| {
+        set_log_level(config.loglevel.get());
+        raise_open_files_limit(config);
+        if let Err(why) = enter_directory(config) {
+            tracing::warn!("{why}");
+        }
+    };
+    make_effective(&startup.config);
+    let mut server = Server::open(startup, runtime, Box::new(make_effective))?;
+    let served = serve(&mut server, supervisor, caller);
+    server.abandon();
+    served
+}
+
+/// Serves clients from the first one to the last one.
+fn serve(server: &mut Server, supervisor: &Supervisor, caller: &mut Caller) -> Result<(), String> {
+    let config = &server.instance.config;
+    let is_in_background = config.daemonize.get() && supervisor.name().is_none();
+    if let Some(name) = supervisor.name() {
+        // No other code sets it.
+        let _ = server.instance.supervisor.set(name);
+    }
+    // A refusal is logged, and the server starts all the same, as Redis does.
+    let _ = server.instance.oom_score.adjust(config);
+    let entered = server.runtime.enter();
+    shutdown::survive_file_size_limit().map_err(|error| format!("could not ignore SIGXFSZ: {error}"))?;
+    drop(entered);
+    server.load()?;
+    let entered = server.runtime.enter();
+    let signals = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;
+    drop(entered);
+    let pid_file = PidFile::write(config, is_in_background);
+    server.let_clients_in();
+    supervisor.tell_ready();
+    caller.tell_ready();
+    resident::let_go_of_program();
+    server.wait_for_signal(signals);
+    supervisor.tell_stopping();
+    server.drain();
+    drop(pid_file);
+    tracing::info!("Keyfast is now ready to exit, bye bye...");
+    Ok(())
+}
+
+/// Says which server this is, and which parts of its configuration have no effect.
+fn say_hello(startup: &Startup) {
+    let Startup { foreign, missing, is_configured, .. } = startup;
+    let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
+    tracing::info!("Keyfast version={version}, bits={}, pid={process}, just started", usize::BITS);
+    if !is_configured {
+        tracing::warn!(
+            "Warning: no config file specified, using the default config. In order to specify a config file \
+             use keyfast /path/to/redis.conf"
+        );
+    }
+    if !foreign.is_empty() {
+        tracing::warn!("These parameters have no effect in Keyfast: {}", foreign.join(", "));
+    }
+    for (directive, why) in missing {
+        tracing::warn!("Ignoring '{directive}', as ignore-unsupported says. {why}");
+    }
+}
+
+/// Makes `dir` the directory of the process: a relative log file is opened there for each line, and the
+/// system writes core dumps there.
+fn enter_directory(config: &Config) -> Result<(), String> {
+    let directory = config.dir.get();
+    let entered = std::env::set_current_dir(OsStr::from_bytes(&directory));
+    entered
+        .map_err(|error| format!("Can't chdir to '{}': {}", directory.escape_ascii(), files::reason(&error)))
+}
+
+/// Makes room for `maxclients` sockets, or lowers `maxclients` to what there is room for, as Redis does.
+fn raise_open_files_limit(config: &Config) {
+    let wanted = config.maxclients.get() as u64 + RESERVED_FILES;
+    // Where the limit cannot be read, nothing is known against what was asked for.
+    let limit = rlimit::increase_nofile_limit(wanted).unwrap_or(wanted);
+    if limit < wanted {
+        let possible = limit.saturating_sub(RESERVED_FILES).max(1);
+        tracing::warn!(
+            "You requested maxclients of {} requiring at least {wanted} max file descriptors. Current \
+             maximum open files is {limit}. maxclients has been reduced to {possible} to compensate for low \
+             ulimit.",
+            config.maxclients.get()
+        );
+        config.maxclients.set(possible as i64);
+    }
+}
+
+/// Files that are not clients. Redis: `CONFIG_MIN_RESERVED_FDS`.
+const RESERVED_FILES: u64 = 32;
