@@ -18,7 +18,6 @@ use super::door::permission::{self, judge, object_of};
 use super::error::Error;
 use super::facts::lookup::{Registered, find, resolve};
 use super::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Secrets};
-use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[ACL];
 
@@ -493,18 +492,4 @@ fn save(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
     Ok(reply.ok())
 }
 
-const ACL_HELP: Command = Command {
-    name: "acl|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    group: Group::Server,
-    summary: "Lists the subcommands.",
-    since: "6.0.0",
-    complexity: "O(1)",
-    run: Run::Session(help),
-    ..Command::DEFAULTS
-};
-
-fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(introspection::help(&ACL, reply))
-}
+const ACL_HELP: Command = Command::help("acl|help", "6.0.0", || &ACL);

@@ -13,7 +13,6 @@ use crate::session::{Replies, Session};
 use super::args::{self, Options, is_word};
 use super::error::Error;
 use super::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
-use super::introspection;
 use super::tracking;
 use super::waiting;
 
@@ -581,21 +580,10 @@ fn reply_mode(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> 
 }
 
 const CLIENT_HELP: Command = Command {
-    name: "client|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Lists the subcommands.",
-    since: "5.0.0",
-    complexity: "O(1)",
-    run: Run::Session(help),
-    ..Command::DEFAULTS
+    ..Command::help("client|help", "5.0.0", || &CLIENT)
 };
-
-fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(introspection::help(&CLIENT, reply))
-}
 
 const CLIENT_CAPA: Command = Command {
     name: "client|capa",

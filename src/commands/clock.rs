@@ -194,16 +194,10 @@ fn info(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
 }
 
 const CLOCK_HELP: Command = Command {
-    name: "clock|help",
-    arity: Arity::Exactly(2),
     flags: FLAGS,
     is_system: true,
-    group: Group::Server,
-    summary: "Lists the subcommands.",
-    since: "0.1.0",
-    complexity: "O(1)",
     run: Run::Server(help),
-    ..Command::DEFAULTS
+    ..Command::help("clock|help", "0.1.0", || &CLOCK)
 };
 
 fn help(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {

@@ -9,12 +9,10 @@ use crate::files;
 use crate::glob::Pattern;
 use crate::instance::Instance;
 use crate::resp::{Reply, Request, tree};
-use crate::session::Session;
 
 use super::door::permission::is_enabled;
 use super::error::Error;
 use super::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope, Secrets};
-use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[CONFIG];
 
@@ -272,18 +270,4 @@ pub(super) fn rewrite_file(instance: &Instance, writes_all: bool) -> Result<()> 
     Ok(())
 }
 
-const CONFIG_HELP: Command = Command {
-    name: "config|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    group: Group::Server,
-    summary: "Lists the subcommands.",
-    since: "5.0.0",
-    complexity: "O(1)",
-    run: Run::Session(help),
-    ..Command::DEFAULTS
-};
-
-fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(introspection::help(&CONFIG, reply))
-}
+const CONFIG_HELP: Command = Command::help("config|help", "5.0.0", || &CONFIG);

@@ -238,16 +238,10 @@ fn clear(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
 }
 
 const FAULT_HELP: Command = Command {
-    name: "fault|help",
-    arity: Arity::Exactly(2),
     flags: FLAGS,
     is_system: true,
-    group: Group::Server,
-    summary: "Lists the subcommands.",
-    since: SINCE,
-    complexity: "O(1)",
     run: Run::Server(help),
-    ..Command::DEFAULTS
+    ..Command::help("fault|help", SINCE, || &FAULT)
 };
 
 fn help(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {

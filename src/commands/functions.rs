@@ -9,7 +9,6 @@ use crate::resp::{Reply, Request, Sent};
 use crate::scripting::functions::{BYTES_MAX, Function, Library, Policy};
 use crate::scripting::running::{Called, Current, Kind};
 use crate::scripting::{Callable, Invocation};
-use crate::session::Session;
 
 use super::args::{Options, is_word};
 use super::door::admission::busy;
@@ -19,7 +18,6 @@ use super::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
     Run, Scope,
 };
-use super::introspection;
 use super::scripting::{kill, show_script};
 
 pub(super) const COMMANDS: &[Command] = &[FCALL, FCALL_RO, FUNCTION];
@@ -477,18 +475,7 @@ fn kill_function(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>
 }
 
 const FUNCTION_HELP: Command = Command {
-    name: "function|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Lists the subcommands.",
-    since: "7.0.0",
-    complexity: "O(1)",
-    run: Run::Session(help),
-    ..Command::DEFAULTS
+    ..Command::help("function|help", "7.0.0", || &FUNCTION)
 };
-
-fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(introspection::help(&FUNCTION, reply))
-}

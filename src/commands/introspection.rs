@@ -5,7 +5,6 @@ use redis_protocol::resp3::types::OwnedFrame;
 use crate::glob::Pattern;
 use crate::name_table::NameTable;
 use crate::resp::{Reply, Request, Sent, tree};
-use crate::session::Session;
 
 use super::args::is_word;
 use super::error::Error;
@@ -347,22 +346,8 @@ fn keys_of<'a>(names: &NameTable, request: Request<'a>) -> Result<Vec<(&'a [u8],
     Ok(command.keys_of(request).collect())
 }
 
-const COMMAND_HELP: Command = Command {
-    name: "command|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Server,
-    summary: "Lists the subcommands.",
-    since: "5.0.0",
-    complexity: "O(1)",
-    run: Run::Session(help_command),
-    ..Command::DEFAULTS
-};
-
-fn help_command(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(help(&COMMAND, reply))
-}
+const COMMAND_HELP: Command =
+    Command { categories: Categories::CONNECTION, ..Command::help("command|help", "5.0.0", || &COMMAND) };
 
 /// What the HELP subcommand of a command answers: each subcommand with its arguments and its summary.
 pub(super) fn help(command: &'static Command, reply: Reply<'_>) -> Sent {

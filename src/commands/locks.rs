@@ -9,14 +9,12 @@ use crate::instance::Instance;
 use crate::lens::{Finding, Lock, Refused, Rule, Tenure};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
-use crate::session::Session;
 
 use super::args::{self, Options, is_word};
 use super::error::Error;
 use super::facts::{
     Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
 };
-use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[LOCKS];
 
@@ -266,18 +264,4 @@ fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
     Ok(reply.ok())
 }
 
-const LOCKS_HELP: Command = Command {
-    name: "locks|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    group: Group::Server,
-    summary: "Lists the subcommands.",
-    since: "0.1.0",
-    complexity: "O(1)",
-    run: Run::Session(help),
-    ..Command::DEFAULTS
-};
-
-fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(introspection::help(&LOCKS, reply))
-}
+const LOCKS_HELP: Command = Command::help("locks|help", "0.1.0", || &LOCKS);

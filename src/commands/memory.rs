@@ -8,8 +8,7 @@ use crate::session::Session;
 
 use super::args::{self, is_word};
 use super::error::Error;
-use super::facts::{Argument, Arity, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope};
-use super::introspection;
+use super::facts::{Argument, Arity, Command, Context, Group, KeyFlags, KeySpec, Result, Run, Scope};
 
 pub(super) const COMMANDS: &[Command] = &[MEMORY];
 
@@ -244,18 +243,4 @@ fn malloc_stats(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
     Ok(reply.bulk(b"Stats not supported for the current allocator"))
 }
 
-const MEMORY_HELP: Command = Command {
-    name: "memory|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    group: Group::Server,
-    summary: "Lists the subcommands.",
-    since: "4.0.0",
-    complexity: "O(1)",
-    run: Run::Session(help),
-    ..Command::DEFAULTS
-};
-
-fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(introspection::help(&MEMORY, reply))
-}
+const MEMORY_HELP: Command = Command::help("memory|help", "4.0.0", || &MEMORY);

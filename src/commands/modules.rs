@@ -7,7 +7,6 @@ use crate::session::Session;
 
 use super::error::Error;
 use super::facts::{Argument, Arity, Command, Flags, Group, Result, Run};
-use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[MODULE];
 
@@ -92,18 +91,4 @@ const MODULE_UNLOAD: Command = Command {
     ..CHANGE
 };
 
-const MODULE_HELP: Command = Command {
-    name: "module|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    group: Group::Server,
-    summary: "Lists the subcommands.",
-    since: "5.0.0",
-    complexity: "O(1)",
-    run: Run::Session(help),
-    ..Command::DEFAULTS
-};
-
-fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(introspection::help(&MODULE, reply))
-}
+const MODULE_HELP: Command = Command::help("module|help", "5.0.0", || &MODULE);

@@ -3,11 +3,9 @@
 use crate::keyspace::{Facts, Transaction};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
-use crate::session::Session;
 
 use super::error::Error;
-use super::facts::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
-use super::introspection;
+use super::facts::{Argument, Arity, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(super) const COMMANDS: &[Command] = &[OBJECT];
 
@@ -151,18 +149,7 @@ pub(super) fn references(tx: &Transaction<'_>, facts: &Facts<'_>) -> i64 {
 }
 
 const OBJECT_HELP: Command = Command {
-    name: "object|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Lists the subcommands.",
-    since: "6.2.0",
-    complexity: "O(1)",
-    run: Run::Session(help),
-    ..Command::DEFAULTS
+    ..Command::help("object|help", "6.2.0", || &OBJECT)
 };
-
-fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(introspection::help(&OBJECT, reply))
-}

@@ -8,7 +8,6 @@ use super::error::Error;
 use super::facts::{
     Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
-use super::introspection;
 
 pub(super) const COMMANDS: &[Command] =
     &[PSUBSCRIBE, PUBLISH, PUBSUB, PUNSUBSCRIBE, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, UNSUBSCRIBE];
@@ -377,18 +376,5 @@ fn patterns(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> 
     Ok(reply.count(context.instance.pubsub.count(Kind::Pattern)))
 }
 
-const PUBSUB_HELP: Command = Command {
-    name: "pubsub|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    group: Group::PubSub,
-    summary: "Lists the subcommands.",
-    since: "6.2.0",
-    complexity: "O(1)",
-    run: Run::Session(help),
-    ..Command::DEFAULTS
-};
-
-fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(introspection::help(&PUBSUB, reply))
-}
+const PUBSUB_HELP: Command =
+    Command { group: Group::PubSub, ..Command::help("pubsub|help", "6.2.0", || &PUBSUB) };

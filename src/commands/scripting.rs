@@ -5,7 +5,6 @@ use crate::resp::{Reply, Request};
 use crate::scripting::running::{Kind, Unkilled};
 use crate::scripting::shebang::{self, Flags as ScriptFlags};
 use crate::scripting::{Callable, Digest, Interpreter, Invocation};
-use crate::session::Session;
 
 use super::args::is_word;
 use super::door::admission::busy;
@@ -18,7 +17,6 @@ use super::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
     Run, Scope,
 };
-use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[EVAL, EVALSHA, EVALSHA_RO, EVAL_RO, SCRIPT];
 
@@ -387,18 +385,7 @@ pub(super) fn kill(context: &Context<'_, '_>, kind: Kind, reply: Reply<'_>) -> R
 }
 
 const SCRIPT_HELP: Command = Command {
-    name: "script|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Lists the subcommands.",
-    since: "5.0.0",
-    complexity: "O(1)",
-    run: Run::Session(help),
-    ..Command::DEFAULTS
+    ..Command::help("script|help", "5.0.0", || &SCRIPT)
 };
-
-fn help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(introspection::help(&SCRIPT, reply))
-}

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
-use crate::session::Session;
 use crate::statistics::latency::History;
 
 use super::args::is_word;
 use super::error::Error;
 use super::facts::lookup::{Registered, find_full, registered};
 use super::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
-use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[LATENCY, SLOWLOG];
 
@@ -100,21 +98,7 @@ fn slowlog_reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>
     Ok(reply.ok())
 }
 
-const SLOWLOG_HELP: Command = Command {
-    name: "slowlog|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    group: Group::Server,
-    summary: "Lists the subcommands.",
-    since: "6.2.0",
-    complexity: "O(1)",
-    run: Run::Session(slowlog_help),
-    ..Command::DEFAULTS
-};
-
-fn slowlog_help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(introspection::help(&SLOWLOG, reply))
-}
+const SLOWLOG_HELP: Command = Command::help("slowlog|help", "6.2.0", || &SLOWLOG);
 
 const LATENCY: Command = Command {
     name: "latency",
@@ -283,18 +267,4 @@ fn latency_doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_
     Ok(reply.verbatim(&report))
 }
 
-const LATENCY_HELP: Command = Command {
-    name: "latency|help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    group: Group::Server,
-    summary: "Lists the subcommands.",
-    since: "2.8.13",
-    complexity: "O(1)",
-    run: Run::Session(latency_help),
-    ..Command::DEFAULTS
-};
-
-fn latency_help(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(introspection::help(&LATENCY, reply))
-}
+const LATENCY_HELP: Command = Command::help("latency|help", "2.8.13", || &LATENCY);

@@ -17,6 +17,7 @@ use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::Registered;
 use crate::commands::facts::{Context, Result, Run};
+use crate::commands::introspection::help;
 use crate::commands::tracking;
 
 /// Runs an admitted request on a transaction over its keys, and tells those who want to know what came of it.
@@ -45,6 +46,7 @@ pub fn run(
             tracking::prepare(session, command, request);
             handler(&mut Context { instance, session, tx }, request, reply)
         }
+        Run::Help(command) => Ok(help(command(), reply)),
         Run::Subcommands => Err(Error::wrong_arity(command.name)),
     };
     if tx.leaves_anything() {

@@ -1,11 +1,13 @@
 //! One command: its facts, its documentation and its handler, side by side in one constant.
 
-use crate::resp::Request;
+use crate::keyspace::Transaction;
+use crate::resp::{Reply, Request};
+use crate::session::Session;
 
 use super::argument::Argument;
+use super::context::{Context, Result};
 use super::flags::{Categories, Flags, KeyFlags};
 use super::key_spec::KeySpec;
-use super::run::Run;
 
 /// One command, or one subcommand.
 #[derive(Debug)]
@@ -79,6 +81,21 @@ impl Command {
         secrets: Secrets::None,
         run: Run::Subcommands,
     };
+
+    /// HELP, which lists the subcommands of a command; `name` is its full name, `of` returns the command.
+    pub const fn help(name: &'static str, since: &'static str, of: fn() -> &'static Command) -> Command {
+        Command {
+            name,
+            arity: Arity::Exactly(2),
+            flags: Flags::LOADING.and(Flags::STALE),
+            group: Group::Server,
+            summary: "Lists the subcommands.",
+            since,
+            complexity: "O(1)",
+            run: Run::Help(of),
+            ..Command::DEFAULTS
+        }
+    }
 
     /// The name without the name of its command.
     pub fn own_name(&self) -> &'static str {
@@ -156,6 +173,36 @@ impl Command {
             }
         }
         categories.names().collect()
+    }
+}
+
+/// A handler. The type of what it is given is its permission.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// Reads keys.
+    Read(fn(&Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
+    /// Writes keys.
+    Write(fn(&mut Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
+    /// Works on the state of the client's own connection.
+    Session(fn(&mut Session, Request<'_>, Reply<'_>) -> Result),
+    /// Works on the server.
+    Server(fn(&mut Context<'_, '_>, Request<'_>, Reply<'_>) -> Result),
+    /// Lists the subcommands of this command.
+    Help(fn() -> &'static Command),
+    /// None: only the command's subcommands have handlers.
+    Subcommands,
+}
+
+impl std::fmt::Debug for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Run::Read(_) => "Read",
+            Run::Write(_) => "Write",
+            Run::Session(_) => "Session",
+            Run::Server(_) => "Server",
+            Run::Help(_) => "Help",
+            Run::Subcommands => "Subcommands",
+        })
     }
 }
 

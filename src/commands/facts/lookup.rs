@@ -11,9 +11,8 @@ use crate::commands::error::Error;
 use crate::name_table::{NameTable, Packed};
 use crate::resp::Request;
 
-use super::command::{Arity, Command, Scope};
+use super::command::{Arity, Command, Run, Scope};
 use super::key_spec::KeySpec;
-use super::run::Run;
 
 /// A command, or a subcommand, as the server knows it.
 #[derive(Debug)]

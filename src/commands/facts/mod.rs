@@ -1,8 +1,8 @@
 //! What a command is, and how a request finds its own.
 //!
 //! [`command`] is one command: its facts, its documentation and its handler, side by side in one constant.
-//! The facts are made of [`flags`], of the places of keys ([`key_spec`]), of the documented arguments
-//! ([`argument`]) and of the handler's type ([`run`]). [`lookup`] finds commands by their names and numbers.
+//! The facts are made of [`flags`], of the places of keys ([`key_spec`]) and of the documented arguments
+//! ([`argument`]). The handler works on a [`context`]. [`lookup`] finds commands by their names and numbers.
 //!
 //! Everything that is known about a command is derived from its facts: dispatch, arity errors, keys to lock,
 //! COMMAND INFO, DOCS, LIST and GETKEYS, the ACL categories. The facts are those of Redis 7.0, which
@@ -10,13 +10,13 @@
 
 mod argument;
 mod command;
+mod context;
 mod flags;
 mod key_spec;
 pub mod lookup;
-mod run;
 
 pub use argument::{Argument, ArgumentKind};
-pub use command::{Arity, Command, Deprecated, Group, Scope, Secrets};
+pub use command::{Arity, Command, Deprecated, Group, Run, Scope, Secrets};
+pub use context::{Context, Result};
 pub use flags::{Categories, Flags, KeyFlags};
 pub use key_spec::KeySpec;
-pub use run::{Context, Result, Run};

@@ -1,0 +1,28 @@
+//! What a handler of a command is given, and what it returns.
+
+use crate::commands::error::Error;
+use crate::instance::Instance;
+use crate::keyspace::Transaction;
+use crate::resp::Sent;
+use crate::session::Session;
+
+/// What a handler returns: the proof that it has written its reply, or the error to reply with.
+pub type Result<T = Sent> = std::result::Result<T, Error>;
+
+/// What is given to a handler that works on the server.
+#[derive(Debug)]
+pub struct Context<'a, 'k> {
+    /// The server.
+    pub instance: &'a Instance,
+    /// The client's state.
+    pub session: &'a mut Session,
+    /// The shards of the command's scope.
+    pub tx: &'a mut Transaction<'k>,
+}
+
+impl Context<'_, '_> {
+    /// INFO's `used_memory`: the bytes in use, without those of the running command itself.
+    pub fn used_memory(&self) -> usize {
+        self.instance.used_memory().saturating_sub(self.tx.own_bytes())
+    }
+}
