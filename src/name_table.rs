@@ -3,7 +3,7 @@
 //! A server has a few hundred commands and looks one up for every request. The table hashes the length and
 //! the first eight bytes of a name, so one look and one comparison find nearly all of them.
 
-/// NameTable, each with the number that it stands for.
+/// Names, each with the number that it stands for.
 #[derive(Debug)]
 pub struct NameTable {
     names: Box<[(Vec<u8>, u16)]>,
@@ -65,7 +65,7 @@ impl Packed {
 impl NameTable {
     /// More than twice the number of commands, so that runs of taken slots stay short; a power of two.
     const SLOTS: usize = 1024;
-    /// NameTable in one table: half of the slots stay free.
+    /// Names in one table: half of the slots stay free.
     pub const NAMES_MAX: usize = NameTable::SLOTS / 2;
 
     /// A table of these names, which are in lower case and differ from each other.

@@ -220,7 +220,7 @@ const COMMAND_LIST: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Server,
-    summary: "NameTable all commands, or those that a filter lets through.",
+    summary: "Names all commands, or those that a filter lets through.",
     since: "7.0.0",
     complexity: "O(N) where N is the total number of Redis commands",
     tips: &["nondeterministic_output_order"],
