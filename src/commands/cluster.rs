@@ -20,8 +20,47 @@ const SUBCOMMAND: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// Subcommands that change the cluster.
-const CHANGE: Flags = Flags::ADMIN.and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
+/// What is the same for the subcommands that change the cluster.
+const CHANGE: Command =
+    Command { flags: Flags::ADMIN.and(Flags::STALE).and(Flags::NO_ASYNC_LOADING), ..SUBCOMMAND };
+
+/// … and for those that take several slots,
+const CHANGE_SLOTS: Command = Command {
+    arity: Arity::AtLeast(3),
+    complexity: "O(N) where N is the total number of hash slot arguments",
+    arguments: &[Argument::integer("slot").multiple()],
+    ..CHANGE
+};
+
+/// … or several ranges of slots.
+const CHANGE_RANGES: Command = Command {
+    arity: Arity::AtLeast(4),
+    since: "7.0.0",
+    complexity: "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
+    arguments: &[Argument::block(
+        "start-slot_end-slot",
+        &[Argument::integer("start-slot"), Argument::integer("end-slot")],
+    )
+    .multiple()],
+    ..CHANGE
+};
+
+/// What is the same for the subcommands that are about one other node.
+const OF_NODE: Command = Command {
+    arity: Arity::Exactly(3),
+    flags: Flags::ADMIN.and(Flags::STALE),
+    tips: NONDETERMINISTIC,
+    arguments: &[Argument::string("node-id")],
+    ..SUBCOMMAND
+};
+
+/// What is the same for the commands about reading from replicas.
+const OF_REPLICA: Command = Command {
+    arity: Arity::Exactly(1),
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    categories: Categories::CONNECTION,
+    ..SUBCOMMAND
+};
 
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
@@ -68,49 +107,28 @@ const CLUSTER: Command = Command {
     ..SUBCOMMAND
 };
 
-const CLUSTER_ADDSLOTS: Command = Command {
-    name: "cluster|addslots",
-    arity: Arity::AtLeast(3),
-    flags: CHANGE,
-    summary: "Assigns slots to this node.",
-    complexity: "O(N) where N is the total number of hash slot arguments",
-    arguments: &[Argument::integer("slot").multiple()],
-    ..SUBCOMMAND
-};
+const CLUSTER_ADDSLOTS: Command =
+    Command { name: "cluster|addslots", summary: "Assigns slots to this node.", ..CHANGE_SLOTS };
 
 const CLUSTER_ADDSLOTSRANGE: Command = Command {
     name: "cluster|addslotsrange",
-    arity: Arity::AtLeast(4),
-    flags: CHANGE,
     summary: "Assigns ranges of slots to this node.",
-    since: "7.0.0",
-    complexity: "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
-    arguments: &[Argument::block(
-        "start-slot_end-slot",
-        &[Argument::integer("start-slot"), Argument::integer("end-slot")],
-    )
-    .multiple()],
-    ..SUBCOMMAND
+    ..CHANGE_RANGES
 };
 
 const CLUSTER_BUMPEPOCH: Command = Command {
     name: "cluster|bumpepoch",
     arity: Arity::Exactly(2),
-    flags: CHANGE,
     summary: "Advances the cluster's configuration epoch.",
     tips: NONDETERMINISTIC,
-    ..SUBCOMMAND
+    ..CHANGE
 };
 
 const CLUSTER_COUNT_FAILURE_REPORTS: Command = Command {
     name: "cluster|count-failure-reports",
-    arity: Arity::Exactly(3),
-    flags: Flags::ADMIN.and(Flags::STALE),
     summary: "Counts the reports that a node has failed.",
     complexity: "O(N) where N is the number of failure reports",
-    tips: NONDETERMINISTIC,
-    arguments: &[Argument::string("node-id")],
-    ..SUBCOMMAND
+    ..OF_NODE
 };
 
 const CLUSTER_COUNTKEYSINSLOT: Command = Command {
@@ -121,59 +139,40 @@ const CLUSTER_COUNTKEYSINSLOT: Command = Command {
     ..SUBCOMMAND
 };
 
-const CLUSTER_DELSLOTS: Command = Command {
-    name: "cluster|delslots",
-    arity: Arity::AtLeast(3),
-    flags: CHANGE,
-    summary: "Takes slots from this node.",
-    complexity: "O(N) where N is the total number of hash slot arguments",
-    arguments: &[Argument::integer("slot").multiple()],
-    ..SUBCOMMAND
-};
+const CLUSTER_DELSLOTS: Command =
+    Command { name: "cluster|delslots", summary: "Takes slots from this node.", ..CHANGE_SLOTS };
 
 const CLUSTER_DELSLOTSRANGE: Command = Command {
     name: "cluster|delslotsrange",
-    arity: Arity::AtLeast(4),
-    flags: CHANGE,
     summary: "Takes ranges of slots from this node.",
-    since: "7.0.0",
-    complexity: "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
-    arguments: &[Argument::block(
-        "start-slot_end-slot",
-        &[Argument::integer("start-slot"), Argument::integer("end-slot")],
-    )
-    .multiple()],
-    ..SUBCOMMAND
+    ..CHANGE_RANGES
 };
 
 const CLUSTER_FAILOVER: Command = Command {
     name: "cluster|failover",
     arity: Arity::AtLeast(2),
-    flags: CHANGE,
     summary: "Makes a replica the primary.",
     arguments: &[Argument::one_of(
         "options",
         &[Argument::pure_token("force", "FORCE"), Argument::pure_token("takeover", "TAKEOVER")],
     )
     .optional()],
-    ..SUBCOMMAND
+    ..CHANGE
 };
 
 const CLUSTER_FLUSHSLOTS: Command = Command {
     name: "cluster|flushslots",
     arity: Arity::Exactly(2),
-    flags: CHANGE,
     summary: "Takes all slots from this node.",
-    ..SUBCOMMAND
+    ..CHANGE
 };
 
 const CLUSTER_FORGET: Command = Command {
     name: "cluster|forget",
     arity: Arity::Exactly(3),
-    flags: CHANGE,
     summary: "Removes a node from the cluster.",
     arguments: &[Argument::string("node-id")],
-    ..SUBCOMMAND
+    ..CHANGE
 };
 
 const CLUSTER_GETKEYSINSLOT: Command = Command {
@@ -226,14 +225,13 @@ const CLUSTER_LINKS: Command = Command {
 const CLUSTER_MEET: Command = Command {
     name: "cluster|meet",
     arity: Arity::AtLeast(4),
-    flags: CHANGE,
     summary: "Adds a node to the cluster.",
     arguments: &[
         Argument::string("ip"),
         Argument::integer("port"),
         Argument::integer("cluster_bus_port").since("4.0.0").optional(),
     ],
-    ..SUBCOMMAND
+    ..CHANGE
 };
 
 const CLUSTER_MYID: Command = Command {
@@ -252,24 +250,15 @@ const CLUSTER_NODES: Command = Command {
     ..SUBCOMMAND
 };
 
-const CLUSTER_REPLICAS: Command = Command {
-    name: "cluster|replicas",
-    arity: Arity::Exactly(3),
-    flags: Flags::ADMIN.and(Flags::STALE),
-    summary: "Lists the replicas of a node.",
-    since: "5.0.0",
-    tips: NONDETERMINISTIC,
-    arguments: &[Argument::string("node-id")],
-    ..SUBCOMMAND
-};
+const CLUSTER_REPLICAS: Command =
+    Command { name: "cluster|replicas", summary: "Lists the replicas of a node.", since: "5.0.0", ..OF_NODE };
 
 const CLUSTER_REPLICATE: Command = Command {
     name: "cluster|replicate",
     arity: Arity::Exactly(3),
-    flags: CHANGE,
     summary: "Makes this node a replica of another.",
     arguments: &[Argument::string("node-id")],
-    ..SUBCOMMAND
+    ..CHANGE
 };
 
 const CLUSTER_RESET: Command = Command {
@@ -289,24 +278,21 @@ const CLUSTER_RESET: Command = Command {
 const CLUSTER_SAVECONFIG: Command = Command {
     name: "cluster|saveconfig",
     arity: Arity::Exactly(2),
-    flags: CHANGE,
     summary: "Saves the cluster's configuration.",
-    ..SUBCOMMAND
+    ..CHANGE
 };
 
 const CLUSTER_SET_CONFIG_EPOCH: Command = Command {
     name: "cluster|set-config-epoch",
     arity: Arity::Exactly(3),
-    flags: CHANGE,
     summary: "Sets this node's configuration epoch.",
     arguments: &[Argument::integer("config-epoch")],
-    ..SUBCOMMAND
+    ..CHANGE
 };
 
 const CLUSTER_SETSLOT: Command = Command {
     name: "cluster|setslot",
     arity: Arity::AtLeast(4),
-    flags: CHANGE,
     summary: "Assigns a slot to a node.",
     arguments: &[
         Argument::integer("slot"),
@@ -320,7 +306,7 @@ const CLUSTER_SETSLOT: Command = Command {
             ],
         ),
     ],
-    ..SUBCOMMAND
+    ..CHANGE
 };
 
 const CLUSTER_SHARDS: Command = Command {
@@ -335,13 +321,9 @@ const CLUSTER_SHARDS: Command = Command {
 
 const CLUSTER_SLAVES: Command = Command {
     name: "cluster|slaves",
-    arity: Arity::Exactly(3),
-    flags: Flags::ADMIN.and(Flags::STALE),
     summary: "Lists the replicas of a node.",
     deprecated: Some(Deprecated { since: "5.0.0", replaced_by: "`CLUSTER REPLICAS`" }),
-    tips: NONDETERMINISTIC,
-    arguments: &[Argument::string("node-id")],
-    ..SUBCOMMAND
+    ..OF_NODE
 };
 
 const CLUSTER_SLOTS: Command = Command {
@@ -363,20 +345,7 @@ const ASKING: Command = Command {
     ..SUBCOMMAND
 };
 
-const READONLY: Command = Command {
-    name: "readonly",
-    arity: Arity::Exactly(1),
-    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
-    categories: Categories::CONNECTION,
-    summary: "Lets the client read from a replica.",
-    ..SUBCOMMAND
-};
+const READONLY: Command =
+    Command { name: "readonly", summary: "Lets the client read from a replica.", ..OF_REPLICA };
 
-const READWRITE: Command = Command {
-    name: "readwrite",
-    arity: Arity::Exactly(1),
-    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
-    categories: Categories::CONNECTION,
-    summary: "Ends READONLY.",
-    ..SUBCOMMAND
-};
+const READWRITE: Command = Command { name: "readwrite", summary: "Ends READONLY.", ..OF_REPLICA };

@@ -58,7 +58,9 @@ const THREADS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server in this process: an instance with its sockets and its threads.
 ///
-/// It changes nothing that belongs to the process as a whole, so that there may be several.
+/// It changes nothing that belongs to the process as a whole, so that there may be several. They share what
+/// the process has only once: the log lines, the memory that INFO and `maxmemory` count, the limit of open
+/// files. A caller ends it by [`stop`](Self::stop): without that, the thread that writes its log goes on.
 #[derive(Debug)]
 pub struct Server {
     instance: Arc<Instance>,
