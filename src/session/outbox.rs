@@ -5,7 +5,7 @@
 //! dropped instead leaves no trace.
 //!
 //! Nothing grows without limit. Letters are counted by the limits of their receivers. Changed keys beyond
-//! [`KEY_BYTES_MAX`] become the news that all keys have changed. Lock news beyond [`LOCK_NEWS_MAX`] are
+//! `KEY_BYTES_MAX` become the news that all keys have changed. Lock news beyond `LOCK_NEWS_MAX` are
 //! dropped, and the lens forgets all locks, as it concludes nothing from silence.
 
 use std::collections::HashMap;

@@ -53,8 +53,7 @@ fn a_room_uses_only_those_above_it() {
 #[test]
 fn every_file_opens_with_its_story() {
     for (path, text) in sources(&root()) {
-        let is_inner = path.ends_with("request/tests.rs");
-        assert!(is_inner || text.starts_with("//! "), "{} does not say what it is for", path.display());
+        assert!(text.starts_with("//! "), "{} does not say what it is for", path.display());
     }
 }
 

@@ -1,3 +1,5 @@
+//! Streams in pieces, against the decoder of the crate `redis-protocol`, and against the limits.
+
 use proptest::prelude::*;
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::types::OwnedFrame;
@@ -26,7 +28,7 @@ fn read_in_pieces(stream: &[u8], limits: &Limits, sizes: impl IntoIterator<Item 
                     requests.extend(reader.requests(&input, 0).map(arguments));
                     assert_eq!(requests.len() - from, ready);
                     let others: Vec<_> = reader.requests(&input, 1).map(arguments).collect();
-                    assert_eq!(others, requests[from + 1..], "whoever has done some goes on behind them");
+                    assert_eq!(others, requests[from + 1..], "the rest follows those that are done");
                 }
                 Err(error) => return (requests, Some(error)),
             }
