@@ -1,6 +1,6 @@
 //! A client's state, without its socket.
 //!
-//! What only the client's own commands need is here; what other clients may see is in its [`Client`].
+//! Here is what only the client's own commands need. What other clients may see is in its [`Client`].
 
 mod outbox;
 
@@ -29,49 +29,50 @@ pub struct Session {
     pub database: usize,
     /// The version of the protocol it speaks.
     pub protocol: Protocol,
-    /// Who it is.
+    /// The user that it is.
     pub user: Arc<User>,
     /// Whether it may do more than authenticate.
     pub is_authenticated: bool,
     /// Which replies it wants.
     pub replies: Replies,
-    /// Whether its connection ends once the replies so far are written.
+    /// Whether its connection ends when the replies so far have been written.
     pub is_closing: bool,
-    /// Whether its commands leave no trace in what is known of the use of keys (CLIENT NO-TOUCH).
+    /// Whether its commands do not count as uses of keys (CLIENT NO-TOUCH).
     pub leaves_keys_untouched: bool,
-    /// The transaction that it has begun, if it has.
+    /// The transaction that it has begun, if any.
     pub queue: Option<Queue>,
     /// The keys that it watches for its next transaction.
     pub watching: Watching,
     /// What it listens to.
     pub subscriptions: Subscriptions,
-    /// Of which keys it keeps copies, if it does.
+    /// The keys of which it keeps copies, if any.
     pub tracking: Option<Box<Tracks>>,
     /// Whether its command is one of several, none of which may wait.
     pub may_not_wait: bool,
-    /// What those several have for others, if there is anything.
+    /// What those commands have done that other clients follow, if anything.
     pub outbox: Option<Box<Outbox>>,
-    /// How long its last command is to wait before it is answered, or executed, if it is.
+    /// How long its last command waits for its reply, or its next one to be executed, if it waits.
     pub wait: Option<Wait>,
-    /// Whether its next command was shown to the faults already, and waited since: now it is spared.
+    /// Whether the faults have seen its next command already, which has waited since. Now it is spared.
     pub was_delayed: bool,
-    /// Whether a fault takes the reply to its next command, which waits to be executed.
+    /// Whether a fault drops the reply to its next command, which waits to be executed.
     pub is_unheard: bool,
     /// The name of its last command, with its subcommand.
     pub last_command: &'static str,
-    /// Up to where the journal has to last for what its commands have changed to last.
+    /// The journal's offset that must be durable before the changes of its commands are.
     pub logged: u64,
-    /// When its command began; set for those that are timed one by one.
+    /// When its command began. Set for commands that are timed one by one.
     pub began: Instant,
-    /// When the script of its last command ended: whoever times the command need not look at the clock again.
+    /// When the script of its last command ended, so that the clock need not be read again to time the
+    /// command.
     pub ended: Option<Instant>,
-    /// What its scripts have called and nobody has counted yet; made when it is first needed.
+    /// What its scripts have called and is not counted yet. Made when it is first needed.
     called: Option<Box<Called>>,
-    /// What others have been shown last.
+    /// The state that was last shown to other clients.
     shown: Cell<State>,
 }
 
-/// What a client's script may change of its session for itself alone.
+/// The part of a session that a script has for itself while it runs.
 #[derive(Debug)]
 pub struct OwnState {
     database: usize,
@@ -93,9 +94,9 @@ impl OwnState {
 pub struct Queue {
     /// In their order. EXEC shares them while it runs them, so that they can run again.
     pub commands: Arc<Vec<Queued>>,
-    /// Bytes of them.
+    /// The bytes that they take.
     pub bytes: usize,
-    /// One was refused: EXEC will run none.
+    /// Whether one was refused. Then EXEC runs none.
     pub is_broken: bool,
     /// The index of the command that EXEC runs now, or has run last.
     pub running: Option<usize>,
@@ -106,7 +107,7 @@ pub struct Queue {
 pub struct Queued {
     /// The number of the command that was found and admitted.
     pub number: usize,
-    /// What was asked for.
+    /// The request.
     pub request: OwnedRequest,
 }
 
@@ -120,22 +121,22 @@ impl Queue {
     }
 }
 
-/// How long a client that waits does so.
+/// How long a client waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Until this moment.
     Until(Instant),
-    /// Until somebody ends it.
+    /// Until another client, or the server, ends it.
     ForEver,
-    /// Until this is over; then the command is executed.
+    /// Until this delay is over. Then the command is executed.
     Delay(Delay),
-    /// Until the end of a pause (CLIENT PAUSE); then the command is executed.
+    /// Until the end of a pause (CLIENT PAUSE). Then the command is executed.
     Pause,
-    /// Until what the command needs may be free; then it is tried again.
+    /// Until what the command needs may be free. Then it is tried again.
     Contention(Contention),
 }
 
-/// What a command needs and another has had for more than a moment.
+/// What a command needs, and another client has had for more than a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contention {
     /// The keyspace's shard of this number.
@@ -194,7 +195,7 @@ impl Session {
         }
     }
 
-    /// What others may know of it, as it is now.
+    /// What other clients may see of it, as it is now.
     fn state(&self) -> State {
         State {
             database: self.database,
@@ -215,7 +216,7 @@ impl Session {
         self.queue.as_ref().is_some_and(|queue| queue.running.is_some())
     }
 
-    /// Changes what others see, and shows them the state as it is now.
+    /// Changes what other clients see, and shows them the state as it is now.
     pub fn show(&self, change: impl FnOnce(&mut Profile)) {
         self.shown.set(self.state());
         self.client.set_protocol(self.protocol);
@@ -224,14 +225,14 @@ impl Session {
         change(&mut profile);
     }
 
-    /// Shows others the state as it is now, if they have not been shown it already.
+    /// Shows other clients the state as it is now, unless they see it already.
     pub fn show_changes(&self) {
         if !self.state().is(&self.shown.get()) {
             self.show(|_| {});
         }
     }
 
-    /// Lets a client in that knows the password of a user.
+    /// Authenticates the client by the password of a user.
     ///
     /// # Errors
     ///
@@ -240,8 +241,8 @@ impl Session {
         let user = users.authenticate(name, password).ok_or(WrongPassword)?;
         let before = std::mem::replace(&mut self.user, Arc::clone(&user));
         self.show(|profile| profile.user = Some(Arc::clone(&user)));
-        // Looked at after others can see who the client is: whoever removes the user sees the client, or is
-        // seen here.
+        // Checked after other clients can see the new user. So a client that removes the user either sees
+        // this one, or has marked the user before this check.
         if user.is_removed() {
             self.show(|profile| profile.user = Some(Arc::clone(&before)));
             self.user = before;
@@ -252,7 +253,7 @@ impl Session {
     }
 
     /// Begins a script of this client: from now on the state is the script's, which begins with the client's
-    /// database and user. Answers what is the client's own, for [`end_script`](Self::end_script).
+    /// database and user. Returns the client's own state, for [`end_script`](Self::end_script).
     pub fn begin_script(&mut self) -> OwnState {
         OwnState {
             database: self.database,
@@ -263,14 +264,14 @@ impl Session {
         }
     }
 
-    /// Gives the client back what was its own when its script began.
+    /// Restores the client's own state after its script.
     pub fn end_script(&mut self, own: OwnState) {
         let OwnState { database, protocol, leaves_keys_untouched, tracking, may_not_wait } = own;
         (self.database, self.protocol, self.may_not_wait) = (database, protocol, may_not_wait);
         (self.leaves_keys_untouched, self.tracking) = (leaves_keys_untouched, tracking);
     }
 
-    /// What the commands of an EXEC or a script have for others.
+    /// What the commands of an EXEC or a script have done that other clients follow.
     pub fn outbox(&mut self) -> &mut Outbox {
         self.outbox.get_or_insert_default()
     }
@@ -289,8 +290,8 @@ impl Session {
         }
     }
 
-    /// Whether the next command is to be executed and answered as any other: no transaction is being queued,
-    /// no channel listened to, no key tracked. One look for all that rarely is.
+    /// Whether the client is in no special state: it queues no transaction, listens to no channel, tracks no
+    /// key. One look instead of many.
     pub fn is_plain(&self) -> bool {
         let is_listening = !self.subscriptions.is_empty() || self.tracking.is_some();
         let is_waiting = self.is_closing || self.wait.is_some() || self.was_delayed;
@@ -298,20 +299,20 @@ impl Session {
         is_admitted && self.queue.is_none() && !is_listening && !is_waiting
     }
 
-    /// To be called whenever what the client listens to has changed.
+    /// Called whenever the client's subscriptions have changed.
     pub fn subscriptions_changed(&self) {
         let is_listening = !self.subscriptions.is_empty();
         self.client.set_class(if is_listening { ClientClass::PubSub } else { ClientClass::Normal });
     }
 
-    /// Takes all rights from the client until it authenticates anew.
+    /// Takes all rights from the client until it authenticates again.
     pub fn lock_out(&mut self, users: &Users) {
         self.user = Arc::clone(users.default_user());
         self.is_authenticated = false;
     }
 
-    /// Puts everything back to what it was when the client connected (RESET). What it watches, tracks and
-    /// listens to must have ended.
+    /// Puts everything back to its state when the client connected (RESET). Watching, tracking and listening
+    /// must have ended.
     pub fn reset(&mut self, users: &Users) {
         let (last_command, logged) = (self.last_command, self.logged);
         let watching = std::mem::take(&mut self.watching);

@@ -1,8 +1,8 @@
 //! Measures what a batch of requests does, for INFO, SLOWLOG and LATENCY.
 //!
-//! Commands that are brief ([`is_brief`]) are only tallied; all others are timed one by one. Without
-//! pipelining a run of those that are tallied is one command, so its time is exact. What scripts call is
-//! counted with the batch, too: by whoever wants to know, or at its end.
+//! Brief commands ([`is_brief`]) are only tallied, and share the time that a run of them takes. All others
+//! are timed one by one. Without pipelining, a run is one command, and its time is exact. The commands that
+//! scripts call are counted with the batch, too: at its end, or before a command reads the counts.
 
 use std::time::{Duration, Instant};
 
@@ -15,26 +15,26 @@ use crate::resp::Request;
 use crate::session::Session;
 use crate::statistics::commands::{Tally, Usage};
 
-/// Follows one batch of requests from its first to its last.
+/// Follows one batch of requests from the first one to the last one.
 #[derive(Debug)]
 pub struct Meter<'a> {
     instance: &'a Instance,
-    /// Up to when all time has been accounted for.
+    /// All time up to here has been counted.
     mark: Instant,
-    /// Whether nobody sees every command, wants to know the time of each, limits the memory, has planted a
-    /// fault or runs a script that takes too long, and data can be saved: one look for all that rarely is.
+    /// Whether the server is in none of these states: MONITOR, a low `slowlog-log-slower-than`, `maxmemory`,
+    /// a planted fault, a script that takes too long, data that cannot be saved. One look instead of many.
     is_tallying: bool,
-    /// The same, and nothing is special about the client either, nor is any command to wait.
+    /// The same, and the client is in no special state, and no command has to wait.
     is_plain: bool,
-    /// Whether anybody sees every command.
+    /// Whether a client sees every command (MONITOR).
     pub(super) is_watched: bool,
-    /// Which commands have to wait for the end of a pause (CLIENT PAUSE), if any have to.
+    /// Which commands have to wait for the end of a pause (CLIENT PAUSE), in a pause.
     pub(super) paused: Option<Paused>,
     tally: Tally,
 }
 
 impl Meter<'_> {
-    /// Begins a batch; has to [look](Self::look) before its first request.
+    /// Begins a batch. The caller calls [`look`](Self::look) before the first request.
     #[inline(always)]
     pub fn new(instance: &Instance) -> Meter<'_> {
         Meter {
@@ -48,7 +48,7 @@ impl Meter<'_> {
         }
     }
 
-    /// Looks at all that rarely is; whatever may have changed it is followed by this.
+    /// Looks at all the special states. The caller calls it after everything that may have changed one.
     pub fn look(&mut self, session: &Session) {
         let instance = self.instance;
         let is_limited = instance.config.maxmemory.get() > 0 || instance.keyspace.is_busy();
@@ -59,13 +59,13 @@ impl Meter<'_> {
         self.is_plain = self.is_tallying && session.is_plain() && self.paused.is_none();
     }
 
-    /// Whether nothing is asked for but that commands are executed.
+    /// Whether neither the server nor the client is in a special state.
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         self.is_plain
     }
 
-    /// Says that a command is about to be run; answers whether it is one of those that are tallied.
+    /// Notes that a command is about to run. Returns whether it is tallied.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -78,14 +78,14 @@ impl Meter<'_> {
             self.settle();
             session.began = self.mark;
             if registered.command.scope != Scope::Script {
-                // It may ask for what is counted.
+                // It may read the counts.
                 session.count_called(&self.instance.statistics);
             }
         }
         is_tallied
     }
 
-    /// Says that one of those has been run, and how much it has answered.
+    /// Notes that a tallied command has run, and how long its reply is.
     #[inline(always)]
     pub(super) fn end_tallied(
         &mut self,
@@ -102,7 +102,7 @@ impl Meter<'_> {
         }
     }
 
-    /// Says that another has been run.
+    /// Notes that a command has run that is timed.
     pub(super) fn end(
         &mut self,
         registered: &'static Registered,
@@ -112,13 +112,13 @@ impl Meter<'_> {
         self.charge(registered, session, request);
     }
 
-    /// Says that it answered an error.
+    /// Notes that it replied with an error.
     #[cold]
     pub(super) fn failed(&self, registered: &Registered) {
         self.instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
     }
 
-    /// Says that a request was refused; its command is known, or not.
+    /// Notes that a request was refused, with its command if that is known.
     #[cold]
     pub(super) fn refused(&self, registered: Option<&Registered>) {
         if let Some(registered) = registered {
@@ -132,7 +132,7 @@ impl Meter<'_> {
         session.count_called(&self.instance.statistics);
     }
 
-    /// Shares the time since the mark out among the commands that were tallied, if there are any.
+    /// Divides the time since the mark among the commands that were tallied, if there are any.
     fn settle(&mut self) {
         if !self.tally.is_empty() {
             let took = self.advance(Instant::now());
@@ -140,14 +140,14 @@ impl Meter<'_> {
         }
     }
 
-    /// Puts the time since the mark down to one command.
+    /// Counts the time since the mark for one command.
     #[cold]
     fn charge(&mut self, registered: &'static Registered, session: &mut Session, request: Request<'_>) {
         let took = self.advance(session.ended.take().unwrap_or_else(Instant::now));
         charge(self.instance, session, registered, request, took);
     }
 
-    /// Moves the mark to now; answers how far that was.
+    /// Moves the mark to now. Returns how far that was.
     fn advance(&mut self, now: Instant) -> Duration {
         now - std::mem::replace(&mut self.mark, now)
     }

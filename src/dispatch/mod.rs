@@ -1,9 +1,9 @@
-//! The way of a client's request from its plan to its reply: it is admitted, or refused, queued, delayed or
-//! withheld; an engine begins a transaction over what it needs; its command runs, and what came of it is
-//! counted, shown, logged and answered.
+//! The way of a client's request from its plan to its reply. It is admitted, or refused, queued, delayed or
+//! withheld. An engine begins a transaction over the keys that it needs. Its command runs. Then the result is
+//! counted, shown to MONITOR, logged, and sent as the reply.
 //!
 //! Nearly every request is a brief command on one key, and nothing is special about its client or the server:
-//! it takes a short cut. [`meter`] measures what a batch of requests does.
+//! it takes a short cut. [`meter`] measures each batch of requests.
 
 pub mod meter;
 
@@ -52,7 +52,7 @@ impl Plan {
         registered.command.only_key_in(request).map(|key| Spot::of(keyspace.hash(key)))
     }
 
-    /// Has what it needs fetched from memory, while others are executed.
+    /// Fetches what it needs from memory, while other requests are executed.
     #[inline(always)]
     pub fn prepare(&mut self, keyspace: &Keyspace, database: usize) {
         if let Some(spot) = &mut self.spot {
@@ -61,7 +61,7 @@ impl Plan {
     }
 }
 
-/// Executes one request and appends its reply to `out`; answers whether the next one may follow at once.
+/// Executes one request and appends its reply to `out`. Returns whether the next one may follow at once.
 #[inline(always)]
 pub fn execute(
     instance: &Instance,
@@ -79,10 +79,9 @@ pub fn execute(
     !session.is_closing && session.wait.is_none()
 }
 
-/// Executes what nearly every request is: a brief command on one key, while nothing is special about the
-/// client and nobody wants anything but that it is executed. False if it is anything else, or is to be
-/// refused; then nothing has happened yet. It does what [`execute_any`] does, without all that does not
-/// concern such a request.
+/// Executes what nearly every request is: a brief command on one key, while neither the client nor the server
+/// is in a special state. Returns false for every other request, and for one that may have to be refused;
+/// then nothing has happened yet. It does what [`execute_any`] does for such a request, and no more.
 #[inline(always)]
 fn execute_plain(
     instance: &Instance,
@@ -129,7 +128,7 @@ fn execute_plain(
     true
 }
 
-/// Executes any request, and does all that may have to be done before and after it.
+/// Executes any request, with everything that may have to happen before and after it.
 #[inline(never)]
 fn execute_any(
     instance: &Instance,
@@ -207,8 +206,8 @@ fn execute_any(
     }
 }
 
-/// Has a request tried again once what it needs may be free. Nothing has happened yet, but that it was shown
-/// to the faults.
+/// Lets a request wait until what it needs may be free. It is tried again then. Nothing has happened yet,
+/// except that the faults have seen it.
 #[cold]
 fn postpone(session: &mut Session, contention: Contention, is_heard: bool) {
     session.wait = Some(Wait::Contention(contention));
@@ -216,7 +215,8 @@ fn postpone(session: &mut Session, contention: Contention, is_heard: bool) {
     session.is_unheard = !is_heard;
 }
 
-/// Runs an admitted request on a transaction over what it needs, unless another has that for long.
+/// Runs an admitted request on a transaction over what it needs. Returns an error if another client keeps
+/// that for more than a moment.
 fn begin_and_run(
     instance: &Instance,
     session: &mut Session,
@@ -254,7 +254,7 @@ fn has_to_wait(
     paused == Paused::All || does_any(instance, session, registered, request, |intent| intent.may_replicate)
 }
 
-/// What a fault makes of a request that was admitted, unless one has delayed it already.
+/// What a fault does to an admitted request. A request that a fault has delayed already is spared.
 #[cold]
 fn fate(
     instance: &Instance,
@@ -274,10 +274,9 @@ fn fate(
     }
 }
 
-/// Gives a client that listens to channels, or tracks keys, what it was sent meanwhile, before the reply to
-/// what it asked: that may be its own message. What may concern the reply comes after it: news of keys that
-/// it has read, and of those that it has changed, and messages of a channel that it has just subscribed to,
-/// beyond the `subscriptions` that it had.
+/// Writes a client's mail into its output. Messages come before the reply, since one may be the client's own.
+/// What may concern the reply comes after it: news of keys that the client has read or changed, and messages
+/// of a channel that it has just subscribed to, which it shows by more than the `subscriptions` it had.
 #[cold]
 fn deliver_mail(session: &Session, out: &mut Vec<u8>, mark: usize, subscriptions: usize) {
     let client = &session.client;

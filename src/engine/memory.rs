@@ -1,4 +1,4 @@
-//! The engine whose data is in this process: takes the locks that a command needs, and lets go of them.
+//! The engine whose data is in this process. It locks the shards that a command needs, and unlocks them.
 
 use std::time::Instant;
 
@@ -14,11 +14,11 @@ use crate::session::{Contention, Session};
 /// What a command runs on.
 #[derive(Debug)]
 pub struct Begun<'a> {
-    /// A transaction over what it needs.
+    /// A transaction over the keys that it needs.
     pub tx: Transaction<'a>,
-    /// The turn of scripts, if it may run one.
+    /// The scripts' turn, if the command may run a script.
     turn: Option<Turn<'a>>,
-    /// How often all databases had been emptied.
+    /// How often all databases had been emptied before it began.
     flushes: u64,
 }
 
@@ -43,7 +43,7 @@ pub fn begin<'a>(
     request: Request<'a>,
     spot: Option<Spot>,
 ) -> Result<Begun<'a>, NotBegun> {
-    // Before the first shard is locked: whoever has the turn may wait for more of them.
+    // Before the first shard is locked: the script that has the turn may wait for more shards.
     let turn = match command.scope {
         Scope::Keys | Scope::Everything => None,
         Scope::Queue | Scope::Script => take_turn(instance, session, command).map_err(|why| match why {
@@ -52,7 +52,7 @@ pub fn begin<'a>(
         })?,
     };
     if turn.as_ref().is_some_and(|turn| turn.has_waited) {
-        // A script is not slow because others were.
+        // The time that it waited for other scripts does not count as its own.
         session.began = Instant::now();
     }
     let flushes = instance.keyspace.flushes();
@@ -70,7 +70,7 @@ pub fn begin<'a>(
 }
 
 impl Begun<'_> {
-    /// Has logged what was changed, lets go of all, and frees what is to be freed.
+    /// Logs the changes, unlocks the shards, and frees what was removed.
     pub fn end(mut self, instance: &Instance, session: &mut Session) {
         commit(session, &mut self.tx);
         let garbage = self.tx.take_large_garbage();
@@ -85,7 +85,7 @@ impl Begun<'_> {
     }
 }
 
-/// Has logged what a request has changed.
+/// Logs what a request has changed.
 #[inline]
 pub fn commit(session: &mut Session, tx: &mut Transaction<'_>) {
     if let Some(end) = tx.commit() {

@@ -1,9 +1,9 @@
-//! The Redis serialization protocol as bytes: what clients send and what they are told.
+//! The Redis serialization protocol as bytes: what clients send, and the replies.
 //!
-//! This room knows no command. [`request`] cuts the stream of a client into requests, without copying and
-//! without trusting any length it announces. [`reply`] writes one answer, straight into the output buffer
-//! where it is flat; [`tree`] writes the nested ones as frames of the crate `redis-protocol`, for both
-//! versions of the protocol from one description.
+//! This module knows no command. [`request`] cuts the stream of a client into requests. It copies nothing,
+//! and trusts no length that the stream announces. [`reply`] writes one reply straight into the output
+//! buffer; [`tree`] writes nested ones as frames of the crate `redis-protocol`, for both versions of the
+//! protocol from one description.
 //!
 //! Specification: <https://redis.io/docs/latest/develop/reference/protocol-spec/>.
 

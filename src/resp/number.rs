@@ -18,7 +18,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
         if digit > 9 {
             return None;
         }
-        // Counted downwards, since the smallest integer has no positive twin.
+        // Counts downwards, since the smallest integer has no positive counterpart.
         value = value.checked_mul(10)?.checked_sub(i64::from(digit))?;
     }
     if negative { Some(value) } else { value.checked_neg() }

@@ -1,15 +1,15 @@
 //! Writes one reply into a client's output buffer.
 //!
-//! A [`Reply`] is the permission to answer once: every method consumes it and yields [`Sent`], which a
-//! handler must return, so a command that answers twice or not at all does not compile. Flat replies are
-//! written straight; nested ones of irregular shape go through [`super::tree`].
+//! A [`Reply`] is the permission to reply once. Every method consumes it and returns [`Sent`], which a
+//! handler must return: a command that replies twice, or not at all, does not compile. Flat replies are
+//! written directly; nested ones of irregular shape go through [`super::tree`].
 
 use redis_protocol::resp3::types::OwnedFrame;
 
 use super::number::write_general;
 use super::{Protocol, tree};
 
-/// The proof that a reply was written; only this room makes one.
+/// The proof that a reply was written. Only this module makes one.
 #[derive(Debug)]
 #[must_use]
 pub struct Sent(());
@@ -33,7 +33,7 @@ impl<'a> Reply<'a> {
         self.protocol
     }
 
-    /// The same permission in another version, for HELLO, which answers in the one it switches to.
+    /// The same permission in another version, for HELLO, which replies in the version that it switches to.
     pub fn in_protocol(self, protocol: Protocol) -> Reply<'a> {
         Reply { protocol, ..self }
     }
@@ -75,7 +75,7 @@ impl<'a> Reply<'a> {
     /// A bulk string.
     #[inline(always)]
     pub fn bulk(self, value: &[u8]) -> Sent {
-        // One check of the capacity for the whole of it.
+        // One check of the capacity for all parts.
         self.out.reserve(value.len() + BULK_FRAMING_BYTES_MAX);
         header(self.out, b'$', value.len() as i64);
         self.out.extend_from_slice(value);
@@ -102,7 +102,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Several replies, one after the other, to a command that answers for each of its arguments on its own.
+    /// Several replies, one after the other, of a command that replies to each of its arguments.
     pub fn each_of<T>(
         self,
         items: impl ExactSizeIterator<Item = T>,
@@ -124,14 +124,14 @@ impl<'a> Reply<'a> {
         Sent(())
     }
 
-    /// What is answered instead of what a handler could not.
+    /// An error.
     pub fn error(self, text: &[u8]) -> Sent {
         write_error(self.out, text);
         Sent(())
     }
 
-    /// Lets `answer` answer. If it fails, whatever it has written is cut off, and the error goes back with
-    /// the permission to answer.
+    /// Lets `answer` reply. If it fails, what it has written is cut off. The error is returned with the
+    /// permission to reply.
     pub fn attempt<E>(
         self,
         answer: impl FnOnce(Reply<'_>) -> Result<Sent, E>,
@@ -143,8 +143,8 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// A reply of parts that `write` writes one after the other, whatever lies in what. If it fails, what it
-    /// has written is not a whole reply.
+    /// A reply of parts, nested in any way, that `write` writes one after the other. If it fails, what it has
+    /// written is not a whole reply.
     ///
     /// # Errors
     ///
@@ -153,12 +153,12 @@ impl<'a> Reply<'a> {
         write(&mut Nested { out: self.out, protocol: self.protocol }).map(|()| Sent(()))
     }
 
-    /// Bytes that have been written so far for all that the client is to be answered.
+    /// Bytes in the output buffer so far.
     pub fn written(&self) -> usize {
         self.out.len()
     }
 
-    /// Nothing at all, for a connection that ends.
+    /// No reply, for a connection that ends.
     pub fn nothing(self) -> Sent {
         Sent(())
     }
@@ -216,7 +216,7 @@ impl<'a> Reply<'a> {
         Sent(())
     }
 
-    /// A map of so many pairs, whose keys and values `write` answers in turn: an array in RESP2.
+    /// A map of so many pairs, whose keys and values `write` writes in turn: an array in RESP2.
     pub fn map_of<T>(
         self,
         pairs: usize,
@@ -302,17 +302,17 @@ impl Nested<'_> {
         Reply { out: self.out, protocol: self.protocol }
     }
 
-    /// An array begins, of so many parts.
+    /// Begins an array of so many parts.
     pub fn array(&mut self, items: usize) {
         header(self.out, b'*', items as i64);
     }
 
-    /// A set begins, which is an array in RESP2.
+    /// Begins a set, which is an array in RESP2.
     pub fn set(&mut self, members: usize) {
         header(self.out, if self.protocol == Protocol::Resp3 { b'~' } else { b'*' }, members as i64);
     }
 
-    /// A map begins, of two parts for each pair: an array in RESP2.
+    /// Begins a map, of two parts for each pair: an array in RESP2.
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {
             Protocol::Resp3 => header(self.out, b'%', pairs as i64),
@@ -320,7 +320,7 @@ impl Nested<'_> {
         }
     }
 
-    /// Bytes that have been written so far for all that the client is to be answered.
+    /// Bytes in the output buffer so far.
     pub fn written(&self) -> usize {
         self.out.len()
     }
@@ -340,7 +340,7 @@ const TWO_DIGITS: [[u8; 2]; 100] = {
     digits
 };
 
-/// Writes a type byte and a number; those below a hundred, the lengths of nearly all values, without a loop.
+/// Writes a type byte and a number. Numbers below a hundred, the lengths of nearly all values, need no loop.
 #[inline]
 fn header(out: &mut Vec<u8>, kind: u8, number: i64) {
     match number {
@@ -360,7 +360,7 @@ fn longer_header(out: &mut Vec<u8>, kind: u8, number: i64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes an error, on one line whatever it quotes: line ends in it become spaces, as in Redis.
+/// Writes an error. It stays on one line: line ends in it become spaces, as in Redis.
 pub fn write_error(out: &mut Vec<u8>, text: &[u8]) {
     write_line(out, b'-', text);
 }
@@ -371,7 +371,7 @@ fn write_line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes bytes in double quotes, with escapes for what cannot be read, as MONITOR and redis-cli do.
+/// Writes bytes in double quotes, with escapes for unprintable ones, as MONITOR and redis-cli do.
 pub fn write_quoted(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for &byte in bytes {

@@ -1,8 +1,8 @@
 //! Nested replies: described once as RESP3 frames of the crate `redis-protocol`, written for either protocol.
 //!
-//! Two traps of the crate (6.0) are kept in this file: its encoders may reserve more than they write, so the
-//! buffer is cut to the length they answer; and its sets and maps hash their members, which panics for
-//! aggregates, so a set of arrays is written by [`Reply::set_of`](super::Reply::set_of) instead.
+//! Two traps of the crate (6.0) stay in this file. Its encoders may reserve more than they write, so the
+//! buffer is cut to the length that they return. Its sets and maps hash their members, which panics for
+//! aggregates, so [`Reply::set_of`](super::Reply::set_of) writes a set of arrays instead.
 
 use redis_protocol::resp2::encode::encode as encode_resp2;
 use redis_protocol::resp2::types::{OwnedFrame as Resp2Frame, Resp2Frame as _};
@@ -52,7 +52,7 @@ pub fn set_of_simple<'a>(items: impl IntoIterator<Item = &'a str>) -> OwnedFrame
     OwnedFrame::Set { data: items.into_iter().map(simple).collect(), attributes: None }
 }
 
-/// A set of what is no aggregate.
+/// A set of members that are no aggregates.
 pub fn set_of(items: impl IntoIterator<Item = OwnedFrame>) -> OwnedFrame {
     OwnedFrame::Set { data: items.into_iter().collect(), attributes: None }
 }
@@ -91,7 +91,7 @@ pub fn verbatim(text: &str) -> OwnedFrame {
     }
 }
 
-/// Appends `frame` to `out` as the protocol has it.
+/// Appends `frame` to `out` in the form of the protocol.
 pub(super) fn write(out: &mut Vec<u8>, frame: &OwnedFrame, protocol: Protocol) {
     match protocol {
         Protocol::Resp3 => {

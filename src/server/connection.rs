@@ -1,11 +1,11 @@
 //! One client, from its first byte to its last.
 //!
-//! Read what is there, have every whole request in it executed ([`conversation`](super::conversation)), write
-//! all replies at once, wait for more. What a client does not take of its replies waits
-//! ([`outflow`](super::outflow)), while its next requests are read and executed as before: a client may send
-//! any number of them before it reads the first reply. `client-output-buffer-limit` and `maxmemory-clients`
-//! say how much may wait; before a client has authenticated, it is read from only while nothing does. What a
-//! client sends without completing a request stays within `client-query-buffer-limit`. The socket may be any
+//! It reads what is there, executes every whole request in it ([`conversation`](super::conversation)), writes
+//! all replies at once, and waits for more. Replies that the client does not take wait
+//! ([`outflow`](super::outflow)). Meanwhile its next requests are read and executed: a client may send any
+//! number of requests before it reads the first reply. `client-output-buffer-limit` and `maxmemory-clients`
+//! limit how much may wait. From a client that has not authenticated, nothing is read while replies wait.
+//! `client-query-buffer-limit` limits what a client sends without completing a request. The socket may be any
 //! stream: TCP, a Unix socket, TLS.
 
 use std::future::{Future, poll_fn};
@@ -33,18 +33,18 @@ use super::eviction;
 use super::lookout;
 use super::outflow::{Outflow, made_to_leave};
 
-/// What a connection goes on with.
+/// What a connection does next.
 enum Next {
-    /// So many bytes were read; none if the client has left.
+    /// So many bytes were read: 0 if the client has left.
     Read(usize),
-    /// Something that the client has not asked for.
+    /// Something other than a request.
     Attention(Attention),
 }
 
 /// A client and its socket.
 pub(super) struct Connection<Stream> {
-    /// Known to others until the connection ends. Dropped before the stream: a client that sees its end is
-    /// known no longer.
+    /// Makes the client known to others until the connection ends. Dropped before the stream: a client that
+    /// sees the end of its connection is no longer known.
     _registration: Registration,
     pub(super) stream: Stream,
     conversation: Conversation,
@@ -64,7 +64,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         Connection { stream, conversation, outflow: Outflow::default(), _registration: registration }
     }
 
-    /// Serves the client until it leaves, or is made to.
+    /// Serves the client until it leaves, or has to leave.
     pub(super) async fn serve(&mut self) {
         let client = Arc::clone(&self.conversation.session.client);
         let address = &client.address;
@@ -75,7 +75,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         self.leave().await;
     }
 
-    /// Ends what the client listened to, tracked and watched.
+    /// Ends the client's listening, tracking and watching.
     async fn leave(&mut self) {
         let Conversation { instance, session, .. } = &mut self.conversation;
         instance.pubsub.leave(&session.client, &mut session.subscriptions);
@@ -110,7 +110,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
                 }
             };
             if client.leaving() == Leaving::Now || !self.conversation.is_within_query_limit() {
-                // However much it goes on to send.
+                // Even if it goes on sending.
                 return Err(made_to_leave());
             }
             if read == 0 {
@@ -129,11 +129,11 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
                 eviction::limit_clients(&self.conversation.instance);
             }
         }
-        // A client that sends no more may still take its replies.
+        // A client that sends nothing more may still take its replies.
         self.drain().await
     }
 
-    /// Does what is to be done before the next request is executed.
+    /// Does what must be done before the next request is executed.
     async fn go_on_after(&mut self, part: Answered) -> io::Result<()> {
         if let Answered::Waiting { reply, until } = part {
             return self.wait(reply, until).await;
@@ -151,7 +151,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         }
     }
 
-    /// Lets others be served between two batches of a client that does not wait for its replies.
+    /// Lets the thread serve other clients between two batches of one that does not wait for its replies.
     async fn yield_to_others(&mut self) -> io::Result<()> {
         yield_now().await;
         match self.conversation.session.client.leaving() {
@@ -170,15 +170,15 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         Ok(())
     }
 
-    /// Waits for the end of a delay. What the client sends meanwhile, its end as well, is read later: a
-    /// request that is late on its way is executed even if nobody waits for its reply any more.
+    /// Waits for the end of a delay. What the client sends meanwhile is read later, and so is its leaving:
+    /// a request that a network delays is executed, too, even if its client has left.
     async fn sit_out_delay(&mut self, delay: Delay) -> io::Result<()> {
         let instance = Arc::clone(&self.conversation.instance);
         self.sit_out(instance.faults.over(delay), false).await
     }
 
-    /// Waits until something is over, and writes meanwhile what the client takes. Where it `reads` as well, a
-    /// client that leaves is seen.
+    /// Waits until something is over, and meanwhile writes what the client takes. If it `reads` as well, it
+    /// notices that the client leaves.
     async fn sit_out(&mut self, over: impl Future<Output = ()>, reads: bool) -> io::Result<()> {
         let client = Arc::clone(&self.conversation.session.client);
         let mut over = pin!(over);
@@ -199,7 +199,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         }
     }
 
-    /// Waits until what the next command needs may be free. It holds no thread meanwhile: others are served.
+    /// Waits until what the next command needs may be free. Meanwhile the thread serves other clients.
     async fn sit_out_contention(&mut self, contention: Contention) -> io::Result<()> {
         let instance = Arc::clone(&self.conversation.instance);
         let freed = async {
@@ -217,7 +217,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         self.sit_out(freed, false).await
     }
 
-    /// Reads what a client sends that waits, to be answered later. One that has gone waits for nothing.
+    /// Reads what a waiting client sends, to be executed later, and notices that it has left.
     fn read_ahead(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         while let Poll::Ready(read) = self.poll_read(context)? {
             if read == 0 || !self.conversation.is_within_query_limit() {
@@ -227,8 +227,8 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         Ok(())
     }
 
-    /// Gives the client its replies, but the last one, which begins at `reply`, only after a wait: until a
-    /// moment, or until somebody ends it.
+    /// Writes the client's replies. The last one, which begins at `reply`, is written after a wait: until
+    /// a moment, or until another client ends the wait.
     async fn wait(&mut self, reply: usize, until: Option<Instant>) -> io::Result<()> {
         let last_reply = self.conversation.output.split_off(reply);
         self.flush().await?;
@@ -255,7 +255,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         let Some(ended) = ended? else { return self.leave_answered().await };
         client.set_waiting(Waiting::No);
         match ended {
-            // Not where no reply was wanted, or it was lost.
+            // Unless the client wants no reply, or a fault has dropped it.
             Waiting::Failed if !last_reply.is_empty() => {
                 write_error(&mut self.conversation.output, UNBLOCKED)
             }
@@ -264,8 +264,8 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         Ok(())
     }
 
-    /// Waits until the client has sent something, or something else is to be attended to. Writes what waits
-    /// before it reads, so that little waits for a client which takes its replies.
+    /// Waits until the client has sent something, or something else needs attention. Writes what waits before
+    /// it reads, so that little waits for a client that takes its replies.
     async fn next(&mut self) -> io::Result<Next> {
         poll_fn(|context| {
             self.write_more(context)?;
@@ -274,7 +274,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             }
             let client = &self.conversation.session.client;
             if self.is_writing() {
-                // Mail comes after what waits already.
+                // Mail comes after the output that waits already.
                 let leaving = client.poll_asked_to_leave(context, Leaving::WhenAnswered);
                 return leaving.map(|()| Ok(Next::Attention(Attention::Leave)));
             }
@@ -283,21 +283,21 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         .await
     }
 
-    /// Reads what is there. A buffer is held only while there is.
+    /// Reads what is there. Holds a buffer only while something is there.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let input = self.conversation.input();
         if input.capacity() - input.len() < READ_BYTES / 2 {
-            // A client that has sent only the beginning of a request holds no more than it needs.
+            // A client that has sent only the beginning of a request holds no more memory than it needs.
             input.reserve(READ_BYTES);
         }
-        // A short read tells the runtime that the socket is empty: it does not ask it again.
+        // A short read shows the runtime that the socket is empty: it does not read again.
         let polled = pin!(self.stream.read_buf(input)).poll(context);
         self.conversation.rest();
         polled
     }
 
-    /// Hands the replies to the socket, in one write where it takes them at once. What it does not take
-    /// waits, while the client may send more; one that has not authenticated is waited for.
+    /// Writes the replies to the socket, in one write if it takes them at once. What it does not take waits,
+    /// and the client may send more; but for a client that has not authenticated, this waits.
     async fn flush(&mut self) -> io::Result<()> {
         let instance = &self.conversation.instance;
         if !instance.answers.are_given() || !instance.is_settled() {
@@ -310,7 +310,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         Ok(())
     }
 
-    /// Hands the socket what others have sent.
+    /// Writes the client's mail to the socket.
     async fn deliver_mail(&mut self) -> io::Result<()> {
         let instance = &self.conversation.instance;
         if !instance.answers.are_given() || !instance.is_settled() {
@@ -320,7 +320,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         poll_fn(|context| Poll::Ready(self.write_or_keep(context))).await
     }
 
-    /// Waits until replies may be given.
+    /// Waits until replies may be sent.
     async fn may_answer(&mut self) -> io::Result<()> {
         self.conversation.rest();
         let Conversation { instance, session, .. } = &self.conversation;
@@ -329,13 +329,13 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             return Err(made_to_leave());
         }
         if !instance.settled(logged).await {
-            // What it has changed may be lost, so that it is told nothing rather than a yes or a no.
+            // Its changes may be lost. It is disconnected without a reply, since either reply could be wrong.
             return Err(io::Error::other("what it has changed could not be logged"));
         }
         Ok(())
     }
 
-    /// Whether anything waits for the client to take it.
+    /// Whether output waits for the client.
     #[inline]
     fn is_writing(&self) -> bool {
         self.outflow.is_writing()
@@ -346,7 +346,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         self.outflow.write_or_keep(&mut self.stream, context, instance, &session.client, output)
     }
 
-    /// Writes what the client takes now of what waits for it.
+    /// Writes as much of the waiting output as the client takes now.
     #[inline]
     fn write_more(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         if self.is_writing() {
@@ -360,7 +360,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         self.outflow.poll_write(&mut self.stream, context, instance, &session.client)
     }
 
-    /// Waits until the client has taken all that waits for it.
+    /// Waits until the client has taken all its output.
     async fn drain(&mut self) -> io::Result<()> {
         poll_fn(|context| {
             if !self.is_writing() {
@@ -377,18 +377,18 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         .await
     }
 
-    /// Leaves as soon as the client has taken its replies so far.
+    /// Ends the connection as soon as the client has taken its replies so far.
     async fn leave_answered(&mut self) -> io::Result<()> {
         self.drain().await?;
         Err(made_to_leave())
     }
 }
 
-/// How often to look whether a shard is free: often at first, since most are held for some milliseconds.
+/// How often to check whether a shard is free: often at first, since most are held for some milliseconds.
 const SHARD_GLANCE_MIN: Duration = Duration::from_millis(1);
 const SHARD_GLANCE_MAX: Duration = Duration::from_millis(8);
-/// How often to look whether a script that runs for too long is over.
+/// How often to check whether a script that runs for too long is over.
 const SCRIPT_GLANCE: Duration = Duration::from_millis(10);
 
-/// What a client is told whose waiting was ended by another.
+/// The error for a client whose wait another client has ended.
 const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";

@@ -1,5 +1,5 @@
-//! What a client and the server say to each other, without the socket between them: bytes go in, requests are
-//! executed, replies come out.
+//! A client's conversation with the server, without the socket: bytes go in, requests are executed, replies
+//! come out.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::session::{Contention, Replies, Session, Wait};
 use super::buffers;
 use super::intake::Intake;
 
-/// Replies are handed to the socket before they grow beyond this, even if more requests wait.
+/// Replies are written to the socket before they grow beyond this, even if more requests wait.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The same for a client that has not authenticated: no more than this ever waits for it.
 const UNAUTHENTICATED_OUTPUT_BYTES_MAX: usize = 16 << 10;
@@ -30,9 +30,9 @@ pub(super) struct Conversation {
     pub(super) session: Session,
     /// What was read and not yet executed, if there is anything.
     intake: Option<Box<Intake>>,
-    /// Replies that were not yet handed to the socket; without memory while there are none.
+    /// Replies that were not yet written to the socket. It takes no memory while there are none.
     pub(super) output: Vec<u8>,
-    /// Whether others were shown that something lies in the input.
+    /// Whether CLIENT LIST shows something in the input.
     is_input_shown: bool,
 }
 
@@ -40,15 +40,15 @@ pub(super) struct Conversation {
 pub(super) enum Answered {
     /// All of them.
     All,
-    /// Not all: first the replies so far are to be handed to the socket.
+    /// Not all: first the replies so far must be written to the socket.
     Some,
     /// Not all: the next one has to wait for the end of a pause.
     Paused,
     /// Not all: the next one is delayed by a fault.
     Delayed(Delay),
-    /// Not all: the next one needs what another has had for more than a moment.
+    /// Not all: the next one needs what another client has had for more than a moment.
     Contended(Contention),
-    /// Not all: the client waits before it is given its last reply, which begins here.
+    /// Not all: the client waits for its last reply, which begins here.
     Waiting { reply: usize, until: Option<Instant> },
 }
 
@@ -63,7 +63,7 @@ impl Conversation {
         &mut self.intake.get_or_insert_with(buffers::take_intake).input
     }
 
-    /// Gives back what was read into, if nothing is in it: to be called before the client is waited for.
+    /// Gives back the input buffer, if it is empty. Called before the server waits for the client.
     #[inline]
     pub(super) fn rest(&mut self) {
         if let Some(intake) = self.intake.take_if(|intake| intake.is_empty()) {
@@ -97,7 +97,7 @@ impl Conversation {
         self.is_input_shown
     }
 
-    /// Shows others how much lies in the input, unless it is nothing as before.
+    /// Shows other clients how much lies in the input, unless it is nothing as before.
     #[inline]
     fn show_input(&mut self) {
         let is_empty =
@@ -116,7 +116,7 @@ impl Conversation {
             subscribed_bytes: session.subscriptions.bytes(),
             ..Input::default()
         };
-        // One that is empty is given back before the client is waited for.
+        // An empty one is given back before the server waits for the client.
         if let Some(intake) = self.intake.as_ref().filter(|intake| !intake.input.is_empty()) {
             input.argument_bytes = intake.reader.partial_bytes();
             input.query_bytes = intake.input.len().saturating_sub(input.argument_bytes);
@@ -214,7 +214,7 @@ impl Conversation {
     }
 }
 
-/// Answers a stream that cannot be read any further; it ends with the answer.
+/// Replies to a stream that cannot be read further, and ends it.
 #[cold]
 fn refuse(session: &mut Session, error: ProtocolError, output: &mut Vec<u8>) {
     tracing::debug!("Protocol error from client {}: {error}", session.client.address);

@@ -1,4 +1,4 @@
-//! What a client has sent: bytes, the requests that have been read from them, and what is known of these.
+//! What a client has sent: bytes, the requests that were read from them, and their plans.
 
 use bytes::{Buf, BytesMut};
 
@@ -17,12 +17,12 @@ pub(super) struct Intake {
     pub(super) reader: RequestReader,
     /// How many of the reader's requests have been executed.
     pub(super) done: usize,
-    /// What is known of the others; empty between two batches.
+    /// The plans of the others; empty between two batches.
     pub(super) plans: Vec<Plan>,
 }
 
 impl Intake {
-    /// Whether there is nothing in it, so that it may be anybody's.
+    /// Whether there is nothing in it, so that another connection may take it.
     pub(super) fn is_empty(&self) -> bool {
         self.input.is_empty() && self.reader.is_empty()
     }
@@ -32,7 +32,7 @@ impl Intake {
         self.input.capacity() - self.input.len()
     }
 
-    /// Reads ahead; answers how many requests are there whole.
+    /// Reads ahead. Returns how many requests are there whole.
     #[inline]
     pub(super) fn read(&mut self, instance: &Instance, session: &Session) -> Result<usize, ProtocolError> {
         let limits = Limits {
@@ -48,7 +48,7 @@ impl Intake {
         let (keyspace, mut finder) = (&instance.keyspace, Finder::new(&instance.names));
         let requests = self.reader.requests(&self.input, self.done);
         self.plans.extend(requests.map(|request| Plan::new(keyspace, &mut finder, request)));
-        // For a single one nothing could be done meanwhile.
+        // For a single request, there is nothing to do while memory is fetched.
         if self.plans.len() > 1 {
             self.plans.iter_mut().for_each(|plan| plan.prepare(keyspace, session.database));
         }
@@ -58,7 +58,7 @@ impl Intake {
     #[inline]
     pub(super) fn release(&mut self) {
         let bytes = self.reader.release();
-        // Nearly always that is all, and the buffer is as it was before.
+        // Nearly always that is everything, and the buffer is as it was before.
         if bytes == self.input.len() {
             self.input.clear()
         } else {

@@ -1,4 +1,4 @@
-//! The doors: opening the ports and the Unix socket, and letting clients in.
+//! Opens the ports and the Unix socket, and accepts clients.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener, ToSocketAddrs};
@@ -22,10 +22,10 @@ use super::connection::Connection;
 use super::tls::{self, Tls};
 use super::unix::SocketFile;
 
-/// What a client beyond `maxclients` is told.
+/// The error for a client beyond `maxclients`.
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 
-/// What a client from another machine is told while nothing protects the data from it.
+/// The error for a client from another machine while nothing protects the data (`protected-mode`).
 const PROTECTED: &[u8] =
     b"-DENIED Redis is running in protected mode because protected mode is enabled and no \
     password is set for the default user. In this mode connections are only accepted from the loopback \
@@ -39,16 +39,16 @@ const PROTECTED: &[u8] =
     authentication password for the default user. NOTE: You only need to do one of the above things in order \
     for the server to start accepting connections from the outside.\r\n";
 
-/// How long accepting pauses when the system has no socket left to give.
+/// How long accepting pauses when the system has no more sockets.
 const PAUSE_WITHOUT_SOCKETS: Duration = Duration::from_millis(100);
 
-/// Ports to try for one that is free on all addresses at once.
+/// How many ports to try until one is free on all addresses.
 const FREE_PORT_ATTEMPTS: usize = 16;
 
 /// An address of a parameter like `bind`.
 struct BindAddress {
     ip: IpAddr,
-    /// Whether the server does without it where the machine has no such address.
+    /// Whether the server starts without it if the machine has no such address.
     is_optional: bool,
 }
 
@@ -57,16 +57,16 @@ struct BindAddress {
 pub(super) struct Doors {
     tcp: Vec<TcpListener>,
     tls: Vec<TcpListener>,
-    /// How clients that use TLS are greeted.
+    /// The TLS handshake, for clients that use TLS.
     greeter: Option<Tls>,
     unix: Option<(UnixListener, SocketFile)>,
 }
 
-/// Opens what the parameters say.
+/// Opens the ports and the socket of the parameters.
 ///
 /// # Errors
 ///
-/// With one line for people.
+/// With one line of text.
 pub(super) fn open(instance: &Instance) -> Result<Doors, String> {
     let config = &instance.config;
     let (port, tls_port) = (config.port.get() as u16, config.tls_port.get() as u16);
@@ -74,7 +74,7 @@ pub(super) fn open(instance: &Instance) -> Result<Doors, String> {
     let has_other_ways = greeter.is_some() || !config.unixsocket.get().is_empty();
     let tcp = if port == 0 && has_other_ways { Vec::new() } else { open_port(config, &config.bind, port)? };
     let tls = if tls_port == 0 { Vec::new() } else { open_port(config, &config.bind, tls_port)? };
-    // The last, as in Redis: where a port is taken, the socket may be that of the server which has it.
+    // Last, as in Redis: if a port is taken, the socket may belong to the server that has taken it.
     let unix = SocketFile::open(config)?;
     for listener in tcp.iter().chain(&tls) {
         tracing::info!("Listening on {}", listener.local_addr().map_err(|error| error.to_string())?);
@@ -86,7 +86,7 @@ pub(super) fn open(instance: &Instance) -> Result<Doors, String> {
 }
 
 impl Doors {
-    /// Says what clients can connect by, in the words that tools wait for.
+    /// Logs how clients can connect, in the words that tools wait for.
     pub(super) fn announce(&self) {
         if !self.tcp.is_empty() {
             tracing::info!("Ready to accept connections tcp");
@@ -116,7 +116,7 @@ pub(super) fn open_port(config: &Config, bind: &Text, port: u16) -> Result<Vec<T
     Err(failure)
 }
 
-/// Opens one port on all addresses: `port`, or for 0 the free one that the first address is given.
+/// Opens one port on all addresses: `port`, or for 0 the free port that the first address gets.
 fn open_all(addresses: &[BindAddress], mut port: u16, backlog: i32) -> Result<Vec<TcpListener>, String> {
     let mut listeners = Vec::new();
     for address in addresses {
@@ -181,7 +181,7 @@ fn resolve(name: &str) -> io::Result<IpAddr> {
     found.map(|address| address.ip()).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
-/// Accepts clients until the answer is dropped.
+/// Accepts clients until the returned value is dropped.
 pub(super) fn accept_all(instance: &Arc<Instance>, doors: Doors) -> JoinSet<()> {
     let mut accepting = JoinSet::new();
     for listener in doors.tcp {
@@ -219,8 +219,8 @@ async fn accept_unix(instance: Arc<Instance>, listener: UnixListener, file: Sock
     }
 }
 
-/// Waits until there may be sockets again, if that is what is wrong. Everything else is wrong with a single
-/// connection, such as one that was reset before it was accepted, and stops no other one.
+/// Waits until there may be sockets again, if the error is that there are none. Every other error concerns
+/// a single connection, such as one that was reset before it was accepted.
 pub(super) async fn pause_accepting(error: &io::Error) {
     /// `ENFILE`, `EMFILE`, `ENOMEM`, `ENOBUFS`.
     const SHORTAGES: [i32; 4] = [23, 24, 12, 105];
@@ -245,17 +245,17 @@ fn admit_tcp(instance: &Arc<Instance>, stream: TcpStream, address: SocketAddr, g
                 serve(instance, stream, registration);
             }
         }
-        // Before the greeting it would not understand a word: as in Redis it is told none.
+        // Before the handshake it would not understand an error. As in Redis, it gets none.
         Some(_) if is_full(instance) => instance.statistics.add(Count::ConnectionsRejected, 1),
         Some(greeter) => {
             let registration = register(instance, &stream, address, local_address);
-            // The next client need not wait until this one has greeted.
+            // The next client need not wait for the handshake of this one.
             tokio::spawn(serve_tls(Arc::clone(instance), stream, registration, greeter));
         }
     }
 }
 
-/// Registers a client, or tells it why it is not served.
+/// Registers a client, or sends it the reason why it is not served.
 fn admit(
     instance: &Instance,
     stream: &(impl AsFd + AsRawFd),
@@ -271,7 +271,7 @@ fn admit(
         return Some(register(instance, stream, address, local_address));
     };
     instance.statistics.add(Count::ConnectionsRejected, 1);
-    // Its last words; it may have gone already.
+    // It may have gone already.
     let _ = SockRef::from(stream).send(refusal);
     None
 }
@@ -281,8 +281,8 @@ fn is_full(instance: &Instance) -> bool {
     instance.clients.count() >= instance.config.maxclients.size()
 }
 
-/// Whether the client is on another machine and nothing protects the data from it. As in Redis 7, whatever
-/// addresses the server listens on.
+/// Whether the client is on another machine and nothing protects the data from it. As in Redis 7, the
+/// addresses that the server listens on do not matter.
 fn is_barred(instance: &Instance, address: &Address) -> bool {
     let is_open = instance.users.default_user().grants().needs_no_password;
     instance.config.protected_mode.get() && is_open && !address.is_local()
@@ -307,8 +307,8 @@ where
     tokio::spawn(async move { connection.serve().await });
 }
 
-/// Greets a client and serves it. It has its place among `maxclients` from the beginning, and can be made to
-/// leave.
+/// Makes the handshake with a client and serves it. The client counts for `maxclients` from the beginning,
+/// and can be disconnected.
 async fn serve_tls(instance: Arc<Instance>, stream: TcpStream, registration: Registration, greeter: Tls) {
     let client = Arc::clone(&registration.client);
     let greeted = select! {

@@ -1,4 +1,5 @@
-//! Replies on their way to the socket: written at once if it takes them, or else kept until it does.
+//! Replies on their way to the socket. They are written at once if the socket takes them, or else kept until
+//! it does.
 
 use std::io;
 use std::pin::Pin;
@@ -12,16 +13,16 @@ use crate::statistics::Count;
 
 use super::buffers;
 
-/// Output that is not worth a look at its limits: they do not count so little.
+/// Output below this needs no look at the limits: they do not count so little.
 const LITTLE_BYTES: usize = Client::FREE_OUTPUT_BYTES;
 
-/// What a client was not able to take yet.
+/// The output that a client has not taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Outflow {
     backlog: Backlog,
     /// Whether the stream (TLS) holds back what it has taken.
     is_held_back: bool,
-    /// Whether others were shown that something waits.
+    /// Whether CLIENT LIST shows that something waits.
     is_shown: bool,
 }
 
@@ -32,16 +33,16 @@ impl Outflow {
         !self.backlog.is_empty() || self.is_held_back
     }
 
-    /// Adds to what is to be written.
+    /// Adds to the output that waits.
     pub(super) fn append(&mut self, other: Backlog) {
         self.backlog.append(other);
     }
 
-    /// Writes `output` as far as the socket takes it now, and keeps the rest.
+    /// Writes as much of `output` as the socket takes now, and keeps the rest.
     ///
     /// # Errors
     ///
-    /// If the client is gone, or more would wait for it than may.
+    /// If the client has gone, or more would wait for it than its limits allow.
     #[inline]
     pub(super) fn write_or_keep<Stream: AsyncWrite + Unpin>(
         &mut self,
@@ -96,7 +97,7 @@ impl Outflow {
         Ok(())
     }
 
-    /// Writes what waits; ready once nothing does.
+    /// Writes what waits. Ready once nothing waits.
     #[cold]
     pub(super) fn poll_write<Stream: AsyncWrite + Unpin>(
         &mut self,
@@ -120,14 +121,14 @@ impl Outflow {
         if !self.backlog.is_empty() {
             return Poll::Pending;
         }
-        // TLS may hold something back, and wait for the client as a write does.
+        // TLS may hold some output back, and wait for the client as a write does.
         self.is_held_back = true;
         ready!(Pin::new(stream).poll_flush(context))?;
         self.is_held_back = false;
         Poll::Ready(Ok(()))
     }
 
-    /// Shows others how much waits, unless it is nothing as before.
+    /// Shows other clients how much waits, unless it is nothing as before.
     fn show(&mut self, client: &Client) {
         let is_waiting = !self.backlog.is_empty();
         if is_waiting || self.is_shown {
@@ -153,7 +154,7 @@ fn count_write(instance: &Instance, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Why a connection ends whose client has to leave.
+/// The error that ends the connection of a client that has to leave.
 pub(super) fn made_to_leave() -> io::Error {
     io::Error::other("it was made to leave")
 }

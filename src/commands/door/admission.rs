@@ -1,7 +1,7 @@
-//! Judges whether a request may run: one table of checks, with the origins that each applies to.
+//! Judges whether a request may run, by one table of checks, with the origins that each check applies to.
 //!
-//! A client's request comes here twice if it is queued: when it arrives, and when EXEC runs it. EXEC itself
-//! is judged for all that was queued, which is why memory and disk are not looked at once more in between.
+//! A queued request is judged twice: when it arrives, and when EXEC runs it. Memory and disk are checked for
+//! EXEC itself, for all that was queued, and not again for each command.
 
 use crate::instance::Instance;
 use crate::resp::{Protocol, Request};
@@ -33,11 +33,11 @@ struct Asked<'a> {
 pub(in crate::commands) struct ScriptLimits {
     /// Change data or send messages.
     pub(in crate::commands) is_read_only: bool,
-    /// Change data, before it has: they cannot be saved.
+    /// Change data, unless it has already, since data cannot be saved.
     pub(in crate::commands) refuses_writes: bool,
-    /// Take more memory, before it has changed data.
+    /// Take more memory, unless it has changed data already.
     pub(in crate::commands) is_short_of_memory: bool,
-    /// Whether it has changed data: then it is not stopped half way.
+    /// Whether it has changed data. Then it is not stopped halfway.
     pub(in crate::commands) has_written: bool,
 }
 
@@ -52,13 +52,13 @@ enum Check {
     Place,
     /// The client has not authenticated, or its user may not do that.
     Permission,
-    /// It makes no sense among others that run as one.
+    /// It makes no sense in a transaction.
     Queueing,
     /// Memory is short.
     Memory,
     /// Data cannot be saved.
     Disk,
-    /// A client of RESP2 that listens to channels could not tell a reply from a message.
+    /// The client speaks RESP2 and listens to channels: it cannot distinguish a reply from a message.
     Listening,
     /// A script runs for too long.
     Busy,
@@ -70,7 +70,7 @@ enum Check {
     ScriptMemory,
 }
 
-/// Whether a check is needed where nothing is special about the server and the client.
+/// Whether a check is needed while neither the server nor the client is in a special state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Always,
@@ -113,9 +113,9 @@ const fn is_made(at: usize, origin: Origin, when: When) -> bool {
     false
 }
 
-/// Makes the checks of one kind for an origin that is known when this is compiled: those that do not apply
-/// cost nothing, and the others no look at the table. With a loop a release of a lock by a script took 3 to
-/// 10% more instructions.
+/// Makes the checks of one kind for an origin that is known at compile time. Checks that do not apply cost
+/// nothing; the others cost no look at the table. A loop took 3 to 10% more instructions, for the release of
+/// a lock by a script.
 macro_rules! judge {
     ($asked:expr, $origin:expr, $when:expr) => {
         judge!($asked, $origin, $when, 0 1 2 3 4 5 6 7 8 9 10 11)
@@ -128,8 +128,8 @@ macro_rules! judge {
     }};
 }
 
-/// Judges whether a request of a client may run now; `found` is the command of its name, if there is one.
-/// Where nothing is special about the server and the client (`is_plain`), what is rarely so is not looked at.
+/// Judges whether a client's request may run now. `found` is the command of its name, if there is one. While
+/// neither the server nor the client is in a special state (`is_plain`), the rare checks are left out.
 ///
 /// # Errors
 ///
@@ -255,7 +255,8 @@ impl Asked<'_> {
         }
     }
 
-    /// In a log is what changes data, and what only looks at them, which others have left there.
+    /// A log holds commands that change data. It may hold commands that only read, which other programs
+    /// write.
     fn check_place(&self) -> Result<()> {
         let command = self.registered.command;
         let runs_script = command.scope == Scope::Script && command.may_replicate;
@@ -283,7 +284,7 @@ impl Asked<'_> {
         if is_refused { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
     }
 
-    /// Refuses what writes, and PING by which others look whether all is well, after data could not be saved.
+    /// Refuses what writes after data could not be saved, and PING, which health checks use.
     #[cold]
     fn check_disk(&self) -> Result<()> {
         let is_refused = self.instance.refuses_writes()
@@ -341,7 +342,7 @@ impl Asked<'_> {
     }
 }
 
-/// Whether a request may do something, or for EXEC whether one of those may that were queued.
+/// Whether a request may do something. For EXEC, whether one of the queued requests may.
 pub fn does_any(
     instance: &Instance,
     session: &Session,
@@ -357,8 +358,8 @@ pub fn does_any(
     }
 }
 
-/// An unknown command. A web browser that was made to talk to the server sends such names: its connection
-/// is closed without a word before what it sends next could be taken for commands.
+/// An unknown command. A browser that a web page has tricked into talking to the server sends `POST` or
+/// `Host:`. Its connection is closed without a reply, before its next bytes could be read as commands.
 #[cold]
 fn unknown(session: &mut Session, request: Request<'_>) -> Error {
     if [&b"post"[..], b"host:"].iter().any(|name| request.name().eq_ignore_ascii_case(name)) {

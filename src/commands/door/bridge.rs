@@ -1,5 +1,5 @@
-//! How scripts reach the server: each command that one calls is judged and run here, on the transaction of
-//! the command that runs the script.
+//! How scripts reach the server: each command that a script calls is judged and run here, on the transaction
+//! of the command that runs the script.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -21,26 +21,27 @@ use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, find, resolve};
 use crate::commands::facts::{Context, Result};
 
-/// A script's hand in the server.
+/// The server, as one script reaches it.
 pub(in crate::commands) struct Bridge<'a, 'k> {
     instance: &'a Instance,
     tx: &'a mut Transaction<'k>,
-    /// The script's as long as it runs: what it selects, its client does not.
+    /// The script's own state while it runs: a database that it selects is not the client's.
     session: &'a mut Session,
-    /// What is its client's own.
+    /// The client's own state meanwhile.
     own: Option<OwnState>,
     /// The request that runs the script.
     script: Request<'a>,
     limits: ScriptLimits,
-    /// Whether somebody wants to know the time of each command.
+    /// Whether each command is timed.
     is_thorough: bool,
-    /// Up to when all time has been accounted for.
+    /// All time up to here has been counted.
     mark: Instant,
-    /// Whether brief commands have been called since then, which share the time with those of other scripts.
+    /// Whether brief commands were called since then. They share the time with those of other scripts.
     has_tallied: bool,
-    /// Errors of commands that it answers: each counts as a failed call of the script, as in Redis.
+    /// Errors of commands that are the script's reply: each counts as a failed call of the script, as in
+    /// Redis.
     passed_on: Cell<u64>,
-    /// Whether it answers an error of its own.
+    /// Whether the script's reply is an error of its own.
     has_failed: Cell<bool>,
 }
 
@@ -87,8 +88,8 @@ impl<'a, 'k> Bridge<'a, 'k> {
         })
     }
 
-    /// The reply of the run. An error that is counted already is not counted again. The run
-    /// has failed if the client sees an error: not if the script has caught it.
+    /// The script's reply. An error that was counted already is not counted again. The script has failed if
+    /// the client gets an error, but not if the script has caught it.
     pub(in crate::commands) fn conclude(
         &mut self,
         answered: std::result::Result<Sent, (Failure, Reply<'_>)>,
@@ -111,7 +112,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         Ok(sent)
     }
 
-    /// When the script began; to be asked before it does.
+    /// When the script began. Called before it runs.
     pub(in crate::commands) fn started(&self) -> Instant {
         self.mark
     }
@@ -155,7 +156,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         if result.is_err() {
             instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
         }
-        // What the script did before a command counts as the command's time: the clock is read but once.
+        // The time of the script before a command counts as the command's: the clock is read only once.
         if is_tallied {
             self.tally(registered.number);
         } else {
@@ -165,7 +166,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         result.map(|_sent| ())
     }
 
-    /// Ends the script: looks at the clock for all who want to know when that was.
+    /// Ends the script. Reads the clock once, for all that need the time of the end.
     fn end(&mut self) {
         let took = self.advance();
         self.session.ended = Some(self.mark);
@@ -173,7 +174,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
             self.session.called().took += took;
         }
         if self.own.as_ref().is_some_and(|own| own.may_not_wait()) {
-            // What comes next may ask for what is counted.
+            // The next command may read the counts.
             self.session.count_called(&self.instance.statistics);
         }
     }
@@ -196,7 +197,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         self.session.count_called(&self.instance.statistics);
     }
 
-    /// Moves the mark to now; answers how far that was.
+    /// Moves the mark to now. Returns how far that was.
     fn advance(&mut self) -> Duration {
         let now = Instant::now();
         now - std::mem::replace(&mut self.mark, now)

@@ -1,7 +1,7 @@
-//! What a request may do: as its command says, or as the script says that it runs.
+//! What a request may do, by the facts of its command, or by what the script that it runs says of itself.
 //!
-//! Whether a request has to wait in a pause, or is refused where memory is short or data cannot be saved, is
-//! decided before it runs.
+//! This decides, before a request runs, whether it has to wait in a pause, and whether it is refused while
+//! memory is short or data cannot be saved.
 
 use crate::instance::Instance;
 use crate::resp::Request;
@@ -17,7 +17,7 @@ use crate::commands::scripting::flags_of;
 pub struct Intent {
     /// Change data.
     pub writes: bool,
-    /// Change data, or send others a message: what a replica would have to be sent.
+    /// Change data, or send a message: what a replica would have to get.
     pub may_replicate: bool,
     /// Need memory for what it writes.
     pub needs_memory: bool,
@@ -38,7 +38,8 @@ pub fn intent(instance: &Instance, command: &Command, request: Request<'_>) -> I
     }
 }
 
-/// What the script of a request says that it does; none if the request runs none, or one that says nothing.
+/// What the script of a request says that it does. `None` if the request runs no script, or the script says
+/// nothing.
 fn declared(instance: &Instance, command: &Command, request: Request<'_>) -> Option<ScriptFlags> {
     let flags = match command.name {
         "eval" | "eval_ro" => flags_of(request.get(1)?).ok()?.0,

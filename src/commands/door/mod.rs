@@ -1,9 +1,9 @@
 //! The one door: every request, wherever it comes from, is admitted and run here.
 //!
-//! [`admission`] judges whether a request may run, by one table of checks for each [`origin`]; [`permission`]
-//! asks there what its user may, [`intent`] what it may do, and [`room`] frees memory for it. [`run`] calls
-//! its handler. [`bridge`] is how scripts come here, [`replay`] how the log does; what clients ask for comes
-//! from the dispatcher. [`traces`] are what a command leaves behind.
+//! [`admission`] judges whether a request may run, by one table of checks for each [`origin`]. There,
+//! [`permission`] checks what the user may do, [`intent`] finds what the request may do, and [`room`] frees
+//! memory for it. [`run`] calls the handler. Scripts come here by [`bridge`], the log by [`replay`], and
+//! clients by the dispatcher. [`traces`] are what a command leaves in the statistics and logs.
 
 pub mod admission;
 pub mod intent;

@@ -5,20 +5,20 @@ use crate::session::Session;
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A client, which wants it run now.
+    /// A client, to be run now.
     Request,
-    /// A client, which wants it run later (between MULTI and EXEC).
+    /// A client, to be run later (between MULTI and EXEC).
     Queue,
     /// EXEC, which runs what was queued.
     Transaction,
     /// A script.
     Script,
-    /// The log, which is loaded.
+    /// The log that is being loaded.
     Replay,
 }
 
 impl Origin {
-    /// Where a request comes from that a session is asked to run.
+    /// The origin of a request that a session runs now.
     pub fn of(session: &Session) -> Origin {
         match &session.queue {
             Some(queue) if queue.running.is_none() => Origin::Queue,

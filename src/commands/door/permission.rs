@@ -1,8 +1,8 @@
 //! Whether the user of a session may do what a request asks for.
 //!
-//! Who may do everything never comes here: [`admission`](super::admission) sees that by one look. For all
-//! others [`check`] asks, for a request and for what a transaction or a script wants done; whoever is refused
-//! is told why, and ACL LOG notes it.
+//! Users who may do everything never come here: [`admission`](super::admission) recognizes them by one look.
+//! For all others, [`check`] judges each request, and each command of a transaction or a script. A client
+//! that is refused gets the reason, and ACL LOG notes it.
 
 use crate::acl::log::{Context, Reason, Refusal};
 use crate::acl::{Access, Attempt, Denial, Grants};
@@ -47,11 +47,11 @@ impl Channels {
     }
 }
 
-/// Judges what a session wants done; its command, and how many arguments it takes, have been judged already.
+/// Judges a request of a session. Its command, and how many arguments that takes, have been checked already.
 ///
 /// # Errors
 ///
-/// If the client must authenticate first, or its user may not do that; the latter is noted by ACL LOG.
+/// If the client must authenticate first, or its user may not do that, which ACL LOG notes.
 #[cold]
 pub fn check(
     instance: &Instance,
@@ -73,8 +73,8 @@ pub fn check(
     Err(refuse(reason, command, origin))
 }
 
-/// Judges whether channels may be used by what is no request of their own kind (a script that publishes, a
-/// subscription that is looked at again after the user was changed): all of them, or patterns of them.
+/// Judges whether channels, or patterns of channels, may be used other than by a request of their own: by a
+/// script that publishes, or by a subscription that is judged again after the user was changed.
 pub fn check_channels<'a>(
     grants: &Grants,
     mut channels: impl Iterator<Item = &'a [u8]>,
@@ -83,7 +83,7 @@ pub fn check_channels<'a>(
     channels.all(|channel| grants.allow_channel(channel, are_patterns))
 }
 
-/// Whether something that is off by itself is on for a client.
+/// Whether something that is off by default is on for a client.
 pub(in crate::commands) fn is_enabled(instance: &Instance, session: &Session, value: &Choice) -> bool {
     match ENABLED_FOR[value.get()] {
         "yes" => true,
@@ -95,12 +95,12 @@ pub(in crate::commands) fn is_enabled(instance: &Instance, session: &Session, va
     }
 }
 
-/// Judges whether a command that is off by itself is on for a client, as the parameter of this name and this
-/// value says.
+/// Judges whether a command that is off by default is on for a client, by the parameter of this name and this
+/// value.
 ///
 /// # Errors
 ///
-/// If it is not, with what can be done about it.
+/// If it is off, with a text that says how to turn it on.
 pub(in crate::commands) fn check_enabled(
     context: &Running<'_, '_>,
     command: &str,
@@ -117,7 +117,7 @@ pub(in crate::commands) fn check_enabled(
     )))
 }
 
-/// Judges a request by what a user is allowed.
+/// Judges a request by the rules of a user.
 pub(in crate::commands) fn judge(
     grants: &Grants,
     registered: &Registered,
@@ -157,7 +157,7 @@ pub(in crate::commands) fn object_of<'a>(
     }
 }
 
-/// The words of Redis, which differ by where the request comes from.
+/// The texts of Redis, which differ by where the request comes from.
 fn refuse(reason: Reason, command: &Command, origin: Origin) -> Error {
     const CHANGED: &str = "NOPERM ACLs rules changed between the moment the transaction was accumulated and \
                            the EXEC call. This command is no longer allowed for the following reason: ";
@@ -189,7 +189,7 @@ fn refuse(reason: Reason, command: &Command, origin: Origin) -> Error {
     Error::text(format!("{beginning}{what}"))
 }
 
-/// Notes in ACL LOG that a client was refused something, as this user or one of this name.
+/// Notes in ACL LOG that a client was refused something, as the user of this name.
 pub(in crate::commands) fn note(
     instance: &Instance,
     session: &Session,

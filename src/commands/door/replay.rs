@@ -1,4 +1,4 @@
-//! Does again what a log has, through the same door as what clients ask for.
+//! Replays a log, through the same door as the requests of clients.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,27 +17,27 @@ use crate::commands::error::Error;
 use crate::commands::facts::lookup::{find, own_names, resolve};
 use crate::commands::facts::{Command, Scope};
 
-/// Loads the log, if there is one, and begins to write it; called before there are clients.
+/// Loads the log, if there is one, and begins to write it. Called before there are clients.
 ///
 /// # Errors
 ///
-/// With one line for people.
+/// With one line of text.
 pub fn load(instance: &Instance) -> Result<(), String> {
     instance.load_aof(&mut Replayer::new(instance, false))
 }
 
-/// Replaces all data and libraries by what the log has.
+/// Replaces all data and libraries by those of the log.
 ///
 /// # Errors
 ///
-/// With one line for people.
+/// With one line of text.
 pub fn load_again(instance: &Instance, tx: &mut Everything<&mut Transaction<'_>>) -> Result<(), String> {
-    // A script that has the turn may wait for what this holds.
+    // A script that has the turn may wait for shards that this holds.
     let _turn = instance.scripting.take_turn().map_err(|_| "a script runs")?;
     instance.reload_aof(tx, &mut Replayer::new(instance, true))
 }
 
-/// Does the requests of a log again, one after the other, as a user who may do everything.
+/// Runs the requests of a log, one after the other, as a user who may do everything.
 struct Replayer<'a> {
     instance: &'a Instance,
     session: Session,
@@ -50,7 +50,7 @@ impl Replayer<'_> {
     fn new(instance: &Instance, has_turn: bool) -> Replayer<'_> {
         let nowhere = Address::Unix(Path::new("").into());
         let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
-        // The log holds what users were allowed to do then, whatever they may do now.
+        // Users were allowed to do what the log holds, even if they may not do it now.
         let everybody = Users::new(catalog());
         let session = Session::new(registration.client.clone(), &everybody);
         Replayer { instance, session, has_turn, out: Vec::new() }
@@ -99,11 +99,11 @@ impl Replay for Replayer<'_> {
             Ok(_) => Ok(()),
             Err(error) => {
                 let why = format!("{} answered '{}'", shown(request), error.as_bytes().escape_ascii());
-                // What follows belongs into a database, or calls functions, that there are not.
+                // The next requests need a database, or functions, that do not exist.
                 if matches!(command.name, "select" | "function|load" | "function|restore") {
                     return Err(why);
                 }
-                // The server that wrote it may have done a part of it, which is done now, too.
+                // The server that logged it may have done a part of it. That part is done again now.
                 tracing::warn!("While the log was loaded {why}");
                 Ok(())
             }
@@ -111,7 +111,7 @@ impl Replay for Replayer<'_> {
     }
 }
 
-/// A request as a line for people names it: of one that loads a library, the first line of that, too.
+/// A request as a log line names it: with the first line of a library that it loads.
 fn shown(request: Request<'_>) -> String {
     const SHOWN_BYTES_MAX: usize = 100;
     let code = request.from(1).last().filter(|last| last.starts_with(b"#!"));

@@ -6,7 +6,7 @@ use crate::config::EVICTION_POLICIES;
 use crate::instance::Instance;
 use crate::keyspace::{Candidates, Effect, First};
 
-/// How long one request may take to make room; the next ones go on with it. Redis:
+/// How long one request may take to make room; the next requests continue. Redis:
 /// `maxmemory-eviction-tenacity` of 10.
 const TIME_MAX: Duration = Duration::from_micros(500);
 /// Keys that are freed between two looks at the clock.
@@ -15,11 +15,11 @@ const KEYS_PER_GLANCE: usize = 16;
 /// What is left to do after keys were freed for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// Nothing: there is enough room, or no limit, or a pause in which data stay as they are.
+    /// Nothing: there is enough room, or no limit, or a pause in which data do not change.
     Enough,
-    /// More keys are to be freed: the time for it was over.
+    /// More keys must be freed, but the time was over.
     TooLittle,
-    /// Memory is short, and there is no key that may be freed.
+    /// Memory is short, and no key may be freed.
     None,
 }
 
@@ -80,7 +80,7 @@ fn free(
     }
 }
 
-/// What a policy says; none for the one that frees nothing.
+/// What a policy says. `None` for the one that frees nothing.
 fn policy(name: &str) -> Option<(Candidates, First)> {
     let (candidates, first) = name.split_once('-')?;
     let candidates = if candidates == "volatile" { Candidates::Expiring } else { Candidates::All };

@@ -1,5 +1,5 @@
-//! Runs what was admitted: [`run`] calls the handler on a transaction over the keys that its command names,
-//! and tells those who want to know what came of it.
+//! Runs admitted requests: [`run`] calls the handler on a transaction over the keys that its command names,
+//! and delivers what the command did to clients that follow it.
 
 use std::time::Instant;
 
@@ -20,10 +20,9 @@ use crate::commands::facts::{Context, Result, Run};
 use crate::commands::introspection::help;
 use crate::commands::tracking;
 
-/// Runs an admitted request on a transaction over its keys, and tells those who want to know what came of it.
-/// What came of the commands of an EXEC or a script is left in the session's outbox, which the caller has
-/// delivered before the locks are free. `script` is the request that runs a script, if the script has called
-/// this one.
+/// Runs an admitted request on a transaction over its keys, and delivers what it did to clients that follow
+/// it. What the commands of an EXEC or a script did stays in the session's outbox, which the caller delivers
+/// before the locks are free. `script` is the request that runs a script, if the script has called this one.
 #[inline]
 pub fn run(
     command: &'static Command,
@@ -58,7 +57,7 @@ pub fn run(
     sent
 }
 
-/// Sees to what a command leaves behind, before the locks are free: it is sent to those who follow it.
+/// Delivers what a command did, before the locks are free, to clients that follow it.
 #[cold]
 pub fn settle(
     command: &'static Command,
@@ -70,7 +69,7 @@ pub fn settle(
 ) {
     let is_paused = || instance.clients.pause.paused().is_some();
     if tx.has_seen_expired() && matches!(command.run, Run::Read(_)) && !is_paused() {
-        // What only reads leaves it in place. In a pause data stay as they are.
+        // Commands that only read leave it in place. In a pause, data do not change.
         command.keys_of(request).for_each(|(key, _)| tx.free_expired(key));
     }
     let effects = tx.take_effects();
@@ -82,7 +81,7 @@ pub fn settle(
     }
 }
 
-/// Runs a request that shares its transaction with others, and answers its reply or its error.
+/// Runs a request that shares its transaction with others, and writes its reply or its error.
 pub fn call(
     context: &mut Context<'_, '_>,
     registered: &'static Registered,
@@ -112,8 +111,8 @@ pub fn call(
     })
 }
 
-/// Makes of what a request has written what its client is to be told: the error in place of anything half
-/// written, or nothing at all where no reply is wanted.
+/// Completes the reply: writes an error in place of a half written reply, and removes a reply that the client
+/// does not want.
 #[inline]
 pub fn conclude(session: &mut Session, result: Result<()>, out: &mut Vec<u8>, mark: usize) {
     if let Err(error) = result {

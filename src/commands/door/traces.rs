@@ -1,5 +1,5 @@
-//! What a command leaves behind: its use is counted, MONITOR shows it, SLOWLOG and LATENCY note it if it took
-//! long.
+//! What a command leaves in statistics and logs: its use is counted, MONITOR shows it, and SLOWLOG and
+//! LATENCY note it if it took long.
 
 use std::time::Duration;
 
@@ -16,31 +16,31 @@ use crate::commands::facts::lookup::Registered;
 use crate::commands::facts::{Command, Flags};
 use crate::commands::secrets::visible_arguments;
 
-/// A request or a reply beyond this is no small one: copying it takes longer than reading the clock.
+/// A request or a reply beyond this is not small: copying it takes longer than reading the clock.
 pub const SMALL_BYTES_MAX: usize = 16 << 10;
-/// Who asks for requests that take less is told the time of each.
+/// Below this threshold of the slow log, each request is timed.
 const THOROUGH_BELOW_US: i64 = 1000;
 
-/// Whether a request takes about as long as any of its command, and not much longer than it takes to read the
-/// clock, unless its reply is long: then it is tallied with others.
+/// Whether a request takes about as long as every other of its command, and not much longer than reading the
+/// clock, unless its reply is long. Such requests are tallied together.
 #[inline]
 pub fn is_brief(registered: &Registered, request: &Request<'_>) -> bool {
     let takes_as_long = registered.command.is_brief || registered.is_brief_alone && request.len() == 2;
     takes_as_long && is_small(request)
 }
 
-/// Whether a request is so small that it takes no time to speak of to copy it.
+/// Whether a request is so small that copying it takes hardly any time.
 #[inline(always)]
 pub fn is_small(request: &Request<'_>) -> bool {
     request.bytes() <= SMALL_BYTES_MAX
 }
 
-/// Whether somebody wants to know the time of each request.
+/// Whether each request is timed.
 pub fn is_thorough(instance: &Instance) -> bool {
     (0..THOROUGH_BELOW_US).contains(&instance.config.slowlog_log_slower_than.get())
 }
 
-/// Counts a call that took so long, and notes it if that was too long.
+/// Counts a call that took so long, and notes it if it was slow.
 pub fn charge(
     instance: &Instance,
     session: &Session,
@@ -73,7 +73,7 @@ pub fn charge(
     }
 }
 
-/// Shows a request that was run to those who see every command, but for what is too dangerous to be shown.
+/// Shows a request that has run to MONITOR's clients, unless it is too dangerous to be shown.
 #[cold]
 pub fn show(instance: &Instance, session: &Session, origin: Origin, command: &Command, request: Request<'_>) {
     if !command.flags.contains(Flags::ADMIN) && !command.flags.contains(Flags::SKIP_MONITOR) {
@@ -81,7 +81,7 @@ pub fn show(instance: &Instance, session: &Session, origin: Origin, command: &Co
     }
 }
 
-/// The same for a request that shows itself.
+/// The same for every request.
 pub fn show_always(
     instance: &Instance,
     session: &Session,
