@@ -15,8 +15,11 @@
 //! whatever may concern a value in a reply is put after that reply. And a write is answered only when those
 //! concerned have their mail.
 
+mod news;
+mod prefixes;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_set};
-use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -24,9 +27,9 @@ use parking_lot::Mutex;
 use crate::clients::{Client, Clients};
 use crate::keyspace::{Effect, Interest};
 use crate::resp::{Protocol, Reply, Sent};
-
-/// Where a client of RESP2 hears of changes: this channel alone has messages that are no strings.
-const CHANNEL: &[u8] = b"__redis__:invalidate";
+use news::News;
+pub use prefixes::Overlap;
+use prefixes::check_overlap;
 
 /// Keys too many that are forgotten, at most, when one is remembered. Redis: at least a hundred a command.
 const SURPLUS_PER_READ: usize = 100;
@@ -154,17 +157,6 @@ pub struct Totals {
     pub items: usize,
     /// Prefixes that any of them listens to.
     pub prefixes: usize,
-}
-
-/// A client's prefixes must not begin with one another.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Overlap {
-    /// The one that it asked for.
-    pub prefix: Vec<u8>,
-    /// The other.
-    pub other: Vec<u8>,
-    /// Whether it had that before.
-    pub is_old: bool,
 }
 
 /// Beginning, ending, remembering.
@@ -498,95 +490,9 @@ impl Tracker {
     }
 }
 
-/// What is told, in one version of the protocol and the other, each made when it is first needed.
-struct News<'a> {
-    /// Which keys have changed; none for all.
-    keys: Option<&'a [&'a [u8]]>,
-    encoded: [Option<Vec<u8>>; 2],
-}
-
-impl<'a> News<'a> {
-    fn of(keys: &'a [&'a [u8]]) -> News<'a> {
-        News { keys: Some(keys), encoded: [None, None] }
-    }
-
-    fn of_all() -> News<'static> {
-        News { keys: None, encoded: [None, None] }
-    }
-
-    fn encoded(&mut self, protocol: Protocol) -> &[u8] {
-        let (slot, parts): (_, &[&[u8]]) = match protocol {
-            Protocol::Resp2 => (&mut self.encoded[0], &[b"message", CHANNEL]),
-            Protocol::Resp3 => (&mut self.encoded[1], &[b"invalidate"]),
-        };
-        let keys = self.keys;
-        slot.get_or_insert_with(|| {
-            let mut bytes = Vec::new();
-            let _: Sent =
-                Reply::new(&mut bytes, protocol).push_of(0..parts.len() + 1, |part, reply| {
-                    match (parts.get(part), keys) {
-                        (Some(word), _) => reply.bulk(word),
-                        (None, Some(keys)) => reply.array_of(keys.iter(), |key, reply| reply.bulk(key)),
-                        (None, None) => reply.nil(),
-                    }
-                });
-            bytes
-        })
-    }
-}
-
-/// Whether of the prefixes of one client, those it has and those it wants, one begins with another.
-fn check_overlap(old: Option<&BTreeSet<Box<[u8]>>>, new: &[&[u8]]) -> Result<(), Overlap> {
-    let mut wanted: BTreeSet<Box<[u8]>> = BTreeSet::new();
-    for &prefix in new {
-        let overlap = |other: &[u8], prefix: &[u8], is_old| {
-            Err(Overlap { prefix: prefix.to_vec(), other: other.to_vec(), is_old })
-        };
-        if let Some(other) = old.and_then(|old| overlapping(old, prefix)) {
-            return overlap(other, prefix, true);
-        }
-        if let Some(earlier) = overlapping(&wanted, prefix) {
-            return overlap(prefix, earlier, false);
-        }
-        wanted.insert(prefix.into());
-    }
-    Ok(())
-}
-
-/// One of several prefixes, none of which begins with another, that begins with this one or with which this
-/// one begins: only its neighbours in their order can.
-fn overlapping<'p>(prefixes: &'p BTreeSet<Box<[u8]>>, prefix: &[u8]) -> Option<&'p [u8]> {
-    // A client that listens to everything may have had other prefixes before.
-    let all = || prefixes.get(&b""[..]);
-    let after = prefixes
-        .range::<[u8], _>((Included(prefix), Unbounded))
-        .next()
-        .filter(|other| other.starts_with(prefix));
-    let before = || {
-        prefixes
-            .range::<[u8], _>((Unbounded, Excluded(prefix)))
-            .next_back()
-            .filter(|other| prefix.starts_with(other))
-    };
-    all().or(after).or_else(before).map(|other| &**other)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn prefixes_that_begin_with_one_another_are_found() {
-        let old: BTreeSet<Box<[u8]>> = [&b"foo"[..], b"fop", b"x"].map(Box::from).into();
-        let check = |new: &[&[u8]]| check_overlap(Some(&old), new);
-        assert_eq!(check(&[b"bar", b"baz", b"foq", b"y"]), Ok(()));
-        for (prefix, other) in [(&b"f"[..], &b"foo"[..]), (b"foobar", b"foo"), (b"x", b"x"), (b"", b"foo")] {
-            let overlap = Overlap { prefix: prefix.to_vec(), other: other.to_vec(), is_old: true };
-            assert_eq!(check(&[b"a", prefix]), Err(overlap));
-        }
-        let overlap = Overlap { prefix: b"ab".to_vec(), other: b"a".to_vec(), is_old: false };
-        assert_eq!(check(&[b"ab", b"a"]), Err(overlap));
-    }
 
     #[test]
     fn what_is_read_and_forgotten_leaves_nothing() {

@@ -1,0 +1,43 @@
+//! What a client that keeps copies gets when keys have changed.
+
+use crate::resp::{Protocol, Reply, Sent};
+
+/// The channel on which clients of RESP2 get the news: its messages alone are no strings.
+const CHANNEL: &[u8] = b"__redis__:invalidate";
+
+/// The news, in each version of the protocol, made when it is first needed.
+pub(super) struct News<'a> {
+    /// Which keys have changed; none for all.
+    keys: Option<&'a [&'a [u8]]>,
+    encoded: [Option<Vec<u8>>; 2],
+}
+
+impl<'a> News<'a> {
+    pub(super) fn of(keys: &'a [&'a [u8]]) -> News<'a> {
+        News { keys: Some(keys), encoded: [None, None] }
+    }
+
+    pub(super) fn of_all() -> News<'static> {
+        News { keys: None, encoded: [None, None] }
+    }
+
+    pub(super) fn encoded(&mut self, protocol: Protocol) -> &[u8] {
+        let (slot, parts): (_, &[&[u8]]) = match protocol {
+            Protocol::Resp2 => (&mut self.encoded[0], &[b"message", CHANNEL]),
+            Protocol::Resp3 => (&mut self.encoded[1], &[b"invalidate"]),
+        };
+        let keys = self.keys;
+        slot.get_or_insert_with(|| {
+            let mut bytes = Vec::new();
+            let _: Sent =
+                Reply::new(&mut bytes, protocol).push_of(0..parts.len() + 1, |part, reply| {
+                    match (parts.get(part), keys) {
+                        (Some(word), _) => reply.bulk(word),
+                        (None, Some(keys)) => reply.array_of(keys.iter(), |key, reply| reply.bulk(key)),
+                        (None, None) => reply.nil(),
+                    }
+                });
+            bytes
+        })
+    }
+}
