@@ -26,7 +26,7 @@ pub struct TypeFacts {
     pub load: fn(u8, &mut dyn Source, &mut Vec<u8>) -> Result<(), DecodeError>,
 }
 
-/// Appends the requests that make a key anew: its name, its value, and when it expires, in milliseconds since
+/// Appends the requests that make a key anew, one for a string, any number for other types: its name, its value, and when it expires, in milliseconds since
 /// 1970.
 pub type LogKey = fn(&mut Vec<u8>, &[u8], &[u8], Option<u64>);
 

@@ -13,6 +13,7 @@ use std::ops::Range;
 use crate::keyspace::following::records::{self, Replaced};
 use crate::keyspace::transaction::Transaction;
 use crate::resp::OwnedRequest;
+use crate::values::STRING_KIND;
 
 /// A value of at most so many bytes is logged as a whole when a part of it changes: its steps would save
 /// little, and take their time when they are replayed.
@@ -255,7 +256,9 @@ impl Transaction<'_> {
 
     fn append(&self, changes: &Changes, count: usize) -> u64 {
         self.keyspace().followers.journal.append(|out, current| {
-            if count > 1 {
+            let start = out.len();
+            let is_unit = count > 1;
+            if is_unit {
                 records::request(out, &[b"MULTI"]);
             }
             for replaced in &changes.databases {
@@ -264,27 +267,35 @@ impl Transaction<'_> {
             for request in changes.requests.iter().filter_map(OwnedRequest::request) {
                 records::words(out, request.from(0));
             }
+            let mut is_several = is_unit;
             for changed in &changes.keys {
                 records::select(out, current, changed.database);
-                self.log_key(out, changed);
+                is_several |= self.log_key(out, changed);
             }
-            if count > 1 {
+            if is_several && !is_unit {
+                let mut multi = Vec::new();
+                records::request(&mut multi, &[b"MULTI"]);
+                out.splice(start..start, multi);
+            }
+            if is_several {
                 records::request(out, &[b"EXEC"]);
             }
         })
     }
 
-    /// Logs what became of a key.
-    fn log_key(&self, out: &mut Vec<u8>, changed: &ChangedKey) {
+    /// Logs what became of a key; returns whether one note took several requests.
+    fn log_key(&self, out: &mut Vec<u8>, changed: &ChangedKey) -> bool {
         let key = &*changed.key;
         let (spot, shard) = self.shard(key);
         let Some(entry) = shard.table(changed.database).and_then(|table| table.find(spot, key)) else {
-            return records::request(out, &[b"DEL", key]);
+            records::request(out, &[b"DEL", key]);
+            return false;
         };
         match &changed.note {
             Note::Whole => {
                 let value = self.keyspace().value_of(entry);
                 (value.facts.log)(out, key, value.bytes, entry.expires_at_ms());
+                return value.facts.kind != STRING_KIND;
             }
             Note::Expiry => records::expiry(out, key, entry.expires_at_ms()),
             Note::Steps(steps) => {
@@ -294,6 +305,7 @@ impl Transaction<'_> {
                 }
             }
         }
+        false
     }
 }
 

@@ -45,7 +45,8 @@ pub fn library(out: &mut Vec<u8>, code: &[u8]) {
     request(out, &[b"FUNCTION", b"LOAD", b"REPLACE", code]);
 }
 
-pub(in crate::keyspace) fn expiry(out: &mut Vec<u8>, key: &[u8], expires_at_ms: Option<u64>) {
+/// Makes a key expire at a moment, in milliseconds since 1970, or never.
+pub fn expiry(out: &mut Vec<u8>, key: &[u8], expires_at_ms: Option<u64>) {
     match expires_at_ms {
         None => request(out, &[b"PERSIST", key]),
         Some(at_ms) => request(out, &[b"PEXPIREAT", key, number(at_ms, &mut itoa::Buffer::new())]),
@@ -85,7 +86,7 @@ pub(in crate::keyspace) fn replaced(out: &mut Vec<u8>, current: &mut Option<usiz
 }
 
 /// Any request.
-pub(in crate::keyspace) fn request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
+pub fn request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
     words(out, arguments.iter().copied());
 }
 
