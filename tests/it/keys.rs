@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::client::{Client, Reply};
-use crate::server::Server;
+use crate::server::{Server, SetOnDrop};
 
 const ROUNDS: usize = 2000;
 
@@ -17,6 +17,7 @@ fn while_others_write(
 ) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let end = SetOnDrop(&is_over);
         let writer = scope.spawn(|| {
             let mut client = server.client();
             for round in 0.. {
@@ -30,7 +31,7 @@ fn while_others_write(
         for _ in 0..ROUNDS {
             read(&mut client);
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(end);
         writer.join().unwrap();
     });
 }

@@ -13,7 +13,7 @@ use keyfast::persistence::rdb::{Item, Reader};
 
 use crate::client::{Client, request};
 use crate::folder::Folder;
-use crate::server::{PATIENCE, Server, program};
+use crate::server::{PATIENCE, Server, SetOnDrop, program};
 use crate::tools::installed;
 
 /// A server whose files are in a folder.
@@ -246,6 +246,7 @@ fn a_snapshot_shows_one_moment() {
     let is_over = AtomicBool::new(false);
     let mut sums = Vec::new();
     thread::scope(|scope| {
+        let _end = SetOnDrop(&is_over);
         for seed in 0..3 {
             let (mut client, is_over) = (server.client(), &is_over);
             scope.spawn(move || {
@@ -276,7 +277,6 @@ fn a_snapshot_shows_one_moment() {
             let amount = |value: &[u8]| std::str::from_utf8(value).unwrap().parse::<i64>().unwrap();
             sums.push(accounts.map(|(_, value)| amount(value)).sum::<i64>());
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     assert_eq!(sums, [100 * ACCOUNTS as i64; SNAPSHOTS]);
     check(&dump(&folder));

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Reply, request, words};
-use crate::server::{PATIENCE, Server, is_redis};
+use crate::server::{PATIENCE, Server, SetOnDrop, is_redis};
 
 fn bulk(text: &str) -> Reply {
     Reply::Bulk(text.as_bytes().to_vec())
@@ -638,6 +638,7 @@ fn a_copy_is_never_older_than_a_write_that_was_answered() {
     let (use_copies, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let (answered, use_copies, is_over) = (&answered, &use_copies, &is_over);
+        let end = SetOnDrop(is_over);
         let readers = ["", "OPTIN", "BCAST", "BCAST PREFIX x PREFIX y NOLOOP"].map(|options| {
             let (client, _) = reader_and_writer(&server, options);
             let mut cache = Cache { client, copies: HashMap::new() };
@@ -685,7 +686,7 @@ fn a_copy_is_never_older_than_a_write_that_was_answered() {
         while use_copies.load(Ordering::Relaxed) < readers.len() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
-        is_over.store(true, Ordering::Release);
+        drop(end);
         for reader in readers {
             assert!(reader.join().unwrap(), "no copy was ever used");
         }
