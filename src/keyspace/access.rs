@@ -1,30 +1,33 @@
-//! How recently, or how often, each key was used: what eviction by LRU and LFU, OBJECT IDLETIME and OBJECT
-//! FREQ go by.
+//! How recently, or how often, each key was used. Eviction by LRU and LFU, OBJECT IDLETIME and OBJECT FREQ
+//! use it.
 //!
-//! Each entry carries a stamp of 32 bits. By recency (all policies but LFU) it is the moment of the last use,
-//! in ticks of a second, as in Redis: a key that is used often need not be written each time. By frequency it
-//! is what Redis keeps (`evict.c` describes it): a logarithmic counter of 8 bits that grows the more slowly
-//! the larger it is, and the minute at which it was last made smaller for not being used. The highest bit
-//! tells which, so that a stamp from before a change of policy is known for what it is.
+//! Each entry carries a stamp of 32 bits. It has one of two forms, and the highest bit says which, so a stamp
+//! from before a change of policy is not misread:
 //!
-//! The moments are those of the server's clock, cut to their lower bits. A stamp that seems to lie in the
-//! future, since the clock was turned or set back, is as good as one of now.
+//! - By recency (all policies but LFU) the stamp is the moment of the last use, in ticks of a second, as in
+//!   Redis. A key that is used often need not be written each time.
+//! - By frequency the stamp is what Redis keeps (`evict.c` describes it): a logarithmic counter of 8 bits,
+//!   and the minute of its last update. The larger the counter is, the more slowly it grows. It decays while
+//!   the key is not used.
+//!
+//! The moments are those of the server's clock, cut to their lower bits. A stamp may seem to lie in the
+//! future, because the clock was turned or set back. It then counts as a stamp of now.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How long a tick of recency is.
+/// The length of a tick of recency.
 const TICK: Duration = Duration::from_secs(1);
 
 const BY_FREQUENCY: u32 = 1 << 31;
-/// The bits of a moment by recency: 68 years of ticks, of which those to come are half.
+/// The bits of a moment by recency: 68 years of ticks. Half of them count as the future.
 const TICKS: u32 = !BY_FREQUENCY;
 /// The bits of a moment by frequency: 16 years of minutes.
 const MINUTES: u32 = TICKS >> 8;
-/// A new key begins with this count, so that it is not evicted before it can be used. Redis: `LFU_INIT_VAL`.
+/// The count of a new key, so that it is not evicted before it can be used. Redis: `LFU_INIT_VAL`.
 const NEW_KEY_COUNT: u32 = 5;
 
-/// The stamp that a key used at this moment gets, and how counting goes.
+/// The stamp that a key gets when it is used now, and the rules for counting.
 #[derive(Debug)]
 pub struct Access {
     now: AtomicU32,
@@ -41,18 +44,18 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Moves on, or back, to a moment, told by the time since 1970; called more often
-    /// than once a second.
+    /// Moves to a moment, given as the time since 1970. It may move back. The caller calls it more often than
+    /// once a second.
     pub fn advance(&self, since: Duration) {
         let now = match self.counts_frequency() {
             true => BY_FREQUENCY | ((since.as_secs() / 60) as u32 & MINUTES) << 8,
             false => (since.as_millis() / TICK.as_millis()) as u32 & TICKS,
         };
-        // Zero means that nothing is noted.
+        // Zero means that a transaction notes no use.
         self.now.store(now.max(1), Ordering::Relaxed);
     }
 
-    /// Changes what is noted, and how. What entries have is understood either way.
+    /// Changes the form of stamps, and the rules for counting. Stamps of the other form stay readable.
     pub fn configure(&self, counts_frequency: bool, log_factor: u32, decay_minutes: u32, since: Duration) {
         self.log_factor.store(log_factor, Ordering::Relaxed);
         self.decay_minutes.store(decay_minutes, Ordering::Relaxed);
@@ -60,12 +63,12 @@ impl Access {
         self.advance(since);
     }
 
-    /// Whether use is counted rather than dated.
+    /// Whether stamps count uses rather than date the last one.
     pub fn counts_frequency(&self) -> bool {
         self.now.load(Ordering::Relaxed) & BY_FREQUENCY != 0
     }
 
-    /// The moment, as stamps tell it.
+    /// The moment in the form of a stamp.
     #[inline]
     pub(super) fn now(&self) -> u32 {
         self.now.load(Ordering::Relaxed)
@@ -97,7 +100,7 @@ impl Access {
         now & !0xff | (count + u32::from(grows))
     }
 
-    /// The count of a stamp after the minutes in which it was not used.
+    /// The count of a stamp, less the decay for the minutes without a use.
     fn decayed(&self, stamp: u32, now: u32) -> u32 {
         if stamp & BY_FREQUENCY == 0 {
             return NEW_KEY_COUNT;
@@ -107,7 +110,7 @@ impl Access {
         (stamp & 0xff).saturating_sub(passed.checked_div(decay_minutes).unwrap_or(0))
     }
 
-    /// For how long a key with this stamp has not been used, by recency.
+    /// For how long a key with this stamp has not been used; zero for a stamp by frequency.
     pub(super) fn idle(&self, stamp: u32) -> Duration {
         let now = self.now();
         match (now | stamp) & BY_FREQUENCY {
@@ -116,24 +119,24 @@ impl Access {
         }
     }
 
-    /// How often a key with this stamp is used, by frequency.
+    /// The count of a stamp, decayed until now.
     pub(super) fn frequency(&self, stamp: u32) -> u8 {
         self.decayed(stamp, self.now()) as u8
     }
 
-    /// A stamp that tells of so much idleness, for RESTORE.
+    /// The stamp of a key that was idle for this long, for RESTORE.
     pub(super) fn stamp_of_idle(&self, idle: Duration) -> Option<u32> {
         let ticks = u32::try_from(idle.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX).min(TICKS / 2);
         (!self.counts_frequency()).then(|| self.now().wrapping_sub(ticks) & TICKS)
     }
 
-    /// A stamp that tells of such a frequency, for RESTORE.
+    /// The stamp of a key with this frequency, for RESTORE.
     pub(super) fn stamp_of_frequency(&self, frequency: u8) -> Option<u32> {
         self.counts_frequency().then(|| self.now() & !0xff | u32::from(frequency))
     }
 }
 
-/// How much has passed from one moment to another, of both of which only these lower bits are known.
+/// The time between two moments of which only these lower bits are known.
 fn passed(from: u32, to: u32, bits: u32) -> u32 {
     let passed = to.wrapping_sub(from) & bits;
     if passed <= bits / 2 { passed } else { 0 }
@@ -146,7 +149,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn idleness_is_told_in_ticks() {
+    fn idleness_is_measured_in_ticks() {
         let access = Access::default();
         access.advance(HOUR);
         let stamp = access.next(0, access.now());
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_before_the_clock_went_back_was_used_now() {
+    fn after_the_clock_is_set_back_a_used_key_is_not_idle() {
         let (access, later) = (Access::default(), 24 * 365 * 60 * HOUR);
         access.advance(later + HOUR);
         let by_recency = access.next(0, access.now());
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_used_counts_up_and_one_that_is_not_down() {
+    fn the_count_of_a_key_grows_with_use_and_decays_without() {
         let access = Access::default();
         access.configure(true, 0, 1, HOUR);
         let mut stamp = Access::first(access.now());
@@ -185,7 +188,7 @@ mod tests {
         access.advance(HOUR + Duration::from_secs(10 * 60));
         assert_eq!(access.frequency(stamp), 245);
         access.configure(true, 10, 0, 2 * HOUR);
-        assert_eq!(access.frequency(stamp), 255, "without decay nothing is forgotten");
+        assert_eq!(access.frequency(stamp), 255, "without decay the count stays");
         assert_eq!(access.frequency(access.stamp_of_frequency(77).unwrap()), 77);
     }
 
@@ -200,13 +203,13 @@ mod tests {
             }
             u32::from(access.frequency(stamp))
         };
-        // Redis documents 18 with a factor of ten; a single one may be 12 or 26.
+        // Redis documents 18 with a factor of ten. A single key may have 12 or 26.
         let mean = (0..100).map(|_| after_a_thousand_uses()).sum::<u32>() / 100;
         assert!((16..=21).contains(&mean), "{mean}");
     }
 
     #[test]
-    fn stamps_from_before_a_change_of_policy_are_not_taken_for_others() {
+    fn stamps_from_before_a_change_of_policy_are_not_misread() {
         let access = Access::default();
         access.advance(HOUR);
         let by_recency = access.next(0, access.now());

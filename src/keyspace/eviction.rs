@@ -1,9 +1,10 @@
 //! Frees keys while memory is short.
 //!
-//! Which key is the oldest, the least used or the next to expire nobody knows without an order over all keys,
-//! which would cost memory and time with every use. So a few keys are sampled and the best of them goes, as
-//! in Redis (`evict.c`); the runners-up stay in a pool and compete with the next samples, which comes close
-//! to the exact choice. Sampling locks one shard, and another one only where it has no key to offer.
+//! To know exactly which key is the oldest, the least used or the next to expire, the server would have to
+//! keep all keys in order. That would cost memory, and time with every use. So, as in Redis (`evict.c`), it
+//! samples a few keys and frees the best of them. The others stay in a pool and compete with the next
+//! samples, which comes close to the exact choice. Sampling locks one shard, and another one only if the
+//! first has no key to offer.
 
 use super::following::losses::Loss;
 use super::following::news::Effect;
@@ -14,47 +15,47 @@ use super::store::table::Table;
 use super::transaction::Held;
 use super::{Keyspace, Spot};
 
-/// Candidates that are kept for the next time. Redis: `EVPOOL_SIZE`.
+/// The most candidates that the pool keeps for the next time. Redis: `EVPOOL_SIZE`.
 const POOL_MAX: usize = 16;
 
-/// Which keys may go.
+/// The keys that may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Candidates {
-    /// All.
+    /// All keys.
     All,
-    /// Those with an expiry.
+    /// Keys with an expiry.
     Expiring,
 }
 
-/// Which of them goes first.
+/// The order of eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
-    /// The one that has not been used for the longest time.
+    /// The key that has not been used for the longest time first.
     Idlest,
-    /// The one that is used least.
+    /// The key that is used least first.
     LeastUsed,
-    /// The one that expires next.
+    /// The key that expires next first.
     NextToExpire,
-    /// Any.
+    /// Any key.
     Any,
 }
 
-/// The candidates of the last times.
+/// Candidates that earlier samples have left.
 #[derive(Debug, Default)]
 pub(super) struct Pool(Mutex<Vec<Candidate>>);
 
-/// A key that may go.
+/// A key that may be evicted.
 #[derive(Debug)]
 struct Candidate {
-    /// The higher, the sooner it goes.
+    /// The candidate with the highest score is evicted first.
     score: u64,
     database: usize,
     key: Vec<u8>,
 }
 
 impl Keyspace {
-    /// Frees one key, the best of so many samples, and adds to what somebody has to be told of; answers
-    /// whether there was one.
+    /// Frees the best of this many samples, and adds the effects for clients to `effects`. Returns whether it
+    /// freed a key.
     pub fn evict(
         &self,
         candidates: Candidates,
@@ -64,7 +65,7 @@ impl Keyspace {
     ) -> bool {
         let mut pool = self.pool.0.lock();
         if first == First::Any {
-            // What was sampled for another policy means nothing.
+            // Scores of another policy mean nothing.
             pool.clear();
         }
         self.sample(candidates, first, if first == First::Any { 1 } else { samples }, &mut pool);
@@ -80,7 +81,7 @@ impl Keyspace {
         false
     }
 
-    /// Frees a key, if it is still there and still may go.
+    /// Frees a key if it is still there and may still be evicted.
     fn evict_candidate(
         &self,
         candidate: &Candidate,
@@ -95,7 +96,7 @@ impl Keyspace {
             table.find(Spot::of(hash), &candidate.key).is_some_and(|entry| may_go(entry, candidates));
         if may_go {
             let evicted = table.remove(Spot::of(hash), &candidate.key);
-            // Tables of few keys take as much as the keys do.
+            // A table with few keys takes as much memory as its keys do.
             table.give_back_slots(|entry| self.hash(entry.key()));
             let mut tx = self.transaction(candidate.database, Held::Many(vec![(number, shard)]));
             tx.follow_loss(&candidate.key, Loss::Evicted);
@@ -107,7 +108,7 @@ impl Keyspace {
         may_go
     }
 
-    /// Adds samples to the pool, from some shard on.
+    /// Adds samples to the pool, starting at a random shard.
     fn sample(&self, candidates: Candidates, first: First, samples: usize, pool: &mut Vec<Candidate>) {
         let mut left = samples;
         let start = fastrand::usize(self.shard_numbers());
@@ -157,7 +158,7 @@ fn may_go(entry: &Entry, candidates: Candidates) -> bool {
     candidates == Candidates::All || entry.expires_at_ms().is_some()
 }
 
-/// All entries of a table, from some place on and around.
+/// All entries of a table, from a random place on and around.
 fn from_anywhere(table: &Table) -> impl Iterator<Item = &Entry> {
     let places = table.places();
     let start = fastrand::usize(..places.max(1));
@@ -218,7 +219,7 @@ mod tests {
         }
         let tx = keyspace.begin_all(0).unwrap();
         let in_use = tx.keys().filter(|key| std::str::from_utf8(key).unwrap().parse::<u32>().unwrap() < 1000);
-        assert!(in_use.count() > 950, "sampling may err, but rarely");
+        assert!(in_use.count() > 950, "sampling is wrong, but rarely");
     }
 
     #[test]
@@ -233,6 +234,6 @@ mod tests {
         }
         let tx = keyspace.begin_all(0).unwrap();
         let late = tx.keys().filter(|key| std::str::from_utf8(key).unwrap().parse::<u32>().unwrap() > 250);
-        assert!(late.count() > 220, "sampling may err, but rarely");
+        assert!(late.count() > 220, "sampling is wrong, but rarely");
     }
 }

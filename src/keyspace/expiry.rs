@@ -1,12 +1,13 @@
-//! Frees expired keys that nobody asks for.
+//! Frees expired keys that no client asks for.
 //!
-//! A sweep goes over the shards in turn. Each table knows the earliest moment at which a sweep of it is worth
-//! its time, so a keyspace in which nothing expires costs one comparison a table. In prototypes sweeping cost
-//! 12 ns a key looked at and no memory; an ordered index of expiries cost 31 bytes and 200 ns a key.
+//! A sweep visits the shards one after the other. Each table knows the earliest moment at which a sweep of it
+//! is worth its time. So a keyspace in which nothing expires costs one comparison a table. In prototypes
+//! sweeping cost 12 ns for each key that it looked at, and no memory. An ordered index of expiries cost 31
+//! bytes and 200 ns a key.
 //!
-//! The work is cut into slices of [`SLICE`]; between two of them the thread that runs the sweep serves
-//! clients for a while, which bounds both the delay of any client and the share of one core: a quarter by
-//! default, as in Redis. [`Pace`] says how long that is, and how often a sweep begins.
+//! The work is cut into slices of [`SLICE`]. Between two slices the thread serves clients. That bounds both
+//! the delay of a client and the sweep's share of one core: a quarter by default, as in Redis. [`Pace`] says
+//! how long the thread serves clients, and how often a sweep begins.
 
 use std::time::{Duration, Instant};
 
@@ -15,21 +16,21 @@ use super::following::news::Effect;
 use super::store::shard;
 use super::transaction::Held;
 
-/// How long the sweep works before it lets others work.
+/// How long the sweep works before its thread serves clients.
 pub const SLICE: Duration = Duration::from_millis(1);
 
-/// How long a sweep does not work.
+/// How long a sweep pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// After each slice, while there is more to do.
     pub pause: Duration,
-    /// After a whole round over the shards.
+    /// After a whole round of the shards.
     pub rest: Duration,
 }
 
 impl Pace {
-    /// The pace of `hz` and `active-expire-effort`, which is from 1 to 10: as in Redis, each step is worth
-    /// two hundredths of a core.
+    /// The pace for `hz` and `active-expire-effort` (1 to 10). As in Redis, each step of effort is two
+    /// hundredths of a core.
     pub fn new(hz: u32, effort: u32) -> Pace {
         let share_percent = 25 + 2 * effort.clamp(1, 10).saturating_sub(1);
         Pace {
@@ -39,24 +40,29 @@ impl Pace {
     }
 }
 
-/// Entries to look at between two looks at the clock.
+/// Entries between two looks at the clock.
 const ENTRIES_PER_GLANCE: usize = 512;
 
-/// A round over the shards.
+/// A round of the shards.
 #[derive(Debug, Default)]
 pub struct Sweep {
     next_shard: usize,
 }
 
 impl Sweep {
-    /// Frees expired keys, for one slice, from where the last slice ended; returns how long to wait before
-    /// the next. Calls `tell` with what clients want to know, under the lock.
-    pub fn slice(&mut self, keyspace: &Keyspace, pace: Pace, mut tell: impl FnMut(Vec<Effect>)) -> Duration {
+    /// Frees expired keys for one slice, and starts where the last slice ended. Returns how long to wait
+    /// before the next. Calls `notify` with the effects for clients, under the lock.
+    pub fn slice(
+        &mut self,
+        keyspace: &Keyspace,
+        pace: Pace,
+        mut notify: impl FnMut(Vec<Effect>),
+    ) -> Duration {
         let (started, started_ms) = (Instant::now(), keyspace.clock.now_ms());
         let (mut looked_at, mut has_waited) = (0, false);
         while self.next_shard < keyspace.shards.len() {
-            // The sweep does not wait for a shard that another thread holds for long, and all of them may be
-            // held: this thread has clients to serve.
+            // The sweep does not wait for a shard that another thread holds for long. Other threads may hold
+            // all of them, and this thread has clients to serve.
             let shard = match has_waited {
                 true => keyspace.lock_if_free(self.next_shard),
                 false => keyspace.lock_soon(self.next_shard),
@@ -70,7 +76,7 @@ impl Sweep {
                 tx.commit();
                 let effects = tx.take_effects();
                 if !effects.is_empty() {
-                    tell(effects);
+                    notify(effects);
                 }
             }
             self.next_shard += 1;
@@ -92,7 +98,7 @@ mod tests {
     use crate::keyspace::Expiry;
 
     #[test]
-    fn more_effort_is_less_rest() {
+    fn more_effort_means_less_rest() {
         let milliseconds = |hz, effort| {
             let Pace { pause, rest } = Pace::new(hz, effort);
             (pause.as_micros(), rest.as_millis())
@@ -103,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_nobody_asks_for_are_freed() {
+    fn expired_keys_that_no_client_asks_for_are_freed() {
         let keyspace = Keyspace::alone(2);
         let soon_ms = keyspace.clock.now_ms() + 1_000_000;
         let (mut sweep, pace) = (Sweep::default(), Pace::new(10, 1));

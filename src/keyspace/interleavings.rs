@@ -1,9 +1,8 @@
-//! What must hold in whatever order threads come to the keyspace: tried in a model of threads and locks,
-//! which chooses the order itself, at random, by priorities, and all of them where they are few
-//! (`tests/shuttle/run`).
+//! Rules that must hold in every order in which threads lock the keyspace. A model of threads and locks
+//! chooses the order: at random, by priorities, and all orders where they are few (`tests/shuttle/run`).
 //!
-//! Each scenario has a twin with a fault in it, the one that its locking is there to prevent, which the model
-//! must find: so one sees that it can.
+//! Each scenario has a twin without the locking that prevents its fault. The model must find the fault in the
+//! twin. That shows that it can find one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +14,15 @@ use super::expiry::{Pace, Sweep};
 use super::store::table::NewEntry;
 use super::{Expiry, Keyspace, NotNow, Transaction, Watching};
 
-/// Orders to try, of each kind.
+/// Orders to try of each kind.
 const ORDERS: usize = 2000;
-/// Changes of thread that an order by priorities has.
+/// Changes of thread in an order by priorities.
 const CHANGES: usize = 3;
-/// A task formats what it fails with, unoptimized.
+/// A failing task formats its message in unoptimized code, which needs a large stack.
 const STACK_BYTES: usize = 256 << 10;
 
 const KEY: &[u8] = b"lock";
-/// A sweep's pace, which no scenario waits for.
+/// A sweep's pace. No scenario waits for it.
 const PACE: Pace = Pace { pause: Duration::ZERO, rest: Duration::ZERO };
 
 fn run(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Sync + 'static) -> usize {
@@ -39,7 +38,7 @@ fn explore(scenario: impl Fn() + Send + Sync + Clone + 'static) {
     run(PctScheduler::new(CHANGES, ORDERS), scenario);
 }
 
-/// Runs so many tasks on one keyspace; answers what they answer.
+/// Runs this many tasks on one keyspace; returns their results.
 fn tasks<T: Send + 'static>(
     keyspace: &Arc<Keyspace>,
     count: usize,
@@ -67,7 +66,7 @@ fn put(keyspace: &Keyspace, key: &[u8], value: &[u8]) {
     keyspace.begin(0, key).unwrap().put(key, value, Expiry::Never);
 }
 
-/// Puts a key there that has expired, and was not freed.
+/// Inserts an expired key that was not freed yet.
 fn put_expired(keyspace: &Keyspace, key: &[u8]) {
     let mut tx = keyspace.begin(0, key).unwrap();
     let new = NewEntry { key, value: b"crashed", expires_at_ms: Some(1), stamp: 0 };
@@ -75,7 +74,7 @@ fn put_expired(keyspace: &Keyspace, key: &[u8]) {
     shard.table_mut(0).put(spot, new, |entry| keyspace.hash(entry.key()));
 }
 
-/// Two keys whose shards are locked one after the other.
+/// Two keys in different shards, in the order of the shards.
 fn two_keys(keyspace: &Keyspace) -> [Vec<u8>; 2] {
     let shard = |number: &u32| keyspace.shard_of(keyspace.hash(number.to_string().as_bytes()));
     let first = (0..).find(|number| shard(number) == 0).expect("a key");
@@ -84,11 +83,11 @@ fn two_keys(keyspace: &Keyspace) -> [Vec<u8>; 2] {
 }
 
 fn exactly_one(winners: &[bool]) -> usize {
-    assert_eq!(winners.iter().filter(|has_won| **has_won).count(), 1, "not exactly one was told yes");
+    assert_eq!(winners.iter().filter(|has_won| **has_won).count(), 1, "not exactly one has won");
     winners.iter().position(|has_won| *has_won).expect("a winner")
 }
 
-fn of_several_that_insert_exactly_one_is_told_yes(contenders: usize) {
+fn exactly_one_of_several_inserts_succeeds(contenders: usize) {
     let keyspace = keyspace();
     let winners = tasks(&keyspace, contenders, |keyspace, number| {
         keyspace.begin(0, KEY).unwrap().insert_if_absent(KEY, &[number as u8], Expiry::Never)
@@ -97,19 +96,19 @@ fn of_several_that_insert_exactly_one_is_told_yes(contenders: usize) {
 }
 
 #[test]
-fn of_three_that_insert_exactly_one_is_told_yes() {
-    explore(|| of_several_that_insert_exactly_one_is_told_yes(3));
+fn exactly_one_of_three_inserts_succeeds() {
+    explore(|| exactly_one_of_several_inserts_succeeds(3));
 }
 
 #[test]
-fn of_two_that_insert_exactly_one_is_told_yes_in_every_order() {
-    let tried = run(DfsScheduler::new(None, false), || of_several_that_insert_exactly_one_is_told_yes(2));
+fn exactly_one_of_two_inserts_succeeds_in_every_order() {
+    let tried = run(DfsScheduler::new(None, false), || exactly_one_of_several_inserts_succeeds(2));
     assert!(tried > 5, "there are more than {tried} orders");
 }
 
 #[test]
-#[should_panic(expected = "not exactly one was told yes")]
-fn who_lets_go_between_looking_and_inserting_is_found_out() {
+#[should_panic(expected = "not exactly one has won")]
+fn unlocking_between_looking_and_inserting_is_detected() {
     explore(|| {
         let winners = tasks(&keyspace(), 3, |keyspace, _| {
             let is_absent = value(keyspace, KEY).is_none();
@@ -123,7 +122,7 @@ fn who_lets_go_between_looking_and_inserting_is_found_out() {
 }
 
 #[test]
-fn a_lock_that_expired_is_taken_by_one_of_two_and_not_swept_away() {
+fn exactly_one_of_two_takes_an_expired_lock_and_the_sweep_leaves_it() {
     explore(|| {
         let keyspace = keyspace();
         put_expired(&keyspace, KEY);
@@ -142,13 +141,13 @@ fn a_lock_that_expired_is_taken_by_one_of_two_and_not_swept_away() {
         });
         assert_eq!(value(&keyspace, KEY), Some(vec![exactly_one(&winners) as u8]));
         let expired = keyspace.begin_all(0).unwrap().counters().expired;
-        assert_eq!(expired, 1, "the old one expired once");
+        assert_eq!(expired, 1, "the old lock expired once");
     });
 }
 
 #[test]
-#[should_panic(expected = "the new one was swept away")]
-fn a_sweep_that_lets_go_between_looking_and_freeing_is_found_out() {
+#[should_panic(expected = "the sweep freed the new key")]
+fn unlocking_between_looking_and_freeing_is_detected() {
     explore(|| {
         let keyspace = keyspace();
         put_expired(&keyspace, KEY);
@@ -161,7 +160,7 @@ fn a_sweep_that_lets_go_between_looking_and_freeing_is_found_out() {
             }
             _ => put(keyspace, KEY, b"new"),
         });
-        assert!(value(&keyspace, KEY).is_some(), "the new one was swept away");
+        assert!(value(&keyspace, KEY).is_some(), "the sweep freed the new key");
     });
 }
 
@@ -191,17 +190,18 @@ fn a_lock_that_is_renewed_in_time_stays() {
                 is_there
             }
         });
-        assert_eq!(value(&keyspace, KEY).is_some(), renewed[2], "who was told that it is renewed has it");
+        assert_eq!(value(&keyspace, KEY).is_some(), renewed[2], "a renewed lock is still there");
     });
 }
 
-/// Each puts its own number and takes what was there; what is there in the end and what was taken are all.
+/// Each task writes its number and takes the value before it. The values taken and the last value are all
+/// values.
 fn a_chain_of_exchanges(exchange: fn(&Keyspace, u8) -> Option<Vec<u8>>) {
     let keyspace = keyspace();
     let mut taken = tasks(&keyspace, 3, move |keyspace, number| exchange(keyspace, number as u8));
     taken.push(value(&keyspace, KEY));
     taken.sort();
-    assert_eq!(taken, [None, Some(vec![0]), Some(vec![1]), Some(vec![2])], "something was lost");
+    assert_eq!(taken, [None, Some(vec![0]), Some(vec![1]), Some(vec![2])], "a value was lost");
 }
 
 #[test]
@@ -217,8 +217,8 @@ fn exchanges_lose_nothing() {
 }
 
 #[test]
-#[should_panic(expected = "something was lost")]
-fn an_exchange_that_lets_go_between_reading_and_writing_is_found_out() {
+#[should_panic(expected = "a value was lost")]
+fn unlocking_between_reading_and_writing_is_detected() {
     explore(|| {
         a_chain_of_exchanges(|keyspace, number| {
             let before = value(keyspace, KEY);
@@ -228,7 +228,7 @@ fn an_exchange_that_lets_go_between_reading_and_writing_is_found_out() {
     });
 }
 
-/// Begins a transaction on two keys as a client does: where another is in the way, it tries again later.
+/// Begins a transaction on two keys as a client does: if another client holds a shard, it tries again later.
 fn begin_both<'a>(keyspace: &'a Keyspace, keys: [&[u8]; 2]) -> Transaction<'a> {
     loop {
         match keyspace.begin_many(0, keys.into_iter()) {
@@ -239,7 +239,7 @@ fn begin_both<'a>(keyspace: &'a Keyspace, keys: [&[u8]; 2]) -> Transaction<'a> {
     }
 }
 
-/// Two write both keys, in either order, and one looks at both.
+/// Two tasks write both keys, each in another order. A third task reads both.
 fn two_keys_are_one(write: fn(&Keyspace, [&[u8]; 2], &[u8])) {
     let keyspace = keyspace();
     let keys = two_keys(&keyspace);
@@ -249,12 +249,12 @@ fn two_keys_are_one(write: fn(&Keyspace, [&[u8]; 2], &[u8])) {
             return write(keyspace, [first, second], &[number as u8]);
         }
         let tx = begin_both(keyspace, [first, second]);
-        assert_eq!(tx.get_bytes(first), tx.get_bytes(second), "half of it was seen");
+        assert_eq!(tx.get_bytes(first), tx.get_bytes(second), "the reader saw half of a write");
     });
 }
 
 #[test]
-fn who_writes_two_keys_is_never_seen_half_done_whatever_their_order() {
+fn no_reader_sees_half_of_a_write_to_two_keys() {
     explore(|| {
         two_keys_are_one(|keyspace, keys, value| {
             let mut tx = begin_both(keyspace, keys);
@@ -264,15 +264,15 @@ fn who_writes_two_keys_is_never_seen_half_done_whatever_their_order() {
 }
 
 #[test]
-#[should_panic(expected = "half of it was seen")]
-fn who_writes_two_keys_one_by_one_is_found_out() {
+#[should_panic(expected = "the reader saw half of a write")]
+fn writing_two_keys_one_by_one_is_detected() {
     explore(|| {
         two_keys_are_one(|keyspace, keys, value| keys.iter().for_each(|key| put(keyspace, key, value)));
     });
 }
 
 #[test]
-fn single_keys_and_both_are_written_in_some_order() {
+fn writes_to_one_key_and_to_two_have_one_order() {
     explore(|| {
         let keyspace = keyspace();
         let keys = two_keys(&keyspace);
@@ -287,15 +287,15 @@ fn single_keys_and_both_are_written_in_some_order() {
             written.iter().for_each(|key| tx.put(key, b"both", Expiry::Never));
             Some(before)
         });
-        for (key, was_there) in keys.iter().zip(seen[2].as_ref().expect("what was there")) {
+        for (key, was_there) in keys.iter().zip(seen[2].as_ref().expect("the keys before the write")) {
             let last: &[u8] = if *was_there { b"both" } else { b"single" };
-            assert_eq!(value(&keyspace, key).as_deref(), Some(last), "what was written last is there");
+            assert_eq!(value(&keyspace, key).as_deref(), Some(last), "the last write wins");
         }
     });
 }
 
 #[test]
-fn a_script_that_comes_to_need_more_waits_for_nobody_in_a_circle() {
+fn a_script_that_locks_more_shards_is_in_no_deadlock() {
     explore(|| {
         let keyspace = keyspace();
         let keys = two_keys(&keyspace);
@@ -303,7 +303,7 @@ fn a_script_that_comes_to_need_more_waits_for_nobody_in_a_circle() {
             let [first, second] = [keys[0].as_slice(), keys[1].as_slice()];
             match number {
                 0 => {
-                    // In the order that nobody else may have.
+                    // In descending order, which only a script may use.
                     let mut script = keyspace.begin(0, second).unwrap();
                     script.allow_more();
                     script.hold([first].into_iter()).unwrap();
@@ -317,7 +317,7 @@ fn a_script_that_comes_to_need_more_waits_for_nobody_in_a_circle() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn two_who_wait_for_each_other_are_found_out() {
+fn two_tasks_that_wait_for_each_other_are_detected() {
     explore(|| {
         tasks(&keyspace(), 2, |keyspace, number| {
             let _one = keyspace.shards[number].lock();
@@ -326,8 +326,8 @@ fn two_who_wait_for_each_other_are_found_out() {
     });
 }
 
-/// One counts up in one step, and two by reading, and writing only if nothing has changed; as often as they
-/// say to have done it, it was done.
+/// One task adds one in a single transaction. Two tasks read first, and write only if the key has not
+/// changed. The value must be the number of tasks that have counted.
 fn count_up(read: fn(&Keyspace, &mut Watching) -> Vec<u8>) {
     let keyspace = keyspace();
     put(&keyspace, KEY, &[0]);
@@ -364,7 +364,7 @@ fn a_change_between_watching_and_writing_is_never_missed() {
 
 #[test]
 #[should_panic(expected = "a change was missed")]
-fn who_reads_before_watching_is_found_out() {
+fn reading_before_watching_is_detected() {
     explore(|| {
         count_up(|keyspace, watching| {
             let before = value(keyspace, KEY).expect("a number");

@@ -1,16 +1,19 @@
-//! The data set: databases of keys, cut into shards that are locked one by one.
+//! The data set: databases of keys, cut into shards. Each shard has its own lock.
 //!
-//! A key's hash names its shard, in every database alike, so that what concerns one key (also its move to
-//! another database) needs one lock. Nobody outside this room sees a shard: handlers work on a
-//! [`Transaction`], which holds the shards of the keys it was begun for, locked in ascending order, so that
-//! transactions can wait for each other but never in a circle.
+//! The hash of a key selects its shard, and the shard is the same in every database. So a command on one key
+//! needs one lock, even if it moves the key to another database. No module outside this folder sees a shard:
+//! handlers work on a [`Transaction`], which holds the shards of the keys that it was begun for. It locks
+//! them in ascending order, so transactions can wait for each other, but never in a circle.
 //!
-//! [`store`] is where keys and values lie, [`transaction`] what a command can do to them, [`following`] how
-//! those who want to know of changes come to know: clients that watch or listen, the log, the lock lens.
-//! [`scan`] goes over all keys without stopping other clients, [`snapshot`] takes out the state of one moment
-//! while clients go on, [`expiry`] frees keys whose time has come when no command asks for them, [`access`]
-//! is what is noted of their use, [`eviction`] which keys go when memory is short, [`totals`] the sums over
-//! all shards.
+//! - [`store`] holds keys and values in memory.
+//! - [`transaction`] is what a command can do to them.
+//! - [`following`] records changes for clients that watch or listen, for the log and for the lock lens.
+//! - [`scan`] visits all keys while other clients go on.
+//! - [`snapshot`] copies the state of one moment while clients go on.
+//! - [`expiry`] frees expired keys that no command asks for.
+//! - [`access`] keeps how recently or how often each key was used.
+//! - [`eviction`] chooses the keys to free when memory is short.
+//! - [`totals`] sums up all shards.
 
 pub mod access;
 mod eviction;
@@ -60,23 +63,23 @@ pub use totals::Totals;
 pub use transaction::parts::Part;
 pub use transaction::{Everything, Expiry, Facts, Missing, NotEverything, Transaction};
 
-/// How many shards a keyspace has at most. In a prototype with 8 million keys the longest insert while tables
-/// grow was 343 ms with one shard and 0.55 ms with 1,024; with 4,096 reads became 5–10% slower.
+/// The most shards that a keyspace has. In a prototype with 8 million keys the longest insert while tables
+/// grow was 343 ms with one shard and 0.55 ms with 1,024. With 4,096 shards reads became 5–10% slower.
 const SHARDS_MAX: usize = 1024;
 
-/// How many databases a keyspace has, and into how many shards they are cut.
+/// The number of databases and of shards.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Databases.
     pub databases: usize,
     /// Shards: a power of two, at most 1,024.
     pub shards: usize,
-    /// The types of its values, each at the place of its kind.
+    /// The types of its values. The place of each is its kind.
     pub types: &'static [&'static TypeFacts],
 }
 
 impl Shape {
-    /// A server's keyspace. The model of the threads needs few shards, to go through all of them.
+    /// A server's keyspace. The model of the threads uses few shards, so that it can visit all of them.
     pub fn of(databases: usize, types: &'static [&'static TypeFacts]) -> Shape {
         Shape { databases, types, shards: if cfg!(all(test, feature = "shuttle")) { 4 } else { SHARDS_MAX } }
     }
@@ -85,16 +88,16 @@ impl Shape {
 /// All databases.
 #[derive(Debug)]
 pub struct Keyspace {
-    /// As many as its [`Shape`] says.
+    /// The number of shards is in the [`Shape`].
     shards: Box<[LockedShard]>,
     /// Seeded with random numbers of the system. An attacker sees neither a hash nor the order of a table, so
-    /// he cannot aim keys at one bucket. SipHash would promise more and costs 0.2 µs a command here.
+    /// he cannot aim keys at one bucket. SipHash would promise more, but costs 0.2 µs a command here.
     hashing: SeedableRandomState,
     clock: Arc<Clock>,
     followers: Arc<Followers>,
     access: Access,
-    /// Held while `access` follows the clock: a moment that was read before a turn of the clock must not be
-    /// noted after it.
+    /// Held while `access` follows the clock: after the clock was turned, no thread may store a moment that
+    /// it read before.
     following_clock: Mutex<()>,
     pool: Pool,
     losses: Losses,
@@ -102,27 +105,27 @@ pub struct Keyspace {
     /// Whether a script has held shards for so long that no other client should wait for them.
     is_busy: Arc<AtomicBool>,
     long_held: LongHeld,
-    /// Lets other threads serve the clients of the calling thread, once the server has said how.
+    /// Lets other threads serve the clients of the calling thread. The server sets it.
     hand_over: OnceLock<fn()>,
     /// Whether a snapshot waits for entries.
     has_snapshot: AtomicBool,
     preserved_bytes: PreservedBytes,
-    /// How often all databases were emptied at once.
+    /// How often a command emptied all databases at once.
     flushes: AtomicU64,
     databases: usize,
     types: &'static [&'static TypeFacts],
-    /// How many bytes a value may have.
+    /// The most bytes that a value may have.
     value_bytes_max: AtomicUsize,
     /// Whether keys may be evicted by their use.
     evicts_by_use: AtomicBool,
 }
 
 impl Keyspace {
-    /// An empty keyspace whose keys expire by this clock, and whose changes these followers want to know of.
+    /// An empty keyspace. Its keys expire by this clock, and these followers get its changes.
     ///
     /// # Panics
     ///
-    /// If the number of shards is no power of two, or above 1,024.
+    /// If the number of shards is not a power of two, or is above 1,024.
     pub fn new(shape: Shape, clock: Arc<Clock>, followers: Arc<Followers>) -> Keyspace {
         let Shape { databases, shards, types } = shape;
         assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
@@ -156,35 +159,35 @@ impl Keyspace {
         self.databases
     }
 
-    /// Lets the stamps of used keys follow the clock; to be called more often than once a second.
+    /// Lets the stamps of used keys follow the clock. The caller must call it more often than once a second.
     pub fn follow_clock(&self) {
         let _following = self.following_clock.lock();
         self.access.advance(self.clock.since_epoch());
     }
 
-    /// Changes what the stamps of used keys keep, and how: see [`Access::configure`].
+    /// Changes what the stamps of used keys contain: see [`Access::configure`].
     pub fn configure_access(&self, counts_frequency: bool, log_factor: u32, decay_minutes: u32) {
         let _following = self.following_clock.lock();
         self.access.configure(counts_frequency, log_factor, decay_minutes, self.clock.since_epoch());
     }
 
-    /// Changes how many bytes a value may have.
+    /// Changes the most bytes that a value may have.
     pub fn set_value_bytes_max(&self, bytes: usize) {
         self.value_bytes_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// Says whether keys may be evicted by their use: with a limit to memory, and LRU or LFU.
+    /// Sets whether keys may be evicted by their use: with a memory limit, and LRU or LFU.
     pub fn set_evicts_by_use(&self, is_on: bool) {
         self.evicts_by_use.store(is_on, Ordering::Relaxed);
     }
 
-    /// Says how a thread that is about to wait for a shard lets other threads serve its clients.
+    /// Sets how a thread that is about to wait for a shard lets other threads serve its clients.
     pub fn set_hand_over(&self, hand_over: fn()) {
-        // A process has one way only.
+        // A process has only one way, so the first one stays.
         let _ = self.hand_over.set(hand_over);
     }
 
-    /// Who wants to know of changes.
+    /// The clients and the log that want to know of changes.
     pub fn followers(&self) -> &Followers {
         &self.followers
     }
@@ -194,24 +197,25 @@ impl Keyspace {
         self.shard_numbers().map(|number| Some(self.lock_soon(number)?.changes)).sum()
     }
 
-    /// How often all databases were emptied at once.
+    /// How often a command emptied all databases at once.
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Relaxed)
     }
 
-    /// What the stamps of used keys mean.
+    /// The moment and the rules for the stamps of used keys.
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// Has the processor fetch what a transaction on a key will look at, without waiting for it: the memory
-    /// of many keys arrives in the time of one if all are touched before the first is used. Measured at a
-    /// million keys and pipelines of a hundred: a GET takes 0.73 of the processor time.
+    /// Asks the processor to fetch the memory that a transaction on a key will read, and does not wait for
+    /// it. If a batch touches all its keys before it uses the first, the memory of many keys arrives in the
+    /// time of one. Measured with a million keys and pipelines of a hundred: a GET takes 0.73 of the
+    /// processor time.
     #[inline]
     pub fn touch(&self, database: usize, spot: &mut Spot) {
         let Spot { hash, place } = spot;
         let hash = *hash;
-        // Another thread may hold the shard for long, and nothing depends on this.
+        // Another thread may hold the shard for long. Then nothing is fetched, which is harmless.
         if let Some(shard) = self.shards[self.shard_of(hash)].try_lock()
             && let Some(table) = shard.table(database)
             && let Some(touched) = table.touch(hash)
@@ -231,8 +235,8 @@ impl Keyspace {
         0..self.shards.len()
     }
 
-    /// The shard of a hash. A table takes its bucket from the low half and its tag from the highest eight
-    /// bits, so the shard comes from between.
+    /// The shard of a hash. A table takes its bucket from the low half of the hash and its tag from the
+    /// highest eight bits, so the shard comes from the bits between them.
     #[inline(always)]
     fn shard_of(&self, hash: u64) -> usize {
         (hash >> 40) as usize & (self.shards.len() - 1)
@@ -255,8 +259,8 @@ fn random_number() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Where the entry of a key may be: only in the bucket of its hash, and probably at the place where it was
-/// [touched](Keyspace::touch), whatever may have happened since.
+/// Where the entry of a key may be: always in the bucket of its hash, and probably at the place where it was
+/// [touched](Keyspace::touch). The entry may have moved since.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot {
     hash: u64,
@@ -264,7 +268,7 @@ pub struct Spot {
 }
 
 impl Spot {
-    /// That of a hash, if no more is known.
+    /// The spot of a hash, if nothing more is known.
     pub fn of(hash: u64) -> Spot {
         Spot { hash, place: usize::MAX }
     }
@@ -272,7 +276,7 @@ impl Spot {
 
 #[cfg(test)]
 impl Keyspace {
-    /// A keyspace with a clock of its own, which nobody follows.
+    /// A keyspace with its own clock and without followers.
     pub fn alone(databases: usize) -> Keyspace {
         const STRINGS: TypeFacts = TypeFacts {
             name: "string",

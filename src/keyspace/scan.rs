@@ -1,11 +1,12 @@
-//! Goes over all keys of a database, a few at a time, while others write (SCAN), and picks one at random.
+//! Visits all keys of a database, a few at a time, while other clients write (SCAN). Also picks a key at
+//! random.
 //!
-//! Entries stay where they are until their table is laid out anew, so a cursor is a place: the shard, the
-//! place in its table, and the table's layout in which that place means something. Where the layout has
-//! changed since, the whole shard is gone over again in one call. So a key that is there from the first call
-//! to the last is answered whatever happens to the others, at the price of some being answered twice; and
-//! every call gets further, however often tables grow. Redis reaches the same with a cursor whose bits are
-//! counted backwards, for which a table would have to keep its entries in the order of their hashes.
+//! Entries keep their places until their table is laid out anew. So a cursor is a place: the shard, the place
+//! in its table, and the layout of the table in which that place is valid. If the layout has changed since,
+//! one call visits the whole shard again. So SCAN returns every key that is there from the first call to the
+//! last, whatever happens to other keys. It returns some keys twice. Every call makes progress, however often
+//! tables grow. Redis reaches the same with a cursor whose bits are counted backwards, but then a table must
+//! keep its entries in the order of their hashes.
 
 use super::SHARDS_MAX;
 use super::store::table::Table;
@@ -13,12 +14,12 @@ use super::transaction::Transaction;
 use crate::values::Value;
 
 const SHARD_BITS: u32 = SHARDS_MAX.trailing_zeros();
-/// 28 bits for a place, 15 for a layout and 10 for a shard: 53, which clients that keep numbers as floating
-/// point can tell exactly.
+/// 28 bits for a place, 15 for a layout and 10 for a shard make 53. Clients that keep numbers as floating
+/// point represent 53 bits exactly.
 const PLACE_BITS: u32 = 28;
 const LAYOUT_BITS: u32 = 53 - SHARD_BITS - PLACE_BITS;
 
-/// How far a scan has come.
+/// The position of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     shard: usize,
@@ -30,8 +31,8 @@ impl Cursor {
     /// The beginning, and the end.
     pub const START: Cursor = Cursor { shard: 0, place: 0, layout: 0 };
 
-    /// Reads what [`number`](Self::number) made. Any number is a cursor; one that was not made here begins
-    /// somewhere.
+    /// Reads a number that [`number`](Self::number) made. Any other number is a cursor, too, which starts at
+    /// some place.
     pub fn from_number(number: u64) -> Cursor {
         let bits = |from: u32, bits: u32| (number >> from) & ((1 << bits) - 1);
         Cursor {
@@ -41,23 +42,23 @@ impl Cursor {
         }
     }
 
-    /// The cursor as clients are told it; 0 is the start and the end.
+    /// The cursor as clients get it; 0 is the start and the end.
     pub fn number(self) -> u64 {
         let shard = (self.shard as u64) << (PLACE_BITS + LAYOUT_BITS);
         shard | u64::from(self.layout) << PLACE_BITS | self.place as u64
     }
 
-    /// The beginning of a shard, of so many that there are.
+    /// The beginning of a shard; `shards` is the number of shards.
     fn at_shard(shard: usize, shards: usize) -> Cursor {
         if shard < shards { Cursor { shard, ..Cursor::START } } else { Cursor::START }
     }
 }
 
-/// Keys that were copied, one after the other.
+/// Copies of keys, one after the other.
 #[derive(Debug, Default)]
 pub struct Names {
     bytes: Vec<u8>,
-    /// Where each of them ends.
+    /// Where each key ends.
     ends: Vec<usize>,
 }
 
@@ -75,22 +76,22 @@ impl Names {
     }
 }
 
-/// How much one call of a scan does.
+/// How much work one call of a scan does.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanLimit {
-    /// Keys that are looked at, about.
+    /// About how many keys the call looks at.
     pub keys: usize,
 }
 
 impl ScanLimit {
-    /// Places that may be looked at for each key: nearly empty tables must not make a call long. Redis: ten.
+    /// The most places to look at for each key: nearly empty tables must not make a call long. Redis: ten.
     const PLACES_PER_KEY: usize = 10;
 }
 
 impl Transaction<'_> {
-    /// Calls `see` for all keys that the database has at one moment. The transaction holds everything; or it
-    /// holds nothing, and everything is held as long as it takes to copy the keys: what `see` does with them
-    /// may take long.
+    /// Calls `see` for all keys that the database has at one moment. The transaction holds everything or
+    /// nothing. If it holds nothing, this locks everything only while it copies the keys, because `see` may
+    /// take long.
     pub fn for_each_key(&self, mut see: impl FnMut(&[u8])) {
         if let Ok(everything) = self.everything() {
             return everything.keys().for_each(see);
@@ -102,8 +103,8 @@ impl Transaction<'_> {
         copies.iter().for_each(&mut see);
     }
 
-    /// Calls `visit` with keys and values from `cursor` on, until it has had enough of them; answers where to
-    /// go on. The transaction holds nothing, or everything.
+    /// Calls `visit` with keys and values from `cursor` on, until the limit is reached. Returns the cursor
+    /// for the next call. The transaction holds nothing, or everything.
     pub fn scan(&self, cursor: Cursor, limit: ScanLimit, mut visit: impl FnMut(&[u8], Value<'_>)) -> Cursor {
         let shards = self.keyspace().shards.len();
         let mut cursor = Cursor { shard: cursor.shard % shards, ..cursor };
@@ -133,13 +134,14 @@ impl Transaction<'_> {
         }
     }
 
-    /// Some key of the database; each is about as likely as any other. The transaction holds nothing, or
+    /// A random key of the database. All keys are about equally likely. The transaction holds nothing, or
     /// everything.
     pub fn random_key(&self) -> Option<Vec<u8>> {
         let shards = self.keyspace().shard_numbers();
         let look =
             |shard: usize| self.visit(shard, |shard| self.random_key_of(shard.table(self.database())?));
-        // Going on from an empty shard to the next would favour the keys that follow large gaps.
+        // From an empty shard the search must not go on to the next: keys behind large gaps would be
+        // favoured.
         let drawn = (0..DRAWS_MAX).find_map(|_| look(fastrand::usize(shards.clone())));
         drawn.or_else(|| shards.clone().find_map(look))
     }
@@ -153,8 +155,8 @@ impl Transaction<'_> {
     }
 }
 
-/// How often a random place is drawn before all are gone through: enough to find the only key of all shards
-/// six times in seven.
+/// How many random places are drawn before the search visits all places. If all shards together have one key,
+/// this finds it six times in seven.
 const DRAWS_MAX: usize = 2048;
 
 #[cfg(test)]
@@ -171,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Scans to the end, calling `between` before each call; answers the keys and the number of calls.
+    /// Scans to the end, calling `between` before each call. Returns the keys and the number of calls.
     fn scan_all(keyspace: &Keyspace, keys: usize, mut between: impl FnMut()) -> (HashSet<Vec<u8>>, usize) {
         let (mut cursor, mut found, mut calls) = (Cursor::START, HashSet::new(), 0);
         loop {
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_answered() {
+    fn a_scan_returns_every_key() {
         let keyspace = Keyspace::alone(1);
         assert_eq!(scan_all(&keyspace, 10, || ()), (HashSet::new(), 1));
         put(&keyspace, 0..9);
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_stay_are_answered_while_tables_grow_and_shrink() {
+    fn a_scan_returns_keys_that_stay_while_tables_grow_and_shrink() {
         let keyspace = Keyspace::alone(1);
         put(&keyspace, 0..5000);
         let mut next = 5000;
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn random_keys_are_all_of_them_in_time() {
+    fn random_draws_reach_every_key() {
         let keyspace = Keyspace::alone(1);
         assert_eq!(keyspace.begin_none(0).random_key(), None);
         put(&keyspace, 0..10);

@@ -1,15 +1,18 @@
-//! A state of all databases that existed at one moment, taken out piece by piece while clients go on.
+//! Copies the state of all databases at one moment, piece by piece, while clients go on.
 //!
-//! Redis forks, and the system copies each page that changes. Here there are threads, so what changes is
-//! copied entry by entry. A snapshot begins while all shards are locked, for as long as it takes to turn the
-//! epoch of every table: from then on it waits for all entries of the other epoch. Whoever replaces, changes
-//! or deletes one of those puts it aside first ([`Preserved`]); new entries have the table's epoch, and the
-//! snapshot does not want them. Whoever writes the snapshot locks one shard after the other, copies a slice
-//! of what is still waited for and turns their epochs; when a table is through, all its entries have the same
-//! epoch again. So nothing need be tidied up, and without a snapshot a change costs one comparison.
+//! Redis forks, and the system copies each page that changes. Keyfast has threads, so it copies entry by
+//! entry:
 //!
-//! Flushed tables are kept whole until the snapshot has them, and tables that change places with others know
-//! as which database they are waited for.
+//! - A snapshot begins while all shards are locked. Under these locks only the epoch of every table changes.
+//!   From then on the snapshot waits for all entries of the old epoch.
+//! - A command that replaces, changes or deletes such an entry first preserves it ([`Preserved`]). New
+//!   entries have the table's epoch, so the snapshot does not want them.
+//! - The snapshot's writer locks one shard after the other. From each it copies a slice of the entries that
+//!   the snapshot still waits for, and gives them the new epoch. At the end of a table, all its entries have
+//!   one epoch again. So no cleanup is needed, and without a snapshot a change costs one comparison.
+//!
+//! A flushed table is kept whole until the snapshot has copied it. A table that SWAPDB moves knows the number
+//! that its database had when the snapshot began.
 
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -23,23 +26,22 @@ use crate::allocator::taken_bytes;
 use crate::keyspace::Keyspace;
 use crate::values::Value;
 
-/// Entries of one slice: copying so many takes a fraction of a millisecond, with all of them out of the
-/// caches.
+/// Entries of one slice. Copying this many takes a fraction of a millisecond, even if none is in the caches.
 const SLICE_ENTRIES_MAX: usize = 1024;
-/// Bytes of one slice; the last entry may be longer, and is copied whole.
+/// Bytes of one slice. The last entry is copied whole, so it may exceed the limit.
 const SLICE_BYTES_MAX: usize = 256 << 10;
 
-/// Bytes of all entries of a keyspace that are put aside.
+/// Bytes of all preserved entries of a keyspace.
 pub(super) type PreservedBytes = Arc<AtomicUsize>;
 
 impl Keyspace {
-    /// Bytes that are used only because a snapshot is being written.
+    /// Bytes that are in use only because a snapshot is running.
     pub fn preserved_bytes(&self) -> usize {
         self.preserved_bytes.load(Ordering::Relaxed)
     }
 }
 
-/// A key as a snapshot has it.
+/// A key as it is in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavedKey<'a> {
     /// The number of its database.
@@ -50,45 +52,45 @@ pub struct SavedKey<'a> {
     pub value: Value<'a>,
     /// When it expires, in milliseconds since 1970.
     pub expires_at_ms: Option<u64>,
-    /// For how long it was not used, where that is noted.
+    /// For how long it was not used, if the snapshot has that.
     pub idle: Option<Duration>,
-    /// How often it is used, where that is noted instead.
+    /// How often it is used, if the snapshot has that instead.
     pub frequency: Option<u8>,
 }
 
-/// What a snapshot tells of the use of keys.
+/// What a snapshot contains about the use of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Nothing.
     Untold,
-    /// For how long each was not used.
+    /// For how long each key was not used.
     Idle,
-    /// How often each is used.
+    /// How often each key is used.
     Frequency,
 }
 
-/// Entries of one table that are not in it any more, while a snapshot waits for them.
+/// Entries that a snapshot waits for, and that have left their table or have changed since.
 #[derive(Debug)]
 pub(super) struct Preserved {
     entries: Vec<Entry>,
-    /// Where their bytes are counted.
+    /// The sum over the keyspace, to which these bytes are added.
     bytes: PreservedBytes,
 }
 
 impl Preserved {
-    /// None yet, to be counted there.
+    /// No entries yet. `bytes` is the sum over the keyspace.
     pub(super) fn new(bytes: &PreservedBytes) -> Preserved {
         Preserved { entries: Vec::new(), bytes: Arc::clone(bytes) }
     }
 
-    /// Puts a copy of an entry aside that is about to change, or to go.
+    /// Preserves a copy of an entry that is about to change.
     #[cold]
     pub(super) fn copy(&mut self, entry: &mut Entry, epoch: bool) {
         self.push(entry.copied());
         entry.set_epoch(epoch);
     }
 
-    /// Puts an entry aside.
+    /// Preserves an entry that has left its table.
     #[cold]
     pub(super) fn push(&mut self, entry: Entry) {
         self.bytes.fetch_add(taken_bytes(entry.bytes()), Ordering::Relaxed);
@@ -107,7 +109,7 @@ impl Drop for Preserved {
     }
 }
 
-/// How far into a shard the writer has come: a place in one table, as long as that keeps its layout.
+/// The writer's place in a shard: a place in one table, valid while the table keeps its layout.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     table: Option<(u16, u32)>,
@@ -115,7 +117,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Where to go on in a table.
+    /// Returns the place in a table where the writer goes on.
     pub(super) fn enter(&mut self, database: u16, layout: u32) -> usize {
         let table = Some((database, layout));
         if self.table != table {
@@ -125,21 +127,21 @@ impl Place {
     }
 }
 
-/// A snapshot that is being written.
+/// A running snapshot.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// How many keys each database had that had any, and how many of them expired.
+    /// For each database with keys: its number, its keys, and how many of them have an expiry.
     pub sizes: Vec<(usize, usize, usize)>,
-    /// How often keys had been written or deleted when it began.
+    /// How often keys had been written or deleted when the snapshot began.
     pub changes: u64,
-    /// How often all databases had been emptied at once.
+    /// How often a command had emptied all databases at once by then.
     pub flushes: u64,
     shard: usize,
     place: Place,
 }
 
 impl Snapshot {
-    /// How many keys there are in it.
+    /// How many keys the snapshot has.
     pub fn keys(&self) -> usize {
         self.sizes.iter().map(|(_, keys, _)| keys).sum()
     }
@@ -151,7 +153,7 @@ pub struct Slice {
     entries_max: usize,
     bytes_max: usize,
     copies: Vec<Copied>,
-    /// The keys and values of these, one after the other.
+    /// The keys and values of `copied`, one after the other.
     bytes: Vec<u8>,
     preserved: Vec<(u16, Preserved)>,
     tables: Vec<Table>,
@@ -179,7 +181,7 @@ impl Slice {
         Slice { entries_max, bytes_max, copies, bytes, preserved, tables }
     }
 
-    /// Whether it holds enough that others should have their turn.
+    /// Whether it has enough, so that the writer lets other threads have their turn.
     pub(super) fn is_full(&self) -> bool {
         let has_copies = self.copies.len() >= self.entries_max || self.bytes.len() >= self.bytes_max;
         has_copies || !self.tables.is_empty()
@@ -192,7 +194,7 @@ impl Slice {
     fn clear(&mut self) {
         self.copies.clear();
         self.bytes.clear();
-        // A long value has made it large.
+        // A long value has made the buffer large.
         self.bytes.shrink_to(2 * self.bytes_max);
         self.preserved.clear();
         self.tables.clear();
@@ -222,11 +224,11 @@ impl Slice {
         self.tables.extend(tables);
     }
 
-    /// Calls `visit` with every key, until it fails.
+    /// Calls `visit` for every key, until it fails.
     ///
     /// # Errors
     ///
-    /// Those of `visit`.
+    /// The error of `visit`.
     pub fn each<E>(
         &self,
         keyspace: &Keyspace,
@@ -262,8 +264,8 @@ impl Slice {
 }
 
 impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
-    /// Begins a snapshot of this moment; `None` while another snapshot waits for entries. The caller must
-    /// take it out to its end.
+    /// Begins a snapshot of this moment; returns `None` while another snapshot waits for entries. The caller
+    /// must take every slice of it.
     pub fn begin_snapshot(&mut self) -> Option<Snapshot> {
         if self.keyspace().has_snapshot.swap(true, Ordering::Relaxed) {
             return None;
@@ -278,7 +280,8 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         Some(Snapshot { sizes, changes, flushes, shard: 0, place: Place::default() })
     }
 
-    /// Writes a key of a snapshot; returns whether it was absent. Counts nothing, and notifies only the log.
+    /// Writes a key of a snapshot; returns whether it was absent. Changes no counter, and is reported only to
+    /// the log.
     pub fn load(&mut self, saved: &SavedKey<'_>) -> bool {
         let keyspace = self.keyspace();
         let access = keyspace.access();
@@ -298,8 +301,8 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
 }
 
 impl Transaction<'_> {
-    /// Takes the next piece out of a snapshot, in the place of what was in `slice`; answers whether there was
-    /// one. The transaction holds nothing, or everything.
+    /// Replaces the contents of `slice` by the next piece of a snapshot; returns whether there was one. The
+    /// transaction holds nothing, or everything.
     pub fn take_slice(&mut self, snapshot: &mut Snapshot, slice: &mut Slice) -> bool {
         slice.clear();
         let shards = self.keyspace().shards.len();
@@ -336,7 +339,7 @@ mod tests {
 
     type Model = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<u64>)>;
 
-    /// What clients may do to the data, and the writer of a snapshot between them.
+    /// The steps of clients, and between them those of the snapshot's writer.
     #[derive(Clone, Debug)]
     enum Step {
         Put(usize, u8, Vec<u8>, Option<u64>),
@@ -349,10 +352,10 @@ mod tests {
         FlushDatabase(usize),
         FlushAll,
         Swap(usize, usize),
-        /// Adds many keys, so that tables are laid out anew.
+        /// Writes many keys, so that tables are laid out anew.
         Fill(usize, u8),
         TakeSlice,
-        /// Takes out all that is left, and begins another snapshot.
+        /// Takes all remaining slices, and begins another snapshot.
         BeginAnew,
     }
 
@@ -381,14 +384,14 @@ mod tests {
         ]
     }
 
-    /// All keys are of one shard, so that the tables there are large enough to be cut.
+    /// All keys have one shard, so that its tables are large enough to be cut into slices.
     fn keys_of_one_shard(keyspace: &Keyspace, count: usize) -> Vec<Vec<u8>> {
         let shard_of = |key: &[u8]| keyspace.shard_of(keyspace.hash(key));
         let keys = (0_u64..).map(|number| number.to_string().into_bytes());
         keys.filter(|key| shard_of(key) == 7).take(count).collect()
     }
 
-    /// Does the same to the data and to its model.
+    /// Applies a step to the data and to its model.
     fn apply(step: Step, keyspace: &Keyspace, keys: &[Vec<u8>], model: &mut Model) {
         let mut tx = keyspace.begin_all(0).unwrap();
         let at = |database: usize, key: u8| (database, keys[usize::from(key)].clone());
@@ -470,7 +473,7 @@ mod tests {
         }
     }
 
-    /// What a snapshot has given so far.
+    /// A snapshot, and the keys that it has returned so far.
     struct Written {
         snapshot: Snapshot,
         slice: Slice,
@@ -479,7 +482,7 @@ mod tests {
 
     impl Written {
         fn begin(keyspace: &Keyspace) -> Written {
-            let snapshot = keyspace.begin_all(0).unwrap().begin_snapshot().expect("there is no other");
+            let snapshot = keyspace.begin_all(0).unwrap().begin_snapshot().expect("no other snapshot");
             Written { snapshot, slice: Slice::with_limits(3, 1000), found: Model::new() }
         }
 
@@ -511,7 +514,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
         #[test]
-        fn a_snapshot_is_the_state_of_its_moment_whatever_happens_meanwhile(steps in vec(step(), 1..120)) {
+        fn a_snapshot_is_the_state_of_its_moment_while_clients_go_on(steps in vec(step(), 1..120)) {
             let keyspace = Keyspace::alone(DATABASES);
             let keys = keys_of_one_shard(&keyspace, 200);
             let mut model = Model::new();
@@ -533,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_snapshot_at_a_time() {
+    fn only_one_snapshot_runs_at_a_time() {
         let keyspace = Keyspace::alone(1);
         let first = Written::begin(&keyspace);
         assert!(keyspace.begin_all(0).unwrap().begin_snapshot().is_none());
@@ -542,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_for_a_snapshot_is_counted_until_it_is_written() {
+    fn preserved_bytes_count_until_they_are_written() {
         let keyspace = Keyspace::alone(1);
         let put = |value: &[u8]| keyspace.begin(0, b"k").unwrap().put(b"k", value, Expiry::Never);
         let large = vec![b'x'; 10 << 20];
@@ -552,13 +555,13 @@ mod tests {
         // Other tests may have snapshots of their own, but smaller ones.
         assert!(keyspace.preserved_bytes() >= large.len());
         put(&large);
-        assert!(keyspace.preserved_bytes() < 2 * large.len(), "what came later is not preserved");
+        assert!(keyspace.preserved_bytes() < 2 * large.len(), "values written later are not preserved");
         assert_eq!(written.finish(&keyspace)[&(0, b"k".to_vec())].0, large);
         assert!(keyspace.preserved_bytes() < large.len());
     }
 
     #[test]
-    fn what_was_saved_can_be_loaded() {
+    fn saved_keys_can_be_loaded() {
         let keyspace = Keyspace::alone(2);
         keyspace.access().advance(Duration::from_secs(9000));
         let facts = keyspace.types[0];

@@ -1,7 +1,6 @@
-//! What all shards come to together: the numbers that INFO tells and that metrics are made of.
+//! Sums over all shards: the numbers in INFO and in the metrics.
 //!
-//! They are counted within one transaction over everything, in one go, so that whoever prints them holds no
-//! shard any more.
+//! One transaction over everything counts them at once. The caller then prints them without holding a shard.
 
 use std::ops::Deref;
 
@@ -20,7 +19,7 @@ pub struct Totals {
     pub sizes: Vec<DatabaseSize>,
     /// How often keys were written or deleted.
     pub changes: u64,
-    /// Locks that were taken and not followed.
+    /// Locks that were taken and are not followed.
     pub unfollowed_locks: u64,
 }
 
@@ -32,7 +31,7 @@ impl Totals {
 }
 
 impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
-    /// Sums up.
+    /// Sums up all shards.
     pub fn totals(&self) -> Totals {
         Totals {
             counters: self.counters(),
@@ -44,7 +43,8 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
 }
 
 impl Keyspace {
-    /// Sums up, unless somebody holds a shard for more than a moment: then nothing is waited for.
+    /// Sums up all shards, but waits for none: returns `None` if another thread holds a shard for more than a
+    /// moment.
     pub fn totals_soon(&self) -> Option<Totals> {
         let held: Option<HeldShards<'_>> =
             self.shard_numbers().map(|number| Some((number, self.lock_soon(number)?))).collect();
