@@ -1,29 +1,29 @@
-//! Where entries are found by the hashes of their keys: in buckets of one cache line each.
+//! Finds entries by the hashes of their keys, in buckets of one cache line each.
 //!
-//! A bucket has room for seven entries, and beside them eight bits of each one's hash: one look at memory
-//! tells which entry it is, and a second one is at that entry. A table with the bits apart from the entries
-//! takes three, and each is a wait of some hundred nanoseconds where there are many keys. Measured beside
-//! hashbrown's, at a million keys: commands that come one by one take 0.95 to 0.99 of the processor time, new
-//! keys 0.6 of that in user space, and a key 6 bytes less, since a table grows by a third or a half and not
-//! to its double.
+//! A bucket has room for seven entries, and it stores eight bits of the hash of each. So one read of memory
+//! selects the entry, and a second one reads it. A table that stores these bits apart from the entries needs
+//! three reads, and with many keys each read waits some hundred nanoseconds. Compared with hashbrown at a
+//! million keys: commands that come one by one take 0.95 to 0.99 of the processor time, and inserting a key
+//! takes 0.6 of the time in user space. A key takes 6 bytes less, because a table grows by a third or a half,
+//! not to its double.
 //!
-//! An entry that finds its bucket full goes to the next one, and each bucket that it passes over counts it:
-//! where none was passed over, nobody needs to look further. So entries stay where they are until there are
-//! too many, or too few, and all are laid out anew.
+//! If its bucket is full, an entry goes to the next one. Each bucket counts the entries that have passed over
+//! it, so a search stops at a bucket with a count of zero. Entries keep their places until the table has too
+//! many or too few of them. Then the table lays them all out anew.
 
 use crate::keyspace::store::entry::Entry;
 
 /// Entries of a bucket.
 const SLOTS: usize = 7;
-/// Places of a bucket: the last one is always empty.
+/// Places of a bucket. The last one is always empty.
 const PLACES: usize = SLOTS + 1;
-/// Entries for each bucket, at most, on the average of all. With seven, half of the buckets would be passed
-/// over.
+/// The most entries for each bucket, on the average of all buckets. With seven, entries would pass over half
+/// of the buckets.
 const LOAD_MAX: usize = 6;
-/// So many entries that have passed over a bucket are no longer counted.
+/// The largest count of entries that have passed over a bucket. A count that reaches it stays there.
 const MANY: u8 = u8::MAX;
 
-/// Entries, by the hashes of their keys.
+/// Entries, found by the hashes of their keys.
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct Buckets {
     buckets: Box<[Bucket]>,
@@ -33,14 +33,15 @@ pub(in crate::keyspace) struct Buckets {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 struct Bucket {
-    /// Of the hash of each entry; 0 where there is none. The last byte is no tag: it counts the entries that
-    /// have found this bucket full.
+    /// The tag of each entry is eight bits of its hash; 0 marks a free slot. The last byte is no tag: it
+    /// counts the entries that found this bucket full.
     tags: [u8; PLACES],
     entries: [Option<Entry>; SLOTS],
 }
 
 impl Bucket {
-    /// The slots whose tag it is, as the highest bits of so many bytes, and sometimes one more after them.
+    /// The slots with a tag, as the highest bits of bytes. Behind a slot with the tag, a slot without it may
+    /// be set, too.
     #[inline(always)]
     fn slots_with(&self, tag: u8) -> Slots {
         const ONES: u64 = 0x0101_0101_0101_0101;
@@ -49,14 +50,14 @@ impl Bucket {
         Slots(differing.wrapping_sub(ONES) & !differing & OF_SLOTS)
     }
 
-    /// How many entries have found this bucket full; [`MANY`] of them may be more.
+    /// How many entries have found this bucket full. [`MANY`] means that many or more.
     #[inline(always)]
     fn passed_over(&mut self) -> &mut u8 {
         &mut self.tags[SLOTS]
     }
 }
 
-/// Slots that are still to be looked at.
+/// Slots that the search has yet to look at.
 struct Slots(u64);
 
 impl Iterator for Slots {
@@ -70,13 +71,13 @@ impl Iterator for Slots {
     }
 }
 
-/// The bits of a hash that an entry's bucket keeps of it: others than those that choose the bucket.
+/// The bits of a hash that a bucket keeps. They are not the bits that choose the bucket.
 #[inline(always)]
 fn tag_of(hash: u64) -> u8 {
     ((hash >> 56) as u8).max(1)
 }
 
-/// How many buckets there are after so many.
+/// The next larger number of buckets.
 fn buckets_after(count: usize) -> usize {
     match count {
         0 | 1 => count + 1,
@@ -86,7 +87,7 @@ fn buckets_after(count: usize) -> usize {
 }
 
 impl Buckets {
-    /// How many entries have room where any have.
+    /// The capacity of the smallest table that is not empty.
     pub(in crate::keyspace) const CAPACITY_MIN: usize = SLOTS;
 
     /// How many entries there are.
@@ -95,22 +96,22 @@ impl Buckets {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub(in crate::keyspace) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many there may be before all are laid out anew.
+    /// How many entries there may be before the table lays them all out anew.
     pub(in crate::keyspace) fn capacity(&self) -> usize {
         capacity_of(self.buckets.len())
     }
 
-    /// Bytes of it, without those of the entries.
+    /// Bytes of the buckets, without the allocations of the entries.
     pub(in crate::keyspace) fn allocation_size(&self) -> usize {
         size_of_val(&*self.buckets)
     }
 
-    /// How many places there are, which are numbered from 0 on; many are empty.
+    /// How many places there are, numbered from 0. Many are empty.
     pub(in crate::keyspace) fn places(&self) -> usize {
         self.buckets.len() * PLACES
     }
@@ -121,13 +122,13 @@ impl Buckets {
         self.buckets.get(place / PLACES)?.entries.get(place % PLACES)?.as_ref()
     }
 
-    /// The same, to be changed: what keeps its key keeps its place.
+    /// The entry at a place, to be changed. While its key stays, so does its place.
     #[inline(always)]
     pub(in crate::keyspace) fn get_mut(&mut self, place: usize) -> Option<&mut Entry> {
         self.buckets.get_mut(place / PLACES)?.entries.get_mut(place % PLACES)?.as_mut()
     }
 
-    /// The place of an entry with this hash which is the one that is meant.
+    /// The place of the entry with this hash for which `is_meant` returns true.
     #[inline(always)]
     pub(in crate::keyspace) fn find(
         &self,
@@ -135,7 +136,7 @@ impl Buckets {
         mut is_meant: impl FnMut(&Entry) -> bool,
     ) -> Option<usize> {
         let mut number = self.home(hash);
-        // No further than once around, where all have been passed over.
+        // If entries have passed over every bucket, the search stops after one round.
         for _ in 0..self.buckets.len() {
             let bucket = &self.buckets[number];
             for slot in bucket.slots_with(tag_of(hash)) {
@@ -151,7 +152,7 @@ impl Buckets {
         None
     }
 
-    /// Puts in an entry whose key is not there. If there is no room, all are laid out anew.
+    /// Inserts an entry whose key is absent. If there is no room, the table lays all entries out anew.
     pub(in crate::keyspace) fn insert(&mut self, hash: u64, entry: Entry, rehash: impl Fn(&Entry) -> u64) {
         if self.len == self.capacity() {
             self.lay_out(buckets_after(self.buckets.len()), rehash);
@@ -159,7 +160,7 @@ impl Buckets {
         self.place(hash, entry);
     }
 
-    /// Takes out the entry at a place.
+    /// Removes the entry at a place, and returns it.
     pub(in crate::keyspace) fn remove(&mut self, hash: u64, place: usize) -> Option<Entry> {
         let Bucket { tags, entries } = self.buckets.get_mut(place / PLACES)?;
         let entry = entries.get_mut(place % PLACES)?.take()?;
@@ -176,7 +177,7 @@ impl Buckets {
         Some(entry)
     }
 
-    /// Removes every entry that does not stay, and passes it to `gone`.
+    /// Removes every entry for which `stays` returns false, and passes it to `gone`.
     pub(in crate::keyspace) fn retain(
         &mut self,
         hash: impl Fn(&Entry) -> u64,
@@ -193,7 +194,7 @@ impl Buckets {
         }
     }
 
-    /// Lays all out anew, in as few buckets as have room for so many.
+    /// Lays all entries out anew, in the fewest buckets that have room for `len` entries.
     pub(in crate::keyspace) fn shrink_to(&mut self, len: usize, rehash: impl Fn(&Entry) -> u64) {
         let sizes = std::iter::successors(Some(0), |count| Some(buckets_after(*count)));
         let mut fitting = sizes.skip_while(|count| capacity_of(*count) < len.max(self.len));
@@ -211,17 +212,17 @@ impl Buckets {
     /// The bucket where the search for a hash begins.
     #[inline(always)]
     fn home(&self, hash: u64) -> usize {
-        // The low half of the hash, as a fraction of all buckets: their number need not be a power of two.
+        // The low half of the hash, as a fraction of the number of buckets, which need not be a power of two.
         ((u64::from(hash as u32) * self.buckets.len() as u64) >> 32) as usize
     }
 
-    /// The bucket after another.
+    /// The bucket behind another one.
     #[inline(always)]
     fn next(&self, number: usize) -> usize {
         if number + 1 < self.buckets.len() { number + 1 } else { 0 }
     }
 
-    /// Puts an entry where there is room for it, which there is somewhere.
+    /// Puts an entry into the first free slot. The caller has made sure that there is one.
     fn place(&mut self, hash: u64, entry: Entry) {
         let mut number = self.home(hash);
         loop {
@@ -239,7 +240,7 @@ impl Buckets {
 
     #[cold]
     fn lay_out(&mut self, count: usize, hash: impl Fn(&Entry) -> u64) {
-        /// How many buckets ahead entries are fetched, whose keys are to be hashed.
+        /// How many buckets ahead the processor fetches the entries whose keys must be hashed.
         const AHEAD: usize = 4;
         let empty = (0..count).map(|_| Bucket::default()).collect();
         let mut full = std::mem::replace(&mut self.buckets, empty);
@@ -254,9 +255,9 @@ impl Buckets {
     }
 }
 
-/// How many entries so many buckets may have.
+/// How many entries this many buckets may hold.
 fn capacity_of(buckets: usize) -> usize {
-    // One alone may be full: nobody is sent on from it.
+    // A single bucket may be full: an entry cannot pass over it.
     if buckets == 1 { SLOTS } else { buckets * LOAD_MAX }
 }
 
@@ -272,13 +273,13 @@ mod tests {
         u64::from_ne_bytes(entry.key().try_into().unwrap())
     }
 
-    /// A hash whose bits are all of use.
+    /// A hash whose bits are all useful.
     fn good(entry: &Entry) -> u64 {
         let mixed = number(entry).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(31)
     }
 
-    /// Hashes of which many are alike.
+    /// Hashes of which many are equal.
     fn poor(entry: &Entry) -> u64 {
         ((number(entry) % 3) << 56) | (number(entry) % 5)
     }
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_in_is_found_and_nothing_else() {
+    fn inserted_entries_are_found_and_no_others() {
         for hash in [good, poor] {
             let buckets = filled(0..2000, hash);
             assert_eq!((buckets.len(), buckets.iter().count()), (2000, 2000));
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_leaves_the_others_where_they_are() {
+    fn a_removal_moves_no_other_entry() {
         for hash in [good, poor] {
             let mut buckets = filled(0..2000, hash);
             let places: Vec<_> = (0..2000).map(|wanted| place_of(&buckets, wanted, hash).unwrap()).collect();
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_nobody_passes_over_any_more_ends_a_search() {
+    fn after_all_removals_no_bucket_counts_a_passing_entry() {
         let mut buckets = filled(0..2000, good);
         assert!(buckets.buckets.iter().any(|bucket| bucket.tags[SLOTS] > 0));
         buckets.retain(good, |_| false, drop);
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_and_go_as_in_a_map() {
+    fn entries_behave_as_in_a_map() {
         let mut random = fastrand::Rng::with_seed(7);
         let (mut buckets, mut map) = (Buckets::default(), std::collections::BTreeSet::new());
         for _ in 0..20_000 {
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_as_many_as_are_meant_to_be_there() {
+    fn the_capacity_follows_the_number_of_entries() {
         let mut buckets = filled(0..10_000, good);
         assert!(buckets.capacity() >= 10_000 && buckets.capacity() < 16_000);
         buckets.retain(good, |entry| number(entry) < 10, drop);
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_becomes_larger_by_a_third_or_a_half() {
+    fn a_table_grows_by_a_third_or_a_half() {
         let sizes: Vec<_> =
             std::iter::successors(Some(0), |count| Some(buckets_after(*count))).take(10).collect();
         assert_eq!(sizes, [0, 1, 2, 3, 4, 6, 8, 12, 16, 24]);

@@ -1,8 +1,8 @@
 //! One key with its value and its expiry, in one allocation behind one thin pointer.
 //!
-//! This is the room with `unsafe` in it, for a measured reason: with 16-byte keys and 32-byte values such an
-//! entry and its slot take 77 bytes (Redis 7.0: 145). In prototypes `HashMap<Box<[u8]>, Box<[u8]>>` took 155
-//! and `HashMap<Bytes, Bytes>` 228–262, and a read cost fewer instructions (209 against 235 and 261).
+//! This module uses `unsafe` for a measured reason: with 16-byte keys and 32-byte values such an entry and
+//! its slot take 77 bytes (Redis 7.0: 145). In prototypes `HashMap<Box<[u8]>, Box<[u8]>>` took 155 and
+//! `HashMap<Bytes, Bytes>` 228–262, and a read cost fewer instructions (209 against 235 and 261).
 //!
 //! The allocation, without padding:
 //!
@@ -13,9 +13,9 @@
 //! | 4 | the access stamp, see [`access`](crate::keyspace::access) | always |
 //! | 4 + 4 | length of the key, of the value | a key above 255 or a value above 65,535 bytes |
 //! | 8 | the expiry, in milliseconds since 1970 | only where there is one |
-//! | … | the key, then the value; that of another type than strings begins with its kind | always |
+//! | … | the key, then the value; a value that is no string begins with its kind | always |
 //!
-//! Invariants, established by [`Entry::new`] and kept by every method:
+//! Invariants: [`Entry::new`] establishes them, and every method keeps them.
 //!
 //! 1. `pointer` comes from the global allocator with the layout that [`Shape::layout`] computes from the
 //!    shape stored in the first bytes, and is owned by this entry alone.
@@ -39,9 +39,10 @@ const IS_TEXT: u8 = 4;
 const IS_RAW: u8 = 8;
 const IS_LOCK: u8 = 16;
 const EPOCH: u8 = 32;
-/// Both encodings at once: the value is of another type than strings, and its first byte is the kind.
+/// Both bits for an encoding at once: the value is of another type than strings, and its first byte is its
+/// kind.
 const IS_PACKED: u8 = IS_TEXT | IS_RAW;
-/// The flags that tell of the shape.
+/// The flags that determine the shape.
 const SHAPE: u8 = HAS_EXPIRY | HAS_LONG_LENGTHS;
 
 /// Flags and short lengths, before the stamp.
@@ -60,7 +61,7 @@ pub(in crate::keyspace) struct Entry {
 // SAFETY: an entry owns its allocation alone (invariant 1) and holds plain bytes.
 unsafe impl Send for Entry {}
 
-/// What decides the places in an allocation.
+/// The sizes of the parts of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape {
     key_bytes: usize,
@@ -95,7 +96,7 @@ impl Shape {
         Layout::from_size_align(self.bytes(), 1).expect("two lengths of 32 bits are within an address space")
     }
 
-    /// The header, with the long lengths behind it whether they are needed or not.
+    /// The header with the long lengths behind it, which the caller leaves out if they are not needed.
     fn header(self) -> [u8; HEADER_BYTES + LONG_LENGTHS_BYTES] {
         let mut header = [0; HEADER_BYTES + LONG_LENGTHS_BYTES];
         header[0] = if self.has_expiry { HAS_EXPIRY } else { 0 };
@@ -130,7 +131,7 @@ impl Entry {
             // whose sizes `Shape::bytes` adds up. Fresh memory overlaps with no slice.
             unsafe { pointer.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         };
-        // Two parts whose sizes are known are two moves rather than a call.
+        // Two copies of known size compile to two moves rather than a call.
         write(0, &header[..HEADER_BYTES]);
         if shape.has_long_lengths {
             write(HEADER_BYTES, &header[HEADER_BYTES..]);
@@ -153,20 +154,20 @@ impl Entry {
         entry
     }
 
-    /// The same value with the same expiry and encoding under another key, which is no lock.
+    /// A new entry with the same value, expiry and encoding under another key. It is no lock.
     pub(in crate::keyspace) fn renamed(&self, key: &[u8]) -> Entry {
         let renamed = Entry::new(key, self.value(), self.expires_at_ms()).with_notes_of(self);
         renamed.set_lock(false);
         renamed
     }
 
-    /// The same entry once more.
+    /// A copy of the entry.
     pub(in crate::keyspace) fn copied(&self) -> Entry {
         Entry::new(self.key(), self.value(), self.expires_at_ms()).with_notes_of(self)
     }
 
-    /// Has the processor fetch the entry's first two cache lines, and goes on at once. Entries are not
-    /// aligned to lines, so a small one often lies on two.
+    /// Asks the processor to fetch the entry's first two cache lines, and does not wait for them. Entries are
+    /// not aligned to lines, so a small entry often lies on two.
     #[inline]
     pub(in crate::keyspace) fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
@@ -187,7 +188,7 @@ impl Entry {
         self.part(shape.key_offset(), shape.key_bytes)
     }
 
-    /// Whether this is its key.
+    /// Whether the entry has this key.
     #[inline]
     pub(in crate::keyspace) fn has_key(&self, key: &[u8]) -> bool {
         is_same(self.key(), key)
@@ -210,11 +211,11 @@ impl Entry {
         value.split_first().map_or((STRING_KIND, value), |(kind, packed)| (*kind, packed))
     }
 
-    /// Looks at the value as one of a type.
+    /// Returns the value as type `T` presents it.
     ///
     /// # Errors
     ///
-    /// [`WrongType`]
+    /// [`WrongType`], if the value is of another type.
     #[inline(always)]
     pub(in crate::keyspace) fn view<T: Type>(&self) -> Result<T::View<'_>, WrongType> {
         if T::FACTS.kind == STRING_KIND {
@@ -235,8 +236,8 @@ impl Entry {
         Some(u64::from_ne_bytes(self.array(self.shape().expiry_offset())))
     }
 
-    /// Replaces the value and the expiry in place, if they take as much room as those before; answers whether
-    /// they do. One that does not is to be replaced by a new entry.
+    /// Replaces the value and the expiry in place if they take as much room as the old ones. Returns whether
+    /// it did. If it did not, the caller must replace the whole entry.
     #[inline]
     pub(in crate::keyspace) fn replace_in_place(&mut self, value: &[u8], expires_at_ms: Option<u64>) -> bool {
         let shape = self.shape();
@@ -281,7 +282,8 @@ impl Entry {
         self.set_stamp(stamp);
     }
 
-    /// Values on both sides of the limit of short lengths have their parts in different places.
+    /// Moves the entry to a new allocation: the new length and the old one lie on different sides of the
+    /// limit of short lengths, so the parts have other places.
     #[cold]
     fn resize_elsewhere(&mut self, value_bytes: usize) {
         let kept = self.value().len().min(value_bytes);
@@ -290,7 +292,7 @@ impl Entry {
         *self = Entry::new(self.key(), &value, self.expires_at_ms()).with_notes_of(self);
     }
 
-    /// The value, to be changed in parts.
+    /// The value, to be changed in place.
     pub(in crate::keyspace) fn value_mut(&mut self) -> &mut [u8] {
         let shape = self.shape();
         self.part_mut(shape.value_offset(), shape.value_bytes)
@@ -306,14 +308,14 @@ impl Entry {
         }
     }
 
-    /// The same entry with all that is noted of another besides its shape.
+    /// The same entry with the encoding, the lock, the epoch and the stamp of another.
     fn with_notes_of(mut self, other: &Entry) -> Entry {
         self.set_stamp(other.stamp());
         self.set_flags(self.flags() & SHAPE | other.flags() & !SHAPE);
         self
     }
 
-    /// Marks the value as one that came to be so.
+    /// Sets how the value was written.
     pub(in crate::keyspace) fn set_encoding(&mut self, encoding: Encoding) {
         let flag = match encoding {
             Encoding::Plain => 0,
@@ -324,7 +326,7 @@ impl Entry {
         self.set_flags(self.flags() & !(IS_TEXT | IS_RAW) | flag);
     }
 
-    /// Whether a running snapshot has the entry already, in the terms of its
+    /// The epoch. It says whether a running snapshot has the entry already: see
     /// [`Table`](crate::keyspace::store::table::Table).
     #[inline]
     pub(in crate::keyspace) fn epoch(&self) -> bool {
@@ -357,7 +359,7 @@ impl Entry {
         self.flags() & IS_LOCK != 0
     }
 
-    /// Says whether the key acts as a lock.
+    /// Sets whether the key acts as a lock.
     pub(in crate::keyspace) fn set_lock(&self, is_lock: bool) {
         let flags = self.flags() & !IS_LOCK | if is_lock { IS_LOCK } else { 0 };
         // SAFETY: the flags' place is in every header, the shape they tell stays the same, the place is
@@ -371,7 +373,7 @@ impl Entry {
         flags
     }
 
-    /// Replaces the flags by others that tell of the same shape.
+    /// Replaces the flags by others of the same shape.
     #[inline]
     fn set_flags(&mut self, flags: u8) {
         debug_assert_eq!((flags ^ self.flags()) & SHAPE, 0);
@@ -390,7 +392,7 @@ impl Entry {
         }
     }
 
-    /// Whether freeing the entry takes so long that it must not happen under a lock: some 0.1 µs for each
+    /// Whether freeing the entry takes so long that it must not happen under a lock: about 0.1 µs for each
     /// page that goes back to the system.
     #[inline]
     pub(in crate::keyspace) fn is_large(&self) -> bool {
@@ -398,12 +400,12 @@ impl Entry {
         self.flags() & HAS_LONG_LENGTHS != 0 && self.bytes() >= LARGE_BYTES
     }
 
-    /// The size of the allocation, as it was asked for.
+    /// The size that was asked of the allocator.
     pub(in crate::keyspace) fn bytes(&self) -> usize {
         self.shape().bytes()
     }
 
-    /// The shape that the first bytes tell.
+    /// The shape that the first bytes describe.
     #[inline]
     fn shape(&self) -> Shape {
         let [flags, key_bytes, value_low, value_high] = self.array::<LENGTHS_BYTES>(0);
@@ -418,7 +420,7 @@ impl Entry {
         Shape { key_bytes, value_bytes, has_expiry, has_long_lengths: true }
     }
 
-    /// `N` bytes at `offset`, which must be within the part of the allocation that the shape promises.
+    /// `N` bytes at `offset`. They must lie within the part of the allocation that the shape guarantees.
     #[inline]
     fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
         // SAFETY: the header is always there, and callers read the long lengths and the expiry only where
@@ -442,8 +444,8 @@ impl Entry {
     }
 }
 
-/// Whether two keys are the same. Those of 16 to 32 bytes, as many are, are compared right here, in two
-/// halves that may overlap: a call to the C library costs more than the comparison.
+/// Whether two keys are the same. Many keys have 16 to 32 bytes. These are compared here in two halves, which
+/// may overlap: a call to the C library costs more than the comparison.
 #[inline]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
@@ -470,7 +472,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_of_every_shape_keep_what_they_were_given() {
+    fn entries_of_every_shape_keep_their_contents() {
         for key_bytes in [0, 1, 16, 255, 256, 70_000] {
             for value_bytes in [0, 1, 32, 65_535, 65_536, 200_000] {
                 for expires_at_ms in [None, Some(0), Some(u64::MAX)] {
@@ -494,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_as_much_room_is_replaced_in_place() {
+    fn a_value_of_the_same_size_is_replaced_in_place() {
         let mut entry = Entry::new(b"key", b"one", None);
         assert!(entry.replace_in_place(b"two", None));
         assert_eq!((entry.key(), entry.value(), entry.expires_at_ms()), (&b"key"[..], &b"two"[..], None));
@@ -508,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expiry_alone_can_come_change_and_go() {
+    fn the_expiry_can_be_set_changed_and_removed_alone() {
         let mut entry = Entry::new(b"key", b"value", None);
         for expires_at_ms in [None, Some(1), Some(2), None, Some(3)] {
             entry.set_expiry(expires_at_ms);
@@ -519,7 +521,7 @@ mod tests {
         }
     }
     #[test]
-    fn keys_are_told_apart_wherever_they_differ() {
+    fn keys_that_differ_anywhere_are_different() {
         for bytes in [0, 1, 3, 7, 8, 9, 15, 16, 17, 24, 63, 64, 65, 100] {
             let key = vec![b'k'; bytes];
             let entry = Entry::new(&key, b"value", None);

@@ -1,16 +1,17 @@
-//! How shards are waited for.
+//! How threads wait for shards.
 //!
-//! Transactions lock the shards they need in ascending order and then hold them until they end, so they never
-//! wait for each other in a circle. One script at a time is excepted: it may come to need a shard that nobody
-//! foresaw, and waits for it while it holds others, in any order ([`Transaction::hold`]). So nobody else may
-//! hold shards and wait for long: who does not get one lets go of all and begins anew.
+//! A transaction locks its shards in ascending order and holds them until it ends. So transactions never wait
+//! for each other in a circle. There is one exception, one script at a time: it may need another shard while
+//! it runs, and waits for it while it holds others, in any order ([`Transaction::hold`]). So no other
+//! transaction may hold shards and wait for long. If it does not get a shard soon, it unlocks all its shards
+//! and begins again.
 //!
-//! A script may also run for ever. Once the keyspace is said to be busy with it, nobody waits for a shard any
-//! longer: transactions do not begin.
+//! A script may also run for ever. Once it has marked the keyspace as busy, no thread waits for a shard any
+//! longer, and transactions do not begin.
 //!
-//! A client's request does not wait for long in any case, since its thread has other clients to serve: after
-//! a moment it is [contended](NotNow::Contended), and its client tries again when the shard is free. Others
-//! who want a shard that is known to be held for long do not even wait for that moment.
+//! A client's request never waits for long, because its thread has other clients to serve. After a moment it
+//! is [contended](NotNow::Contended), and its client tries again when the shard is free. If a shard is known
+//! to be held for long, the next requests for it do not wait even for that moment.
 //!
 //! [`Transaction::hold`]: crate::keyspace::Transaction::hold
 
@@ -23,20 +24,20 @@ use crate::keyspace::store::shard::Shard;
 use crate::keyspace::store::sync::{Mutex, MutexGuard};
 use crate::keyspace::{Keyspace, SHARDS_MAX};
 
-/// A script holds shards and has been running for too long to be waited for.
+/// A script holds shards, and has run for so long that no thread waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
 /// Why a transaction does not begin now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotNow {
-    /// A script has been running for too long to be waited for.
+    /// A script has run for so long that no thread waits for it.
     Busy,
-    /// A shard, that of this number, is held by another for more than a moment.
+    /// Another thread holds the shard of this number for more than a moment.
     Contended(usize),
 }
 
-/// Shards that were held for more than a moment when they were last wanted: a bit for each.
+/// A bit for each shard: the last request for the shard waited in vain.
 #[derive(Debug)]
 pub(in crate::keyspace) struct LongHeld([AtomicU64; SHARDS_MAX / 64]);
 
@@ -85,23 +86,23 @@ impl ShardSet {
 /// Locked shards with their numbers, in ascending order.
 pub(in crate::keyspace) type HeldShards<'a> = Vec<(usize, MutexGuard<'a, Shard>)>;
 
-/// How long somebody who holds shards waits for another one, or somebody who could do without it.
+/// How long a thread waits for a shard while it holds others, or if it can do without it.
 const SOON: Duration = Duration::from_millis(1);
-/// How long somebody who holds none waits before looking whether to wait any longer.
+/// How long a thread that holds no shard waits before it checks whether a script keeps the keyspace busy.
 const GLANCE: Duration = Duration::from_millis(10);
 
 impl Keyspace {
-    /// What says whether a script has been running for too long; whoever runs scripts sets it.
+    /// The flag that says whether the keyspace is busy with a script. The module that runs scripts sets it.
     pub fn busy_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_busy)
     }
 
-    /// Whether one has.
+    /// Whether the keyspace is busy with a script.
     pub fn is_busy(&self) -> bool {
         self.is_busy.load(Ordering::Acquire)
     }
 
-    /// Locks one shard for a client's request, unless another holds it for long.
+    /// Locks one shard for a client's request, unless another thread holds it for long.
     #[inline(always)]
     pub(in crate::keyspace) fn lock_for_client(
         &self,
@@ -124,7 +125,8 @@ impl Keyspace {
         Err(NotNow::Contended(number))
     }
 
-    /// Whether a shard that was held for long is free, or is not worth being waited for.
+    /// Whether a client may try again to lock a shard: it is free, or the keyspace is busy and the client
+    /// gets an error.
     pub fn is_free(&self, number: usize) -> bool {
         let is_free = self.shards[number].try_lock().is_some();
         if is_free {
@@ -133,7 +135,7 @@ impl Keyspace {
         is_free || self.is_busy()
     }
 
-    /// Locks one shard, for somebody who holds none.
+    /// Locks one shard, for a caller that holds none.
     #[inline(always)]
     pub(in crate::keyspace) fn lock_one(&self, number: usize) -> Result<MutexGuard<'_, Shard>, Busy> {
         let shard = &self.shards[number];
@@ -151,7 +153,7 @@ impl Keyspace {
         }
     }
 
-    /// Locks several shards, named in ascending order, for somebody who holds none.
+    /// Locks several shards, named in ascending order, for a caller that holds none.
     pub(in crate::keyspace) fn lock_many(
         &self,
         wanted: impl Iterator<Item = usize> + Clone,
@@ -166,8 +168,8 @@ impl Keyspace {
         }
     }
 
-    /// Locks several shards, named in ascending order, for a client's request, unless another holds one of
-    /// them for long.
+    /// Locks several shards, named in ascending order, for a client's request, unless another thread holds
+    /// one of them for long.
     pub(in crate::keyspace) fn lock_many_for_client(
         &self,
         wanted: impl Iterator<Item = usize>,
@@ -175,7 +177,7 @@ impl Keyspace {
         wanted.map(|number| Ok((number, self.lock_for_client(number)?))).collect()
     }
 
-    /// Locks one shard, however long it takes; meanwhile others serve the clients of this thread.
+    /// Locks one shard, however long it takes. Meanwhile other threads serve the clients of this thread.
     pub(in crate::keyspace) fn lock_at_last(&self, number: usize) -> MutexGuard<'_, Shard> {
         self.lock_soon(number).unwrap_or_else(|| {
             self.hand_over.get().into_iter().for_each(|hand_over| hand_over());
@@ -188,7 +190,7 @@ impl Keyspace {
         loop {
             match self.lock_many(self.shard_numbers()) {
                 Ok(held) => return held,
-                // What waits is not what holds up the script.
+                // The caller holds no shard, so it does not delay the script.
                 Err(Busy) => {
                     self.hand_over.get().into_iter().for_each(|hand_over| hand_over());
                     thread::sleep(GLANCE);
@@ -197,12 +199,12 @@ impl Keyspace {
         }
     }
 
-    /// Locks one shard, unless another holds it for long.
+    /// Locks one shard, unless another thread holds it for more than a moment.
     pub(in crate::keyspace) fn lock_soon(&self, number: usize) -> Option<MutexGuard<'_, Shard>> {
         self.lock_if_free(number).or_else(|| self.shards[number].try_lock_for(SOON))
     }
 
-    /// Locks one shard, unless another holds it.
+    /// Locks one shard, unless another thread holds it.
     pub(in crate::keyspace) fn lock_if_free(&self, number: usize) -> Option<MutexGuard<'_, Shard>> {
         self.shards[number].try_lock()
     }

@@ -1,6 +1,11 @@
-//! Where keys and values lie: [`entry`] is one key in memory, [`buckets`] how it is found, [`table`] the keys
-//! of one database in one shard, [`shard`] what lies behind one lock, [`locking`] how shards are waited for
-//! and [`sync`] what the locks are made of.
+//! The memory for keys and values.
+//!
+//! - [`entry`] is one key with its value.
+//! - [`buckets`] finds an entry by its hash.
+//! - [`table`] is the keys of one database in one shard.
+//! - [`shard`] is the data behind one lock.
+//! - [`locking`] is how threads wait for shards.
+//! - [`sync`] is the locks.
 
 pub(in crate::keyspace) mod buckets;
 pub(in crate::keyspace) mod entry;

@@ -1,4 +1,5 @@
-//! What lies behind one lock: a table for each database that was ever written to, and counters.
+//! The data behind one lock: counters, and a table for each database up to the last one that was ever written
+//! to.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -10,8 +11,8 @@ use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::sync::Mutex;
 use crate::keyspace::store::table::Table;
 
-/// A shard and its lock, in cache lines of their own. What a command on a key of the first database needs of
-/// them is in the first line, so that it takes one look at memory.
+/// A shard and its lock, in cache lines of their own. All that a command on a key of the first database reads
+/// of them is in the first line, so it needs one read of memory.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(in crate::keyspace) struct LockedShard(Mutex<Shard>);
@@ -25,7 +26,7 @@ impl Deref for LockedShard {
     }
 }
 
-/// What is behind one lock. What happens is counted here, where counting is free.
+/// The data behind one lock. Counting here costs nothing extra, since the lock is held anyway.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(in crate::keyspace) struct Shard {
@@ -34,31 +35,31 @@ pub(in crate::keyspace) struct Shard {
     pub(in crate::keyspace) hits: Cell<u64>,
     /// How often a key was written or deleted. Redis: `dirty`.
     pub(in crate::keyspace) changes: u64,
-    /// That of the first database.
+    /// The table of the first database.
     first: Table,
-    /// Those of the others, in their order; fewer than there are until the last one is written to.
+    /// The tables of the other databases, in order, up to the last one that was ever written to.
     others: Box<[Table]>,
-    /// Reads that found none.
+    /// Reads that found no key.
     pub(in crate::keyspace) misses: Cell<u64>,
-    /// Locks that were taken and not followed.
+    /// Locks that were taken and are not followed.
     pub(in crate::keyspace) unfollowed: u64,
 }
 
-/// What a shard has only if something happened in it that rarely does.
+/// Parts of a shard that few shards need.
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct Rarities {
-    /// Tables that are in no database any more, but a snapshot waits for them.
+    /// Tables that have left their databases, but a snapshot waits for them.
     awaited: Vec<Table>,
     pub(in crate::keyspace) watched: WatchedKeys,
     pub(in crate::keyspace) gone_locks: GoneLocks,
 }
 
-/// Which tables a sweep is for.
+/// The tables to sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::keyspace) enum Sweep {
-    /// Tables for which it is worth its time.
+    /// Tables for which a sweep is worth its time.
     Due,
-    /// Every table that may have an expired entry, however few there would be.
+    /// Every table that may have an expired entry, even only one.
     All,
 }
 
@@ -69,7 +70,7 @@ pub struct KeyspaceCounters {
     pub hits: u64,
     /// Keys that a reading command did not find.
     pub misses: u64,
-    /// Keys that were freed because their time had come.
+    /// Keys that were freed because they had expired.
     pub expired: u64,
     /// Keys that were freed because memory was short.
     pub evicted: u64,
@@ -96,13 +97,13 @@ impl Shard {
         &mut self.others[database - 1]
     }
 
-    /// What rarely happens, if it has.
+    /// The rarely needed parts, if the shard has any.
     #[inline(always)]
     pub(in crate::keyspace) fn rarities(&self) -> Option<&Rarities> {
         self.rarities.as_deref()
     }
 
-    /// The same, to note it.
+    /// The rarely needed parts, made if the shard has none.
     pub(in crate::keyspace) fn rarities_mut(&mut self) -> &mut Rarities {
         self.rarities.get_or_insert_default()
     }
@@ -112,7 +113,7 @@ impl Shard {
         (self.hits, self.misses, self.unfollowed) = Default::default();
     }
 
-    /// How many databases have a table: those up to the last one that was ever written to.
+    /// How many databases have a table: all up to the last one that was ever written to.
     pub(in crate::keyspace) fn databases(&self) -> usize {
         1 + self.others.len()
     }
@@ -121,7 +122,7 @@ impl Shard {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Empties a database; the caller drops what was in it, once no lock is held.
+    /// Empties a database. The caller drops the returned table once it holds no lock.
     pub(in crate::keyspace) fn take_table(&mut self, database: usize) -> Option<Table> {
         let table = std::mem::take(all(&mut self.first, &mut self.others).nth(database)?);
         self.changes += table.len() as u64;
@@ -132,15 +133,15 @@ impl Shard {
         Some(table)
     }
 
-    /// Has a snapshot wait for all entries there are.
+    /// Makes a snapshot wait for all current entries.
     pub(in crate::keyspace) fn begin_snapshot(&mut self, preserved_bytes: &PreservedBytes) {
         for (database, table) in all(&mut self.first, &mut self.others).enumerate() {
             table.begin_snapshot(database, preserved_bytes);
         }
     }
 
-    /// Gives a snapshot what it waits for, from `place` on, until it has enough of it. Answers whether that
-    /// was all.
+    /// Gives a snapshot the entries that it waits for, from `place` on, until the slice is full. Returns
+    /// whether there are no more.
     pub(in crate::keyspace) fn give_awaited(&mut self, place: &mut Place, slice: &mut Slice) -> bool {
         if let Some(rarities) = &mut self.rarities {
             slice.add_tables(rarities.awaited.drain(..));
@@ -162,8 +163,8 @@ impl Shard {
         self.tables().any(|table| table.is_due(now_ms))
     }
 
-    /// Removes the expired entries of the tables that a sweep is for, and passes each to `gone` with the
-    /// number of its database. Returns how many entries it looked at.
+    /// Removes the expired entries of the chosen tables, and passes each to `gone` with the number of its
+    /// database. Returns how many entries it looked at.
     pub(in crate::keyspace) fn sweep(
         &mut self,
         sweep: Sweep,
@@ -202,10 +203,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_command_needs_of_a_shard_is_in_its_first_cache_line() {
+    fn a_command_reads_only_the_first_cache_line_of_a_shard() {
         let shard = LockedShard::default();
         let start = std::ptr::from_ref(&shard).addr();
-        let locked = shard.try_lock().expect("nobody has it");
+        let locked = shard.try_lock().expect("a free lock");
         let last = std::ptr::from_ref(&locked.first.layout).addr() + size_of::<u32>();
         assert!(last - start <= 64, "{}", last - start);
         assert_eq!((start % 64, size_of::<LockedShard>()), (0, 128));

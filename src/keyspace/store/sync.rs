@@ -1,9 +1,9 @@
-//! What the keyspace locks and counts with.
+//! The locks and atomic numbers of the keyspace.
 //!
-//! In the unit tests of the feature `shuttle` these are a model's: each use is a point at which the model may
-//! let another task go on, so that [`interleavings`](crate::keyspace::interleavings) can go through the
-//! orders in which things may happen. It knows orders, but no weak memory: what is read relaxed here is read
-//! under a lock.
+//! In the unit tests of the feature `shuttle` these are the types of a model. At each use the model may
+//! switch to another task, so that [`interleavings`](crate::keyspace::interleavings) can try the orders in
+//! which things may happen. The model knows orders, but no weak memory. That is enough: every relaxed read
+//! here happens under a lock.
 
 #[cfg(not(all(test, feature = "shuttle")))]
 pub(in crate::keyspace) use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -29,7 +29,7 @@ mod model {
         static HELD: Cell<usize> = Cell::new(0);
     }
 
-    /// What parking_lot has, as far as it is used.
+    /// The functions of parking_lot's mutex that the keyspace uses.
     #[derive(Debug, Default)]
     pub(in crate::keyspace) struct Mutex<T>(shuttled::Mutex<T>);
 
@@ -45,8 +45,8 @@ mod model {
             self.0.try_lock().ok().map(MutexGuard::new)
         }
 
-        /// There is no time here. Who holds nothing stands in nobody's way, and waits as long as it takes;
-        /// who holds something lets another go on, looks once more, and gives up.
+        /// The model has no time. A task that holds nothing blocks no other task, so it waits as long as it
+        /// takes. A task that holds a lock lets another task run, tries once more, and gives up.
         pub(in crate::keyspace) fn try_lock_for(&self, _: Duration) -> Option<MutexGuard<'_, T>> {
             if HELD.with(Cell::get) == 0 {
                 return Some(self.lock());
@@ -65,7 +65,7 @@ mod model {
 
     impl<T> Drop for MutexGuard<'_, T> {
         fn drop(&mut self) {
-            // A task that has failed has nothing left to count with.
+            // A task that has failed has lost its counter.
             let _ = HELD.try_with(|held| held.set(held.get() - 1));
         }
     }

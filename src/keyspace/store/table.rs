@@ -1,7 +1,7 @@
 //! The keys of one database in one shard.
 //!
-//! A table knows how many of its entries have an expiry, and from when on a sweep for expired entries is
-//! worth its time. It does not know what time it is, nor which keys belong to it: the transaction does.
+//! A table knows how many of its entries have an expiry, and the moment from which on a sweep for expired
+//! entries is worth its time. It does not know the time, nor which keys belong to it: the transaction does.
 
 use crate::keyspace::Spot;
 use crate::keyspace::following::news::Token;
@@ -12,9 +12,9 @@ use crate::keyspace::store::entry::Entry;
 /// How large a database is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DatabaseSize {
-    /// Keys, also those that have expired and are not yet freed.
+    /// Keys, including expired keys that are not freed yet.
     pub keys: usize,
-    /// Of these, the ones with an expiry.
+    /// Keys with an expiry.
     pub expiring: usize,
     /// Bytes of the tables that point to the entries.
     pub table_bytes: usize,
@@ -25,26 +25,25 @@ pub struct DatabaseSize {
 #[repr(C)]
 pub(in crate::keyspace) struct Table {
     entries: Buckets,
-    /// Entries of this epoch are in the running snapshot already, or newer; without a snapshot all are. One
-    /// of the other epoch is preserved before it changes.
+    /// Entries of this epoch are already in the running snapshot, or newer. Without a snapshot all entries
+    /// have it. An entry of the other epoch is preserved before it changes.
     epoch: bool,
-    /// Goes on whenever entries may change their places; between two such moments each stays where it is.
+    /// Incremented whenever entries may change their places. While it stays the same, so do the places.
     pub(super) layout: u32,
     /// Entries with an expiry.
     expiring: usize,
     /// A sweep before this moment would find nothing, or too little.
     sweep_at_ms: u64,
-    /// What a snapshot waits for.
+    /// The running snapshot's claim, if it waits for entries of this table.
     awaited: Option<Box<Awaited>>,
 }
 
-/// That a snapshot waits for entries of a table: those of the other epoch, and some that are not there any
-/// more.
+/// A snapshot waits for the entries of the other epoch, and for preserved ones.
 #[derive(Debug)]
 struct Awaited {
     /// The number that the database had when the snapshot began.
     database: u16,
-    /// Entries that are not in the table any more, or have changed.
+    /// Entries that have left the table or changed since the snapshot began.
     preserved: Preserved,
 }
 
@@ -62,10 +61,10 @@ impl Default for Table {
 }
 
 impl Table {
-    /// A sweep that frees less than one in so many of the entries with an expiry was too early…
+    /// If a sweep frees less than one in this many of the entries with an expiry, it was too early…
     const WORTHWHILE_SHARE: usize = 10;
-    /// … and the next one waits so long, unless somebody asks for all. Redis, too, tolerates one expired key
-    /// in ten.
+    /// … and the next sweep comes this much later, unless a sweep of all tables comes first. Redis, too,
+    /// tolerates one expired key in ten.
     pub(super) const REST_MS: u64 = 1000;
 
     #[inline(always)]
@@ -90,19 +89,18 @@ impl Table {
         }
     }
 
-    /// Has the processor fetch the entry that a key of this hash probably has, if it is there, and goes on at
-    /// once; answers its place.
+    /// Asks the processor to fetch the entry that a key of this hash probably has, and does not wait for it.
+    /// Returns the place of the entry.
     #[inline]
     pub(in crate::keyspace) fn touch(&self, hash: u64) -> Option<usize> {
-        // The first with the same eight bits of the hash: rarely it is another one's.
+        // The first entry with the same eight bits of the hash. It is rarely the entry of another key.
         self.entries.find(hash, |entry| {
             entry.prefetch();
             true
         })
     }
 
-    /// Writes a key, whether it is there or not; answers what is to be known of what was there. What was a
-    /// lock stays one.
+    /// Writes a key, whether it is there or not. Returns the facts about the old entry. A lock stays a lock.
     #[inline]
     pub(in crate::keyspace) fn put(
         &mut self,
@@ -132,7 +130,7 @@ impl Table {
         Replaced { expires_at_ms, lock, entry: old }
     }
 
-    /// Writes a key that is not there.
+    /// Writes a key that is absent.
     pub(in crate::keyspace) fn insert(
         &mut self,
         spot: Spot,
@@ -147,7 +145,7 @@ impl Table {
         self.entries.insert(spot.hash, entry, rehash);
     }
 
-    /// An entry that is there, to be changed in its value only.
+    /// The entry of a key. The caller may change only its value.
     pub(in crate::keyspace) fn entry_mut(&mut self, spot: Spot, key: &[u8]) -> Option<&mut Entry> {
         let place = self.place(spot, key)?;
         let entry = self.entries.get_mut(place)?;
@@ -157,7 +155,7 @@ impl Table {
         Some(entry)
     }
 
-    /// Replaces the expiry of a key that is there; answers whether it is a lock.
+    /// Replaces the expiry of a key if the key is there. Returns whether the key is a lock.
     pub(in crate::keyspace) fn set_expiry(
         &mut self,
         spot: Spot,
@@ -171,7 +169,7 @@ impl Table {
         is_lock
     }
 
-    /// Removes a key; returns what it was, if it was there.
+    /// Removes a key. Returns the facts about its entry, if it was there.
     pub(in crate::keyspace) fn remove(&mut self, spot: Spot, key: &[u8]) -> Option<Removed> {
         let place = self.place(spot, key)?;
         let entry = self.entries.remove(spot.hash, place)?;
@@ -179,13 +177,13 @@ impl Table {
         self.count_expiry(expires_at_ms, None);
         let entry = preserve(&mut self.awaited, entry, self.epoch);
         if self.is_mostly_empty() && self.entries.capacity() > Buckets::CAPACITY_MIN {
-            // The next sweep gives the room back.
+            // The next sweep gives the slots back.
             self.sweep_at_ms = 0;
         }
         Some(Removed { expires_at_ms, is_lock, entry })
     }
 
-    /// Whether so few slots are in use that it is worth while to lay out the entries anew in fewer.
+    /// Whether so few slots are in use that it pays to lay the entries out in fewer.
     fn is_mostly_empty(&self) -> bool {
         self.entries.len() * 8 < self.entries.capacity()
     }
@@ -208,7 +206,7 @@ impl Table {
         self.awaited.is_some()
     }
 
-    /// Has a snapshot wait for all entries there are.
+    /// Makes a snapshot wait for all current entries.
     pub(super) fn begin_snapshot(&mut self, database: usize, preserved_bytes: &PreservedBytes) {
         debug_assert!(self.awaited.is_none(), "there is one snapshot at a time");
         if !self.entries.is_empty()
@@ -220,11 +218,12 @@ impl Table {
         }
     }
 
-    /// Gives a snapshot copies of what it waits for, from `place` on, until it has enough. Answers whether
-    /// that was all.
+    /// Gives a snapshot copies of the entries that it waits for, from `place` on, until the slice is full.
+    /// Returns whether there are no more.
     ///
-    /// Whatever happens between two calls, each entry is given once: what was given has the table's epoch. An
-    /// entry whose time has come may have been freed before: whoever loads the snapshot would not keep it.
+    /// Whatever happens between two calls, the snapshot gets each entry once: an entry that it has got has
+    /// the table's epoch. An expired entry may have been freed before. That is no loss, since an expired key
+    /// is not loaded.
     pub(super) fn give_awaited(&mut self, place: &mut Place, slice: &mut Slice) -> bool {
         let Some(Awaited { database, .. }) = self.awaited.as_deref() else { return true };
         let database = *database;
@@ -247,8 +246,8 @@ impl Table {
         true
     }
 
-    /// Gives all that a snapshot still waits for, for a table that is nobody's any more: the number of its
-    /// database, and the entries.
+    /// The entries that a snapshot still waits for, with the number of their database. The table belongs to
+    /// no database any more.
     pub(in crate::keyspace) fn awaited(&self) -> impl Iterator<Item = (u16, &Entry)> {
         let waiting = self.entries.iter().filter(|entry| entry.epoch() != self.epoch);
         self.awaited.iter().flat_map(move |awaited| {
@@ -261,12 +260,12 @@ impl Table {
         self.entries.iter()
     }
 
-    /// How many there are.
+    /// How many entries there are.
     pub(in crate::keyspace) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The number of places for entries, and the entry at one of them.
+    /// How many places for entries there are.
     pub(in crate::keyspace) fn places(&self) -> usize {
         self.entries.places()
     }
@@ -276,7 +275,7 @@ impl Table {
         self.entries.get(place)
     }
 
-    /// Which layout the entries are in: while it stays the same, so do their places.
+    /// The number of the layout. While it stays the same, so do the places of the entries.
     pub(in crate::keyspace) fn layout(&self) -> u32 {
         self.layout
     }
@@ -289,11 +288,11 @@ impl Table {
         }
     }
 
-    /// Removes every expired entry, and passes it to `gone`; returns how many there were. If that was too
-    /// early, the next sweep waits at least for `rest_ms`.
+    /// Removes every expired entry, and passes it to `gone`. Returns how many it removed. If the sweep was
+    /// too early, the next one waits for at least `rest_ms`.
     ///
-    /// The whole table is looked at under its lock: with 1,024 shards and 12 ns an entry that is 0.1 ms for a
-    /// database of 8 million keys.
+    /// A sweep looks at the whole table under its lock. With 1,024 shards and 12 ns an entry that is 0.1 ms
+    /// for a database of 8 million keys.
     pub(super) fn sweep(
         &mut self,
         now_ms: u64,
@@ -319,7 +318,7 @@ impl Table {
         freed
     }
 
-    /// Follows the expiry of one entry from what it was to what it is.
+    /// Updates the sums when the expiry of one entry changes.
     #[inline]
     fn count_expiry(&mut self, before_ms: Option<u64>, after_ms: Option<u64>) {
         self.expiring = self.expiring + usize::from(after_ms.is_some()) - usize::from(before_ms.is_some());
@@ -329,7 +328,8 @@ impl Table {
     }
 }
 
-/// Moves an entry that has left its table to the snapshot that waits for it; returns it if none does.
+/// Moves an entry that has left its table to the snapshot that waits for it. If none waits, returns the
+/// entry.
 #[inline]
 fn preserve(awaited: &mut Option<Box<Awaited>>, entry: Entry, epoch: bool) -> Option<Entry> {
     match awaited {
@@ -341,7 +341,7 @@ fn preserve(awaited: &mut Option<Box<Awaited>>, entry: Entry, epoch: bool) -> Op
     }
 }
 
-/// Gives the snapshot that waits for an entry a copy; then the entry may change.
+/// Copies an entry for the snapshot that waits for it. Then the entry may change.
 #[cold]
 fn preserve_copy(awaited: &mut Option<Box<Awaited>>, entry: &mut Entry, epoch: bool) {
     if let Some(awaited) = awaited {
@@ -349,19 +349,19 @@ fn preserve_copy(awaited: &mut Option<Box<Awaited>>, entry: &mut Entry, epoch: b
     }
 }
 
-/// What a written key was before.
+/// The facts about a key that was overwritten.
 pub(in crate::keyspace) struct Replaced {
-    /// When it was to expire.
+    /// When it would have expired.
     pub(in crate::keyspace) expires_at_ms: Option<u64>,
     /// Its value, if it was a lock.
     pub(in crate::keyspace) lock: Option<Token>,
-    /// Its entry, if that is to be freed.
+    /// Its entry, if the caller must free it.
     pub(in crate::keyspace) entry: Option<Entry>,
 }
 
-/// What a removed key was.
+/// The facts about a removed key.
 pub(in crate::keyspace) struct Removed {
-    /// When it was to expire.
+    /// When it would have expired.
     pub(in crate::keyspace) expires_at_ms: Option<u64>,
     /// Whether it was a lock.
     pub(in crate::keyspace) is_lock: bool,
@@ -369,7 +369,7 @@ pub(in crate::keyspace) struct Removed {
     pub(in crate::keyspace) entry: Option<Entry>,
 }
 
-/// What is to be written.
+/// A key to write.
 #[derive(Clone, Copy)]
 pub(in crate::keyspace) struct NewEntry<'a> {
     pub(in crate::keyspace) key: &'a [u8],
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_frees_what_has_expired_and_knows_when_to_come_again() {
+    fn a_sweep_frees_expired_entries_and_plans_the_next_sweep() {
         let mut table = table(&[("a", None), ("b", Some(5)), ("c", Some(9)), ("dd", Some(5))]);
         assert_eq!(table.sweep_at_ms, 5);
         assert_eq!(table.sweep(5, Table::REST_MS, rehash, |_| ()), 2);
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_which_little_expires_is_left_alone_for_a_while() {
+    fn a_sweep_that_frees_little_delays_the_next() {
         let keys: Vec<String> = (0..100).map(|number| number.to_string()).collect();
         let mut table = Table::default();
         for (key, expires_at_ms) in keys.iter().zip(100..) {
