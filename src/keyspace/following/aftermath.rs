@@ -1,5 +1,5 @@
-//! What a transaction leaves behind for others: what somebody is to be told, what is to be written down, and
-//! what is to be freed. Nearly always that is nothing, and costs nothing.
+//! What a transaction leaves behind when it ends: effects for clients, changes for the log, and garbage to
+//! free. Nearly always that is nothing, and costs nothing.
 
 use std::mem::{ManuallyDrop, take};
 
@@ -9,21 +9,21 @@ use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::table::Table;
 use crate::keyspace::transaction::Transaction;
 
-/// What a transaction leaves behind, if it is anything.
+/// What a transaction leaves behind. Nearly always it is empty.
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct Left(ManuallyDrop<Option<Box<Aftermath>>>);
 
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct Aftermath {
-    /// What somebody is to be told.
+    /// Effects for clients.
     effects: Vec<Effect>,
-    /// What is to be written down.
+    /// Changes for the log.
     pub(in crate::keyspace) changes: Changes,
-    /// What was taken out and is to be freed, once the locks are free.
+    /// Tables and entries to free when the locks are free.
     garbage: Garbage,
 }
 
-/// Whole tables, and large entries, that are not in the keyspace any more.
+/// Whole tables and large entries that have left the keyspace.
 #[derive(Debug, Default)]
 pub struct Garbage {
     tables: Vec<Table>,
@@ -32,44 +32,44 @@ pub struct Garbage {
 }
 
 impl Transaction<'_> {
-    /// Adds to what is left behind.
+    /// Adds to what the transaction leaves behind.
     #[cold]
     pub(in crate::keyspace) fn leave(&self, add: impl FnOnce(&mut Aftermath)) {
         add(self.left.borrow_mut().get());
     }
 
-    /// Has somebody told of this.
+    /// Leaves an effect for clients.
     #[cold]
-    pub(in crate::keyspace) fn tell(&self, effect: Effect) {
+    pub(in crate::keyspace) fn leave_effect(&self, effect: Effect) {
         self.leave(|aftermath| aftermath.effects.push(effect));
     }
 
-    /// Has whole tables freed once the locks are free.
+    /// Leaves whole tables, to be freed when the locks are free.
     pub(in crate::keyspace) fn leave_tables(&self, tables: Vec<Table>) {
         if !tables.is_empty() {
             self.leave(|aftermath| aftermath.garbage.tables.extend(tables));
         }
     }
 
-    /// Has an entry freed once the locks are free.
+    /// Leaves an entry, to be freed when the locks are free.
     pub(in crate::keyspace) fn leave_entry(&self, entry: Entry) {
         self.leave(|aftermath| aftermath.garbage.entries.push(entry));
     }
 
-    /// Whether anything is to be done before the transaction ends: somebody is to be told something,
-    /// something is to be written down, or an expired key was passed over.
+    /// Whether the caller has work to do before the transaction ends: it left something behind, or it passed
+    /// over an expired key.
     #[inline(always)]
     pub fn leaves_anything(&mut self) -> bool {
         self.has_seen_expired() || self.left.get_mut().if_any().is_some()
     }
 
-    /// Takes what somebody has to be told of.
+    /// Takes the effects for clients.
     #[inline(always)]
     pub fn take_effects(&mut self) -> Vec<Effect> {
         self.left.get_mut().if_any().map(|aftermath| take(&mut aftermath.effects)).unwrap_or_default()
     }
 
-    /// Has large garbage freed in the background (UNLINK, FLUSHALL ASYNC).
+    /// Marks large garbage to be freed in the background (UNLINK, FLUSHALL ASYNC).
     pub fn free_in_background(&mut self) {
         if let Some(aftermath) = self.left.get_mut().if_any() {
             aftermath.garbage.is_for_background = true;
@@ -91,13 +91,13 @@ impl Transaction<'_> {
 }
 
 impl Left {
-    /// What is left behind, if it is anything.
+    /// What was left behind, if anything was.
     #[inline(always)]
     pub(in crate::keyspace) fn if_any(&mut self) -> Option<&mut Aftermath> {
         self.0.as_deref_mut()
     }
 
-    /// The same, to add something.
+    /// What was left behind, made if it is empty.
     pub(in crate::keyspace) fn get(&mut self) -> &mut Aftermath {
         self.0.get_or_insert_default()
     }
@@ -112,7 +112,7 @@ impl Left {
     }
 }
 
-/// Says in place that there is nothing to be freed, for that is nearly always so.
+/// The destructor checks inline whether there is anything to free: nearly always there is nothing.
 impl Drop for Left {
     #[inline(always)]
     fn drop(&mut self) {
@@ -123,15 +123,15 @@ impl Drop for Left {
 }
 
 impl Garbage {
-    /// Bytes of values whose freeing is worth another thread's while: giving pages back to the system takes
-    /// some 0.1 µs each.
+    /// From this many bytes of values on, another thread should free them: giving pages back to the system
+    /// takes about 0.1 µs each.
     const LARGE_BYTES: usize = 1 << 20;
 
-    /// Bytes of values, or entries in tables, whose freeing takes about a millisecond.
+    /// Freeing this many bytes of values, or of entries in tables, takes about a millisecond.
     const LONG_BYTES: usize = 32 << 20;
     const LONG_ENTRIES: usize = 20_000;
 
-    /// Whether it should be freed in the background.
+    /// Whether a thread in the background should free it.
     pub fn is_for_background(&self) -> bool {
         self.is_for_background
     }
@@ -141,7 +141,7 @@ impl Garbage {
         self.is_for_background && is_large || self.is_long_work()
     }
 
-    /// Whether freeing it would keep all clients of a thread waiting.
+    /// Whether freeing it would delay all clients of a thread.
     fn is_long_work(&self) -> bool {
         self.tables.iter().map(|table| table.size().keys).sum::<usize>() >= Garbage::LONG_ENTRIES
             || self.entries_bytes() >= Garbage::LONG_BYTES

@@ -1,11 +1,13 @@
-//! What a transaction has changed, until it ends and its records are appended to the journal.
+//! The changes of a transaction, until it ends and appends their records to the journal.
 //!
-//! How a key came to its value rarely matters: what the key is when the transaction ends says it all, and
-//! nothing replays differently ([`Note::Whole`]). Only changes of parts of a long value are kept as the steps
-//! that they were, in their order ([`Note::Steps`]). A step is an effect, such as `APPEND` or `SETRANGE` with
-//! the bytes that came of it, and never the command that the client sent: that may have been EXEC, or a
-//! script. What concerns databases as wholes comes first, in its order. It removes the notes of keys that it
-//! removes, and moves those of keys that it moves.
+//! It rarely matters how a key came to its value. The log needs only the key as it is when the transaction
+//! ends, and a replay has the same result ([`Note::Whole`]). Only when parts of a long value change, the
+//! transaction keeps the steps, in their order ([`Note::Steps`]). A step is an effect, such as `APPEND` or
+//! `SETRANGE` with the resulting bytes. It is never the command that the client sent, which may have been
+//! EXEC, or a script.
+//!
+//! Changes of whole databases are logged first, in their order. They remove the notes of the keys that they
+//! remove, and move the notes of the keys that they move.
 
 use std::mem::{replace, take};
 use std::ops::Range;
@@ -15,37 +17,38 @@ use crate::keyspace::transaction::Transaction;
 use crate::resp::OwnedRequest;
 use crate::values::STRING_KIND;
 
-/// A value of at most so many bytes is logged as a whole when a part of it changes: its steps would save
-/// little, and take their time when they are replayed.
+/// If a value has at most this many bytes, a change of a part of it is logged as the whole value. Its steps
+/// would save little space, and take time when they are replayed.
 pub(in crate::keyspace) const LONG_BYTES: usize = 4 << 10;
-/// So many notes are looked through for keys that are there twice, and whenever they have doubled…
+/// With this many notes the transaction merges those of the same key, and again whenever their number has
+/// doubled…
 const TIDY_AT: usize = 64;
-/// … or once their steps have so many bytes, and whenever these have doubled.
+/// … or when their steps have this many bytes, and again whenever these have doubled.
 const TIDY_AT_BYTES: usize = 64 << 10;
 
 /// How much of a key changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::keyspace) enum Extent {
-    /// All of it, or it is removed.
+    /// All of it changes, or the key is removed.
     Whole,
-    /// A part of its value; the steps are noted once they are done.
+    /// A part of its value changes. The steps are noted when they are done.
     Part,
-    /// When it expires.
+    /// Its expiry changes.
     Expiry,
 }
 
-/// What a transaction has changed.
+/// The changes of a transaction.
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct Changes {
     databases: Vec<Replaced>,
     keys: Vec<ChangedKey>,
-    /// How many notes there may be before they are tidied up.
+    /// The number of notes at which they are merged next.
     tidy_at: usize,
-    /// Bytes of all steps that are noted…
+    /// Bytes of all noted steps…
     step_bytes: usize,
-    /// … and how many there may be before the notes are tidied up.
+    /// … and the number of these bytes at which the notes are merged next.
     tidy_at_bytes: usize,
-    /// Requests that are kept as they are.
+    /// Requests that are logged as they are.
     requests: Vec<OwnedRequest>,
 }
 
@@ -56,31 +59,31 @@ struct ChangedKey {
     note: Note,
 }
 
-/// What has happened to a key.
+/// The change of one key.
 #[derive(Debug)]
 enum Note {
-    /// Anything: the key as it is in the end is logged.
+    /// Any change: the key is logged as it is in the end.
     Whole,
-    /// Parts of its value were changed; it was there before, and is the same key since.
+    /// Parts of its value were changed. The key was there before, and was not replaced since.
     Steps(Steps),
-    /// It expires at another moment.
+    /// Its expiry was changed.
     Expiry,
 }
 
-/// How parts of a value were changed.
+/// The changes of parts of a value.
 #[derive(Debug)]
 struct Steps {
-    /// The requests that do it again, as the log has them.
+    /// The requests that repeat the changes, in the form of the log.
     records: Vec<u8>,
     count: usize,
-    /// How long the value was after them.
+    /// The length of the value after the changes.
     value_bytes: usize,
-    /// Whether the key expires at another moment, too. No step depends on that, so it is logged last.
+    /// Whether the expiry changes, too. No step depends on the expiry, so it is logged last.
     moves_expiry: bool,
 }
 
 impl Note {
-    /// What has happened if `next` has happened after this.
+    /// Returns the note for this change followed by `next`.
     fn then(self, next: Note) -> Note {
         match (self, next) {
             (Note::Whole, _) | (_, Note::Whole) => Note::Whole,
@@ -104,13 +107,12 @@ impl Note {
 }
 
 impl Steps {
-    /// Steps that are longer than the value itself are not worth keeping. That bounds what a transaction
-    /// keeps of them, too.
+    /// Returns [`Note::Whole`] if the steps are longer than the value. That also bounds the memory for steps.
     fn or_whole(self) -> Note {
         if self.records.len() >= self.value_bytes { Note::Whole } else { Note::Steps(self) }
     }
 
-    /// How many requests they are.
+    /// The number of requests.
     fn requests(&self) -> usize {
         self.count + usize::from(self.moves_expiry)
     }
@@ -141,14 +143,14 @@ impl Changes {
         }
     }
 
-    /// How many records it takes to log them, if no key is there twice.
+    /// The number of records to log, if each key has one note.
     fn count(&self) -> usize {
         let of_key =
             |changed: &ChangedKey| if let Note::Steps(steps) = &changed.note { steps.requests() } else { 1 };
         self.databases.len() + self.requests.len() + self.keys.iter().map(of_key).sum::<usize>()
     }
 
-    /// Keeps one note of each key.
+    /// Merges the notes of each key into one.
     fn tidy(&mut self) {
         // Stable: the notes of one key stay in their order.
         self.keys.sort_by(|one, other| (one.database, &one.key).cmp(&(other.database, &other.key)));
@@ -168,7 +170,7 @@ impl Changes {
         self.databases.push(database.map_or(Replaced::FlushAll, Replaced::Flush));
     }
 
-    /// What was changed before is found in the other database from now on.
+    /// Exchanges the databases of earlier notes.
     fn note_swap(&mut self, one: usize, other: usize) {
         for changed in &mut self.keys {
             changed.database = match changed.database {
@@ -183,13 +185,13 @@ impl Changes {
 
 /// Noting what changes.
 impl Transaction<'_> {
-    /// Has a request logged as it is, for what is no key.
+    /// Logs a request as it is, for a change that is not a change of keys.
     pub fn note_request(&mut self, words: &[&[u8]]) {
-        // The transaction need not hold anything, so what was wanted when it began may be outdated.
+        // The transaction need not hold anything, so its copy of the interest may be outdated.
         if self.keyspace().followers.interest.load().journal() {
             let mut request = OwnedRequest::default();
             for word in words {
-                // There is room: they came in one request.
+                // There is room: the words came in one request.
                 request.push(word);
             }
             self.leave(|aftermath| aftermath.changes.requests.push(request));
@@ -208,15 +210,15 @@ impl Transaction<'_> {
         }
     }
 
-    /// Notes a key that came from elsewhere.
+    /// Notes a key that was loaded from a file.
     pub(in crate::keyspace) fn note_loaded(&mut self, database: usize, key: &[u8]) {
         if self.wanted.journal() {
             self.leave(|aftermath| aftermath.changes.add_key(database, key, Extent::Whole));
         }
     }
 
-    /// Notes that these ranges of the value of a key, which is there, are what they are now; it had so many
-    /// bytes before.
+    /// Notes that these ranges of the value of a key have changed. The key is there, and its value had
+    /// `before_bytes` bytes before.
     #[cold]
     pub(in crate::keyspace) fn note_steps(&self, key: &[u8], before_bytes: usize, ranges: &[Range<usize>]) {
         let (spot, shard) = self.shard(key);
@@ -238,9 +240,9 @@ impl Transaction<'_> {
     }
 }
 
-/// Logging it.
+/// Logging the changes.
 impl Transaction<'_> {
-    /// Logs what was changed; returns the journal's offset that must be durable before these changes are.
+    /// Logs the changes; returns the journal's offset that must be durable before these changes are.
     #[inline(always)]
     pub fn commit(&mut self) -> Option<u64> {
         if self.left.get_mut().if_any().is_none() { None } else { self.log_changes() }
@@ -283,7 +285,7 @@ impl Transaction<'_> {
         })
     }
 
-    /// Logs what became of a key; returns whether one note took several requests.
+    /// Logs a changed key; returns whether one note took several requests.
     fn log_key(&self, out: &mut Vec<u8>, changed: &ChangedKey) -> bool {
         let key = &*changed.key;
         let (spot, shard) = self.shard(key);
@@ -317,7 +319,7 @@ mod tests {
 
     const LONG: usize = 2 * LONG_BYTES;
 
-    /// A log, and a key in it whose value has so many bytes.
+    /// A keyspace with a log and with the key `k`, whose value has this many bytes.
     fn with_value(bytes: usize) -> Keyspace {
         let keyspace = logged();
         act(&keyspace, 0, |tx| tx.put(b"k", &vec![b'v'; bytes], Expiry::Never));
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_in_a_long_value_is_its_step_and_one_in_a_short_value_is_the_value() {
+    fn a_change_is_logged_as_a_step_in_a_long_value_and_whole_in_a_short_one() {
         for (bytes, is_long) in [(10, false), (LONG_BYTES - 3, false), (LONG_BYTES - 2, true), (LONG, true)] {
             let keyspace = with_value(bytes);
             act(&keyspace, 0, |tx| write(tx, b"k", bytes, b"xyz"));
@@ -353,7 +355,7 @@ mod tests {
         write(&mut tx, b"k", 7, b"a");
         tx.set_expiry(b"k", Some(later_ms));
         write(&mut tx, b"k", 7, b"b");
-        // It becomes longer, and nothing is written there.
+        // The value becomes longer without a write at its end.
         tx.change_part(b"k", LONG + 10, |part| part.bytes_mut(0..1)[0] = b'c').unwrap();
         tx.commit();
         drop(tx);
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_are_longer_than_the_value_become_the_value() {
+    fn steps_that_are_longer_than_the_value_are_logged_as_the_value() {
         let keyspace = with_value(LONG);
         let mut tx = keyspace.begin(0, b"k").unwrap();
         for number in 0..100_000 {
@@ -389,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_to_the_key_as_a_whole_swallows_its_steps() {
+    fn a_change_of_the_whole_key_replaces_its_steps() {
         type Act = fn(&mut Everything<&mut Transaction<'_>>);
         let whole = "v".repeat(LONG - 1);
         let cases: [(Act, Vec<String>); 6] = [

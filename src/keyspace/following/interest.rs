@@ -1,9 +1,9 @@
-//! Who wants to know of changes.
+//! The interest of clients and of the log in changes.
 //!
-//! Nearly always no client does: then a write costs one look at a number, which its transaction reads when it
-//! begins. Otherwise the transaction marks the clients that watch a key (WATCH) at once, under the key's
-//! lock, and collects the rest as [`Effect`](super::news::Effect)s. The caller takes them after the command
-//! and notifies the clients before the locks are free, so that all clients see two changes of one key in one
+//! Nearly always no client is interested. Then a write costs one look at a number, which its transaction
+//! reads when it begins. Otherwise the transaction marks the clients that watch a key (WATCH) at once, under
+//! the key's lock, and collects the rest as [`Effect`](super::news::Effect)s. The caller takes them after the
+//! command and notifies the clients before it unlocks, so that all clients see two changes of one key in one
 //! order.
 
 use std::sync::atomic::Ordering;
@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use crate::events::EventClass;
 use crate::keyspace::store::sync::AtomicU64;
 
-/// What clients and the log want to know: in the low half event classes, the journal and tracking, in the
-/// high half how many keys are watched.
+/// What clients and the log want to know. The low half has event classes, the journal and tracking. The high
+/// half has the number of watched keys.
 #[derive(Debug, Default)]
 pub struct Interest(AtomicU64);
 
@@ -33,7 +33,7 @@ impl Interest {
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
-    /// Says whether a client keeps copies of keys and wants to know when they change.
+    /// Sets whether any client keeps copies of keys and wants to know when they change.
     pub fn set_tracking(&self, is_on: bool) {
         match is_on {
             true => self.0.fetch_or(TRACKING, Ordering::Relaxed),
@@ -68,12 +68,12 @@ impl Wanted {
         self.0 != 0
     }
 
-    /// The same without the log.
+    /// The interest of clients alone, without the log.
     pub(in crate::keyspace) fn without_journal(self) -> Wanted {
         Wanted(self.0 & !JOURNAL)
     }
 
-    /// Whether a change of a key means more than itself.
+    /// Whether a transaction must note changes of keys. Events other than `new` need no note.
     #[inline(always)]
     pub(in crate::keyspace) fn changes(self) -> bool {
         self.0 & (TRACKING | JOURNAL | u64::from(EventClass::NEW.bits())) != 0 || self.0 >= ONE_WATCHED
@@ -93,7 +93,7 @@ impl Wanted {
         self.0 >= ONE_WATCHED
     }
 
-    /// Whether events of a class are published at all.
+    /// Whether events of a class are published.
     #[inline(always)]
     pub(in crate::keyspace) fn event(self, class: EventClass) -> bool {
         const WAYS: u64 = EventClass::AS_KEYSPACE.and(EventClass::AS_KEYEVENT).bits() as u64;
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wanted_needs_a_way_to_be_told() {
+    fn events_need_both_a_class_and_a_channel() {
         let interest = Interest::default();
         interest.set_classes(EventClass::STRING);
         assert!(!interest.load().event(EventClass::STRING));

@@ -1,12 +1,12 @@
-//! The log's records in memory, in the order of the changes, until the log's writer has taken them.
+//! The log's records in memory, in the order of the changes, until the log's writer takes them.
 //!
-//! A transaction notes what it changes ([`changes`](super::changes)). When it commits, with its locks still
-//! held, it appends records: the requests that Redis would log ([`records`]). Several records are wrapped in
-//! `MULTI` and `EXEC`, so that they are replayed as a whole or not at all.
+//! A transaction notes its changes ([`changes`](super::changes)). When it commits, with its locks still held,
+//! it appends records: the requests that Redis would log ([`records`]). It wraps several records in `MULTI`
+//! and `EXEC`, so that a replay applies all of them or none.
 //!
-//! Records are collected under one mutex that is locked while the shards are still locked: so their order is
-//! the order of the changes. The writer of the log [takes](Journal::take) all of them at once and makes them
-//! durable.
+//! One mutex protects the records. A transaction locks it while its shards are still locked, so the order of
+//! the records is the order of the changes. The log's writer [takes](Journal::take) all records at once and
+//! makes them durable.
 
 use std::mem::take;
 use std::ops::DerefMut;
@@ -19,15 +19,15 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::following::records;
 use crate::keyspace::transaction::{Everything, Transaction};
 
-/// What changes, for the writer of a log.
+/// Changes, for the log's writer.
 #[derive(Debug, Default)]
 pub struct Journal {
     pending: Mutex<Pending>,
     has_news: Condvar,
     has_call: Condvar,
-    /// Bytes of all records so far.
+    /// The number of bytes of all records so far.
     end: AtomicU64,
-    /// The number that the last holder of a lock was given.
+    /// The fencing number of the last holder of a lock.
     fencing: AtomicU64,
 }
 
@@ -35,27 +35,27 @@ pub struct Journal {
 struct Pending {
     is_on: bool,
     pieces: Vec<Piece>,
-    /// The database that the reader of what was written so far is in.
+    /// The database that a reader of the records so far has selected.
     database: Option<usize>,
-    /// The last holder's number that was written down in this part.
+    /// The last fencing number that was appended to this part.
     fencing: u64,
-    /// Somebody wants attention although there is nothing new.
+    /// The writer must wake up although there is nothing new.
     is_called: bool,
 }
 
-/// What was written down since the last time.
+/// A piece of the log for its writer.
 #[derive(Debug)]
 pub enum Piece {
     /// Records.
     Records(Vec<u8>),
-    /// What comes next belongs to a new part, which can be understood without those before.
+    /// The next records belong to a new part, which a reader understands without the parts before.
     Cut,
-    /// Nothing more is written down.
+    /// No more changes are logged.
     End,
 }
 
 impl Journal {
-    /// Begins to write down. All shards must be locked, and whoever notes changes told of it.
+    /// Begins to log. The caller holds all shards and has set the interest of transactions in the journal.
     fn begin(&self) {
         let mut pending = self.pending.lock();
         pending.is_on = true;
@@ -63,7 +63,7 @@ impl Journal {
         self.has_news.notify_one();
     }
 
-    /// Ends that; what was written down so far can still be taken.
+    /// Ends logging. The writer can still take the records so far.
     fn stop(&self) {
         let mut pending = self.pending.lock();
         if std::mem::replace(&mut pending.is_on, false) {
@@ -72,8 +72,8 @@ impl Journal {
         self.has_news.notify_one();
     }
 
-    /// Takes what has been written down; waits until there is something, for so long at most, or until it is
-    /// called.
+    /// Takes the pieces so far. If there are none, waits for the first one, for at most `patience`, or until
+    /// [`call`](Self::call).
     pub fn take(&self, patience: Option<Duration>) -> Vec<Piece> {
         let mut pending = self.pending.lock();
         let is_idle = |pending: &mut Pending| pending.pieces.is_empty() && !pending.is_called;
@@ -85,45 +85,45 @@ impl Journal {
         take(&mut pending.pieces)
     }
 
-    /// Waits for so long, whatever is written down meanwhile, unless it is called. Nobody has to wake it for
-    /// each change then.
+    /// Waits for this time, or until [`call`](Self::call). Records do not end the wait, so changes need not
+    /// wake the writer each time.
     pub fn rest(&self, time: Duration) {
         let mut pending = self.pending.lock();
         self.has_call.wait_while_for(&mut pending, |pending| !pending.is_called, time);
     }
 
-    /// Calls whoever takes, or rests.
+    /// Wakes the writer from [`take`](Self::take) or [`rest`](Self::rest).
     pub fn call(&self) {
         self.pending.lock().is_called = true;
         self.has_news.notify_one();
         self.has_call.notify_one();
     }
 
-    /// How many bytes were ever written down.
+    /// The number of bytes of all records so far.
     #[inline]
     pub fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
     }
 
-    /// Whether changes are written down.
+    /// Whether changes are logged.
     pub fn is_on(&self) -> bool {
         self.pending.lock().is_on
     }
 
-    /// Bytes that nobody has taken yet.
+    /// Bytes that the writer has not taken yet.
     pub fn pending_bytes(&self) -> usize {
         let bytes = |piece: &Piece| if let Piece::Records(bytes) = piece { bytes.len() } else { 0 };
         self.pending.lock().pieces.iter().map(bytes).sum()
     }
 
-    /// Notes the number that the last holder of a lock was given: what is written down next comes with it, as
-    /// an annotation, which others pass over.
+    /// Notes the fencing number of the last holder of a lock. The next record comes with it, as an
+    /// annotation, which other readers of the log ignore.
     pub fn note_fencing(&self, number: u64) {
         self.fencing.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// Appends what `write` writes, if there is a log; returns the offset behind it. It is told the database
-    /// that the reader of the log is in.
+    /// Appends the output of `write`, if there is a log, and returns the offset behind it. `write` also gets
+    /// the database that a reader of the log has selected.
     pub(in crate::keyspace) fn append(&self, write: impl FnOnce(&mut Vec<u8>, &mut Option<usize>)) -> u64 {
         let mut pending = self.pending.lock();
         if !pending.is_on {
@@ -158,7 +158,7 @@ impl Pending {
 }
 
 impl Keyspace {
-    /// Writes no changes down any more.
+    /// Stops logging changes.
     pub fn stop_journal(&self) {
         self.followers.interest.set_journal(false);
         self.followers.journal.stop();
@@ -168,7 +168,7 @@ impl Keyspace {
 impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
     /// Logs changes from now on, or begins a new part of the log.
     pub fn cut_journal(&mut self) {
-        // All other transactions look at what is wanted once they have a shard.
+        // All other transactions read the interest after they have locked a shard.
         let followers = &self.keyspace().followers;
         followers.interest.set_journal(true);
         followers.journal.begin();
@@ -180,7 +180,7 @@ pub(in crate::keyspace) mod tests {
     use super::*;
     use crate::keyspace::Expiry;
 
-    /// What was written down since the last time, one request a line.
+    /// The requests that were logged since the last call, one a line.
     pub(in crate::keyspace) fn taken(keyspace: &Keyspace) -> Vec<String> {
         let mut lines = Vec::new();
         for piece in keyspace.journal().take(Some(Duration::ZERO)) {
@@ -199,7 +199,7 @@ pub(in crate::keyspace) mod tests {
         lines
     }
 
-    /// Acts on the key `k` of a database, in a transaction of its own.
+    /// Runs `act` on the key `k` of a database, in a transaction of its own.
     pub(in crate::keyspace) fn act(
         keyspace: &Keyspace,
         database: usize,
@@ -218,7 +218,7 @@ pub(in crate::keyspace) mod tests {
     }
 
     #[test]
-    fn what_became_of_a_key_is_written_down_once() {
+    fn a_transaction_logs_the_final_state_of_a_key_once() {
         let keyspace = logged();
         let later_ms = keyspace.clock().now_ms() + 1_000_000;
         let mut tx = keyspace.begin(2, b"k").unwrap();
@@ -241,7 +241,7 @@ pub(in crate::keyspace) mod tests {
     }
 
     #[test]
-    fn a_transaction_is_one_unit_in_which_databases_come_first() {
+    fn a_transaction_is_one_unit_and_logs_databases_first() {
         let keyspace = logged();
         let mut tx = keyspace.begin_all(0).unwrap();
         tx.put(b"gone", b"v", Expiry::Never);
@@ -257,7 +257,7 @@ pub(in crate::keyspace) mod tests {
     }
 
     #[test]
-    fn the_number_of_the_last_holder_comes_with_what_is_written_next() {
+    fn the_fencing_number_comes_with_the_next_record() {
         let keyspace = logged();
         keyspace.journal().note_fencing(7);
         for value in [b"1", b"2"] {
@@ -271,7 +271,7 @@ pub(in crate::keyspace) mod tests {
     }
 
     #[test]
-    fn a_new_part_begins_with_its_database_and_nothing_comes_after_the_end() {
+    fn a_new_part_selects_its_database_and_ends_with_the_last_record() {
         let keyspace = logged();
         let put = || act(&keyspace, 0, |tx| tx.put(b"k", b"v", Expiry::Never));
         put();

@@ -1,13 +1,13 @@
-//! Which keys act as locks, and what happens to them.
+//! Marks keys that act as locks, and reports what happens to them.
 //!
-//! A key that SETNX or SET NX has made is marked with a bit in its entry. Whoever follows locks is told of
-//! it, and of every command that meets a marked entry afterwards; what is no lock costs a look at that bit.
-//! When a lock goes, its shard remembers the hash for a while: a holder that comes back too late finds
-//! nothing, and that is worth telling, too.
+//! A key that SETNX or SET NX has made gets a mark, a bit in its entry. The lock lens gets news of it, and of
+//! every later command that meets a marked entry. For other keys this costs a look at that bit. When a lock
+//! is deleted or expires, its shard remembers the hash for a while. So if its holder comes back too late and
+//! finds nothing, that is news, too.
 //!
-//! Telling is bounded. The [`Allowance`] is filled up ten times a second. When that for changes is used up,
-//! new keys are not marked, and a marked one that changes loses its mark; when that for looks is, they are
-//! not told. Nobody who follows may therefore take silence for a fact.
+//! An [`Allowance`] bounds the number of reports. It is filled up ten times a second. When the allowance for
+//! changes is used up, new keys get no mark, and a marked key that changes loses its mark. When the allowance
+//! for looks is used up, looks are not reported. So a missing report does not prove that nothing happened.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -15,20 +15,20 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::following::news::{Effect, LockChange, LockNews, Token};
 use crate::keyspace::transaction::Transaction;
 
-/// How much may be told until it is filled up again.
+/// How many reports are allowed until the allowance is filled up again.
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct Allowance {
     changes: AtomicI32,
-    /// Those who wait for a lock look at it far more often than it changes.
+    /// Clients that wait for a lock look at it far more often than it changes.
     looks: AtomicI32,
 }
 
 impl Allowance {
-    /// How much of either may be told in a tenth of a second: at some microseconds each, with all
-    /// that is cold by then, one or two percent of a core.
+    /// The reports of either kind in a tenth of a second. Each takes some microseconds with cold caches, so
+    /// all of them take one or two percent of a core.
     const FULL: i32 = 500;
 
-    /// Whether a change may be told.
+    /// Whether a report of a change is allowed.
     #[inline(always)]
     fn is_open(&self) -> bool {
         self.changes.load(Ordering::Relaxed) > 0
@@ -44,7 +44,7 @@ impl Allowance {
 }
 
 impl Keyspace {
-    /// Lets locks be followed for the next tenth of a second, or no longer.
+    /// Fills up the allowance for the next tenth of a second, or stops reports of locks.
     pub fn allow_lock_news(&self, are_allowed: bool) {
         let allowed = if are_allowed { Allowance::FULL } else { 0 };
         self.lock_allowance.changes.store(allowed, Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl Keyspace {
     }
 }
 
-/// The hashes of the last few locks of a shard that have gone.
+/// The hashes of the last few deleted or expired locks of a shard.
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct GoneLocks {
     hashes: Vec<u64>,
@@ -60,7 +60,7 @@ pub(in crate::keyspace) struct GoneLocks {
 }
 
 impl GoneLocks {
-    /// Eight of each shard are twice as many as there are locks that are followed.
+    /// With eight hashes in each shard there is room for twice as many locks as are followed.
     const MAX: usize = 8;
 
     pub(in crate::keyspace) fn add(&mut self, hash: u64) {
@@ -81,9 +81,9 @@ impl GoneLocks {
     }
 }
 
-/// Telling what happens to locks.
+/// Reports of locks.
 impl Transaction<'_> {
-    /// To be called for a key that was inserted because it was absent.
+    /// Marks a key that was inserted because it was absent.
     #[inline(always)]
     pub(in crate::keyspace) fn follow_taken(&mut self, key: &[u8], value: &[u8]) {
         if self.keyspace().lock_allowance.is_open() {
@@ -97,16 +97,16 @@ impl Transaction<'_> {
     fn mark_lock(&mut self, key: &[u8], value: &[u8]) {
         let database = self.database();
         let (spot, shard) = self.shard_mut(key);
-        // It is not there if it was to expire at once.
+        // The key is absent if it expired at once.
         let Some(entry) = shard.table_mut(database).entry_mut(spot, key) else { return };
         entry.set_lock(true);
         let expires_at_ms = entry.expires_at_ms();
-        self.tell_of_lock(key, LockChange::Taken { token: Token::of(value), expires_at_ms });
+        self.report_lock(key, LockChange::Taken { token: Token::of(value), expires_at_ms });
     }
 
-    /// Tells of a marked key, or of one that was marked and has gone.
+    /// Reports a marked key, or a key that was marked and is gone.
     #[cold]
-    pub(in crate::keyspace) fn tell_of_lock(&self, key: &[u8], change: LockChange) {
+    pub(in crate::keyspace) fn report_lock(&self, key: &[u8], change: LockChange) {
         let (spot, shard) = self.shard(key);
         if self.keyspace().lock_allowance.spend_on(change) {
             let news = LockNews {
@@ -116,7 +116,7 @@ impl Transaction<'_> {
                 at_ms: self.now_ms(),
                 change,
             };
-            self.tell(Effect::Lock(news));
+            self.leave_effect(Effect::Lock(news));
         } else if let LockChange::Taken { .. } | LockChange::Written { .. } | LockChange::Expiry(_) = change
             && let Some(entry) = shard.table(self.database()).and_then(|table| table.find(spot, key))
         {
@@ -124,8 +124,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// To be called for a lock whose value was replaced. One that had expired is none any more: whoever takes
-    /// it anew says so. Nor is one that counts.
+    /// Follows a lock whose value was replaced. If the old lock had expired, the key loses its mark: an
+    /// expired lock is no lock until it is taken again. A counter is no lock either.
     #[cold]
     pub(in crate::keyspace) fn follow_rewritten(
         &mut self,
@@ -148,31 +148,31 @@ impl Transaction<'_> {
             entry.set_lock(false);
             return;
         }
-        self.tell_of_lock(key, LockChange::Written { before, token, expires_at_ms });
+        self.report_lock(key, LockChange::Written { before, token, expires_at_ms });
     }
 
-    /// To be called for a lock that was taken out.
+    /// Follows a lock that was removed.
     #[cold]
     pub(in crate::keyspace) fn follow_gone(&mut self, key: &[u8], change: LockChange) {
         let (spot, shard) = self.shard_mut(key);
         shard.rarities_mut().gone_locks.add(spot.hash);
-        self.tell_of_lock(key, change);
+        self.report_lock(key, change);
     }
 
-    /// To be called for a key that was not found where it might have been one that is gone.
+    /// Follows a look at an absent key, which may have been a lock.
     #[inline]
     pub(in crate::keyspace) fn follow_miss(&self, key: &[u8]) {
         let (spot, shard) = self.shard(key);
         if shard.rarities().is_some_and(|rarities| rarities.gone_locks.has(spot.hash)) {
-            self.tell_of_lock(key, LockChange::Missed);
+            self.report_lock(key, LockChange::Missed);
         }
     }
 
-    /// Tells that a key was left as it is because its value is not the one that was asked for. Handlers of
-    /// such conditions do.
+    /// Reports that a command left a lock unchanged because its value was not the expected one. Handlers of
+    /// such commands call it.
     pub fn follow_unmet(&self, key: &[u8]) {
         if self.is_lock(key) {
-            self.tell_of_lock(key, LockChange::Unmet);
+            self.report_lock(key, LockChange::Unmet);
         }
     }
 
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::keyspace::Expiry;
 
-    fn told(tx: &mut Transaction<'_>) -> Vec<LockChange> {
+    fn reported(tx: &mut Transaction<'_>) -> Vec<LockChange> {
         let effects = tx.take_effects();
         let changes = effects.into_iter().map(|effect| match effect {
             Effect::Lock(news) => news.change,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_to_a_lock_is_told_and_to_any_other_key_is_not() {
+    fn only_changes_of_locks_are_reported() {
         let keyspace = Keyspace::alone(1);
         keyspace.allow_lock_news(true);
         let mut tx = keyspace.begin(0, b"k").unwrap();
@@ -208,31 +208,31 @@ mod tests {
         assert!(!tx.insert_if_absent(b"k", b"a", Expiry::Never));
         tx.remove(b"k");
         tx.remove(b"k");
-        assert_eq!(told(&mut tx), []);
+        assert_eq!(reported(&mut tx), []);
 
         let [a, b] = [b"a", b"b"].map(|value| Token::of(value));
         assert!(tx.insert_if_absent(b"k", b"a", Expiry::Never));
-        assert_eq!(told(&mut tx), [LockChange::Taken { token: a, expires_at_ms: None }]);
+        assert_eq!(reported(&mut tx), [LockChange::Taken { token: a, expires_at_ms: None }]);
         assert!(!tx.insert_if_absent(b"k", b"b", Expiry::Never));
         tx.get_bytes(b"k");
         tx.put(b"k", b"b", Expiry::Never);
         let written = LockChange::Written { before: a, token: b, expires_at_ms: None };
-        assert_eq!(told(&mut tx), [LockChange::Refused, LockChange::Read, written]);
+        assert_eq!(reported(&mut tx), [LockChange::Refused, LockChange::Read, written]);
         let later_ms = tx.now_ms() + 60_000;
         tx.set_expiry(b"k", Some(later_ms));
         tx.follow_unmet(b"k");
         tx.put(b"k", b"bb", Expiry::Keep);
         assert!(tx.is_lock(b"k"), "however it is rewritten");
         tx.remove(b"k");
-        let before_last = told(&mut tx);
+        let before_last = reported(&mut tx);
         assert_eq!(before_last[..2], [LockChange::Expiry(Some(later_ms)), LockChange::Unmet]);
         assert_eq!(before_last[3..], [LockChange::Freed]);
         tx.remove(b"k");
-        assert_eq!(told(&mut tx), [LockChange::Missed]);
+        assert_eq!(reported(&mut tx), [LockChange::Missed]);
     }
 
     #[test]
-    fn what_cannot_be_told_any_more_is_no_lock_any_more() {
+    fn a_lock_whose_change_is_not_reported_loses_its_mark() {
         let keyspace = Keyspace::alone(1);
         let mut tx = keyspace.begin(0, b"k").unwrap();
         assert!(tx.insert_if_absent(b"k", b"v", Expiry::Never));
@@ -243,7 +243,7 @@ mod tests {
         assert!(tx.is_lock(b"k"));
         keyspace.allow_lock_news(false);
         tx.get_bytes(b"k");
-        assert!(tx.is_lock(b"k"), "looks change nothing");
+        assert!(tx.is_lock(b"k"), "a look does not remove the mark");
         tx.put(b"k", b"w", Expiry::Never);
         assert!(!tx.is_lock(b"k"));
         drop(tx);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_no_lock() {
+    fn a_counter_is_no_lock() {
         let keyspace = Keyspace::alone(1);
         keyspace.allow_lock_news(true);
         let mut tx = keyspace.begin(0, b"k").unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_remembers_the_last_locks_that_have_gone() {
+    fn a_shard_remembers_its_last_removed_locks() {
         let mut gone = GoneLocks::default();
         (0..20).for_each(|hash| gone.add(hash));
         gone.add(19);

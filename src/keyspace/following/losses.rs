@@ -73,7 +73,7 @@ impl Transaction<'_> {
             self.leave(|aftermath| aftermath.changes.add_key(self.database, key, Extent::Whole));
         }
         if self.wanted.tracking() {
-            self.tell(Effect::Changed { key: key.into(), by_itself: true });
+            self.leave_effect(Effect::Changed { key: key.into(), by_itself: true });
         }
         match loss {
             Loss::Expired => self.event(EventClass::EXPIRED, "expired", key),

@@ -1,10 +1,16 @@
-//! Who wants to know of changes, and how they come to know.
+//! Records changes for clients and for the log.
 //!
-//! Nearly always no client wants to know anything, and a write costs one look at a number ([`interest`]).
-//! Otherwise the transaction that changes a key notes it: marks for clients that watch keys ([`watching`]),
-//! events, news for clients that keep copies and of locks ([`lens`]), and what the log needs ([`changes`]).
-//! They leave with its [`aftermath`]; the log's records ([`records`]) wait in the [`journal`] for the log's
-//! writer.
+//! Nearly always no client is interested, and a write costs one look at a number ([`interest`]). Otherwise
+//! the transaction that changes a key notes the change:
+//!
+//! - [`watching`]: marks for clients that watch keys.
+//! - [`news`]: events, and news for clients that keep copies of keys.
+//! - [`lens`]: news of locks.
+//! - [`losses`]: keys that expire or are evicted.
+//! - [`changes`]: what the log needs.
+//!
+//! The notes leave with the transaction's [`aftermath`]. The log's [`records`] wait in the [`journal`] for
+//! the log's writer.
 
 pub(in crate::keyspace) mod aftermath;
 pub(in crate::keyspace) mod changes;
@@ -27,23 +33,23 @@ use crate::keyspace::following::news::Effect;
 use crate::keyspace::following::watching::Presence;
 use crate::keyspace::transaction::{Everything, Transaction};
 
-/// Who wants to know of the changes in a keyspace.
+/// The receivers of the changes in a keyspace.
 #[derive(Debug, Default)]
 pub struct Followers {
-    /// What clients want to know.
+    /// The interest of clients.
     pub interest: Interest,
-    /// What the log gets.
+    /// The records for the log.
     pub journal: Journal,
 }
 
-/// What replaces a database.
+/// The new contents of a database.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::keyspace) enum Replacement {
-    /// Nothing changes.
+    /// The database does not change.
     None,
-    /// The database is emptied.
+    /// Nothing: the database is emptied.
     Nothing,
-    /// The keys of another one.
+    /// The keys of another database.
     Database(usize),
 }
 
@@ -66,10 +72,11 @@ impl Transaction<'_> {
 
     #[cold]
     pub(in crate::keyspace) fn push_event(&self, name: &'static str, database: usize, key: &[u8]) {
-        self.tell(Effect::Event { name, database, key: key.into() });
+        self.leave_effect(Effect::Event { name, database, key: key.into() });
     }
 
-    /// Notes a write. Called before it, since the key may be absent: an expired entry is freed first.
+    /// Notes a write. The caller calls it before the write, and the key may be absent. An expired entry is
+    /// freed first.
     #[cold]
     pub(in crate::keyspace) fn follow_put(&mut self, key: &[u8]) {
         self.free_expired(key);
@@ -79,16 +86,16 @@ impl Transaction<'_> {
         }
     }
 
-    /// Notes that a key changes to such an extent, or is deleted.
+    /// Notes how much of a key changes, or that it is deleted.
     #[inline(always)]
     pub(in crate::keyspace) fn follow_change(&self, key: &[u8], extent: Extent) {
         if self.wanted.changes() {
-            self.tell_of_change(key, extent);
+            self.note_change(key, extent);
         }
     }
 
     #[cold]
-    fn tell_of_change(&self, key: &[u8], extent: Extent) {
+    fn note_change(&self, key: &[u8], extent: Extent) {
         let (spot, shard) = self.shard(key);
         if let Some(rarities) = shard.rarities() {
             rarities.watched.mark(spot.hash, self.database, key, true);
@@ -97,17 +104,17 @@ impl Transaction<'_> {
             self.leave(|aftermath| aftermath.changes.add_key(self.database, key, extent));
         }
         if self.wanted.tracking() {
-            self.tell(Effect::Changed { key: key.into(), by_itself: false });
+            self.leave_effect(Effect::Changed { key: key.into(), by_itself: false });
         }
     }
 }
 
 /// Noting changes of databases.
 impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
-    /// Notes that databases are emptied, or exchanged. Called before that.
+    /// Notes that databases are emptied or exchanged. The caller calls it before that.
     pub(in crate::keyspace) fn follow_replacement(&mut self, replacement: impl Fn(usize) -> Replacement) {
         if self.wanted.tracking() {
-            self.tell(Effect::Flushed);
+            self.leave_effect(Effect::Flushed);
         }
         if !self.wanted.watched() {
             return;

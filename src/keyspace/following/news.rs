@@ -1,12 +1,12 @@
-//! What a change means to clients: an event, an outdated copy, news of a lock.
+//! News for clients: an event, an outdated copy, or something that happened to a lock.
 
 use crate::digest::digest;
 use crate::resp::number::parse_integer;
 
-/// What somebody has to be told of.
+/// News for clients.
 #[derive(Debug)]
 pub enum Effect {
-    /// An event of a class that somebody wants.
+    /// An event of a class that a client wants.
     Event {
         /// Its name, such as `set`.
         name: &'static str,
@@ -15,14 +15,14 @@ pub enum Effect {
         /// The key.
         key: Box<[u8]>,
     },
-    /// A key is not what it was, and somebody keeps copies of keys.
+    /// A key has changed, and some client keeps copies of keys.
     Changed {
         /// The key.
         key: Box<[u8]>,
-        /// No command did it: the key had expired, or memory was short.
+        /// Whether the server removed the key, because it expired or memory was short, and not a command.
         by_itself: bool,
     },
-    /// All keys are gone, and somebody keeps copies of keys.
+    /// All keys were removed, and some client keeps copies of keys.
     Flushed,
     /// Something happened to a lock.
     Lock(LockNews),
@@ -46,14 +46,14 @@ pub struct LockNews {
 /// What can happen to a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockChange {
-    /// It was absent and is there now.
+    /// It was absent and is taken now.
     Taken {
         /// Its value.
         token: Token,
         /// When it expires.
         expires_at_ms: Option<u64>,
     },
-    /// It was there, so that somebody did not get it.
+    /// It was taken, so another client did not get it.
     Refused,
     /// Its value was read.
     Read,
@@ -70,25 +70,25 @@ pub enum LockChange {
     Expiry(Option<u64>),
     /// It was deleted.
     Freed,
-    /// It was looked for after it had gone.
+    /// A client looked for it after it was gone.
     Missed,
-    /// It was there, but not with the value that was asked for.
+    /// It was there, but not with the value that the command expected.
     Unmet,
 }
 
-/// What is kept of a lock's value: enough to know it again, too little to use it.
+/// The part of a lock's value that is kept: enough to recognise the value, too little to use it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Token {
-    /// The digest that DIGEST tells.
+    /// The digest that DIGEST returns.
     pub digest: u64,
-    /// The moment that it names, in milliseconds since 1970, if it looks like one.
+    /// The moment in the value, in milliseconds since 1970, if it looks like a moment.
     pub stamp_ms: Option<u64>,
-    /// Whether it is an integer that names no moment.
+    /// Whether the value is an integer that is no moment.
     pub(in crate::keyspace) is_count: bool,
 }
 
 impl Token {
-    /// That of a value.
+    /// The token of a value.
     pub fn of(value: &[u8]) -> Token {
         let stamp_ms = stamp_ms(value);
         Token {
@@ -99,8 +99,9 @@ impl Token {
     }
 }
 
-/// Reads a value as a moment, as the algorithm of SETNX's page keeps it: in seconds, also with a fraction,
-/// milliseconds or microseconds since 1970, which the magnitude tells apart from 2001 to 5138.
+/// Reads a value as a moment, which is what the algorithm on SETNX's page stores: in seconds, with or without
+/// a fraction, milliseconds or microseconds since 1970. For the years 2001 to 5138 the magnitude tells the
+/// unit.
 fn stamp_ms(value: &[u8]) -> Option<u64> {
     const LENGTH_MAX: usize = 32;
     let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= LENGTH_MAX)?;
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_known_by_their_magnitude() {
+    fn the_magnitude_of_a_moment_tells_its_unit() {
         for (value, ms) in [
             ("1700000000", Some(1_700_000_000_000)),
             ("1700000000.25", Some(1_700_000_000_250)),

@@ -1,10 +1,9 @@
-//! Requests that change data, as a log has them.
-//!
-//! They are the requests that Redis would log, in its protocol.
+//! Requests that change data, in the form of the log. They are the requests that Redis would log, in its
+//! protocol.
 
 use std::ops::Range;
 
-/// What can happen to databases as wholes.
+/// Changes of whole databases.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::keyspace) enum Replaced {
     FlushAll,
@@ -12,7 +11,7 @@ pub(in crate::keyspace) enum Replaced {
     Swap(usize, usize),
 }
 
-/// Goes to a database, unless the reader is there already.
+/// Selects a database, unless the reader has already selected it.
 pub fn select(out: &mut Vec<u8>, current: &mut Option<usize>, database: usize) {
     if *current != Some(database) {
         *current = Some(database);
@@ -20,17 +19,17 @@ pub fn select(out: &mut Vec<u8>, current: &mut Option<usize>, database: usize) {
     }
 }
 
-/// What an annotation begins with that tells the number which the last holder of a lock was given.
+/// The beginning of the annotation with the fencing number of the last holder of a lock.
 pub const FENCING: &[u8] = b"#KEYFAST-FENCING:";
 
-/// Tells that number.
+/// Appends that annotation.
 pub(in crate::keyspace) fn fencing(out: &mut Vec<u8>, last: u64) {
     out.extend_from_slice(FENCING);
     out.extend_from_slice(number(last, &mut itoa::Buffer::new()));
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes a key.
+/// Writes a key with a string.
 pub fn set(out: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) {
     match expires_at_ms {
         None => request(out, &[b"SET", key, value]),
@@ -40,7 +39,7 @@ pub fn set(out: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at_ms: Option<u6
     }
 }
 
-/// Loads a library of functions, whether it is there or not.
+/// Loads a library of functions, and replaces one of the same name.
 pub fn library(out: &mut Vec<u8>, code: &[u8]) {
     request(out, &[b"FUNCTION", b"LOAD", b"REPLACE", code]);
 }
@@ -53,7 +52,7 @@ pub fn expiry(out: &mut Vec<u8>, key: &[u8], expires_at_ms: Option<u64>) {
     }
 }
 
-/// Writes a range of a value that has changed; what lies beyond the bytes that it had before was appended.
+/// Writes a changed range of a value. Bytes beyond the old length were appended.
 pub(in crate::keyspace) fn step(
     out: &mut Vec<u8>,
     key: &[u8],
@@ -85,7 +84,7 @@ pub(in crate::keyspace) fn replaced(out: &mut Vec<u8>, current: &mut Option<usiz
     }
 }
 
-/// Any request.
+/// Appends any request.
 pub fn request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
     words(out, arguments.iter().copied());
 }

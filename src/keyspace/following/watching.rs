@@ -10,40 +10,40 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::store::sync::AtomicBool;
 use crate::keyspace::transaction::Transaction;
 
-/// Whether a transaction of WATCH has been overtaken; shared by a client and the keys that it watches.
+/// Whether a watched key has changed. A client and the keys that it watches share it.
 #[derive(Debug, Default)]
 pub struct Mark(AtomicBool);
 
 impl Mark {
-    /// Says that a watched key is not what it was.
+    /// Notes that a watched key has changed.
     pub fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether one was.
+    /// Whether a watched key has changed.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// What one client watches.
+/// The keys that one client watches.
 #[derive(Debug, Default)]
 pub struct Watching {
     /// Made for the first key.
     mark: Option<Arc<Mark>>,
     /// By database and key.
     keys: BTreeSet<(usize, Box<[u8]>)>,
-    /// What it does not watch any more, but is noted to, since a script held the shard.
+    /// Keys that the client no longer watches, but a shard still lists, because a script held the shard.
     former: Vec<(usize, Box<[u8]>, Arc<Mark>)>,
 }
 
 impl Watching {
-    /// Whether nothing is watched.
+    /// Whether the client watches nothing.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Whether nothing is noted anywhere of what was watched.
+    /// Whether the client watches nothing, and no shard lists it.
     pub fn is_forgotten(&self) -> bool {
         self.keys.is_empty() && self.former.is_empty()
     }
@@ -53,7 +53,7 @@ impl Watching {
         self.keys.iter().map(|(_, key)| &**key)
     }
 
-    /// Whether one of the keys has changed, as far as anybody has noted.
+    /// Whether a change of one of the keys has been noted.
     pub fn has_changed(&self) -> bool {
         self.mark.as_ref().is_some_and(|mark| mark.is_set())
     }
@@ -74,8 +74,8 @@ impl Transaction<'_> {
         keyspace.followers.interest.add_watched();
     }
 
-    /// Whether a watched key has changed, or expired, which nobody may have noted yet. The transaction must
-    /// hold the keys.
+    /// Whether a watched key has changed, or has expired. The expiry may not have been noted yet. The
+    /// transaction must hold the keys.
     pub fn is_overtaken(&mut self, watching: &Watching) -> bool {
         let current = self.database();
         let has_expired = watching.keys.iter().any(|(database, key)| {
@@ -86,7 +86,8 @@ impl Transaction<'_> {
         has_expired || watching.has_changed()
     }
 
-    /// Whether a watched key had expired when it was watched first, or came in that state since.
+    /// Whether a watched key had expired when the client began to watch it, or was expired when a database
+    /// with it moved here.
     fn had_expired(&self, watching: &Watching, key: &[u8]) -> bool {
         let (spot, shard) = self.shard(key);
         let watched = watching.mark.as_ref().zip(shard.rarities());
@@ -108,8 +109,8 @@ impl Transaction<'_> {
 }
 
 impl Keyspace {
-    /// Ends the watching, for a caller that holds nothing. Where another holds a shard for long, what is
-    /// noted there stays until the next time.
+    /// Ends the watching, for a caller that holds nothing. If another thread holds a shard for long, its list
+    /// stays as it is until the next call.
     pub fn unwatch(&self, watching: &mut Watching) {
         if let Some(mark) = watching.mark.take() {
             let keys = std::mem::take(&mut watching.keys).into_iter();
@@ -126,7 +127,7 @@ impl Keyspace {
     }
 }
 
-/// The watched keys of one shard, with those who watch them.
+/// The watched keys of one shard, with the clients that watch them.
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct WatchedKeys(HashTable<WatchedKey>);
 
@@ -138,21 +139,22 @@ struct WatchedKey {
     watchers: Vec<Watcher>,
 }
 
-/// What there is of a key.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::keyspace) enum Presence {
-    /// Nothing.
+    /// There is no entry.
     Absent,
-    /// An entry that has expired.
+    /// There is an expired entry.
     Expired,
-    /// An entry.
+    /// There is an entry that has not expired.
     There,
 }
 
 #[derive(Debug)]
 struct Watcher {
     mark: Arc<Mark>,
-    /// The key had expired when it was first watched, and still is there: that it goes is no change.
+    /// The key had expired when the client began to watch it, and its entry is still there. Freeing it is no
+    /// change.
     had_expired: bool,
 }
 
@@ -161,8 +163,8 @@ impl WatchedKeys {
         watched.database == database && *watched.key == *key
     }
 
-    /// Marks those who watch a key that changes. Where it was not there any more, because it had expired,
-    /// that is news only to those who began to watch before it had.
+    /// Marks the clients that watch a changed key. If only its expired entry was there, the change matters
+    /// only to clients that began to watch before it expired.
     pub(in crate::keyspace) fn mark(&self, hash: u64, database: usize, key: &[u8], was_there: bool) {
         if let Some(watched) = self.0.find(hash, |watched| Self::is(watched, database, key)) {
             let concerned = watched.watchers.iter().filter(|watcher| was_there || !watcher.had_expired);
@@ -170,8 +172,8 @@ impl WatchedKeys {
         }
     }
 
-    /// Marks those who watch a key that is replaced; `replacement` says what each key is and becomes, where
-    /// its database is emptied or exchanged. A key that had expired, or has when it comes, counts as absent.
+    /// Marks the clients that watch a replaced key. `replacement` returns the states of a key before and
+    /// after its database is emptied or exchanged. An expired key counts as absent.
     pub(in crate::keyspace) fn mark_replaced(
         &mut self,
         replacement: impl Fn(usize, u64, &[u8]) -> Option<(Presence, Presence)>,
@@ -192,7 +194,7 @@ impl WatchedKeys {
         }
     }
 
-    /// Whether a key had expired when one of its watchers began to watch it, and still is there.
+    /// Whether a key had expired when this client began to watch it, and its entry is still there.
     pub(in crate::keyspace) fn had_expired(
         &self,
         hash: u64,
@@ -219,7 +221,7 @@ impl WatchedKeys {
         found.or_insert_with(new).into_mut().watchers.push(watcher);
     }
 
-    /// Ends the watching of a key by one of those who do.
+    /// Removes one client from the list of a key.
     pub(in crate::keyspace) fn remove(&mut self, hash: u64, database: usize, key: &[u8], mark: &Arc<Mark>) {
         let Ok(mut found) = self.0.find_entry(hash, |watched| Self::is(watched, database, key)) else {
             return;
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_expires_unnoticed_has_changed() {
+    fn an_expired_key_counts_as_changed_before_it_is_freed() {
         let keyspace = Keyspace::alone(1);
         keyspace.clock().freeze();
         let later_ms = keyspace.clock().now_ms() + 30_000;
@@ -287,11 +289,11 @@ mod tests {
         assert!(!tx.is_overtaken(&after), "it had expired before it was watched");
         tx.free_expired(b"k");
         assert!(tx.is_overtaken(&watching));
-        assert!(!tx.is_overtaken(&after), "its being freed is no change");
+        assert!(!tx.is_overtaken(&after), "freeing it is no change");
     }
 
     #[test]
-    fn flushing_and_swapping_change_what_is_there() {
+    fn flushing_and_swapping_mark_the_keys_that_change() {
         let keyspace = Keyspace::alone(2);
         put(&keyspace, 0, b"there");
         let (there, not_there) = (watch(&keyspace, &[b"there"]), watch(&keyspace, &[b"not there"]));

@@ -55,7 +55,7 @@ impl Transaction<'_> {
         if let Some(entry) = found {
             self.note_use(entry);
             if entry.is_lock() {
-                self.tell_of_lock(key, LockChange::Read);
+                self.report_lock(key, LockChange::Read);
             }
         }
         found
@@ -182,7 +182,7 @@ impl Transaction<'_> {
         let Some(expired) = expired else { return self.follow_miss(key) };
         self.has_seen_expired.set(true);
         if expired.is_lock() {
-            self.tell_of_lock(key, LockChange::Missed);
+            self.report_lock(key, LockChange::Missed);
         }
     }
 

@@ -82,7 +82,7 @@ impl Transaction<'_> {
             Some(entry) if !self.has_expired(entry) => {
                 self.note_use(entry);
                 if entry.is_lock() {
-                    self.tell_of_lock(key, LockChange::Refused);
+                    self.report_lock(key, LockChange::Refused);
                 }
                 return false;
             }
@@ -233,7 +233,7 @@ impl Transaction<'_> {
         let (spot, shard) = self.shard_mut(key);
         shard.changes += 1;
         if shard.table_mut(database).set_expiry(spot, key, expires_at_ms) {
-            self.tell_of_lock(key, LockChange::Expiry(expires_at_ms));
+            self.report_lock(key, LockChange::Expiry(expires_at_ms));
         }
     }
 
