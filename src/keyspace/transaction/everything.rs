@@ -1,4 +1,4 @@
-//! What needs every shard: sizes and sums, flushing and exchanging databases, turning the clock.
+//! Actions that need every shard: sizes and sums, emptying and exchanging databases, turning the clock.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::Ordering;
@@ -29,11 +29,11 @@ impl<'a> Transaction<'a> {
         if self.holds_everything() { Ok(Everything(self)) } else { Err(NotEverything) }
     }
 
-    /// The same, to change it.
+    /// Returns the transaction as one on everything that may change it.
     ///
     /// # Errors
     ///
-    /// [`NotEverything`]
+    /// [`NotEverything`]: the command's scope is not everything.
     pub fn everything_mut(&mut self) -> Result<Everything<&mut Transaction<'a>>, NotEverything> {
         if self.holds_everything() { Ok(Everything(self)) } else { Err(NotEverything) }
     }
@@ -59,7 +59,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> DerefMut for Everything<T> {
 
 /// Looking at everything.
 impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
-    /// A transaction that was begun with every shard.
+    /// Wraps a transaction that was begun with every shard.
     pub(super) fn of(tx: T) -> Everything<T> {
         debug_assert!(tx.holds_everything());
         Everything(tx)
@@ -127,8 +127,8 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
         self.all().map(|shard| shard.changes).sum()
     }
 
-    /// Keys that were inserted because they were absent, and not followed as locks, since there were too
-    /// many.
+    /// How many locks are not followed, because there were too many: keys that a command inserted because
+    /// they were absent.
     pub fn unfollowed_locks(&self) -> u64 {
         self.all().map(|shard| shard.unfollowed).sum()
     }
@@ -202,8 +202,8 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         self.shards_mut().iter_mut().for_each(|(_, shard)| shard.unfollowed = 0);
     }
 
-    /// Turns the clock of the keyspace, and with it the transaction's own moment: what follows in the
-    /// transaction goes by the new time. No other client looks at a key meanwhile.
+    /// Turns the clock of the keyspace and moves the transaction to the new moment. No other client looks at
+    /// a key meanwhile.
     pub fn turn_clock<R>(&mut self, turn: impl FnOnce(&Clock) -> R) -> R {
         let turned = turn(&self.keyspace.clock);
         self.keyspace.follow_clock();

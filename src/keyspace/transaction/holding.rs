@@ -1,15 +1,15 @@
-//! Holding more shards than the transaction was begun with: only a script does, and one script at a time, see
+//! Holding more shards than the transaction was begun with. Only a script does, and one script at a time: see
 //! [`locking`](crate::keyspace::store::locking).
 
 use super::{Held, Transaction, is_same};
 
-/// A script named a key late that its transaction may not come to hold any more.
+/// A script named a key, and its transaction may not hold more shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing;
 
 impl Transaction<'_> {
-    /// Lets the transaction come to hold more shards from now on. The caller has the turn of scripts: nobody
-    /// else may wait for a shard while it holds others.
+    /// Allows the transaction to hold more shards from now on. The caller has the turn of scripts: no other
+    /// transaction may wait for a shard while it holds others.
     pub fn allow_more(&mut self) {
         self.may_hold_more = true;
     }

@@ -41,19 +41,20 @@ pub struct Transaction<'a> {
     keyspace: &'a Keyspace,
     pub(in crate::keyspace) database: usize,
     pub(in crate::keyspace) held: Held<'a>,
-    /// The moment as access stamps have it; 0 if the transaction notes no use.
+    /// The moment in the form of access stamps; 0 if the transaction notes no use.
     stamp: u32,
-    /// The moment, once it mattered; 0 before.
+    /// The moment, once the transaction has read the clock; 0 before.
     now_ms: Cell<u64>,
     /// Whether the transaction passed over an entry because it had expired.
     has_seen_expired: Cell<bool>,
-    /// What others want to know of changes.
+    /// The interest of clients and of the log in changes.
     pub(in crate::keyspace) wanted: Wanted,
     /// Whether the transaction replays a log.
     is_replay: bool,
     /// Whether the transaction may come to hold more shards.
     may_hold_more: bool,
-    /// What the transaction leaves to others. Declared after `held`: dropped once the locks are free.
+    /// The effects, changes and garbage of the transaction. Declared after `held`, so it is dropped when the
+    /// locks are free.
     pub(in crate::keyspace) left: RefCell<Left>,
 }
 
@@ -132,8 +133,8 @@ impl Keyspace {
         Ok(Everything::of(Box::new(self.transaction(database, Held::Many(held)))))
     }
 
-    /// Begins a transaction on everything, however long that takes: for a client's command that holds nothing
-    /// and has already begun.
+    /// Begins a transaction on everything, however long that takes. It is for a client's command that has
+    /// already begun and holds nothing.
     pub(in crate::keyspace) fn begin_all_at_last(&self, database: usize) -> Everything<Box<Transaction<'_>>> {
         let held = self.lock_all_at_last();
         Everything::of(Box::new(self.transaction(database, Held::Many(held))))
@@ -162,7 +163,7 @@ impl Keyspace {
 }
 
 impl<'a> Transaction<'a> {
-    /// The transaction's moment, in milliseconds since 1970; the same however often it is asked for.
+    /// The transaction's moment, in milliseconds since 1970. It stays the same until the transaction ends.
     #[inline]
     pub fn now_ms(&self) -> u64 {
         if self.now_ms.get() == 0 {
@@ -216,13 +217,14 @@ impl<'a> Transaction<'a> {
     }
 
     /// Begins to replay a log. Nothing expires from now on: a replayed request must see keys as they were
-    /// when it was logged. Values may become as long as they may be at all, and changes are not logged again.
+    /// when it was logged. Values may be as long as the protocol ever allows, and changes are not logged
+    /// again.
     pub fn begin_replay(&mut self) {
         self.is_replay = true;
         self.wanted = self.wanted.without_journal();
     }
 
-    /// Ends the replay: what comes now happens for the first time.
+    /// Ends the replay. From now on commands run for the first time.
     pub fn end_replay(&mut self) {
         self.is_replay = false;
         self.wanted = self.keyspace.followers.interest.load();
@@ -296,7 +298,7 @@ impl Transaction<'_> {
     }
 }
 
-/// The spot of a key, and the place of its shard among several.
+/// The spot of a key, and the position of its shard in `shards`.
 #[inline(never)]
 fn place(keyspace: &Keyspace, shards: &HeldShards<'_>, key: &[u8]) -> (Spot, usize) {
     let hash = keyspace.hash(key);
@@ -304,14 +306,14 @@ fn place(keyspace: &Keyspace, shards: &HeldShards<'_>, key: &[u8]) -> (Spot, usi
     (Spot::of(hash), at.unwrap_or_else(|_| stray()))
 }
 
-/// Whether two keys are the same; nearly always they are the same bytes in memory, too.
+/// Whether two keys are the same. Nearly always they are even the same bytes in memory.
 #[inline]
 fn is_same(held: &[u8], key: &[u8]) -> bool {
     std::ptr::eq(held, key) || held == key
 }
 
-/// A fault in the facts of a command, which no request can bring about: those of scripts are held before they
-/// run ([`Transaction::hold`]).
+/// Panics: the facts of a command are wrong. No request can cause it: the keys of a script's command are held
+/// before the command runs ([`Transaction::hold`]).
 #[cold]
 fn stray() -> ! {
     panic!("a handler touched a key that its command does not name")
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn several_keys_are_held_whatever_their_shards() {
+    fn several_keys_in_any_shards_are_held() {
         let keyspace = Keyspace::alone(1);
         let keys: Vec<String> = (0..5000).map(|number| format!("key:{number}")).collect();
         let mut tx = keyspace.begin_many(0, keys.iter().map(|key| key.as_bytes())).unwrap();
@@ -347,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_touched_is_found_whatever_has_happened_since() {
+    fn a_touched_key_is_found_after_any_changes() {
         let keyspace = Keyspace::alone(1);
         let keys: Vec<Vec<u8>> = (0..20_000).map(|number| format!("key:{number}").into_bytes()).collect();
         let (there, new) = keys.split_at(5_000);
@@ -356,7 +358,7 @@ mod tests {
         }
         let mut spots: Vec<Spot> = keys.iter().map(|key| Spot::of(keyspace.hash(key))).collect();
         spots.iter_mut().for_each(|spot| keyspace.touch(0, spot));
-        // Others come to where some were, and tables grow.
+        // New keys take old places, and tables grow.
         for key in there.iter().step_by(2) {
             keyspace.begin(0, key).unwrap().remove(key);
         }

@@ -1,7 +1,7 @@
 //! Changing parts of values in place, without copying what stays.
 //!
-//! The log records which bytes were changed, and no handler can forget to say so: a value is changed in place
-//! only through [`Part::bytes_mut`], which takes the range and notes it.
+//! The log records which bytes changed, and no handler can forget to note them: [`Part::bytes_mut`] is the
+//! only way to change a value in place, and it notes its range.
 
 use std::ops::Range;
 
@@ -89,7 +89,7 @@ impl Transaction<'_> {
         }
         if let Some(mut ranges) = ranges {
             if has_grown && ranges.iter().all(|range| range.end < after_bytes) {
-                // Only the length changed there: the last byte tells it.
+                // Only the length changed. A step of the last byte restores it.
                 ranges.push(after_bytes - 1..after_bytes);
             }
             if !ranges.is_empty() {

@@ -1,4 +1,4 @@
-//! What a command reads: values, expiries, and what OBJECT tells.
+//! What a command reads: values, expiries, and the facts for OBJECT.
 //!
 //! A command that reads counts hits and misses, and a command that writes does not, as in Redis.
 
@@ -14,11 +14,11 @@ use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::shard::Shard;
 use crate::values::{Encoding, Type, TypeFacts, Value, WrongType};
 
-/// Bytes that a value may have while a log is replayed, whatever the parameters are now: the most that
+/// The most bytes of a value while a log is replayed, whatever the parameters are now: the largest value that
 /// `proto-max-bulk-len` has ever allowed. A damaged offset must not take all memory.
 const REPLAYED_VALUE_BYTES_MAX: usize = 512 << 20;
 
-/// What OBJECT tells of a key.
+/// The facts about a key that OBJECT returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'t> {
     /// The value.
@@ -105,7 +105,7 @@ impl Transaction<'_> {
         self.find(key).map(Entry::expires_at_ms)
     }
 
-    /// Returns what OBJECT tells of a key. Counts nothing.
+    /// Returns the facts about a key, for OBJECT. Counts nothing.
     pub fn facts(&self, key: &[u8]) -> Option<Facts<'_>> {
         let entry = self.find(key)?;
         let access = &self.keyspace.access;
@@ -133,12 +133,12 @@ impl Transaction<'_> {
         self.keyspace.access.counts_frequency()
     }
 
-    /// Whether keys may be evicted by their use: with a limit to memory, and LRU or LFU.
+    /// Whether keys may be evicted by their use: with a memory limit, and LRU or LFU.
     pub fn evicts_by_use(&self) -> bool {
         self.keyspace.evicts_by_use.load(Ordering::Relaxed)
     }
 
-    /// How many bytes a value may have; handlers that lengthen a value check it.
+    /// The most bytes that a value may have. Handlers that lengthen a value check it.
     pub fn value_bytes_max(&self) -> usize {
         match self.is_replay {
             false => self.keyspace.value_bytes_max.load(Ordering::Relaxed),
@@ -177,7 +177,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Notes that a key counts as absent, although its expired entry may be there.
+    /// Notes that a key counts as absent. Its expired entry may still be there.
     fn pass_over(&self, key: &[u8], expired: Option<&Entry>) {
         let Some(expired) = expired else { return self.follow_miss(key) };
         self.has_seen_expired.set(true);
@@ -197,7 +197,7 @@ impl Transaction<'_> {
             return;
         }
         let (before, after) = (entry.stamp(), self.keyspace.access.next(entry.stamp(), self.stamp));
-        // A line that is not written stays in the caches of other processors, too.
+        // A cache line that is not written stays in the caches of other processors.
         if before != after {
             entry.set_stamp(after);
         }

@@ -17,14 +17,14 @@ use crate::values::{Encoding, STRING_KIND, Value};
 pub enum Expiry {
     /// Never.
     Never,
-    /// When it would have before it was written; never, if it was absent.
+    /// Its expiry stays as it was; never, if the key was absent.
     Keep,
-    /// At this moment, in milliseconds since 1970. A moment that has passed deletes the key.
+    /// At this moment, in milliseconds since 1970. A moment in the past deletes the key.
     At(u64),
 }
 
 impl Transaction<'_> {
-    /// Writes a key, whatever was there before.
+    /// Writes a key, whether it is there or not.
     #[inline]
     pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Expiry) {
         let Some(expires_at_ms) = self.resolve(key, expiry) else {
@@ -127,7 +127,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// The access stamp of a key that is written now. A key that was there keeps its count.
+    /// The access stamp of a key that is written now. A key that is there keeps its count.
     #[inline]
     fn stamp_of_written(&self, key: &[u8]) -> u32 {
         let access = &self.keyspace.access;
@@ -142,7 +142,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Marks the value of a key as raw bytes, whatever it looks like.
+    /// Marks the value of a key as raw bytes, whatever they contain.
     pub fn make_raw(&mut self, key: &[u8]) {
         let database = self.database;
         let (spot, shard) = self.shard_mut(key);
@@ -218,8 +218,8 @@ impl Transaction<'_> {
         !has_expired
     }
 
-    /// Makes a key that is there expire at a moment, in milliseconds since 1970, or never. A moment that has
-    /// passed deletes the key, with the event of a deletion.
+    /// Makes a key that is there expire at a moment, in milliseconds since 1970, or never. A moment in the
+    /// past deletes the key, with the event of a deletion.
     pub fn set_expiry(&mut self, key: &[u8], expires_at_ms: Option<u64>) {
         if expires_at_ms.is_some_and(|expires_at_ms| self.is_over(expires_at_ms)) {
             self.remove(key);
