@@ -1,33 +1,33 @@
-//! Values as the keyspace holds them: bytes, and the facts of their type. No type is named here: the types
-//! are in the module `types`.
+//! Values in the form in which the keyspace holds them: bytes and the facts of their type. This module names
+//! no type: the types are in the module `types`.
 
 use std::fmt;
 
 use crate::dump::Compressor;
 use crate::dump::strings::{DecodeError, Source};
 
-/// What the server needs to know of a type, wherever it handles values of any type.
+/// The facts about a type, for modules that handle values of any type.
 pub struct TypeFacts {
-    /// The name that TYPE returns and SCAN TYPE takes.
+    /// The name for TYPE and SCAN TYPE.
     pub name: &'static str,
-    /// The type's place in `types::ALL`. It marks values in memory only; no file has it.
+    /// The type's place in `types::ALL`. It marks values in memory only, never in files.
     pub kind: u8,
-    /// Returns the name of the encoding in which Redis would keep a value, for OBJECT ENCODING.
+    /// Returns the name of the encoding that Redis would use for a value, for OBJECT ENCODING.
     pub encoding: fn(&[u8], Encoding) -> &'static str,
-    /// Writes a key into the log.
+    /// Appends the requests that write a key, for the log.
     pub log: LogKey,
-    /// The types of the RDB format in which the value may have been written, by any version.
+    /// The types of the RDB format for such a value, in all versions of the format.
     pub rdb_types: &'static [u8],
-    /// Returns the type of the RDB format in which a value is written here.
+    /// Returns the type of the RDB format in which Keyfast writes a value.
     pub rdb_type: fn(&[u8]) -> u8,
-    /// Appends a value in that form; its strings are compressed if there is a compressor.
+    /// Appends a value in that format. It compresses the strings if it gets a compressor.
     pub save: fn(&mut Vec<u8>, &[u8], Option<&mut Compressor>),
-    /// Reads a value of one of the types above into an empty buffer.
+    /// Reads a value of one of `rdb_types` into an empty buffer.
     pub load: fn(u8, &mut dyn Source, &mut Vec<u8>) -> Result<(), DecodeError>,
 }
 
-/// Appends the requests that make a key anew, one for a string, any number for other types: its name, its value, and when it expires, in milliseconds since
-/// 1970.
+/// Appends the requests that write a key: one for a string, any number for other types. The arguments are the
+/// key's name, its value, and its expiry in milliseconds since 1970.
 pub type LogKey = fn(&mut Vec<u8>, &[u8], &[u8], Option<u64>);
 
 impl fmt::Debug for TypeFacts {
@@ -36,7 +36,7 @@ impl fmt::Debug for TypeFacts {
     }
 }
 
-/// Two are the same if they are of one type.
+/// Facts are equal if they belong to one type.
 impl PartialEq for TypeFacts {
     fn eq(&self, other: &TypeFacts) -> bool {
         self.kind == other.kind
@@ -45,43 +45,43 @@ impl PartialEq for TypeFacts {
 
 impl Eq for TypeFacts {}
 
-/// The kind of strings, which are kept without a mark.
+/// The kind of strings. They are kept without a mark.
 pub const STRING_KIND: u8 = 0;
 
 /// A value of any type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value<'v> {
-    /// The facts of its type.
+    /// The facts of the value's type.
     pub facts: &'static TypeFacts,
-    /// The value as its type packs it.
+    /// The value, packed as its type packs it.
     pub bytes: &'v [u8],
 }
 
-/// How a value was written, as far as OBJECT ENCODING tells: Redis keeps some strings in other forms than
+/// How a value was written. OBJECT ENCODING needs it, because Redis keeps some strings in other forms than
 /// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// A string that was written whole: an integer is kept as one.
+    /// A string that was written as a whole. Redis keeps it as an integer if it is one.
     Plain,
-    /// A string that INCRBYFLOAT printed: never kept as an integer.
+    /// A string that INCRBYFLOAT printed. Redis never keeps it as an integer.
     Text,
-    /// A string that was changed in parts: kept as bytes that may grow.
+    /// A string that was changed in parts. Redis keeps it as bytes that may grow.
     Raw,
     /// A value of another type.
     Packed,
 }
 
-/// A type, as commands look values up: `tx.get::<Text>(key)?`.
+/// A type, as commands name it in a lookup: `tx.get::<Text>(key)?`.
 pub trait Type: 'static {
-    /// Its facts.
+    /// The facts of the type.
     const FACTS: &'static TypeFacts;
-    /// What a command reads of a value.
+    /// The form in which a command reads a value.
     type View<'v>: Copy;
 
-    /// Looks at a value of this type.
+    /// Returns a view of a value of this type.
     fn view(bytes: &[u8]) -> Self::View<'_>;
 }
 
-/// A command asked for a value of another type than the key has.
+/// The key has a value of another type than the command asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongType;

@@ -4,10 +4,10 @@ pub mod strings;
 
 use crate::values::TypeFacts;
 
-/// All types, each at the place of its kind.
+/// All types. The place of each is its kind.
 pub const ALL: &[&TypeFacts] = &[&strings::FACTS];
 
-/// The type that reads a type of the RDB format.
+/// The type for a type of the RDB format.
 pub fn of_rdb_type(rdb_type: u8) -> Option<&'static TypeFacts> {
     ALL.iter().find(|facts| facts.rdb_types.contains(&rdb_type)).copied()
 }
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_type_is_at_the_place_of_its_kind_and_reads_rdb_types_of_its_own() {
+    fn each_type_is_at_the_place_of_its_kind_and_has_its_own_rdb_types() {
         for (place, facts) in ALL.iter().enumerate() {
             assert_eq!(usize::from(facts.kind), place, "{}", facts.name);
             let readers =

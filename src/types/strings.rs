@@ -1,4 +1,4 @@
-//! Strings: a value is its bytes, as they are.
+//! Strings. A value is its bytes, unchanged.
 
 use crate::dump::Compressor;
 use crate::dump::strings::{DecodeError, Source, write_string};
@@ -20,7 +20,7 @@ impl Type for Text {
     }
 }
 
-/// What the server needs to know of strings.
+/// The facts about strings.
 pub const FACTS: TypeFacts = TypeFacts {
     name: "string",
     kind: STRING_KIND,
@@ -32,11 +32,12 @@ pub const FACTS: TypeFacts = TypeFacts {
     load,
 };
 
-/// The type of the RDB format.
+/// The type of strings in the RDB format.
 const RDB_TYPE: u8 = 0;
-/// Redis keeps a string up to this length beside its object. Redis: `OBJ_ENCODING_EMBSTR_SIZE_LIMIT`.
+/// The longest string that Redis keeps in one allocation with its object. Redis:
+/// `OBJ_ENCODING_EMBSTR_SIZE_LIMIT`.
 const EMBEDDED_BYTES_MAX: usize = 44;
-/// A longer text is no integer. Redis: `tryObjectEncoding`.
+/// The longest text that Redis tries to keep as an integer. Redis: `tryObjectEncoding`.
 const INTEGER_BYTES_MAX: usize = 20;
 
 fn encoding(value: &[u8], encoding: Encoding) -> &'static str {
