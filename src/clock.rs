@@ -1,49 +1,49 @@
 //! The one clock of the server.
 //!
-//! Whoever needs the time of day asks here, so that everything agrees about it: expiry, TTL, TIME, INFO, the
-//! use of keys. It tells the system's time unless somebody turns it (CLOCK), as tests do that will not wait:
-//! then it stands still, or goes on from another moment. What measures how long something takes, or how long
-//! to wait, goes by [`Instant`](std::time::Instant) instead and notices nothing; the log has the system's
-//! time.
+//! All parts of the server read the time of day here, so that they agree: expiry, TTL, TIME, INFO, the use of
+//! keys. The clock shows the system's time unless a client turns it (CLOCK), as tests do to save waiting.
+//! Then it stands still, or goes on from another moment. Code that measures or limits a duration uses
+//! [`Instant`](std::time::Instant) instead, so it is not affected. The server's log messages have the
+//! system's time.
 //!
-//! That it can be turned costs one look at a number while it is not.
+//! While nobody has turned it, that possibility costs one look at a number.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The first moment to which a clock can be turned, in milliseconds since 1970.
 pub const FIRST_MS: u64 = 1;
-/// The last one: the end of the year 9999, where the dates of many languages end, too.
+/// The last such moment: the end of the year 9999, where the dates of many languages end, too.
 pub const LAST_MS: u64 = 253_402_300_799_999;
 
-/// Tells the time of day.
+/// The clock. It shows the time of day.
 #[derive(Debug, Default)]
 pub struct Clock {
-    /// 0 while it tells the system's time. Otherwise microseconds, doubled: how far it is ahead of the
-    /// system's, or, with [`STANDS`], the moment at which it stands.
+    /// 0 while the clock shows the system's time. Otherwise twice a number of microseconds: how far the clock
+    /// is ahead of the system's clock, or, with the bit [`STANDS`], the moment at which it stands.
     turned: AtomicI64,
 }
 
-/// The bit that is free since microseconds are doubled.
+/// Set while the clock stands. The bit is free because the microseconds are doubled.
 const STANDS: i64 = 1;
 
-/// What a clock tells of itself.
+/// The state of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// Whether it stands still.
     pub is_frozen: bool,
     /// Milliseconds since 1970.
     pub now_ms: u64,
-    /// Milliseconds by which it is ahead of the system's; negative if it is behind.
+    /// Milliseconds by which it is ahead of the system's clock; negative if it is behind.
     pub ahead_ms: i64,
 }
 
-/// A moment that no clock can be turned to.
+/// The clock cannot be turned to this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange;
 
 impl Clock {
-    /// Milliseconds since 1970, as expiry counts them.
+    /// Milliseconds since 1970, the unit of expiries.
     pub fn now_ms(&self) -> u64 {
         self.since_epoch().as_millis() as u64
     }
@@ -57,7 +57,7 @@ impl Clock {
         }
     }
 
-    /// All that it tells of itself.
+    /// The state of the clock.
     pub fn read(&self) -> Reading {
         let (turned, system) = (self.turned.load(Ordering::Relaxed), system_time());
         let now = turned_time(turned, system);
@@ -69,30 +69,30 @@ impl Clock {
     }
 }
 
-/// Turning it. Whoever does must see to it that nobody goes by it meanwhile, nor turns it as well:
+/// Turning the clock. The caller must ensure that no other thread reads or turns it meanwhile:
 /// `Transaction::turn_clock` does.
 impl Clock {
-    /// Lets it stand still, at a whole millisecond, so that all who tell the time tell the same.
+    /// Stops the clock at a whole millisecond, so that TIME and the expiries agree.
     pub fn freeze(&self) {
         self.stand_at(self.now_ms());
     }
 
-    /// Turns it on by so many milliseconds. It stands, or goes on, as it did before.
+    /// Turns the clock on by this many milliseconds. It stands, or goes on, as before.
     ///
     /// # Errors
     ///
-    /// If that is beyond [`LAST_MS`]; nothing has changed then.
+    /// If the moment would be after [`LAST_MS`]; the clock is unchanged then.
     pub fn advance(&self, by_ms: u64) -> Result<(), OutOfRange> {
         self.now_ms().checked_add(by_ms).filter(|moment_ms| *moment_ms <= LAST_MS).ok_or(OutOfRange)?;
         self.turned.fetch_add(by_ms as i64 * 1000 * 2, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Turns it on or back to a moment in milliseconds since 1970. It stands, or goes on, as it did before.
+    /// Turns the clock to a moment in milliseconds since 1970. It stands, or goes on, as before.
     ///
     /// # Errors
     ///
-    /// If the moment is not between [`FIRST_MS`] and [`LAST_MS`]; nothing has changed then.
+    /// If the moment is not between [`FIRST_MS`] and [`LAST_MS`]; the clock is unchanged then.
     pub fn set(&self, moment_ms: u64) -> Result<(), OutOfRange> {
         if !(FIRST_MS..=LAST_MS).contains(&moment_ms) {
             return Err(OutOfRange);
@@ -106,7 +106,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Makes it tell the system's time again.
+    /// Returns the clock to the system's time.
     pub fn resume(&self) {
         self.turned.store(0, Ordering::Relaxed);
     }
@@ -117,11 +117,11 @@ impl Clock {
 }
 
 fn system_time() -> Duration {
-    // A machine set to before 1970 has no keys that could expire.
+    // While the system's clock is before 1970, no key expires.
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// What a clock tells that was turned.
+/// The time of a clock that was turned.
 #[cold]
 fn turned_time(turned: i64, system: Duration) -> Duration {
     let turned_us = turned >> 1;
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_stands_is_turned_to_the_millisecond() {
+    fn a_frozen_clock_is_turned_to_the_millisecond() {
         let clock = Clock::default();
         clock.freeze();
         let frozen_ms = clock.now_ms();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_goes_on_from_where_it_was_turned_to() {
+    fn a_running_clock_goes_on_from_the_moment_it_was_turned_to() {
         const LONG_MS: u64 = 1_000_000;
         let clock = Clock::default();
         clock.advance(LONG_MS).unwrap();
@@ -167,13 +167,13 @@ mod tests {
         assert!(clock.since_epoch() > before && clock.read().ahead_ms < 0);
         clock.resume();
         let system = system_time();
-        let told = clock.since_epoch();
-        assert!((system..=system_time()).contains(&told));
+        let shown = clock.since_epoch();
+        assert!((system..=system_time()).contains(&shown));
         assert_eq!((clock.read().is_frozen, clock.read().ahead_ms), (false, 0));
     }
 
     #[test]
-    fn no_clock_goes_beyond_its_ends() {
+    fn a_clock_stays_between_its_first_and_last_moment() {
         let clock = Clock::default();
         for moment_ms in [0, LAST_MS + 1, u64::MAX] {
             assert_eq!(clock.set(moment_ms), Err(OutOfRange));
