@@ -1,4 +1,4 @@
-//! What all clients of one running server share.
+//! The state that all clients of one running server share.
 
 mod aof;
 mod delivery;
@@ -37,7 +37,7 @@ use crate::statistics::Statistics;
 use crate::tracking::Tracking;
 use crate::types;
 pub use delivery::Doer;
-pub use ending::{Answers, Saving, Shutdown, ShutdownRequest};
+pub use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
 pub use freeing::Freeing;
 pub use loading::Replay;
 pub use memory::{resident_bytes, system_bytes};
@@ -50,78 +50,78 @@ pub struct Instance {
     pub config: Config,
     /// The clock by which its keys expire.
     pub clock: Arc<Clock>,
-    /// Who wants to know of changes in its data.
+    /// The receivers of changes in its data.
     pub followers: Arc<Followers>,
     /// Its data.
     pub keyspace: Keyspace,
     /// The names by which clients call its commands.
     pub names: NameTable,
-    /// Who may do what.
+    /// Its users and their permissions.
     pub users: Users,
-    /// Who is connected.
+    /// Its connected clients.
     pub clients: Arc<Clients>,
-    /// Who listens to which channel.
+    /// Which clients listen to which channels.
     pub pubsub: PubSub,
-    /// Who keeps copies of which keys.
+    /// Which clients keep copies of which keys.
     pub tracking: Tracking,
-    /// Who holds which lock.
+    /// Which clients hold which locks.
     pub lens: Lens,
-    /// What goes wrong on purpose.
+    /// Faults that a test has asked for.
     pub faults: Faults,
     /// Its scripts.
     pub scripting: Scripting,
-    /// What frees its large garbage.
+    /// The thread that frees its large garbage.
     pub freeing: Freeing,
-    /// What outlives it.
+    /// Its snapshots and its log.
     pub persistence: Persistence,
-    /// What it counts.
+    /// Its counters.
     pub statistics: Statistics,
-    /// 40 hexadecimal digits that no other run has.
+    /// 40 hexadecimal digits, different in each run.
     pub run_id: String,
-    /// What replicas of it would know its data by.
+    /// The ID by which replicas would know its data.
     pub replication_id: ReplicationId,
-    /// The port it listens on, once it does; it may have been chosen by the system.
+    /// The port on which it listens, once it does. The system may have chosen it.
     pub listening_port: AtomicU16,
-    /// Who was told that it runs, if anybody: `systemd`, say.
+    /// The supervisor that was notified of the start, such as `systemd`.
     pub supervisor: OnceLock<&'static str>,
-    /// Whether somebody wants the server to end.
+    /// Whether a client or the system has asked the server to end.
     pub shutdown: Shutdown,
-    /// Whether clients are given their replies.
-    pub answers: Answers,
-    /// Whether expired keys are freed that nobody asks for.
+    /// Whether clients get their replies.
+    pub reply_gate: ReplyGate,
+    /// Whether expired keys are freed that no command asks for.
     pub expires_actively: AtomicBool,
     /// How soon the system chooses this process to kill when memory is short.
     pub oom_score: OomScore,
-    /// Whether nothing is done that is done every so often (DEBUG PAUSE-CRON).
+    /// Whether periodic work pauses (DEBUG PAUSE-CRON).
     pub pauses_cron: AtomicBool,
-    /// Bytes that were taken before there were clients and keys.
+    /// Bytes in use before there were clients and keys.
     pub startup_bytes: usize,
     started: Instant,
     make_effective: MakeEffective,
     hand_over: fn(),
 }
 
-/// What an instance knows of the commands: the module that has them makes it.
+/// The facts about the commands. The module with the commands makes them.
 pub struct KnownCommands {
-    /// The names that rules about users may contain.
+    /// The names that may occur in rules for users.
     pub catalog: Catalog,
     /// The names by which clients call commands.
     pub names: NameTable,
 }
 
-/// What only the owner of the instance can do.
+/// Actions that only the owner of the instance can do.
 pub struct Hooks {
     /// Called when parameters have changed.
     pub make_effective: MakeEffective,
-    /// Lets other threads serve the clients of the one that calls it.
+    /// Lets other threads serve the clients of the calling thread.
     pub hand_over: fn(),
 }
 
-/// Makes effective what changed parameters alone do not: the log's level, the limit of open files.
+/// Applies changed parameters outside the instance: the log's level, the limit of open files.
 pub type MakeEffective = Box<dyn Fn(&Config) + Send + Sync>;
 
 impl Instance {
-    /// A server with these parameters and no data, for so many threads, that has these commands.
+    /// A server with these parameters, these commands and no data, for this many threads.
     pub fn new(config: Config, threads: usize, commands: KnownCommands, hooks: Hooks) -> Instance {
         let KnownCommands { catalog, names } = commands;
         let statistics = Statistics::new(threads, catalog.here());
@@ -155,7 +155,7 @@ impl Instance {
             listening_port: AtomicU16::new(0),
             supervisor: OnceLock::new(),
             shutdown: Shutdown::default(),
-            answers: Answers::default(),
+            reply_gate: ReplyGate::default(),
             expires_actively: AtomicBool::new(true),
             pauses_cron: AtomicBool::new(false),
             oom_score: OomScore::default(),
@@ -169,12 +169,13 @@ impl Instance {
         instance
     }
 
-    /// How long it has been running.
+    /// The time since the start.
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Whether expired keys are freed now that nobody asks for: not in a pause, nor once that was stopped.
+    /// Whether expired keys that no command asks for are freed now. They are not in a pause, nor when that is
+    /// turned off.
     pub fn frees_expired(&self) -> bool {
         self.expires_actively.load(Ordering::Relaxed)
             && !self.pauses_cron.load(Ordering::Relaxed)
@@ -186,17 +187,18 @@ impl Instance {
         Pace::new(self.config.hz.get() as u32, self.config.active_expire_effort.get() as u32)
     }
 
-    /// Lets other threads serve the clients of this one, which is about to do something long.
+    /// Lets other threads serve the clients of this thread, which is about to do something long.
     pub fn hand_over(&self) {
         (self.hand_over)();
     }
 
-    /// The port clients connect to.
+    /// The port to which clients connect.
     pub fn port(&self) -> u16 {
         self.listening_port.load(Ordering::Relaxed)
     }
 
-    /// Gives the user `default` the password of `requirepass`: called after that was set.
+    /// Gives the user `default` the password of `requirepass`. The caller calls it after a change of
+    /// `requirepass`.
     pub fn apply_requirepass(&self) {
         self.users.set_default_password(&self.config.requirepass.get());
     }
@@ -206,11 +208,12 @@ impl Instance {
         PUBSUB_DEFAULTS[self.config.acl_pubsub_default.get()] == "allchannels"
     }
 
-    /// Makes the users of `aclfile` those of the server, if there is a file. Answers who is one no longer.
+    /// Replaces the server's users by those of `aclfile`, if there is a file. Returns the users that no
+    /// longer exist.
     ///
     /// # Errors
     ///
-    /// With all that is wrong with the file; nothing has changed then.
+    /// With all mistakes in the file. The users are unchanged then.
     pub fn load_users(&self) -> Result<Vec<Arc<User>>, String> {
         match self.acl_file() {
             Some(file) => self.users.load(&file, self.gives_all_channels()),
@@ -222,7 +225,7 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// In the words of Redis, if a rule is wrong, or if there is a file of users as well.
+    /// With a text of Redis, if a rule is wrong, or if there is a file of users as well.
     pub fn declare_users(&self, declared: &[OwnedRequest]) -> Result<(), String> {
         if self.acl_file().is_some() && !declared.is_empty() {
             return Err(
@@ -234,7 +237,7 @@ impl Instance {
         }
         for declared in declared.iter().filter_map(OwnedRequest::request) {
             let name = declared.at(1);
-            // This one is there already, and may do everything.
+            // The user `default` is already there, and may do everything.
             let reset = (name == acl::DEFAULT).then_some(&b"reset"[..]);
             let rules = reset.into_iter().chain(declared.from(2));
             let shown = String::from_utf8_lossy(name);
@@ -261,7 +264,7 @@ impl Instance {
         self.config.file_of(&self.config.aclfile)
     }
 
-    /// Makes effective what parameters alone do not: called after some were changed.
+    /// Applies changed parameters. The caller calls it after every change.
     pub fn apply_config(&self) {
         self.configure_keyspace();
         self.configure_aof();
@@ -276,7 +279,7 @@ impl fmt::Debug for Instance {
 }
 
 impl Instance {
-    /// Tells the keyspace and others what they need to know of the parameters.
+    /// Passes parameters to the keyspace, to statistics and to scripting.
     fn configure_keyspace(&self) {
         let config = &self.config;
         self.keyspace.set_value_bytes_max(config.proto_max_bulk_len.size());
@@ -293,7 +296,7 @@ impl Instance {
     }
 }
 
-/// 40 hexadecimal digits that no other server has.
+/// 40 hexadecimal digits, different on each server.
 #[derive(Debug)]
 pub struct ReplicationId(Mutex<String>);
 
@@ -309,7 +312,7 @@ impl ReplicationId {
         self.0.lock().clone()
     }
 
-    /// Takes others.
+    /// Replaces the digits by others.
     pub fn change(&self) {
         *self.0.lock() = random_hex_digits();
     }

@@ -1,4 +1,4 @@
-//! Logging what is done: whether, where, and when the log is rewritten, as the parameters say.
+//! Logging changes: whether, where, and when the log is rewritten, as the parameters say.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,25 +17,25 @@ impl Instance {
         self.persistence.aof.write(&self.followers.journal, &|| self.aof_sync());
     }
 
-    /// Ends the thread that writes the log; what it has not written then is lost.
+    /// Ends the thread that writes the log. Records that it has not written yet are lost.
     pub fn stop_log_writer(&self) {
         self.persistence.aof.stop_writer();
         self.followers.journal.call();
     }
 
-    /// Whether a reply may be given that depends on what was done so far.
+    /// Whether a client may get a reply that depends on the changes so far.
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.persistence.aof.is_settled(self.followers.journal.end())
     }
 
-    /// Waits until it may be given, to a client whose own changes are in the journal up to `own`; answers
+    /// Waits until a client may get such a reply. Its own changes are in the journal up to `own`. Returns
     /// whether it may.
     pub async fn settled(&self, own: u64) -> bool {
         self.persistence.aof.settled(self.followers.journal.end(), own).await
     }
 
-    /// Waits until all that was done is on the disk, or cannot be brought there.
+    /// Waits until all changes are on the disk, or cannot be written.
     pub async fn finish_aof(&self) {
         let journal = &self.followers.journal;
         if self.persistence.aof.is_on() {
@@ -52,12 +52,12 @@ impl Instance {
         }
     }
 
-    /// Asks for the log to be rewritten, if it can be written where it is; `is_grouped` says whether one of
-    /// several commands does that run as one, so that the rewriting waits for their end.
+    /// Asks for a rewrite of the log, if the log can be written where it is. `is_grouped` says whether a
+    /// command of an EXEC or a script asks: then the rewrite waits for the end of that group.
     ///
     /// # Errors
     ///
-    /// With one line for people; then the rewrite has failed.
+    /// With one line for people. The rewrite has failed then.
     pub fn ask_rewrite(&self, is_grouped: bool) -> Result<Asked, String> {
         let aof = &self.persistence.aof;
         if !aof.is_rewriting() {
@@ -75,7 +75,7 @@ impl Instance {
         asked
     }
 
-    /// Looks whether there could be a log where it would be.
+    /// Checks whether the log could be written to its place.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl Instance {
         place.probe().and_then(|()| self.persistence.aof.lock(place))
     }
 
-    /// Begins or ends the log, if that has changed.
+    /// Begins or ends the log, if `appendonly` has changed.
     pub(super) fn configure_aof(&self) {
         let (aof, is_on) = (&self.persistence.aof, self.config.appendonly.get());
         if aof.turn(is_on) {
@@ -98,7 +98,7 @@ impl Instance {
                 self.end_aof();
             }
         }
-        // How soon it has to be on the disk may have changed.
+        // The log's sync policy may have changed.
         aof.tighten(self.aof_sync());
         self.followers.journal.call();
     }
@@ -110,7 +110,7 @@ impl Instance {
         }
     }
 
-    /// Looks whether the log is to be rewritten.
+    /// Checks whether a rewrite of the log is due.
     pub(super) fn look_after_aof(&self) {
         let config = &self.config;
         let (percentage, min_bytes) =
@@ -120,7 +120,7 @@ impl Instance {
         }
     }
 
-    /// Writes a new base, from which the log goes on.
+    /// Writes a new base of the log. The log goes on from it.
     pub fn rewrite_aof(&self) {
         self.persistence.aof.rewrite_begins();
         let aof = &self.persistence.aof;
@@ -150,7 +150,8 @@ impl Instance {
         place.make()?;
         aof.lock(&place)?;
         if !place.manifest().exists() {
-            // Files without a list are none that a server has left which was stopped at its first rewrite.
+            // The list of files comes first: a server that stops during its first rewrite must not leave
+            // files without a list.
             Manifest::default().persist(&place)?;
         }
         let increment = aof.is_on().then(|| manifest.next_increment(&place));
@@ -159,7 +160,7 @@ impl Instance {
             tracing::info!("Creating AOF incr file {} on background rewrite", part.name.escape_ascii());
             file = Some(place.create(part)?);
         }
-        // What is done after the cut counts from its first byte on.
+        // Changes after the cut count from their first byte on.
         let mut current = manifest.clone();
         if let Some(part) = increment.iter().find(|_| aof.is_whole()) {
             current.increments.push(part.clone());

@@ -1,8 +1,8 @@
-//! Delivers what commands have done to those who follow it: messages, events, news of keys and of locks.
+//! Delivers the effects of commands: messages, events, news of keys and of locks.
 //!
-//! What a single command has done is delivered when it has run. What the commands of an EXEC or a script have
-//! done lies in the session's outbox until all have run. Who gets a message or an event is decided when it is
-//! published; what follows keys and locks is told in the same order, later.
+//! The effects of a single command are delivered when it has run. The effects of the commands of an EXEC or a
+//! script are collected in the session's outbox until all have run. The receivers of a message or an event
+//! are chosen when it is published. News of keys and locks is delivered later, in the same order.
 
 use std::iter::{from_fn, once};
 use std::sync::atomic::Ordering;
@@ -16,22 +16,22 @@ use crate::pubsub::Kind;
 use crate::resp::Request;
 use crate::session::{Item, LockItem, Session};
 
-/// The command that did something.
+/// The command that had an effect.
 #[derive(Clone, Copy)]
 pub struct Doer<'a> {
-    /// The state of the client that sent it, or that runs the script that called it.
+    /// The session of the client that sent the command, or that runs the script with it.
     pub session: &'a Session,
-    /// Its name.
+    /// The command's name.
     pub command: &'static str,
     /// The request as the client sent it.
     pub request: Request<'a>,
-    /// Whether a script called it: then the request is the one that runs the script.
+    /// Whether a script called the command. Then `request` is the request that runs the script.
     pub is_script: bool,
 }
 
 impl Instance {
-    /// Sends a message to all who listen to a channel: now, or with all that an EXEC or a script has for
-    /// others. Returns how many listen.
+    /// Sends a message to all clients that listen to a channel: now, or with the outbox of an EXEC or a
+    /// script. Returns how many listen.
     pub fn publish(&self, session: &mut Session, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
         match session.may_not_wait {
             false => self.pubsub.publish(kind, channel, message),
@@ -43,9 +43,9 @@ impl Instance {
         self.pubsub.write_letters(kind, channel, message, |letter| session.outbox().add_letter(letter))
     }
 
-    /// Delivers what has happened to keys; `doer` is the command that did it, if one did.
+    /// Delivers effects on keys. `doer` is the command that had them, if there was one.
     #[cold]
-    pub fn tell(&self, effects: Vec<Effect>, doer: Option<Doer<'_>>) {
+    pub fn notify(&self, effects: Vec<Effect>, doer: Option<Doer<'_>>) {
         let by = doer.map(|doer| doer.session.client.id);
         self.tracking.tell(&effects, by, &self.clients);
         self.tracking.broadcast(by, &self.clients);
@@ -68,7 +68,7 @@ impl Instance {
         }
     }
 
-    /// Puts what one command of an EXEC or a script has done into the session's outbox.
+    /// Puts the effects of one command of an EXEC or a script into the session's outbox.
     #[cold]
     pub fn collect(
         &self,
@@ -104,8 +104,8 @@ impl Instance {
         }
     }
 
-    /// Delivers what the commands of an EXEC or a script have for others, in its order, once all have run.
-    /// `request` is the one that runs them.
+    /// Delivers the outbox of an EXEC or a script, in its order, once all commands have run. `request` is the
+    /// request that runs them.
     #[cold]
     pub fn deliver(&self, session: &mut Session, request: Request<'_>) {
         let Some(outbox) = session.outbox.take() else { return };
@@ -157,12 +157,12 @@ impl Instance {
         self.followers.journal.note_fencing(self.lens.fencing());
     }
 
-    /// Lets locks be followed for the next tenth of a second, if they are to be.
+    /// Allows reports of locks for the next tenth of a second, if the lens is on.
     pub fn allow_lock_news(&self) {
         self.keyspace.allow_lock_news(self.config.lock_lens.get());
     }
 
-    /// Forgets who has read what, as far as it is too much.
+    /// Forgets some of the keys that clients have read, if there are more than the limit.
     pub fn tidy_tracking(&self) {
         self.tracking.tidy(self.config.tracking_table_max_keys.size(), &self.clients);
     }
@@ -172,7 +172,7 @@ impl Instance {
     }
 }
 
-/// Publishes one event to the channel of its key and to that of its name.
+/// Publishes one event to the channel of its key and to the channel of its name.
 fn publish_event(
     classes: EventClass,
     name: &str,

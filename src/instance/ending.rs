@@ -1,4 +1,4 @@
-//! The end of the server: who asks for it, and whether clients are still answered.
+//! The end of the server: which request asks for it, and whether clients still get replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,21 +8,21 @@ use tokio::sync::Notify;
 
 use crate::clients::Client;
 
-/// The wish that the server ends.
+/// A request to end the server, once there is one.
 #[derive(Debug, Default)]
 pub struct Shutdown {
     request: Mutex<Option<ShutdownRequest>>,
     asked: Notify,
 }
 
-/// Who wishes it, and how.
+/// A request to end the server.
 #[derive(Debug)]
 pub struct ShutdownRequest {
-    /// Whether the data are saved before.
+    /// Whether the data are saved first.
     pub saving: Saving,
-    /// Whether it ends even if they could not be.
+    /// Whether the server ends even if the data could not be saved.
     pub is_forced: bool,
-    /// The client that waits for it, if one does.
+    /// The client that waits for the end, if there is one.
     pub client: Option<Arc<Client>>,
 }
 
@@ -38,13 +38,13 @@ pub enum Saving {
 }
 
 impl Shutdown {
-    /// Wishes it. A later wish replaces one that nobody has seen yet.
+    /// Asks the server to end. A later request replaces one that was not taken yet.
     pub fn ask(&self, request: ShutdownRequest) {
         *self.request.lock() = Some(request);
         self.asked.notify_one();
     }
 
-    /// Waits until somebody does.
+    /// Waits for a request to end the server, and takes it.
     pub async fn asked(&self) -> ShutdownRequest {
         loop {
             if let Some(request) = self.request.lock().take() {
@@ -55,45 +55,46 @@ impl Shutdown {
     }
 }
 
-/// Whether clients are given their replies.
+/// Whether clients get their replies.
 ///
-/// While data are saved a last time nobody knows whether the server will go on: until then what was done
-/// after the moment of the snapshot, and would be lost, is acknowledged to nobody.
+/// While the server saves the data for the last time, it does not know yet whether it will go on. Changes
+/// after the moment of that snapshot would be lost if it ends. So it holds back all replies until that is
+/// decided.
 #[derive(Debug, Default)]
-pub struct Answers {
+pub struct ReplyGate {
     state: AtomicU8,
     decided: Notify,
 }
 
-const GIVEN: u8 = 0;
-const HELD: u8 = 1;
-const WITHHELD: u8 = 2;
+const OPEN: u8 = 0;
+const CLOSED: u8 = 1;
+const DISCARDING: u8 = 2;
 
-impl Answers {
-    /// Holds all replies back, from before the moment of the snapshot on.
+impl ReplyGate {
+    /// Holds all replies back. The caller calls it before the moment of the snapshot.
     pub fn hold(&self) {
-        self.state.store(HELD, Ordering::Release);
+        self.state.store(CLOSED, Ordering::Release);
     }
 
-    /// Says whether they are given, or nothing any more.
-    pub fn decide(&self, are_given: bool) {
-        self.state.store(if are_given { GIVEN } else { WITHHELD }, Ordering::Release);
+    /// Decides whether clients get the replies, or nothing any more.
+    pub fn decide(&self, is_open: bool) {
+        self.state.store(if is_open { OPEN } else { DISCARDING }, Ordering::Release);
         self.decided.notify_waiters();
     }
 
-    /// Whether replies are given as they come.
+    /// Whether replies are sent at once.
     #[inline]
-    pub fn are_given(&self) -> bool {
-        self.state.load(Ordering::Acquire) == GIVEN
+    pub fn is_open(&self) -> bool {
+        self.state.load(Ordering::Acquire) == OPEN
     }
 
-    /// Waits until it is decided; answers whether they are given.
+    /// Waits for the decision; returns whether clients get their replies.
     pub async fn decided(&self) -> bool {
         loop {
             let decided = self.decided.notified();
             match self.state.load(Ordering::Acquire) {
-                HELD => decided.await,
-                state => return state == GIVEN,
+                CLOSED => decided.await,
+                state => return state == OPEN,
             }
         }
     }

@@ -11,8 +11,8 @@ use std::thread;
 use super::Instance;
 use crate::keyspace::Garbage;
 
-/// How much garbage waits for the thread at most, in pieces of one command each. Beyond that a client frees
-/// its own, so that memory cannot be filled faster than it is freed.
+/// The most pieces of garbage that wait for the thread; a piece comes from one command. Beyond that, a client
+/// frees its own, so that memory cannot be filled faster than it is freed.
 const QUEUED_MAX: usize = 64;
 
 /// The thread that frees garbage in the background. It starts with the first garbage.
@@ -20,7 +20,7 @@ const QUEUED_MAX: usize = 64;
 pub struct Freeing(OnceLock<SyncSender<Garbage>>);
 
 impl Freeing {
-    /// Has the thread free it; returns it where the thread has too much to do, or cannot start.
+    /// Passes garbage to the thread. Returns it if the thread has too much to do, or cannot start.
     fn take(&self, garbage: Garbage) -> Option<Garbage> {
         let queue = self.0.get_or_init(|| {
             let (queue, garbage) = sync_channel(QUEUED_MAX);

@@ -1,9 +1,9 @@
-//! Loading the log when the server starts: what was done is done again.
+//! Loading the log when the server starts: its requests run again.
 //!
-//! A log is a beginning of what was done, or it is refused. Only what one interrupted write can have left at
-//! its end is ever cut off (`aof-load-truncated`): a request that is not whole, or a `MULTI` without its
-//! `EXEC`, where all that is there can be understood. What is cut off is kept beside the log. Anything else
-//! is damage in the middle, behind which there may be more, and is left to people.
+//! A log must be an unbroken beginning of all changes, or the server refuses it. It cuts off only what one
+//! interrupted write can leave at the end (`aof-load-truncated`): an incomplete request, or a `MULTI` without
+//! its `EXEC`, if the rest can be read. It keeps the part that it cuts off beside the log. Any other damage
+//! is in the middle, and valid requests may follow it. The server leaves such a log to people.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -18,31 +18,31 @@ use crate::persistence::rdb::is_snapshot;
 use crate::persistence::{Loaded, load_from};
 use crate::resp::{OwnedRequest, Request};
 
-/// Bytes of a log that are read at once.
+/// Bytes of a log that are read in one go.
 const READ_BYTES: usize = 1 << 20;
 
-/// Does the requests of a log again.
+/// Runs the requests of a log.
 pub trait Replay {
-    /// Whether a request may be in a log.
+    /// Checks whether a request may be in a log.
     ///
     /// # Errors
     ///
-    /// If not, with the beginning of a line for people.
+    /// If it may not, with the beginning of a line for people.
     fn check(&self, request: Request<'_>) -> Result<(), String>;
 
     /// Whether there is a command of this name.
     fn knows(&self, name: &[u8]) -> bool;
 
-    /// Does one again that may be.
+    /// Runs a request that may be in a log.
     ///
     /// # Errors
     ///
-    /// With the beginning of a line for people, if what follows cannot be done again either.
+    /// With the beginning of a line for people, if the requests behind it cannot run either.
     fn run(&mut self, tx: &mut Transaction<'_>, request: Request<'_>) -> Result<(), String>;
 }
 
 impl Instance {
-    /// Does again what the log has, if there is one, and begins to log; called before there are clients.
+    /// Runs the requests of the log, if there is one, and begins to log. Called before there are clients.
     ///
     /// # Errors
     ///
@@ -87,12 +87,12 @@ impl Instance {
         Ok(())
     }
 
-    /// Replaces all data and libraries by what the log has (DEBUG LOADAOF). The caller has the turn of
+    /// Replaces all data and libraries by those of the log (DEBUG LOADAOF). The caller has the turn of
     /// scripts, and the transaction holds everything.
     ///
     /// # Errors
     ///
-    /// With one line for people, if the log cannot be written to its end, or cannot be loaded.
+    /// With one line for people, if pending records cannot be written, or the log cannot be loaded.
     pub fn reload_aof(
         &self,
         tx: &mut Everything<&mut Transaction<'_>>,
@@ -113,7 +113,7 @@ impl Instance {
         loaded
     }
 
-    /// Waits until the files of the log have all records, for a caller that holds everything.
+    /// Waits until the files of the log have all records. The caller holds everything.
     fn write_all(&self) -> Result<(), String> {
         const GLANCE: Duration = Duration::from_millis(1);
         let (journal, aof) = (&self.followers.journal, &self.persistence.aof);
@@ -128,7 +128,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Loads all files; returns their bytes, and those of the base. The transaction holds everything.
+    /// Loads all files. Returns their bytes, and the bytes of the base. The transaction holds everything.
     fn load_parts(
         &self,
         place: &Place,
@@ -149,7 +149,7 @@ impl Instance {
         };
         let parts = manifest.parts().map(|part| Ok((part, length(part)?)));
         let parts = parts.collect::<Result<Vec<_>, String>>()?;
-        // Behind the last one that has anything in it nothing was done.
+        // The files behind the last file with content have no changes.
         let last = parts.iter().rposition(|(_, bytes)| *bytes > 0);
         let (mut loaded, mut sum, mut base_bytes) = (Loaded::default(), 0, 0);
         for (at, (part, _)) in parts.iter().enumerate() {
@@ -197,7 +197,7 @@ impl Instance {
         }
         let mut reader = AofReader::new(input, offset);
         let mut unit = Unit::default();
-        // Up to where what was done was done whole.
+        // The end of the last complete unit.
         let mut whole = offset;
         loop {
             let at = reader.offset();
@@ -238,7 +238,7 @@ impl Instance {
     }
 }
 
-/// What is done as one: what is between MULTI and EXEC, or one request.
+/// The requests that run as one: those between MULTI and EXEC, or a single one.
 #[derive(Default)]
 struct Unit {
     is_open: bool,
@@ -246,8 +246,8 @@ struct Unit {
 }
 
 impl Unit {
-    /// Takes the next request, and does again what is complete with it. A request is judged when it is read:
-    /// one that has lost its EXEC would otherwise swallow all that follow.
+    /// Takes the next request, and runs the unit that it completes. A request is checked when it is read:
+    /// otherwise a unit that has lost its EXEC would swallow all requests behind it.
     fn take(
         &mut self,
         owned: OwnedRequest,
@@ -292,7 +292,7 @@ impl Unit {
 struct LogFile<'a> {
     place: &'a Place,
     part: &'a Part,
-    /// Whether nothing comes after it.
+    /// Whether it is the last file with content.
     is_last: bool,
 }
 
@@ -301,8 +301,8 @@ impl LogFile<'_> {
         format!("Unrecoverable error reading {}: {}", self.part.name.escape_ascii(), reason(error))
     }
 
-    /// Refuses a request at the end of the file that only looks as if the file ended in it: the length of an
-    /// argument is wrong, so that it holds all requests that follow.
+    /// Refuses a request at the end of the file if the file only seems to end in it: the length of an
+    /// argument is wrong, so that the argument contains all requests behind it.
     fn check_torn(&self, at: u64, replay: &dyn Replay) -> Result<(), String> {
         let path = self.place.path(&self.part.name);
         let found = hidden_request(&path, at, |name| replay.knows(name));
@@ -318,7 +318,7 @@ impl LogFile<'_> {
         }
     }
 
-    /// Cuts off what was not written to its end, if that is wanted, and keeps it in a file of its own.
+    /// Cuts off the incomplete end, if that is wanted, and keeps it in a file of its own.
     fn cut_off(&self, whole: u64, is_wanted: bool) -> Result<(), String> {
         let shown = self.part.name.escape_ascii();
         if !is_wanted {
@@ -347,7 +347,7 @@ impl LogFile<'_> {
     }
 }
 
-/// Counts what is read.
+/// Counts the bytes that are read.
 struct Counted<'a, R> {
     input: &'a mut R,
     bytes: u64,

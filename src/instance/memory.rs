@@ -1,4 +1,4 @@
-//! How much memory is in use, as `maxmemory` counts it: the data set and what clients hold.
+//! The memory in use, as `maxmemory` counts it: the data set and the memory of clients.
 //!
 //! Three things are not counted, as in Redis: the interpreter of scripts, which has a limit of its own, the
 //! records that wait to be written to the log, and copies that only a running snapshot needs.
@@ -9,17 +9,17 @@ use super::Instance;
 use crate::allocator;
 
 impl Instance {
-    /// Bytes that are in use, without those of the interpreter: INFO's `used_memory`.
+    /// Bytes in use, without those of the interpreter: INFO's `used_memory`.
     pub fn used_memory(&self) -> usize {
         allocator::used_bytes().saturating_sub(self.scripting.bytes())
     }
 
-    /// How many of them `maxmemory` does not count: INFO's `mem_not_counted_for_evict`.
+    /// The part of them that `maxmemory` does not count: INFO's `mem_not_counted_for_evict`.
     pub fn uncounted_memory(&self) -> usize {
         self.keyspace.preserved_bytes() + self.followers.journal.pending_bytes()
     }
 
-    /// Whether more is in use than so many bytes.
+    /// Whether the memory in use is above a limit.
     #[inline]
     pub fn uses_more_memory_than(&self, limit_bytes: usize) -> bool {
         allocator::used_bytes() > limit_bytes
@@ -37,7 +37,7 @@ pub fn system_bytes() -> usize {
     kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:")
 }
 
-/// The bytes on the line of a file in `/proc` that begins with `name`; 0 where there is no such file.
+/// The bytes on the line that begins with `name`, in a file of `/proc`; 0 if there is no such file.
 fn kilobytes(text: &str, name: &str) -> usize {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<usize>().ok());

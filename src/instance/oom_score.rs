@@ -1,4 +1,4 @@
-//! How soon Linux chooses this process to kill when the machine runs out of memory: `oom-score-adj`.
+//! How soon Linux kills this process when the machine runs out of memory: `oom-score-adj`.
 
 use std::fs;
 use std::io;
@@ -8,18 +8,18 @@ use parking_lot::Mutex;
 use crate::config::{Config, OOM_SCORE_ADJUSTMENTS};
 use crate::files;
 
-/// Where the system keeps it.
+/// The system's file with the score.
 const FILE: &str = "/proc/self/oom_score_adj";
-/// The system takes no more than that, on both sides.
+/// The largest score that the system takes; the smallest is its negative.
 const SCORE_MAX: i64 = 1000;
 
-/// What the score was before the server changed it; nothing while the server leaves it alone.
+/// The score before the server changed it; `None` while the server leaves it alone.
 #[derive(Debug, Default)]
 pub struct OomScore(Mutex<Option<i64>>);
 
 impl OomScore {
-    /// Adjusts the score as the parameters say: by the first of their values, which is for a server without a
-    /// primary. What it was comes back when they say no again.
+    /// Adjusts the score as the parameters say. It uses the first of their values, which is for a server
+    /// without a primary. With `no` it restores the old score.
     ///
     /// # Errors
     ///
@@ -29,7 +29,7 @@ impl OomScore {
         let adjusted = match OOM_SCORE_ADJUSTMENTS[config.oom_score_adj.get()] {
             "no" => before.take().map_or(Ok(()), write),
             how => before.map_or_else(read, Ok).and_then(|base| {
-                // Known from now on, also if the system refuses the new one.
+                // The old score is kept even if the system refuses the new one.
                 *before = Some(base);
                 let from = if how == "absolute" { 0 } else { base };
                 write(from + config.oom_score_adj_of_primary())

@@ -1,4 +1,4 @@
-//! Saving the data and loading them: when, where and in which form, as the parameters say.
+//! Saving and loading the data: when, where and in which form, as the parameters say.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -18,14 +18,14 @@ use crate::persistence::{
 pub enum NotSaved {
     /// A script has been running for too long.
     Busy,
-    /// A snapshot is being written already.
+    /// A snapshot is already running.
     InProgress,
-    /// It failed; the log tells why.
+    /// Saving failed; the log says why.
     Failed,
 }
 
 impl Instance {
-    /// Begins a snapshot, unless one is being written. The transaction holds everything.
+    /// Begins a snapshot, unless one is running. The transaction holds everything.
     pub fn begin_save(
         &self,
         tx: &mut Everything<&mut Transaction<'_>>,
@@ -35,7 +35,7 @@ impl Instance {
         self.persistence.begin(tx, plan)
     }
 
-    /// How the data as they are now are to be written; the libraries of functions are those of now.
+    /// How to write the data and the libraries of functions as they are now.
     pub(super) fn plan(
         &self,
         purpose: Purpose,
@@ -44,10 +44,10 @@ impl Instance {
         is_in_background: bool,
     ) -> Plan {
         let policy = EVICTION_POLICIES[self.config.maxmemory_policy.get()];
-        let tells = match policy.rsplit('-').next() {
+        let use_kept = match policy.rsplit('-').next() {
             Some("lru") => Use::Idle,
             Some("lfu") => Use::Frequency,
-            _ => Use::Untold,
+            _ => Use::Omitted,
         };
         Plan {
             purpose,
@@ -56,7 +56,7 @@ impl Instance {
                 compresses: self.config.rdbcompression.get(),
                 has_checksum: self.config.rdbchecksum.get(),
             }),
-            tells,
+            use_kept,
             libraries: self.scripting.libraries().all().cloned().collect(),
             fencing: self.lens.fencing(),
             is_in_background,
@@ -64,12 +64,12 @@ impl Instance {
         }
     }
 
-    /// Writes a snapshot to its end, for somebody who holds nothing.
+    /// Writes a snapshot to its end, for a caller that holds nothing.
     pub fn write_snapshot(&self, job: Job) -> Ended {
         self.persistence.write(job, &mut self.keyspace.begin_none(0), || self.now_s())
     }
 
-    /// Saves the data as they are now, and waits until that is done. Others go on meanwhile.
+    /// Saves the data as they are now, and waits until they are saved. Clients go on meanwhile.
     ///
     /// # Errors
     ///
@@ -82,9 +82,9 @@ impl Instance {
         }
     }
 
-    /// Saves the data after all databases were emptied, if any snapshots are wanted: what was flushed must
-    /// not come back. A snapshot that is being written in the background is given up soon, or was begun
-    /// since. Where anything else is being written, a snapshot is due when that has ended.
+    /// Saves the data after all databases were emptied, if there are snapshot points: flushed data must not
+    /// come back. If a snapshot is running in the background, it is either given up soon, or began after the
+    /// flush. If something else is being written, a snapshot is due when that has ended.
     #[cold]
     pub fn save_flushed(&self) {
         const GLANCE: Duration = Duration::from_millis(1);
@@ -98,7 +98,7 @@ impl Instance {
         }
     }
 
-    /// The same for somebody whose transaction holds everything: all others wait.
+    /// Saves the data for a caller whose transaction holds everything. All clients wait.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Instance {
         }
     }
 
-    /// Does what is to be done in the background.
+    /// Does the saving that waits for the background thread.
     pub fn save_in_background(&self) {
         let job = match self.persistence.take_job() {
             Some(job) => Some(job),
@@ -131,7 +131,7 @@ impl Instance {
         self.begin_save(&mut tx.as_mut(), is_in_background).ok_or(NotSaved::InProgress)
     }
 
-    /// Looks whether a snapshot, or a new base of the log, is due; called every so often.
+    /// Checks whether a snapshot, or a new base of the log, is due. Called at intervals.
     pub fn look_after_snapshots(&self) {
         self.look_after_aof();
         let points = self.config.save_points();
@@ -141,7 +141,7 @@ impl Instance {
         });
     }
 
-    /// Whether commands that write are refused since data could not be saved
+    /// Whether commands that write are refused because the data could not be saved
     /// (`stop-writes-on-bgsave-error`).
     #[inline]
     pub fn refuses_writes(&self) -> bool {
@@ -153,7 +153,7 @@ impl Instance {
         self.config.stop_writes_on_bgsave_error.get() && !self.config.save_points().is_empty()
     }
 
-    /// Loads the last snapshot, if there is one; called before there are clients.
+    /// Loads the last snapshot, if there is one. Called before there are clients.
     ///
     /// # Errors
     ///
@@ -178,16 +178,17 @@ impl Instance {
             return Ok(());
         }
         let loaded = self.scripting.load_libraries(codes);
-        // A script chooses the text of its error, and this is to be one line.
+        // A script chooses the text of its error, which must become one line.
         loaded.map_err(|why| String::from_utf8_lossy(&why).replace(|c: char| c.is_control(), " "))
     }
 
-    /// Replaces the data by those of the last snapshot, or adds these (DEBUG RELOAD). Libraries stay as they
-    /// are. The transaction holds everything.
+    /// Replaces the data by those of the last snapshot, or adds the snapshot to them (DEBUG RELOAD).
+    /// Libraries stay as they are. The transaction holds everything.
     ///
     /// # Errors
     ///
-    /// If there is no snapshot that can be read. If a key is there already, those before it were loaded.
+    /// If there is no readable snapshot, or if one of its keys is already there. In the second case the keys
+    /// before it were loaded.
     pub fn reload(
         &self,
         tx: &mut Everything<&mut Transaction<'_>>,
@@ -206,17 +207,17 @@ impl Instance {
         Ok(())
     }
 
-    /// How often data were changed. The transaction holds everything.
+    /// The number of changes of the data. The transaction holds everything.
     pub fn changes(&self, tx: &Everything<&mut Transaction<'_>>) -> Changes {
         self.persistence.changes(tx.changes(), self.keyspace.flushes())
     }
 
-    /// Deletes the temporary files that servers have left which ended while they wrote them.
+    /// Deletes the temporary files of servers that ended while they wrote them.
     pub fn tidy_up_files(&self) {
         tidy_up_after_the_dead(&self.config.directory());
     }
 
-    /// Where snapshots are kept.
+    /// The file of snapshots.
     pub fn snapshot_target(&self) -> Target {
         let name = self.config.dbfilename.get();
         Target::new(self.config.directory(), OsStr::from_bytes(&name).into(), self.persistence.writer)

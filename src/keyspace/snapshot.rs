@@ -62,7 +62,7 @@ pub struct SavedKey<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Nothing.
-    Untold,
+    Omitted,
     /// For how long each key was not used.
     Idle,
     /// How often each key is used.
@@ -153,7 +153,7 @@ pub struct Slice {
     entries_max: usize,
     bytes_max: usize,
     copies: Vec<Copied>,
-    /// The keys and values of `copied`, one after the other.
+    /// The keys and values of `copies`, one after the other.
     bytes: Vec<u8>,
     preserved: Vec<(u16, Preserved)>,
     tables: Vec<Table>,
@@ -232,7 +232,7 @@ impl Slice {
     pub fn each<E>(
         &self,
         keyspace: &Keyspace,
-        tells: Use,
+        use_kept: Use,
         mut visit: impl FnMut(&SavedKey<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let access = keyspace.access();
@@ -241,8 +241,8 @@ impl Slice {
             key,
             value,
             expires_at_ms,
-            idle: (tells == Use::Idle).then(|| access.idle(stamp)),
-            frequency: (tells == Use::Frequency).then(|| access.frequency(stamp)),
+            idle: (use_kept == Use::Idle).then(|| access.idle(stamp)),
+            frequency: (use_kept == Use::Frequency).then(|| access.frequency(stamp)),
         };
         let mut rest = self.bytes.as_slice();
         for copied in &self.copies {
@@ -290,10 +290,10 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         if table.find(spot, saved.key).is_some() {
             return false;
         }
-        let told = saved.idle.and_then(|idle| access.stamp_of_idle(idle));
-        let told = told.or_else(|| saved.frequency.and_then(|times| access.stamp_of_frequency(times)));
+        let stamp = saved.idle.and_then(|idle| access.stamp_of_idle(idle));
+        let stamp = stamp.or_else(|| saved.frequency.and_then(|times| access.stamp_of_frequency(times)));
         let entry = Entry::of(saved.key, saved.value, saved.expires_at_ms);
-        entry.set_stamp(told.unwrap_or_else(|| access.first_now()));
+        entry.set_stamp(stamp.unwrap_or_else(|| access.first_now()));
         table.insert(spot, entry, |entry| keyspace.hash(entry.key()));
         self.note_loaded(saved.database, saved.key);
         true
@@ -495,7 +495,7 @@ mod tests {
                 assert!(twice.is_none(), "{:?} is in it twice", saved.key.escape_ascii());
                 Ok::<_, Infallible>(())
             };
-            slice.each(keyspace, Use::Untold, add).unwrap();
+            slice.each(keyspace, Use::Omitted, add).unwrap();
             is_there
         }
 

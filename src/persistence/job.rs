@@ -31,8 +31,8 @@ pub struct Plan {
     pub target: Target,
     /// In which form; none for that of a log.
     pub form: Option<Form>,
-    /// What is told of the use of keys.
-    pub tells: Use,
+    /// What the file says about the use of keys.
+    pub use_kept: Use,
     /// The libraries of functions.
     pub libraries: Vec<Arc<Library>>,
     /// The number that the last holder of a lock was given.
@@ -135,7 +135,7 @@ impl Job {
         tx: &mut Transaction<'_>,
         goes_on: &mut impl FnMut(usize) -> bool,
     ) -> Result<(), Stop> {
-        let Plan { purpose, form, tells, libraries, fencing, now_s, .. } = &self.plan;
+        let Plan { purpose, form, use_kept, libraries, fencing, now_s, .. } = &self.plan;
         let Some(form) = form else { return self.write_records(file, tx, goes_on) };
         let mut writer = Writer::begin(Synced { file, unsynced: 0 }, *form);
         let number = |number: usize| itoa::Buffer::new().format(number).as_bytes().to_vec();
@@ -154,7 +154,7 @@ impl Job {
         let (keyspace, mut slice) = (tx.keyspace(), Slice::default());
         while tx.take_slice(&mut self.snapshot, &mut slice) {
             let mut keys = 0;
-            slice.each(keyspace, *tells, |key| {
+            slice.each(keyspace, *use_kept, |key| {
                 keys += 1;
                 writer.key(key)
             })?;
@@ -181,7 +181,7 @@ impl Job {
         let (keyspace, mut slice) = (tx.keyspace(), Slice::default());
         while tx.take_slice(&mut self.snapshot, &mut slice) {
             let mut keys = 0;
-            slice.each(keyspace, self.plan.tells, |key: &SavedKey<'_>| {
+            slice.each(keyspace, self.plan.use_kept, |key: &SavedKey<'_>| {
                 keys += 1;
                 records::select(&mut bytes, &mut database, key.database);
                 (key.value.facts.log)(&mut bytes, key.key, key.value.bytes, key.expires_at_ms);

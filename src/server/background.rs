@@ -39,7 +39,7 @@ async fn free_expired_keys(instance: Arc<Instance>) {
     loop {
         let pace = instance.sweep_pace();
         let wait = match instance.frees_expired() {
-            true => sweep.slice(&instance.keyspace, pace, |effects| instance.tell(effects, None)),
+            true => sweep.slice(&instance.keyspace, pace, |effects| instance.notify(effects, None)),
             false => pace.rest,
         };
         sleep(wait).await;

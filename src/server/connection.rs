@@ -300,7 +300,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
     /// and the client may send more; but for a client that has not authenticated, this waits.
     async fn flush(&mut self) -> io::Result<()> {
         let instance = &self.conversation.instance;
-        if !instance.answers.are_given() || !instance.is_settled() {
+        if !instance.reply_gate.is_open() || !instance.is_settled() {
             self.may_answer().await?;
         }
         poll_fn(|context| Poll::Ready(self.write_or_keep(context))).await?;
@@ -313,7 +313,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
     /// Writes the client's mail to the socket.
     async fn deliver_mail(&mut self) -> io::Result<()> {
         let instance = &self.conversation.instance;
-        if !instance.answers.are_given() || !instance.is_settled() {
+        if !instance.reply_gate.is_open() || !instance.is_settled() {
             self.may_answer().await?;
         }
         self.outflow.append(self.conversation.session.client.take_mail(true));
@@ -325,7 +325,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         self.conversation.rest();
         let Conversation { instance, session, .. } = &self.conversation;
         let logged = session.logged;
-        if !instance.answers.decided().await {
+        if !instance.reply_gate.decided().await {
             return Err(made_to_leave());
         }
         if !instance.settled(logged).await {

@@ -112,7 +112,7 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
         return true;
     }
     tracing::info!("Saving the final RDB snapshot before exiting.");
-    instance.answers.hold();
+    instance.reply_gate.hold();
     let is_saved = loop {
         instance.persistence.settled().await;
         let saver = Arc::clone(instance);
@@ -128,7 +128,7 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
     if !is_saved {
         tracing::warn!("Error trying to save the DB, can't exit.");
     }
-    instance.answers.decide(!(is_saved || request.is_forced));
+    instance.reply_gate.decide(!(is_saved || request.is_forced));
     is_saved || request.is_forced
 }
 

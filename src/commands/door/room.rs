@@ -45,7 +45,7 @@ fn free_keys(instance: &Instance, limit_bytes: usize) -> Room {
     let mut effects = Vec::new();
     let room = free(instance, limit_bytes, candidates, first, started, &mut effects);
     if !effects.is_empty() {
-        instance.tell(effects, None);
+        instance.notify(effects, None);
     }
     let took = started.elapsed();
     let threshold_ms = instance.config.latency_monitor_threshold.size() as u128;

@@ -77,7 +77,7 @@ pub fn settle(
         instance.collect(effects, session, command.name, script.is_some());
     } else if !effects.is_empty() {
         let (request, is_script) = (script.unwrap_or(request), script.is_some());
-        instance.tell(effects, Some(Doer { session, command: command.name, request, is_script }));
+        instance.notify(effects, Some(Doer { session, command: command.name, request, is_script }));
     }
 }
 
