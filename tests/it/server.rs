@@ -141,11 +141,12 @@ impl Server {
         self.child.id()
     }
 
-    /// Memory that the system holds for it, in bytes.
+    /// Memory that the system holds for it, in bytes. The pages of the program itself do not count: the system
+    /// loads each when it is first used.
     pub(crate) fn resident_bytes(&self) -> usize {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.process_id())).expect("a status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a resident size");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("anonymous memory");
         line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
     }
 
