@@ -1,6 +1,8 @@
 //! Values in the form in which the keyspace holds them: bytes and the facts of their type. This module names
 //! no type: the types are in the module `types`.
 
+pub mod tree;
+
 use std::fmt;
 
 use crate::dump::Compressor;

@@ -1,0 +1,127 @@
+//! Large collections alone: `cargo bench --bench collections`.
+//!
+//! Prints bytes an element, as a collection keeps the count and as the allocator sees it, and nanoseconds of
+//! an operation. Names and values have ten bytes. `-- --elements 10000000` measures another size than the
+//! usual.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use keyfast::allocator::{self, Counted};
+use keyfast::values::tree::Map;
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
+
+const SEED: u64 = 42;
+/// Sizes that are measured unless the command line has another: in the cache, around it and out of it.
+const ELEMENTS: [u64; 3] = [1_000, 100_000, 1_000_000];
+/// Operations of each kind at least, so that small collections are not over in a moment.
+const OPERATIONS_MIN: u64 = 500_000;
+/// Writes after sharing: few, so that most pages are still shared.
+const WRITES_AFTER_SHARING: u64 = 1_000;
+/// Nodes freed in one step.
+const STEP_NODES: usize = 200;
+/// Between one element and the next that is asked for. Prime, and so far that neighbours in memory are not
+/// neighbours in time.
+const STEP: u64 = 7_368_787;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let chosen = arguments.iter().skip_while(|argument| *argument != "--elements").nth(1);
+    let sizes = match chosen {
+        Some(elements) => vec![elements.parse().expect("--elements takes a number")],
+        None => ELEMENTS.to_vec(),
+    };
+    for elements in sizes {
+        println!("a map of {elements} elements, names and values of 10 bytes");
+        measure_map(elements, true);
+        println!("a map of {elements} elements without values, as a set has them");
+        measure_map(elements, false);
+    }
+}
+
+/// A name of ten bytes, or a value.
+fn ten_bytes(n: u64) -> [u8; 10] {
+    let mut bytes = *b"e000000000";
+    let mut rest = n;
+    for digit in bytes[1..].iter_mut().rev() {
+        *digit += (rest % 10) as u8;
+        rest /= 10;
+    }
+    bytes
+}
+
+fn measure_map(elements: u64, with_values: bool) {
+    let value = |n: u64| if with_values { ten_bytes(n) } else { [0; 10] };
+    let length = if with_values { 10 } else { 0 };
+    let before_bytes = allocator::used_bytes();
+    let mut map = Map::new(SEED);
+    let begun = Instant::now();
+    for n in scattered(elements, elements) {
+        map.insert(&ten_bytes(n), &value(n)[..length]);
+    }
+    print_each("insert, new", begun.elapsed(), elements);
+    assert_eq!(map.len() as u64, elements);
+    let taken_bytes = allocator::used_bytes() - before_bytes;
+    print_figure("bytes an element, as kept", map.bytes() as f64 / elements as f64);
+    print_figure("bytes an element, of the allocator", taken_bytes as f64 / elements as f64);
+
+    let operations = elements.max(OPERATIONS_MIN);
+    time("get, a hit", elements, operations, |n| assert!(map.get(&ten_bytes(n)).is_some()));
+    time("get, a miss", elements, operations, |n| assert!(map.get(&ten_bytes(n + elements)).is_none()));
+    time("at a position", elements, operations, |n| assert!(map.at(n as usize).is_some()));
+    time("insert, the same size", elements, operations, |n| {
+        map.insert(&ten_bytes(n), &value(n + 1)[..length]);
+    });
+    time("remove and insert", elements, operations, |n| {
+        map.remove(&ten_bytes(n));
+        map.insert(&ten_bytes(n), &value(n)[..length]);
+    });
+    let begun = Instant::now();
+    assert_eq!(black_box(map.iter().count()) as u64, elements);
+    print_each("iterate", begun.elapsed(), elements);
+
+    let copy = map.share();
+    time("insert after sharing", elements, WRITES_AFTER_SHARING.min(elements), |n| {
+        map.insert(&ten_bytes(n), &value(n)[..length]);
+    });
+    drop(copy);
+    measure_freeing(|| map.free_some(STEP_NODES));
+}
+
+fn measure_freeing(mut free_some: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    let (mut steps, mut longest) = (0, Duration::ZERO);
+    loop {
+        let step_begun = Instant::now();
+        let is_done = free_some();
+        longest = longest.max(step_begun.elapsed());
+        steps += 1;
+        if is_done {
+            break;
+        }
+    }
+    print_figure("freeing, ms in all", begun.elapsed().as_secs_f64() * 1e3);
+    print_figure("freeing, steps of 200 nodes", f64::from(steps));
+    print_figure("freeing, ms of the longest step", longest.as_secs_f64() * 1e3);
+}
+
+/// Numbers below `elements`, far from each other.
+fn scattered(elements: u64, operations: u64) -> impl Iterator<Item = u64> {
+    (0..operations).map(move |n| n * STEP % elements)
+}
+
+fn time(what: &str, elements: u64, operations: u64, mut operation: impl FnMut(u64)) {
+    let begun = Instant::now();
+    scattered(elements, operations).for_each(&mut operation);
+    print_each(what, begun.elapsed(), operations);
+}
+
+fn print_each(what: &str, took: Duration, operations: u64) {
+    print_figure(&format!("{what}, ns"), took.as_nanos() as f64 / operations as f64);
+}
+
+fn print_figure(what: &str, figure: f64) {
+    println!("  {what:<40}{figure:>12.2}");
+}
