@@ -141,8 +141,8 @@ impl Server {
         self.child.id()
     }
 
-    /// Memory that the system holds for it, in bytes. The pages of the program itself do not count: the system
-    /// loads each when it is first used.
+    /// Memory that the system holds for it, in bytes. The pages of the program itself do not count: the
+    /// system loads each when it is first used.
     pub(crate) fn resident_bytes(&self) -> usize {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.process_id())).expect("a status");
