@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use keyfast::allocator::{self, Counted};
-use keyfast::values::tree::Map;
+use keyfast::values::tree::{Map, Sequence};
 
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
@@ -38,6 +38,10 @@ fn main() {
         measure_map(elements, true);
         println!("a map of {elements} elements without values, as a set has them");
         measure_map(elements, false);
+        println!("a sequence of {elements} records of 10 bytes, as a list has them");
+        measure_list(elements);
+        println!("a sequence of {elements} records of 8 + 10 bytes in their order, as a sorted set has them");
+        measure_sorted(elements);
     }
 }
 
@@ -63,9 +67,7 @@ fn measure_map(elements: u64, with_values: bool) {
     }
     print_each("insert, new", begun.elapsed(), elements);
     assert_eq!(map.len() as u64, elements);
-    let taken_bytes = allocator::used_bytes() - before_bytes;
-    print_figure("bytes an element, as kept", map.bytes() as f64 / elements as f64);
-    print_figure("bytes an element, of the allocator", taken_bytes as f64 / elements as f64);
+    print_bytes(map.bytes(), before_bytes, elements);
 
     let operations = elements.max(OPERATIONS_MIN);
     time("get, a hit", elements, operations, |n| assert!(map.get(&ten_bytes(n)).is_some()));
@@ -88,6 +90,68 @@ fn measure_map(elements: u64, with_values: bool) {
     });
     drop(copy);
     measure_freeing(|| map.free_some(STEP_NODES));
+}
+
+fn measure_list(elements: u64) {
+    let before_bytes = allocator::used_bytes();
+    let mut list = Sequence::new();
+    let begun = Instant::now();
+    for n in 0..elements / 2 {
+        list.insert(list.len(), &ten_bytes(n));
+    }
+    print_each("insert at the end", begun.elapsed(), elements / 2);
+    let begun = Instant::now();
+    for n in elements / 2..elements {
+        list.insert(0, &ten_bytes(n));
+    }
+    print_each("insert at the front", begun.elapsed(), elements / 2);
+    print_bytes(list.bytes(), before_bytes, elements);
+
+    let operations = elements.max(OPERATIONS_MIN);
+    time("get", elements, operations, |n| assert!(list.get(n as usize).is_some()));
+    time("ten from a position on", elements, operations, |n| {
+        black_box(list.range(n as usize..n as usize + 10).map(<[u8]>::len).sum::<usize>());
+    });
+    time("replace, the same size", elements, operations, |n| list.replace(n as usize, &ten_bytes(n)));
+    time("remove and insert there", elements, operations, |n| {
+        list.remove(n as usize..n as usize + 1);
+        list.insert(n as usize, &ten_bytes(n));
+    });
+    time("as a queue: front in, end out", elements, operations, |n| {
+        list.insert(0, &ten_bytes(n));
+        list.remove(list.len() - 1..list.len());
+    });
+    let begun = Instant::now();
+    assert_eq!(black_box(list.range(0..usize::MAX).filter(|record| record.len() == 10).count()), list.len());
+    print_each("iterate", begun.elapsed(), elements);
+
+    let copy = list.share();
+    time("replace after sharing", elements, WRITES_AFTER_SHARING.min(elements), |n| {
+        list.replace(n as usize, &ten_bytes(n));
+    });
+    drop(copy);
+    measure_freeing(|| list.free_some(STEP_NODES));
+}
+
+fn measure_sorted(elements: u64) {
+    let record = |n: u64| {
+        let mut record = [0; 18];
+        record[..8].copy_from_slice(&n.to_be_bytes());
+        record[8..].copy_from_slice(&ten_bytes(n));
+        record
+    };
+    let before_bytes = allocator::used_bytes();
+    let mut sorted = Sequence::new();
+    let begun = Instant::now();
+    for n in scattered(elements, elements) {
+        let position = sorted.search(&record(n)).expect_err("a new record");
+        sorted.insert(position, &record(n));
+    }
+    print_each("search and insert", begun.elapsed(), elements);
+    print_bytes(sorted.bytes(), before_bytes, elements);
+    let operations = elements.max(OPERATIONS_MIN);
+    time("search", elements, operations, |n| assert_eq!(sorted.search(&record(n)), Ok(n as usize)));
+    measure_freeing(|| sorted.free_some(STEP_NODES));
 }
 
 fn measure_freeing(mut free_some: impl FnMut() -> bool) {
@@ -116,6 +180,12 @@ fn time(what: &str, elements: u64, operations: u64, mut operation: impl FnMut(u6
     let begun = Instant::now();
     scattered(elements, operations).for_each(&mut operation);
     print_each(what, begun.elapsed(), operations);
+}
+
+fn print_bytes(kept_bytes: usize, before_bytes: usize, elements: u64) {
+    let taken_bytes = allocator::used_bytes() - before_bytes;
+    print_figure("bytes an element, as kept", kept_bytes as f64 / elements as f64);
+    print_figure("bytes an element, of the allocator", taken_bytes as f64 / elements as f64);
 }
 
 fn print_each(what: &str, took: Duration, operations: u64) {

@@ -1,13 +1,16 @@
 //! Collections that are too large to be packed into an entry, as trees of pages.
 //!
-//! There is one kind of page: some 2 KiB of packed records in one allocation. Directories stand above it.
-//! A [`Map`] finds bytes by a name, through a trie of the name's hash.
+//! There is one kind of page: some 2 KiB of packed records in one allocation. Two directories stand above it.
+//! A [`Map`] finds bytes by a name, through a trie of the name's hash. A [`Sequence`] keeps records in an
+//! order and finds them by their position, through a B+ tree that counts.
 //!
 //! Both share: a copy takes the same nodes in constant time, and a write copies only the nodes on its way if
 //! another copy has them, too. Both keep the count of their bytes, and both can be freed in small steps. They
 //! know no types, no keys and no time, and they take chance as an argument.
 
-pub mod map;
+mod map;
 mod page;
+mod sequence;
 
 pub use map::Map;
+pub use sequence::{Records, Sequence};
