@@ -36,7 +36,7 @@ const MERGED_BYTES_MAX: usize = PAGE_BYTES_MAX / 2;
 /// Names of this length or longer have their length in eight more bytes.
 const LONG_NAME_BYTES: usize = 255;
 
-/// Bytes by names. A copy that [`Map::share`] makes takes the same nodes; who changes one of these copies it.
+/// Bytes by names. A copy that [`Map::share`] makes takes the same nodes; a write copies those it changes.
 pub struct Map {
     root: Node,
     hasher: FixedState,

@@ -204,7 +204,7 @@ impl<const KEY: usize> Page<KEY> {
         self.0 = page;
     }
 
-    /// What tells whether two pages are the same, for tests.
+    /// The allocation, by which tests compare pages.
     #[cfg(test)]
     pub(super) fn allocation(&self) -> Arc<[u8]> {
         self.0.clone()
