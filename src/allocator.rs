@@ -178,10 +178,16 @@ impl Drop for HeldBack {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
+
+    /// The tests that count, one at a time: what one takes, the other would see.
+    static COUNTING: Mutex<()> = Mutex::new(());
 
     #[test]
     fn what_is_taken_and_given_back_is_counted() {
+        let _counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
         let layout = Layout::from_size_align(1 << 20, 1).unwrap();
         let before = used_bytes() as isize;
         // SAFETY: the size is not zero, and each pointer is given back with the layout it was got with.
@@ -197,6 +203,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_for_a_moment_is_not_seen_by_another_thread() {
+        let _counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
         let other_sees = || std::thread::spawn(used_bytes).join().unwrap() as isize;
         let layout = Layout::from_size_align(64 << 20, 1).unwrap();
         let (own, before) = (used_bytes() as isize, other_sees());
@@ -204,7 +211,6 @@ mod tests {
         // SAFETY: the size is not zero, and the pointer is given back with the layout it was got with.
         let (passing, lasting) = unsafe { (Counted.alloc(layout), Counted.alloc(layout)) };
         assert_eq!(used_bytes() as isize - own, 2 * taken(64 << 20), "its own thread sees both");
-        // The other test takes 2 MiB meanwhile.
         assert!((other_sees() - before).abs() < 4 << 20);
         // SAFETY: as above.
         unsafe { Counted.dealloc(passing, layout) };
