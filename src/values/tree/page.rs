@@ -135,35 +135,54 @@ impl<const KEY: usize> Page<KEY> {
 
     /// Replaces some of the records with at most one new one.
     pub(super) fn splice(&mut self, gone: Range<usize>, new: Option<Record<'_, KEY>>) {
-        let (count, old_size, new_size) =
-            (self.len(), self.size(gone.clone()), new.as_ref().map(Record::size));
-        let new_count = count - gone.len() + new.iter().len();
-        let new_total = self.bound(count) - old_size + new_size.unwrap_or(0);
-        self.reserve(count.max(new_count), self.bound(count).max(new_total));
-        let (from, old_end, total) = (self.bound(gone.start), self.bound(gone.end), self.bound(count));
-        let new_end = from + new_size.unwrap_or(0);
-        let bytes = Arc::make_mut(&mut self.0);
-        let layout = Layout::of::<KEY>(bytes);
-        if old_end != new_end {
-            bytes.copy_within(layout.records + old_end..layout.records + total, layout.records + new_end);
+        let (old_size, new_size) = (self.size(gone.clone()), new.as_ref().map_or(0, Record::size));
+        let may_shrink = new.is_none() || new_size < old_size;
+        match new {
+            // Nothing moves: the frequent case of a value of fixed length.
+            Some(new) if gone.len() == 1 && old_size == new_size => self.write_record(gone.start, new),
+            Some(new) => {
+                self.make_gap(gone.clone(), 1, new_size);
+                self.write_record(gone.start, new);
+            }
+            None => self.make_gap(gone, 0, 0),
         }
-        let next = gone.start + new.iter().len();
-        if next != gone.end {
+        if may_shrink {
+            self.shrink();
+        }
+    }
+
+    /// Replaces some of the records with one whose bytes are to be written, or with none.
+    fn make_gap(&mut self, gone: Range<usize>, new: usize, new_size: usize) {
+        let (count, total) = (self.len(), self.bound(self.len()));
+        let (from, old_end) = (self.bound(gone.start), self.bound(gone.end));
+        let (new_end, next) = (from + new_size, gone.start + new);
+        let (new_count, new_total) = (count - gone.len() + new, total - old_end + new_end);
+        self.reserve(count.max(new_count), total.max(new_total));
+        let bytes = Arc::make_mut(&mut self.0);
+        if gone.end < count {
+            let layout = Layout::of::<KEY>(bytes);
+            bytes.copy_within(layout.records + old_end..layout.records + total, layout.records + new_end);
             let keys = layout.keys + gone.end * KEY..layout.keys + count * KEY;
             bytes.copy_within(keys, layout.keys + next * KEY);
+            move_bounds(bytes, gone.end..count, next, new_end.wrapping_sub(old_end));
         }
-        move_bounds(bytes, gone.end..count, next, new_end.wrapping_sub(old_end));
         write(bytes, COUNT, new_count);
-        if let Some(new) = new {
-            bytes[layout.keys + gone.start * KEY..][..KEY].copy_from_slice(&new.key);
+        if new > 0 {
             write(bytes, BOUNDS + next, new_end);
-            let mut at = layout.records + from;
-            for part in new.parts {
-                bytes[at..][..part.len()].copy_from_slice(part);
-                at += part.len();
-            }
         }
-        self.shrink();
+    }
+
+    /// Writes a record where there is one of its size.
+    fn write_record(&mut self, i: usize, record: Record<'_, KEY>) {
+        let from = self.bound(i);
+        let bytes = Arc::make_mut(&mut self.0);
+        let layout = Layout::of::<KEY>(bytes);
+        bytes[layout.keys + i * KEY..][..KEY].copy_from_slice(&record.key);
+        let mut at = layout.records + from;
+        for part in record.parts {
+            bytes[at..][..part.len()].copy_from_slice(part);
+            at += part.len();
+        }
     }
 
     /// Gives spare room back if there is much of it.
