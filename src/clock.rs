@@ -6,7 +6,7 @@
 //! [`Instant`](std::time::Instant) instead, so it is not affected. The server's log messages have the
 //! system's time.
 //!
-//! While nobody has turned it, that possibility costs one look at a number.
+//! As long as no client has turned the clock, a reading costs one more look at a number.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -213,7 +213,7 @@ impl Tracking {
     }
 
     /// Remembers that a client has read keys: those that it names, or those that its script declares.
-    /// Beyond `keys_max` keys, where that is not 0, some are forgotten, and their readers told. A key for
+    /// Beyond `keys_max` keys, where that is not 0, some are forgotten, and their readers notified. A key for
     /// which `comes_late` returns true is left to [`remember_late`](Self::remember_late).
     pub fn remember<'k>(
         &self,
@@ -241,7 +241,7 @@ impl Tracking {
         table.forget_surplus_of(number, keys_max, clients);
     }
 
-    /// Remembers that a client has read a key, after it was told of changes that came before.
+    /// Remembers that a client has read a key, after it got the news of the changes before.
     pub fn remember_late(&self, number: u64, key: &[u8], keys_max: usize, clients: &Clients) {
         let mut table = self.0.lock();
         table.remember(number, key);

@@ -39,8 +39,8 @@ fn dump(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 
 /// Makes a payload of a value.
 pub(super) fn payload_of(value: Value<'_>) -> Vec<u8> {
-    let mut payload = vec![(value.facts.rdb_type)(value.bytes)];
-    (value.facts.save)(&mut payload, value.bytes, Some(&mut Compressor::default()));
+    let mut payload = vec![value.rdb_type()];
+    value.save(&mut payload, Some(&mut Compressor::default()));
     dump::sign(payload)
 }
 

@@ -88,7 +88,7 @@ impl Instance {
     }
 
     /// Replaces all data and libraries by those of the log (DEBUG LOADAOF). The caller has the turn of
-    /// scripts, and the transaction holds everything.
+    /// scripts.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Loads all files. Returns their bytes, and the bytes of the base. The transaction holds everything.
+    /// Loads all files. Returns their bytes, and the bytes of the base.
     fn load_parts(
         &self,
         place: &Place,

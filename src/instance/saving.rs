@@ -25,7 +25,7 @@ pub enum NotSaved {
 }
 
 impl Instance {
-    /// Begins a snapshot, unless one is running. The transaction holds everything.
+    /// Begins a snapshot, unless one is running.
     pub fn begin_save(
         &self,
         tx: &mut Everything<&mut Transaction<'_>>,
@@ -183,7 +183,7 @@ impl Instance {
     }
 
     /// Replaces the data by those of the last snapshot, or adds the snapshot to them (DEBUG RELOAD).
-    /// Libraries stay as they are. The transaction holds everything.
+    /// Libraries stay as they are.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl Instance {
         Ok(())
     }
 
-    /// The number of changes of the data. The transaction holds everything.
+    /// The number of changes of the data.
     pub fn changes(&self, tx: &Everything<&mut Transaction<'_>>) -> Changes {
         self.persistence.changes(tx.changes(), self.keyspace.flushes())
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::Keyspace;
 use super::following::news::Effect;
-use super::store::shard;
+use super::store::shard::SweepScope;
 use super::transaction::Held;
 
 /// How long the sweep works before its thread serves clients.
@@ -72,7 +72,7 @@ impl Sweep {
                 && shard.is_due(started_ms)
             {
                 let mut tx = keyspace.transaction(0, Held::Many(vec![(self.next_shard, shard)]));
-                looked_at += tx.sweep(shard::Sweep::Due);
+                looked_at += tx.sweep(SweepScope::Due);
                 tx.commit();
                 let effects = tx.take_effects();
                 if !effects.is_empty() {

@@ -227,6 +227,11 @@ impl Keyspace {
     /// The value of an entry, with the facts of its type.
     fn value_of<'e>(&self, entry: &'e Entry) -> Value<'e> {
         let (kind, bytes) = entry.typed();
+        self.value_of_kind(kind, bytes)
+    }
+
+    /// A value of the type with this kind.
+    fn value_of_kind<'v>(&self, kind: u8, bytes: &'v [u8]) -> Value<'v> {
         Value { facts: self.types[usize::from(kind)], bytes }
     }
 

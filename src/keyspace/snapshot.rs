@@ -249,7 +249,7 @@ impl Slice {
             let (key, after) = rest.split_at(copied.key_bytes);
             let (value, after) = after.split_at(copied.value_bytes);
             rest = after;
-            let value = Value { facts: keyspace.types[usize::from(copied.kind)], bytes: value };
+            let value = keyspace.value_of_kind(copied.kind, value);
             visit(&saved(copied.database, key, value, copied.expires_at_ms, copied.stamp))?;
         }
         let preserved = self.preserved.iter();

@@ -184,7 +184,7 @@ impl Job {
             slice.each(keyspace, self.plan.use_kept, |key: &SavedKey<'_>| {
                 keys += 1;
                 records::select(&mut bytes, &mut database, key.database);
-                (key.value.facts.log)(&mut bytes, key.key, key.value.bytes, key.expires_at_ms);
+                key.value.log(&mut bytes, key.key, key.expires_at_ms);
                 let written = if bytes.len() >= RECORDS_BYTES { output.write_all(&bytes) } else { Ok(()) };
                 if bytes.len() >= RECORDS_BYTES {
                     bytes.clear();

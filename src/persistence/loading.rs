@@ -33,7 +33,7 @@ pub enum Conflicts {
     Replaced,
 }
 
-/// Loads a file, if there is one, and hands on the codes of its libraries. The transaction holds everything.
+/// Loads a file, if there is one, and hands on the codes of its libraries.
 ///
 /// # Errors
 ///

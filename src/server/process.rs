@@ -14,7 +14,7 @@ use super::daemon::{Caller, PidFile};
 use super::supervision::Supervisor;
 use super::{Server, log, runtime, shutdown, threads};
 
-/// Serves until the process is told to stop.
+/// Serves until a signal or a client ends the process.
 ///
 /// # Errors
 ///

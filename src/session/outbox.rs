@@ -15,11 +15,11 @@ use crate::clients::Who;
 use crate::keyspace::LockNews;
 use crate::pubsub::Letter;
 
-/// Bytes that changed keys may take. A client that is told of as many is cut off.
+/// Bytes that changed keys may take. A client that gets so much news is cut off.
 const KEY_BYTES_MAX: usize = 32 << 20;
 /// What a key takes beside its own bytes, about: an item, and a place in the table.
 const KEY_OVERHEAD_BYTES: usize = 128;
-/// News of locks: as many as the keyspace tells in two seconds, when it tells most.
+/// News of locks: as many as the keyspace reports in two seconds at most.
 const LOCK_NEWS_MAX: usize = 20_000;
 
 /// What is delivered later, in its order.
@@ -126,8 +126,8 @@ impl Outbox {
     }
 
     /// Adds that the client has read a key, if that has changed before: then it must be remembered after the
-    /// change is delivered. Returns whether it has. Among too many keys it need not be remembered: the client
-    /// is told last that all have changed.
+    /// change is delivered. Returns whether it has. Among too many keys it need not be remembered: the last
+    /// news that the client gets is that all keys have changed.
     pub fn add_read(&mut self, tracker: u64, key: &[u8]) -> bool {
         let comes_after_change = self.has_flushed || self.has_too_many_keys || self.keys.contains_key(key);
         if comes_after_change && self.is_new(key, KeyNews::Read { tracker }) {
@@ -174,7 +174,7 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn told(outbox: Outbox) -> Vec<String> {
+    fn described(outbox: Outbox) -> Vec<String> {
         let items = outbox.into_items().into_iter();
         items
             .map(|item| match item {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn news_of_a_key_are_told_once_until_it_is_read() {
+    fn news_of_a_key_are_kept_once_until_it_is_read() {
         let mut outbox = Outbox::default();
         assert!(!outbox.add_read(1, b"a"), "it has not changed");
         for _ in 0..3 {
@@ -202,7 +202,7 @@ mod tests {
         assert!(outbox.add_read(1, b"c"), "all keys have changed");
         let expected =
             ["changed a", "changed b", "1 read a", "expired a", "flushed", "expired a", "1 read c"];
-        assert_eq!(told(outbox), expected);
+        assert_eq!(described(outbox), expected);
     }
 
     #[test]
@@ -215,6 +215,6 @@ mod tests {
             outbox.add_change(key.into(), false);
         }
         assert!(outbox.add_read(1, b"k") && outbox.keys.is_empty());
-        assert_eq!(told(outbox), ["flushed"]);
+        assert_eq!(described(outbox), ["flushed"]);
     }
 }

@@ -59,6 +59,23 @@ pub struct Value<'v> {
     pub bytes: &'v [u8],
 }
 
+impl Value<'_> {
+    /// Appends the requests that write a key with this value, for the log.
+    pub fn log(&self, out: &mut Vec<u8>, key: &[u8], expires_at_ms: Option<u64>) {
+        (self.facts.log)(out, key, self.bytes, expires_at_ms);
+    }
+
+    /// The type of the RDB format in which Keyfast writes the value.
+    pub fn rdb_type(&self) -> u8 {
+        (self.facts.rdb_type)(self.bytes)
+    }
+
+    /// Appends the value in that format. It compresses the strings if it gets a compressor.
+    pub fn save(&self, out: &mut Vec<u8>, compressor: Option<&mut Compressor>) {
+        (self.facts.save)(out, self.bytes, compressor);
+    }
+}
+
 /// How a value was written. OBJECT ENCODING needs it, because Redis keeps some strings in other forms than
 /// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -296,7 +296,7 @@ impl Transaction<'_> {
         match &changed.note {
             Note::Whole => {
                 let value = self.keyspace().value_of(entry);
-                (value.facts.log)(out, key, value.bytes, entry.expires_at_ms());
+                value.log(out, key, entry.expires_at_ms());
                 return value.facts.kind != STRING_KIND;
             }
             Note::Expiry => records::expiry(out, key, entry.expires_at_ms()),

@@ -151,14 +151,6 @@ impl Transaction<'_> {
         self.report_lock(key, LockChange::Written { before, token, expires_at_ms });
     }
 
-    /// Follows a lock that was removed.
-    #[cold]
-    pub(in crate::keyspace) fn follow_gone(&mut self, key: &[u8], change: LockChange) {
-        let (spot, shard) = self.shard_mut(key);
-        shard.rarities_mut().gone_locks.add(spot.hash);
-        self.report_lock(key, change);
-    }
-
     /// Follows a look at an absent key, which may have been a lock.
     #[inline]
     pub(in crate::keyspace) fn follow_miss(&self, key: &[u8]) {
@@ -229,6 +221,32 @@ mod tests {
         assert_eq!(before_last[3..], [LockChange::Freed]);
         tx.remove(b"k");
         assert_eq!(reported(&mut tx), [LockChange::Missed]);
+    }
+
+    #[test]
+    fn who_takes_an_expired_lock_has_not_missed_it_with_or_without_a_log() {
+        for has_log in [false, true] {
+            let keyspace = Keyspace::alone(1);
+            if has_log {
+                keyspace.begin_all(0).unwrap().cut_journal();
+            }
+            keyspace.allow_lock_news(true);
+            keyspace.clock().freeze();
+            let later_ms = keyspace.clock().now_ms() + 30_000;
+            let taken = |expiry: Expiry| {
+                let mut tx = keyspace.begin(0, b"k").unwrap();
+                assert!(tx.insert_if_absent(b"k", b"v", expiry));
+                tx.commit();
+                reported(&mut tx)
+            };
+            let token = Token::of(b"v");
+            let first = LockChange::Taken { token, expires_at_ms: Some(later_ms) };
+            assert_eq!(taken(Expiry::At(later_ms)), [first]);
+            keyspace.clock().set(later_ms).unwrap();
+            let second = LockChange::Taken { token, expires_at_ms: None };
+            assert_eq!(taken(Expiry::Never), [second], "with a log: {has_log}");
+            assert_eq!(keyspace.begin_all(0).unwrap().counters().expired, 1);
+        }
     }
 
     #[test]

@@ -11,8 +11,8 @@ use crate::events::EventClass;
 use crate::keyspace::following::changes::Extent;
 use crate::keyspace::following::news::Effect;
 use crate::keyspace::store::entry::Entry;
-use crate::keyspace::store::shard::Sweep;
-use crate::keyspace::transaction::{Held, Transaction};
+use crate::keyspace::store::shard::SweepScope;
+use crate::keyspace::transaction::Transaction;
 
 /// Keys that were lost in all shards since the start, or since CONFIG RESETSTAT. It rarely happens, so it is
 /// counted in one place: counters in 1,024 shards would take memory when there is too little.
@@ -83,15 +83,14 @@ impl Transaction<'_> {
 
     /// Frees expired entries of the shards that the transaction holds, and notes each loss in the order of
     /// their expiries. Returns how many entries it looked at.
-    pub(in crate::keyspace) fn sweep(&mut self, sweep: Sweep) -> usize {
+    pub(in crate::keyspace) fn sweep(&mut self, scope: SweepScope) -> usize {
         let (keyspace, now_ms, is_noted) = (self.keyspace(), self.now_ms(), self.wanted.any());
-        let Held::Many(shards) = &mut self.held else { return 0 };
         let (mut looked_at, mut count) = (0, 0);
         let mut lost: Vec<(Option<u64>, usize, Box<[u8]>)> = Vec::new();
         let mut garbage = Vec::new();
-        for (_, shard) in shards {
+        for shard in self.held.shards_mut() {
             let hash = |entry: &Entry| keyspace.hash(entry.key());
-            looked_at += shard.sweep(sweep, now_ms, hash, |database, entry| {
+            looked_at += shard.sweep(scope, now_ms, hash, |database, entry| {
                 count += 1;
                 if is_noted {
                     lost.push((entry.expires_at_ms(), database, entry.key().into()));

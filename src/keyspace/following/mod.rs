@@ -79,7 +79,7 @@ impl Transaction<'_> {
     /// freed first.
     #[cold]
     pub(in crate::keyspace) fn follow_put(&mut self, key: &[u8]) {
-        self.free_expired(key);
+        self.make_way(key);
         self.follow_change(key, Extent::Whole);
         if self.entry(key).is_none() {
             self.event(EventClass::NEW, "new", key);

@@ -56,7 +56,7 @@ pub(in crate::keyspace) struct Rarities {
 
 /// The tables to sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::keyspace) enum Sweep {
+pub(in crate::keyspace) enum SweepScope {
     /// Tables for which a sweep is worth its time.
     Due,
     /// Every table that may have an expired entry, even only one.
@@ -167,16 +167,16 @@ impl Shard {
     /// database. Returns how many entries it looked at.
     pub(in crate::keyspace) fn sweep(
         &mut self,
-        sweep: Sweep,
+        scope: SweepScope,
         now_ms: u64,
         hash: impl Fn(&Entry) -> u64,
         mut gone: impl FnMut(usize, Entry),
     ) -> usize {
-        let (mut looked_at, rest_ms) = (0, if sweep == Sweep::Due { Table::REST_MS } else { 0 });
+        let (mut looked_at, rest_ms) = (0, if scope == SweepScope::Due { Table::REST_MS } else { 0 });
         for (database, table) in all(&mut self.first, &mut self.others).enumerate() {
-            let is_meant = match sweep {
-                Sweep::Due => table.is_due(now_ms),
-                Sweep::All => table.size().expiring > 0,
+            let is_meant = match scope {
+                SweepScope::Due => table.is_due(now_ms),
+                SweepScope::All => table.size().expiring > 0,
             };
             if is_meant {
                 looked_at += table.len();

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::keyspace::following::Replacement;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::locking::HeldShards;
-use crate::keyspace::store::shard::{KeyspaceCounters, Shard, Sweep};
+use crate::keyspace::store::shard::{KeyspaceCounters, Shard, SweepScope};
 use crate::keyspace::store::table::{DatabaseSize, Table};
 
 /// A transaction that holds every shard: a [`Transaction`] behind a reference or a box.
@@ -216,6 +216,6 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
 
     /// Frees every expired key of every database, and notes each loss in the order of their expiries.
     pub fn free_all_expired(&mut self) {
-        Transaction::sweep(self, Sweep::All);
+        Transaction::sweep(self, SweepScope::All);
     }
 }

@@ -67,6 +67,17 @@ pub(in crate::keyspace) enum Held<'a> {
     Many(HeldShards<'a>),
 }
 
+impl Held<'_> {
+    /// Every held shard.
+    pub(in crate::keyspace) fn shards_mut(&mut self) -> impl Iterator<Item = &mut Shard> {
+        let (one, many) = match self {
+            Held::One { shard, .. } => (Some(&mut **shard), [].as_mut_slice()),
+            Held::Many(shards) => (None, shards.as_mut_slice()),
+        };
+        one.into_iter().chain(many.iter_mut().map(|(_, shard)| &mut **shard))
+    }
+}
+
 impl Keyspace {
     /// Begins a transaction on one key.
     ///

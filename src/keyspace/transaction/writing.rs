@@ -9,7 +9,7 @@ use crate::keyspace::following::changes::Extent;
 use crate::keyspace::following::losses::Loss;
 use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
-use crate::keyspace::store::table::NewEntry;
+use crate::keyspace::store::table::{NewEntry, Removed};
 use crate::values::{Encoding, STRING_KIND, Value};
 
 /// When a written key expires.
@@ -196,16 +196,47 @@ impl Transaction<'_> {
     /// Deletes a key; returns whether it was there.
     #[inline]
     pub fn remove(&mut self, key: &[u8]) -> bool {
-        let database = self.database;
-        let (spot, shard) = self.shard_mut(key);
-        let Some(removed) = shard.table_mut(database).remove(spot, key) else {
+        let Some(removed) = self.take(key) else {
             self.follow_miss(key);
             return false;
         };
-        let has_expired = removed.expires_at_ms.is_some_and(|expires_at_ms| self.is_over(expires_at_ms));
         if removed.is_lock {
-            self.follow_gone(key, if has_expired { LockChange::Missed } else { LockChange::Freed });
+            let has_expired = self.was_over(&removed);
+            self.report_lock(key, if has_expired { LockChange::Missed } else { LockChange::Freed });
         }
+        self.follow_removal(key, removed)
+    }
+
+    /// Frees a key that is about to be written, if it has expired. That the writer found it gone is no news:
+    /// it did not look for it.
+    pub(in crate::keyspace) fn make_way(&mut self, key: &[u8]) {
+        if self.is_expired(key)
+            && let Some(removed) = self.take(key)
+        {
+            self.follow_removal(key, removed);
+        }
+    }
+
+    /// Takes a key out of its table. Its shard remembers a lock for a while.
+    #[inline]
+    fn take(&mut self, key: &[u8]) -> Option<Removed> {
+        let database = self.database;
+        let (spot, shard) = self.shard_mut(key);
+        let removed = shard.table_mut(database).remove(spot, key)?;
+        if removed.is_lock {
+            shard.rarities_mut().gone_locks.add(spot.hash);
+        }
+        Some(removed)
+    }
+
+    fn was_over(&self, removed: &Removed) -> bool {
+        removed.expires_at_ms.is_some_and(|expires_at_ms| self.is_over(expires_at_ms))
+    }
+
+    /// Notes what follows from a removal, and frees the entry. Returns whether the key had not expired.
+    #[inline]
+    fn follow_removal(&mut self, key: &[u8], removed: Removed) -> bool {
+        let has_expired = self.was_over(&removed);
         if has_expired {
             self.follow_loss(key, Loss::Expired);
         } else {

@@ -8,7 +8,6 @@ use super::{AUXILIARY, DATABASE, END, EXPIRY_MS, FREQUENCY, IDLE, SIGNATURE, SIZ
 use crate::dump::strings::{write_length, write_string};
 use crate::dump::{CHECKSUM, Compressor, LIBRARY, VERSION};
 use crate::keyspace::SavedKey;
-use crate::values::Value;
 
 /// So much is collected before it is written.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -102,10 +101,9 @@ impl<W: Write> Writer<W> {
         if let Some(frequency) = key.frequency {
             self.buffer.extend([FREQUENCY, frequency]);
         }
-        let Value { facts, bytes } = key.value;
-        self.buffer.push((facts.rdb_type)(bytes));
+        self.buffer.push(key.value.rdb_type());
         self.string(key.key);
-        (facts.save)(&mut self.buffer, bytes, self.compressor.as_mut());
+        key.value.save(&mut self.buffer, self.compressor.as_mut());
         self.pass_on()
     }
 

@@ -6,8 +6,8 @@
 //! A sequence that is kept in the order of its records' bytes can be searched, too. For that, a branch keeps
 //! of each kid a number, the bound: the first eight bytes of its first record, when it was last set. Records
 //! that are removed do not change it: a bound may be lower than the first record, but never lower than what
-//! is before it. Only kids with equal bounds are told apart by their first records. (For a sorted set the
-//! eight bytes are the score.)
+//! is before it. Only for kids with equal bounds a search compares their first records. (For a sorted set
+//! the eight bytes are the score.)
 //!
 //! Every change is made in a page first. A page that has become too large is then split, and the walk to it
 //! splits full branches on its way; a page that has become small merges with a neighbour, and the walk to it
