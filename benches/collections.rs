@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use keyfast::allocator::{self, Counted};
-use keyfast::values::tree::{Map, Sequence};
+use keyfast::values::tree::{Map, Ranking, Remains, Sequence};
 
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
@@ -20,8 +20,8 @@ const ELEMENTS: [u64; 3] = [1_000, 100_000, 1_000_000];
 const OPERATIONS_MIN: u64 = 500_000;
 /// Writes after sharing: few, so that most pages are still shared.
 const WRITES_AFTER_SHARING: u64 = 1_000;
-/// Nodes freed in one step.
-const STEP_NODES: usize = 200;
+/// Bytes freed in one step.
+const STEP_BYTES: usize = 256 << 10;
 /// Between one element and the next that is asked for. Prime, and so far that neighbours in memory are not
 /// neighbours in time.
 const STEP: u64 = 7_368_787;
@@ -40,8 +40,8 @@ fn main() {
         measure_map(elements, false);
         println!("a sequence of {elements} records of 10 bytes, as a list has them");
         measure_list(elements);
-        println!("a sequence of {elements} records of 8 + 10 bytes in their order, as a sorted set has them");
-        measure_sorted(elements);
+        println!("a ranking of {elements} members of 10 bytes, as a sorted set has them");
+        measure_ranking(elements);
     }
 }
 
@@ -89,7 +89,7 @@ fn measure_map(elements: u64, with_values: bool) {
         map.insert(&ten_bytes(n), &value(n)[..length]);
     });
     drop(copy);
-    measure_freeing(|| map.free_some(STEP_NODES));
+    measure_freeing(map.clear());
 }
 
 fn measure_list(elements: u64) {
@@ -130,36 +130,54 @@ fn measure_list(elements: u64) {
         list.replace(n as usize, &ten_bytes(n));
     });
     drop(copy);
-    measure_freeing(|| list.free_some(STEP_NODES));
+    let copy = list.share();
+    let begun = Instant::now();
+    let removed = list.remove(list.len() / 4..list.len() / 4 * 3);
+    print_figure("remove the middle half, us", begun.elapsed().as_secs_f64() * 1e6);
+    drop(copy);
+    measure_freeing(removed);
 }
 
-fn measure_sorted(elements: u64) {
-    let record = |n: u64| {
-        let mut record = [0; 18];
-        record[..8].copy_from_slice(&n.to_be_bytes());
-        record[8..].copy_from_slice(&ten_bytes(n));
-        record
-    };
+fn measure_ranking(elements: u64) {
     let before_bytes = allocator::used_bytes();
-    let mut sorted = Sequence::new();
+    let mut ranking = Ranking::new(SEED);
     let begun = Instant::now();
     for n in scattered(elements, elements) {
-        let position = sorted.search(&record(n)).expect_err("a new record");
-        sorted.insert(position, &record(n));
+        ranking.insert(&ten_bytes(n), n as f64);
     }
-    print_each("search and insert", begun.elapsed(), elements);
-    print_bytes(sorted.bytes(), before_bytes, elements);
+    print_each("insert, new", begun.elapsed(), elements);
+    print_bytes(ranking.bytes(), before_bytes, elements);
+
     let operations = elements.max(OPERATIONS_MIN);
-    time("search", elements, operations, |n| assert_eq!(sorted.search(&record(n)), Ok(n as usize)));
-    measure_freeing(|| sorted.free_some(STEP_NODES));
+    time("score", elements, operations, |n| assert_eq!(ranking.score(&ten_bytes(n)), Some(n as f64)));
+    time("rank", elements, operations, |n| assert_eq!(ranking.rank(&ten_bytes(n)), Some(n as usize)));
+    time("first with a score", elements, operations, |n| {
+        assert_eq!(ranking.first_at_least(n as f64), n as usize);
+    });
+    time("insert, the same score", elements, operations, |n| {
+        ranking.insert(&ten_bytes(n), n as f64);
+    });
+    time("remove and insert", elements, operations, |n| {
+        ranking.remove(&ten_bytes(n));
+        ranking.insert(&ten_bytes(n), n as f64);
+    });
+    time("insert, another score", elements, operations, |n| {
+        ranking.insert(&ten_bytes(n), (n * STEP % elements) as f64);
+    });
+    let copy = ranking.share();
+    time("insert after sharing", elements, WRITES_AFTER_SHARING.min(elements), |n| {
+        ranking.insert(&ten_bytes(n), n as f64);
+    });
+    drop(copy);
+    measure_freeing(ranking.clear());
 }
 
-fn measure_freeing(mut free_some: impl FnMut() -> bool) {
+fn measure_freeing(mut remains: Remains) {
     let begun = Instant::now();
     let (mut steps, mut longest) = (0, Duration::ZERO);
     loop {
         let step_begun = Instant::now();
-        let is_done = free_some();
+        let is_done = remains.free_some(STEP_BYTES);
         longest = longest.max(step_begun.elapsed());
         steps += 1;
         if is_done {
@@ -167,7 +185,7 @@ fn measure_freeing(mut free_some: impl FnMut() -> bool) {
         }
     }
     print_figure("freeing, ms in all", begun.elapsed().as_secs_f64() * 1e3);
-    print_figure("freeing, steps of 200 nodes", f64::from(steps));
+    print_figure("freeing, steps of 256 KiB", f64::from(steps));
     print_figure("freeing, ms of the longest step", longest.as_secs_f64() * 1e3);
 }
 

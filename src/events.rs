@@ -10,10 +10,10 @@ pub struct EventClass(u32);
 const LETTERS: &[(u8, EventClass)] = &[
     (b'g', EventClass::GENERIC),
     (b'$', EventClass::STRING),
-    (b'l', EventClass(1 << 2)),
-    (b's', EventClass(1 << 3)),
-    (b'h', EventClass(1 << 4)),
-    (b'z', EventClass(1 << 5)),
+    (b'l', EventClass::LIST),
+    (b's', EventClass::SET),
+    (b'h', EventClass::HASH),
+    (b'z', EventClass::SORTED_SET),
     (b'x', EventClass::EXPIRED),
     (b'e', EventClass::EVICTED),
     (b't', EventClass(1 << 8)),
@@ -31,6 +31,14 @@ impl EventClass {
     pub const GENERIC: EventClass = EventClass(1);
     /// Of strings.
     pub const STRING: EventClass = EventClass(1 << 1);
+    /// Of lists.
+    pub const LIST: EventClass = EventClass(1 << 2);
+    /// Of sets.
+    pub const SET: EventClass = EventClass(1 << 3);
+    /// Of hashes.
+    pub const HASH: EventClass = EventClass(1 << 4);
+    /// Of sorted sets.
+    pub const SORTED_SET: EventClass = EventClass(1 << 5);
     /// Keys that are gone because their time had come.
     pub const EXPIRED: EventClass = EventClass(1 << 6);
     /// Keys that are gone because memory was short.

@@ -36,6 +36,7 @@ use crate::scripting::running::Running;
 use crate::statistics::Statistics;
 use crate::tracking::Tracking;
 use crate::types;
+use crate::values::{HASH_KIND, LIST_KIND, Limit, SET_KIND, SORTED_SET_KIND};
 pub use delivery::Doer;
 pub use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
 pub use freeing::Freeing;
@@ -71,7 +72,7 @@ pub struct Instance {
     /// Its scripts.
     pub scripting: Scripting,
     /// The thread that frees its large garbage.
-    pub freeing: Freeing,
+    pub freeing: Arc<Freeing>,
     /// Its snapshots and its log.
     pub persistence: Persistence,
     /// Its counters.
@@ -129,6 +130,9 @@ impl Instance {
         let shape = Shape::of(config.databases.size(), types::ALL);
         let keyspace = Keyspace::new(shape, Arc::clone(&clock), Arc::clone(&followers));
         keyspace.set_hand_over(hooks.hand_over);
+        let freeing = Arc::<Freeing>::default();
+        let frees = Arc::clone(&freeing);
+        keyspace.set_background(move |garbage| frees.take(garbage));
         let started_s = clock.since_epoch().as_secs();
         let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
         let lens = Lens::new(clock.now_ms());
@@ -147,7 +151,7 @@ impl Instance {
             lens,
             faults: Faults::default(),
             scripting,
-            freeing: Freeing::default(),
+            freeing,
             persistence,
             statistics,
             run_id: random_hex_digits(),
@@ -283,6 +287,7 @@ impl Instance {
     fn configure_keyspace(&self) {
         let config = &self.config;
         self.keyspace.set_value_bytes_max(config.proto_max_bulk_len.size());
+        self.keyspace.set_compresses_dumps(config.rdbcompression.get());
         self.followers.interest.set_classes(self.event_classes());
         self.allow_lock_news();
         self.statistics.track_latencies(config.latency_tracking.get());
@@ -293,6 +298,26 @@ impl Instance {
         self.keyspace.set_evicts_by_use(goes_by_use && config.maxmemory.size() > 0);
         let factors = [&config.lfu_log_factor, &config.lfu_decay_time].map(|factor| factor.get() as u32);
         self.keyspace.configure_access(counts_frequency, factors[0], factors[1]);
+        self.configure_limits();
+    }
+
+    /// Passes on up to which size collections are packed.
+    fn configure_limits(&self) {
+        let (config, limits) = (&self.config, self.keyspace.limits());
+        for (kind, entries, bytes) in [
+            (HASH_KIND, &config.hash_max_listpack_entries, &config.hash_max_listpack_value),
+            (SET_KIND, &config.set_max_listpack_entries, &config.set_max_listpack_value),
+            (SORTED_SET_KIND, &config.zset_max_listpack_entries, &config.zset_max_listpack_value),
+        ] {
+            let integers = config.set_max_intset_entries.size();
+            limits.set(kind, Limit { entries: entries.size(), bytes: bytes.size(), integers });
+        }
+        // Redis: `quicklistNodeLimit`. Below zero it stands for 4, 8, 16, 32 or 64 KiB.
+        let (entries, bytes) = match config.list_max_listpack_size.get() {
+            size @ 0.. => (usize::try_from(size).unwrap_or(usize::MAX), usize::MAX),
+            size => (usize::MAX, 2048 << size.unsigned_abs().min(5)),
+        };
+        limits.set(LIST_KIND, Limit { entries, bytes, integers: 0 });
     }
 }
 

@@ -41,6 +41,11 @@ impl LongDouble {
         Some(LongDouble(if is_negative { -magnitude } else { magnitude }))
     }
 
+    /// Whether it is a finite number.
+    pub fn is_finite(self) -> bool {
+        self.0.is_finite()
+    }
+
     /// The sum, if it is a finite number.
     pub fn checked_add(self, other: LongDouble) -> Option<LongDouble> {
         let sum = (self.0 + other.0).value;

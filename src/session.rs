@@ -12,7 +12,7 @@ use crate::acl::{User, Users};
 use crate::clients::{Client, Profile, State};
 use crate::config::ClientClass;
 use crate::faults::Delay;
-use crate::keyspace::Watching;
+use crate::keyspace::{Waiter, Watching};
 use crate::pubsub::{KINDS, Subscriptions};
 use crate::resp::{OwnedRequest, Protocol, Request};
 use crate::statistics::Statistics;
@@ -47,12 +47,18 @@ pub struct Session {
     pub subscriptions: Subscriptions,
     /// The keys of which it keeps copies, if any.
     pub tracking: Option<Box<Tracks>>,
+    /// Whether a script of its runs: requests come from there.
+    pub is_in_script: bool,
     /// Whether its command is one of several, none of which may wait.
     pub may_not_wait: bool,
     /// What those commands have done that other clients follow, if anything.
     pub outbox: Option<Box<Outbox>>,
     /// How long its last command waits for its reply, or its next one to be executed, if it waits.
     pub wait: Option<Wait>,
+    /// The wait of its last command for keys.
+    pub blocked: Option<Blocked>,
+    /// The wait of a command that is executed again.
+    pub resumed: Option<Blocked>,
     /// Whether the faults have seen its next command already, which has waited since. Now it is spared.
     pub was_delayed: bool,
     /// Whether a fault drops the reply to its next command, which waits to be executed.
@@ -134,6 +140,17 @@ pub enum Wait {
     Pause,
     /// Until what the command needs may be free. Then it is tried again.
     Contention(Contention),
+    /// Until a key has something for the client, as the session's [`Blocked`] says.
+    Blocked,
+}
+
+/// A wait for keys.
+#[derive(Debug)]
+pub struct Blocked {
+    /// The client's place in the queues of its keys.
+    pub waiter: Arc<Waiter>,
+    /// When the wait ends in vain; `None` for never.
+    pub until: Option<Instant>,
 }
 
 /// What a command needs, and another client has had for more than a moment.
@@ -182,8 +199,11 @@ impl Session {
             subscriptions: Subscriptions::default(),
             tracking: None,
             may_not_wait: false,
+            is_in_script: false,
             outbox: None,
             wait: None,
+            blocked: None,
+            resumed: None,
             was_delayed: false,
             is_unheard: false,
             last_command: State::default().last_command,
@@ -255,6 +275,7 @@ impl Session {
     /// Begins a script of this client: from now on the state is the script's, which begins with the client's
     /// database and user. Returns the client's own state, for [`end_script`](Self::end_script).
     pub fn begin_script(&mut self) -> OwnState {
+        self.is_in_script = true;
         OwnState {
             database: self.database,
             protocol: std::mem::replace(&mut self.protocol, Protocol::Resp2),
@@ -269,6 +290,7 @@ impl Session {
         let OwnState { database, protocol, leaves_keys_untouched, tracking, may_not_wait } = own;
         (self.database, self.protocol, self.may_not_wait) = (database, protocol, may_not_wait);
         (self.leaves_keys_untouched, self.tracking) = (leaves_keys_untouched, tracking);
+        self.is_in_script = false;
     }
 
     /// What the commands of an EXEC or a script have done that other clients follow.

@@ -59,10 +59,10 @@ struct Connection {
 }
 
 /// Xorshift: good enough to spread keys, and next to free.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -150,7 +150,54 @@ impl Load {
     }
 }
 
+/// Requests of any kind.
+impl Load {
+    /// Sends requests that `ask` makes for so long; returns how many.
+    pub(crate) fn drive_with(
+        &mut self,
+        ask: fn(&mut Random) -> Vec<String>,
+        depth: usize,
+        seconds: f64,
+    ) -> Result<usize, String> {
+        let (started, length) = (Instant::now(), Duration::from_secs_f64(seconds));
+        let mut commands = 0;
+        while started.elapsed() < length {
+            for connection in &mut self.connections {
+                (0..depth).for_each(|_| connection.ask_any(&ask(&mut self.random)));
+                connection.send()?;
+            }
+            self.connections.iter_mut().try_for_each(Connection::receive)?;
+            commands += depth * self.connections.len();
+        }
+        Ok(commands)
+    }
+
+    /// Sends each request once, on the first connection.
+    pub(crate) fn send_all(&mut self, requests: impl Iterator<Item = Vec<String>>) -> Result<(), String> {
+        let Some(connection) = self.connections.first_mut() else { return Ok(()) };
+        for request in requests {
+            connection.ask_any(&request);
+            if connection.awaited == FILL_DEPTH {
+                connection.send()?;
+                connection.receive()?;
+            }
+        }
+        connection.send()?;
+        connection.receive()
+    }
+}
+
 impl Connection {
+    /// Puts a request of these words into the batch.
+    fn ask_any(&mut self, words: &[String]) {
+        let mut written = write!(self.requests, "*{}\r\n", words.len());
+        for word in words {
+            written = written.and_then(|()| write!(self.requests, "${}\r\n{word}\r\n", word.len()));
+        }
+        written.expect("memory takes all that is written");
+        self.awaited += 1;
+    }
+
     fn open(address: SocketAddr) -> Result<Connection, String> {
         let opened = TcpStream::connect(address).and_then(|stream| {
             stream.set_nodelay(true)?;
@@ -223,15 +270,23 @@ impl Connection {
 
 /// The length of the whole reply that `bytes` begin with.
 fn reply_length(bytes: &[u8]) -> Result<Option<usize>, String> {
-    let Some(line) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
-    let length = match bytes[0] {
-        b'+' | b':' => line + 1,
-        b'$' if bytes[1] == b'-' => line + 1,
-        b'$' => {
-            let digits = &bytes[1..line - 1];
-            line + 1 + digits.iter().fold(0, |number, digit| 10 * number + usize::from(digit - b'0')) + 2
-        }
-        _ => return Err(format!("the server answered {}", bytes[..line].escape_ascii())),
-    };
+    let (mut length, mut parts) = (0, 1);
+    while parts > 0 {
+        let rest = bytes.get(length..).unwrap_or_default();
+        let Some(line) = rest.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
+        let number =
+            || rest[1..line - 1].iter().fold(0, |number, digit| 10 * number + usize::from(digit - b'0'));
+        parts -= 1;
+        length += match rest[0] {
+            b'+' | b':' => line + 1,
+            b'$' | b'*' if rest[1] == b'-' => line + 1,
+            b'$' => line + 1 + number() + 2,
+            b'*' => {
+                parts += number();
+                line + 1
+            }
+            _ => return Err(format!("the server answered {}", rest[..line].escape_ascii())),
+        };
+    }
     Ok(Some(length).filter(|length| *length <= bytes.len()))
 }

@@ -6,6 +6,7 @@
 //! hold, and processor time holds better than throughput.
 
 mod chart;
+mod collections;
 mod disk;
 mod load;
 mod options;
@@ -57,6 +58,9 @@ fn run() -> Result<(), String> {
     }
     if options.does(Part::Scripts) {
         compare_scripts(&options, &programs, &mut report)?;
+    }
+    if options.does(Part::Collections) {
+        collections::compare(&options, &programs, &mut report)?;
     }
     if options.does(Part::Lens) {
         report = compare_lens(&options, &programs[0])?;

@@ -19,6 +19,8 @@ pub(crate) struct Options {
     pub(crate) memory_keys: usize,
     pub(crate) pause_keys: usize,
     pub(crate) snapshot_keys: usize,
+    /// Members of the sorted set that is saved, deleted and expires.
+    pub(crate) large_members: usize,
     pub(crate) chart: Option<PathBuf>,
     pub(crate) server_cores: usize,
     keyfast: PathBuf,
@@ -38,6 +40,7 @@ pub(crate) enum Part {
     Threads,
     Scripts,
     Lens,
+    Collections,
 }
 
 impl Part {
@@ -52,12 +55,14 @@ impl Part {
             "threads" => Ok(Part::Threads),
             "scripts" => Ok(Part::Scripts),
             "lens" => Ok(Part::Lens),
+            "collections" => Ok(Part::Collections),
             other => Err(format!("--only {other} is none of {PARTS}")),
         }
     }
 }
 
-const PARTS: &str = "cpu, memory, pause, snapshot, durable, connections, threads, scripts, lens";
+const PARTS: &str = "cpu, memory, pause, snapshot, durable, connections, threads, scripts, lens, \
+                     collections";
 
 /// Servers that are looked for where none is named.
 const KNOWN: [&str; 2] = ["redis-server", "valkey-server"];
@@ -115,6 +120,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
         servers: paths("server").collect(),
         pause_keys: number("pause-keys")?,
         snapshot_keys: number("snapshot-keys")?,
+        large_members: number("large-members")?,
         chart: paths("chart").next(),
         only: matches.get_one::<String>("only").map(|only| Part::named(only)).transpose()?,
     }))
@@ -145,6 +151,7 @@ fn command() -> Command {
         option("memory-keys", "2000000", "Keys for the figures of memory"),
         option("pause-keys", "8000000", "Keys that are inserted while pauses are measured"),
         option("snapshot-keys", "10000000", "Keys that are saved while pauses are measured"),
+        option("large-members", "10000000", "Members of the sorted set of which pauses are measured"),
         option("server-cores", "1", "Cores for the server; the client takes the next"),
         // What cargo passes to every benchmark.
         Arg::new("bench").long("bench").action(ArgAction::SetTrue).hide(true),

@@ -201,6 +201,20 @@ impl Grants {
         Err(denial)
     }
 
+    /// Whether one selector allows an attempt, and allows all keys to be used in this way.
+    pub fn allow_with_all_keys<'a, Keys, Channels>(
+        &self,
+        attempt: &Attempt<'a, Keys, Channels>,
+        access: Access,
+    ) -> bool
+    where
+        Keys: Iterator<Item = (&'a [u8], Access)> + Clone,
+        Channels: Iterator<Item = &'a [u8]> + Clone,
+    {
+        let mut selectors = self.all_selectors();
+        selectors.any(|selector| selector.check(attempt).is_ok() && selector.allows_all_keys(access))
+    }
+
     /// Whether a channel may be used, or a pattern of channels subscribed to.
     pub fn allow_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.all_selectors().any(|selector| selector.allows_channel(channel, is_pattern))

@@ -314,13 +314,16 @@ impl Selector {
     }
 
     fn allows_key(&self, key: &[u8], access: Access) -> bool {
-        let suffices =
-            |allowed: Access| (allowed.reads || !access.reads) && (allowed.writes || !access.writes);
-        self.all_keys
-            || self
-                .key_patterns
-                .iter()
-                .any(|known| suffices(known.access) && glob::matches(&known.pattern, key, false))
+        let allows =
+            |known: &KeyPattern| suffices(known.access, access) && glob::matches(&known.pattern, key, false);
+        self.all_keys || self.key_patterns.iter().any(allows)
+    }
+
+    /// Whether all keys may be used in this way. As in Redis, one pattern must say so: several that allow
+    /// all keys together do not suffice.
+    pub(super) fn allows_all_keys(&self, access: Access) -> bool {
+        let is_for_all = |known: &KeyPattern| known.pattern == b"*" && suffices(known.access, access);
+        self.all_keys || self.key_patterns.iter().any(is_for_all)
     }
 
     /// Whether a channel may be used; a pattern of channels only if it is itself among the rules.
@@ -371,6 +374,11 @@ impl Selector {
         let parts = [self.describe_keys(), reset.to_vec(), channels, self.describe_commands()];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(&b' ')
     }
+}
+
+/// Whether a permission includes the use of a key.
+fn suffices(allowed: Access, access: Access) -> bool {
+    (allowed.reads || !access.reads) && (allowed.writes || !access.writes)
 }
 
 /// Where the bit of a command is.

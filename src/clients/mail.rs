@@ -96,8 +96,8 @@ impl Mail {
         self.state.lock().reserved_bytes -= bytes;
     }
 
-    /// Whether the client may have so many bytes more. If not, what waits is dropped, since the client will be
-    /// cut off.
+    /// Whether the client may have so many bytes more. If not, what waits is dropped, since the client will
+    /// be cut off.
     fn admit(&self, state: &mut State, bytes: usize, footprint: &Footprint) -> bool {
         let total = state.bytes() + state.reserved_bytes + bytes;
         let bytes_max = if state.class == ClientClass::PubSub { PUBSUB_BYTES_MAX } else { BYTES_MAX };

@@ -521,9 +521,12 @@ impl Client {
         has_waited
     }
 
-    /// Waits until another client, or the server, ends the client's waiting; returns how.
-    pub fn poll_waiting_ended(&self, context: &Context<'_>) -> Poll<Waiting> {
-        self.poll_until(context, || Some(self.waiting()).filter(|waiting| *waiting != Waiting::Yes))
+    /// Waits until another client, or the server, ends the client's waiting, or until it is over otherwise;
+    /// returns how.
+    pub fn poll_waiting_ended(&self, context: &Context<'_>, is_over: impl Fn() -> bool) -> Poll<Waiting> {
+        self.poll_until(context, || {
+            Some(self.waiting()).filter(|waiting| *waiting != Waiting::Yes || is_over())
+        })
     }
 
     /// Is ready once `look` finds something; whoever changes what it looks at [calls](Self::call).
@@ -541,7 +544,7 @@ impl Client {
     }
 
     /// Has the task that serves the client look anew.
-    fn call(&self) {
+    pub fn call(&self) {
         // Either the task is seen here, or it sees, when it looks for the first time, what has changed.
         fence(Ordering::SeqCst);
         if let Some(task) = self.task.get() {

@@ -154,7 +154,7 @@ mod tests {
     fn keys_are_found_as_the_table_says() {
         for (line, expected) in [
             ("HSET h f v", &["h:w"][..]),
-            ("lmove a b LEFT RIGHT", &["a:rw", "b:w"]),
+            ("blmove a b LEFT RIGHT 0", &["a:rw", "b:w"]),
             ("blpop a b 0", &["a:rw", "b:rw"]),
             ("zunion 2 a b", &["a:r", "b:r"]),
             ("zunion 99999999999 a b", &["a:r", "b:r"]),

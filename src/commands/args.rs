@@ -15,6 +15,48 @@ pub fn integer(argument: &[u8]) -> Result<i64> {
     parse_integer(argument).ok_or(Error::NOT_AN_INTEGER)
 }
 
+/// An integer that is not below zero.
+///
+/// # Errors
+///
+/// An error if it is below zero, or no integer.
+pub fn natural(argument: &[u8]) -> Result<usize> {
+    let number = parse_integer(argument).and_then(|number| usize::try_from(number).ok());
+    number.ok_or(Error::fixed("ERR value is out of range, must be positive"))
+}
+
+/// An integer above zero.
+///
+/// # Errors
+///
+/// The given error if it is not above zero, or no integer.
+pub fn positive(argument: &[u8], error: &'static str) -> Result<usize> {
+    let number = parse_integer(argument).and_then(|number| usize::try_from(number).ok());
+    number.filter(|number| *number > 0).ok_or(Error::fixed(error))
+}
+
+/// The number of keys that a request announces at a position. The keys follow it.
+///
+/// # Errors
+///
+/// An error if it is not above zero, or if there are fewer arguments.
+pub fn key_count(request: Request<'_>, position: usize) -> Result<usize> {
+    let count = positive(request.at(position), "ERR numkeys should be greater than 0")?;
+    if count > request.len() - position - 1 {
+        return Err(Error::fixed("ERR Number of keys can't be greater than number of args"));
+    }
+    Ok(count)
+}
+
+/// The last argument of a request, which is the timeout of most commands that wait.
+///
+/// # Errors
+///
+/// None: it has the form of the check of a blocking command.
+pub fn last(request: Request<'_>) -> Result<&[u8]> {
+    Ok(request.at(request.len() - 1))
+}
+
 /// The number of one of so many databases.
 ///
 /// # Errors
@@ -53,6 +95,11 @@ impl<'a> Options<'a> {
     /// The options from position `first` on.
     pub fn new(request: Request<'a>, first: usize) -> Options<'a> {
         Options { request, next: first }
+    }
+
+    /// How many arguments are left.
+    pub fn left(&self) -> usize {
+        self.request.len() - self.next
     }
 
     /// The value that must follow the option just read.

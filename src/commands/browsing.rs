@@ -4,7 +4,8 @@ use crate::glob::Pattern;
 use crate::keyspace::{Cursor, Names, ScanLimit, Transaction};
 use crate::resp::{Reply, Request};
 
-use super::args::{self, Options, is_word};
+use super::args::{Options, is_word};
+use super::choosing::{count, parse_cursor};
 use super::error::Error;
 use super::facts::{Argument, Arity, Categories, Command, Group, Result, Run};
 
@@ -63,6 +64,7 @@ const SCAN: Command = Command {
 
 fn scan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let cursor = parse_cursor(request.at(1)).ok_or(Error::fixed("ERR invalid cursor"))?;
+    let cursor = Cursor::from_number(cursor);
     let filter = Filter::parse(request)?;
     let mut found: Vec<Vec<u8>> = Vec::new();
     let next = tx.scan(cursor, ScanLimit { keys: filter.keys }, |key, value| {
@@ -74,18 +76,6 @@ fn scan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
         |reply| reply.bulk(itoa::Buffer::new().format(next.number()).as_bytes()),
         |reply| reply.array_of(found.iter(), |key, reply| reply.bulk(key)),
     ))
-}
-
-/// Reads a cursor as `strtoul` of C does, which Redis leaves it to: nothing is zero, and a negative number
-/// wraps around.
-fn parse_cursor(text: &[u8]) -> Option<Cursor> {
-    let text = std::str::from_utf8(text).ok()?;
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let number: u64 = match text {
-        "" => 0,
-        _ => digits.parse().ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_digit()))?,
-    };
-    Some(Cursor::from_number(if text.starts_with('-') { number.wrapping_neg() } else { number }))
 }
 
 /// Which keys SCAN names, and how many it looks at.
@@ -107,10 +97,7 @@ impl<'a> Filter<'a> {
             match option {
                 _ if is_word(option, "match") => pattern = Some(options.value()?),
                 _ if is_word(option, "type") => filter.kind = Some(options.value()?),
-                _ if is_word(option, "count") => {
-                    let keys = args::integer(options.value()?)?;
-                    filter.keys = usize::try_from(keys).ok().filter(|keys| *keys > 0).ok_or(Error::SYNTAX)?;
-                }
+                _ if is_word(option, "count") => filter.keys = count(options.value()?)?,
                 _ => return Err(Error::SYNTAX),
             }
         }

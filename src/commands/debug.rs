@@ -220,12 +220,12 @@ fn load_aof(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Result {
 fn tell_object(context: &Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let facts = context.tx.facts(request.at(2)).ok_or(Error::NO_SUCH_KEY)?;
     // What DUMP makes of it, without the type and the footer.
-    let serialized = payload_of(facts.value).len() - 1 - 10;
+    let serialized = payload_of(facts.value, context.tx.keyspace()).len() - 1 - 10;
     // Redis: 24 bits of seconds, as `lru_clock` of INFO.
     let used_at = context.instance.clock.since_epoch().saturating_sub(facts.idle);
     Ok(reply.simple(&format!(
         "Value at:{:p} refcount:{} encoding:{} serializedlength:{serialized} lru:{} lru_seconds_idle:{}",
-        facts.value.bytes.as_ptr(),
+        facts.value.content.bytes().map_or(std::ptr::null(), <[u8]>::as_ptr),
         object::references(context.tx, &facts),
         object::encoding_name(&facts),
         used_at.as_secs() & 0xff_ffff,

@@ -5,22 +5,25 @@ use std::time::Duration;
 use crate::dump::strings::Decoder;
 use crate::dump::{self, Compressor, DumpError};
 use crate::events::EventClass;
-use crate::keyspace::{Expiry, Transaction};
+use crate::keyspace::{Expiry, Keyspace, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types;
-use crate::values::{TypeFacts, Value};
+use crate::values::{Content, Structure, TypeFacts, Value};
 
 use super::args::{self, Options, is_word};
 use super::error::Error;
-use super::facts::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
+use super::facts::{
+    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
 
 pub(super) const COMMANDS: &[Command] = &[DUMP, RESTORE];
 
 const DUMP: Command = Command {
     name: "dump",
     arity: Arity::Exactly(2),
+    flags: Flags::READONLY,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::KEYSPACE,
+    categories: Categories::KEYSPACE.and(Categories::READ),
     group: Group::Generic,
     summary: "Makes a payload of a key's value, for RESTORE.",
     since: "2.6.0",
@@ -28,33 +31,53 @@ const DUMP: Command = Command {
     tips: &["nondeterministic_output"],
     arguments: &[Argument::KEY],
     example: &[("DUMP nosuchkey", "(nil)")],
-    run: Run::Read(dump),
+    run: Run::Server(dump),
     ..Command::DEFAULTS
 };
 
-fn dump(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let payload = tx.get_any(request.at(1)).map(payload_of);
-    Ok(reply.bulk_or_nil(payload.as_deref()))
+fn dump(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let keyspace = context.tx.keyspace();
+    let value = match context.tx.get_any(request.at(1)) {
+        Some(Value { facts, content: Content::Large(structure) }) => Ok((facts, structure.share())),
+        found => Err(found.map(|value| payload_of(value, keyspace))),
+    };
+    let (facts, share) = match value {
+        Ok(large) => large,
+        Err(payload) => return Ok(reply.bulk_or_nil(payload.as_deref())),
+    };
+    // A large value takes long, so no other client waits for its key, or for this thread.
+    if !context.session.may_not_wait {
+        context.tx.let_go();
+        context.instance.hand_over();
+    }
+    let payload = payload_of(Value { facts, content: Content::Large(&share) }, keyspace);
+    Ok(reply.bulk(&payload))
 }
 
 /// Makes a payload of a value.
-pub(super) fn payload_of(value: Value<'_>) -> Vec<u8> {
-    let mut payload = vec![value.rdb_type()];
-    value.save(&mut payload, Some(&mut Compressor::default()));
+pub(super) fn payload_of(value: Value<'_>, keyspace: &Keyspace) -> Vec<u8> {
+    let (mut payload, limit) = (vec![value.rdb_type()], keyspace.limits().of(value.facts.kind));
+    let mut compressor = keyspace.compresses_dumps().then(Compressor::default);
+    // A buffer that keeps everything has no errors.
+    let _ = value.save(&mut payload, limit, compressor.as_mut());
     dump::sign(payload)
 }
 
-/// Reads the value of a payload into an empty buffer; returns its type.
-fn read_payload(
-    payload: &[u8],
-    string_bytes_max: usize,
-    value: &mut Vec<u8>,
-) -> std::result::Result<&'static TypeFacts, DumpError> {
-    let mut decoder = Decoder::new(dump::verified(payload)?, string_bytes_max);
+/// The value of a payload.
+struct Payload {
+    facts: &'static TypeFacts,
+    bytes: Vec<u8>,
+    large: Option<Structure>,
+}
+
+/// Reads the value of a payload.
+fn read_payload(payload: &[u8], tx: &Transaction<'_>) -> std::result::Result<Payload, DumpError> {
+    let mut decoder = Decoder::new(dump::verified(payload)?, tx.value_bytes_max());
     let rdb_type = decoder.byte().map_err(|_| DumpError::BadFormat)?;
     let facts = types::of_rdb_type(rdb_type).ok_or(DumpError::BadFormat)?;
-    (facts.load)(rdb_type, &mut decoder, value).map_err(|_| DumpError::BadFormat)?;
-    if decoder.input.is_empty() { Ok(facts) } else { Err(DumpError::BadFormat) }
+    let (limit, mut bytes) = (tx.keyspace().limits().of(facts.kind), Vec::new());
+    let large = (facts.load)(rdb_type, &mut decoder, limit, &mut bytes).map_err(|_| DumpError::BadFormat)?;
+    if decoder.input.is_empty() { Ok(Payload { facts, bytes, large }) } else { Err(DumpError::BadFormat) }
 }
 
 const RESTORE: Command = Command {
@@ -84,24 +107,34 @@ const RESTORE: Command = Command {
 fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let options = RestoreOptions::parse(request)?;
     let key = request.at(1);
-    if !options.replaces && tx.is_there(key) {
+    let was_there = tx.is_there(key);
+    if !options.replaces && was_there {
         return Err(Error::fixed("BUSYKEY Target key name already exists."));
     }
     let ttl_ms = args::integer(request.at(2))?;
     let ttl_ms = u64::try_from(ttl_ms).map_err(|_| Error::fixed("ERR Invalid TTL value, must be >= 0"))?;
-    let mut bytes = Vec::new();
-    let facts =
-        read_payload(request.at(3), tx.value_bytes_max(), &mut bytes).map_err(|error| match error {
-            DumpError::VersionOrChecksum => Error::fixed("ERR DUMP payload version or checksum are wrong"),
-            DumpError::BadFormat => Error::fixed("ERR Bad data format"),
-        })?;
+    let payload = read_payload(request.at(3), tx).map_err(|error| match error {
+        DumpError::VersionOrChecksum => Error::fixed("ERR DUMP payload version or checksum are wrong"),
+        DumpError::BadFormat => Error::fixed("ERR Bad data format"),
+    })?;
     let expiry = match ttl_ms {
         0 => Expiry::Never,
         moment_ms if options.is_moment => Expiry::At(moment_ms),
         delay_ms => Expiry::At(tx.now_ms().saturating_add(delay_ms)),
     };
-    tx.put_any(key, Value { facts, bytes: &bytes }, expiry);
+    if matches!(expiry, Expiry::At(moment_ms) if tx.is_over(moment_ms)) {
+        if tx.remove(key) {
+            tx.event(EventClass::GENERIC, "del", key);
+        }
+        return Ok(reply.ok());
+    }
+    let content = payload.large.as_ref().map_or(Content::Bytes(&payload.bytes), Content::Large);
+    tx.put_any(key, Value { facts: payload.facts, content }, expiry);
     tx.set_use(key, options.idle, options.frequency);
+    if was_there {
+        // Redis deletes the old value first, so the key is new again.
+        tx.event(EventClass::NEW, "new", key);
+    }
     tx.event(EventClass::GENERIC, "restore", key);
     Ok(reply.ok())
 }

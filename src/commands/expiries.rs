@@ -233,7 +233,7 @@ const PERSIST: Command = Command {
 
 fn persist(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let has_expiry = tx.expires_at_ms(key).flatten().is_some();
+    let has_expiry = tx.is_there(key) && tx.peek_expiry(key).flatten().is_some();
     if has_expiry {
         tx.set_expiry(key, None);
     }

@@ -8,6 +8,7 @@
 use sha1::{Digest as _, Sha1};
 
 use crate::keyspace::{NotEverything, Transaction};
+use crate::values::Value;
 
 /// A digest that is being made.
 #[derive(Default)]
@@ -49,8 +50,17 @@ impl Fingerprint {
 
     fn add_value(&mut self, tx: &Transaction<'_>, key: &[u8]) {
         let Some(facts) = tx.facts(key) else { return };
-        self.mix(&u32::from(facts.value.facts.kind).to_be_bytes());
-        self.mix(facts.value.bytes);
+        let Value { facts: value_type, content } = facts.value;
+        self.mix(&u32::from(value_type.kind).to_be_bytes());
+        (value_type.each)(content, &mut |parts: &[&[u8]]| match parts {
+            [part] if value_type.is_ordered => self.mix(part),
+            [part] => self.combine(part),
+            _ => {
+                let mut element = Fingerprint::default();
+                parts.iter().for_each(|part| element.mix(part));
+                self.combine(&element.0);
+            }
+        });
         if tx.peek_expiry(key).flatten().is_some() {
             self.combine(b"!!expire!!");
         }

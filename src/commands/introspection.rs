@@ -105,21 +105,27 @@ fn write_info(command: &'static Command, reply: Reply<'_>) -> Sent {
 }
 
 /// The first key, the last and the step between two, as clients were told before there were specifications:
-/// one range over all of them.
+/// one range over all whose places are the same in all requests.
 fn key_range(command: &Command) -> Option<(i64, i64, i64)> {
-    let (first, last) = (command.keys.first()?, command.keys.last()?);
-    if command.keys.iter().any(|spec| spec.count_at.is_some()) {
-        return None;
-    }
+    let mut ranges = command.keys.iter().filter(|spec| spec.count_at.is_none() && spec.search.is_none());
+    let first = ranges.next()?;
+    let last = ranges.next_back().unwrap_or(first);
     let end = if last.last < 0 { last.last } else { last.last + last.first as isize };
     Some((first.first as i64, end as i64, first.step as i64))
 }
 
 fn describe_keys(spec: &KeySpec) -> OwnedFrame {
     let typed = |kind: &str, spec| tree::map([("type", tree::bulk(kind)), ("spec", spec)]);
-    let begin = tree::map([("index", tree::integer(spec.count_at.unwrap_or(spec.first) as i64))]);
+    let begin = match spec.search {
+        Some(_) => typed("unknown", tree::map([])),
+        None => {
+            let first = spec.count_at.unwrap_or(spec.first);
+            typed("index", tree::map([("index", tree::integer(first as i64))]))
+        }
+    };
     let step = ("keystep", tree::integer(spec.step as i64));
     let (kind, find) = match spec.count_at {
+        _ if spec.search.is_some() => ("unknown", tree::map([])),
         Some(_) => {
             ("keynum", tree::map([("keynumidx", tree::integer(0)), ("firstkey", tree::integer(1)), step]))
         }
@@ -131,7 +137,7 @@ fn describe_keys(spec: &KeySpec) -> OwnedFrame {
     let notes = spec.notes.map(|notes| ("notes", tree::bulk(notes)));
     tree::map(notes.into_iter().chain([
         ("flags", tree::set_of_simple(spec.flags.names())),
-        ("begin_search", typed("index", begin)),
+        ("begin_search", begin),
         ("find_keys", typed(kind, find)),
     ]))
 }
@@ -190,7 +196,8 @@ fn describe(command: &'static Command) -> OwnedFrame {
 
 fn describe_argument(argument: &Argument) -> OwnedFrame {
     let mut facts = vec![("name", tree::bulk(argument.name)), ("type", tree::bulk(argument.kind.name()))];
-    if argument.kind == ArgumentKind::Key {
+    // What is no key belongs to a specification only if it says so: a pattern of keys.
+    if argument.kind == ArgumentKind::Key || argument.key_spec > 0 {
         facts.push(("key_spec_index", tree::integer(argument.key_spec as i64)));
     }
     let texts = [
@@ -342,6 +349,10 @@ fn keys_of<'a>(names: &NameTable, request: Request<'a>) -> Result<Vec<(&'a [u8],
     }
     if !command.arity.allows(request.len()) {
         return Err(Error::fixed("ERR Invalid number of arguments specified for command"));
+    }
+    let has_invalid_count = command.keys.iter().any(|spec| !spec.is_whole_in(request));
+    if has_invalid_count && !command.flags.contains(Flags::NO_MANDATORY_KEYS) {
+        return Err(Error::fixed("ERR Invalid arguments specified for command"));
     }
     Ok(command.keys_of(request).collect())
 }

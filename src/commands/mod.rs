@@ -21,6 +21,7 @@ mod acl;
 mod bitfield;
 mod bitmaps;
 mod browsing;
+mod choosing;
 mod clock;
 mod cluster;
 mod compare;
@@ -32,8 +33,10 @@ mod dumping;
 mod expiries;
 mod fingerprint;
 mod functions;
+mod hashes;
 mod introspection;
 mod keys;
+mod lists;
 mod locks;
 mod memory;
 mod modules;
@@ -43,8 +46,12 @@ mod ranges;
 mod saving;
 mod scripting;
 mod server;
+mod set_algebra;
+mod sets;
 mod several;
 mod slow;
+mod sorted_sets;
+mod sorting;
 mod strings;
 mod waiting;
 
@@ -61,7 +68,20 @@ pub const FAMILIES: &[&[Command]] = &[
     ranges::COMMANDS,
     compare::COMMANDS,
     bitmaps::COMMANDS,
+    hashes::COMMANDS,
+    sets::COMMANDS,
+    set_algebra::COMMANDS,
+    lists::ends::COMMANDS,
+    lists::elements::COMMANDS,
+    lists::blocking::COMMANDS,
+    sorted_sets::basics::COMMANDS,
+    sorted_sets::ranges::COMMANDS,
+    sorted_sets::removing::COMMANDS,
+    sorted_sets::algebra::COMMANDS,
+    sorted_sets::choosing::COMMANDS,
+    sorted_sets::blocking::COMMANDS,
     keys::COMMANDS,
+    sorting::COMMANDS,
     expiries::COMMANDS,
     browsing::COMMANDS,
     object::COMMANDS,

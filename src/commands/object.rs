@@ -56,7 +56,7 @@ fn encoding(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 /// The encoding in which Redis would keep a value.
 pub(super) fn encoding_name(facts: &Facts<'_>) -> &'static str {
-    (facts.value.facts.encoding)(facts.value.bytes, facts.encoding)
+    (facts.value.facts.encoding)(facts.value.content, facts.encoding, facts.limit)
 }
 
 const OBJECT_FREQ: Command = Command {
@@ -141,7 +141,8 @@ fn refcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 /// The number of references to a value that Redis would keep, if it were written now.
 pub(super) fn references(tx: &Transaction<'_>, facts: &Facts<'_>) -> i64 {
-    let integer = parse_integer(facts.value.bytes).filter(|_| encoding_name(facts) == "int");
+    let text = facts.value.content.bytes().filter(|_| encoding_name(facts) == "int");
+    let integer = text.and_then(parse_integer);
     match integer {
         Some(0..SHARED_INTEGERS) if !tx.evicts_by_use() => SHARED_REFERENCES,
         _ => 1,

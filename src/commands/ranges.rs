@@ -197,8 +197,14 @@ const LCS: Command = Command {
 };
 
 fn find_lcs(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let one = tx.get::<Text>(request.at(1))?.unwrap_or_default();
-    let other = tx.get::<Text>(request.at(2))?.unwrap_or_default();
+    let string = |at: usize| {
+        let found = tx.get::<Text>(request.at(at));
+        let found = found.map_err(|_| Error::fixed("ERR The specified keys must contain string values"));
+        Ok::<_, Error>(found?.unwrap_or_default())
+    };
+    // Both are looked up before either is refused.
+    let (one, other) = (string(1), string(2));
+    let (one, other) = (one?, other?);
     let options = LcsOptions::parse(request)?;
     let table_bytes_max = tx.value_bytes_max();
     if options.wants_length {

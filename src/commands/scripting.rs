@@ -138,9 +138,10 @@ fn run_text(
     let keys = key_count(request)?;
     let digest = Digest::of(request.at(1));
     instance.scripting.with(|interpreter| {
+        // Compiling is part of the run: it takes time, too, and SCRIPT KILL may come before the script has
+        // begun. With a run of its own for each of the two, that kill would end with the first one.
+        let _run = instance.scripting.running.begin(context.session.began);
         if interpreter.script(&digest).is_none() {
-            // Compiling a long text takes time, too.
-            let _run = instance.scripting.running.begin(context.session.began);
             define(interpreter, &digest, request.at(1), false)?;
         }
         run_script(context, interpreter, &digest, keys, is_read_only, request, reply)
@@ -157,9 +158,10 @@ fn run_known(
     show_script(context, request);
     let digest = Digest::parse(request.at(1)).ok_or(NO_SCRIPT)?;
     let keys = key_count(request)?;
-    instance
-        .scripting
-        .with(|interpreter| run_script(context, interpreter, &digest, keys, is_read_only, request, reply))
+    instance.scripting.with(|interpreter| {
+        let _run = instance.scripting.running.begin(context.session.began);
+        run_script(context, interpreter, &digest, keys, is_read_only, request, reply)
+    })
 }
 
 /// How many of the arguments are keys.
@@ -200,6 +202,7 @@ pub(super) fn flags_of(text: &[u8]) -> Result<(ScriptFlags, &[u8])> {
     Ok((flags, parsed.code))
 }
 
+/// Runs a script that the interpreter knows. The caller has begun the run.
 fn run_script(
     context: &mut Context<'_, '_>,
     interpreter: &mut Interpreter,
@@ -210,9 +213,7 @@ fn run_script(
     reply: Reply<'_>,
 ) -> Result {
     let known = interpreter.script(digest).ok_or(NO_SCRIPT)?;
-    let instance = context.instance;
     let mut bridge = Bridge::new(context, request, known.flags, is_read_only)?;
-    let _run = instance.scripting.running.begin(bridge.started());
     let what = Callable::Script(digest, known);
     let invocation = Invocation { what, request, keys };
     let answered = reply.attempt(|reply| interpreter.run(invocation, &mut bridge, reply));
@@ -389,3 +390,62 @@ const SCRIPT_HELP: Command = Command {
     group: Group::Scripting,
     ..Command::help("script|help", "5.0.0", || &SCRIPT)
 };
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::path::Path;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::clients::Address;
+    use crate::commands::known;
+    use crate::config::Config;
+    use crate::instance::{Hooks, Instance};
+    use crate::resp::{OwnedRequest, Protocol};
+    use crate::scripting::running::Running;
+    use crate::session::Session;
+
+    thread_local! {
+        static RUNNING: RefCell<Option<Running>> = const { RefCell::new(None) };
+        static KILLED: Cell<Option<std::result::Result<(), Unkilled>>> = const { Cell::new(None) };
+    }
+
+    /// Kills the script of this thread, once, as another client does when the script is declared to be slow.
+    fn kill_when_slow() {
+        if let Some(running) = RUNNING.take() {
+            KILLED.set(Some(running.kill(Kind::Script)));
+        }
+    }
+
+    /// The comment takes one and a half times the work that lies between two ticks. So the only tick within
+    /// the compiling is the one that declares the script to be slow, and the next one is the script's.
+    #[test]
+    fn a_kill_while_a_script_is_compiled_ends_the_script() {
+        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: kill_when_slow };
+        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let nowhere = Address::Unix(Path::new("").into());
+        let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
+        let mut session = Session::new(registration.client.clone(), &instance.users);
+        RUNNING.set(Some(instance.scripting.running.clone()));
+        instance.scripting.running.set_threshold_ms(1);
+        session.began = Instant::now();
+        // The first tick finds the threshold exceeded, however fast the machine is.
+        thread::sleep(Duration::from_millis(2));
+
+        let text = format!("--{}\nfor i = 1, 1000000 do end return 1", "x".repeat(150_000));
+        let mut request = OwnedRequest::default();
+        assert!([b"EVAL", text.as_bytes(), b"0"].iter().all(|argument| request.push(argument)));
+        let request = request.request().expect("a request");
+        let mut tx = instance.keyspace.begin_all(0).expect("nothing is in its way");
+        let mut context = Context { instance: &instance, session: &mut session, tx: &mut tx };
+        let mut out = Vec::new();
+        let error = eval(&mut context, request, Reply::new(&mut out, Protocol::Resp2)).map(|_| ()).err();
+
+        assert_eq!(KILLED.get(), Some(Ok(())));
+        let text = error.map(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        let text = text.expect("the script is killed");
+        assert!(text.starts_with("ERR Script killed by user with SCRIPT KILL... script: "), "{text}");
+    }
+}

@@ -442,7 +442,7 @@ fn getex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     let sent = reply.bulk(value);
     match expiry {
         Expiry::At(expires_at_ms) => tx.set_expiry(key, Some(expires_at_ms)),
-        _ if persists => tx.set_expiry(key, None),
+        _ if persists && tx.peek_expiry(key).flatten().is_some() => tx.set_expiry(key, None),
         _ => {}
     }
     Ok(sent)

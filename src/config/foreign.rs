@@ -27,8 +27,8 @@ const ONE_VALUE: &str = "
     max-new-tls-connections-per-cycle min-io-threads-avoid-copy-reply
     min-io-threads-value-prefetch-off min-string-size-avoid-copy-reply mptcp prefetch-batch-max-size
     primaryauth primaryuser rdb-version-check rdma-completion-vector rdma-port rdma-rx-size
-    replica-full-sync-buffer-limit server-cpulist set-disable-deny-scripts set-max-listpack-entries
-    set-max-listpack-value tls-auth-clients-user unixsocketgroup
+    replica-full-sync-buffer-limit server-cpulist set-disable-deny-scripts tls-auth-clients-user
+    unixsocketgroup
 ";
 
 /// Those that take any number.
@@ -64,8 +64,6 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("replica-full-sync-buffer-limit", "0"),
     ("replicaof", "no one"),
     ("primaryof", "no one"),
-    ("set-max-listpack-entries", "128"),
-    ("set-max-listpack-value", "64"),
     ("slaveof", "no one"),
 ];
 

@@ -109,6 +109,22 @@ pub struct Config {
     pub lfu_log_factor: Integer,
     /// Minutes without use after which the count of a key's use falls by one; 0 for never.
     pub lfu_decay_time: Integer,
+    /// Fields of a hash up to which it is packed.
+    pub hash_max_listpack_entries: Integer,
+    /// Bytes of a field or value up to which a hash is packed.
+    pub hash_max_listpack_value: Integer,
+    /// Elements of a list up to which it is packed; -1 to -5: 4 to 64 KiB.
+    pub list_max_listpack_size: Integer,
+    /// Members of a set of integers up to which it is packed.
+    pub set_max_intset_entries: Integer,
+    /// Members of any set up to which it is packed.
+    pub set_max_listpack_entries: Integer,
+    /// Bytes of a member up to which a set is packed.
+    pub set_max_listpack_value: Integer,
+    /// Members of a sorted set up to which it is packed.
+    pub zset_max_listpack_entries: Integer,
+    /// Bytes of a member up to which a sorted set is packed.
+    pub zset_max_listpack_value: Integer,
     /// The directory of the server's files, from the root on.
     pub dir: Text,
     /// The file of snapshots, in that directory.

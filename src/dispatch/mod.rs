@@ -18,7 +18,7 @@ use crate::commands::facts::{Result, Run, Scope};
 use crate::commands::faults::{Fate, strike};
 use crate::commands::tracking::answered;
 use crate::commands::transactions::{ended, queue, refused};
-use crate::engine::memory::{NotBegun, begin, commit};
+use crate::engine::memory::{NotBegun, begin, commit, deliver};
 use crate::instance::Instance;
 use crate::keyspace::{Keyspace, Spot};
 use crate::resp::{Reply, Request};
@@ -98,7 +98,7 @@ fn execute_plain(
         return false;
     }
     let mark = out.len();
-    let mut garbage = None;
+    let (mut garbage, mut served) = (None, Vec::new());
     let result = {
         let begun = instance.keyspace.begin_at(session.database, request.at(plain.key), spot);
         let Ok(mut tx) = begun else { return false };
@@ -112,13 +112,14 @@ fn execute_plain(
         if tx.leaves_anything() {
             settle(registered.command, instance, session, &mut tx, *request, None);
             commit(session, &mut tx);
-            garbage = tx.take_large_garbage();
+            (garbage, served) = (tx.take_large_garbage(), tx.take_served());
         }
         result
     };
     if let Some(garbage) = garbage {
         instance.free(garbage);
     }
+    deliver(session, served);
     meter.end_tallied(registered, session, request, out.len() - mark);
     if let Err(error) = result {
         meter.failed(registered);

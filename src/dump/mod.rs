@@ -2,11 +2,14 @@
 //!
 //! A byte for the type, the value, the version of the format, a checksum. How strings are written is in
 //! [`strings`], which whole snapshots share; one above twenty bytes is compressed ([`lzf`]) where that makes
-//! it shorter. Payloads come from clients: every length in one is held against what is really there before
-//! it is believed.
+//! it shorter. The elements of collections are read by [`collections`], also from the [`packed`] encodings of
+//! all versions of Redis. Payloads come from clients: every length in one is held against what is really
+//! there before it is believed.
 
+pub mod collections;
 mod libraries;
 mod lzf;
+pub mod packed;
 pub mod strings;
 
 use crc::{CRC_64_REDIS, Crc, Table};

@@ -87,6 +87,8 @@ pub enum DecodeError {
     Invalid(&'static str),
     /// A string is longer than any can be.
     TooLong,
+    /// A collection has no elements. It was read to its end, so a reader may skip it and go on.
+    Empty,
     /// The system could not read it.
     Failed(io::Error),
 }
@@ -130,6 +132,13 @@ pub trait Source {
     ///
     /// [`DecodeError`]
     fn string(&mut self, string: &mut Vec<u8>) -> Result<(), DecodeError>;
+
+    /// Reads as many bytes as `bytes` has, in their place.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`]
+    fn bytes(&mut self, bytes: &mut [u8]) -> Result<(), DecodeError>;
 }
 
 impl<R: Read> Source for Decoder<R> {
@@ -139,6 +148,10 @@ impl<R: Read> Source for Decoder<R> {
 
     fn string(&mut self, string: &mut Vec<u8>) -> Result<(), DecodeError> {
         Decoder::string(self, string)
+    }
+
+    fn bytes(&mut self, bytes: &mut [u8]) -> Result<(), DecodeError> {
+        self.input.read_exact(bytes).map_err(DecodeError::from)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::commands::Command;
 use crate::commands::facts::Scope;
 use crate::commands::transactions::queued;
 use crate::instance::Instance;
-use crate::keyspace::{Keyspace, NotNow, Spot, Transaction};
+use crate::keyspace::{Keyspace, NotNow, Served, Spot, Transaction};
 use crate::resp::Request;
 use crate::scripting::{NotYet, Turn};
 use crate::session::{Contention, Session};
@@ -73,9 +73,10 @@ impl Begun<'_> {
     /// Logs the changes, unlocks the shards, and frees what was removed.
     pub fn end(mut self, instance: &Instance, session: &mut Session) {
         commit(session, &mut self.tx);
-        let garbage = self.tx.take_large_garbage();
+        let (garbage, served) = (self.tx.take_large_garbage(), self.tx.take_served());
         let Begun { tx, turn, flushes } = self;
         drop((tx, turn));
+        deliver(session, served);
         if let Some(garbage) = garbage {
             instance.free(garbage);
         }
@@ -83,6 +84,12 @@ impl Begun<'_> {
             instance.save_flushed();
         }
     }
+}
+
+/// Delivers the replies of clients that a request has served, for a caller that holds no lock.
+#[inline]
+pub fn deliver(session: &Session, served: Vec<Served>) {
+    served.into_iter().for_each(|served| served.deliver(session.logged));
 }
 
 /// Logs what a request has changed.
@@ -129,6 +136,9 @@ fn lock<'a>(
         (Scope::Keys | Scope::Script, Some(key)) => {
             keyspace.begin_at(database, key, Spot::of(keyspace.hash(key)))
         }
+        (Scope::Keys | Scope::Script, None) if command.leaves_keys_unnamed(request) => {
+            keyspace.begin_all_for_client(database)
+        }
         (Scope::Keys | Scope::Script, None) => {
             let keys = command.keys_of(request).map(|(key, _)| key);
             match keys.clone().next() {
@@ -148,7 +158,7 @@ fn begin_queued<'a>(keyspace: &'a Keyspace, session: &Session) -> Result<Transac
     if queue.is_broken {
         return Ok(keyspace.begin_none(database));
     }
-    if queued(queue).any(|(registered, _)| registered.command.needs_everything()) {
+    if queued(queue).any(|(registered, request)| registered.command.needs_everything(request)) {
         return keyspace.begin_all_for_client(database);
     }
     let keys = queued(queue).flat_map(|(registered, request)| registered.command.keys_of(request));

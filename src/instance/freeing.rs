@@ -1,8 +1,8 @@
 //! Frees large garbage: values and tables whose freeing takes so long that no client should wait for it.
 //!
-//! Garbage of UNLINK and FLUSHALL ASYNC goes to one thread. All other garbage is freed by the client that
-//! made it: memory is free when its command returns, as after DEL and FLUSHALL in Redis, and other threads
-//! serve the other clients of its thread meanwhile.
+//! Garbage of UNLINK and FLUSHALL ASYNC goes to one thread, and so do large collections, which take longest.
+//! All other garbage is freed by the client that made it: memory is free when its command returns, as after
+//! DEL and FLUSHALL in Redis, and other threads serve the other clients of its thread meanwhile.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -21,7 +21,7 @@ pub struct Freeing(OnceLock<SyncSender<Garbage>>);
 
 impl Freeing {
     /// Passes garbage to the thread. Returns it if the thread has too much to do, or cannot start.
-    fn take(&self, garbage: Garbage) -> Option<Garbage> {
+    pub(super) fn take(&self, garbage: Garbage) -> Option<Garbage> {
         let queue = self.0.get_or_init(|| {
             let (queue, garbage) = sync_channel(QUEUED_MAX);
             let free = move || garbage.into_iter().for_each(drop);

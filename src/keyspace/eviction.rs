@@ -100,10 +100,14 @@ impl Keyspace {
             table.give_back_slots(|entry| self.hash(entry.key()));
             let mut tx = self.transaction(candidate.database, Held::Many(vec![(number, shard)]));
             tx.follow_loss(&candidate.key, Loss::Evicted);
+            if let Some(entry) = evicted.and_then(|evicted| evicted.entry) {
+                tx.discard(entry);
+            }
             tx.commit();
             effects.append(&mut tx.take_effects());
+            let garbage = tx.take_large_garbage();
             drop(tx);
-            drop(evicted);
+            garbage.into_iter().for_each(|garbage| self.free_in_background(garbage));
         }
         may_go
     }

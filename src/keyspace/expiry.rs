@@ -78,6 +78,9 @@ impl Sweep {
                 if !effects.is_empty() {
                     notify(effects);
                 }
+                let garbage = tx.take_large_garbage();
+                drop(tx);
+                garbage.into_iter().for_each(|garbage| keyspace.free_in_background(garbage));
             }
             self.next_shard += 1;
             if looked_at >= ENTRIES_PER_GLANCE {

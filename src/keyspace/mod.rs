@@ -27,6 +27,7 @@ mod store;
 mod totals;
 mod transaction;
 
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -36,12 +37,13 @@ use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
 use crate::clock::Clock;
-use crate::values::{TypeFacts, Value};
+use crate::values::{Content, Limits, TypeFacts, Value};
 use access::Access;
 use eviction::Pool;
 pub use eviction::{Candidates, First};
 pub use following::Followers;
 pub use following::aftermath::Garbage;
+pub use following::blocked::{Attempt, Attempted, Outcome, Served, Waiter};
 pub use following::interest::Interest;
 pub use following::journal::{Journal, Piece};
 use following::lens::Allowance;
@@ -60,12 +62,16 @@ use store::shard::LockedShard;
 use store::sync::Mutex;
 pub use store::table::DatabaseSize;
 pub use totals::Totals;
+pub use transaction::change::Change;
 pub use transaction::parts::Part;
 pub use transaction::{Everything, Expiry, Facts, Missing, NotEverything, Transaction};
 
 /// The most shards that a keyspace has. In a prototype with 8 million keys the longest insert while tables
 /// grow was 343 ms with one shard and 0.55 ms with 1,024. With 4,096 shards reads became 5–10% slower.
 const SHARDS_MAX: usize = 1024;
+
+/// The number of kinds that a type may have.
+const KINDS: usize = 8;
 
 /// The number of databases and of shards.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +80,7 @@ pub struct Shape {
     pub databases: usize,
     /// Shards: a power of two, at most 1,024.
     pub shards: usize,
-    /// The types of its values. The place of each is its kind.
+    /// The types of its values.
     pub types: &'static [&'static TypeFacts],
 }
 
@@ -107,17 +113,24 @@ pub struct Keyspace {
     long_held: LongHeld,
     /// Lets other threads serve the clients of the calling thread. The server sets it.
     hand_over: OnceLock<fn()>,
+    /// Frees garbage on another thread. The server sets it.
+    background: OnceLock<FreeInBackground>,
     /// Whether a snapshot waits for entries.
     has_snapshot: AtomicBool,
     preserved_bytes: PreservedBytes,
     /// How often a command emptied all databases at once.
     flushes: AtomicU64,
     databases: usize,
-    types: &'static [&'static TypeFacts],
+    /// The types by their kinds.
+    types: [&'static TypeFacts; KINDS],
+    /// Up to which size collections are packed.
+    limits: Limits,
     /// The most bytes that a value may have.
     value_bytes_max: AtomicUsize,
     /// Whether keys may be evicted by their use.
     evicts_by_use: AtomicBool,
+    /// Whether DUMP compresses long strings.
+    compresses_dumps: AtomicBool,
 }
 
 impl Keyspace {
@@ -128,6 +141,8 @@ impl Keyspace {
     /// If the number of shards is not a power of two, or is above 1,024.
     pub fn new(shape: Shape, clock: Arc<Clock>, followers: Arc<Followers>) -> Keyspace {
         let Shape { databases, shards, types } = shape;
+        let mut by_kind = [types[0]; KINDS];
+        types.iter().for_each(|facts| by_kind[usize::from(facts.kind)] = facts);
         assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
         let shards = (0..shards).map(|_| LockedShard::default()).collect();
         let hashing = SeedableRandomState::with_seed(random_number(), &HASH_SEED);
@@ -144,13 +159,16 @@ impl Keyspace {
             is_busy: Arc::default(),
             long_held: LongHeld::default(),
             hand_over: OnceLock::new(),
+            background: OnceLock::new(),
             has_snapshot: AtomicBool::new(false),
             preserved_bytes: PreservedBytes::default(),
             flushes: AtomicU64::new(0),
             databases,
-            types,
+            types: by_kind,
+            limits: Limits::default(),
             value_bytes_max: AtomicUsize::new(usize::MAX),
             evicts_by_use: AtomicBool::new(false),
+            compresses_dumps: AtomicBool::new(true),
         }
     }
 
@@ -181,10 +199,35 @@ impl Keyspace {
         self.evicts_by_use.store(is_on, Ordering::Relaxed);
     }
 
+    /// Sets whether DUMP compresses long strings.
+    pub fn set_compresses_dumps(&self, is_on: bool) {
+        self.compresses_dumps.store(is_on, Ordering::Relaxed);
+    }
+
+    /// Whether DUMP compresses long strings.
+    pub fn compresses_dumps(&self) -> bool {
+        self.compresses_dumps.load(Ordering::Relaxed)
+    }
+
     /// Sets how a thread that is about to wait for a shard lets other threads serve its clients.
     pub fn set_hand_over(&self, hand_over: fn()) {
         // A process has only one way, so the first one stays.
         let _ = self.hand_over.set(hand_over);
+    }
+
+    /// Sets how garbage is freed on another thread.
+    pub fn set_background(&self, free: impl Fn(Garbage) -> Option<Garbage> + Send + Sync + 'static) {
+        let _ = self.background.set(FreeInBackground(Box::new(free)));
+    }
+
+    /// Frees garbage on another thread, for a caller that holds no lock. If that thread has too much to do,
+    /// the caller frees it.
+    pub(in crate::keyspace) fn free_in_background(&self, garbage: Garbage) {
+        let left = match self.background.get() {
+            Some(background) => (background.0)(garbage),
+            None => Some(garbage),
+        };
+        drop(left);
     }
 
     /// The clients and the log that want to know of changes.
@@ -226,13 +269,17 @@ impl Keyspace {
 
     /// The value of an entry, with the facts of its type.
     fn value_of<'e>(&self, entry: &'e Entry) -> Value<'e> {
-        let (kind, bytes) = entry.typed();
-        self.value_of_kind(kind, bytes)
+        self.value_of_kind(entry.kind(), entry.content())
     }
 
     /// A value of the type with this kind.
-    fn value_of_kind<'v>(&self, kind: u8, bytes: &'v [u8]) -> Value<'v> {
-        Value { facts: self.types[usize::from(kind)], bytes }
+    fn value_of_kind<'v>(&self, kind: u8, content: Content<'v>) -> Value<'v> {
+        Value { facts: self.types[usize::from(kind)], content }
+    }
+
+    /// Up to which size collections are packed.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// The numbers of all shards.
@@ -253,6 +300,15 @@ impl Keyspace {
         let mut hasher = self.hashing.build_hasher();
         hasher.write(key);
         hasher.finish()
+    }
+}
+
+/// Passes garbage to another thread; returns it if that thread has too much to do.
+struct FreeInBackground(Box<dyn Fn(Garbage) -> Option<Garbage> + Send + Sync>);
+
+impl fmt::Debug for FreeInBackground {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FreeInBackground")
     }
 }
 
@@ -286,12 +342,19 @@ impl Keyspace {
         const STRINGS: TypeFacts = TypeFacts {
             name: "string",
             kind: crate::values::STRING_KIND,
-            encoding: |_, _| "raw",
-            log: records::set,
+            events: crate::events::EventClass::STRING,
+            encoding: |_, _, _| "raw",
+            len: |_| 1,
+            each: |_, _| (),
+            is_ordered: true,
+            log: |sink, key, content, expires_at_ms| {
+                records::set(sink.buffer(), key, content.bytes().unwrap_or_default(), expires_at_ms);
+                Ok(())
+            },
             rdb_types: &[],
             rdb_type: |_| 0,
-            save: |_, _, _| (),
-            load: |_, _, _| Ok(()),
+            save: |_, _, _, _| Ok(()),
+            load: |_, _, _, _| Ok(None),
         };
         Keyspace::new(Shape::of(databases, &[&STRINGS]), Arc::default(), Arc::default())
     }
@@ -311,6 +374,6 @@ impl Keyspace {
 impl Transaction<'_> {
     /// The bytes of a value, as for a command that reads.
     pub fn get_bytes(&self, key: &[u8]) -> Option<&[u8]> {
-        self.get_any(key).map(|value| value.bytes)
+        self.get_any(key).and_then(|value| value.content.bytes())
     }
 }

@@ -24,7 +24,7 @@ use super::store::table::Table;
 use super::transaction::{Everything, Transaction};
 use crate::allocator::taken_bytes;
 use crate::keyspace::Keyspace;
-use crate::values::Value;
+use crate::values::{Content, Value};
 
 /// Entries of one slice. Copying this many takes a fraction of a millisecond, even if none is in the caches.
 const SLICE_ENTRIES_MAX: usize = 1024;
@@ -42,7 +42,7 @@ impl Keyspace {
 }
 
 /// A key as it is in a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct SavedKey<'a> {
     /// The number of its database.
     pub database: usize,
@@ -155,6 +155,8 @@ pub struct Slice {
     copies: Vec<Copied>,
     /// The keys and values of `copies`, one after the other.
     bytes: Vec<u8>,
+    /// Shares of large values.
+    shares: Vec<(u16, Entry)>,
     preserved: Vec<(u16, Preserved)>,
     tables: Vec<Table>,
 }
@@ -177,18 +179,22 @@ impl Default for Slice {
 
 impl Slice {
     fn with_limits(entries_max: usize, bytes_max: usize) -> Slice {
-        let (copies, bytes, preserved, tables) = Default::default();
-        Slice { entries_max, bytes_max, copies, bytes, preserved, tables }
+        let (copies, bytes, shares, preserved, tables) = Default::default();
+        Slice { entries_max, bytes_max, copies, bytes, shares, preserved, tables }
     }
 
     /// Whether it has enough, so that the writer lets other threads have their turn.
     pub(super) fn is_full(&self) -> bool {
-        let has_copies = self.copies.len() >= self.entries_max || self.bytes.len() >= self.bytes_max;
+        let entries = self.copies.len() + self.shares.len();
+        let has_copies = entries >= self.entries_max || self.bytes.len() >= self.bytes_max;
         has_copies || !self.tables.is_empty()
     }
 
     fn is_empty(&self) -> bool {
-        self.copies.is_empty() && self.preserved.is_empty() && self.tables.is_empty()
+        self.copies.is_empty()
+            && self.shares.is_empty()
+            && self.preserved.is_empty()
+            && self.tables.is_empty()
     }
 
     fn clear(&mut self) {
@@ -196,12 +202,17 @@ impl Slice {
         self.bytes.clear();
         // A long value has made the buffer large.
         self.bytes.shrink_to(2 * self.bytes_max);
+        self.shares.clear();
         self.preserved.clear();
         self.tables.clear();
     }
 
     pub(super) fn copy(&mut self, database: u16, entry: &Entry) {
-        let (key, (kind, value)) = (entry.key(), entry.typed());
+        let Content::Bytes(value) = entry.content() else {
+            self.shares.push((database, entry.copied()));
+            return;
+        };
+        let (key, kind) = (entry.key(), entry.kind());
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.copies.push(Copied {
@@ -249,12 +260,14 @@ impl Slice {
             let (key, after) = rest.split_at(copied.key_bytes);
             let (value, after) = after.split_at(copied.value_bytes);
             rest = after;
-            let value = keyspace.value_of_kind(copied.kind, value);
+            let value = keyspace.value_of_kind(copied.kind, Content::Bytes(value));
             visit(&saved(copied.database, key, value, copied.expires_at_ms, copied.stamp))?;
         }
         let preserved = self.preserved.iter();
         let preserved =
             preserved.flat_map(|(database, entries)| entries.entries().map(|entry| (*database, entry)));
+        let shares = self.shares.iter().map(|(database, entry)| (*database, entry));
+        let preserved = shares.chain(preserved);
         for (database, entry) in preserved.chain(self.tables.iter().flat_map(Table::awaited)) {
             let value = keyspace.value_of(entry);
             visit(&saved(database, entry.key(), value, entry.expires_at_ms(), entry.stamp()))?;
@@ -491,7 +504,8 @@ mod tests {
             let is_there = keyspace.begin_none(0).take_slice(snapshot, slice);
             let add = |saved: &SavedKey<'_>| {
                 let at = (saved.database, saved.key.to_vec());
-                let twice = found.insert(at, (saved.value.bytes.to_vec(), saved.expires_at_ms));
+                let twice =
+                    found.insert(at, (saved.value.content.bytes().unwrap().to_vec(), saved.expires_at_ms));
                 assert!(twice.is_none(), "{:?} is in it twice", saved.key.escape_ascii());
                 Ok::<_, Infallible>(())
             };
@@ -568,7 +582,7 @@ mod tests {
         let saved = |database, idle_s| SavedKey {
             database,
             key: b"k",
-            value: Value { facts, bytes: b"v" },
+            value: Value { facts, content: Content::Bytes(b"v") },
             expires_at_ms: Some(LATER_MS),
             idle: Some(Duration::from_secs(idle_s)),
             frequency: None,
@@ -583,7 +597,9 @@ mod tests {
         while tx.take_slice(&mut snapshot, &mut slice) {
             let compare = |key: &SavedKey<'_>| {
                 found += 1;
-                assert_eq!(*key, saved(key.database, 5 + key.database as u64));
+                let expected = saved(key.database, 5 + key.database as u64);
+                assert_eq!((key.key, key.value.content.bytes()), (expected.key, Some(&b"v"[..])));
+                assert_eq!((key.expires_at_ms, key.idle), (expected.expires_at_ms, expected.idle));
                 Ok::<_, Infallible>(())
             };
             slice.each(&keyspace, Use::Idle, compare).unwrap();

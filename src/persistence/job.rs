@@ -10,6 +10,7 @@ use super::{Changes, Ended};
 use crate::allocator;
 use crate::keyspace::{Everything, SavedKey, Slice, Snapshot, Transaction, Use, records};
 use crate::scripting::functions::Library;
+use crate::values::Sink;
 
 /// So much is written before the system is asked to have it on the disk, so that the last time does not take
 /// long for everybody who writes there. Redis: `REDIS_AUTOSYNC_BYTES`, of 4 MiB.
@@ -173,30 +174,49 @@ impl Job {
         tx: &mut Transaction<'_>,
         goes_on: &mut impl FnMut(usize) -> bool,
     ) -> Result<(), Stop> {
-        let mut output = Synced { file, unsynced: 0 };
-        let (mut bytes, mut database) = (Vec::new(), None);
+        let mut output = Records { file: Synced { file, unsynced: 0 }, bytes: Vec::new() };
+        let mut database = None;
         for library in &self.plan.libraries {
-            records::library(&mut bytes, &library.code);
+            records::library(output.buffer(), &library.code);
         }
         let (keyspace, mut slice) = (tx.keyspace(), Slice::default());
         while tx.take_slice(&mut self.snapshot, &mut slice) {
             let mut keys = 0;
             slice.each(keyspace, self.plan.use_kept, |key: &SavedKey<'_>| {
                 keys += 1;
-                records::select(&mut bytes, &mut database, key.database);
-                key.value.log(&mut bytes, key.key, key.expires_at_ms);
-                let written = if bytes.len() >= RECORDS_BYTES { output.write_all(&bytes) } else { Ok(()) };
-                if bytes.len() >= RECORDS_BYTES {
-                    bytes.clear();
-                }
-                written
+                records::select(output.buffer(), &mut database, key.database);
+                key.value.log(&mut output, key.key, key.expires_at_ms)
             })?;
             if !goes_on(keys) {
                 return Err(Stop::Abandoned);
             }
         }
-        output.write_all(&bytes)?;
+        output.write()?;
         Ok(())
+    }
+}
+
+/// A file of requests that is being written.
+struct Records<'a> {
+    file: Synced<'a>,
+    bytes: Vec<u8>,
+}
+
+impl Records<'_> {
+    fn write(&mut self) -> io::Result<()> {
+        self.file.write_all(&self.bytes)?;
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+impl Sink for Records<'_> {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    fn pass_on(&mut self) -> io::Result<()> {
+        if self.bytes.len() < RECORDS_BYTES { Ok(()) } else { self.write() }
     }
 }
 

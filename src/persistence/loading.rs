@@ -9,6 +9,7 @@ use super::rdb::{Item, Reader};
 use crate::files::reason;
 use crate::keyspace::{Everything, Transaction};
 use crate::resp::number::parse_integer;
+use crate::values::Limits;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -71,8 +72,8 @@ fn load_items<R: Read>(
     mut library: impl FnMut(&[u8]),
 ) -> Result<Loaded, String> {
     let (now_ms, databases) = (tx.now_ms(), tx.databases());
-    let mut loaded = Loaded::default();
-    while let Some(item) = reader.next_item().map_err(|error| error.to_string())? {
+    let (mut loaded, limits) = (Loaded::default(), tx.keyspace().limits());
+    while let Some(item) = reader.next_item(limits).map_err(|error| error.to_string())? {
         match item {
             Item::Auxiliary { name: FENCING, value } => {
                 let number = parse_integer(value).and_then(|number| u64::try_from(number).ok());
@@ -118,7 +119,8 @@ fn load_items<R: Read>(
 /// As [`load`].
 pub fn verify(path: &Path, verifies: bool) -> Result<bool, String> {
     let Some(mut reader) = open(path, verifies)? else { return Ok(false) };
-    while reader.next_item().map_err(|error| error.to_string())?.is_some() {}
+    let limits = Limits::default();
+    while reader.next_item(&limits).map_err(|error| error.to_string())?.is_some() {}
     Ok(true)
 }
 

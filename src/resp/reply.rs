@@ -242,6 +242,34 @@ impl<'a> Reply<'a> {
         self.aggregate(b'*', items, write)
     }
 
+    /// An array of so many items, each written by `write`.
+    pub fn array_of_len<T>(
+        self,
+        len: usize,
+        items: impl Iterator<Item = T>,
+        mut write: impl FnMut(T, Reply<'_>) -> Sent,
+    ) -> Sent {
+        header(self.out, b'*', len as i64);
+        for item in items {
+            let Sent(()) = write(item, Reply { out: self.out, protocol: self.protocol });
+        }
+        Sent(())
+    }
+
+    /// A set of so many items in RESP3, an array in RESP2.
+    pub fn set_of_len<T>(
+        self,
+        len: usize,
+        items: impl Iterator<Item = T>,
+        mut write: impl FnMut(T, Reply<'_>) -> Sent,
+    ) -> Sent {
+        header(self.out, if self.protocol == Protocol::Resp3 { b'~' } else { b'*' }, len as i64);
+        for item in items {
+            let Sent(()) = write(item, Reply { out: self.out, protocol: self.protocol });
+        }
+        Sent(())
+    }
+
     /// An array of two.
     pub fn pair(self, first: impl FnOnce(Reply<'_>) -> Sent, second: impl FnOnce(Reply<'_>) -> Sent) -> Sent {
         header(self.out, b'*', 2);

@@ -23,6 +23,7 @@ use tokio::time::{sleep, sleep_until};
 use crate::clients::{Attention, Client, Leaving, Registration, Waiting};
 use crate::faults::Delay;
 use crate::instance::Instance;
+use crate::keyspace::{Outcome, Waiter};
 use crate::resp::reply::write_error;
 use crate::session::{Contention, Session};
 use crate::statistics::Count;
@@ -135,8 +136,8 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
 
     /// Does what must be done before the next request is executed.
     async fn go_on_after(&mut self, part: Answered) -> io::Result<()> {
-        if let Answered::Waiting { reply, until } = part {
-            return self.wait(reply, until).await;
+        if let Answered::Waiting { reply, until, waiter } = part {
+            return self.wait(reply, until, waiter).await;
         }
         self.flush().await?;
         match part {
@@ -228,9 +229,16 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
     }
 
     /// Writes the client's replies. The last one, which begins at `reply`, is written after a wait: until
-    /// a moment, or until another client ends the wait.
-    async fn wait(&mut self, reply: usize, until: Option<Instant>) -> io::Result<()> {
+    /// a moment, or until another client ends the wait, or serves the client.
+    async fn wait(
+        &mut self,
+        reply: usize,
+        until: Option<Instant>,
+        waiter: Option<Arc<Waiter>>,
+    ) -> io::Result<()> {
         let last_reply = self.conversation.output.split_off(reply);
+        // Leaves the queues of its keys however the wait ends.
+        let place = waiter.map(|waiter| Place { instance: Arc::clone(&self.conversation.instance), waiter });
         self.flush().await?;
         let client = Arc::clone(&self.conversation.session.client);
         let over = async {
@@ -244,7 +252,8 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             if over.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Ok(Some(Waiting::TimedOut)));
             }
-            if let Poll::Ready(how) = client.poll_waiting_ended(context) {
+            let is_decided = || place.as_ref().is_some_and(|place| place.waiter.has_ended());
+            if let Poll::Ready(how) = client.poll_waiting_ended(context, is_decided) {
                 return Poll::Ready(Ok(Some(how)));
             }
             self.write_more(context)?;
@@ -254,6 +263,21 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         let ended: io::Result<Option<Waiting>> = ended.await;
         let Some(ended) = ended? else { return self.leave_answered().await };
         client.set_waiting(Waiting::No);
+        match self.end_wait(place).await {
+            Outcome::GivenUp => {}
+            Outcome::Again => {
+                self.conversation.resume();
+                return Ok(());
+            }
+            Outcome::Served(served, logged) => {
+                let Conversation { session, output, .. } = &mut self.conversation;
+                session.logged = session.logged.max(logged);
+                if !last_reply.is_empty() {
+                    output.extend_from_slice(&served);
+                }
+                return Ok(());
+            }
+        }
         match ended {
             // Unless the client wants no reply, or a fault has dropped it.
             Waiting::Failed if !last_reply.is_empty() => {
@@ -262,6 +286,22 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             _ => self.conversation.output.extend_from_slice(&last_reply),
         }
         Ok(())
+    }
+
+    /// Ends a wait for keys; returns what has come of it.
+    async fn end_wait(&mut self, place: Option<Place>) -> Outcome {
+        let Some(place) = place else { return Outcome::GivenUp };
+        loop {
+            match place.waiter.end() {
+                Some(Outcome::Again) => return Outcome::Again,
+                Some(outcome) => {
+                    self.conversation.session.blocked = None;
+                    return outcome;
+                }
+                // Another client is serving this one right now.
+                None => yield_now().await,
+            }
+        }
     }
 
     /// Waits until the client has sent something, or something else needs attention. Writes what waits before
@@ -381,6 +421,20 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
     async fn leave_answered(&mut self) -> io::Result<()> {
         self.drain().await?;
         Err(made_to_leave())
+    }
+}
+
+/// A client's place in the queues of the keys for which it waits.
+struct Place {
+    instance: Arc<Instance>,
+    waiter: Arc<Waiter>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The connection may have ended meanwhile. Then the outcome is lost with it.
+        let _ = self.waiter.end();
+        self.instance.keyspace.unblock(&self.waiter);
     }
 }
 

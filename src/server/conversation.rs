@@ -12,6 +12,7 @@ use crate::dispatch::execute;
 use crate::dispatch::meter::Meter;
 use crate::faults::Delay;
 use crate::instance::Instance;
+use crate::keyspace::Waiter;
 use crate::resp::ProtocolError;
 use crate::resp::reply::write_error;
 use crate::session::{Contention, Replies, Session, Wait};
@@ -48,8 +49,9 @@ pub(super) enum Answered {
     Delayed(Delay),
     /// Not all: the next one needs what another client has had for more than a moment.
     Contended(Contention),
-    /// Not all: the client waits for its last reply, which begins here.
-    Waiting { reply: usize, until: Option<Instant> },
+    /// Not all: the client waits for its last reply, which begins here. If it waits for keys, another client
+    /// may serve it.
+    Waiting { reply: usize, until: Option<Instant>, waiter: Option<Arc<Waiter>> },
 }
 
 impl Conversation {
@@ -125,6 +127,14 @@ impl Conversation {
         session.client.footprint.set_input(input);
     }
 
+    /// Lets the last request be executed again. The client keeps its place in the queues of its keys.
+    pub(super) fn resume(&mut self) {
+        self.session.resumed = self.session.blocked.take();
+        if let Some(intake) = &mut self.intake {
+            intake.done -= 1;
+        }
+    }
+
     /// Executes the requests that have been read whole.
     pub(super) fn answer(&mut self) -> Answered {
         let answered = self.answer_batch();
@@ -176,9 +186,14 @@ impl Conversation {
             match session.wait.take() {
                 None => {}
                 Some(Wait::Until(moment)) => {
-                    break Answered::Waiting { reply, until: Some(moment) };
+                    break Answered::Waiting { reply, until: Some(moment), waiter: None };
                 }
-                Some(Wait::ForEver) => break Answered::Waiting { reply, until: None },
+                Some(Wait::ForEver) => break Answered::Waiting { reply, until: None, waiter: None },
+                Some(Wait::Blocked) => {
+                    let until = session.blocked.as_ref().and_then(|blocked| blocked.until);
+                    let waiter = session.blocked.as_ref().map(|blocked| Arc::clone(&blocked.waiter));
+                    break Answered::Waiting { reply, until, waiter };
+                }
                 Some(Wait::Contention(contention)) => {
                     // It was not executed.
                     *done -= 1;
@@ -206,6 +221,10 @@ impl Conversation {
         if intake.done == 0 && !intake.input.is_empty() && matches!(answered, Answered::All) {
             // What is left is the beginning of a request.
             intake.release();
+        }
+        // Only the first request of a batch is one that was resumed, and it may have to wait for its turn.
+        if !matches!(answered, Answered::Contended(_) | Answered::Delayed(_) | Answered::Paused) {
+            session.resumed = None;
         }
         meter.finish(session);
         session.show_changes();

@@ -1,10 +1,13 @@
 //! Strings. A value is its bytes, unchanged.
 
+use std::io;
+
 use crate::dump::Compressor;
 use crate::dump::strings::{DecodeError, Source, write_string};
+use crate::events::EventClass;
 use crate::keyspace::records;
 use crate::resp::number::parse_integer;
-use crate::values::{Encoding, STRING_KIND, Type, TypeFacts};
+use crate::values::{Content, Encoding, Limit, STRING_KIND, Sink, Structure, Type, TypeFacts};
 
 /// The type of strings.
 #[derive(Debug)]
@@ -13,10 +16,11 @@ pub enum Text {}
 impl Type for Text {
     const FACTS: &'static TypeFacts = &FACTS;
     type View<'v> = &'v [u8];
+    const EMPTY: &'static [u8] = b"";
 
     #[inline(always)]
-    fn view(bytes: &[u8]) -> &[u8] {
-        bytes
+    fn view(content: Content<'_>) -> &[u8] {
+        content.bytes().unwrap_or_default()
     }
 }
 
@@ -24,8 +28,12 @@ impl Type for Text {
 pub const FACTS: TypeFacts = TypeFacts {
     name: "string",
     kind: STRING_KIND,
+    events: EventClass::STRING,
     encoding,
-    log: records::set,
+    len: |_| 1,
+    each: |content, visit| visit(&[Text::view(content)]),
+    is_ordered: true,
+    log,
     rdb_types: &[RDB_TYPE],
     rdb_type: |_| RDB_TYPE,
     save,
@@ -40,7 +48,8 @@ const EMBEDDED_BYTES_MAX: usize = 44;
 /// The longest text that Redis tries to keep as an integer. Redis: `tryObjectEncoding`.
 const INTEGER_BYTES_MAX: usize = 20;
 
-fn encoding(value: &[u8], encoding: Encoding) -> &'static str {
+fn encoding(content: Content<'_>, encoding: Encoding, _: Limit) -> &'static str {
+    let value = Text::view(content);
     let is_integer = value.len() <= INTEGER_BYTES_MAX && parse_integer(value).is_some();
     match encoding {
         Encoding::Plain if is_integer => "int",
@@ -49,10 +58,27 @@ fn encoding(value: &[u8], encoding: Encoding) -> &'static str {
     }
 }
 
-fn save(output: &mut Vec<u8>, value: &[u8], compressor: Option<&mut Compressor>) {
-    write_string(output, value, compressor);
+fn log(sink: &mut dyn Sink, key: &[u8], content: Content<'_>, expires_at_ms: Option<u64>) -> io::Result<()> {
+    records::set(sink.buffer(), key, Text::view(content), expires_at_ms);
+    sink.pass_on()
 }
 
-fn load(_: u8, input: &mut dyn Source, value: &mut Vec<u8>) -> Result<(), DecodeError> {
-    input.string(value)
+fn save(
+    sink: &mut dyn Sink,
+    content: Content<'_>,
+    _: Limit,
+    compressor: Option<&mut Compressor>,
+) -> io::Result<()> {
+    write_string(sink.buffer(), Text::view(content), compressor);
+    sink.pass_on()
+}
+
+fn load(
+    _: u8,
+    input: &mut dyn Source,
+    _: Limit,
+    value: &mut Vec<u8>,
+) -> Result<Option<Structure>, DecodeError> {
+    input.string(value)?;
+    Ok(None)
 }

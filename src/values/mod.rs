@@ -1,36 +1,92 @@
-//! Values in the form in which the keyspace holds them: bytes and the facts of their type. This module names
-//! no type: the types are in the module `types`.
+//! Values in the form in which the keyspace holds them, and the facts of their types. This module names no
+//! type: the types are in the module `types`.
+//!
+//! A string is its bytes. A small collection is [`packed`] into bytes, so it lies in its entry and is copied
+//! as a string is. A large one is a [`Structure`], which its entry owns.
 
+pub mod packed;
 pub mod tree;
 
+mod limits;
+mod structure;
+
 use std::fmt;
+use std::io;
 
 use crate::dump::Compressor;
 use crate::dump::strings::{DecodeError, Source};
+use crate::events::EventClass;
+use crate::values::tree::{Map, Ranking, Sequence};
+
+pub use limits::{Limit, Limits};
+pub use structure::Structure;
 
 /// The facts about a type, for modules that handle values of any type.
 pub struct TypeFacts {
     /// The name for TYPE and SCAN TYPE.
     pub name: &'static str,
-    /// The type's place in `types::ALL`. It marks values in memory only, never in files.
+    /// Redis's number for the type, as DEBUG DIGEST needs it.
     pub kind: u8,
-    /// Returns the name of the encoding that Redis would use for a value, for OBJECT ENCODING.
-    pub encoding: fn(&[u8], Encoding) -> &'static str,
+    /// The class of the events of its commands.
+    pub events: EventClass,
+    /// Returns the name of the encoding that Redis would use for a value, for OBJECT ENCODING. The limit is
+    /// the one of the type.
+    pub encoding: fn(Content<'_>, Encoding, Limit) -> &'static str,
+    /// Returns the number of elements; 1 for a string.
+    pub len: fn(Content<'_>) -> usize,
+    /// Calls a function with the strings of each element.
+    pub each: EachElement,
+    /// Whether the elements have an order that is part of the value.
+    pub is_ordered: bool,
     /// Appends the requests that write a key, for the log.
     pub log: LogKey,
     /// The types of the RDB format for such a value, in all versions of the format.
     pub rdb_types: &'static [u8],
     /// Returns the type of the RDB format in which Keyfast writes a value.
-    pub rdb_type: fn(&[u8]) -> u8,
+    pub rdb_type: fn(Content<'_>) -> u8,
     /// Appends a value in that format. It compresses the strings if it gets a compressor.
-    pub save: fn(&mut Vec<u8>, &[u8], Option<&mut Compressor>),
-    /// Reads a value of one of `rdb_types` into an empty buffer.
-    pub load: fn(u8, &mut dyn Source, &mut Vec<u8>) -> Result<(), DecodeError>,
+    pub save: SaveValue,
+    /// Reads a value of one of `rdb_types`: into an empty buffer, or as a structure.
+    pub load: LoadValue,
 }
 
 /// Appends the requests that write a key: one for a string, any number for other types. The arguments are the
 /// key's name, its value, and its expiry in milliseconds since 1970.
-pub type LogKey = fn(&mut Vec<u8>, &[u8], &[u8], Option<u64>);
+pub type LogKey = fn(&mut dyn Sink, &[u8], Content<'_>, Option<u64>) -> io::Result<()>;
+
+/// Calls a function with the strings of each element: one for a string, a list and a set, two for others.
+pub type EachElement = fn(Content<'_>, &mut dyn FnMut(&[&[u8]]));
+
+/// Appends a value in the RDB format. A list is divided into nodes within the limit of its type.
+pub type SaveValue = fn(&mut dyn Sink, Content<'_>, Limit, Option<&mut Compressor>) -> io::Result<()>;
+
+/// Reads a value of a type of the RDB format. A value within the limit of its type is packed into the buffer,
+/// which is empty; any other is returned.
+pub type LoadValue = fn(u8, &mut dyn Source, Limit, &mut Vec<u8>) -> Result<Option<Structure>, DecodeError>;
+
+/// The destination of a value that is written: a buffer that may be passed on while it grows.
+pub trait Sink {
+    /// The buffer to which the writer appends.
+    fn buffer(&mut self) -> &mut Vec<u8>;
+
+    /// Passes the contents of the buffer on if they are long. Writers call it after each element.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the file to which it writes.
+    fn pass_on(&mut self) -> io::Result<()>;
+}
+
+/// A buffer that keeps everything.
+impl Sink for Vec<u8> {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        self
+    }
+
+    fn pass_on(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 impl fmt::Debug for TypeFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,30 +105,99 @@ impl Eq for TypeFacts {}
 
 /// The kind of strings. They are kept without a mark.
 pub const STRING_KIND: u8 = 0;
+/// The kinds of the other types, by Redis's numbers.
+pub const LIST_KIND: u8 = 1;
+/// Sets.
+pub const SET_KIND: u8 = 2;
+/// Sorted sets.
+pub const SORTED_SET_KIND: u8 = 3;
+/// Hashes.
+pub const HASH_KIND: u8 = 4;
 
 /// A value of any type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Value<'v> {
     /// The facts of the value's type.
     pub facts: &'static TypeFacts,
-    /// The value, packed as its type packs it.
-    pub bytes: &'v [u8],
+    /// The value itself.
+    pub content: Content<'v>,
+}
+
+/// A value without its type.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'v> {
+    /// A string, or a small value as its type packs it.
+    Bytes(&'v [u8]),
+    /// A large value.
+    Large(&'v Structure),
+}
+
+impl<'v> Content<'v> {
+    /// The bytes of a value that is not large.
+    #[inline]
+    pub fn bytes(self) -> Option<&'v [u8]> {
+        match self {
+            Content::Bytes(bytes) => Some(bytes),
+            Content::Large(_) => None,
+        }
+    }
+
+    /// The map of a large hash or set.
+    #[inline]
+    pub fn map(self) -> Option<&'v Map> {
+        match self {
+            Content::Large(Structure::Map(map)) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// The ranking of a large sorted set.
+    #[inline]
+    pub fn ranking(self) -> Option<&'v Ranking> {
+        match self {
+            Content::Large(Structure::Ranking(ranking)) => Some(ranking),
+            _ => None,
+        }
+    }
+
+    /// The sequence of a large list.
+    #[inline]
+    pub fn sequence(self) -> Option<&'v Sequence> {
+        match self {
+            Content::Large(Structure::Sequence(sequence)) => Some(sequence),
+            _ => None,
+        }
+    }
 }
 
 impl Value<'_> {
     /// Appends the requests that write a key with this value, for the log.
-    pub fn log(&self, out: &mut Vec<u8>, key: &[u8], expires_at_ms: Option<u64>) {
-        (self.facts.log)(out, key, self.bytes, expires_at_ms);
+    ///
+    /// # Errors
+    ///
+    /// The errors of the sink.
+    pub fn log(&self, sink: &mut dyn Sink, key: &[u8], expires_at_ms: Option<u64>) -> io::Result<()> {
+        (self.facts.log)(sink, key, self.content, expires_at_ms)
     }
 
     /// The type of the RDB format in which Keyfast writes the value.
     pub fn rdb_type(&self) -> u8 {
-        (self.facts.rdb_type)(self.bytes)
+        (self.facts.rdb_type)(self.content)
     }
 
-    /// Appends the value in that format. It compresses the strings if it gets a compressor.
-    pub fn save(&self, out: &mut Vec<u8>, compressor: Option<&mut Compressor>) {
-        (self.facts.save)(out, self.bytes, compressor);
+    /// Appends the value in that format, with the limit of its type. It compresses the strings if it gets a
+    /// compressor.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the sink.
+    pub fn save(
+        &self,
+        sink: &mut dyn Sink,
+        limit: Limit,
+        compressor: Option<&mut Compressor>,
+    ) -> io::Result<()> {
+        (self.facts.save)(sink, self.content, limit, compressor)
     }
 }
 
@@ -86,8 +211,8 @@ pub enum Encoding {
     Text,
     /// A string that was changed in parts. Redis keeps it as bytes that may grow.
     Raw,
-    /// A value of another type.
-    Packed,
+    /// A value of another type: a small one, or a large one.
+    Typed,
 }
 
 /// A type, as commands name it in a lookup: `tx.get::<Text>(key)?`.
@@ -96,9 +221,11 @@ pub trait Type: 'static {
     const FACTS: &'static TypeFacts;
     /// The form in which a command reads a value.
     type View<'v>: Copy;
+    /// The packed form of a collection without elements.
+    const EMPTY: &'static [u8];
 
     /// Returns a view of a value of this type.
-    fn view(bytes: &[u8]) -> Self::View<'_>;
+    fn view(content: Content<'_>) -> Self::View<'_>;
 }
 
 /// The key has a value of another type than the command asked for.

@@ -14,7 +14,6 @@ use keyfast::commands::facts::Run;
 use keyfast::commands::{all, known};
 use keyfast::config::{Config, Parameter};
 use keyfast::instance::{Hooks, Instance};
-use keyfast::types::strings::Text;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::client::{Client, request};
@@ -40,7 +39,7 @@ pub(crate) fn state(client: &mut Client) -> State {
         let keys = client.line("KEYS *").items();
         for key in keys {
             let key = bytes(key);
-            let value = bytes(client.cmd([&b"GET"[..], &key]).reply());
+            let value = value(client, &key);
             let expiry = client.cmd([&b"PEXPIRETIME"[..], &key]).integer();
             state.insert((database, key), (value, expiry));
         }
@@ -49,6 +48,29 @@ pub(crate) fn state(client: &mut Client) -> State {
     let libraries = client.line("FUNCTION DUMP").reply();
     state.insert((16, b"libraries".to_vec()), (bytes(libraries), -1));
     state
+}
+
+/// The value of a key of any type, in one form.
+fn value(client: &mut Client, key: &[u8]) -> Vec<u8> {
+    let (arguments, parts): (&[&[u8]], usize) = match &*client.cmd([&b"TYPE"[..], key]).reply().to_string() {
+        "string" => return bytes(client.cmd([&b"GET"[..], key]).reply()),
+        "list" => (&[b"LRANGE", key, b"0", b"-1"], 1),
+        "set" => (&[b"SMEMBERS", key], 1),
+        "zset" => (&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"], 2),
+        "hash" => (&[b"HGETALL", key], 2),
+        other => panic!("{other}"),
+    };
+    let strings: Vec<Vec<u8>> = client.cmd(arguments).items().into_iter().map(bytes).collect();
+    let elements = strings.chunks(parts).map(<[Vec<u8>]>::concat).collect();
+    in_one_form(elements, arguments[0] == b"LRANGE")
+}
+
+/// The elements of a collection as one string.
+fn in_one_form(mut elements: Vec<Vec<u8>>, is_ordered: bool) -> Vec<u8> {
+    if !is_ordered {
+        elements.sort_unstable();
+    }
+    elements.join(&b'\n')
 }
 
 fn bytes(reply: crate::client::Reply) -> Vec<u8> {
@@ -244,7 +266,10 @@ pub(crate) fn load(folder: &Folder, truncated: &str) -> Result<State, String> {
         tx.select(database);
         for key in tx.everything().unwrap().keys() {
             let expiry = tx.peek_expiry(key).unwrap().map_or(-1, |at_ms| at_ms as i64);
-            state.insert((database, key.to_vec()), (tx.peek::<Text>(key).unwrap().unwrap().to_vec(), expiry));
+            let value = tx.get_any(key).unwrap();
+            let mut elements = Vec::new();
+            (value.facts.each)(value.content, &mut |parts| elements.push(parts.concat()));
+            state.insert((database, key.to_vec()), (in_one_form(elements, value.facts.is_ordered), expiry));
         }
     }
     let libraries = instance.scripting.libraries();
@@ -840,7 +865,11 @@ fn the_one_file_of_older_servers_is_taken_over() {
 fn what_cannot_be_loaded_is_refused_and_left_alone() {
     const MANIFEST: &str = "file appendonly.aof.1.incr.aof seq 1 type i\n";
     for (manifest, log, why) in [
-        (MANIFEST, request(["HSET", "h", "f", "v"]), "Unknown command 'HSET' reading the append only file"),
+        (
+            MANIFEST,
+            request(["XADD", "x", "*", "f", "v"]),
+            "Unknown command 'XADD' reading the append only file",
+        ),
         (MANIFEST, request(["SHUTDOWN"]), "Command 'SHUTDOWN', which has no place there,"),
         (MANIFEST, request(["SET", "k"]), "Wrong number of arguments for command 'SET'"),
         (MANIFEST, request(["SELECT", "99"]), "SELECT answered 'ERR DB index is out of range'"),

@@ -178,6 +178,7 @@ const EVENTS: &[(&str, &[(&str, &str)])] = &[
     ("GETSET k 1", &[("set", "k")]),
     ("GETEX k EX 100", &[("expire", "k")]),
     ("GETEX k PERSIST", &[("persist", "k")]),
+    ("GETEX k PERSIST", &[]),
     ("GETEX k", &[]),
     ("INCR k", &[("incrby", "k")]),
     ("DECRBY k 2", &[("incrby", "k")]),
@@ -205,13 +206,40 @@ const EVENTS: &[(&str, &[(&str, &str)])] = &[
     ("GET r", &[("keymiss", "r")]),
     ("EXISTS r", &[("keymiss", "r")]),
     ("TTL r", &[("keymiss", "r")]),
+    ("PERSIST r", &[]),
+    ("COPY r k", &[("keymiss", "r")]),
     ("SETNX r 1", &[("new", "r"), ("set", "r")]),
     ("DEL k r absent", &[("del", "k"), ("del", "r")]),
     ("SET k 1", &[("new", "k"), ("set", "k")]),
     ("UNLINK k", &[("del", "k")]),
     ("SETRANGE k 2 x", &[("new", "k"), ("setrange", "k")]),
+    ("SADD s a", &[("new", "s"), ("sadd", "s")]),
+    ("SUNIONSTORE k s", &[("sunionstore", "k")]),
+    ("SUNIONSTORE l s", &[("new", "l"), ("sunionstore", "l")]),
+    ("ZUNIONSTORE l 1 s", &[("zunionstore", "l")]),
+    ("LCS s absent", &[("keymiss", "absent")]),
     ("FLUSHALL", &[]),
 ];
+
+#[test]
+fn a_restored_key_is_new_and_one_that_would_have_expired_is_deleted() {
+    let server = Server::start();
+    let (mut listener, mut client) = (server.client(), server.client());
+    client.line("SADD k a").is(1);
+    let payload = client.cmd(["DUMP", "k"]).reply();
+    let Reply::Bulk(payload) = payload else { panic!("{payload:?}") };
+    client.line("CONFIG SET notify-keyspace-events AEn").is_ok();
+    listener.line("PSUBSCRIBE __key*").reply();
+    client.cmd([&b"RESTORE"[..], b"k", b"0", &payload, b"REPLACE"]).is_ok();
+    client.cmd([&b"RESTORE"[..], b"k", b"1", &payload, b"ABSTTL", b"REPLACE"]).is_ok();
+    client.cmd([&b"RESTORE"[..], b"k", b"1", &payload, b"ABSTTL"]).is_ok();
+    client.line("EXISTS k").is(0);
+    client.line("SET end 1").is_ok();
+    for (name, key) in [("new", "k"), ("restore", "k"), ("del", "k"), ("new", "end"), ("set", "end")] {
+        let channel = format!("__keyevent@0__:{name}");
+        assert_eq!(listener.reply().reply(), bulks(&["pmessage", "__key*", &channel, key]));
+    }
+}
 
 #[test]
 fn every_command_tells_of_what_it_did() {

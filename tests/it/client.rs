@@ -118,7 +118,13 @@ impl Client {
 
     fn receive(&mut self) -> std::io::Result<usize> {
         let mut piece = [0; 64 << 10];
-        let length = self.stream.read(&mut piece)?;
+        let length = loop {
+            match self.stream.read(&mut piece) {
+                // The process was stopped, and goes on.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
         self.received.extend_from_slice(&piece[..length]);
         Ok(length)
     }

@@ -32,6 +32,9 @@ const OWN: &[&str] = &[
     "log-format",
     "metrics-bind",
     "metrics-port",
+    // Since Redis 7.2.
+    "set-max-listpack-entries",
+    "set-max-listpack-value",
 ];
 
 /// The recorded lines, column by column.

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keyfast::persistence::rdb::{Item, Reader};
+use keyfast::values::Limits;
 
 use crate::client::{Client, request};
 use crate::folder::Folder;
@@ -33,9 +34,12 @@ fn read(path: &Path) -> Keys {
     let file = fs::File::open(path).expect("a snapshot");
     let mut reader = Reader::open(BufReader::new(file), true).expect("a snapshot");
     let mut keys = Keys::new();
-    while let Some(item) = reader.next_item().unwrap_or_else(|error| panic!("{error}")) {
+    while let Some(item) = reader.next_item(&Limits::default()).unwrap_or_else(|error| panic!("{error}")) {
         if let Item::Key(key) = item {
-            let twice = keys.insert((key.database, key.key.to_vec()), key.value.bytes.to_vec());
+            let twice = keys.insert(
+                (key.database, key.key.to_vec()),
+                key.value.content.bytes().expect("a string").to_vec(),
+            );
             assert_eq!(twice, None, "a key is there twice");
         }
     }
@@ -502,9 +506,9 @@ fn a_file_that_cannot_be_loaded_is_left_alone() {
     let path = dump(&folder);
     let complaint =
         |why: &str| format!("keyfast: Fatal error loading the DB {}: {why}. Exiting.\n", path.display());
-    fs::write(&path, b"REDIS0010\xfe\x00\x04\x06myhash\x00\xff\0\0\0\0\0\0\0\0").unwrap();
-    let hash = "key 'myhash' in database 0 is a hash, which is not supported (offset 11)";
-    assert_eq!(refusal(&folder), complaint(hash));
+    fs::write(&path, b"REDIS0010\xfe\x00\x0f\x08mystream\x00\xff\0\0\0\0\0\0\0\0").unwrap();
+    let stream = "key 'mystream' in database 0 is a stream, which is not supported (offset 11)";
+    assert_eq!(refusal(&folder), complaint(stream));
     fs::write(&path, b"REDIS0010\xfe\x20\x00\x01k\x01v\xff\0\0\0\0\0\0\0\0").unwrap();
     let databases = "Data file was created with a Redis server configured to handle more than 16 databases";
     assert_eq!(refusal(&folder), complaint(databases));

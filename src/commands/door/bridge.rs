@@ -145,7 +145,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
             show(instance, session, Origin::Script, command, request);
         }
         tx.select(session.database);
-        if command.needs_everything() {
+        if command.needs_everything(request) {
             tx.hold_everything()?;
         } else if let Some(key) = command.only_key_in(request) {
             tx.hold(std::iter::once(key))?;

@@ -6,6 +6,7 @@
 //! clients by the dispatcher. [`traces`] are what a command leaves in the statistics and logs.
 
 pub mod admission;
+mod blocking;
 pub mod intent;
 pub mod origin;
 pub mod permission;

@@ -15,7 +15,7 @@ use super::origin::Origin;
 use crate::commands::Command;
 use crate::commands::client;
 use crate::commands::error::Error;
-use crate::commands::facts::lookup::Registered;
+use crate::commands::facts::lookup::{Registered, find};
 use crate::commands::facts::{Context as Running, Flags, KeyFlags, Result};
 
 /// Where a request comes from, as ACL LOG names it.
@@ -123,15 +123,39 @@ pub(in crate::commands) fn judge(
     registered: &Registered,
     request: Request<'_>,
 ) -> std::result::Result<(), Denial> {
+    grants.check(&attempt(registered, request))
+}
+
+/// Whether a client may run a request, and may read all keys at that: the request reads keys that it does not
+/// name. A log that is replayed may.
+pub(in crate::commands) fn may_read_all_keys(context: &Running<'_, '_>, request: Request<'_>) -> bool {
+    let user = &context.session.user;
+    if user.is_unrestricted() || context.tx.is_replay() {
+        return true;
+    }
+    let found = find(&context.instance.names, request.name());
+    let all = Access { reads: true, writes: false };
+    found.is_some_and(|registered| user.grants().allow_with_all_keys(&attempt(registered, request), all))
+}
+
+/// What a user needs permission for.
+fn attempt<'a>(
+    registered: &Registered,
+    request: Request<'a>,
+) -> Attempt<
+    'a,
+    impl Iterator<Item = (&'a [u8], Access)> + Clone + use<'a>,
+    impl Iterator<Item = &'a [u8]> + Clone + use<'a>,
+> {
     let command = registered.command;
     let channels = Channels::of(command);
-    grants.check(&Attempt {
+    Attempt {
         command: (!command.flags.contains(Flags::NO_AUTH)).then_some(registered.number),
         first_argument: request.get(1),
         keys: command.keys_of(request).map(|(key, flags)| (key, access(flags))),
         channels: request.from(channels.first).take(channels.count),
         channels_are_patterns: channels.are_patterns,
-    })
+    }
 }
 
 fn access(flags: KeyFlags) -> Access {

@@ -11,6 +11,7 @@ use crate::session::{Replies, Session};
 use crate::statistics::commands::Usage;
 
 use super::admission::admit_queued;
+use super::blocking;
 use super::origin::Origin;
 use super::traces::{charge, show};
 use crate::commands::Command;
@@ -36,6 +37,7 @@ pub fn run(
     let sent = match command.run {
         Run::Read(handler) => handler(tx, request, reply),
         Run::Write(handler) => handler(tx, request, reply),
+        Run::Block(blocking) => blocking::run(command, blocking, session, tx, request, reply),
         Run::Session(handler) => handler(session, request, reply),
         Run::Server(handler) => {
             if script.is_none() {
@@ -72,8 +74,13 @@ pub fn settle(
         // Commands that only read leave it in place. In a pause, data do not change.
         command.keys_of(request).for_each(|(key, _)| tx.free_expired(key));
     }
+    let is_one_of_several = session.may_not_wait || script.is_some();
+    if !is_one_of_several {
+        tx.serve_blocked();
+    }
     let effects = tx.take_effects();
-    if !effects.is_empty() && session.may_not_wait {
+    // What was done for clients that waited comes after what EXEC's own commands did.
+    if !effects.is_empty() && (is_one_of_several || session.outbox.is_some()) {
         instance.collect(effects, session, command.name, script.is_some());
     } else if !effects.is_empty() {
         let (request, is_script) = (script.unwrap_or(request), script.is_some());

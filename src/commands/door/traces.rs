@@ -25,7 +25,9 @@ const THOROUGH_BELOW_US: i64 = 1000;
 /// clock, unless its reply is long. Such requests are tallied together.
 #[inline]
 pub fn is_brief(registered: &Registered, request: &Request<'_>) -> bool {
-    let takes_as_long = registered.command.is_brief || registered.is_brief_alone && request.len() == 2;
+    let command = registered.command;
+    let is_brief = command.is_brief && request.len() <= command.brief_arguments_max;
+    let takes_as_long = is_brief || registered.is_brief_alone && request.len() == 2;
     takes_as_long && is_small(request)
 }
 

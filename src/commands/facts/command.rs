@@ -5,6 +5,7 @@ use crate::resp::{Reply, Request};
 use crate::session::Session;
 
 use super::argument::Argument;
+use super::blocking::Blocking;
 use super::context::{Context, Result};
 use super::flags::{Categories, Flags, KeyFlags};
 use super::key_spec::KeySpec;
@@ -35,6 +36,8 @@ pub struct Command {
     /// Whether it takes about the same time for all arguments and values. Such a command is only tallied,
     /// and if it names one key and nothing else, it runs on the fast path.
     pub is_brief: bool,
+    /// The most arguments of a request for which that is so. The command's name counts.
+    pub brief_arguments_max: usize,
     /// Whether it may run other commands that change data, or publishes messages: Redis would have to send
     /// it to its replicas, like a command that [`writes`](Self::writes).
     pub may_replicate: bool,
@@ -71,6 +74,7 @@ impl Command {
         since: "",
         complexity: "",
         is_brief: false,
+        brief_arguments_max: usize::MAX,
         may_replicate: false,
         deprecated: None,
         is_system: false,
@@ -130,16 +134,21 @@ impl Command {
         })
     }
 
-    /// Whether a transaction that it shares with other commands must hold all shards. On its own, a command
+    /// Whether a transaction that a request shares with others must hold all shards. On its own, a command
     /// without keys may visit the shards one after the other.
-    pub fn needs_everything(&self) -> bool {
+    pub fn needs_everything(&self, request: Request<'_>) -> bool {
         let goes_over_shards = self.keys.is_empty() && matches!(self.run, Run::Read(_) | Run::Write(_));
-        self.scope == Scope::Everything || goes_over_shards
+        self.scope == Scope::Everything || goes_over_shards || self.leaves_keys_unnamed(request)
+    }
+
+    /// Whether a request uses keys that it does not name. Its transaction must hold all shards.
+    pub fn leaves_keys_unnamed(&self, request: Request<'_>) -> bool {
+        self.keys.iter().any(|spec| spec.leaves_unnamed_in(request))
     }
 
     /// Whether it writes by itself.
     pub fn writes(&self) -> bool {
-        matches!(self.run, Run::Write(_)) || self.flags.contains(Flags::WRITE)
+        matches!(self.run, Run::Write(_) | Run::Block(_)) || self.flags.contains(Flags::WRITE)
     }
 
     /// Whether it may change data or publish a message: Redis would have to send it to its replicas.
@@ -150,11 +159,11 @@ impl Command {
     /// The flags as COMMAND INFO names them, in the order of Redis.
     pub fn flag_names(&self) -> Vec<&'static str> {
         let run = match self.run {
-            Run::Write(_) => Some("write"),
+            Run::Write(_) | Run::Block(_) => Some("write"),
             Run::Read(_) => Some("readonly"),
             _ => None,
         };
-        let are_movable = self.keys.iter().any(|spec| spec.count_at.is_some());
+        let are_movable = self.keys.iter().any(|spec| spec.count_at.is_some() || spec.search.is_some());
         run.into_iter().chain(self.flags.names()).chain(are_movable.then_some("movablekeys")).collect()
     }
 
@@ -162,7 +171,8 @@ impl Command {
     pub fn category_names(&self) -> Vec<&'static str> {
         let mut categories = self.categories;
         for (applies, category) in [
-            (matches!(self.run, Run::Write(_)), Categories::WRITE),
+            (matches!(self.run, Run::Write(_) | Run::Block(_)), Categories::WRITE),
+            (matches!(self.run, Run::Block(_)), Categories::BLOCKING),
             (matches!(self.run, Run::Read(_)), Categories::READ),
             (self.flags.contains(Flags::ADMIN), Categories::ADMIN.and(Categories::DANGEROUS)),
             (self.flags.contains(Flags::FAST), Categories::FAST),
@@ -183,9 +193,11 @@ pub enum Run {
     Read(fn(&Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
     /// Writes keys.
     Write(fn(&mut Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
+    /// Takes something from a key, or blocks the client until something is there.
+    Block(&'static Blocking),
     /// Works on the state of the client's own connection.
     Session(fn(&mut Session, Request<'_>, Reply<'_>) -> Result),
-    /// Works on the server.
+    /// Works on the server, or on keys and the client's state together.
     Server(fn(&mut Context<'_, '_>, Request<'_>, Reply<'_>) -> Result),
     /// Lists the subcommands of this command.
     Help(fn() -> &'static Command),
@@ -198,6 +210,7 @@ impl std::fmt::Debug for Run {
         f.write_str(match self {
             Run::Read(_) => "Read",
             Run::Write(_) => "Write",
+            Run::Block(_) => "Block",
             Run::Session(_) => "Session",
             Run::Server(_) => "Server",
             Run::Help(_) => "Help",
@@ -249,7 +262,7 @@ impl Arity {
 /// What a transaction for a command must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// The shards of its keys.
+    /// The shards of its keys; all shards for a request that does not name all of them.
     Keys,
     /// All shards.
     Everything,
@@ -268,6 +281,14 @@ pub enum Group {
     String,
     /// Strings as bits.
     Bitmap,
+    /// Hashes.
+    Hash,
+    /// Lists.
+    List,
+    /// Sets.
+    Set,
+    /// Sorted sets.
+    SortedSet,
     /// The connection.
     Connection,
     /// Several commands executed as one.
@@ -289,6 +310,10 @@ impl Group {
             Group::Generic => "generic",
             Group::String => "string",
             Group::Bitmap => "bitmap",
+            Group::Hash => "hash",
+            Group::List => "list",
+            Group::Set => "set",
+            Group::SortedSet => "sorted-set",
             Group::Connection => "connection",
             Group::Transactions => "transactions",
             Group::PubSub => "pubsub",
@@ -312,6 +337,30 @@ pub struct Deprecated {
 mod tests {
     use super::super::lookup::{find, own_names};
     use crate::resp::OwnedRequest;
+
+    #[test]
+    fn a_request_that_does_not_name_all_its_keys_needs_everything() {
+        for (line, keys, needs_everything) in [
+            ("SORT l", "l", false),
+            ("SORT l BY nosort ALPHA DESC LIMIT 0 1 STORE d", "l d", false),
+            ("SORT l GET #", "l", false),
+            ("SORT l STORE a GET # STORE d", "l d", false),
+            ("SORT l STORE BY STORE w*", "l w*", false),
+            ("SORT l BY w* STORE d", "l d", true),
+            ("SORT l GET w*->f", "l", true),
+            ("SORT_RO l", "l", false),
+            ("SORT_RO l BY w*", "l", true),
+            ("GET k", "k", false),
+            ("DBSIZE", "", true),
+        ] {
+            let owned = OwnedRequest::of_line(line.as_bytes()).expect(line);
+            let request = owned.request().expect(line);
+            let command = find(own_names(), request.name()).expect(line).command;
+            assert_eq!(command.needs_everything(request), needs_everything, "{line}");
+            let named: Vec<&[u8]> = command.keys_of(request).map(|(key, _)| key).collect();
+            assert_eq!(named.join(&b' '), keys.as_bytes(), "{line}");
+        }
+    }
 
     #[test]
     fn the_only_key_is_one_where_there_are_no_others() {

@@ -86,6 +86,14 @@ flag_set! {
     READ = "@read",
     /// Writes keys.
     WRITE = "@write",
+    /// Sets.
+    SET = "@set",
+    /// Sorted sets.
+    SORTEDSET = "@sortedset",
+    /// Lists.
+    LIST = "@list",
+    /// Hashes.
+    HASH = "@hash",
     /// Strings.
     STRING = "@string",
     /// Strings as bits.

@@ -19,10 +19,23 @@ pub struct KeySpec {
     /// The position of the argument that states the number of keys, if there is one; `last` has no meaning
     /// then.
     pub count_at: Option<usize>,
+    /// How requests are searched for the keys, if their places are not the same in all; the numbers above
+    /// have no meaning then.
+    pub search: Option<KeySearch>,
     /// How one request uses them, if that varies…
     pub variable: Option<fn(Request<'_>) -> KeyFlags>,
     /// … and why.
     pub notes: Option<&'static str>,
+}
+
+/// A search for keys whose places no numbers describe.
+#[derive(Clone, Copy, Debug)]
+pub enum KeySearch {
+    /// One key at most: at the position that this function finds.
+    Position(fn(Request<'_>) -> Option<usize>),
+    /// Keys that the request does not name, if this function returns that it uses any: they depend on values
+    /// in the keyspace.
+    Unnamed(fn(Request<'_>) -> bool),
 }
 
 impl KeySpec {
@@ -38,12 +51,17 @@ impl KeySpec {
 
     /// From one position to another.
     pub const fn range(first: usize, last: isize, step: usize, flags: KeyFlags) -> KeySpec {
-        KeySpec { flags, first, last, step, count_at: None, variable: None, notes: None }
+        KeySpec { flags, first, last, step, count_at: None, search: None, variable: None, notes: None }
     }
 
     /// As many keys as the argument at a position states; the first follows that argument.
     pub const fn counted(count_at: usize, step: usize, flags: KeyFlags) -> KeySpec {
         KeySpec { count_at: Some(count_at), ..KeySpec::range(count_at + 1, 0, step, flags) }
+    }
+
+    /// Keys that each request is searched for, and why.
+    pub const fn searched(search: KeySearch, flags: KeyFlags, notes: &'static str) -> KeySpec {
+        KeySpec { search: Some(search), notes: Some(notes), ..KeySpec::first(flags) }
     }
 
     /// The request decides how the key is used.
@@ -59,19 +77,30 @@ impl KeySpec {
     /// Whether it is one and the same position in all requests.
     #[inline]
     pub(super) const fn is_fixed(&self) -> bool {
-        self.last == 0 && self.count_at.is_none()
+        self.last == 0 && self.count_at.is_none() && self.search.is_none()
     }
 
     /// Whether it is exactly one position in this request.
     pub(super) fn is_one_in(&self, request: Request<'_>) -> bool {
         let end = self.end_among(request.len(), self.stated(request));
-        end > self.first && end - self.first <= self.step
+        self.search.is_none() && end > self.first && end - self.first <= self.step
     }
 
     /// The positions of the keys in a request.
     #[inline]
     pub fn positions(&self, request: Request<'_>) -> std::iter::StepBy<std::ops::Range<usize>> {
-        self.positions_among(request.len(), self.stated(request))
+        match self.search {
+            None => self.positions_among(request.len(), self.stated(request)),
+            Some(KeySearch::Position(find)) => {
+                find(request).map_or(0..0, |position| position..position + 1).step_by(1)
+            }
+            Some(KeySearch::Unnamed(_)) => (0..0).step_by(1),
+        }
+    }
+
+    /// Whether a request uses keys that it does not name.
+    pub(super) fn leaves_unnamed_in(&self, request: Request<'_>) -> bool {
+        matches!(self.search, Some(KeySearch::Unnamed(uses_any)) if uses_any(request))
     }
 
     /// The number of keys that a request states.
@@ -79,6 +108,13 @@ impl KeySpec {
     fn stated(&self, request: Request<'_>) -> usize {
         let stated = self.count_at.and_then(|count_at| parse_integer(request.get(count_at)?));
         stated.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+    }
+
+    /// Whether a request has as many keys as it announces, and at least one. True for keys without a count.
+    pub fn is_whole_in(&self, request: Request<'_>) -> bool {
+        let stated = self.stated(request);
+        let last = stated.checked_mul(self.step).and_then(|keys| keys.checked_add(self.first));
+        self.count_at.is_none() || stated > 0 && last.is_some_and(|end| end <= request.len() - 1 + self.step)
     }
 
     /// The positions of the keys among this number of arguments, if one of these states `stated` keys.

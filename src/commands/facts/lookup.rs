@@ -46,7 +46,7 @@ impl Plain {
         let key = command.only_key().filter(|_| command.is_brief && is_on_keys)?;
         let arguments = match command.arity {
             Arity::Exactly(count) => count..=count,
-            Arity::AtLeast(least) => least..=usize::MAX,
+            Arity::AtLeast(least) => least..=command.brief_arguments_max,
         };
         Some(Plain { key, arguments, run: command.run })
     }

@@ -2,13 +2,15 @@
 //!
 //! [`command`] is one command: its facts, its documentation and its handler, side by side in one constant.
 //! The facts are made of [`flags`], of the places of keys ([`key_spec`]) and of the documented arguments
-//! ([`argument`]). The handler works on a [`context`]. [`lookup`] finds commands by their names and numbers.
+//! ([`argument`]). The handler works on a [`context`]; that of a command which waits is a [`blocking`] one.
+//! [`lookup`] finds commands by their names and numbers.
 //!
 //! Everything that is known about a command is derived from its facts: dispatch, arity errors, keys to lock,
 //! COMMAND INFO, DOCS, LIST and GETKEYS, the ACL categories. The facts are those of Redis 7.0, which
 //! `tests/it/table.rs` compares; the summaries are our own.
 
 mod argument;
+mod blocking;
 mod command;
 mod context;
 mod flags;
@@ -16,7 +18,8 @@ mod key_spec;
 pub mod lookup;
 
 pub use argument::{Argument, ArgumentKind};
+pub use blocking::{Blocking, Take, Taken};
 pub use command::{Arity, Command, Deprecated, Group, Run, Scope, Secrets};
 pub use context::{Context, Result};
 pub use flags::{Categories, Flags, KeyFlags};
-pub use key_spec::KeySpec;
+pub use key_spec::{KeySearch, KeySpec};

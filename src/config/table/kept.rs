@@ -103,16 +103,10 @@ const CLUSTER: &[Parameter] = &[
 ];
 
 const ENCODINGS: &[Parameter] = &[
-    kept("hash-max-listpack-entries", "512", LONG).or("hash-max-ziplist-entries"),
-    kept("hash-max-listpack-value", "64", BYTES).or("hash-max-ziplist-value"),
     kept("hll-sparse-max-bytes", "3000", BYTES),
     kept("list-compress-depth", "0", INT),
-    kept("list-max-listpack-size", "-2", ANY_INT).or("list-max-ziplist-size"),
-    kept("set-max-intset-entries", "512", LONG),
     kept("stream-node-max-bytes", "4096", BYTES),
     kept("stream-node-max-entries", "100", LONG),
-    kept("zset-max-listpack-entries", "128", LONG).or("zset-max-ziplist-entries"),
-    kept("zset-max-listpack-value", "64", BYTES).or("zset-max-ziplist-value"),
 ];
 
 /// What Redis answers where it was built without its own allocator.

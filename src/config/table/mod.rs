@@ -2,6 +2,7 @@
 
 mod access;
 mod clients;
+mod collections;
 pub mod kept;
 mod memory;
 mod network;
@@ -27,6 +28,7 @@ pub static FAMILIES: &[Family] = &[
     Family { title: "Clients", parameters: clients::PARAMETERS },
     Family { title: "Access", parameters: access::PARAMETERS },
     Family { title: "Memory", parameters: memory::PARAMETERS },
+    Family { title: "Collections", parameters: collections::PARAMETERS },
     Family { title: "Persistence", parameters: persistence::PARAMETERS },
     Family { title: "Observing", parameters: observing::PARAMETERS },
     Family { title: "Process", parameters: process::PARAMETERS },

@@ -3,11 +3,14 @@
 
 use std::mem::{ManuallyDrop, take};
 
+use crate::keyspace::following::blocked::Served;
 use crate::keyspace::following::changes::Changes;
 use crate::keyspace::following::news::Effect;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::table::Table;
 use crate::keyspace::transaction::Transaction;
+use crate::values::Structure;
+use crate::values::tree::Remains;
 
 /// What a transaction leaves behind. Nearly always it is empty.
 #[derive(Debug, Default)]
@@ -19,15 +22,21 @@ pub(in crate::keyspace) struct Aftermath {
     effects: Vec<Effect>,
     /// Changes for the log.
     pub(in crate::keyspace) changes: Changes,
+    /// Changed keys for which clients wait, with their databases.
+    pub(in crate::keyspace) ready: Vec<(usize, Box<[u8]>)>,
+    /// Clients that were served.
+    pub(in crate::keyspace) served: Vec<Served>,
     /// Tables and entries to free when the locks are free.
     garbage: Garbage,
 }
 
-/// Whole tables and large entries that have left the keyspace.
+/// Whole tables, large entries and nodes of collections that have left the keyspace.
 #[derive(Debug, Default)]
 pub struct Garbage {
     tables: Vec<Table>,
     entries: Vec<Entry>,
+    remains: Remains,
+    remains_bytes: usize,
     is_for_background: bool,
 }
 
@@ -54,6 +63,17 @@ impl Transaction<'_> {
     /// Leaves an entry, to be freed when the locks are free.
     pub(in crate::keyspace) fn leave_entry(&self, entry: Entry) {
         self.leave(|aftermath| aftermath.garbage.entries.push(entry));
+    }
+
+    /// Leaves so many bytes of nodes, to be freed when the locks are free.
+    #[inline]
+    pub(in crate::keyspace) fn leave_remains(&self, remains: Remains, bytes: usize) {
+        if !remains.is_empty() {
+            self.leave(|aftermath| {
+                aftermath.garbage.remains.append(remains);
+                aftermath.garbage.remains_bytes += bytes;
+            });
+        }
     }
 
     /// Whether the caller has work to do before the transaction ends: it left something behind, or it passed
@@ -131,23 +151,35 @@ impl Garbage {
     const LONG_BYTES: usize = 32 << 20;
     const LONG_ENTRIES: usize = 20_000;
 
-    /// Whether a thread in the background should free it.
+    /// Whether a thread in the background should free it. Large collections are always for it: no client
+    /// waits until one is taken apart.
     pub fn is_for_background(&self) -> bool {
-        self.is_for_background
+        self.is_for_background || self.structures_bytes() >= Garbage::LARGE_BYTES
     }
 
     fn is_work(&self) -> bool {
-        let is_large = !self.tables.is_empty() || self.entries_bytes() >= Garbage::LARGE_BYTES;
-        self.is_for_background && is_large || self.is_long_work()
+        let is_large = !self.tables.is_empty() || self.values_bytes() >= Garbage::LARGE_BYTES;
+        self.is_for_background() && is_large || self.is_long_work()
+    }
+
+    /// Bytes of the large collections.
+    fn structures_bytes(&self) -> usize {
+        let structures = self.entries.iter().filter_map(Entry::structure);
+        self.remains_bytes + structures.map(Structure::bytes).sum::<usize>()
     }
 
     /// Whether freeing it would delay all clients of a thread.
     fn is_long_work(&self) -> bool {
         self.tables.iter().map(|table| table.size().keys).sum::<usize>() >= Garbage::LONG_ENTRIES
-            || self.entries_bytes() >= Garbage::LONG_BYTES
+            || self.values_bytes() + self.tables_bytes() >= Garbage::LONG_BYTES
     }
 
-    fn entries_bytes(&self) -> usize {
-        self.entries.iter().map(Entry::bytes).sum()
+    /// Bytes of the entries of all tables, which are few.
+    fn tables_bytes(&self) -> usize {
+        self.tables.iter().flat_map(Table::entries).map(Entry::bytes_in_all).sum()
+    }
+
+    fn values_bytes(&self) -> usize {
+        self.remains_bytes + self.entries.iter().map(Entry::bytes_in_all).sum::<usize>()
     }
 }

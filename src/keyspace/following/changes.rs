@@ -40,6 +40,8 @@ pub(in crate::keyspace) enum Extent {
 /// The changes of a transaction.
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct Changes {
+    /// The records of earlier changes.
+    sealed: Sealed,
     databases: Vec<Replaced>,
     keys: Vec<ChangedKey>,
     /// The number of notes at which they are merged next.
@@ -50,6 +52,14 @@ pub(in crate::keyspace) struct Changes {
     tidy_at_bytes: usize,
     /// Requests that are logged as they are.
     requests: Vec<OwnedRequest>,
+}
+
+/// Records of changes that later notes must not replace: a record behind them reads what they have written.
+#[derive(Debug, Default)]
+struct Sealed {
+    records: Vec<u8>,
+    /// The database that the reader has selected at their end.
+    database: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -121,7 +131,13 @@ impl Steps {
 impl Changes {
     /// Whether there is nothing to log.
     pub(in crate::keyspace) fn is_empty(&self) -> bool {
-        self.databases.is_empty() && self.keys.is_empty() && self.requests.is_empty()
+        let has_notes = !(self.databases.is_empty() && self.keys.is_empty() && self.requests.is_empty());
+        !has_notes && self.sealed.records.is_empty()
+    }
+
+    /// Removes the notes of a key.
+    fn forget(&mut self, database: usize, key: &[u8]) {
+        self.keys.retain(|changed| changed.database != database || *changed.key != *key);
     }
 
     pub(in crate::keyspace) fn add_key(&mut self, database: usize, key: &[u8], extent: Extent) {
@@ -210,6 +226,20 @@ impl Transaction<'_> {
         }
     }
 
+    /// Notes that a key was copied. The log gets the copying rather than the value, which is large.
+    pub(in crate::keyspace) fn note_copy(&self, source: &[u8], target_database: usize, target: &[u8]) {
+        let database = self.database;
+        let mut changes = take(&mut self.left.borrow_mut().get().changes);
+        // The target was noted as a whole key.
+        changes.forget(target_database, target);
+        changes.tidy();
+        let mut sealed = take(&mut changes.sealed);
+        self.render(&changes, &mut sealed.records, &mut sealed.database);
+        records::select(&mut sealed.records, &mut sealed.database, database);
+        records::copy(&mut sealed.records, source, target_database, target);
+        self.leave(|aftermath| aftermath.changes = Changes { sealed, ..Changes::default() });
+    }
+
     /// Notes a key that was loaded from a file.
     pub(in crate::keyspace) fn note_loaded(&mut self, database: usize, key: &[u8]) {
         if self.wanted.journal() {
@@ -238,6 +268,15 @@ impl Transaction<'_> {
         };
         self.leave(|aftermath| aftermath.changes.add(self.database, key, note));
     }
+
+    /// Notes the requests that repeat changes of a collection, which takes so many bytes now.
+    #[cold]
+    pub(in crate::keyspace) fn note_records(&self, key: &[u8], records: Vec<u8>, count: usize, bytes: usize) {
+        // Requests are longer than what they change, and a few of them cost less than the whole value.
+        let value_bytes = 2 * bytes + LONG_BYTES;
+        let note = Steps { records, count, value_bytes, moves_expiry: false }.or_whole();
+        self.leave(|aftermath| aftermath.changes.add(self.database, key, note));
+    }
 }
 
 /// Logging the changes.
@@ -252,7 +291,8 @@ impl Transaction<'_> {
     fn log_changes(&mut self) -> Option<u64> {
         let mut changes = take(&mut self.left.get_mut().if_any()?.changes);
         changes.tidy();
-        let count = changes.count();
+        let has_sealed = !changes.sealed.records.is_empty();
+        let count = changes.count() + if has_sealed { 2 } else { 0 };
         (count > 0).then(|| self.append(&changes, count))
     }
 
@@ -263,17 +303,9 @@ impl Transaction<'_> {
             if is_unit {
                 records::request(out, &[b"MULTI"]);
             }
-            for replaced in &changes.databases {
-                records::replaced(out, current, *replaced);
-            }
-            for request in changes.requests.iter().filter_map(OwnedRequest::request) {
-                records::words(out, request.from(0));
-            }
-            let mut is_several = is_unit;
-            for changed in &changes.keys {
-                records::select(out, current, changed.database);
-                is_several |= self.log_key(out, changed);
-            }
+            out.extend_from_slice(&changes.sealed.records);
+            *current = changes.sealed.database.or(*current);
+            let is_several = self.render(changes, out, current) || is_unit;
             if is_several && !is_unit {
                 let mut multi = Vec::new();
                 records::request(&mut multi, &[b"MULTI"]);
@@ -283,6 +315,22 @@ impl Transaction<'_> {
                 records::request(out, &[b"EXEC"]);
             }
         })
+    }
+
+    /// Writes the records of all notes; returns whether one note took several requests.
+    fn render(&self, changes: &Changes, out: &mut Vec<u8>, current: &mut Option<usize>) -> bool {
+        for replaced in &changes.databases {
+            records::replaced(out, current, *replaced);
+        }
+        for request in changes.requests.iter().filter_map(OwnedRequest::request) {
+            records::words(out, request.from(0));
+        }
+        let mut is_several = false;
+        for changed in &changes.keys {
+            records::select(out, current, changed.database);
+            is_several |= self.log_key(out, changed);
+        }
+        is_several
     }
 
     /// Logs a changed key; returns whether one note took several requests.
@@ -296,7 +344,8 @@ impl Transaction<'_> {
         match &changed.note {
             Note::Whole => {
                 let value = self.keyspace().value_of(entry);
-                value.log(out, key, entry.expires_at_ms());
+                // A buffer that keeps everything has no errors.
+                let _ = value.log(out, key, entry.expires_at_ms());
                 return value.facts.kind != STRING_KIND;
             }
             Note::Expiry => records::expiry(out, key, entry.expires_at_ms()),

@@ -19,7 +19,8 @@ pub struct Interest(AtomicU64);
 const TRACKING: u64 = 1 << 31;
 const ONE_WATCHED: u64 = 1 << 32;
 const JOURNAL: u64 = 1 << 30;
-const CLASSES: u64 = JOURNAL - 1;
+const BLOCKED: u64 = 1 << 29;
+const CLASSES: u64 = BLOCKED - 1;
 
 impl Interest {
     #[inline]
@@ -38,6 +39,14 @@ impl Interest {
         match is_on {
             true => self.0.fetch_or(TRACKING, Ordering::Relaxed),
             false => self.0.fetch_and(!TRACKING, Ordering::Relaxed),
+        };
+    }
+
+    /// Sets whether any client waits for a key.
+    pub(in crate::keyspace) fn set_blocked(&self, is_any: bool) {
+        match is_any {
+            true => self.0.fetch_or(BLOCKED, Ordering::Relaxed),
+            false => self.0.fetch_and(!BLOCKED, Ordering::Relaxed),
         };
     }
 
@@ -62,10 +71,11 @@ impl Interest {
 pub(in crate::keyspace) struct Wanted(u64);
 
 impl Wanted {
-    /// Whether a client or the log wants to know anything.
+    /// Whether a client or the log wants to know anything. Clients that wait for keys do not count: writes of
+    /// strings do not concern them.
     #[inline(always)]
     pub(in crate::keyspace) fn any(self) -> bool {
-        self.0 != 0
+        self.0 & !BLOCKED != 0
     }
 
     /// The interest of clients alone, without the log.
@@ -76,11 +86,17 @@ impl Wanted {
     /// Whether a transaction must note changes of keys. Events other than `new` need no note.
     #[inline(always)]
     pub(in crate::keyspace) fn changes(self) -> bool {
-        self.0 & (TRACKING | JOURNAL | u64::from(EventClass::NEW.bits())) != 0 || self.0 >= ONE_WATCHED
+        self.0 & (TRACKING | JOURNAL | BLOCKED | u64::from(EventClass::NEW.bits())) != 0
+            || self.0 >= ONE_WATCHED
     }
 
     pub(in crate::keyspace) fn tracking(self) -> bool {
         self.0 & TRACKING != 0
+    }
+
+    /// Whether clients wait for keys.
+    pub(in crate::keyspace) fn blocked(self) -> bool {
+        self.0 & BLOCKED != 0
     }
 
     /// Whether changes are logged.

@@ -95,7 +95,7 @@ impl Transaction<'_> {
                 if is_noted {
                     lost.push((entry.expires_at_ms(), database, entry.key().into()));
                 }
-                if entry.is_large() {
+                if entry.is_long_to_free() {
                     garbage.push(entry);
                 }
             });

@@ -4,6 +4,7 @@
 //! the transaction that changes a key notes the change:
 //!
 //! - [`watching`]: marks for clients that watch keys.
+//! - [`blocked`]: clients that wait until a key has something for them.
 //! - [`news`]: events, and news for clients that keep copies of keys.
 //! - [`lens`]: news of locks.
 //! - [`losses`]: keys that expire or are evicted.
@@ -13,6 +14,7 @@
 //! the log's writer.
 
 pub(in crate::keyspace) mod aftermath;
+pub(in crate::keyspace) mod blocked;
 pub(in crate::keyspace) mod changes;
 pub(in crate::keyspace) mod interest;
 pub(in crate::keyspace) mod journal;
@@ -26,6 +28,7 @@ use std::ops::DerefMut;
 
 use crate::events::EventClass;
 use crate::keyspace::Spot;
+use crate::keyspace::following::blocked::BlockedCount;
 use crate::keyspace::following::changes::Extent;
 use crate::keyspace::following::interest::Interest;
 use crate::keyspace::following::journal::Journal;
@@ -40,6 +43,8 @@ pub struct Followers {
     pub interest: Interest,
     /// The records for the log.
     pub journal: Journal,
+    /// How many clients wait for keys.
+    pub(in crate::keyspace) blocked: BlockedCount,
 }
 
 /// The new contents of a database.
@@ -105,6 +110,9 @@ impl Transaction<'_> {
         }
         if self.wanted.tracking() {
             self.leave_effect(Effect::Changed { key: key.into(), by_itself: false });
+        }
+        if self.wanted.blocked() {
+            self.note_ready(self.database, key);
         }
     }
 }

@@ -1,7 +1,10 @@
 //! Requests that change data, in the form of the log. They are the requests that Redis would log, in its
 //! protocol.
 
+use std::io;
 use std::ops::Range;
+
+use crate::values::Sink;
 
 /// Changes of whole databases.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +42,49 @@ pub fn set(out: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at_ms: Option<u6
     }
 }
 
+/// Writes a key with a collection: removes it, and adds the elements, a few at a time.
+///
+/// # Errors
+///
+/// The errors of the sink.
+pub fn collection<Part: AsRef<[u8]>, const PARTS: usize>(
+    sink: &mut dyn Sink,
+    key: &[u8],
+    name: &str,
+    mut elements: impl Iterator<Item = [Part; PARTS]>,
+    expires_at_ms: Option<u64>,
+) -> io::Result<()> {
+    /// Redis: `AOF_REWRITE_ITEMS_PER_CMD`.
+    const ELEMENTS_MAX: usize = 64;
+    request(sink.buffer(), &[b"DEL", key]);
+    loop {
+        let some: Vec<[Part; PARTS]> = elements.by_ref().take(ELEMENTS_MAX).collect();
+        if some.is_empty() {
+            break;
+        }
+        let out = sink.buffer();
+        header(out, b'*', 2 + PARTS * some.len());
+        word(out, name.as_bytes());
+        word(out, key);
+        some.iter().flatten().for_each(|part| word(out, part.as_ref()));
+        sink.pass_on()?;
+    }
+    if expires_at_ms.is_some() {
+        expiry(sink.buffer(), key, expires_at_ms);
+    }
+    sink.pass_on()
+}
+
 /// Loads a library of functions, and replaces one of the same name.
 pub fn library(out: &mut Vec<u8>, code: &[u8]) {
     request(out, &[b"FUNCTION", b"LOAD", b"REPLACE", code]);
+}
+
+/// Copies a key with its expiry.
+pub(in crate::keyspace) fn copy(out: &mut Vec<u8>, source: &[u8], target_database: usize, target: &[u8]) {
+    let mut buffer = itoa::Buffer::new();
+    let database = number(target_database as u64, &mut buffer);
+    request(out, &[b"COPY", source, target, b"DB", database, b"REPLACE"]);
 }
 
 /// Makes a key expire at a moment, in milliseconds since 1970, or never.
@@ -84,6 +127,59 @@ pub(in crate::keyspace) fn replaced(out: &mut Vec<u8>, current: &mut Option<usiz
     }
 }
 
+/// Records changes of one key as requests. Requests of one name that follow each other become one.
+#[derive(Debug)]
+pub(in crate::keyspace) struct Recorder<'k> {
+    key: &'k [u8],
+    records: Vec<u8>,
+    count: usize,
+    /// The name of the request that is not written yet.
+    name: &'static str,
+    /// Its arguments behind the key, as they are written, and their number.
+    arguments: Vec<u8>,
+    arguments_count: usize,
+}
+
+impl<'k> Recorder<'k> {
+    /// The most bytes of arguments of one request, before its last ones.
+    const ARGUMENTS_BYTES_MAX: usize = 64 << 10;
+
+    /// Begins to record changes of a key.
+    pub(in crate::keyspace) fn of(key: &'k [u8]) -> Recorder<'k> {
+        let (records, arguments) = Default::default();
+        Recorder { key, records, count: 0, name: "", arguments, arguments_count: 0 }
+    }
+
+    /// Adds arguments to the request of this name.
+    pub(in crate::keyspace) fn add(&mut self, name: &'static str, arguments: &[&[u8]]) {
+        if self.name != name || self.arguments.len() > Self::ARGUMENTS_BYTES_MAX {
+            self.end();
+            self.name = name;
+        }
+        self.arguments_count += arguments.len();
+        arguments.iter().for_each(|argument| word(&mut self.arguments, argument));
+    }
+
+    /// Ends the current request.
+    pub(in crate::keyspace) fn end(&mut self) {
+        if self.name.is_empty() {
+            return;
+        }
+        header(&mut self.records, b'*', 2 + self.arguments_count);
+        word(&mut self.records, self.name.as_bytes());
+        word(&mut self.records, self.key);
+        self.records.append(&mut self.arguments);
+        self.count += 1;
+        (self.name, self.arguments_count) = ("", 0);
+    }
+
+    /// Returns the requests, and their number.
+    pub(in crate::keyspace) fn finish(mut self) -> (Vec<u8>, usize) {
+        self.end();
+        (self.records, self.count)
+    }
+}
+
 /// Appends any request.
 pub fn request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
     words(out, arguments.iter().copied());
@@ -91,12 +187,14 @@ pub fn request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
 
 pub(in crate::keyspace) fn words<'a>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'a [u8]>) {
     header(out, b'*', words.len());
-    for word in words {
-        out.reserve(word.len() + 32);
-        header(out, b'$', word.len());
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
-    }
+    words.for_each(|argument| word(out, argument));
+}
+
+fn word(out: &mut Vec<u8>, word: &[u8]) {
+    out.reserve(word.len() + 32);
+    header(out, b'$', word.len());
+    out.extend_from_slice(word);
+    out.extend_from_slice(b"\r\n");
 }
 
 fn header(out: &mut Vec<u8>, kind: u8, count: usize) {

@@ -13,7 +13,10 @@
 //! | 4 | the access stamp, see [`access`](crate::keyspace::access) | always |
 //! | 4 + 4 | length of the key, of the value | a key above 255 or a value above 65,535 bytes |
 //! | 8 | the expiry, in milliseconds since 1970 | only where there is one |
-//! | … | the key, then the value; a value that is no string begins with its kind | always |
+//! | … | the key, then the value | always |
+//!
+//! A value that is no string begins with its kind. If it is large, a pointer to a [`Structure`] follows,
+//! which the entry owns. If it is small, its packed bytes follow.
 //!
 //! Invariants: [`Entry::new`] establishes them, and every method keeps them.
 //!
@@ -24,14 +27,18 @@
 //! 4. The flags' encoding, lock and epoch, and the access stamp, are no part of the shape. The lock and the
 //!    stamp are written through shared references: a slice is made of the header only within methods that
 //!    have a unique one, and an entry is not `Sync`.
+//! 5. The value of an entry with the flags [`IS_TYPED`] and the mark [`LARGE`] in its kind is a pointer that
+//!    came from `Box::into_raw` and that no other entry has. Only [`Entry::large`] makes such a value. While
+//!    an entry has it, its value is copied only by [`Entry::moved`], which takes it from the old entry.
 
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
 
-use crate::values::{Encoding, STRING_KIND, Type, Value, WrongType};
+use crate::values::{Content, Encoding, STRING_KIND, Structure, Type, Value, WrongType};
 
 const HAS_EXPIRY: u8 = 1;
 const HAS_LONG_LENGTHS: u8 = 2;
@@ -41,7 +48,11 @@ const IS_LOCK: u8 = 16;
 const EPOCH: u8 = 32;
 /// Both bits for an encoding at once: the value is of another type than strings, and its first byte is its
 /// kind.
-const IS_PACKED: u8 = IS_TEXT | IS_RAW;
+const IS_TYPED: u8 = IS_TEXT | IS_RAW;
+/// The mark of a large value in its kind.
+const LARGE: u8 = 0x80;
+/// Bytes of a large value: the kind and the pointer.
+const LARGE_VALUE_BYTES: usize = 1 + size_of::<usize>();
 /// The flags that determine the shape.
 const SHAPE: u8 = HAS_EXPIRY | HAS_LONG_LENGTHS;
 
@@ -144,26 +155,57 @@ impl Entry {
         Entry { pointer }
     }
 
-    /// A new entry with copies of `key` and a value of any type.
+    /// A new entry with a copy of `key` and a value of any type. A large value is shared.
     pub(in crate::keyspace) fn of(key: &[u8], value: Value<'_>, expires_at_ms: Option<u64>) -> Entry {
-        if value.facts.kind == STRING_KIND {
-            return Entry::new(key, value.bytes, expires_at_ms);
+        match value.content {
+            Content::Bytes(bytes) if value.facts.kind == STRING_KIND => Entry::new(key, bytes, expires_at_ms),
+            Content::Bytes(bytes) => {
+                let mut entry = Entry::new(key, &[&[value.facts.kind], bytes].concat(), expires_at_ms);
+                entry.set_encoding(Encoding::Typed);
+                entry
+            }
+            Content::Large(structure) => {
+                Entry::large(key, value.facts.kind, structure.share(), expires_at_ms)
+            }
         }
-        let mut entry = Entry::new(key, &[&[value.facts.kind], value.bytes].concat(), expires_at_ms);
-        entry.set_encoding(Encoding::Packed);
+    }
+
+    /// A new entry with a copy of `key` and a large value of the type with this kind.
+    fn large(key: &[u8], kind: u8, structure: Structure, expires_at_ms: Option<u64>) -> Entry {
+        let pointer = Box::into_raw(Box::new(structure));
+        let mut value = [kind | LARGE; LARGE_VALUE_BYTES];
+        value[1..].copy_from_slice(&pointer.expose_provenance().to_ne_bytes());
+        let mut entry = Entry::new(key, &value, expires_at_ms);
+        entry.set_encoding(Encoding::Typed);
         entry
     }
 
     /// A new entry with the same value, expiry and encoding under another key. It is no lock.
     pub(in crate::keyspace) fn renamed(&self, key: &[u8]) -> Entry {
-        let renamed = Entry::new(key, self.value(), self.expires_at_ms()).with_notes_of(self);
+        let renamed = self.copied_as(key);
         renamed.set_lock(false);
         renamed
     }
 
-    /// A copy of the entry.
+    /// A copy of the entry. A large value is shared.
     pub(in crate::keyspace) fn copied(&self) -> Entry {
-        Entry::new(self.key(), self.value(), self.expires_at_ms()).with_notes_of(self)
+        self.copied_as(self.key())
+    }
+
+    fn copied_as(&self, key: &[u8]) -> Entry {
+        let copy = match self.structure() {
+            None => Entry::new(key, self.value(), self.expires_at_ms()),
+            Some(structure) => Entry::large(key, self.kind(), structure.share(), self.expires_at_ms()),
+        };
+        copy.with_notes_of(self)
+    }
+
+    /// Moves the value to a new allocation with another expiry. The old entry has none afterwards.
+    fn moved(&mut self, expires_at_ms: Option<u64>) -> Entry {
+        let moved = Entry::new(self.key(), self.value(), expires_at_ms).with_notes_of(self);
+        // The pointer to a large value belongs to the new entry from here on (invariant 5).
+        self.set_flags(self.flags() & !IS_TYPED);
+        moved
     }
 
     /// Asks the processor to fetch the entry's first two cache lines, and does not wait for them. Entries are
@@ -201,14 +243,93 @@ impl Entry {
         self.part(shape.value_offset(), shape.value_bytes)
     }
 
-    /// The kind of the value's type, and the value as its type packs it.
+    /// Whether the value is of another type than strings.
+    #[inline(always)]
+    pub(in crate::keyspace) fn is_typed(&self) -> bool {
+        self.flags() & IS_TYPED == IS_TYPED
+    }
+
+    /// The kind of the value's type.
     #[inline]
-    pub(in crate::keyspace) fn typed(&self) -> (u8, &[u8]) {
-        let value = self.value();
-        if self.flags() & IS_PACKED != IS_PACKED {
-            return (STRING_KIND, value);
+    pub(in crate::keyspace) fn kind(&self) -> u8 {
+        if self.is_typed() { self.value()[0] & !LARGE } else { STRING_KIND }
+    }
+
+    /// The value without its kind.
+    #[inline]
+    pub(in crate::keyspace) fn content(&self) -> Content<'_> {
+        match self.structure() {
+            Some(structure) => Content::Large(structure),
+            None if self.is_typed() => Content::Bytes(&self.value()[1..]),
+            None => Content::Bytes(self.value()),
         }
-        value.split_first().map_or((STRING_KIND, value), |(kind, packed)| (*kind, packed))
+    }
+
+    /// The value if it is large.
+    #[inline]
+    pub(in crate::keyspace) fn structure(&self) -> Option<&Structure> {
+        let pointer = self.structure_pointer()?;
+        // SAFETY: the pointer is that of a structure which this entry owns (invariant 5). The reference lives
+        // as long as that to the entry, and while it lives, no method has a unique one.
+        Some(unsafe { pointer.as_ref() })
+    }
+
+    /// The value if it is large, to be changed.
+    pub(in crate::keyspace) fn structure_mut(&mut self) -> Option<&mut Structure> {
+        let mut pointer = self.structure_pointer()?;
+        // SAFETY: as for `structure`; the reference to the entry is unique, and so is this one.
+        Some(unsafe { pointer.as_mut() })
+    }
+
+    /// Frees a large value. The entry has none afterwards.
+    #[cold]
+    fn drop_structure(&mut self) {
+        if let Some(pointer) = self.structure_pointer() {
+            self.set_flags(self.flags() & !IS_TYPED);
+            // SAFETY: the pointer came from `Box::into_raw` (invariant 5), and the entry has lost it.
+            drop(unsafe { Box::from_raw(pointer.as_ptr()) });
+        }
+    }
+
+    #[inline]
+    fn structure_pointer(&self) -> Option<NonNull<Structure>> {
+        if !self.is_typed() {
+            return None;
+        }
+        let value: &[u8; LARGE_VALUE_BYTES] = self.value().try_into().ok()?;
+        let (kind, address) = value.split_first()?;
+        if kind & LARGE == 0 {
+            return None;
+        }
+        let address = usize::from_ne_bytes(address.try_into().ok()?);
+        NonNull::new(std::ptr::with_exposed_provenance_mut(address))
+    }
+
+    /// Replaces a small value by a large one of the same type.
+    pub(in crate::keyspace) fn enlarge(&mut self, structure: Structure) {
+        debug_assert!(self.is_typed() && self.structure().is_none());
+        let large = Entry::large(self.key(), self.kind(), structure, self.expires_at_ms());
+        *self = large.with_notes_of(self);
+    }
+
+    /// Replaces a range of a small value, without its kind, by other bytes: all of `parts`.
+    pub(in crate::keyspace) fn splice(&mut self, range: Range<usize>, parts: &[&[u8]]) {
+        debug_assert!(self.is_typed() && self.structure().is_none());
+        let (start, end, before) = (range.start + 1, range.end + 1, self.value().len());
+        let new_end = start + parts.iter().map(|part| part.len()).sum::<usize>();
+        let after = before - end + new_end;
+        if after > before {
+            self.resize(after);
+        }
+        self.value_mut().copy_within(end..before, new_end);
+        let mut at = start;
+        for part in parts {
+            self.value_mut()[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        if after < before {
+            self.resize(after);
+        }
     }
 
     /// Returns the value as type `T` presents it.
@@ -219,11 +340,9 @@ impl Entry {
     #[inline(always)]
     pub(in crate::keyspace) fn view<T: Type>(&self) -> Result<T::View<'_>, WrongType> {
         if T::FACTS.kind == STRING_KIND {
-            let is_string = self.flags() & IS_PACKED != IS_PACKED;
-            return if is_string { Ok(T::view(self.value())) } else { Err(WrongType) };
+            return if self.is_typed() { Err(WrongType) } else { Ok(T::view(Content::Bytes(self.value()))) };
         }
-        let (kind, packed) = self.typed();
-        if kind == T::FACTS.kind { Ok(T::view(packed)) } else { Err(WrongType) }
+        if self.kind() == T::FACTS.kind { Ok(T::view(self.content())) } else { Err(WrongType) }
     }
 
     /// When the entry expires, in milliseconds since 1970.
@@ -241,7 +360,8 @@ impl Entry {
     #[inline]
     pub(in crate::keyspace) fn replace_in_place(&mut self, value: &[u8], expires_at_ms: Option<u64>) -> bool {
         let shape = self.shape();
-        if shape.value_bytes != value.len() || shape.has_expiry != expires_at_ms.is_some() {
+        let is_alike = shape.value_bytes == value.len() && shape.has_expiry == expires_at_ms.is_some();
+        if !is_alike || self.is_typed() {
             return false;
         }
         self.part_mut(shape.value_offset(), shape.value_bytes).copy_from_slice(value);
@@ -301,7 +421,7 @@ impl Entry {
     /// How the value was written.
     pub(in crate::keyspace) fn encoding(&self) -> Encoding {
         match self.flags() {
-            flags if flags & IS_PACKED == IS_PACKED => Encoding::Packed,
+            flags if flags & IS_TYPED == IS_TYPED => Encoding::Typed,
             flags if flags & IS_RAW != 0 => Encoding::Raw,
             flags if flags & IS_TEXT != 0 => Encoding::Text,
             _ => Encoding::Plain,
@@ -321,7 +441,7 @@ impl Entry {
             Encoding::Plain => 0,
             Encoding::Text => IS_TEXT,
             Encoding::Raw => IS_RAW,
-            Encoding::Packed => IS_PACKED,
+            Encoding::Typed => IS_TYPED,
         };
         self.set_flags(self.flags() & !(IS_TEXT | IS_RAW) | flag);
     }
@@ -388,16 +508,21 @@ impl Entry {
                 .part_mut(shape.expiry_offset(), EXPIRY_BYTES)
                 .copy_from_slice(&expires_at_ms.to_ne_bytes()),
             None if !shape.has_expiry => {}
-            _ => *self = Entry::new(self.key(), self.value(), expires_at_ms).with_notes_of(self),
+            _ => *self = self.moved(expires_at_ms),
         }
     }
 
     /// Whether freeing the entry takes so long that it must not happen under a lock: about 0.1 µs for each
     /// page that goes back to the system.
     #[inline]
-    pub(in crate::keyspace) fn is_large(&self) -> bool {
-        const LARGE_BYTES: usize = 256 << 10;
-        self.flags() & HAS_LONG_LENGTHS != 0 && self.bytes() >= LARGE_BYTES
+    pub(in crate::keyspace) fn is_long_to_free(&self) -> bool {
+        const LONG_BYTES: usize = 256 << 10;
+        self.flags() & HAS_LONG_LENGTHS != 0 && self.bytes() >= LONG_BYTES || self.structure().is_some()
+    }
+
+    /// Bytes of the entry and of its large value.
+    pub(in crate::keyspace) fn bytes_in_all(&self) -> usize {
+        self.bytes() + self.structure().map_or(0, |large| size_of::<Structure>() + large.bytes())
     }
 
     /// The size that was asked of the allocator.
@@ -460,7 +585,11 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 }
 
 impl Drop for Entry {
+    #[inline]
     fn drop(&mut self) {
+        if self.is_typed() {
+            self.drop_structure();
+        }
         let layout = self.shape().layout();
         // SAFETY: invariant 1; the entry is gone afterwards.
         unsafe { dealloc(self.pointer.as_ptr(), layout) };

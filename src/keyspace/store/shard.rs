@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
+use crate::keyspace::following::blocked::BlockedKeys;
 use crate::keyspace::following::lens::GoneLocks;
 use crate::keyspace::following::watching::WatchedKeys;
 use crate::keyspace::snapshot::{Place, PreservedBytes, Slice};
@@ -51,6 +52,7 @@ pub(in crate::keyspace) struct Rarities {
     /// Tables that have left their databases, but a snapshot waits for them.
     awaited: Vec<Table>,
     pub(in crate::keyspace) watched: WatchedKeys,
+    pub(in crate::keyspace) blocked: BlockedKeys,
     pub(in crate::keyspace) gone_locks: GoneLocks,
 }
 

@@ -187,6 +187,9 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
             shard.changes += u64::from(*number == 0);
             shard.swap_tables(one, other);
         }
+        if self.wanted.blocked() {
+            self.note_ready_in([one, other]);
+        }
     }
 
     /// Sets all counters to zero.

@@ -38,12 +38,44 @@ impl Transaction<'_> {
         self.keyspace.shard_numbers().try_for_each(|number| self.hold_shard(number))
     }
 
-    fn hold_shard(&mut self, wanted: usize) -> Result<(), Missing> {
+    /// Unlocks everything, for a command that has read all that it needs. It uses no key any more.
+    pub fn let_go(&mut self) {
+        self.held = Held::Many(Vec::new());
+    }
+
+    /// Holds a key as well, if that needs no waiting: the transaction may hold others.
+    pub fn hold_if_free(&mut self, key: &[u8]) -> bool {
+        let wanted = self.keyspace.shard_of(self.keyspace.hash(key));
+        let is_held = match &self.held {
+            Held::One { spot, .. } => self.keyspace.shard_of(spot.hash) == wanted,
+            Held::Many(shards) => shards.iter().any(|(number, _)| *number == wanted),
+        };
+        if is_held {
+            self.hold_as_many();
+            return true;
+        }
+        let Some(shard) = self.keyspace.lock_if_free(wanted) else { return false };
+        self.hold_as_many();
+        if let Held::Many(shards) = &mut self.held
+            && let Err(at) = shards.binary_search_by_key(&wanted, |(number, _)| *number)
+        {
+            shards.insert(at, (wanted, shard));
+        }
+        self.wanted = self.keyspace.followers.interest.load();
+        true
+    }
+
+    /// Holds a single shard in the form in which several are held.
+    fn hold_as_many(&mut self) {
         if let Held::One { .. } = &self.held
             && let Held::One { spot, shard, .. } = std::mem::replace(&mut self.held, Held::Many(Vec::new()))
         {
             self.held = Held::Many(vec![(self.keyspace.shard_of(spot.hash), shard)]);
         }
+    }
+
+    fn hold_shard(&mut self, wanted: usize) -> Result<(), Missing> {
+        self.hold_as_many();
         let Held::Many(shards) = &mut self.held else { return Err(Missing) };
         let Err(at) = shards.binary_search_by_key(&wanted, |(number, _)| *number) else { return Ok(()) };
         if !self.may_hold_more {

@@ -10,9 +10,11 @@
 //! backwards for the keys of one shard, unless a transaction on everything turns the clock back, and keys
 //! without an expiry do not pay for it.
 //!
-//! [`reading`] and [`writing`] are what a command does to keys, [`parts`] how it changes a part of a value,
+//! [`reading`] and [`writing`] are what a command does to keys, [`parts`] how it changes a part of a string,
+//! [`change`] how it changes a collection,
 //! [`everything`] what needs every shard, and [`holding`] how a script comes to hold more.
 
+pub(in crate::keyspace) mod change;
 mod everything;
 mod holding;
 pub(in crate::keyspace) mod parts;
@@ -218,7 +220,7 @@ impl<'a> Transaction<'a> {
 
     /// Whether the moment of an expiry has come.
     #[inline(always)]
-    fn is_over(&self, expires_at_ms: u64) -> bool {
+    pub fn is_over(&self, expires_at_ms: u64) -> bool {
         expires_at_ms <= self.now_ms() && !self.is_replay
     }
 

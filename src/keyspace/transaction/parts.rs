@@ -61,7 +61,7 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut Part<'_>) -> T,
     ) -> Result<T, WrongType> {
         let before = match self.peek_entry(key) {
-            Some(entry) if entry.encoding() == Encoding::Packed => return Err(WrongType),
+            Some(entry) if entry.is_typed() => return Err(WrongType),
             found => found.map(|entry| entry.value().len()),
         };
         if before.is_none() {

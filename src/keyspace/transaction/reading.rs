@@ -12,7 +12,7 @@ use crate::keyspace::Spot;
 use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::shard::Shard;
-use crate::values::{Encoding, Type, TypeFacts, Value, WrongType};
+use crate::values::{Encoding, Limit, Type, TypeFacts, Value, WrongType};
 
 /// The most bytes of a value while a log is replayed, whatever the parameters are now: the largest value that
 /// `proto-max-bulk-len` has ever allowed. A damaged offset must not take all memory.
@@ -25,12 +25,16 @@ pub struct Facts<'t> {
     pub value: Value<'t>,
     /// How the value was written.
     pub encoding: Encoding,
+    /// Up to which size a collection of its type is packed now.
+    pub limit: Limit,
     /// For how long the key has not been used; zero while uses are counted rather than dated.
     pub idle: Duration,
     /// How often the key is used, on a logarithmic scale.
     pub frequency: u8,
     /// Bytes of the entry, without the allocator's rounding.
     pub bytes: usize,
+    /// Bytes of a large value, which lies outside the entry.
+    pub large_bytes: usize,
 }
 
 impl Transaction<'_> {
@@ -112,9 +116,11 @@ impl Transaction<'_> {
         Some(Facts {
             value: self.keyspace.value_of(entry),
             encoding: entry.encoding(),
+            limit: self.keyspace.limits.of(entry.kind()),
             idle: access.idle(entry.stamp()),
             frequency: access.frequency(entry.stamp()),
             bytes: entry.bytes(),
+            large_bytes: entry.bytes_in_all() - entry.bytes(),
         })
     }
 
@@ -136,6 +142,11 @@ impl Transaction<'_> {
     /// Whether keys may be evicted by their use: with a memory limit, and LRU or LFU.
     pub fn evicts_by_use(&self) -> bool {
         self.keyspace.evicts_by_use.load(Ordering::Relaxed)
+    }
+
+    /// Up to which size a collection of a type is packed.
+    pub fn limit<T: Type>(&self) -> Limit {
+        self.keyspace.limits.of(T::FACTS.kind)
     }
 
     /// The most bytes that a value may have. Handlers that lengthen a value check it.
@@ -209,6 +220,6 @@ impl Facts<'_> {
     /// in a table that is three quarters full on average.
     pub fn bytes_taken(&self) -> usize {
         const PLACE_BYTES: usize = (size_of::<usize>() + 1) * 4 / 3;
-        taken_bytes(self.bytes) + PLACE_BYTES
+        taken_bytes(self.bytes) + self.large_bytes + PLACE_BYTES
     }
 }

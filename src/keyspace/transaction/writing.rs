@@ -10,7 +10,7 @@ use crate::keyspace::following::losses::Loss;
 use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::table::{NewEntry, Removed};
-use crate::values::{Encoding, STRING_KIND, Value};
+use crate::values::{Content, Encoding, STRING_KIND, Value};
 
 /// When a written key expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +65,43 @@ impl Transaction<'_> {
 
     /// Writes a key as [`put`](Self::put) does, with a value of any type.
     pub fn put_any(&mut self, key: &[u8], value: Value<'_>, expiry: Expiry) {
-        if value.facts.kind == STRING_KIND {
-            return self.put(key, value.bytes, expiry);
+        if let Content::Bytes(string) = value.content
+            && value.facts.kind == STRING_KIND
+        {
+            return self.put(key, string, expiry);
         }
-        let marked = [&[value.facts.kind], value.bytes].concat();
-        self.put_encoded(key, &marked, expiry, Encoding::Packed);
+        let Some(expires_at_ms) = self.resolve(key, expiry) else {
+            return self.put(key, b"", expiry);
+        };
+        let entry = Entry::of(key, value, expires_at_ms);
+        entry.set_stamp(Access::first(self.keyspace.access.now()));
+        self.overwrite(key, entry);
+    }
+
+    /// Replaces the value of a key, whether it is there or not. That counts as one change, and a key that was
+    /// there is not reported as new.
+    fn overwrite(&mut self, key: &[u8], entry: Entry) {
+        if self.remove(key) {
+            self.shard_mut(key).1.changes -= 1;
+            self.follow_change(key, Extent::Whole);
+            self.place_entry(key, entry);
+        } else {
+            self.insert_entry(key, entry);
+        }
+    }
+
+    /// Counts more changes of a key that was written, beside the one that was counted then. Redis counts the
+    /// elements of some values.
+    pub fn count_more(&mut self, key: &[u8], changes: usize) {
+        self.shard_mut(key).1.changes += changes as u64;
+    }
+
+    /// Replaces a key, whether it is there or not, by an entry. That counts as one change.
+    fn replace(&mut self, key: &[u8], entry: Entry) {
+        if self.remove(key) {
+            self.shard_mut(key).1.changes -= 1;
+        }
+        self.insert_entry(key, entry);
     }
 
     /// Writes a key only if it is absent; returns whether it did.
@@ -109,11 +141,19 @@ impl Transaction<'_> {
         if self.wanted.any() {
             self.follow_put(key);
         }
+        self.place_entry(key, entry);
+    }
+
+    fn place_entry(&mut self, key: &[u8], entry: Entry) {
+        let may_serve = self.wanted.blocked() && entry.is_typed();
         let (keyspace, database) = (self.keyspace, self.database);
         let (spot, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
         shard.changes += 1;
         shard.table_mut(database).insert(spot, entry, rehash);
+        if may_serve {
+            self.note_ready(database, key);
+        }
     }
 
     /// Returns when a key that is written now expires; `None` if it has expired already.
@@ -155,15 +195,15 @@ impl Transaction<'_> {
     /// access stamp. `source` must be there.
     pub fn copy(&mut self, source: &[u8], target_database: usize, target: &[u8]) {
         let copy = self.find(source).map(|entry| entry.renamed(target));
+        let is_large = copy.as_ref().is_some_and(|entry| entry.structure().is_some());
         let source_database = std::mem::replace(&mut self.database, target_database);
-        if self.remove(target) {
-            // The copy counts as one change.
-            self.shard_mut(target).1.changes -= 1;
-        }
         if let Some(copy) = copy {
-            self.insert_entry(target, copy);
+            self.replace(target, copy);
         }
         self.database = source_database;
+        if is_large && self.wanted.journal() {
+            self.note_copy(source, target_database, target);
+        }
     }
 
     /// Replaces `target` as [`copy`](Self::copy) does, and deletes `source`.
@@ -188,7 +228,7 @@ impl Transaction<'_> {
     /// Frees an entry that has left its table: a small entry at once, a large one when the locks are free.
     #[inline]
     pub(in crate::keyspace) fn discard(&mut self, entry: Entry) {
-        if entry.is_large() {
+        if entry.is_long_to_free() {
             self.leave_entry(entry);
         }
     }

@@ -14,7 +14,7 @@ use crate::dump::strings::{DecodeError, Decoder};
 use crate::dump::{CHECKSUM, LIBRARY, LIBRARY_BEFORE_7};
 use crate::keyspace::SavedKey;
 use crate::types;
-use crate::values::{TypeFacts, Value};
+use crate::values::{Content, Limits, Structure, TypeFacts, Value};
 
 /// Longest key or value: what an entry can hold.
 const STRING_BYTES_MAX: usize = u32::MAX as usize;
@@ -68,6 +68,8 @@ pub struct Reader<R> {
     database: usize,
     key: Vec<u8>,
     value: Vec<u8>,
+    /// The value, if it is large.
+    large: Option<Structure>,
 }
 
 /// What the bytes before a key say of it.
@@ -90,16 +92,17 @@ impl<R: Read> Reader<R> {
             decoder.array().map_err(|error| explain(error, decoder.input.offset))?;
         let (author, version) = parse_header(&header).map_err(|why| ReadError { why, offset: None })?;
         let (key, value) = (Vec::new(), Vec::new());
-        Ok(Reader { decoder, author, version, verifies, database: 0, key, value })
+        Ok(Reader { decoder, author, version, verifies, database: 0, key, value, large: None })
     }
 
-    /// Reads what comes next; none at the end, once the checksum was found to be right.
+    /// Reads what comes next; none at the end, once the checksum was found to be right. Collections within
+    /// these limits are packed.
     ///
     /// # Errors
     ///
     /// If it cannot be read.
-    pub fn next_item(&mut self) -> Result<Option<Item<'_>>, ReadError> {
-        match self.read_item() {
+    pub fn next_item(&mut self, limits: &Limits) -> Result<Option<Item<'_>>, ReadError> {
+        match self.read_item(limits) {
             Ok(Some(kind)) => Ok(Some(self.item(kind))),
             Ok(None) => Ok(None),
             Err(Trouble::Type(number)) => Err(self.refuse_type(number)),
@@ -120,14 +123,15 @@ impl<R: Read> Reader<R> {
             Kind::ModuleData(number) => Item::ModuleData { module: module_name(number) },
             Kind::Key(Facts { value_type, expires_at_ms, idle, frequency }) => {
                 let (database, key) = (self.database, &*self.key);
-                let value = Value { facts: value_type, bytes: &self.value };
+                let content = self.large.as_ref().map_or(Content::Bytes(&self.value), Content::Large);
+                let value = Value { facts: value_type, content };
                 Item::Key(SavedKey { database, key, value, expires_at_ms, idle, frequency })
             }
         }
     }
 
     /// Reads an item, with its strings into `key` and `value`.
-    fn read_item(&mut self) -> Result<Option<Kind>, Trouble> {
+    fn read_item(&mut self, limits: &Limits) -> Result<Option<Kind>, Trouble> {
         let decoder = &mut self.decoder;
         let value_type = &types::strings::FACTS;
         let mut facts = Facts { value_type, expires_at_ms: None, idle: None, frequency: None };
@@ -165,7 +169,8 @@ impl<R: Read> Reader<R> {
                     facts.value_type = types::of_rdb_type(rdb_type).ok_or(Trouble::Type(rdb_type))?;
                     decoder.string(&mut self.key)?;
                     self.value.clear();
-                    (facts.value_type.load)(rdb_type, decoder, &mut self.value)?;
+                    let limit = limits.of(facts.value_type.kind);
+                    self.large = (facts.value_type.load)(rdb_type, decoder, limit, &mut self.value)?;
                     return Ok(Some(Kind::Key(facts)));
                 }
             }
@@ -238,6 +243,7 @@ fn explain(error: DecodeError, offset: u64) -> ReadError {
         DecodeError::Ended => "Unexpected EOF reading RDB file".to_owned(),
         DecodeError::Invalid(why) => why.to_owned(),
         DecodeError::TooLong => "a string is too long".to_owned(),
+        DecodeError::Empty => "a collection has no elements".to_owned(),
         DecodeError::Failed(error) => error.to_string(),
     };
     ReadError { why, offset: Some(offset) }

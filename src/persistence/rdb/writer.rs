@@ -8,6 +8,8 @@ use super::{AUXILIARY, DATABASE, END, EXPIRY_MS, FREQUENCY, IDLE, SIGNATURE, SIZ
 use crate::dump::strings::{write_length, write_string};
 use crate::dump::{CHECKSUM, Compressor, LIBRARY, VERSION};
 use crate::keyspace::SavedKey;
+use crate::types::lists::NODE_LIMIT;
+use crate::values::Sink;
 
 /// So much is collected before it is written.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -103,7 +105,10 @@ impl<W: Write> Writer<W> {
         }
         self.buffer.push(key.value.rdb_type());
         self.string(key.key);
-        key.value.save(&mut self.buffer, self.compressor.as_mut());
+        let mut compressor = self.compressor.take();
+        let saved = key.value.save(self, NODE_LIMIT, compressor.as_mut());
+        self.compressor = compressor;
+        saved?;
         self.pass_on()
     }
 
@@ -133,11 +138,6 @@ impl<W: Write> Writer<W> {
         write_string(&mut self.buffer, string, self.compressor.as_mut());
     }
 
-    /// Writes what was collected, if it is enough.
-    fn pass_on(&mut self) -> io::Result<()> {
-        if self.buffer.len() < BUFFER_BYTES { Ok(()) } else { self.write() }
-    }
-
     fn write(&mut self) -> io::Result<()> {
         if let Some(checksum) = &mut self.checksum {
             checksum.update(&self.buffer);
@@ -147,5 +147,16 @@ impl<W: Write> Writer<W> {
         // A long value has made it large.
         self.buffer.shrink_to(2 * BUFFER_BYTES);
         Ok(())
+    }
+}
+
+impl<W: Write> Sink for Writer<W> {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// Writes the buffer, if it is long enough.
+    fn pass_on(&mut self) -> io::Result<()> {
+        if self.buffer.len() < BUFFER_BYTES { Ok(()) } else { self.write() }
     }
 }

@@ -13,26 +13,23 @@
 //! Every change looks the element up first. The walk that changes it then copies what is shared and never has
 //! to turn back. No walk recurses; a trie is [`DEPTH_MAX`] branches deep at most.
 
+mod branch;
+
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use foldhash::quality::FixedState;
 
-use super::page::{PAGE_BYTES_MAX, Page, Record, shared_bytes};
-use crate::allocator::taken_bytes;
+use self::branch::{BRANCH_BITS, Branch, Kid, Node, SLOTS, branch_bytes, shift, slot};
+use super::page::{PAGE_BYTES_MAX, Page, Record};
+use super::remains::Remains;
 
-/// Bits of the hash that a branch takes.
-const BRANCH_BITS: u32 = 6;
-/// Slots of a branch.
-const SLOTS: u32 = 1 << BRANCH_BITS;
 /// Branches above a page at most: ten take 60 of the hash's 64 bits. A page below them is never split; names
 /// whose hashes are so much alike share a large page.
 const DEPTH_MAX: u32 = 10;
-/// A page that uses less than this merges with its neighbour...
+/// A page that uses less than this merges with its neighbour if both together are small.
 const MERGING_BYTES_MAX: usize = PAGE_BYTES_MAX / 4;
-/// ... if both together use less than this, so that the next few elements do not split them again.
-const MERGED_BYTES_MAX: usize = PAGE_BYTES_MAX / 2;
 /// Names of this length or longer have their length in eight more bytes.
 const LONG_NAME_BYTES: usize = 255;
 
@@ -42,30 +39,6 @@ pub struct Map {
     hasher: FixedState,
     len: usize,
     bytes: usize,
-    /// What [`Map::free_some`] has taken apart and not yet freed.
-    remains: Vec<Kid>,
-}
-
-#[derive(Clone)]
-enum Node {
-    /// The key of a record is the last byte of its hash.
-    Page(Page<1>),
-    Branch(Arc<Branch>),
-}
-
-#[derive(Clone)]
-struct Branch {
-    /// A bit for each slot, set where the range of a kid begins.
-    starts: u64,
-    /// In the order of their ranges.
-    kids: Vec<Kid>,
-}
-
-#[derive(Clone)]
-struct Kid {
-    node: Node,
-    /// Elements below it.
-    len: usize,
 }
 
 /// Where an element is, or would be.
@@ -81,7 +54,7 @@ impl Map {
         let root = Page::empty();
         let bytes = root.bytes();
         let hasher = FixedState::with_seed(seed);
-        Map { root: Node::Page(root), hasher, len: 0, bytes, remains: Vec::new() }
+        Map { root: Node::Page(root), hasher, len: 0, bytes }
     }
 
     /// The number of elements.
@@ -102,7 +75,7 @@ impl Map {
     /// A copy with the same nodes, in constant time.
     pub fn share(&self) -> Map {
         let (root, hasher) = (self.root.clone(), self.hasher.clone());
-        Map { root, hasher, len: self.len, bytes: self.bytes, remains: Vec::new() }
+        Map { root, hasher, len: self.len, bytes: self.bytes }
     }
 
     /// The value of a name.
@@ -139,11 +112,32 @@ impl Map {
 
     /// Sets the value of a name; true if the name is new.
     pub fn insert(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let mut is_new = false;
+        self.update(name, |old| {
+            is_new = old.is_none();
+            Some(value)
+        });
+        is_new
+    }
+
+    /// Sets the value of a name to what the function returns, which gets the value there is. Without a new
+    /// value, nothing changes.
+    pub fn update<V: AsRef<[u8]>>(&mut self, name: &[u8], change: impl FnOnce(Option<&[u8]>) -> Option<V>) {
         let hash = self.hash(name);
+        let mut spot = self.spot(hash, name);
+        let old = spot.index.map(|index| split_record(spot.page.record(index)).1);
+        let old_size = old.map(<[u8]>::len);
+        let Some(value) = change(old) else { return };
+        let value = value.as_ref();
+        if let Some(index) = spot.index
+            && old_size == Some(value.len())
+        {
+            own_page(&mut self.root, hash, |_| {}).overwrite_end(index, value);
+            return;
+        }
         let mut prefix = [0; 9];
         let record =
             Record { key: [hash as u8], parts: &[name_prefix(name.len(), &mut prefix), name, value] };
-        let mut spot = self.spot(hash, name);
         while spot.is_full_for(record.size()) {
             self.split(hash);
             spot = self.spot(hash, name);
@@ -155,23 +149,28 @@ impl Map {
         let before = page.bytes();
         page.splice(gone, Some(record));
         self.bytes = self.bytes + page.bytes() - before;
-        is_new
     }
 
     /// Removes a name; true if there was one.
     pub fn remove(&mut self, name: &[u8]) -> bool {
+        self.take(name, |_| ()).is_some()
+    }
+
+    /// Removes a name. Returns what the function makes of the value there was.
+    pub fn take<R>(&mut self, name: &[u8], read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let hash = self.hash(name);
-        let gone = self.spot(hash, name).replaced();
-        if gone.is_empty() {
-            return false;
-        }
+        let spot = self.spot(hash, name);
+        let (gone, index) = (spot.replaced(), spot.index?);
+        let taken = read(split_record(spot.page.record(index)).1);
         self.len -= 1;
         let page = own_page(&mut self.root, hash, |len| *len -= 1);
         let before = page.bytes();
-        page.splice(gone, None);
+        let used = page.splice(gone, None);
         self.bytes = self.bytes + page.bytes() - before;
-        while self.page(hash).0.used() < MERGING_BYTES_MAX && self.merge(hash) {}
-        true
+        if used < MERGING_BYTES_MAX {
+            while self.merge(hash) && self.page(hash).0.used() < MERGING_BYTES_MAX {}
+        }
+        Some(taken)
     }
 
     /// All elements, in the trie's order.
@@ -198,26 +197,11 @@ impl Map {
         (records.filter(move |(name, _)| is_due(name)), end.reverse_bits())
     }
 
-    /// Empties the map, so that nothing large is freed at once: frees so many nodes at most, and returns true
-    /// once nothing is left to free. The map has no elements from the first call on. Nodes that a copy has,
-    /// too, are left to it.
-    pub fn free_some(&mut self, nodes: usize) -> bool {
-        if self.len > 0 || matches!(self.root, Node::Branch(_)) {
-            let empty = Page::empty();
-            self.bytes = empty.bytes();
-            let node = std::mem::replace(&mut self.root, Node::Page(empty));
-            self.remains.push(Kid { node, len: std::mem::take(&mut self.len) });
-        }
-        for _ in 0..nodes {
-            let Some(kid) = self.remains.pop() else { break };
-            // Of several owners who let go at the same time, exactly one gets the branch.
-            if let Node::Branch(branch) = kid.node
-                && let Some(branch) = Arc::into_inner(branch)
-            {
-                self.remains.extend(branch.kids);
-            }
-        }
-        self.remains.is_empty()
+    /// Removes all elements, in constant time. Returns their nodes, to be freed in steps.
+    pub fn clear(&mut self) -> Remains {
+        let empty = Page::empty();
+        (self.len, self.bytes) = (0, empty.bytes());
+        Remains::of([std::mem::replace(&mut self.root, Node::Page(empty))])
     }
 
     fn hash(&self, name: &[u8]) -> u64 {
@@ -272,7 +256,11 @@ impl Map {
         loop {
             if let Node::Page(page) = node {
                 let kid = Kid { len: page.len(), node: Node::Page(page.clone()) };
-                *node = Node::Branch(Arc::new(Branch { starts: 1, kids: vec![kid] }));
+                *node = Node::Branch(Arc::new(Branch {
+                    starts: 1,
+                    indexes: [0; SLOTS as usize],
+                    kids: vec![kid],
+                }));
                 self.bytes += branch_bytes(1);
             }
             let Node::Branch(branch) = node else { unreachable!("it is one since the line above") };
@@ -325,7 +313,8 @@ impl fmt::Debug for Map {
 impl Spot<'_> {
     /// The records that a new one replaces: one or none.
     fn replaced(&self) -> std::ops::Range<usize> {
-        self.index.map_or(0..0, |index| index..index + 1)
+        // A new record is the last of its page, so that no other one moves.
+        self.index.map_or(self.page.len()..self.page.len(), |index| index..index + 1)
     }
 
     /// Whether the page must be split before it takes a record of this size.
@@ -335,107 +324,6 @@ impl Spot<'_> {
             && self.depth < DEPTH_MAX
             && self.page.used_after(self.replaced(), Some(size)) > PAGE_BYTES_MAX
     }
-}
-
-impl Branch {
-    /// The kid that serves a slot.
-    #[inline]
-    fn index(&self, slot: u32) -> usize {
-        (self.starts << (SLOTS - 1 - slot)).count_ones() as usize - 1
-    }
-
-    /// The first slot of the kid that serves a slot, and how many it serves.
-    fn range(&self, slot: u32) -> (u32, u32) {
-        let first = slot - (self.starts << (SLOTS - 1 - slot)).leading_zeros();
-        let behind = (self.starts >> first >> 1).trailing_zeros();
-        (first, (behind + 1).min(SLOTS - first))
-    }
-
-    /// The page of a slot if it serves other slots, too.
-    fn divisible_page(&self, slot: u32) -> Option<&Page<1>> {
-        match &self.kids[self.index(slot)].node {
-            Node::Page(page) if self.range(slot).1 > 1 => Some(page),
-            _ => None,
-        }
-    }
-
-    /// Splits the page of a slot in the middle of its slots. `slot_of` finds a record's slot, in the lowest
-    /// bits. Returns the bytes of both halves.
-    fn split(&mut self, slot: u32, slot_of: impl Fn(&[u8]) -> u64) -> usize {
-        let (first, width) = self.range(slot);
-        let index = self.index(slot);
-        let Node::Page(page) = &self.kids[index].node else { unreachable!("only pages are split") };
-        // Ranges are halved, so the two halves differ in exactly one bit.
-        let bit = u64::from(width / 2);
-        let is_right: Vec<bool> = page.records().map(|(_, record)| slot_of(record) & bit != 0).collect();
-        let half = |right: bool| {
-            let chosen = page.records().zip(&is_right).filter(move |(_, is)| **is == right);
-            Kid::of(Page::gather(chosen.map(|(record, _)| record), PAGE_BYTES_MAX / 16))
-        };
-        let (left, right) = (half(false), half(true));
-        let bytes = left.page_bytes() + right.page_bytes();
-        self.kids[index] = left;
-        self.kids.reserve_exact(1);
-        self.kids.insert(index + 1, right);
-        self.starts |= 1 << (first + width / 2);
-        bytes
-    }
-
-    /// Merges the page of a slot with the other half of the range from which both were split, if that is a
-    /// page and both are small. Returns the bytes of the halves and of what they have become.
-    fn merge(&mut self, slot: u32) -> Option<(usize, usize)> {
-        let (first, width) = self.range(slot);
-        if width == SLOTS || self.range(first ^ width) != (first ^ width, width) {
-            return None;
-        }
-        let right_slot = first | width;
-        let right = self.index(right_slot);
-        let [Kid { node: Node::Page(a), .. }, Kid { node: Node::Page(b), .. }] =
-            &self.kids[right - 1..=right]
-        else {
-            return None;
-        };
-        if a.used() + b.used() > MERGED_BYTES_MAX {
-            return None;
-        }
-        let halves = a.bytes() + b.bytes();
-        let merged = Kid::of(Page::gather(a.records().chain(b.records()), 0));
-        let bytes = merged.page_bytes();
-        self.kids[right - 1] = merged;
-        self.kids.remove(right);
-        self.kids.shrink_to_fit();
-        self.starts &= !(1 << right_slot);
-        Some((halves, bytes))
-    }
-}
-
-impl Kid {
-    fn of(page: Page<1>) -> Kid {
-        Kid { len: page.len(), node: Node::Page(page) }
-    }
-
-    fn page_bytes(&self) -> usize {
-        match &self.node {
-            Node::Page(page) => page.bytes(),
-            Node::Branch(_) => 0,
-        }
-    }
-}
-
-/// Bytes of a branch, without what is below it. Its list of kids has no spare room.
-fn branch_bytes(kids: usize) -> usize {
-    shared_bytes(size_of::<Branch>()) + taken_bytes(kids * size_of::<Kid>())
-}
-
-/// How far a hash is shifted to have the bits of a branch lowest.
-#[inline]
-fn shift(depth: u32) -> u32 {
-    u64::BITS - BRANCH_BITS * (depth + 1)
-}
-
-#[inline]
-fn slot(hash: u64, depth: u32) -> u32 {
-    (hash >> shift(depth)) as u32 % SLOTS
 }
 
 /// The page of a hash, for a change: on the way to it, shared nodes are copied and counts are changed.

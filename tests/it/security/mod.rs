@@ -11,6 +11,7 @@ mod interpreter;
 mod protocol;
 mod script_libraries;
 mod strings;
+mod types;
 
 /// The entries that are due, by the file that has their tests. What is not listed comes with its data type,
 /// concerns what Keyfast does not have (replication, cluster, modules, a debugger of scripts), or is a rule
@@ -25,6 +26,7 @@ const DUE: &[(&str, &str)] = &[
     ("protocol", "d1 d2 d3 d4 d5 d6 d7 d8 d9 d10 d11 d12 d13 d14 d15 d17 d23 d24"),
     ("access", "e1 e2 e5 e7 e8 e9 e10 e11 e12 e13"),
     ("files", "f1 f10 f12 f13 f14 f15 f16 f17 f18"),
+    ("types", "d19 d20 d21 f2 f5 f6 f7 f9 g1 g2 g3 g18 g19 g20 g24"),
     ("client", "h9 h10 h11 h12 h13 h17"),
 ];
 

@@ -4,12 +4,14 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::branch::KIDS_MAX;
 use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {
     Insert(prop::sample::Index, Vec<u8>),
     Push(Vec<u8>),
+    PushMany(Vec<Vec<u8>>),
     PushFront(Vec<u8>),
     Replace(prop::sample::Index, Vec<u8>),
     Remove(prop::sample::Index, usize),
@@ -35,6 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (index(), record()).prop_map(|(at, record)| Step::Replace(at, record)),
         20 => (index(), 1..2usize).prop_map(|(at, count)| Step::Remove(at, count)),
         1 => (index(), 0..200usize).prop_map(|(at, count)| Step::Remove(at, count)),
+        1 => vec(record(), 0..400).prop_map(Step::PushMany),
         1 => Just(Step::Share),
         1 => Just(Step::Swap),
         1 => Just(Step::Drop),
@@ -99,6 +102,10 @@ proptest! {
                     sequence.insert(model.len(), &record);
                     model.push(record);
                 }
+                Step::PushMany(records) => for record in records {
+                    sequence.insert(model.len(), &record);
+                    model.push(record);
+                },
                 Step::PushFront(record) => {
                     sequence.insert(0, &record);
                     model.insert(0, record);
@@ -126,6 +133,29 @@ proptest! {
         sequence.remove(0..usize::MAX);
         prop_assert_eq!(sequence.bytes(), Sequence::new().bytes());
         copies.iter().for_each(|(copy, copied)| check(copy, copied));
+    }
+
+    #[test]
+    fn any_range_can_be_removed(
+        count in 0..3_000u32, start: prop::sample::Index, end: prop::sample::Index, is_shared: bool,
+    ) {
+        let mut sequence = numbered(0..count);
+        let copy = is_shared.then(|| sequence.share());
+        let mut model: Vec<_> = (0..count).map(|n| n.to_be_bytes().to_vec()).collect();
+        let range = start.index(model.len() + 1)..end.index(model.len() + 2);
+        let mut remains = sequence.remove(range.clone());
+        if let Some(copy) = copy {
+            check(&copy, &model);
+        }
+        if !range.is_empty() {
+            model.drain(range.start..range.end.min(model.len()));
+        }
+        check(&sequence, &model);
+        while !remains.free_some(1_000) {}
+        // The bounds are in order, too.
+        for (position, record) in model.iter().enumerate() {
+            prop_assert_eq!(sequence.search(record), Ok(position));
+        }
     }
 
     #[test]
@@ -177,8 +207,22 @@ fn what_was_large_does_not_stay_so() {
     }
     assert!(recount(&sequence.root, true).0 < 40 * 100);
     let mut sequence = numbered(0..5_000);
-    sequence.remove(50..4_950);
+    drop(sequence.remove(50..4_950));
     assert!(recount(&sequence.root, true).0 < 40 * 100);
+}
+
+#[test]
+fn nodes_that_were_cut_out_are_freed_in_steps() {
+    let mut sequence = numbered(0..5_000);
+    let (copy, bytes) = (sequence.share(), sequence.bytes());
+    let mut remains = sequence.remove(10..4_000);
+    assert!(copy.bytes() == bytes && sequence.bytes() < bytes / 3);
+    drop(copy);
+    let mut steps = 1;
+    while !remains.free_some(1_000) {
+        steps += 1;
+    }
+    assert!((bytes / 2_000..bytes / 1_000).contains(&steps), "{steps} steps for {bytes} bytes");
 }
 
 #[test]
@@ -187,14 +231,17 @@ fn freeing_ends_and_frees_everything() {
     let mut pages = Vec::new();
     collect(&sequence.root, &mut pages);
     let pages: Vec<_> = pages.into_iter().map(|page| Arc::downgrade(&page)).collect();
+    let bytes = sequence.bytes();
+    let mut remains = sequence.clear();
+    check(&sequence, &[]);
     let mut steps = 1;
-    while !sequence.free_some(10) {
-        assert!(sequence.is_empty() && sequence.get(0).is_none());
+    while !remains.free_some(2_000) {
         steps += 1;
     }
-    assert!(steps * 10 >= pages.len() && steps * 5 <= pages.len());
+    // A step may free a node more than it should.
+    assert!((bytes / 2_500..=bytes / 2_000 + 1).contains(&steps), "{steps} steps for {bytes} bytes");
     assert!(pages.iter().all(|page| page.strong_count() == 0));
-    assert!(sequence.free_some(1));
+    assert!(remains.free_some(1) && sequence.clear().free_some(1));
     sequence.insert(0, b"new");
     check(&sequence, &[b"new".to_vec()]);
 }
@@ -203,7 +250,7 @@ fn freeing_ends_and_frees_everything() {
 fn freeing_leaves_a_copy_alone() {
     let mut sequence = numbered(0..1_000);
     let copy = sequence.share();
-    assert!(sequence.free_some(10), "all nodes are the copy's");
+    assert!(sequence.clear().free_some(1), "all nodes are the copy's");
     check(&copy, &(0..1_000u32).map(|n| n.to_be_bytes().to_vec()).collect::<Vec<_>>());
 }
 
@@ -222,7 +269,7 @@ fn a_write_after_sharing_copies_one_page() {
 /// All pages, in their order.
 fn collect(node: &Node, pages: &mut Vec<Arc<[u8]>>) {
     match node {
-        Node::Page(page) => pages.push(page.allocation()),
+        Node::Page(page) => pages.push(page.clone().into_allocation()),
         Node::Branch(branch) => branch.kids.iter().for_each(|kid| collect(&kid.node, pages)),
     }
 }

@@ -1,0 +1,104 @@
+//! Runs commands that block their client until a key has something for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::clients::{Client, Waiting};
+use crate::commands::error::Error;
+use crate::commands::facts::{Blocking, Command, Result, Taken};
+use crate::keyspace::{Attempt, Attempted, Transaction};
+use crate::long_double::LongDouble;
+use crate::resp::{OwnedRequest, Protocol, Reply, Request};
+use crate::session::{Blocked, Session, Wait};
+
+/// Runs a blocking command. If there is nothing to take, the client waits. A command within EXEC or a script
+/// does not wait: it replies at once that there is nothing.
+pub(super) fn run(
+    command: &'static Command,
+    blocking: &'static Blocking,
+    session: &mut Session,
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Result {
+    let timeout = timeout((blocking.check)(request)?)?;
+    let resumed = session.resumed.take();
+    let reply = match (blocking.take)(tx, request, None, reply)? {
+        Taken::Something(sent) => return Ok(sent),
+        Taken::Nothing(reply) => reply,
+        Taken::Later => return Err(Error::MISSING),
+    };
+    if session.may_not_wait {
+        return Ok((blocking.nothing)(reply));
+    }
+    let until = match &resumed {
+        Some(resumed) => resumed.until,
+        None => timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+    };
+    let attempt = Box::new(Retry {
+        client: Arc::clone(&session.client),
+        blocking,
+        protocol: session.protocol,
+        request: OwnedRequest::of(request),
+    });
+    let keys = command.keys_of(request).map(|(key, _)| key).take(blocking.keys);
+    let waiter = tx.block(keys, resumed.as_ref().map(|resumed| resumed.waiter.ticket()), attempt);
+    session.client.set_waiting(Waiting::Yes);
+    session.wait = Some(Wait::Blocked);
+    session.blocked = Some(Blocked { waiter, until });
+    // What the client gets when its time is over.
+    Ok(reply.nil_array())
+}
+
+/// A blocking command that tries again whenever its key has changed.
+struct Retry {
+    client: Arc<Client>,
+    blocking: &'static Blocking,
+    protocol: Protocol,
+    request: OwnedRequest,
+}
+
+impl Attempt for Retry {
+    fn kind(&self) -> u8 {
+        self.blocking.kind
+    }
+
+    fn attempt(&self, tx: &mut Transaction<'_>, key: &[u8], out: &mut Vec<u8>) -> Attempted {
+        let Some(request) = self.request.request() else { return Attempted::Nothing };
+        let reply = Reply::new(out, self.protocol);
+        match (self.blocking.take)(tx, request, Some(key), reply) {
+            Ok(Taken::Something(_)) => Attempted::Served,
+            Ok(Taken::Nothing(_)) => Attempted::Nothing,
+            Ok(Taken::Later) => Attempted::Later,
+            Err(error) => {
+                out.clear();
+                let _ = Reply::new(out, self.protocol).error(error.as_bytes());
+                Attempted::Served
+            }
+        }
+    }
+
+    fn wake(&self) {
+        self.client.call();
+    }
+}
+
+/// Reads a timeout in seconds, with a fraction or without; `None` for 0, which is for ever.
+fn timeout(text: &[u8]) -> Result<Option<Duration>> {
+    const OUT_OF_RANGE: Error = Error::fixed("ERR timeout is out of range");
+    let number = LongDouble::parse(text).ok_or(Error::fixed("ERR timeout is not a float or out of range"))?;
+    let seconds: f64 = match number.is_finite() {
+        true => number.to_text().parse().map_err(|_| OUT_OF_RANGE)?,
+        false if text.starts_with(b"-") => f64::NEG_INFINITY,
+        false => f64::INFINITY,
+    };
+    if seconds < 0.0 {
+        return Err(Error::fixed("ERR timeout is negative"));
+    }
+    // Redis: with the time of day, the milliseconds must be an integer of 64 bits.
+    let milliseconds = (seconds * 1000.0).ceil();
+    if milliseconds > i64::MAX as f64 / 2.0 {
+        return Err(OUT_OF_RANGE);
+    }
+    Ok((milliseconds > 0.0).then(|| Duration::from_millis(milliseconds as u64)))
+}

@@ -1,0 +1,240 @@
+//! Commands that wait until a list has an element.
+
+use crate::keyspace::Transaction;
+use crate::resp::{Reply, Request};
+use crate::values::LIST_KIND;
+
+use super::ends::{KeysToPop, MoveEnds, move_between, pop};
+use crate::commands::args::last;
+use crate::commands::facts::{
+    Argument, ArgumentKind, Arity, Blocking, Categories, Command, Deprecated, Flags, Group, KeyFlags,
+    KeySpec, Result, Run, Taken,
+};
+use crate::types::lists::ListEnd;
+
+pub(in crate::commands) const COMMANDS: &[Command] = &[BLMOVE, BLMPOP, BLPOP, BRPOP, BRPOPLPUSH];
+
+const BLPOP: Command = Command {
+    name: "blpop",
+    arity: Arity::AtLeast(3),
+    flags: Flags::BLOCKING,
+    keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Removes and returns the head of the first list that has one, or waits for it.",
+    since: "2.0.0",
+    complexity: "O(N) where N is the number of provided keys.",
+    arguments: &[Argument::KEY.multiple(), Argument::double("timeout")],
+    example: &[
+        ("RPUSH list1 a b", "(integer) 2"),
+        ("BLPOP list1 list2 0", "[\"list1\", \"a\"]"),
+        ("BLPOP absent 0.01", "(nil)"),
+    ],
+    run: Run::Block(&Blocking {
+        kind: LIST_KIND,
+        keys: usize::MAX,
+        check: last,
+        take: |tx, request, only, reply| pop_first(tx, request, only, ListEnd::Head, reply),
+        nothing: |reply| reply.nil_array(),
+    }),
+    ..Command::DEFAULTS
+};
+
+/// Pops from the first of the keys that has a list, or only from one of them.
+fn pop_first<'r>(
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    only: Option<&[u8]>,
+    end: ListEnd,
+    mut reply: Reply<'r>,
+) -> Result<Taken<'r>> {
+    let keys = request.from(1).take(request.len() - 2);
+    for key in keys.filter(|key| only.is_none_or(|only| only == *key)) {
+        let popped = pop(tx, key, end, 1, reply, |mut elements, reply| {
+            let element = elements.next().unwrap_or_default();
+            reply.pair(|reply| reply.bulk(key), |reply| reply.bulk(element))
+        })?;
+        match popped {
+            Ok(sent) => return Ok(Taken::Something(sent)),
+            Err(unused) => reply = unused,
+        }
+    }
+    Ok(Taken::Nothing(reply))
+}
+
+const BRPOP: Command = Command {
+    name: "brpop",
+    arity: Arity::AtLeast(3),
+    flags: Flags::BLOCKING,
+    keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Removes and returns the tail of the first list that has one, or waits for it.",
+    since: "2.0.0",
+    complexity: "O(N) where N is the number of provided keys.",
+    arguments: &[Argument::KEY.multiple(), Argument::double("timeout")],
+    example: &[("RPUSH list1 a b", "(integer) 2"), ("BRPOP list1 list2 0", "[\"list1\", \"b\"]")],
+    run: Run::Block(&Blocking {
+        kind: LIST_KIND,
+        keys: usize::MAX,
+        check: last,
+        take: |tx, request, only, reply| pop_first(tx, request, only, ListEnd::Tail, reply),
+        nothing: |reply| reply.nil_array(),
+    }),
+    ..Command::DEFAULTS
+};
+
+const BLMOVE: Command = Command {
+    name: "blmove",
+    arity: Arity::Exactly(6),
+    flags: Flags::BLOCKING.and(Flags::DENYOOM),
+    keys: &[
+        KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
+        KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
+    ],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Moves an element from one list to another and returns it, or waits for one.",
+    since: "6.2.0",
+    complexity: "O(1)",
+    arguments: &[
+        Argument::new("source", ArgumentKind::Key),
+        Argument::new("destination", ArgumentKind::Key).of_spec(1),
+        Argument::one_of(
+            "wherefrom",
+            &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")],
+        ),
+        Argument::one_of(
+            "whereto",
+            &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")],
+        ),
+        Argument::double("timeout"),
+    ],
+    example: &[
+        ("RPUSH mylist one two", "(integer) 2"),
+        ("BLMOVE mylist other LEFT RIGHT 0", "\"one\""),
+        ("LRANGE other 0 -1", "[\"one\"]"),
+    ],
+    run: Run::Block(&Blocking {
+        kind: LIST_KIND,
+        keys: 1,
+        check: check_blmove,
+        take: blmove,
+        nothing: |reply| reply.nil(),
+    }),
+    ..Command::DEFAULTS
+};
+
+fn check_blmove(request: Request<'_>) -> Result<&[u8]> {
+    MoveEnds::parse(request)?;
+    Ok(request.at(5))
+}
+
+fn blmove<'r>(
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    only: Option<&[u8]>,
+    reply: Reply<'r>,
+) -> Result<Taken<'r>> {
+    move_if_there(tx, request, MoveEnds::parse(request)?, only, reply)
+}
+
+/// Moves an element. A client that serves another one may not hold the target yet.
+fn move_if_there<'r>(
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    ends: MoveEnds,
+    only: Option<&[u8]>,
+    reply: Reply<'r>,
+) -> Result<Taken<'r>> {
+    let (source, target) = (request.at(1), request.at(2));
+    if only.is_some() && !tx.hold_if_free(target) {
+        return Ok(Taken::Later);
+    }
+    Ok(match move_between(tx, (source, ends.from), (target, ends.to))? {
+        Some(element) => Taken::Something(reply.bulk(&element)),
+        None => Taken::Nothing(reply),
+    })
+}
+
+const BRPOPLPUSH: Command = Command {
+    name: "brpoplpush",
+    arity: Arity::Exactly(4),
+    flags: Flags::BLOCKING.and(Flags::DENYOOM),
+    keys: &[
+        KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
+        KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
+    ],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Moves an element from the tail of a list to the head of another list and returns it, or waits for one.",
+    since: "2.2.0",
+    complexity: "O(1)",
+    deprecated: Some(Deprecated {
+        since: "6.2.0",
+        replaced_by: "`BLMOVE` with the `RIGHT` and `LEFT` arguments",
+    }),
+    arguments: &[
+        Argument::new("source", ArgumentKind::Key),
+        Argument::new("destination", ArgumentKind::Key).of_spec(1),
+        Argument::double("timeout"),
+    ],
+    example: &[("RPUSH mylist one two", "(integer) 2"), ("BRPOPLPUSH mylist other 0", "\"two\"")],
+    run: Run::Block(&Blocking {
+        kind: LIST_KIND,
+        keys: 1,
+        check: last,
+        take: |tx, request, only, reply| {
+            let ends = MoveEnds { from: ListEnd::Tail, to: ListEnd::Head };
+            move_if_there(tx, request, ends, only, reply)
+        },
+        nothing: |reply| reply.nil(),
+    }),
+    ..Command::DEFAULTS
+};
+
+const BLMPOP: Command = Command {
+    name: "blmpop",
+    arity: Arity::AtLeast(5),
+    flags: Flags::BLOCKING,
+    keys: &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Removes elements from the first list that has any, or waits for them.",
+    since: "7.0.0",
+    complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
+    arguments: &[
+        Argument::double("timeout"),
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple(),
+        Argument::one_of(
+            "where",
+            &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")],
+        ),
+        Argument::integer("count").token("COUNT").optional(),
+    ],
+    example: &[
+        ("RPUSH mylist one two three", "(integer) 3"),
+        ("BLMPOP 0 2 absent mylist LEFT COUNT 2", "[\"mylist\", [\"one\", \"two\"]]"),
+    ],
+    run: Run::Block(&Blocking {
+        kind: LIST_KIND,
+        keys: usize::MAX,
+        check: |request| KeysToPop::parse(request, 2).map(|_| request.at(1)),
+        take: blmpop,
+        nothing: |reply| reply.nil_array(),
+    }),
+    ..Command::DEFAULTS
+};
+
+fn blmpop<'r>(
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    only: Option<&[u8]>,
+    reply: Reply<'r>,
+) -> Result<Taken<'r>> {
+    Ok(match KeysToPop::parse(request, 2)?.pop(tx, only, reply)? {
+        Ok(sent) => Taken::Something(sent),
+        Err(unused) => Taken::Nothing(unused),
+    })
+}

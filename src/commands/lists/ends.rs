@@ -1,0 +1,452 @@
+//! What happens at the ends of lists: pushing, popping and moving.
+
+use std::ops::Range;
+
+use crate::keyspace::Transaction;
+use crate::resp::number::parse_integer;
+use crate::resp::{Reply, Request, Sent};
+use crate::types::lists::{Elements, List, ListEnd};
+
+use super::super::args::{self, Options, is_word};
+use super::super::error::Error;
+use super::super::facts::{
+    Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
+    Run,
+};
+
+pub(in crate::commands) const COMMANDS: &[Command] =
+    &[LMOVE, LMPOP, LPOP, LPUSH, LPUSHX, RPOP, RPOPLPUSH, RPUSH, RPUSHX];
+
+const LPUSH: Command = Command {
+    name: "lpush",
+    arity: Arity::AtLeast(3),
+    flags: Flags::DENYOOM.and(Flags::FAST),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Adds elements at the head of a list, and makes the list if it is absent.",
+    since: "1.0.0",
+    complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::string("element").multiple()],
+    example: &[
+        ("LPUSH mylist world", "(integer) 1"),
+        ("LPUSH mylist hello", "(integer) 2"),
+        ("LRANGE mylist 0 -1", "[\"hello\", \"world\"]"),
+    ],
+    run: Run::Write(lpush),
+    ..Command::DEFAULTS
+};
+
+fn lpush(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    push(tx, request, ListEnd::Head, reply)
+}
+
+/// Adds the elements of a request at an end of a list.
+fn push(tx: &mut Transaction<'_>, request: Request<'_>, end: ListEnd, reply: Reply<'_>) -> Result {
+    let len = tx.make::<List, _>(request.at(1), push_event(end), |list| {
+        request.from(2).for_each(|element| list.push(end, element));
+        list.view().len()
+    })?;
+    Ok(reply.count(len))
+}
+
+fn push_event(end: ListEnd) -> &'static str {
+    if end == ListEnd::Head { "lpush" } else { "rpush" }
+}
+
+fn pop_event(end: ListEnd) -> &'static str {
+    if end == ListEnd::Head { "lpop" } else { "rpop" }
+}
+
+const RPUSH: Command = Command {
+    name: "rpush",
+    arity: Arity::AtLeast(3),
+    flags: Flags::DENYOOM.and(Flags::FAST),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Adds elements at the tail of a list, and makes the list if it is absent.",
+    since: "1.0.0",
+    complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::string("element").multiple()],
+    example: &[
+        ("RPUSH mylist hello", "(integer) 1"),
+        ("RPUSH mylist world", "(integer) 2"),
+        ("LRANGE mylist 0 -1", "[\"hello\", \"world\"]"),
+    ],
+    run: Run::Write(rpush),
+    ..Command::DEFAULTS
+};
+
+fn rpush(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    push(tx, request, ListEnd::Tail, reply)
+}
+
+const LPUSHX: Command = Command {
+    name: "lpushx",
+    arity: Arity::AtLeast(3),
+    flags: Flags::DENYOOM.and(Flags::FAST),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Adds elements at the head of a list only if the list is there.",
+    since: "2.2.0",
+    complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::string("element").multiple()],
+    example: &[
+        ("LPUSH mylist World", "(integer) 1"),
+        ("LPUSHX mylist Hello", "(integer) 2"),
+        ("LPUSHX myotherlist Hello", "(integer) 0"),
+        ("LRANGE mylist 0 -1", "[\"Hello\", \"World\"]"),
+    ],
+    run: Run::Write(lpushx),
+    ..Command::DEFAULTS
+};
+
+fn lpushx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    push_if_there(tx, request, ListEnd::Head, reply)
+}
+
+/// Adds the elements of a request at an end of a list that is there.
+fn push_if_there(tx: &mut Transaction<'_>, request: Request<'_>, end: ListEnd, reply: Reply<'_>) -> Result {
+    let len = tx.change::<List, _>(request.at(1), push_event(end), |list| {
+        request.from(2).for_each(|element| list.push(end, element));
+        list.view().len()
+    })?;
+    Ok(reply.count(len.unwrap_or(0)))
+}
+
+const RPUSHX: Command = Command {
+    name: "rpushx",
+    arity: Arity::AtLeast(3),
+    flags: Flags::DENYOOM.and(Flags::FAST),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Adds elements at the tail of a list only if the list is there.",
+    since: "2.2.0",
+    complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::string("element").multiple()],
+    example: &[
+        ("RPUSH mylist Hello", "(integer) 1"),
+        ("RPUSHX mylist World", "(integer) 2"),
+        ("RPUSHX myotherlist World", "(integer) 0"),
+        ("LRANGE mylist 0 -1", "[\"Hello\", \"World\"]"),
+    ],
+    run: Run::Write(rpushx),
+    ..Command::DEFAULTS
+};
+
+fn rpushx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    push_if_there(tx, request, ListEnd::Tail, reply)
+}
+
+const LPOP: Command = Command {
+    name: "lpop",
+    arity: Arity::AtLeast(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Removes and returns elements at the head of a list, and removes the list with its last element.",
+    since: "1.0.0",
+    complexity: "O(N) where N is the number of elements returned",
+    is_brief: true,
+    brief_arguments_max: 2,
+    arguments: &[Argument::KEY, Argument::integer("count").since("6.2.0").optional()],
+    example: &[
+        ("RPUSH mylist one two three", "(integer) 3"),
+        ("LPOP mylist", "\"one\""),
+        ("LPOP mylist 2", "[\"two\", \"three\"]"),
+        ("LPOP mylist", "(nil)"),
+    ],
+    run: Run::Write(lpop),
+    ..Command::DEFAULTS
+};
+
+fn lpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    pop_of_request(tx, request, ListEnd::Head, reply)
+}
+
+/// Pops one element, or as many as the request counts.
+fn pop_of_request(tx: &mut Transaction<'_>, request: Request<'_>, end: ListEnd, reply: Reply<'_>) -> Result {
+    let key = request.at(1);
+    let Some(count) = request.get(2) else {
+        let popped = pop(tx, key, end, 1, reply, |mut elements, reply| reply.bulk_or_nil(elements.next()))?;
+        return Ok(popped.unwrap_or_else(Reply::nil));
+    };
+    if request.len() > 3 {
+        return Err(Error::wrong_arity(pop_event(end)));
+    }
+    let count = parse_integer(count).and_then(|count| usize::try_from(count).ok());
+    let count = count.ok_or(Error::fixed("ERR value is out of range, must be positive"))?;
+    Ok(pop(tx, key, end, count, reply, write_elements)?.unwrap_or_else(Reply::nil_array))
+}
+
+fn write_elements(elements: Elements<'_>, reply: Reply<'_>) -> Sent {
+    reply.array_of(elements, |element, reply| reply.bulk(element))
+}
+
+/// Pops up to `count` elements at an end of a list. `write` replies with them before they are removed, the
+/// outermost first. If the key is absent, returns the permission to reply.
+///
+/// # Errors
+///
+/// [`Error::WRONG_TYPE`]
+pub(in crate::commands) fn pop<'r>(
+    tx: &mut Transaction<'_>,
+    key: &[u8],
+    end: ListEnd,
+    count: usize,
+    reply: Reply<'r>,
+    write: impl FnOnce(Elements<'_>, Reply<'r>) -> Sent,
+) -> Result<std::result::Result<Sent, Reply<'r>>> {
+    let Some(list) = tx.peek::<List>(key)? else { return Ok(Err(reply)) };
+    let count = count.min(list.len());
+    let sent = write(list.outermost(end, count), reply);
+    if count > 0 {
+        tx.change::<List, _>(key, pop_event(end), |list| list.pop(end, count))?;
+    }
+    Ok(Ok(sent))
+}
+
+const RPOP: Command = Command {
+    name: "rpop",
+    arity: Arity::AtLeast(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Removes and returns elements at the tail of a list, and removes the list with its last element.",
+    since: "1.0.0",
+    complexity: "O(N) where N is the number of elements returned",
+    is_brief: true,
+    brief_arguments_max: 2,
+    arguments: &[Argument::KEY, Argument::integer("count").since("6.2.0").optional()],
+    example: &[
+        ("RPUSH mylist one two three", "(integer) 3"),
+        ("RPOP mylist", "\"three\""),
+        ("RPOP mylist 2", "[\"two\", \"one\"]"),
+        ("RPOP mylist", "(nil)"),
+    ],
+    run: Run::Write(rpop),
+    ..Command::DEFAULTS
+};
+
+fn rpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    pop_of_request(tx, request, ListEnd::Tail, reply)
+}
+
+const LMPOP: Command = Command {
+    name: "lmpop",
+    arity: Arity::AtLeast(4),
+    keys: &[KeySpec::counted(1, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Removes and returns elements at an end of the first list that is there.",
+    since: "7.0.0",
+    complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
+    arguments: &[
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple(),
+        Argument::one_of(
+            "where",
+            &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")],
+        ),
+        Argument::integer("count").token("COUNT").optional(),
+    ],
+    example: &[
+        ("RPUSH mylist one two three", "(integer) 3"),
+        ("LMPOP 2 nolist mylist LEFT COUNT 2", "[\"mylist\", [\"one\", \"two\"]]"),
+        ("LMPOP 1 nolist LEFT", "(nil)"),
+    ],
+    run: Run::Write(lmpop),
+    ..Command::DEFAULTS
+};
+
+fn lmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let keys = KeysToPop::parse(request, 1)?;
+    Ok(keys.pop(tx, None, reply)?.unwrap_or_else(Reply::nil_array))
+}
+
+/// The lists of which LMPOP and its like pop the first one that is there.
+pub(in crate::commands) struct KeysToPop<'a> {
+    request: Request<'a>,
+    keys: Range<usize>,
+    end: ListEnd,
+    count: usize,
+}
+
+impl<'a> KeysToPop<'a> {
+    /// Reads the number of keys, which is at this position, the keys, the end and COUNT.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SYNTAX`], and errors for numbers below 1.
+    pub(in crate::commands) fn parse(request: Request<'a>, first: usize) -> Result<KeysToPop<'a>> {
+        let keys = args::positive(request.at(first), "ERR numkeys should be greater than 0")?;
+        let at = keys.saturating_add(first + 1);
+        let end = parse_end(request.get(at).ok_or(Error::SYNTAX)?)?;
+        let mut count = None;
+        let mut options = Options::new(request, at + 1);
+        while let Some(option) = options.next() {
+            if count.is_some() || !is_word(option, "count") {
+                return Err(Error::SYNTAX);
+            }
+            count = Some(args::positive(options.value()?, "ERR count should be greater than 0")?);
+        }
+        Ok(KeysToPop { request, keys: first + 1..at, end, count: count.unwrap_or(1) })
+    }
+
+    /// Pops from the first list that is there, or only from that of one key, and replies with the key and the
+    /// elements. If all keys are absent, returns the permission to reply.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WRONG_TYPE`]
+    pub(in crate::commands) fn pop<'r>(
+        &self,
+        tx: &mut Transaction<'_>,
+        only: Option<&[u8]>,
+        mut reply: Reply<'r>,
+    ) -> Result<std::result::Result<Sent, Reply<'r>>> {
+        let keys = self.keys.clone().map(|at| self.request.at(at));
+        for key in keys.filter(|key| only.is_none_or(|only| only == *key)) {
+            let popped = pop(tx, key, self.end, self.count, reply, |elements, reply| {
+                reply.pair(|reply| reply.bulk(key), |reply| write_elements(elements, reply))
+            })?;
+            match popped {
+                Ok(sent) => return Ok(Ok(sent)),
+                Err(unused) => reply = unused,
+            }
+        }
+        Ok(Err(reply))
+    }
+}
+
+/// LEFT or RIGHT.
+fn parse_end(word: &[u8]) -> Result<ListEnd> {
+    match word {
+        _ if is_word(word, "left") => Ok(ListEnd::Head),
+        _ if is_word(word, "right") => Ok(ListEnd::Tail),
+        _ => Err(Error::SYNTAX),
+    }
+}
+
+const LMOVE: Command = Command {
+    name: "lmove",
+    arity: Arity::Exactly(5),
+    flags: Flags::DENYOOM,
+    keys: &[
+        KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
+        KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
+    ],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Moves an element from an end of a list to an end of another list, and returns it.",
+    since: "6.2.0",
+    complexity: "O(1)",
+    arguments: &[
+        Argument::new("source", ArgumentKind::Key),
+        Argument::new("destination", ArgumentKind::Key).of_spec(1),
+        Argument::one_of(
+            "wherefrom",
+            &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")],
+        ),
+        Argument::one_of(
+            "whereto",
+            &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")],
+        ),
+    ],
+    example: &[
+        ("RPUSH mylist one two three", "(integer) 3"),
+        ("LMOVE mylist myotherlist RIGHT LEFT", "\"three\""),
+        ("LMOVE mylist myotherlist LEFT RIGHT", "\"one\""),
+        ("LRANGE myotherlist 0 -1", "[\"three\", \"one\"]"),
+    ],
+    run: Run::Write(lmove),
+    ..Command::DEFAULTS
+};
+
+fn lmove(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let MoveEnds { from, to } = MoveEnds::parse(request)?;
+    let moved = move_between(tx, (request.at(1), from), (request.at(2), to))?;
+    Ok(reply.bulk_or_nil(moved.as_deref()))
+}
+
+/// The ends between which LMOVE and BLMOVE move an element.
+#[derive(Clone, Copy)]
+pub(in crate::commands) struct MoveEnds {
+    pub(in crate::commands) from: ListEnd,
+    pub(in crate::commands) to: ListEnd,
+}
+
+impl MoveEnds {
+    /// Reads both ends.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SYNTAX`]
+    pub(in crate::commands) fn parse(request: Request<'_>) -> Result<MoveEnds> {
+        Ok(MoveEnds { from: parse_end(request.at(3))?, to: parse_end(request.at(4))? })
+    }
+}
+
+/// Moves an element from an end of a list to an end of another one, which may be the same. Returns the
+/// element, or `None` if the source is absent.
+///
+/// # Errors
+///
+/// [`Error::WRONG_TYPE`]
+pub(in crate::commands) fn move_between(
+    tx: &mut Transaction<'_>,
+    (source, from): (&[u8], ListEnd),
+    (target, to): (&[u8], ListEnd),
+) -> Result<Option<Vec<u8>>> {
+    let Some(list) = tx.peek::<List>(source)? else { return Ok(None) };
+    let element = list.outermost(from, 1).next().unwrap_or_default().to_vec();
+    // First the target, as in Redis: its event comes first. Within one list both ends come out right, too,
+    // since a list with one element more is popped at the end that holds this element.
+    tx.make::<List, _>(target, push_event(to), |list| list.push(to, &element))?;
+    tx.change::<List, _>(source, pop_event(from), |list| list.pop(from, 1))?;
+    Ok(Some(element))
+}
+
+const RPOPLPUSH: Command = Command {
+    name: "rpoplpush",
+    arity: Arity::Exactly(3),
+    flags: Flags::DENYOOM,
+    keys: &[
+        KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
+        KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
+    ],
+    categories: Categories::LIST,
+    group: Group::List,
+    summary: "Moves an element from the tail of a list to the head of another list, and returns it.",
+    since: "1.2.0",
+    complexity: "O(1)",
+    deprecated: Some(Deprecated {
+        since: "6.2.0",
+        replaced_by: "`LMOVE` with the `RIGHT` and `LEFT` arguments",
+    }),
+    arguments: &[
+        Argument::new("source", ArgumentKind::Key),
+        Argument::new("destination", ArgumentKind::Key).of_spec(1),
+    ],
+    example: &[
+        ("RPUSH mylist one two three", "(integer) 3"),
+        ("RPOPLPUSH mylist myotherlist", "\"three\""),
+        ("LRANGE myotherlist 0 -1", "[\"three\"]"),
+    ],
+    run: Run::Write(rpoplpush),
+    ..Command::DEFAULTS
+};
+
+fn rpoplpush(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let moved = move_between(tx, (request.at(1), ListEnd::Tail), (request.at(2), ListEnd::Head))?;
+    Ok(reply.bulk_or_nil(moved.as_deref()))
+}

@@ -1,0 +1,281 @@
+//! Unions, intersections and differences of sorted sets.
+
+use crate::keyspace::Transaction;
+use crate::resp::{Reply, Request};
+
+use super::super::facts::{
+    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
+use super::operation::{Operation, Operator};
+use super::{reply_members, store};
+
+pub(in crate::commands) const COMMANDS: &[Command] =
+    &[ZDIFF, ZDIFFSTORE, ZINTER, ZINTERCARD, ZINTERSTORE, ZUNION, ZUNIONSTORE];
+
+const ZUNION: Command = Command {
+    name: "zunion",
+    arity: Arity::AtLeast(3),
+    keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns the members of any of several sorted sets, with their scores added up.",
+    since: "6.2.0",
+    complexity: "O(N)+O(M*log(M)) with N being the sum of the sizes of the input sorted sets, and M being the number of elements in the resulting sorted set.",
+    arguments: &[
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple(),
+        Argument::integer("weight").token("WEIGHTS").optional().multiple(),
+        Argument::one_of(
+            "aggregate",
+            &[
+                Argument::pure_token("sum", "SUM"),
+                Argument::pure_token("min", "MIN"),
+                Argument::pure_token("max", "MAX"),
+            ],
+        )
+        .token("AGGREGATE")
+        .optional(),
+        Argument::pure_token("withscores", "WITHSCORES").optional(),
+    ],
+    example: &[
+        ("ZADD zset1 1 one 2 two", "(integer) 2"),
+        ("ZADD zset2 1 one 2 two 3 three", "(integer) 3"),
+        ("ZUNION 2 zset1 zset2 WITHSCORES", "[\"one\", \"2\", \"three\", \"3\", \"two\", \"4\"]"),
+    ],
+    run: Run::Read(zunion),
+    ..Command::DEFAULTS
+};
+
+fn zunion(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let operation = Operation::parse(tx, request, 1, Operator::Union, "zunion")?;
+    let mut result = operation.run();
+    result.sort();
+    Ok(reply_members(result.len(), result.iter(), operation.with_scores, reply))
+}
+
+const ZUNIONSTORE: Command = Command {
+    name: "zunionstore",
+    arity: Arity::AtLeast(4),
+    flags: Flags::DENYOOM,
+    keys: &[
+        KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
+        KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
+    ],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Writes the members of any of several sorted sets to another key, with their scores added up.",
+    since: "2.0.0",
+    complexity: "O(N)+O(M log(M)) with N being the sum of the sizes of the input sorted sets, and M being the number of elements in the resulting sorted set.",
+    arguments: &[
+        Argument::new("destination", ArgumentKind::Key),
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple().of_spec(1),
+        Argument::integer("weight").token("WEIGHTS").optional().multiple(),
+        Argument::one_of(
+            "aggregate",
+            &[
+                Argument::pure_token("sum", "SUM"),
+                Argument::pure_token("min", "MIN"),
+                Argument::pure_token("max", "MAX"),
+            ],
+        )
+        .token("AGGREGATE")
+        .optional(),
+    ],
+    example: &[
+        ("ZADD zset1 1 one 2 two", "(integer) 2"),
+        ("ZADD zset2 1 one 2 two 3 three", "(integer) 3"),
+        ("ZUNIONSTORE out 2 zset1 zset2 WEIGHTS 2 3", "(integer) 3"),
+        ("ZRANGE out 0 -1 WITHSCORES", "[\"one\", \"5\", \"three\", \"9\", \"two\", \"10\"]"),
+    ],
+    run: Run::Write(zunionstore),
+    ..Command::DEFAULTS
+};
+
+fn zunionstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let result = Operation::parse(tx, request, 2, Operator::Union, "zunionstore")?.run();
+    Ok(reply.count(store(tx, request.at(1), "zunionstore", result)))
+}
+
+const ZINTER: Command = Command {
+    name: "zinter",
+    arity: Arity::AtLeast(3),
+    keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns the members that several sorted sets have in common, with their scores added up.",
+    since: "6.2.0",
+    complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
+    arguments: &[
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple(),
+        Argument::integer("weight").token("WEIGHTS").optional().multiple(),
+        Argument::one_of(
+            "aggregate",
+            &[
+                Argument::pure_token("sum", "SUM"),
+                Argument::pure_token("min", "MIN"),
+                Argument::pure_token("max", "MAX"),
+            ],
+        )
+        .token("AGGREGATE")
+        .optional(),
+        Argument::pure_token("withscores", "WITHSCORES").optional(),
+    ],
+    example: &[
+        ("ZADD zset1 1 one 2 two", "(integer) 2"),
+        ("ZADD zset2 1 one 2 two 3 three", "(integer) 3"),
+        ("ZINTER 2 zset1 zset2 WITHSCORES", "[\"one\", \"2\", \"two\", \"4\"]"),
+    ],
+    run: Run::Read(zinter),
+    ..Command::DEFAULTS
+};
+
+fn zinter(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let operation = Operation::parse(tx, request, 1, Operator::Intersection, "zinter")?;
+    let mut result = operation.run();
+    result.sort();
+    Ok(reply_members(result.len(), result.iter(), operation.with_scores, reply))
+}
+
+const ZINTERSTORE: Command = Command {
+    name: "zinterstore",
+    arity: Arity::AtLeast(4),
+    flags: Flags::DENYOOM,
+    keys: &[
+        KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
+        KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
+    ],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Writes what several sorted sets have in common to another key, with the scores added up.",
+    since: "2.0.0",
+    complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
+    arguments: &[
+        Argument::new("destination", ArgumentKind::Key),
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple().of_spec(1),
+        Argument::integer("weight").token("WEIGHTS").optional().multiple(),
+        Argument::one_of(
+            "aggregate",
+            &[
+                Argument::pure_token("sum", "SUM"),
+                Argument::pure_token("min", "MIN"),
+                Argument::pure_token("max", "MAX"),
+            ],
+        )
+        .token("AGGREGATE")
+        .optional(),
+    ],
+    example: &[
+        ("ZADD zset1 1 one 2 two", "(integer) 2"),
+        ("ZADD zset2 1 one 2 two 3 three", "(integer) 3"),
+        ("ZINTERSTORE out 2 zset1 zset2 AGGREGATE MAX", "(integer) 2"),
+        ("ZRANGE out 0 -1 WITHSCORES", "[\"one\", \"1\", \"two\", \"2\"]"),
+    ],
+    run: Run::Write(zinterstore),
+    ..Command::DEFAULTS
+};
+
+fn zinterstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let result = Operation::parse(tx, request, 2, Operator::Intersection, "zinterstore")?.run();
+    Ok(reply.count(store(tx, request.at(1), "zinterstore", result)))
+}
+
+const ZINTERCARD: Command = Command {
+    name: "zintercard",
+    arity: Arity::AtLeast(3),
+    keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns how many members several sorted sets have in common.",
+    since: "7.0.0",
+    complexity: "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.",
+    arguments: &[
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple(),
+        Argument::integer("limit").token("LIMIT").optional(),
+    ],
+    example: &[
+        ("ZADD zset1 1 one 2 two", "(integer) 2"),
+        ("ZADD zset2 1 one 2 two 3 three", "(integer) 3"),
+        ("ZINTERCARD 2 zset1 zset2", "(integer) 2"),
+        ("ZINTERCARD 2 zset1 zset2 LIMIT 1", "(integer) 1"),
+    ],
+    run: Run::Read(zintercard),
+    ..Command::DEFAULTS
+};
+
+fn zintercard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let operation = Operation::parse(tx, request, 1, Operator::Cardinality, "zintercard")?;
+    let limit = if operation.limit == 0 { usize::MAX } else { operation.limit };
+    let mut count = 0;
+    operation.each_common(&mut |_, _| {
+        count += 1;
+        count < limit
+    });
+    Ok(reply.count(count))
+}
+
+const ZDIFF: Command = Command {
+    name: "zdiff",
+    arity: Arity::AtLeast(3),
+    keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns the members of the first sorted set that the others have not.",
+    since: "6.2.0",
+    complexity: "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.",
+    arguments: &[
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple(),
+        Argument::pure_token("withscores", "WITHSCORES").optional(),
+    ],
+    example: &[
+        ("ZADD zset1 1 one 2 two", "(integer) 2"),
+        ("ZADD zset2 1 one 2 two 3 three", "(integer) 3"),
+        ("ZDIFF 2 zset2 zset1 WITHSCORES", "[\"three\", \"3\"]"),
+    ],
+    run: Run::Read(zdiff),
+    ..Command::DEFAULTS
+};
+
+fn zdiff(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let operation = Operation::parse(tx, request, 1, Operator::Difference, "zdiff")?;
+    let mut result = operation.run();
+    result.sort();
+    Ok(reply_members(result.len(), result.iter(), operation.with_scores, reply))
+}
+
+const ZDIFFSTORE: Command = Command {
+    name: "zdiffstore",
+    arity: Arity::AtLeast(4),
+    flags: Flags::DENYOOM,
+    keys: &[
+        KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
+        KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
+    ],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Writes the members of the first sorted set that the others have not to another key.",
+    since: "6.2.0",
+    complexity: "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.",
+    arguments: &[
+        Argument::new("destination", ArgumentKind::Key),
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple().of_spec(1),
+    ],
+    example: &[
+        ("ZADD zset1 1 one 2 two", "(integer) 2"),
+        ("ZADD zset2 1 one 2 two 3 three", "(integer) 3"),
+        ("ZDIFFSTORE out 2 zset2 zset1", "(integer) 1"),
+        ("ZRANGE out 0 -1 WITHSCORES", "[\"three\", \"3\"]"),
+    ],
+    run: Run::Write(zdiffstore),
+    ..Command::DEFAULTS
+};
+
+fn zdiffstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let result = Operation::parse(tx, request, 2, Operator::Difference, "zdiffstore")?.run();
+    Ok(reply.count(store(tx, request.at(1), "zdiffstore", result)))
+}

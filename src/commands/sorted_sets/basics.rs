@@ -1,0 +1,413 @@
+//! Members and their scores.
+
+use crate::keyspace::{Change, Transaction};
+use crate::resp::{Reply, Request, Sent};
+use crate::types::sorted_sets::ranges::Bounds;
+use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
+
+use super::super::args::is_word;
+use super::super::error::Error;
+use super::super::facts::{
+    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
+use super::{members, scores};
+
+pub(in crate::commands) const COMMANDS: &[Command] =
+    &[ZADD, ZCARD, ZCOUNT, ZINCRBY, ZLEXCOUNT, ZMSCORE, ZRANK, ZREVRANK, ZSCORE];
+
+const ZADD: Command = Command {
+    name: "zadd",
+    arity: Arity::AtLeast(4),
+    flags: Flags::DENYOOM.and(Flags::FAST),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Sets the scores of members, and makes the sorted set if it is absent.",
+    since: "1.2.0",
+    complexity: "O(log(N)) for each item added, where N is the number of elements in the sorted set.",
+    is_brief: true,
+    arguments: &[
+        Argument::KEY,
+        Argument::one_of("condition", &[Argument::pure_token("nx", "NX"), Argument::pure_token("xx", "XX")])
+            .since("3.0.2")
+            .optional(),
+        Argument::one_of("comparison", &[Argument::pure_token("gt", "GT"), Argument::pure_token("lt", "LT")])
+            .since("6.2.0")
+            .optional(),
+        Argument::pure_token("change", "CH").since("3.0.2").optional(),
+        Argument::pure_token("increment", "INCR").since("3.0.2").optional(),
+        Argument::block("score_member", &[Argument::double("score"), Argument::string("member")]).multiple(),
+    ],
+    example: &[
+        ("ZADD myzset 1 one 2 two", "(integer) 2"),
+        ("ZADD myzset GT CH 3 one 1 two", "(integer) 1"),
+        ("ZRANGE myzset 0 -1 WITHSCORES", "[\"two\", \"2\", \"one\", \"3\"]"),
+    ],
+    run: Run::Write(zadd),
+    ..Command::DEFAULTS
+};
+
+fn zadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let options = Adding::parse(request)?;
+    let pairs = request.len() - options.first;
+    if !pairs.is_multiple_of(2) || pairs == 0 {
+        return Err(Error::SYNTAX);
+    }
+    options.check(pairs / 2)?;
+    let members = (options.first..request.len()).step_by(2);
+    let pairs = members.map(|at| parse_score(request.at(at)).map(|score| (score, request.at(at + 1))));
+    add(tx, request.at(1), options, &pairs.collect::<Result<Vec<_>>>()?, reply)
+}
+
+/// The options of ZADD.
+#[derive(Clone, Copy, Debug, Default)]
+struct Adding {
+    /// Only members that are absent.
+    nx: bool,
+    /// Only members that are there.
+    xx: bool,
+    /// Only if the new score is greater than that of a member that is there...
+    gt: bool,
+    /// ... or less.
+    lt: bool,
+    /// The reply counts changed scores, too.
+    counts_changes: bool,
+    /// The score is to be added to that of the member.
+    adds: bool,
+    /// The position of the first score.
+    first: usize,
+}
+
+impl Adding {
+    fn parse(request: Request<'_>) -> Result<Adding> {
+        let mut options = Adding { first: 2, ..Adding::default() };
+        for option in request.from(2) {
+            match option {
+                _ if is_word(option, "nx") => options.nx = true,
+                _ if is_word(option, "xx") => options.xx = true,
+                _ if is_word(option, "gt") => options.gt = true,
+                _ if is_word(option, "lt") => options.lt = true,
+                _ if is_word(option, "ch") => options.counts_changes = true,
+                _ if is_word(option, "incr") => options.adds = true,
+                _ => break,
+            }
+            options.first += 1;
+        }
+        Ok(options)
+    }
+
+    /// Refuses options that contradict each other.
+    fn check(self, members: usize) -> Result<()> {
+        if self.nx && self.xx {
+            return Err(Error::fixed("ERR XX and NX options at the same time are not compatible"));
+        }
+        if (self.gt && self.lt) || (self.nx && (self.gt || self.lt)) {
+            return Err(Error::fixed("ERR GT, LT, and/or NX options at the same time are not compatible"));
+        }
+        if self.adds && members > 1 {
+            return Err(Error::fixed("ERR INCR option supports a single increment-element pair"));
+        }
+        Ok(())
+    }
+
+    /// Whether a member gets its score whatever the score was before.
+    fn is_plain(self) -> bool {
+        !(self.nx || self.xx || self.gt || self.lt || self.adds)
+    }
+
+    /// The score that a member gets, if it gets one.
+    fn score(self, before: Option<f64>, score: f64) -> Result<Option<f64>> {
+        let Some(before) = before else { return Ok((!self.xx).then_some(score)) };
+        if self.nx {
+            return Ok(None);
+        }
+        let after = if self.adds { before + score } else { score };
+        if after.is_nan() {
+            return Err(Error::fixed("ERR resulting score is not a number (NaN)"));
+        }
+        let is_refused = self.lt && after >= before || self.gt && after <= before;
+        Ok((!is_refused).then_some(after))
+    }
+}
+
+/// Sets the scores of members, or adds to that of a single one.
+fn add(
+    tx: &mut Transaction<'_>,
+    key: &[u8],
+    options: Adding,
+    pairs: &[(f64, &[u8])],
+    reply: Reply<'_>,
+) -> Result {
+    let change = |set: &mut Change<'_, SortedSet>| -> Result<(usize, Option<f64>)> {
+        let (mut count, mut last) = (0, None);
+        for (score, member) in pairs {
+            let (before, after) = match options.is_plain() {
+                true => (set.set_score(member, *score), Some(*score)),
+                false => set.update_score(member, |before| options.score(before, *score))?,
+            };
+            last = after;
+            let Some(after) = after else { continue };
+            let is_counted = before.is_none() || options.counts_changes && before != Some(after);
+            count += usize::from(is_counted);
+        }
+        Ok((count, last))
+    };
+    let event = if options.adds { "zincr" } else { "zadd" };
+    // A member that must be there is not in a sorted set that is absent.
+    let done = match options.xx {
+        true => tx.change::<SortedSet, _>(key, event, change)?.unwrap_or(Ok((0, None)))?,
+        false => tx.make::<SortedSet, _>(key, event, change)??,
+    };
+    Ok(match done {
+        (_, Some(score)) if options.adds => reply.double(score),
+        _ if options.adds => reply.nil(),
+        (count, _) => reply.count(count),
+    })
+}
+
+fn parse_score(text: &[u8]) -> Result<f64> {
+    score::parse(text).ok_or(Error::NOT_A_FLOAT)
+}
+
+const ZINCRBY: Command = Command {
+    name: "zincrby",
+    arity: Arity::Exactly(4),
+    flags: Flags::DENYOOM.and(Flags::FAST),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Adds to the score of a member, and takes an absent member for one with score 0.",
+    since: "1.2.0",
+    complexity: "O(log(N)) where N is the number of elements in the sorted set.",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::integer("increment"), Argument::string("member")],
+    example: &[("ZADD myzset 1 one", "(integer) 1"), ("ZINCRBY myzset 2 one", "\"3\"")],
+    run: Run::Write(zincrby),
+    ..Command::DEFAULTS
+};
+
+fn zincrby(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let pair = (parse_score(request.at(2))?, request.at(3));
+    add(tx, request.at(1), Adding { adds: true, ..Adding::default() }, &[pair], reply)
+}
+
+const ZCARD: Command = Command {
+    name: "zcard",
+    arity: Arity::Exactly(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO)],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns the number of members.",
+    since: "1.2.0",
+    complexity: "O(1)",
+    is_brief: true,
+    arguments: &[Argument::KEY],
+    example: &[("ZADD myzset 1 one 2 two 3 three", "(integer) 3"), ("ZCARD myzset", "(integer) 3")],
+    run: Run::Read(zcard),
+    ..Command::DEFAULTS
+};
+
+fn zcard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(tx.get::<SortedSet>(request.at(1))?.map_or(0, SortedSetView::len)))
+}
+
+const ZSCORE: Command = Command {
+    name: "zscore",
+    arity: Arity::Exactly(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns the score of a member.",
+    since: "1.2.0",
+    complexity: "O(1)",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::string("member")],
+    example: &[
+        ("ZADD myzset 1.5 one", "(integer) 1"),
+        ("ZSCORE myzset one", "\"1.5\""),
+        ("ZSCORE myzset two", "(nil)"),
+    ],
+    run: Run::Read(zscore),
+    ..Command::DEFAULTS
+};
+
+fn zscore(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let set = tx.get::<SortedSet>(request.at(1))?;
+    Ok(reply_score(set.and_then(|set| set.score(request.at(2))), reply))
+}
+
+fn reply_score(score: Option<f64>, reply: Reply<'_>) -> Sent {
+    match score {
+        Some(score) => reply.double(score),
+        None => reply.nil(),
+    }
+}
+
+const ZMSCORE: Command = Command {
+    name: "zmscore",
+    arity: Arity::AtLeast(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns the scores of several members.",
+    since: "6.2.0",
+    complexity: "O(N) where N is the number of members being requested.",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::string("member").multiple()],
+    example: &[
+        ("ZADD myzset 1 one 2 two", "(integer) 2"),
+        ("ZMSCORE myzset one two none", "[\"1\", \"2\", (nil)]"),
+    ],
+    run: Run::Read(zmscore),
+    ..Command::DEFAULTS
+};
+
+fn zmscore(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let set = tx.get::<SortedSet>(request.at(1))?;
+    let score = |member: &[u8]| set.and_then(|set| set.score(member));
+    Ok(reply.array_of(request.from(2), |member, reply| reply_score(score(member), reply)))
+}
+
+const ZRANK: Command = Command {
+    name: "zrank",
+    arity: Arity::AtLeast(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns the rank of a member: how many members are before it.",
+    since: "2.0.0",
+    complexity: "O(log(N))",
+    is_brief: true,
+    arguments: &[
+        Argument::KEY,
+        Argument::string("member"),
+        Argument::pure_token("withscore", "WITHSCORE").since("7.2.0").optional(),
+    ],
+    example: &[
+        ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
+        ("ZRANK myzset three", "(integer) 2"),
+        ("ZRANK myzset three WITHSCORE", "[(integer) 2, \"3\"]"),
+        ("ZRANK myzset four", "(nil)"),
+    ],
+    run: Run::Read(zrank),
+    ..Command::DEFAULTS
+};
+
+fn zrank(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    rank(tx, request, reply, "zrank", |set, rank| rank.min(set.len()))
+}
+
+/// Replies with the rank of a member, which the function counts from one end, and with its score if wanted.
+fn rank(
+    tx: &Transaction<'_>,
+    request: Request<'_>,
+    reply: Reply<'_>,
+    command: &str,
+    count: impl Fn(SortedSetView<'_>, usize) -> usize,
+) -> Result {
+    let with_score = match (request.get(3), request.len()) {
+        (None, _) => false,
+        (Some(word), 4) if is_word(word, "withscore") => true,
+        (_, 4) => return Err(Error::SYNTAX),
+        _ => return Err(Error::wrong_arity(command)),
+    };
+    let member = request.at(2);
+    let set = tx.get::<SortedSet>(request.at(1))?;
+    let found = set.and_then(|set| Some((set, set.rank(member)?)));
+    Ok(match found {
+        Some((set, rank)) if with_score => {
+            reply.pair(|reply| reply.count(count(set, rank)), |reply| reply_score(set.score(member), reply))
+        }
+        Some((set, rank)) => reply.count(count(set, rank)),
+        None if with_score => reply.nil_array(),
+        None => reply.nil(),
+    })
+}
+
+const ZREVRANK: Command = Command {
+    name: "zrevrank",
+    arity: Arity::AtLeast(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns the rank of a member from the highest score on: how many members are behind it.",
+    since: "2.0.0",
+    complexity: "O(log(N))",
+    is_brief: true,
+    arguments: &[
+        Argument::KEY,
+        Argument::string("member"),
+        Argument::pure_token("withscore", "WITHSCORE").since("7.2.0").optional(),
+    ],
+    example: &[
+        ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
+        ("ZREVRANK myzset one", "(integer) 2"),
+        ("ZREVRANK myzset four", "(nil)"),
+    ],
+    run: Run::Read(zrevrank),
+    ..Command::DEFAULTS
+};
+
+fn zrevrank(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    rank(tx, request, reply, "zrevrank", |set, rank| set.len() - 1 - rank)
+}
+
+const ZCOUNT: Command = Command {
+    name: "zcount",
+    arity: Arity::Exactly(4),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns the number of members in a range of scores.",
+    since: "2.0.0",
+    complexity: "O(log(N)) with N being the number of elements in the sorted set.",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::double("min"), Argument::double("max")],
+    example: &[
+        ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
+        ("ZCOUNT myzset -inf +inf", "(integer) 3"),
+        ("ZCOUNT myzset (1 3", "(integer) 2"),
+    ],
+    run: Run::Read(zcount),
+    ..Command::DEFAULTS
+};
+
+fn zcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    count(tx, request, scores(request.at(2), request.at(3))?, reply)
+}
+
+/// Replies with the number of members in a range.
+fn count(tx: &Transaction<'_>, request: Request<'_>, bounds: Bounds<'_>, reply: Reply<'_>) -> Result {
+    let set = tx.get::<SortedSet>(request.at(1))?;
+    Ok(reply.count(set.map_or(0, |set| bounds.positions(set).len())))
+}
+
+const ZLEXCOUNT: Command = Command {
+    name: "zlexcount",
+    arity: Arity::Exactly(4),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns the number of members in a range by their bytes, where all scores are equal.",
+    since: "2.8.9",
+    complexity: "O(log(N)) with N being the number of elements in the sorted set.",
+    arguments: &[Argument::KEY, Argument::string("min"), Argument::string("max")],
+    example: &[
+        ("ZADD myzset 0 a 0 b 0 c 0 d", "(integer) 4"),
+        ("ZLEXCOUNT myzset - +", "(integer) 4"),
+        ("ZLEXCOUNT myzset [b (d", "(integer) 2"),
+    ],
+    run: Run::Read(zlexcount),
+    ..Command::DEFAULTS
+};
+
+fn zlexcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    count(tx, request, members(request.at(2), request.at(3))?, reply)
+}

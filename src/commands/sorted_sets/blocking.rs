@@ -1,0 +1,138 @@
+//! Commands that wait until a sorted set has a member.
+
+use crate::keyspace::Transaction;
+use crate::resp::{Reply, Request};
+use crate::values::SORTED_SET_KIND;
+
+use super::removing::{PoppingFromSeveral, Side, pop};
+use crate::commands::args::last;
+use crate::commands::error::Error;
+use crate::commands::facts::{
+    Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Taken,
+};
+use crate::types::sorted_sets::SortedSet;
+
+pub(in crate::commands) const COMMANDS: &[Command] = &[BZMPOP, BZPOPMAX, BZPOPMIN];
+
+const BZPOPMIN: Command = Command {
+    name: "bzpopmin",
+    arity: Arity::AtLeast(3),
+    flags: Flags::BLOCKING.and(Flags::FAST),
+    keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Removes and returns the member with the lowest score of the first sorted set that has one, or waits for it.",
+    since: "5.0.0",
+    complexity: "O(log(N)) with N being the number of elements in the sorted set.",
+    arguments: &[Argument::KEY.multiple(), Argument::double("timeout")],
+    example: &[
+        ("ZADD zset1 0 a 1 b", "(integer) 2"),
+        ("BZPOPMIN zset1 zset2 0", "[\"zset1\", \"a\", \"0\"]"),
+    ],
+    run: Run::Block(&Blocking {
+        kind: SORTED_SET_KIND,
+        keys: usize::MAX,
+        check: last,
+        take: |tx, request, only, reply| pop_first(tx, request, only, Side::Lowest, reply),
+        nothing: |reply| reply.nil_array(),
+    }),
+    ..Command::DEFAULTS
+};
+
+/// Pops from the first of the keys that has a sorted set, or only from one of them.
+fn pop_first<'r>(
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    only: Option<&[u8]>,
+    side: Side,
+    reply: Reply<'r>,
+) -> Result<Taken<'r>> {
+    let keys = request.from(1).take(request.len() - 2);
+    for key in keys.filter(|key| only.is_none_or(|only| only == *key)) {
+        let popped = pop(tx, key, side, 1, |members| {
+            members.first().map(|(member, score)| (member.to_vec(), *score))
+        })?;
+        if let Some((member, score)) = popped.flatten() {
+            let sent = reply.nested(|parts| {
+                parts.array(3);
+                let _ = parts.part().bulk(key);
+                let _ = parts.part().bulk(&member);
+                let _ = parts.part().double(score);
+                Ok::<_, Error>(())
+            })?;
+            return Ok(Taken::Something(sent));
+        }
+    }
+    Ok(Taken::Nothing(reply))
+}
+
+const BZPOPMAX: Command = Command {
+    name: "bzpopmax",
+    arity: Arity::AtLeast(3),
+    flags: Flags::BLOCKING.and(Flags::FAST),
+    keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Removes and returns the member with the highest score of the first sorted set that has one, or waits for it.",
+    since: "5.0.0",
+    complexity: "O(log(N)) with N being the number of elements in the sorted set.",
+    arguments: &[Argument::KEY.multiple(), Argument::double("timeout")],
+    example: &[
+        ("ZADD zset1 0 a 1 b", "(integer) 2"),
+        ("BZPOPMAX zset1 zset2 0", "[\"zset1\", \"b\", \"1\"]"),
+    ],
+    run: Run::Block(&Blocking {
+        kind: SORTED_SET_KIND,
+        keys: usize::MAX,
+        check: last,
+        take: |tx, request, only, reply| pop_first(tx, request, only, Side::Highest, reply),
+        nothing: |reply| reply.nil_array(),
+    }),
+    ..Command::DEFAULTS
+};
+
+const BZMPOP: Command = Command {
+    name: "bzmpop",
+    arity: Arity::AtLeast(5),
+    flags: Flags::BLOCKING,
+    keys: &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Removes members from an end of the first sorted set that has any, or waits for them.",
+    since: "7.0.0",
+    complexity: "O(K) + O(M*log(N)) where K is the number of provided keys, N being the number of elements in the sorted set, and M being the number of elements popped.",
+    arguments: &[
+        Argument::double("timeout"),
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple(),
+        Argument::one_of("where", &[Argument::pure_token("min", "MIN"), Argument::pure_token("max", "MAX")]),
+        Argument::integer("count").token("COUNT").optional(),
+    ],
+    example: &[
+        ("ZADD myzset 1 one 2 two", "(integer) 2"),
+        ("BZMPOP 1 1 myzset MIN", "[\"myzset\", [[\"one\", \"1\"]]]"),
+    ],
+    run: Run::Block(&Blocking {
+        kind: SORTED_SET_KIND,
+        keys: usize::MAX,
+        check: |request| PoppingFromSeveral::parse(request, 2).map(|_| request.at(1)),
+        take: bzmpop,
+        nothing: |reply| reply.nil_array(),
+    }),
+    ..Command::DEFAULTS
+};
+
+fn bzmpop<'r>(
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    only: Option<&[u8]>,
+    reply: Reply<'r>,
+) -> Result<Taken<'r>> {
+    let popping = PoppingFromSeveral::parse(request, 2)?;
+    for key in popping.keys.iter().filter(|key| only.is_none_or(|only| only == **key)) {
+        if tx.peek::<SortedSet>(key)?.is_some() {
+            return popping.pop(tx, key, reply).map(Taken::Something);
+        }
+    }
+    Ok(Taken::Nothing(reply))
+}

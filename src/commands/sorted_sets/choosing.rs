@@ -1,0 +1,116 @@
+//! Random members, and members piece by piece.
+
+use std::borrow::Cow;
+
+use crate::keyspace::Transaction;
+use crate::resp::{Reply, Request};
+use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
+
+use super::super::choosing::{Selection, Wanted, reply_scanned};
+use super::super::facts::{Argument, Arity, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
+
+pub(in crate::commands) const COMMANDS: &[Command] = &[ZRANDMEMBER, ZSCAN];
+
+const ZRANDMEMBER: Command = Command {
+    name: "zrandmember",
+    arity: Arity::AtLeast(2),
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns random members.",
+    since: "6.2.0",
+    complexity: "O(N) where N is the number of elements returned",
+    tips: &["nondeterministic_output"],
+    arguments: &[
+        Argument::KEY,
+        Argument::block(
+            "options",
+            &[Argument::integer("count"), Argument::pure_token("withscores", "WITHSCORES").optional()],
+        )
+        .optional(),
+    ],
+    example: &[
+        ("ZADD dice 1 one", "(integer) 1"),
+        ("ZRANDMEMBER dice", "\"one\""),
+        ("ZRANDMEMBER dice -2 WITHSCORES", "[\"one\", \"1\", \"one\", \"1\"]"),
+    ],
+    run: Run::Read(zrandmember),
+    ..Command::DEFAULTS
+};
+
+fn zrandmember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    if request.len() == 2 {
+        let set = tx.get::<SortedSet>(request.at(1))?;
+        let drawn = set.and_then(|set| at(set, fastrand::usize(..set.len())));
+        return Ok(reply.bulk_or_nil(drawn.map(|(member, _)| member)));
+    }
+    let (wanted, with_scores) = Wanted::parse(request, "withscores")?;
+    let set = tx.get::<SortedSet>(request.at(1))?;
+    // A packed sorted set is gone through once, rather than for each member.
+    let packed: Vec<_> = match set {
+        Some(SortedSetView::Packed(_)) => set.into_iter().flat_map(SortedSetView::iter).collect(),
+        _ => Vec::new(),
+    };
+    let at = |position: usize| match set {
+        Some(SortedSetView::Large(ranking)) => ranking.at(position),
+        _ => packed.get(position).copied(),
+    };
+    wanted.reply(set.map_or(0, SortedSetView::len), with_scores, reply, |position, parts| {
+        let (member, score) = at(position).unwrap_or_default();
+        let _ = parts.part().bulk(member);
+        if with_scores {
+            let _ = parts.part().double(score);
+        }
+    })
+}
+
+fn at(set: SortedSetView<'_>, position: usize) -> Option<(&[u8], f64)> {
+    set.range(position..position + 1).next()
+}
+
+const ZSCAN: Command = Command {
+    name: "zscan",
+    arity: Arity::AtLeast(3),
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Returns some members with their scores, and the cursor for the next call.",
+    since: "2.8.0",
+    complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
+    tips: &["nondeterministic_output"],
+    arguments: &[
+        Argument::KEY,
+        Argument::integer("cursor"),
+        Argument::pattern("pattern").token("MATCH").optional(),
+        Argument::integer("count").token("COUNT").optional(),
+    ],
+    example: &[("ZADD myzset 1 one", "(integer) 1"), ("ZSCAN myzset 0", "[\"0\", [\"one\", \"1\"]]")],
+    run: Run::Read(zscan),
+    ..Command::DEFAULTS
+};
+
+fn zscan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let cursor = Selection::cursor(request)?;
+    let Some(set) = tx.get::<SortedSet>(request.at(1))? else {
+        return reply_scanned(0, &[[]; 0], reply);
+    };
+    let selection = Selection::parse(cursor, request, None)?;
+    let mut found: Vec<Cow<'_, [u8]>> = Vec::new();
+    let mut add = |member, score, write: fn(&mut Vec<u8>, f64)| {
+        if selection.matches(member) {
+            let mut text = Vec::new();
+            write(&mut text, score);
+            found.extend([Cow::Borrowed(member), Cow::Owned(text)]);
+        }
+    };
+    let next = match set {
+        SortedSetView::Large(ranking) => {
+            selection.over(|cursor| ranking.scan(cursor), |(member, score)| add(member, score, score::write))
+        }
+        SortedSetView::Packed(_) => {
+            set.iter().for_each(|(member, score)| add(member, score, score::write_packed));
+            0
+        }
+    };
+    reply_scanned(next, &found, reply)
+}

@@ -1,0 +1,348 @@
+//! Removing members: by their names, in a range, or from an end.
+
+use crate::keyspace::Transaction;
+use crate::resp::{Protocol, Reply, Request};
+use crate::types::sorted_sets::ranges::Bounds;
+use crate::types::sorted_sets::{SortedSet, SortedSetView};
+
+use super::super::args::{self, Options, is_word};
+use super::super::error::Error;
+use super::super::facts::{
+    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
+use super::{members, reply_members, scores};
+
+pub(in crate::commands) const COMMANDS: &[Command] =
+    &[ZMPOP, ZPOPMAX, ZPOPMIN, ZREM, ZREMRANGEBYLEX, ZREMRANGEBYRANK, ZREMRANGEBYSCORE];
+
+const ZREM: Command = Command {
+    name: "zrem",
+    arity: Arity::AtLeast(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Removes members.",
+    since: "1.2.0",
+    complexity: "O(M*log(N)) with N being the number of elements in the sorted set and M the number of elements to be removed.",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::string("member").multiple()],
+    example: &[("ZADD myzset 1 one 2 two 3 three", "(integer) 3"), ("ZREM myzset two four", "(integer) 1")],
+    run: Run::Write(zrem),
+    ..Command::DEFAULTS
+};
+
+fn zrem(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let removed = tx.change::<SortedSet, _>(request.at(1), "zrem", |set| {
+        request.from(2).filter(|member| set.remove(member)).count()
+    })?;
+    Ok(reply.count(removed.unwrap_or(0)))
+}
+
+const ZREMRANGEBYRANK: Command = Command {
+    name: "zremrangebyrank",
+    arity: Arity::Exactly(4),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Removes the members in a range of ranks.",
+    since: "2.0.0",
+    complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
+    arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("stop")],
+    example: &[
+        ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
+        ("ZREMRANGEBYRANK myzset 0 1", "(integer) 2"),
+        ("ZRANGE myzset 0 -1", "[\"three\"]"),
+    ],
+    run: Run::Write(zremrangebyrank),
+    ..Command::DEFAULTS
+};
+
+fn zremrangebyrank(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let bounds = Bounds::Ranks(args::integer(request.at(2))?, args::integer(request.at(3))?);
+    remove_range(tx, request.at(1), "zremrangebyrank", bounds, reply)
+}
+
+/// Removes the members in a range; replies with their number.
+fn remove_range(
+    tx: &mut Transaction<'_>,
+    key: &[u8],
+    event: &'static str,
+    bounds: Bounds<'_>,
+    reply: Reply<'_>,
+) -> Result {
+    let removed = tx.change::<SortedSet, _>(key, event, |set| {
+        let positions = bounds.positions(set.view());
+        set.remove_range(positions.clone());
+        positions.len()
+    })?;
+    Ok(reply.count(removed.unwrap_or(0)))
+}
+
+const ZREMRANGEBYSCORE: Command = Command {
+    name: "zremrangebyscore",
+    arity: Arity::Exactly(4),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Removes the members in a range of scores.",
+    since: "1.2.0",
+    complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
+    arguments: &[Argument::KEY, Argument::double("min"), Argument::double("max")],
+    example: &[
+        ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
+        ("ZREMRANGEBYSCORE myzset -inf (2", "(integer) 1"),
+        ("ZRANGE myzset 0 -1", "[\"two\", \"three\"]"),
+    ],
+    run: Run::Write(zremrangebyscore),
+    ..Command::DEFAULTS
+};
+
+fn zremrangebyscore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let bounds = scores(request.at(2), request.at(3))?;
+    remove_range(tx, request.at(1), "zremrangebyscore", bounds, reply)
+}
+
+const ZREMRANGEBYLEX: Command = Command {
+    name: "zremrangebylex",
+    arity: Arity::Exactly(4),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Removes the members in a range by their bytes, where all scores are equal.",
+    since: "2.8.9",
+    complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
+    arguments: &[Argument::KEY, Argument::string("min"), Argument::string("max")],
+    example: &[
+        ("ZADD myzset 0 a 0 b 0 c 0 d", "(integer) 4"),
+        ("ZREMRANGEBYLEX myzset [b [c", "(integer) 2"),
+        ("ZRANGE myzset 0 -1", "[\"a\", \"d\"]"),
+    ],
+    run: Run::Write(zremrangebylex),
+    ..Command::DEFAULTS
+};
+
+fn zremrangebylex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let bounds = members(request.at(2), request.at(3))?;
+    remove_range(tx, request.at(1), "zremrangebylex", bounds, reply)
+}
+
+const ZPOPMIN: Command = Command {
+    name: "zpopmin",
+    arity: Arity::AtLeast(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Removes the members with the lowest scores and returns them.",
+    since: "5.0.0",
+    complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
+    is_brief: true,
+    brief_arguments_max: 2,
+    arguments: &[Argument::KEY, Argument::integer("count").optional()],
+    example: &[
+        ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
+        ("ZPOPMIN myzset", "[\"one\", \"1\"]"),
+        ("ZCARD myzset", "(integer) 2"),
+    ],
+    run: Run::Write(zpopmin),
+    ..Command::DEFAULTS
+};
+
+fn zpopmin(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    pop_from_one(tx, request, Side::Lowest, reply)
+}
+
+/// An end of a sorted set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::commands) enum Side {
+    /// The lowest scores.
+    Lowest,
+    /// The highest.
+    Highest,
+}
+
+impl Side {
+    /// Reads MIN or MAX.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SYNTAX`]
+    pub(in crate::commands) fn parse(word: &[u8]) -> Result<Side> {
+        match word {
+            _ if is_word(word, "min") => Ok(Side::Lowest),
+            _ if is_word(word, "max") => Ok(Side::Highest),
+            _ => Err(Error::SYNTAX),
+        }
+    }
+}
+
+/// Members that are about to be removed, with their scores, from the end of the sorted set on.
+pub(in crate::commands) type Popped<'p> = Vec<(&'p [u8], f64)>;
+
+/// Removes up to `count` members from an end of a sorted set, and has `read` read them before. Returns `None`
+/// if the key is absent, or nothing is to be removed.
+///
+/// # Errors
+///
+/// [`Error::WRONG_TYPE`]
+pub(in crate::commands) fn pop<R>(
+    tx: &mut Transaction<'_>,
+    key: &[u8],
+    side: Side,
+    count: usize,
+    read: impl FnOnce(Popped<'_>) -> R,
+) -> Result<Option<R>> {
+    let event = if side == Side::Lowest { "zpopmin" } else { "zpopmax" };
+    let popped = tx.change::<SortedSet, _>(key, event, |set| {
+        let len = set.view().len();
+        let count = count.min(len);
+        if count == 0 {
+            return None;
+        }
+        let (positions, result) = match side {
+            Side::Lowest => (0..count, read(set.view().range(0..count).collect())),
+            Side::Highest => (len - count..len, read(set.view().range(len - count..len).rev().collect())),
+        };
+        set.remove_range(positions);
+        Some(result)
+    })?;
+    Ok(popped.flatten())
+}
+
+/// ZPOPMIN and ZPOPMAX.
+fn pop_from_one(tx: &mut Transaction<'_>, request: Request<'_>, side: Side, reply: Reply<'_>) -> Result {
+    let count = match request.get(2) {
+        None => 1,
+        Some(_) if request.len() > 3 => return Err(Error::SYNTAX),
+        Some(text) => args::natural(text)?,
+    };
+    let (key, is_paired) = (request.at(1), request.len() == 3 && reply.protocol() == Protocol::Resp3);
+    let len = tx.peek::<SortedSet>(key)?.map_or(0, SortedSetView::len);
+    if count.min(len) == 0 {
+        return Ok(reply_members(0, std::iter::empty(), false, reply));
+    }
+    reply.nested(|parts| {
+        let popped = pop(tx, key, side, count, |members| {
+            parts.array(if is_paired { members.len() } else { 2 * members.len() });
+            for (member, score) in members {
+                if is_paired {
+                    parts.array(2);
+                }
+                let _ = parts.part().bulk(member);
+                let _ = parts.part().double(score);
+            }
+        });
+        popped.map(drop)
+    })
+}
+
+const ZPOPMAX: Command = Command {
+    name: "zpopmax",
+    arity: Arity::AtLeast(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Removes the members with the highest scores and returns them.",
+    since: "5.0.0",
+    complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
+    is_brief: true,
+    brief_arguments_max: 2,
+    arguments: &[Argument::KEY, Argument::integer("count").optional()],
+    example: &[
+        ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
+        ("ZPOPMAX myzset 2", "[\"three\", \"3\", \"two\", \"2\"]"),
+    ],
+    run: Run::Write(zpopmax),
+    ..Command::DEFAULTS
+};
+
+fn zpopmax(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    pop_from_one(tx, request, Side::Highest, reply)
+}
+
+const ZMPOP: Command = Command {
+    name: "zmpop",
+    arity: Arity::AtLeast(4),
+    keys: &[KeySpec::counted(1, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::SORTEDSET,
+    group: Group::SortedSet,
+    summary: "Removes members from an end of the first sorted set that is there, and returns them.",
+    since: "7.0.0",
+    complexity: "O(K) + O(M*log(N)) where K is the number of provided keys, N being the number of elements in the sorted set, and M being the number of elements popped.",
+    arguments: &[
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple(),
+        Argument::one_of("where", &[Argument::pure_token("min", "MIN"), Argument::pure_token("max", "MAX")]),
+        Argument::integer("count").token("COUNT").optional(),
+    ],
+    example: &[
+        ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
+        ("ZMPOP 2 absent myzset MIN", "[\"myzset\", [[\"one\", \"1\"]]]"),
+        ("ZMPOP 1 absent MAX COUNT 2", "(nil)"),
+    ],
+    run: Run::Write(zmpop),
+    ..Command::DEFAULTS
+};
+
+fn zmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let popping = PoppingFromSeveral::parse(request, 1)?;
+    for key in &popping.keys {
+        if tx.peek::<SortedSet>(key)?.is_some() {
+            return popping.pop(tx, key, reply);
+        }
+    }
+    Ok(reply.nil_array())
+}
+
+/// What ZMPOP is to remove.
+pub(in crate::commands) struct PoppingFromSeveral<'a> {
+    /// The keys, in the order in which they are looked at.
+    pub(in crate::commands) keys: Vec<&'a [u8]>,
+    side: Side,
+    count: usize,
+}
+
+impl<'a> PoppingFromSeveral<'a> {
+    /// Reads the number of keys at a position of a request, and what follows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SYNTAX`], and errors for numbers that are none.
+    pub(in crate::commands) fn parse(request: Request<'a>, at: usize) -> Result<PoppingFromSeveral<'a>> {
+        let numkeys = args::positive(request.at(at), "ERR numkeys should be greater than 0")?;
+        let side_at = at.saturating_add(1).saturating_add(numkeys);
+        let side = Side::parse(request.get(side_at).ok_or(Error::SYNTAX)?)?;
+        let mut count = None;
+        let mut options = Options::new(request, side_at + 1);
+        while let Some(option) = options.next() {
+            if count.is_some() || !is_word(option, "count") {
+                return Err(Error::SYNTAX);
+            }
+            count = Some(args::positive(options.value()?, "ERR count should be greater than 0")?);
+        }
+        let count = count.unwrap_or(1);
+        let keys = (at + 1..side_at).map(|at| request.at(at)).collect();
+        Ok(PoppingFromSeveral { keys, side, count })
+    }
+
+    /// Removes members from a sorted set that is there; replies with the key and the members.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WRONG_TYPE`]
+    pub(in crate::commands) fn pop(&self, tx: &mut Transaction<'_>, key: &[u8], reply: Reply<'_>) -> Result {
+        reply.nested(|parts| {
+            pop(tx, key, self.side, self.count, |members| {
+                parts.array(2);
+                let _ = parts.part().bulk(key);
+                parts.array(members.len());
+                for (member, score) in members {
+                    let _ = parts.part().pair(|it| it.bulk(member), |it| it.double(score));
+                }
+            })
+            .map(drop)
+        })
+    }
+}

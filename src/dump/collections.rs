@@ -1,0 +1,311 @@
+//! Reads lists, sets, hashes and sorted sets in every form in which a version of Redis has written them.
+//!
+//! A form is a type of the RDB format: plain elements one behind the other, or a [packed](super::packed)
+//! encoding in one string. The caller's visitor gets one element after the other, whatever the form. An error
+//! may come after some elements were visited, so the caller must then drop what it has made of them.
+//!
+//! A collection without elements is an error ([`DecodeError::Empty`]), as in Redis. Members and fields that
+//! occur twice are left to the visitor: its error ends the reading. Redis refuses them.
+//!
+//! Keyfast writes small collections and all lists in the packed forms of Redis 7.0, and large collections of
+//! other types in the plain forms, which every version of Redis reads.
+
+use super::packed::Element;
+use super::packed::intset::Intset;
+use super::packed::listpack::Listpack;
+use super::packed::ziplist::Ziplist;
+use super::packed::zipmap::Zipmap;
+use super::strings::{DecodeError, Source};
+
+/// The RDB type of a set, member by member. Keyfast writes it.
+pub const SET: u8 = 2;
+/// The RDB type of a hash, field by field. Keyfast writes it.
+pub const HASH: u8 = 4;
+/// The RDB type of a sorted set with scores of 8 bytes. Keyfast writes it.
+pub const SORTED_SET: u8 = 5;
+
+/// A list, element by element.
+const LIST: u8 = 1;
+/// A sorted set whose scores are decimal texts. Redis: `RDB_TYPE_ZSET`, before version 4.
+const SORTED_SET_TEXT: u8 = 3;
+const HASH_ZIPMAP: u8 = 9;
+const LIST_ZIPLIST: u8 = 10;
+/// The RDB type of a packed one. Keyfast writes it.
+pub const SET_INTSET: u8 = 11;
+const SORTED_SET_ZIPLIST: u8 = 12;
+const HASH_ZIPLIST: u8 = 13;
+/// A list of ziplists.
+const LIST_QUICKLIST: u8 = 14;
+/// The RDB type of a packed one. Keyfast writes it.
+pub const HASH_LISTPACK: u8 = 16;
+/// The RDB type of a packed one. Keyfast writes it.
+pub const SORTED_SET_LISTPACK: u8 = 17;
+/// A list of listpacks and of single elements. Keyfast writes it.
+pub const LIST_QUICKLIST_2: u8 = 18;
+/// From Redis 7.2 on.
+const SET_LISTPACK: u8 = 20;
+
+/// The RDB types that [`list`] reads.
+pub const LIST_TYPES: &[u8] = &[LIST, LIST_ZIPLIST, LIST_QUICKLIST, LIST_QUICKLIST_2];
+/// The RDB types that [`set`] reads.
+pub const SET_TYPES: &[u8] = &[SET, SET_INTSET, SET_LISTPACK];
+/// The RDB types that [`hash`] reads.
+pub const HASH_TYPES: &[u8] = &[HASH, HASH_ZIPMAP, HASH_ZIPLIST, HASH_LISTPACK];
+/// The RDB types that [`sorted_set`] reads.
+pub const SORTED_SET_TYPES: &[u8] = &[SORTED_SET, SORTED_SET_TEXT, SORTED_SET_ZIPLIST, SORTED_SET_LISTPACK];
+
+/// A node of a quicklist that is one element. Redis: `QUICKLIST_NODE_CONTAINER_PLAIN`.
+pub const NODE_PLAIN: u64 = 1;
+/// One that is a listpack. Redis: `QUICKLIST_NODE_CONTAINER_PACKED`.
+pub const NODE_PACKED: u64 = 2;
+
+/// In the place of the length of a score that is a text: it is no number, or infinite.
+const SCORE_NAN: u8 = 253;
+const SCORE_INFINITE: u8 = 254;
+const SCORE_MINUS_INFINITE: u8 = 255;
+
+const UNKNOWN_TYPE: DecodeError = DecodeError::Invalid("Unknown RDB encoding type");
+const INVALID_NODE: DecodeError = DecodeError::Invalid("Quicklist integrity check failed.");
+const ODD_COUNT: DecodeError = DecodeError::Invalid("a collection of pairs has half a pair");
+const NOT_A_SCORE: DecodeError = DecodeError::Invalid("a score is not a number");
+
+/// Gets an element of a list, or a member of a set.
+pub type VisitElement<'v> = dyn FnMut(&[u8]) -> Result<(), DecodeError> + 'v;
+/// Gets a field of a hash and its value.
+pub type VisitField<'v> = dyn FnMut(&[u8], &[u8]) -> Result<(), DecodeError> + 'v;
+/// Gets a member of a sorted set and its score, which is a number, perhaps infinite.
+pub type VisitScored<'v> = dyn FnMut(&[u8], f64) -> Result<(), DecodeError> + 'v;
+
+/// Reads a list of one of [`LIST_TYPES`], from its head to its tail.
+///
+/// # Errors
+///
+/// [`DecodeError`] if it cannot be read; what `visit` returned as an error.
+pub fn list(rdb_type: u8, source: &mut dyn Source, visit: &mut VisitElement<'_>) -> Result<(), DecodeError> {
+    let mut string = Vec::new();
+    let mut count = 0;
+    match rdb_type {
+        LIST => count = read_elements(source, visit)?,
+        LIST_ZIPLIST => count = visit_elements(Ziplist::new(read(source, &mut string)?)?, visit)?,
+        // Redis skips nodes without elements, too.
+        LIST_QUICKLIST => {
+            for _ in 0..source.length()? {
+                count += visit_elements(Ziplist::new(read(source, &mut string)?)?, visit)?;
+            }
+        }
+        LIST_QUICKLIST_2 => {
+            for _ in 0..source.length()? {
+                count += read_node(source, &mut string, visit)?;
+            }
+        }
+        _ => return Err(UNKNOWN_TYPE),
+    }
+    not_empty(count)
+}
+
+/// Reads a set of one of [`SET_TYPES`].
+///
+/// # Errors
+///
+/// [`DecodeError`] if it cannot be read; what `visit` returned as an error.
+pub fn set(rdb_type: u8, source: &mut dyn Source, visit: &mut VisitElement<'_>) -> Result<(), DecodeError> {
+    let mut string = Vec::new();
+    not_empty(match rdb_type {
+        SET => read_elements(source, visit)?,
+        SET_INTSET => {
+            let integers = Intset::new(read(source, &mut string)?)?;
+            visit_elements(integers.map(|integer| integer.map(Element::Integer)), visit)?
+        }
+        SET_LISTPACK => visit_elements(Listpack::new(read(source, &mut string)?)?, visit)?,
+        _ => return Err(UNKNOWN_TYPE),
+    })
+}
+
+/// Reads a hash of one of [`HASH_TYPES`].
+///
+/// # Errors
+///
+/// [`DecodeError`] if it cannot be read; what `visit` returned as an error.
+pub fn hash(rdb_type: u8, source: &mut dyn Source, visit: &mut VisitField<'_>) -> Result<(), DecodeError> {
+    let mut string = Vec::new();
+    let visit_elements = &mut |field: Element<'_>, value: Element<'_>| {
+        let (mut field_digits, mut value_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
+        visit(field.text(&mut field_digits), value.text(&mut value_digits))
+    };
+    not_empty(match rdb_type {
+        HASH => read_fields(source, visit)?,
+        HASH_ZIPMAP => {
+            let mut count = 0;
+            for pair in Zipmap::new(read(source, &mut string)?)? {
+                let (field, value) = pair?;
+                visit(field, value)?;
+                count += 1;
+            }
+            count
+        }
+        HASH_ZIPLIST => visit_pairs(Ziplist::new(read(source, &mut string)?)?, visit_elements)?,
+        HASH_LISTPACK => visit_pairs(Listpack::new(read(source, &mut string)?)?, visit_elements)?,
+        _ => return Err(UNKNOWN_TYPE),
+    })
+}
+
+/// Reads a sorted set of one of [`SORTED_SET_TYPES`]. The order of its members depends on the type.
+///
+/// # Errors
+///
+/// [`DecodeError`] if it cannot be read; what `visit` returned as an error.
+pub fn sorted_set(
+    rdb_type: u8,
+    source: &mut dyn Source,
+    visit: &mut VisitScored<'_>,
+) -> Result<(), DecodeError> {
+    let mut string = Vec::new();
+    let visit_elements = &mut |member: Element<'_>, score: Element<'_>| {
+        let score = match score {
+            Element::Integer(integer) => integer as f64,
+            Element::Text(text) => parse_score(text)?,
+        };
+        visit(member.text(&mut itoa::Buffer::new()), score)
+    };
+    not_empty(match rdb_type {
+        SORTED_SET => read_scored(source, read_score, visit)?,
+        SORTED_SET_TEXT => read_scored(source, read_text_score, visit)?,
+        SORTED_SET_ZIPLIST => visit_pairs(Ziplist::new(read(source, &mut string)?)?, visit_elements)?,
+        SORTED_SET_LISTPACK => visit_pairs(Listpack::new(read(source, &mut string)?)?, visit_elements)?,
+        _ => return Err(UNKNOWN_TYPE),
+    })
+}
+
+/// Writes a score as [`SORTED_SET`] has it: eight bytes, little-endian.
+pub fn write_score(output: &mut Vec<u8>, score: f64) {
+    output.extend(score.to_le_bytes());
+}
+
+fn not_empty(count: u64) -> Result<(), DecodeError> {
+    if count == 0 { Err(DecodeError::Empty) } else { Ok(()) }
+}
+
+/// Reads a string into memory that is used again.
+fn read<'s>(source: &mut dyn Source, string: &'s mut Vec<u8>) -> Result<&'s [u8], DecodeError> {
+    source.string(string)?;
+    Ok(string)
+}
+
+/// Reads plain elements behind their number; returns that.
+fn read_elements(source: &mut dyn Source, visit: &mut VisitElement<'_>) -> Result<u64, DecodeError> {
+    let mut element = Vec::new();
+    let count = source.length()?;
+    for _ in 0..count {
+        visit(read(source, &mut element)?)?;
+    }
+    Ok(count)
+}
+
+/// Reads plain fields behind their number; returns that.
+fn read_fields(source: &mut dyn Source, visit: &mut VisitField<'_>) -> Result<u64, DecodeError> {
+    let (mut field, mut value) = (Vec::new(), Vec::new());
+    let count = source.length()?;
+    for _ in 0..count {
+        visit(read(source, &mut field)?, read(source, &mut value)?)?;
+    }
+    Ok(count)
+}
+
+/// Reads plain members and their scores behind their number; returns that.
+fn read_scored(
+    source: &mut dyn Source,
+    read_score: fn(&mut dyn Source) -> Result<f64, DecodeError>,
+    visit: &mut VisitScored<'_>,
+) -> Result<u64, DecodeError> {
+    let mut member = Vec::new();
+    let count = source.length()?;
+    for _ in 0..count {
+        visit(read(source, &mut member)?, read_score(source)?)?;
+    }
+    Ok(count)
+}
+
+/// Reads a node of a quicklist; returns how many elements it has.
+fn read_node(
+    source: &mut dyn Source,
+    string: &mut Vec<u8>,
+    visit: &mut VisitElement<'_>,
+) -> Result<u64, DecodeError> {
+    match source.length()? {
+        NODE_PLAIN => {
+            let element = read(source, string)?;
+            // Only a large element has a node of its own. Redis refuses an empty one, too.
+            if element.is_empty() {
+                return Err(INVALID_NODE);
+            }
+            visit(element)?;
+            Ok(1)
+        }
+        NODE_PACKED => visit_elements(Listpack::new(read(source, string)?)?, visit),
+        _ => Err(INVALID_NODE),
+    }
+}
+
+/// Visits packed elements; returns how many there are.
+fn visit_elements<'a>(
+    elements: impl Iterator<Item = Result<Element<'a>, DecodeError>>,
+    visit: &mut VisitElement<'_>,
+) -> Result<u64, DecodeError> {
+    let mut count = 0;
+    for element in elements {
+        visit(element?.text(&mut itoa::Buffer::new()))?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Visits packed elements in pairs; returns how many pairs there are.
+fn visit_pairs<'a>(
+    mut elements: impl Iterator<Item = Result<Element<'a>, DecodeError>>,
+    visit: &mut dyn FnMut(Element<'a>, Element<'a>) -> Result<(), DecodeError>,
+) -> Result<u64, DecodeError> {
+    let mut count = 0;
+    while let Some(first) = elements.next() {
+        let first = first?;
+        let second = elements.next().ok_or(ODD_COUNT)??;
+        visit(first, second)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+fn read_score(source: &mut dyn Source) -> Result<f64, DecodeError> {
+    let mut bytes = [0; 8];
+    source.bytes(&mut bytes)?;
+    number(f64::from_le_bytes(bytes))
+}
+
+/// Reads a score that is a text behind its length of one byte.
+fn read_text_score(source: &mut dyn Source) -> Result<f64, DecodeError> {
+    let mut length = [0];
+    source.bytes(&mut length)?;
+    match length {
+        [SCORE_NAN] => Err(NOT_A_SCORE),
+        [SCORE_INFINITE] => Ok(f64::INFINITY),
+        [SCORE_MINUS_INFINITE] => Ok(f64::NEG_INFINITY),
+        [length] => {
+            let mut text = [0; SCORE_NAN as usize];
+            let text = &mut text[..usize::from(length)];
+            source.bytes(text)?;
+            parse_score(text)
+        }
+    }
+}
+
+/// Reads a score that Redis has printed.
+fn parse_score(text: &[u8]) -> Result<f64, DecodeError> {
+    let score = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    number(score.ok_or(NOT_A_SCORE)?)
+}
+
+fn number(score: f64) -> Result<f64, DecodeError> {
+    if score.is_nan() { Err(NOT_A_SCORE) } else { Ok(score) }
+}
+
+#[cfg(test)]
+mod tests;

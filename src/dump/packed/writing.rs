@@ -1,0 +1,200 @@
+//! Writes listpacks and intsets, the forms in which Redis 7 keeps small collections.
+
+use super::TERMINATOR;
+use crate::resp::number::parse_integer;
+
+/// Bytes of a listpack in front of its elements.
+const HEADER_BYTES: usize = 6;
+/// Bytes of a listpack without elements.
+pub const EMPTY_LISTPACK_BYTES: usize = HEADER_BYTES + 1;
+/// Longer texts are no integers.
+const INTEGER_BYTES_MAX: usize = 20;
+
+/// A listpack that is being written: see [`listpack`](super::listpack) for its form.
+#[derive(Debug)]
+pub struct ListpackWriter {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Default for ListpackWriter {
+    fn default() -> ListpackWriter {
+        ListpackWriter { bytes: vec![0; HEADER_BYTES], count: 0 }
+    }
+}
+
+impl ListpackWriter {
+    /// Appends an element. A text that is an integer in decimal is written as an integer.
+    ///
+    /// # Panics
+    ///
+    /// If the text is longer than 4 GiB.
+    pub fn push(&mut self, text: &[u8]) {
+        let start = self.bytes.len();
+        match integer(text) {
+            Some(integer) => self.integer(integer),
+            None => self.text(text),
+        }
+        self.backlen(self.bytes.len() - start);
+        self.count += 1;
+    }
+
+    /// How many bytes the listpack would have now.
+    pub fn size(&self) -> usize {
+        self.bytes.len() + 1
+    }
+
+    /// How many elements it has.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the listpack.
+    ///
+    /// # Panics
+    ///
+    /// If it is longer than 4 GiB.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.bytes.push(TERMINATOR);
+        let size = u32::try_from(self.bytes.len()).expect("listpacks are short");
+        // Redis: a count of 65,535 means that it is not known.
+        let count = u16::try_from(self.count).unwrap_or(u16::MAX);
+        self.bytes[..4].copy_from_slice(&size.to_le_bytes());
+        self.bytes[4..HEADER_BYTES].copy_from_slice(&count.to_le_bytes());
+        self.bytes
+    }
+
+    fn integer(&mut self, integer: i64) {
+        let bytes = integer.to_le_bytes();
+        match integer {
+            0..128 => self.bytes.push(integer as u8),
+            -4096..4096 => {
+                let thirteen = integer as u16 & 0x1fff;
+                self.bytes.extend([0xc0 | (thirteen >> 8) as u8, thirteen as u8]);
+            }
+            -0x8000..0x8000 => self.tagged(0xf1, &bytes[..2]),
+            -0x80_0000..0x80_0000 => self.tagged(0xf2, &bytes[..3]),
+            -0x8000_0000..0x8000_0000 => self.tagged(0xf3, &bytes[..4]),
+            _ => self.tagged(0xf4, &bytes),
+        }
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        match text.len() {
+            length @ 0..64 => self.bytes.push(0x80 | length as u8),
+            length @ 64..4096 => self.bytes.extend([0xe0 | (length >> 8) as u8, length as u8]),
+            length => {
+                let length = u32::try_from(length).expect("packed strings are short");
+                self.tagged(0xf0, &length.to_le_bytes());
+            }
+        }
+        self.bytes.extend_from_slice(text);
+    }
+
+    fn tagged(&mut self, tag: u8, bytes: &[u8]) {
+        self.bytes.push(tag);
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Appends the length of an element, in groups of seven bits.
+    fn backlen(&mut self, length: usize) {
+        let groups = backlen_bytes(length);
+        for group in (0..groups).rev() {
+            let bits = (length >> (7 * group)) as u8 & 0x7f;
+            self.bytes.push(if group + 1 == groups { bits } else { bits | 0x80 });
+        }
+    }
+}
+
+/// The integer that a text is in decimal.
+fn integer(text: &[u8]) -> Option<i64> {
+    if text.len() <= INTEGER_BYTES_MAX { parse_integer(text) } else { None }
+}
+
+/// Bytes of the length behind an element of so many bytes.
+fn backlen_bytes(length: usize) -> usize {
+    (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize
+}
+
+/// How many bytes an element takes in a listpack.
+pub fn element_bytes(text: &[u8]) -> usize {
+    let bytes = match (integer(text), text.len()) {
+        (Some(0..128), _) => 1,
+        (Some(-4096..4096), _) => 2,
+        (Some(-0x8000..0x8000), _) => 3,
+        (Some(-0x80_0000..0x80_0000), _) => 4,
+        (Some(-0x8000_0000..0x8000_0000), _) => 5,
+        (Some(_), _) => 9,
+        (None, length @ 0..64) => 1 + length,
+        (None, length @ 64..4096) => 2 + length,
+        (None, length) => 5 + length,
+    };
+    bytes + backlen_bytes(bytes)
+}
+
+/// Writes an intset: integers in ascending order, all as wide as the widest of them.
+pub fn intset(integers: impl ExactSizeIterator<Item = i64> + Clone) -> Vec<u8> {
+    let fits = |width: u32| {
+        integers.clone().all(|integer| integer >> (8 * width - 1) == 0 || integer >> (8 * width - 1) == -1)
+    };
+    let width: u32 = if fits(2) {
+        2
+    } else if fits(4) {
+        4
+    } else {
+        8
+    };
+    let mut bytes = width.to_le_bytes().to_vec();
+    bytes.extend((integers.len() as u32).to_le_bytes());
+    for integer in integers {
+        bytes.extend_from_slice(&integer.to_le_bytes()[..width as usize]);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::intset::Intset;
+    use super::super::listpack::Listpack;
+    use super::*;
+
+    #[test]
+    fn elements_of_every_size_are_read_again() {
+        let mut texts: Vec<Vec<u8>> = [0, 1, 63, 64, 4095, 4096, 70_000].map(|n| vec![b'x'; n]).to_vec();
+        let edges = [0, 127, 128, 4095, 4096, 32_767, 32_768, 8_388_607, 8_388_608, 2_147_483_647];
+        for edge in edges.into_iter().chain([2_147_483_648, i64::MAX]) {
+            texts.extend([edge, -edge, -edge - 1].map(|integer| integer.to_string().into_bytes()));
+        }
+        texts.extend([&b"007"[..], b"-0", b"+1", b"1.5", b"99999999999999999999"].map(<[u8]>::to_vec));
+        let mut writer = ListpackWriter::default();
+        for text in &texts {
+            let before = writer.size();
+            writer.push(text);
+            assert_eq!(element_bytes(text), writer.size() - before);
+        }
+        assert_eq!(writer.count(), texts.len());
+        let (size, blob) = (writer.size(), writer.finish());
+        assert_eq!(size, blob.len());
+        let mut buffer = itoa::Buffer::new();
+        let mut elements = Listpack::new(&blob).unwrap();
+        for text in &texts {
+            assert_eq!(elements.next().unwrap().unwrap().text(&mut buffer), text);
+        }
+        assert!(elements.next().is_none());
+    }
+
+    #[test]
+    fn integers_of_every_width_are_read_again() {
+        for integers in [
+            &[1_i64][..],
+            &[-32_768, 0, 32_767],
+            &[-32_769, 5],
+            &[0, 2_147_483_647],
+            &[i64::MIN, -1, 2_147_483_648, i64::MAX],
+        ] {
+            let blob = intset(integers.iter().copied());
+            let read: Vec<i64> = Intset::new(&blob).unwrap().map(Result::unwrap).collect();
+            assert_eq!(read, integers);
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Clients that wait until a key has what they want: BLPOP and its like.
+//!
+//! A client that finds nothing leaves a [`Waiter`] in the shards of its keys, under the locks under which it
+//! has looked. A client that changes such a key serves the waiters on its own transaction, after its command
+//! and before its locks are free ([`serve_blocked`](Transaction::serve_blocked)). So no other client takes
+//! what a waiter gets, and the log has both in one unit. Waiters are served in the order in which they came.
+//!
+//! A waiter is claimed before it is served. A client whose time is over claims it, too, so exactly one of
+//! them decides. An entry of a waiter that is over may stay in a shard for a while; it is removed when its
+//! key changes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::mem::take;
+use std::ops::{Bound, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hashbrown::HashTable;
+
+use crate::keyspace::Keyspace;
+use crate::keyspace::following::interest::Interest;
+use crate::keyspace::store::sync::{AtomicU64, Mutex};
+use crate::keyspace::transaction::{Everything, Transaction};
+
+/// How a waiter gets what it waits for. The module with the commands knows.
+pub trait Attempt: Send + Sync {
+    /// The kind of the values that it waits for.
+    fn kind(&self) -> u8;
+
+    /// Takes what is there, and appends the reply to `out`.
+    fn attempt(&self, tx: &mut Transaction<'_>, key: &[u8], out: &mut Vec<u8>) -> Attempted;
+
+    /// Wakes the client.
+    fn wake(&self);
+}
+
+/// The result of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempted {
+    /// The reply is written.
+    Served,
+    /// There is nothing yet.
+    Nothing,
+    /// The transaction does not hold all that is needed. The client must try again on its own.
+    Later,
+}
+
+/// A client that waits for some keys.
+pub struct Waiter {
+    /// Waiters with lower numbers are served first.
+    ticket: u64,
+    database: usize,
+    keys: Box<[Box<[u8]>]>,
+    attempt: Box<dyn Attempt>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Waiting,
+    /// Another client is serving it.
+    Claimed,
+    Ended(Outcome),
+    /// Its client has taken the outcome.
+    Over,
+}
+
+/// How a wait has ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The client gets this reply when the log has everything up to this offset.
+    Served(Vec<u8>, u64),
+    /// The client must execute its command again.
+    Again,
+    /// The client has ended the wait itself.
+    GivenUp,
+}
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiter").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
+impl Waiter {
+    /// Whether another client has ended the wait.
+    pub fn has_ended(&self) -> bool {
+        matches!(*self.state.lock(), State::Ended(_))
+    }
+
+    /// Ends the wait; returns how it ended, or `None` while another client is serving it.
+    pub fn end(&self) -> Option<Outcome> {
+        let mut state = self.state.lock();
+        match take(&mut *state) {
+            State::Claimed => {
+                *state = State::Claimed;
+                None
+            }
+            before => {
+                *state = State::Over;
+                Some(if let State::Ended(outcome) = before { outcome } else { Outcome::GivenUp })
+            }
+        }
+    }
+
+    /// The number by which a client that tries again keeps its place.
+    pub fn ticket(&self) -> u64 {
+        self.ticket
+    }
+
+    fn claim(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_waiting = matches!(*state, State::Waiting);
+        if is_waiting {
+            *state = State::Claimed;
+        }
+        is_waiting
+    }
+
+    fn release(&self) {
+        *self.state.lock() = State::Waiting;
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(*self.state.lock(), State::Over | State::Ended(Outcome::Served(..)))
+    }
+
+    fn decide(&self, outcome: Outcome) {
+        *self.state.lock() = State::Ended(outcome);
+        self.attempt.wake();
+    }
+}
+
+/// A waiter that was served, with its reply.
+#[derive(Debug)]
+pub struct Served {
+    waiter: Arc<Waiter>,
+    reply: Vec<u8>,
+}
+
+impl Served {
+    /// Delivers the reply. The client gets it when the log has everything up to this offset.
+    pub fn deliver(self, logged: u64) {
+        self.waiter.decide(Outcome::Served(self.reply, logged));
+    }
+}
+
+/// How many keys clients wait for, in all shards.
+#[derive(Debug, Default)]
+pub(in crate::keyspace) struct BlockedCount {
+    count: Mutex<usize>,
+    tickets: AtomicU64,
+}
+
+impl BlockedCount {
+    fn change(&self, interest: &Interest, change: impl FnOnce(&mut usize)) {
+        let mut count = self.count.lock();
+        change(&mut count);
+        interest.set_blocked(*count > 0);
+    }
+}
+
+/// The keys of one shard for which clients wait.
+#[derive(Debug, Default)]
+pub(in crate::keyspace) struct BlockedKeys(HashTable<BlockedKey>);
+
+#[derive(Debug)]
+struct BlockedKey {
+    hash: u64,
+    database: usize,
+    key: Box<[u8]>,
+    /// By their tickets.
+    waiters: BTreeMap<u64, Arc<Waiter>>,
+}
+
+impl BlockedKeys {
+    fn is(blocked: &BlockedKey, database: usize, key: &[u8]) -> bool {
+        blocked.database == database && *blocked.key == *key
+    }
+
+    /// Whether clients wait for a key.
+    pub(in crate::keyspace) fn has(&self, hash: u64, database: usize, key: &[u8]) -> bool {
+        self.0.find(hash, |blocked| Self::is(blocked, database, key)).is_some()
+    }
+
+    /// The keys of a database for which clients wait.
+    pub(in crate::keyspace) fn of_database(&self, database: usize) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().filter(move |blocked| blocked.database == database).map(|blocked| &*blocked.key)
+    }
+
+    /// Adds a waiter; returns whether it was not there.
+    fn add(&mut self, hash: u64, key: &[u8], waiter: &Arc<Waiter>) -> bool {
+        let (database, ticket) = (waiter.database, waiter.ticket);
+        let entry = self.0.entry(hash, |blocked| Self::is(blocked, database, key), |blocked| blocked.hash);
+        let new = || BlockedKey { hash, database, key: key.into(), waiters: BTreeMap::new() };
+        let blocked = entry.or_insert_with(new).into_mut();
+        blocked.waiters.insert(ticket, Arc::clone(waiter)).is_none()
+    }
+
+    /// Removes a waiter; returns whether it was there.
+    fn remove(&mut self, hash: u64, database: usize, key: &[u8], ticket: u64) -> bool {
+        let Ok(mut found) = self.0.find_entry(hash, |blocked| Self::is(blocked, database, key)) else {
+            return false;
+        };
+        let was_there = found.get_mut().waiters.remove(&ticket).is_some();
+        if found.get().waiters.is_empty() {
+            found.remove();
+        }
+        was_there
+    }
+
+    /// The first waiter behind a ticket.
+    fn next(&self, hash: u64, database: usize, key: &[u8], behind: Option<u64>) -> Option<Arc<Waiter>> {
+        let blocked = self.0.find(hash, |blocked| Self::is(blocked, database, key))?;
+        let start = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        blocked.waiters.range((start, Bound::Unbounded)).next().map(|(_, waiter)| Arc::clone(waiter))
+    }
+}
+
+impl Transaction<'_> {
+    /// Lets a client wait for keys of the current database, which the transaction holds. A client that has
+    /// waited before keeps its place by its ticket.
+    pub fn block<'k>(
+        &mut self,
+        keys: impl Iterator<Item = &'k [u8]>,
+        ticket: Option<u64>,
+        attempt: Box<dyn Attempt>,
+    ) -> Arc<Waiter> {
+        let followers = self.keyspace().followers();
+        let ticket = ticket.unwrap_or_else(|| followers.blocked.tickets.fetch_add(1, Ordering::Relaxed));
+        let (database, keys) = (self.database(), keys.map(Box::from).collect());
+        let waiter = Arc::new(Waiter { ticket, database, keys, attempt, state: Mutex::default() });
+        for key in &waiter.keys {
+            let (spot, shard) = self.shard_mut(key);
+            if shard.rarities_mut().blocked.add(spot.hash, key, &waiter) {
+                followers.blocked.change(&followers.interest, |count| *count += 1);
+            }
+        }
+        waiter
+    }
+
+    /// Notes that clients may wait for what a key has now.
+    #[cold]
+    pub(in crate::keyspace) fn note_ready(&self, database: usize, key: &[u8]) {
+        let (spot, shard) = self.shard(key);
+        if shard.rarities().is_some_and(|rarities| rarities.blocked.has(spot.hash, database, key)) {
+            self.leave(|aftermath| match aftermath.ready.last() {
+                Some((last, noted)) if *last == database && **noted == *key => {}
+                _ => aftermath.ready.push((database, key.into())),
+            });
+        }
+    }
+
+    /// Serves the clients that wait for the keys that the transaction has changed. The caller does so after
+    /// its whole command, and before the commit.
+    pub fn serve_blocked(&mut self) {
+        let own_database = self.database();
+        while let Some(aftermath) = self.left.get_mut().if_any()
+            && !aftermath.ready.is_empty()
+        {
+            for (database, key) in take(&mut aftermath.ready) {
+                self.select(database);
+                self.serve_key(&key);
+            }
+        }
+        self.select(own_database);
+    }
+
+    fn serve_key(&mut self, key: &[u8]) {
+        let (database, mut behind) = (self.database(), None);
+        while let Some(kind) = self.find(key).map(|entry| entry.kind()) {
+            let (spot, shard) = self.shard(key);
+            let next = shard.rarities().and_then(|it| it.blocked.next(spot.hash, database, key, behind));
+            let Some(waiter) = next else { break };
+            behind = Some(waiter.ticket);
+            if waiter.is_over() {
+                self.unblock(key, &waiter);
+                continue;
+            }
+            if waiter.attempt.kind() != kind || !waiter.claim() {
+                continue;
+            }
+            let mut reply = Vec::new();
+            match waiter.attempt.attempt(self, key, &mut reply) {
+                Attempted::Served => {
+                    self.unblock(key, &waiter);
+                    self.leave(|aftermath| aftermath.served.push(Served { waiter, reply }));
+                }
+                // The others find nothing either.
+                Attempted::Nothing => return waiter.release(),
+                // It keeps its ticket. The clients behind it need not wait until it has tried.
+                Attempted::Later => waiter.decide(Outcome::Again),
+            }
+        }
+    }
+
+    /// Removes a waiter from the shard of a key.
+    fn unblock(&mut self, key: &[u8], waiter: &Waiter) {
+        let followers = self.keyspace().followers();
+        let (spot, shard) = self.shard_mut(key);
+        if shard.rarities_mut().blocked.remove(spot.hash, waiter.database, key, waiter.ticket) {
+            followers.blocked.change(&followers.interest, |count| *count -= 1);
+        }
+    }
+
+    /// Takes the waiters that were served. The caller delivers their replies after the commit.
+    pub fn take_served(&mut self) -> Vec<Served> {
+        self.left.get_mut().if_any().map(|aftermath| take(&mut aftermath.served)).unwrap_or_default()
+    }
+}
+
+impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
+    /// Notes that clients may wait for what the keys of these databases have now.
+    #[cold]
+    pub(in crate::keyspace) fn note_ready_in(&mut self, databases: [usize; 2]) {
+        let mut ready = Vec::new();
+        for (_, shard) in self.shards_mut().iter() {
+            for (database, rarities) in databases.into_iter().filter_map(|it| Some((it, shard.rarities()?))) {
+                ready.extend(rarities.blocked.of_database(database).map(|key| (database, Box::from(key))));
+            }
+        }
+        self.leave(|aftermath| aftermath.ready.append(&mut ready));
+    }
+}
+
+impl Keyspace {
+    /// Removes a waiter whose wait is over, for a caller that holds nothing. If another thread holds a shard
+    /// for long, its list keeps the waiter until the key changes.
+    pub fn unblock(&self, waiter: &Waiter) {
+        for key in &waiter.keys {
+            let hash = self.hash(key);
+            if let Some(mut shard) = self.lock_soon(self.shard_of(hash))
+                && shard.rarities().is_some()
+                && shard.rarities_mut().blocked.remove(hash, waiter.database, key, waiter.ticket)
+            {
+                self.followers.blocked.change(&self.followers.interest, |count| *count -= 1);
+            }
+        }
+    }
+}

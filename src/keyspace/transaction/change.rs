@@ -1,0 +1,277 @@
+//! Changing a collection in its entry.
+//!
+//! A command makes its change through a [`Change`]. It knows how the type keeps its elements, in methods that
+//! the type adds to it. Each change of an element is noted as a step for the log: the effect, never the
+//! command. When the command is done, the transaction reports the change, and removes a key that has no
+//! elements left.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use crate::events::EventClass;
+use crate::keyspace::access::Access;
+use crate::keyspace::following::changes::Extent;
+use crate::keyspace::following::records::Recorder;
+use crate::keyspace::store::entry::Entry;
+use crate::keyspace::transaction::Transaction;
+use crate::values::packed::COUNT_BYTES;
+use crate::values::tree::{Map, Ranking, Remains, Sequence};
+use crate::values::{Content, Limit, Structure, Type, Value, WrongType};
+
+/// A collection that is being changed.
+#[derive(Debug)]
+pub struct Change<'e, T> {
+    entry: &'e mut Entry,
+    limit: Limit,
+    /// How many elements were changed.
+    changes: u64,
+    /// The steps for the log, if there is one.
+    steps: Option<Recorder<'e>>,
+    /// Whether all elements are to be removed.
+    is_emptied: bool,
+    /// What the collection has let go, and its bytes.
+    remains: (Remains, usize),
+    of: PhantomData<T>,
+}
+
+impl<T: Type> Change<'_, T> {
+    /// The collection as it is now.
+    #[inline]
+    pub fn view(&self) -> T::View<'_> {
+        T::view(self.entry.content())
+    }
+
+    /// Up to which size the collection is packed.
+    pub fn limit(&self) -> Limit {
+        self.limit
+    }
+
+    /// Whether an element was changed.
+    pub fn has_changed(&self) -> bool {
+        self.changes > 0
+    }
+
+    /// The map of a large hash or set.
+    #[inline]
+    pub fn map_mut(&mut self) -> Option<&mut Map> {
+        match self.entry.structure_mut() {
+            Some(Structure::Map(map)) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// The ranking of a large sorted set.
+    #[inline]
+    pub fn ranking_mut(&mut self) -> Option<&mut Ranking> {
+        match self.entry.structure_mut() {
+            Some(Structure::Ranking(ranking)) => Some(ranking),
+            _ => None,
+        }
+    }
+
+    /// The sequence of a large list.
+    #[inline]
+    pub fn sequence_mut(&mut self) -> Option<&mut Sequence> {
+        match self.entry.structure_mut() {
+            Some(Structure::Sequence(sequence)) => Some(sequence),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a packed collection.
+    ///
+    /// # Panics
+    ///
+    /// If the collection is large.
+    #[inline]
+    pub fn packed(&self) -> &[u8] {
+        self.entry.content().bytes().expect("the caller has checked that the collection is packed")
+    }
+
+    /// Replaces a range of a packed collection by other bytes: all of `parts`. Adds to its count.
+    pub fn splice(&mut self, range: Range<usize>, parts: &[&[u8]], added: i16) {
+        self.entry.splice(range, parts);
+        if added != 0 {
+            let count = self.packed().first_chunk().map_or(0, |count| u16::from_le_bytes(*count));
+            self.entry.splice(0..COUNT_BYTES, &[&count.wrapping_add_signed(added).to_le_bytes()]);
+        }
+    }
+
+    /// Replaces a packed collection by a large one. The elements stay the same.
+    pub fn enlarge(&mut self, structure: Structure) {
+        self.entry.enlarge(structure);
+    }
+
+    /// Removes all elements. The key is removed when the change is done, and that is what the log gets.
+    pub fn empty(&mut self) {
+        self.is_emptied = true;
+    }
+
+    /// Notes a changed element, and the request that repeats the change, without the key. Requests of the
+    /// same name that follow each other become one.
+    #[inline]
+    pub fn note(&mut self, name: &'static str, arguments: &[&[u8]]) {
+        self.changes += 1;
+        if let Some(steps) = &mut self.steps {
+            steps.add(name, arguments);
+        }
+    }
+
+    /// Notes a changed element, and a request that must stay alone.
+    #[inline]
+    pub fn note_alone(&mut self, name: &'static str, arguments: &[&[u8]]) {
+        self.changes += 1;
+        if let Some(steps) = &mut self.steps {
+            steps.end();
+            steps.add(name, arguments);
+            steps.end();
+        }
+    }
+
+    /// Whether changes are noted for the log. Without a log, a change is only
+    /// [counted](Self::count_more).
+    #[inline]
+    pub fn is_logged(&self) -> bool {
+        self.steps.is_some()
+    }
+
+    /// Bytes of a large collection, without its entry; 0 if it is packed.
+    pub fn large_bytes(&self) -> usize {
+        self.entry.structure().map_or(0, Structure::bytes)
+    }
+
+    /// Counts changed elements beyond those that were noted: one request changed them, too.
+    pub fn count_more(&mut self, changes: usize) {
+        self.changes += changes as u64;
+    }
+
+    /// Leaves so many bytes of nodes to be freed when the locks are free.
+    pub fn leave(&mut self, remains: Remains, bytes: usize) {
+        if !remains.is_empty() {
+            self.remains.0.append(remains);
+            self.remains.1 += bytes;
+        }
+    }
+}
+
+/// The result of a change, for the transaction.
+struct Changed<R> {
+    result: R,
+    changes: u64,
+    /// The requests for the log, and their number.
+    steps: Option<(Vec<u8>, usize)>,
+    is_empty: bool,
+    bytes: usize,
+}
+
+impl Transaction<'_> {
+    /// Changes a collection that is there; returns `None` if the key is absent. If an element was changed,
+    /// reports an event of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`]
+    #[inline]
+    pub fn change<T: Type, R>(
+        &mut self,
+        key: &[u8],
+        event: &'static str,
+        change: impl FnOnce(&mut Change<'_, T>) -> R,
+    ) -> Result<Option<R>, WrongType> {
+        match self.peek_entry(key) {
+            None => return Ok(None),
+            Some(entry) if entry.kind() != T::FACTS.kind => return Err(WrongType),
+            Some(_) => {}
+        }
+        let changed = self.change_entry::<T, R>(key, change);
+        if changed.is_empty {
+            self.remove_emptied(key);
+            self.event(T::FACTS.events, event, key);
+            self.event(EventClass::GENERIC, "del", key);
+        } else if changed.changes > 0 {
+            self.follow_steps(key, changed.steps, changed.bytes);
+            self.event(T::FACTS.events, event, key);
+        }
+        Ok(Some(changed.result))
+    }
+
+    /// Changes a collection, and makes it if the key is absent. A new collection must get an element, or
+    /// there is no key. If an element was changed, reports an event of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`]
+    pub fn make<T: Type, R>(
+        &mut self,
+        key: &[u8],
+        event: &'static str,
+        change: impl FnOnce(&mut Change<'_, T>) -> R,
+    ) -> Result<R, WrongType> {
+        if self.peek_entry(key).is_some() {
+            let changed = self.change(key, event, change)?;
+            return Ok(changed.expect("the key was there a moment ago"));
+        }
+        self.make_way(key);
+        self.insert_empty::<T>(key);
+        let changed = self.change_entry::<T, R>(key, change);
+        if changed.is_empty {
+            let database = self.database;
+            let (spot, shard) = self.shard_mut(key);
+            shard.table_mut(database).remove(spot, key);
+            return Ok(changed.result);
+        }
+        self.event(EventClass::NEW, "new", key);
+        self.follow_steps(key, changed.steps, changed.bytes);
+        self.event(T::FACTS.events, event, key);
+        Ok(changed.result)
+    }
+
+    /// Writes an empty collection to a key that is absent.
+    fn insert_empty<T: Type>(&mut self, key: &[u8]) {
+        let entry = Entry::of(key, Value { facts: T::FACTS, content: Content::Bytes(T::EMPTY) }, None);
+        let (keyspace, database) = (self.keyspace, self.database);
+        entry.set_stamp(Access::first(keyspace.access.now()));
+        let (spot, shard) = self.shard_mut(key);
+        shard.table_mut(database).insert(spot, entry, |entry| keyspace.hash(entry.key()));
+    }
+
+    /// Calls `change` for the collection of a key that is there.
+    #[inline]
+    fn change_entry<T: Type, R>(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(&mut Change<'_, T>) -> R,
+    ) -> Changed<R> {
+        let (database, limit) = (self.database, self.keyspace.limits.of(T::FACTS.kind));
+        let steps = self.wanted.journal().then(|| Recorder::of(key));
+        let (spot, shard) = self.shard_mut(key);
+        let table = shard.table_mut(database);
+        let entry = table.entry_mut(spot, key).expect("the caller has found the key");
+        let (is_emptied, remains) = (false, (Remains::default(), 0));
+        let mut collection = Change { entry, limit, changes: 0, steps, is_emptied, remains, of: PhantomData };
+        let result = change(&mut collection);
+        let Change { entry, changes, steps, is_emptied, remains, .. } = collection;
+        let is_empty = is_emptied || (T::FACTS.len)(entry.content()) == 0;
+        let bytes = if steps.is_some() { entry.bytes_in_all() } else { 0 };
+        let steps = steps.map(Recorder::finish);
+        shard.changes += changes;
+        self.leave_remains(remains.0, remains.1);
+        Changed { result, changes, steps, is_empty, bytes }
+    }
+
+    /// Reports a change, and notes its steps for the log.
+    #[inline]
+    fn follow_steps(&self, key: &[u8], steps: Option<(Vec<u8>, usize)>, bytes: usize) {
+        self.follow_change(key, Extent::Part);
+        if let Some((records, count)) = steps {
+            self.note_records(key, records, count, bytes);
+        }
+    }
+
+    /// Removes a key whose last element was removed, which has been counted.
+    fn remove_emptied(&mut self, key: &[u8]) {
+        if self.remove(key) {
+            self.shard_mut(key).1.changes -= 1;
+        }
+    }
+}

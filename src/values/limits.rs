@@ -1,0 +1,50 @@
+//! Up to which size collections are packed, for each type.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The number of types for which there are limits.
+const TYPES: usize = 8;
+
+/// The limits of all types, by their kinds. The parameters that set them are those of Redis, and so are the
+/// limits.
+#[derive(Debug, Default)]
+pub struct Limits([Atomics; TYPES]);
+
+#[derive(Debug, Default)]
+struct Atomics {
+    entries: AtomicUsize,
+    bytes: AtomicUsize,
+    integers: AtomicUsize,
+}
+
+/// Up to which size a collection of one type is packed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    /// The most elements.
+    pub entries: usize,
+    /// The most bytes of one string. For lists: of all strings.
+    pub bytes: usize,
+    /// The most elements if all are integers.
+    pub integers: usize,
+}
+
+impl Limits {
+    /// The limit of the type with this kind.
+    #[inline]
+    pub fn of(&self, kind: u8) -> Limit {
+        self.0.get(usize::from(kind)).map_or(Limit::default(), |limit| Limit {
+            entries: limit.entries.load(Ordering::Relaxed),
+            bytes: limit.bytes.load(Ordering::Relaxed),
+            integers: limit.integers.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Changes the limit of the type with this kind. Values that are there stay as they are.
+    pub fn set(&self, kind: u8, limit: Limit) {
+        if let Some(of_type) = self.0.get(usize::from(kind)) {
+            of_type.entries.store(limit.entries, Ordering::Relaxed);
+            of_type.bytes.store(limit.bytes, Ordering::Relaxed);
+            of_type.integers.store(limit.integers, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+"""Compares what Keyfast and redis-server keep on disk of the same random changes of all types.
+
+Both servers run the rounds of random_types.py with a log. After each round Keyfast is killed and started again, and
+its digest has to be that from before. Then each server starts with the log and with the snapshot of the other, and
+has the same digest again. Arguments: both programs, the seed, and the number of rounds.
+"""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import random_types
+
+ROUNDS = 4
+START_SECONDS_MAX = 30
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Server:
+    """A server in a folder of its own, on the same port after every start."""
+
+    def __init__(self, program, folder, log="yes"):
+        self.program, self.folder, self.log = program, folder, log
+        self.port = free_port()
+        self.start()
+
+    def start(self):
+        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder, "--save", "",
+                   "--appendonly", self.log, "--appendfsync", "always", "--enable-debug-command", "yes"]
+        with open(os.path.join(self.folder, "output"), "a") as output:
+            self.process = subprocess.Popen([self.program, *options], stdout=output, stderr=output)
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                self.connection = random_types.Connection(self.port)
+                if self.connection.command("ping") == (b"+", b"PONG"):
+                    return
+            except OSError:
+                pass
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"{self.program} does not start:\n" + self.output()[-2000:])
+            time.sleep(0.02)
+
+    def output(self):
+        with open(os.path.join(self.folder, "output"), errors="replace") as output:
+            return output.read()
+
+    def kill(self):
+        self.connection.close()
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def digest(self):
+        return self.connection.command("debug", "digest")[1]
+
+
+class Crossing:
+    def __init__(self, programs, root):
+        self.programs, self.root, self.number = programs, root, 0
+        self.servers = [Server(program, self.folder()) for program in programs]
+
+    def folder(self):
+        self.number += 1
+        path = os.path.join(self.root, str(self.number))
+        os.mkdir(path)
+        return path
+
+    def kill(self):
+        for server in self.servers:
+            server.kill()
+
+    def rewrite(self):
+        """Sometimes the log is rewritten, in one of the two forms."""
+        for server in self.servers:
+            server.connection.command("config", "set", "aof-use-rdb-preamble", random.choice(["yes", "no"]))
+            server.connection.command("bgrewriteaof")
+            deadline = time.monotonic() + START_SECONDS_MAX
+            while b"aof_rewrite_in_progress:1" in (info := server.connection.command("info", "persistence")) or (
+                b"aof_rewrite_scheduled:1" in info
+            ):
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"{server.program} does not end the rewriting of its log")
+                time.sleep(0.01)
+
+    def check(self, comparison):
+        """Compares the servers after a round.
+
+        Keyfast's digest is the expected one: it keeps a score of -0 as 0, whichever server wrote the file.
+        """
+        if random.random() < 0.5:
+            self.rewrite()
+        keyfast = self.servers[0]
+        wanted = keyfast.digest()
+        keyfast.kill()
+        keyfast.start()
+        self.compare("Keyfast after a kill", wanted, keyfast.digest(), keyfast)
+        for server, other in zip(self.servers, reversed(self.programs)):
+            server.connection.command("save")
+            for name, log in [("dump.rdb", "no"), ("appendonlydir", "yes")]:
+                folder = self.folder()
+                source, target = os.path.join(server.folder, name), os.path.join(folder, name)
+                (shutil.copytree if log == "yes" else shutil.copy)(source, target)
+                loaded = Server(other, folder, log)
+                self.compare(f"{other} with the {name} of {server.program}", wanted, loaded.digest(), loaded)
+                loaded.kill()
+                shutil.rmtree(folder)
+        comparison.connect()
+
+    def compare(self, what, wanted, got, server):
+        if wanted != got:
+            print(what)
+            self.differ(server)
+            raise random_types.Differs
+
+    def differ(self, other):
+        """Prints the keys that differ from those of Keyfast."""
+        for database in random_types.DATABASES:
+            servers = [self.servers[0], other]
+            names = [server.connection.command("select", database) and server.connection.command("keys", "*")
+                     for server in servers]
+            for name in sorted(set(names[0] + names[1])):
+                seen = []
+                for server in servers:
+                    seen.append([server.connection.command(*words, name) for words in
+                                 (["debug", "digest-value"], ["type"], ["pttl"], ["dump"])])
+                if seen[0][0] != seen[1][0]:
+                    print(f"  database {database}, key {name}")
+                    for each in seen:
+                        print("   ", random_types.show(each))
+
+
+def main():
+    programs, seed = sys.argv[1:3], sys.argv[3] if len(sys.argv) > 3 else "1"
+    rounds = int(sys.argv[4]) if len(sys.argv) > 4 else ROUNDS
+    with tempfile.TemporaryDirectory(prefix="keyfast-files-") as root:
+        crossing = Crossing(programs, root)
+        try:
+            ports = [server.port for server in crossing.servers]
+            comparison = random_types.Comparison(ports, seed)
+            comparison.rounds(rounds, lambda: crossing.check(comparison))
+        finally:
+            crossing.kill()
+            if "panicked" in crossing.servers[0].output():
+                raise SystemExit("Keyfast panicked:\n" + crossing.servers[0].output()[-4000:])
+    print(f"{comparison.sent} random commands, {rounds} rounds of files, {comparison.differences} differences "
+          f"(seed {seed})")
+    sys.exit(1 if comparison.differences else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,818 @@
+"""Changes hashes, sets, lists and sorted sets of two servers at random, and compares everything that clients see.
+
+A round sends a few thousand commands to both servers on the ports given, Keyfast's first: alone, in pipelines, in
+transactions and in scripts. Other connections receive the keyspace events, wait in blocking commands, and watch
+keys. The round ends with a comparison of all values. Elements and limits are such that values cross the limits of
+packed values in both directions.
+
+Replies are compared as they are, but for the order of what has no order. A command that picks at random is checked
+by what it may pick. The third argument is the seed, the fourth the number of rounds.
+"""
+
+import random
+import select
+import socket
+import sys
+import time
+
+ROUNDS = 12
+COMMANDS = 1_500  # of a round, about
+DIFFERENCES_MAX = 10
+CLOCK_MS = 500  # both read the clock a moment apart
+LATE_SECONDS_MAX = 30
+DATABASES = [2, 1, 0]  # those that commands may reach
+
+KEYS = ["a", "b", "c", "d", "e", "f"]
+one_of = random.choice
+
+
+class Reply(tuple):
+    """A reply that is no string, integer, null or array: its kind and its content."""
+
+
+class Connection:
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=LATE_SECONDS_MAX)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.file = self.socket.makefile("rb", 1 << 18)
+
+    def send(self, *commands):
+        requests = []
+        for command in commands:
+            words = [word if isinstance(word, bytes) else str(word).encode("latin-1") for word in command]
+            requests.append(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
+        self.socket.sendall(b"".join(requests))
+
+    def command(self, *words):
+        self.send(words)
+        return self.reply()
+
+    def reply(self):
+        line = self.file.readline()
+        if not line:
+            raise EOFError("the server has closed the connection")
+        kind, text = line[:1], line[1:-2]
+        if kind in b"$=":
+            return None if text == b"-1" else self.file.read(int(text) + 2)[:-2]
+        if kind == b":":
+            return int(text)
+        if kind in b"*%~>":
+            if text == b"-1":
+                return Reply((b"*", None))
+            items = [self.reply() for _ in range(int(text) * (2 if kind == b"%" else 1))]
+            return items if kind == b"*" else Reply((kind, items))
+        return None if kind == b"_" else Reply((kind, text))
+
+    def close(self):
+        self.socket.close()
+
+
+def is_error(reply):
+    return isinstance(reply, Reply) and reply[0] == b"-"
+
+
+def items_of(reply):
+    return reply[1] if isinstance(reply, Reply) else reply
+
+
+# Words.
+
+class Pool:
+    """What a round draws elements from: how many names, and how long they are."""
+
+    def __init__(self):
+        self.names = one_of([5, 20, 140, 600, 3000])
+        self.numbers = one_of([0, 0, 0.5, 1])
+        self.long = one_of([0, 0.01, 0.05])
+        self.has_one_score = random.random() < 0.25  # where ranges of members are defined
+        self.sorts = random.random() < 0.3  # Redis 7.0 keeps a sorted set that was sorted in a skiplist
+        self.shape = one_of(["%d", "n%d", "member:%06d"])
+
+    def element(self):
+        draw = random.random()
+        if draw < self.long:
+            return bytes([random.randrange(97, 123)]) * length()
+        if draw < self.long + 0.03:
+            return one_of(["", "0", "-0", "007", "9223372036854775807", "-9223372036854775808", "32767", "32768",
+                           "-32768", "-32769", "2147483647", "2147483648", "9223372036854775808", "1.5", "nan",
+                           " 1", "+1", "x\r\ny", bytes(random.randrange(256) for _ in range(8))])
+        number = random.randrange(self.names)
+        return number if random.random() < self.numbers else self.shape % number
+
+
+def length():
+    return one_of([63, 64, 65, 127, 128, 200, 253, 254, 255, 256, 1000, 1015, 1023, 1024, 1025, 2047, 2048, 2049, 4095,
+                   4096, 8100, 8192, 16383, 16384, 65535, 65536, 70_000])
+
+
+pool = Pool()
+
+
+def element():
+    return pool.element()
+
+
+def elements(least=1):
+    draw = random.random()
+    if draw < 0.6:
+        count = random.randint(least, 4)
+    elif draw < 0.95:
+        count = random.randint(least, 40)
+    else:
+        count = random.randint(100, 1500)
+    return [element() for _ in range(max(count, least))]
+
+
+def key():
+    return one_of(KEYS)
+
+
+def keys():
+    return [key() for _ in range(one_of([1, 1, 2, 2, 3, 5]))]
+
+
+def numbered_keys():
+    chosen = keys()
+    return [one_of([len(chosen)] * 12 + [0, -1, "x", len(chosen) + 1, 2**63 - 1]), *chosen]
+
+
+EDGES = [0, 1, -1, 2, -2, 9223372036854775807, -9223372036854775808, "9223372036854775808", "x", "", "01", " 1", "1.5",
+         4294967295, 4294967296, 2147483647, 2147483648, -2147483649]
+
+
+def index():
+    return one_of([random.randint(-6, 6), random.randint(-6, 6), random.randint(-700, 700), one_of(EDGES)])
+
+
+def rank():
+    return one_of([1, -1, 2, -3, 0, "x", 1000])  # not -2^63, which newer servers refuse
+
+
+def count():
+    return one_of([1, 1, 2, 3, random.randint(0, 50), random.randint(0, 2000), one_of(EDGES)])
+
+
+def integer():
+    return one_of([random.randint(-20, 20), random.randint(-10**6, 10**6), random.randint(-2**63, 2**63 - 1),
+                   one_of(EDGES)])
+
+
+def number():
+    return one_of([
+        random.randint(-1000, 1000), "%.3f" % random.uniform(-100, 100), "%.17g" % random.uniform(-1, 1),
+        "%e" % random.uniform(-1e10, 1e10), "%de%d" % (random.randint(-99, 99), random.randint(-25, 30)),
+        one_of(["inf", "-inf", "nan", "1e400", "1e-400", ".5", "5.", "abc", " 1", "1 ", "-0", "0x10", "", "1e308",
+                "-1.7976931348623157e308", "4.9e-324", "123456789012345678901234567890", "+inf", "Infinity"]),
+    ])
+
+
+def score():
+    if pool.has_one_score:
+        return 0
+    return number() if random.random() < 0.15 else one_of([
+        random.randint(-5, 5), random.randint(-1000, 1000), random.uniform(-3, 3), "inf", "-inf", 0, "-0",
+        random.randint(-2**60, 2**60)])
+
+
+def bound():
+    return one_of(["", "", "("]) + str(one_of([score(), "-inf", "+inf", random.randint(-10, 10)]))
+
+
+def lex():
+    word = element()
+    word = word.decode("latin-1") if isinstance(word, bytes) else str(word)
+    return one_of(["-", "+", "-", "+", "[" + word, "(" + word, "[", "(", word])
+
+
+def limit():
+    return one_of([[], [], [], ["limit", index(), index()], ["limit", 0], ["limit", "x", 1]])
+
+
+def side():
+    return one_of(["left", "right", "LEFT", "right", "left", "right", "middle"])
+
+
+def end():
+    return one_of(["min", "max", "min", "max", "MAX", "mid"])
+
+
+def pairs():
+    return [word for field in elements() for word in (field, element())]
+
+
+def scored():
+    return [word for member in elements() for word in (score(), member)]
+
+
+def some(*words):
+    """Some of these options, mostly few."""
+    return [word for word in words if random.random() < 0.2]
+
+
+def aggregated(chosen, with_scores=True):
+    words = []
+    if random.random() < 0.3 or pool.has_one_score:
+        words += ["weights", *[score() for _ in range(len(chosen) - 1 + one_of([0] * 9 + [1]))]]
+    if random.random() < 0.3:
+        words += ["aggregate", one_of(["sum", "min", "max", "avg"])]
+    return words + (some("withscores") if with_scores else [])
+
+
+def zrange_options():
+    kind = one_of([[], [], ["byscore"], ["bylex"], ["byscore", "bylex"]])
+    ends = [bound(), bound()] if "byscore" in kind else [lex(), lex()] if "bylex" in kind else [index(), index()]
+    return [*ends, *kind, *some("rev"), *limit()]
+
+
+def combination(name):
+    chosen = numbered_keys()
+    return [name, *chosen, *aggregated(chosen)]
+
+
+def stored_combination(name):
+    chosen = numbered_keys()
+    return [name, key(), *chosen, *aggregated(chosen, False)]
+
+
+def sort():
+    words = [one_of(["sort", "sort", "sort_ro"]), key(), *some("desc")]
+    # Texts that are missing are equal, and Redis leaves these in any order; numbers have one order.
+    words += one_of([[], ["alpha"], ["alpha"], ["by", "w*"], ["by", "h*->f"]])
+    words += one_of([[], [], ["limit", index(), count()]])
+    words += one_of([[], [], ["get", "#"], ["get", "w*", "get", "#"], ["get", "h*->f"]])
+    return words + one_of([[], [], [], ["store", key()]])
+
+
+MAKERS = [
+    lambda: [one_of(["hset", "hset", "hset", "hmset"]), key(), *pairs()],
+    lambda: ["hsetnx", key(), element(), element()],
+    lambda: [one_of(["hget", "hexists", "hstrlen"]), key(), element()],
+    lambda: ["hmget", key(), *elements()],
+    lambda: ["hdel", key(), *elements()],
+    lambda: [one_of(["hlen", "hgetall", "hkeys", "hvals", "scard", "smembers", "llen", "zcard"]), key()],
+    lambda: ["hincrby", key(), element(), integer()],
+    lambda: ["hincrbyfloat", key(), element(), number()],
+    lambda: ["sadd", key(), *elements()],
+    lambda: ["sadd", key(), *elements()],
+    lambda: ["srem", key(), *elements()],
+    lambda: ["sismember", key(), element()],
+    lambda: ["smismember", key(), *elements()],
+    lambda: ["smove", key(), key(), element()],
+    lambda: [one_of(["sinter", "sunion", "sdiff"]), *keys()],
+    lambda: [one_of(["sinterstore", "sunionstore", "sdiffstore"]), key(), *keys()],
+    lambda: ["sintercard", *numbered_keys(), *one_of([[], [], ["limit", count()], ["limit"], ["foo", "1"]])],
+    lambda: ["spop", key(), one_of([100_000, 0, -1, "x", 2**63 - 1])],
+    lambda: [one_of(["lpush", "rpush", "rpush", "lpushx", "rpushx"]), key(), *elements()],
+    lambda: [one_of(["lpush", "rpush"]), key(), *elements()],
+    lambda: [one_of(["lpop", "rpop"]), key(), *one_of([[], [count()]])],
+    lambda: ["lindex", key(), index()],
+    lambda: ["lset", key(), index(), element()],
+    lambda: ["linsert", key(), one_of(["before", "after", "AFTER", "beside"]), element(), element()],
+    lambda: ["lrange", key(), index(), index()],
+    lambda: ["ltrim", key(), one_of([0, 1, 2, index()]), one_of([-1, -1, -2, -3, index()])],
+    lambda: ["lrem", key(), index(), element()],
+    lambda: ["lpos", key(), element(), *sum(some(["rank", rank()], ["count", count()], ["maxlen", count()]), [])],
+    lambda: ["lmove", key(), key(), side(), side()],
+    lambda: ["rpoplpush", key(), key()],
+    lambda: ["lmpop", *numbered_keys(), side(), *one_of([[], ["count", count()], ["count"], ["count", 1, "count", 2]])],
+    lambda: [one_of(["blpop", "brpop"]), *keys(), one_of([0.01, 0.01, "-1", "x"])],
+    lambda: ["blmove", key(), key(), side(), side(), one_of([0.01, 0.01, "-1", "x"])],
+    lambda: ["brpoplpush", key(), key(), one_of([0.01, "x"])],
+    lambda: ["blmpop", one_of([0.01, 0.01, "x"]), *numbered_keys(), side(), *one_of([[], ["count", count()]])],
+    lambda: ["zadd", key(), *some("nx", "xx", "gt", "lt", "ch", "incr"), *scored()],
+    lambda: ["zadd", key(), *scored()],
+    lambda: ["zadd", key(), *scored()],
+    lambda: ["zincrby", key(), score(), element()],
+    lambda: ["zrem", key(), *elements()],
+    lambda: [one_of(["zscore", "zrank", "zrevrank"]), key(), element()],
+    lambda: ["zmscore", key(), *elements()],
+    lambda: ["zrange", key(), *zrange_options(), *some("withscores")],
+    lambda: ["zrangestore", key(), key(), *zrange_options()],
+    lambda: ["zrevrange", key(), index(), index(), *some("withscores")],
+    lambda: [one_of(["zrangebyscore", "zrevrangebyscore"]), key(), bound(), bound(), *some("withscores"), *limit()],
+    lambda: [one_of(["zrangebylex", "zrevrangebylex"]), key(), lex(), lex(), *limit()],
+    lambda: [one_of(["zcount", "zremrangebyscore"]), key(), bound(), bound()],
+    lambda: [one_of(["zlexcount", "zremrangebylex"]), key(), lex(), lex()],
+    lambda: ["zremrangebyrank", key(), index(), index()],
+    lambda: [one_of(["zpopmin", "zpopmax"]), key(), *one_of([[], [count()]])],
+    lambda: [one_of(["bzpopmin", "bzpopmax"]), *keys(), one_of([0.01, "x"])],
+    lambda: ["zmpop", *numbered_keys(), end(), *one_of([[], ["count", count()], ["count"]])],
+    lambda: ["bzmpop", one_of([0.01, "x"]), *numbered_keys(), end(), *one_of([[], ["count", count()]])],
+    lambda: combination(one_of(["zunion", "zinter"])),
+    lambda: ["zdiff", *numbered_keys(), *some("withscores")],
+    lambda: ["zdiffstore", key(), *numbered_keys()],
+    lambda: stored_combination(one_of(["zunionstore", "zinterstore"])),
+    lambda: ["zintercard", *numbered_keys(), *one_of([[], ["limit", count()]])],
+    sort,
+    lambda: ["sort", key(), "by", "nosort", *some("desc")],
+    lambda: [one_of(["get", "strlen", "ttl", "pttl", "persist", "type", "incr", "getdel", "dump"]), key()],
+    lambda: [one_of(["append", "getset", "setnx"]), key(), element()],
+    lambda: ["set", key(), element(), *some("nx", "xx", "get", "keepttl")],
+    lambda: ["setrange", key(), 1, "x"],
+    lambda: ["mget", key(), key()],
+    lambda: [one_of(["del", "unlink", "exists", "touch"]), *keys()],
+    lambda: ["copy", key(), key(), *one_of([[], ["replace"], ["replace"], ["db", 1, "replace"], ["db", 1]])],
+    lambda: [one_of(["rename", "renamenx"]), key(), key()],
+    lambda: ["move", key(), 1],
+    lambda: [one_of(["expire", "pexpire"]), key(), one_of([1_000_000, 2_000_000, 0, -1]), *some("nx", "xx", "gt", "lt")],
+    lambda: ["expireat", key(), one_of([33177117420, 1])],
+    lambda: ["swapdb", 0, 1],
+    lambda: ["hscan", key(), one_of(["x", "-", "1x"])],
+    lambda: [one_of(["hscan", "sscan", "zscan"]), key(), 0, *one_of([["count", 0], ["count", "x"], ["match"], ["foo"]])],
+    lambda: ["hrandfield", key(), one_of([0, "x", 2**63, -2**63]), *some("withvalues")],
+    lambda: ["zrandmember", key(), one_of([0, "x", 2**63, -2**63]), *some("withscores")],
+    lambda: ["srandmember", key(), one_of([0, "x", 2**63])],
+]
+
+UNORDERED = {"hkeys", "hvals", "smembers", "sinter", "sunion", "sdiff", "spop"}
+TIMES = {"ttl", "pttl"}
+# What a change of an argument would make wait for ever or run for long.
+KEPT = {"blpop", "brpop", "blmove", "brpoplpush", "blmpop", "bzpopmin", "bzpopmax", "bzmpop", "hrandfield",
+        "srandmember", "zrandmember", "spop", "swapdb", "setrange", "hscan", "sscan", "zscan", "lpos",
+        "zrank", "zrevrank",  # which take WITHSCORE, as in Redis 7.2
+        "expire", "pexpire"}  # which would expire a key at any moment
+# Redis searches as if all scores were the same.
+BY_MEMBER = {"bylex", "zlexcount", "zrangebylex", "zrevrangebylex", "zremrangebylex"}
+BLOCKING = {"blpop", "brpop", "blmove", "brpoplpush", "blmpop", "bzpopmin", "bzpopmax", "bzmpop"}
+
+
+def make(known):
+    """A random command that both servers have; sometimes with a word too much, too little or at odds."""
+    while True:
+        command = one_of(MAKERS)()
+        if command[0] not in known or (not pool.has_one_score and (set(command) & BY_MEMBER)):
+            continue
+        if command[0] in ("sort", "sort_ro") and not pool.sorts:
+            continue
+        is_kept = command[0] in KEPT or (pool.has_one_score and command[0][0] == "z")
+        if not is_kept and random.random() < 0.04:
+            place = random.randrange(1, len(command))
+            change = random.randrange(4)
+            if change == 0:
+                command = command[:-1]
+            elif change == 1:
+                command = command + [one_of([element(), *EDGES])]
+            elif change == 2:
+                command = command[:place] + [one_of(EDGES)] + command[place + 1:]
+            else:
+                command = command[:place] + command[place:place + 1] + command[place:]
+        return command
+
+
+def in_script(command):
+    keys = [word for word in command[1:] if word in KEYS]
+    call = one_of(["call", "call", "pcall"])
+    body = one_of([f"return redis.{call}(unpack(ARGV))", f"redis.setresp(3) return redis.{call}(unpack(ARGV))",
+                   f"local r = redis.{call}(unpack(ARGV)) return r"])
+    return ["eval", body, len(keys), *keys, *command]
+
+
+def inner(command):
+    """The command that a script calls, or the command itself."""
+    return command[3 + int(command[2]):] if command[0] == "eval" else command
+
+
+def plain(command, reply, queued=()):
+    """A reply in a form that is the same on both servers: sorted where there is no order."""
+    command = inner(command)
+    name = command[0]
+    if name.startswith(("z", "bz")):
+        reply = without_minus_zero(reply)
+    if name == "exec" and isinstance(reply, list):
+        return [plain(each, part) for each, part in zip(queued, reply)]
+    if name == "dump" and isinstance(reply, bytes):
+        return "payload"  # the order of a set's members, and the pieces of a list
+    if is_error(reply) or reply is None:
+        return reply
+    items = items_of(reply)
+    if not isinstance(items, list):
+        return reply
+    kind = reply[0] if isinstance(reply, Reply) else b"*"
+    if name == "hgetall":
+        if items and isinstance(items[0], list):
+            return kind, sorted(map(tuple, items))
+        return kind, sorted(zip(items[::2], items[1::2]))
+    is_set = name in UNORDERED or "nosort" in command
+    return (kind, sorted(items, key=repr)) if is_set else reply
+
+
+def without_minus_zero(reply):
+    """Redis keeps a score of -0 in a skiplist, and makes it 0 in a listpack; Keyfast always makes it 0."""
+    if isinstance(reply, Reply):
+        return Reply((reply[0], without_minus_zero(reply[1])))
+    if isinstance(reply, list):
+        return [without_minus_zero(item) for item in reply]
+    return b"0" if reply == b"-0" else reply
+
+
+def are_alike(command, one, other):
+    if one == other:
+        return True
+    if inner(command)[0] in TIMES and isinstance(one, int) and isinstance(other, int):
+        return min(one, other) >= 0 and abs(one - other) <= CLOCK_MS
+    return False
+
+
+def show(value):
+    text = repr(value)
+    return text if len(text) < 400 else f"{text[:300]} ... {text[-60:]} ({len(text)})"
+
+
+class Differs(Exception):
+    pass
+
+
+class Comparison:
+    """Two servers, with their connections."""
+
+    def __init__(self, ports, seed):
+        self.ports, self.seed = ports, seed
+        self.pairs = []
+        self.history = []
+        self.differences = self.sent = self.marks = 0
+        self.connect()
+        names = [{name.decode() for name in server.command("command", "list")} for server in self.main]
+        self.known = names[0] & names[1]
+
+    def connect(self):
+        for pair in self.pairs:
+            for connection in pair:
+                connection.close()
+        self.pairs = [[Connection(port) for port in self.ports] for _ in range(4)]
+        self.main, self.events, self.watching, self.waiting = self.pairs
+        for connection in self.events:
+            connection.command("psubscribe", "__key*__:*")
+            connection.command("subscribe", "mark")
+
+    def both(self, *words):
+        """One command on both servers; what they reply has to be alike."""
+        self.history.append(words)
+        self.sent += 1
+        for server in self.main:
+            server.send(words)
+        replies = [server.reply() for server in self.main]
+        self.check(list(words), replies)
+        return replies
+
+    def check(self, command, replies, queued=()):
+        forms = [plain(command, reply, queued) for reply in replies]
+        if command[0] == "exec" and all(isinstance(form, list) for form in forms):
+            lengths = [len(form) for form in forms]
+            alike = len(set(lengths)) == 1 and all(map(are_alike, queued, *forms))
+        else:
+            alike = are_alike(command, *forms)
+        if not alike:
+            self.differ(show(command), *forms)
+
+    def differ(self, what, ours, theirs):
+        if isinstance(ours, list) and isinstance(theirs, list):
+            place = next((at for at, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1]), 0)
+            ours, theirs = (each[max(place - 2, 0):place + 5] for each in (ours, theirs))
+        print(f"{what}\n  keyfast {show(ours)}\n  redis   {show(theirs)}")
+        raise Differs
+
+    def pipeline(self, commands):
+        """Commands in one write; transactions among them stay whole."""
+        self.history += commands
+        self.sent += len(commands)
+        for server in self.main:
+            server.send(*commands)
+        queued, problem = [], None
+        for command in commands:
+            replies = [server.reply() for server in self.main]
+            if command[0] == "multi":
+                queued = []
+            elif replies[0] == Reply((b"+", b"QUEUED")):
+                queued.append(command)
+            try:
+                if problem is None:
+                    self.check(command, replies, queued)
+            except Differs as differs:
+                problem = differs
+        if problem:
+            raise problem
+
+    def check_events(self, is_loose=False):
+        """The events since the last time, those of misses apart: an expired key is missed first here.
+
+        After commands for one server only, misses do not count, and SPOP is the same as SREM."""
+        self.marks += 1
+        mark = b"%d" % self.marks
+        seen = []
+        for server, events in zip(self.main, self.events):
+            server.command("publish", "mark", mark)
+            got = []
+            while True:
+                message = items_of(events.reply())
+                if message[-2:] == [b"mark", mark]:
+                    break
+                got.append(b" ".join(message[2:]).decode("latin-1"))
+            seen.append(got)
+        if is_loose:
+            seen = [[each.replace(":spop", ":srem").replace(" spop", " srem") for each in got] for got in seen]
+        # SORT looks up what belongs to the members of a set, which are in any order.
+        misses = [sorted(each for each in got if "keymiss" in each) for got in seen]
+        seen = [[each for each in got if "keymiss" not in each] for got in seen]
+        if seen[0] == seen[1] and not is_loose:
+            seen = misses
+        if seen[0] != seen[1]:
+            place = next((at for at, pair in enumerate(zip(*seen)) if pair[0] != pair[1]), min(map(len, seen)))
+            around = slice(max(place - 3, 0), place + 4)
+            last = [show(command) for command in self.history[-12:]]
+            self.differ("events, after ... " + "\n    ".join(last), seen[0][around], seen[1][around])
+
+    def burst(self):
+        commands = []
+        for _ in range(one_of([1, 5, 20, 40])):
+            command = make(self.known)
+            draw = random.random()
+            if draw < 0.06 and command[0] not in BLOCKING:
+                commands.append(in_script(command))
+            elif draw < 0.1:
+                inside = [make(self.known) for _ in range(random.randint(0, 6))]
+                commands += [["multi"], *inside, ["exec"]]
+            else:
+                commands.append(command)
+        waiters = self.begin_waiting() if random.random() < 0.15 else []
+        if random.random() < 0.15:
+            self.watched(commands if ["multi"] in commands else commands[:3])
+        else:
+            self.pipeline(commands)
+        if waiters:
+            self.end_waiting(*waiters)
+        self.check_events()
+
+    def watched(self, commands):
+        """The same, while others watch a key: whether it counts as changed."""
+        # LTRIM that removes nothing is no change here, as in Valkey.
+        commands = [command for command in commands if inner(command)[0] != "ltrim"]
+        name = key()
+        for connection in self.watching:
+            connection.command("watch", name)
+        self.pipeline(commands)
+        results = []
+        for connection in self.watching:
+            connection.command("multi")
+            results.append(connection.command("exec"))
+        if results[0] != results[1]:
+            self.differ(f"whether {name} is changed by {show(commands)}", *results)
+
+    def begin_waiting(self):
+        name = key()
+        command = one_of([
+            ["blpop", name, 0], ["brpop", name, 0], ["blmove", name, key(), one_of(["left", "right"]), "left", 0],
+            ["blmpop", 0, 1, name, "right", "count", 3], ["bzpopmin", name, 0], ["bzpopmax", name, 0],
+            ["bzmpop", 0, 1, name, "max", "count", 3], ["brpoplpush", name, key(), 0],
+        ])
+        if command[0] not in self.known:
+            return []
+        ids = []
+        for connection, main in zip(self.waiting, self.main):
+            ids.append(connection.command("client", "id"))
+            connection.send(command)
+        deadline = time.monotonic() + 0.2
+        for connection, main in zip(self.waiting, self.main):
+            is_done = False
+            while not is_done and time.monotonic() < deadline:
+                is_done = b"blocked_clients:1" in main.command("info", "clients")
+                is_done = is_done or bool(select.select([connection.socket], [], [], 0.002)[0])
+        return [command, ids]
+
+    def end_waiting(self, command, ids):
+        for server, each in zip(self.main, ids):
+            server.command("client", "unblock", each)
+        replies = [connection.reply() for connection in self.waiting]
+        if without_minus_zero(replies[0]) != without_minus_zero(replies[1]):
+            self.differ(f"waiting: {show(command)}", *replies)
+
+    def restore(self):
+        """A payload of one server in both."""
+        source, target = key(), key()
+        payload = one_of([server.command("dump", source) for server in self.main])
+        if payload is None:
+            payload = b"nothing"
+        elif random.random() < 0.1:
+            payload = payload[:-1] + b"!"
+        expiry = one_of([0, 0, 1_000_000])
+        options = one_of([["replace"], ["replace"], [], ["replace", "freq", 3], ["absttl"], ["absttl", "replace"]])
+        self.both("restore", target, expiry, payload, *options)
+        self.check_values([target])
+
+    def pop_random(self):
+        """SPOP on one server, SREM of the same members on the other."""
+        name = key()
+        words = one_of([[], [random.randint(0, 5)], [random.randint(1, 400)]])
+        first = random.randrange(2)
+        one, other = self.main[first], self.main[1 - first]
+        before, kind = one.command("smembers", name), one.command("type", name)
+        if kind[1] != b"set":
+            self.both("spop", name, *words)
+            return
+        popped = one.command("spop", name, *words)
+        self.history.append(("spop", name, *words))
+        members = list(items_of(popped)) if words else [popped]
+        allowed = min(words[0] if words else 1, len(items_of(before)))
+        if len(members) != allowed or len(set(members)) != allowed or not set(members) <= set(items_of(before)):
+            self.differ(f"spop {name} {words} of {show(before)}", popped, first)
+        if members and other.command("srem", name, *members) != len(members):
+            self.differ(f"srem {name} of what was popped", members, first)
+        self.check_events(is_loose=True)
+
+    def pick_random(self):
+        name = key()
+        kind = self.main[0].command("type", name)[1]
+        verb, option = {b"set": ("srandmember", []), b"hash": ("hrandfield", ["withvalues"]),
+                        b"zset": ("zrandmember", ["withscores"])}.get(kind, ("hrandfield", []))
+        if verb not in self.known:
+            return
+        words = one_of([[], [one_of([1, 3, 50, 3000, -1, -3, -700])]])
+        words = words + option if words and random.random() < 0.4 else words
+        for server in self.main:
+            reply = server.command(verb, name, *words)
+            if is_error(reply) or kind == b"none" or kind == b"string" or kind == b"list":
+                continue
+            whole = {"srandmember": ["smembers", name], "hrandfield": ["hgetall", name],
+                     "zrandmember": ["zrange", name, 0, -1, "withscores"]}[verb]
+            there = flat(server.command(*whole))
+            members = flat(reply) if words else [reply]
+            if verb != "srandmember":
+                entries = set(zip(there[::2], there[1::2]))
+                names = {entry[0] for entry in entries}
+            else:
+                entries = names = set(there)
+            picked = members
+            if len(words) == 2:
+                picked = list(zip(members[::2], members[1::2]))
+            allowed = 1 if not words else -words[0] if words[0] < 0 else min(words[0], len(names))
+            is_distinct = not words or words[0] < 0 or len(set(picked)) == len(picked)
+            if len(picked) != allowed or not is_distinct or not set(picked) <= (entries if len(words) == 2 else names):
+                self.differ(f"{verb} {name} {words} of {show(there)}", reply, "see there")
+
+    def scan(self):
+        name = key()
+        kind = self.main[0].command("type", name)[1]
+        verb = {b"set": "sscan", b"hash": "hscan", b"zset": "zscan"}.get(kind, "hscan")
+        if verb not in self.known:
+            return
+        words = one_of([[], ["count", one_of([1, 7, 1000])], ["match", "*1*"], ["match", "n*", "count", 10]])
+        found = []
+        for server in self.main:
+            seen, cursor = set(), b"0"
+            while True:
+                reply = server.command(verb, name, cursor, *words)
+                if is_error(reply):
+                    seen = reply
+                    break
+                cursor, items = reply
+                items = without_minus_zero(items) if verb == "zscan" else items
+                seen |= set(items) if verb == "sscan" else set(zip(items[::2], items[1::2]))
+                if cursor == b"0":
+                    break
+            found.append(seen)
+        if found[0] != found[1]:
+            if isinstance(found[0], set) and isinstance(found[1], set):
+                found = [sorted(found[0] - found[1]), sorted(found[1] - found[0])]
+            self.differ(f"{verb} {name} {words} (what only one has)", *found)
+
+    def expire_now(self):
+        name = key()
+        self.both("pexpire", name, 20)
+        time.sleep(0.025)
+        self.both("exists", name)
+        self.check_events()
+
+    def check_values(self, names):
+        """Compares values; returns whether their digests are the same, too."""
+        is_same = True
+        for name in names:
+            digests = [server.command("debug", "digest-value", name) for server in self.main]
+            if digests[0] == digests[1]:
+                continue
+            kinds = [server.command("type", name)[1].decode() for server in self.main]
+            whole = [self.content(server, name, kind) for server, kind in zip(self.main, kinds)]
+            if kinds == ["zset", "zset"] and without_minus_zero(whole[0]) == without_minus_zero(whole[1]):
+                is_same = False
+                continue
+            last = "\n    ".join(show(each) for each in self.history[-12:] if name in each)
+            self.differ(f"the digest of {name} {kinds}, after ... {last}", *whole)
+        return is_same
+
+    def content(self, server, name, kind):
+        command = {"set": ["smembers", name], "hash": ["hgetall", name], "list": ["lrange", name, 0, -1],
+                   "zset": ["zrange", name, 0, -1, "withscores"], "string": ["get", name]}.get(kind)
+        reply = server.command(*command) if command else None
+        return sorted(flat(reply)) if kind == "set" else reply
+
+    def check_round(self):
+        self.check_events()
+        is_same = True
+        for database in DATABASES:
+            self.both("select", database)
+            names = [sorted(server.command("keys", "*")) for server in self.main]
+            if names[0] != names[1]:
+                self.differ(f"the keys of database {database}", *names)
+            is_same &= self.check_values(names[0])
+            for name in names[0]:
+                self.both("pttl", name)
+                self.check_encoding(name)
+        digests = [server.command("debug", "digest") for server in self.main]
+        if is_same and digests[0] != digests[1]:
+            self.differ("the digest of all", *digests)
+
+    def check_encoding(self, name):
+        """Encodings, and the order of what is kept in the order of its arrival. Newer servers pack more."""
+        kind = self.both("type", name)[0][1]
+        ours, theirs = (server.command("object", "encoding", name) for server in self.main)
+        newer = {b"list": {b"quicklist": b"listpack"}, b"set": {b"hashtable": b"listpack"}}.get(kind, {})
+        if pool.sorts and kind == b"zset":
+            newer = {b"skiplist": b"listpack"}
+        if ours != theirs and ours != newer.get(theirs):
+            self.differ(f"the encoding of {name}", ours, theirs)
+        if ours == theirs and theirs in (b"listpack", b"intset"):
+            command = {b"hash": "hgetall", b"set": "smembers"}.get(kind)
+            if command:
+                replies = [server.command(command, name) for server in self.main]
+                if replies[0] != replies[1]:
+                    self.differ(f"the order of {name}", *replies)
+
+    def configure(self):
+        settings = {
+            "hash-max-listpack-entries": [0, 1, 4, 128, 512, 2000], "hash-max-listpack-value": [0, 8, 64, 1024, 5000],
+            "set-max-intset-entries": [0, 4, 128, 512], "zset-max-listpack-entries": [0, 4, 128, 1000],
+            "zset-max-listpack-value": [0, 8, 64, 5000],
+            "list-max-listpack-size": [-1, -2, -2, -2, -5, 0, 1, 3, 128], "list-compress-depth": [0, 0, 1],
+        }
+        for name, values in settings.items():
+            self.both("config", "set", name, values[-1] if random.random() < 0.05 else one_of(values))
+        own = {"set-max-listpack-entries": [0, 4, 128], "set-max-listpack-value": [0, 8, 64, 2000]}
+        for name, values in own.items():
+            self.main[0].command("config", "set", name, one_of(values))
+        self.both("config", "set", "notify-keyspace-events", one_of(["KEA", "KEA", "KEAmn"]))
+
+    def round(self):
+        global pool
+        pool = Pool()
+        protocol = one_of([2, 3])
+        for server in self.main:
+            server.command("hello", protocol)
+        self.both("flushall")
+        self.configure()
+        for number in range(20 if pool.sorts else 0):
+            self.both("set", f"w{number}", random.randint(-5, 5))
+            self.both("hset", f"h{number}", "f", random.randint(-5, 5))
+        goal = self.sent + COMMANDS
+        while self.sent < goal:
+            draw = random.random()
+            if draw < 0.01:
+                self.configure()
+            elif draw < 0.7:
+                self.burst()
+            elif draw < 0.8:
+                self.restore()
+            else:
+                one_of([self.pop_random, self.pick_random, self.scan, self.expire_now])()
+                self.check_events(is_loose=True)
+        self.check_round()
+
+    def start_over(self):
+        self.connect()
+        self.history.clear()
+        for server in self.main:
+            server.command("flushall")
+            server.command("config", "resetstat")
+
+    def rounds(self, rounds, after=lambda: None):
+        """So many rounds; after a difference all begins anew."""
+        for number in range(rounds):
+            # Each round has a seed of its own, so that it is found again.
+            random.seed(f"{self.seed}.{number}")
+            try:
+                self.round()
+                after()
+            except Differs:
+                self.differences += 1
+                print(f"  (seed {self.seed}, round {number}, command {self.sent})")
+                if self.differences == DIFFERENCES_MAX:
+                    break
+                self.start_over()
+
+
+def flat(reply):
+    items = items_of(reply)
+    if not isinstance(items, list):
+        return [] if items is None else [items]
+    return [part for item in items for part in (item if isinstance(item, list) else [item])]
+
+
+def main():
+    ports = [int(port) for port in sys.argv[1:3]]
+    seed = sys.argv[3] if len(sys.argv) > 3 else "1"
+    comparison = Comparison(ports, seed)
+    comparison.start_over()
+    comparison.rounds(int(sys.argv[4]) if len(sys.argv) > 4 else ROUNDS)
+    print(f"{comparison.sent} random commands on types, {comparison.differences} differences (seed {seed})")
+    sys.exit(1 if comparison.differences else 0)
+
+
+if __name__ == "__main__":
+    main()

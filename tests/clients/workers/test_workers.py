@@ -1,0 +1,142 @@
+"""Job queues: each gets a hundred jobs, and each job must be done once, by whichever worker was waiting for it.
+
+They use lists, hashes, sets and sorted sets, commands that wait (BRPOP, BLMOVE, BZPOPMIN), scripts and MULTI.
+"""
+
+import asyncio
+import gc
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "python"))
+from server import Server  # noqa: E402
+
+JOBS = 100
+SECONDS_MAX = 60  # for all jobs; a quiet machine needs two
+
+
+class Workers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server().start()
+        cls.url = f"redis://127.0.0.1:{cls.server.port}"
+        os.environ["WORKERS_URL"] = cls.url
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+
+    def test_celery(self):
+        from jobs import add_by_celery, app
+
+        command = [sys.executable, "-W", "ignore", "-m", "celery", "-A", "jobs", "worker", "--pool", "threads"]
+        worker = subprocess.Popen([*command, "-c", "3", "-l", "ERROR"], cwd=HERE, stdout=subprocess.DEVNULL)
+        try:
+            results = [add_by_celery.delay(number, 1) for number in range(JOBS)]
+            self.assertEqual([one.get(timeout=SECONDS_MAX) for one in results], list(range(1, JOBS + 1)))
+            # Results that are freed later would look for the server when it is gone.
+            results.clear()
+            gc.collect()
+            app.backend.result_consumer.stop()
+        finally:
+            worker.terminate()
+            worker.wait()
+
+    # Since 1.12 RQ keeps results in streams, which are not there yet.
+    def test_rq(self):
+        from redis import Redis
+        from rq import Queue, SimpleWorker
+
+        import jobs
+
+        connection = Redis.from_url(f"{self.url}/3")
+        queue = Queue(connection=connection)
+        queued = [queue.enqueue(jobs.add, number, 1) for number in range(JOBS)]
+        SimpleWorker([queue], connection=connection).work(burst=True, logging_level="ERROR")
+        self.assertEqual([job.result for job in queued], list(range(1, JOBS + 1)))
+
+    def test_dramatiq(self):
+        import dramatiq
+        from dramatiq.brokers.redis import RedisBroker
+        from dramatiq.results import Results
+        from dramatiq.results.backends import RedisBackend
+
+        broker = RedisBroker(url=f"{self.url}/4")
+        broker.add_middleware(Results(backend=RedisBackend(url=f"{self.url}/5")))
+        dramatiq.set_broker(broker)
+
+        @dramatiq.actor(store_results=True)
+        def add(one, other):
+            return one + other
+
+        worker = dramatiq.Worker(broker, worker_threads=3)
+        worker.start()
+        messages = [add.send(number, 1) for number in range(JOBS)]
+        results = [message.get_result(block=True, timeout=SECONDS_MAX * 1000) for message in messages]
+        worker.stop()
+        self.assertEqual(results, list(range(1, JOBS + 1)))
+
+    def test_huey(self):
+        from huey import PriorityRedisHuey, RedisHuey
+
+        for number, kind in enumerate([RedisHuey, PriorityRedisHuey]):
+            huey = kind(f"app{number}", port=self.server.port, db=6)
+
+            @huey.task()
+            def add(one, other):
+                return one + other
+
+            consumer = huey.create_consumer(workers=2)
+            consumer.start()
+            results = [add(number, 1) for number in range(JOBS)]
+            done = [one.get(blocking=True, timeout=SECONDS_MAX) for one in results]
+            consumer.stop()
+            self.assertEqual(done, list(range(1, JOBS + 1)))
+
+    def test_arq(self):
+        from arq import create_pool
+        from arq.connections import RedisSettings
+        from arq.worker import Worker, func
+
+        async def add(context, one, other):
+            return one + other
+
+        async def run():
+            settings = RedisSettings(port=self.server.port, database=7)
+            pool = await create_pool(settings)
+            queued = [await pool.enqueue_job("add", number, 1) for number in range(JOBS)]
+            options = {"burst": True, "poll_delay": 0.05, "handle_signals": False}
+            await Worker([func(add, name="add")], redis_settings=settings, **options).main()
+            return [await job.result(timeout=SECONDS_MAX) for job in queued]
+
+        self.assertEqual(asyncio.run(run()), list(range(1, JOBS + 1)))
+
+    def test_channels_redis(self):
+        from channels_redis.core import RedisChannelLayer
+
+        async def run():
+            layer = RedisChannelLayer(hosts=[("127.0.0.1", self.server.port)])
+            names = [await layer.new_channel() for _ in range(5)]
+            for name in names:
+                await layer.group_add("group", name)
+            # One waits before anything is sent.
+            waiting = asyncio.create_task(layer.receive(names[0]))
+            await asyncio.sleep(0.05)
+            for number in range(20):
+                await layer.group_send("group", {"type": "message", "number": number})
+            first = await waiting
+            rest = [[await layer.receive(name) for _ in range(20 - (name == names[0]))] for name in names]
+            await layer.close_pools()
+            return [first, *rest[0]], rest[1:]
+
+        first, rest = asyncio.run(run())
+        for received in [first, *rest]:
+            self.assertEqual([message["number"] for message in received], list(range(20)))
+
+
+if __name__ == "__main__":
+    unittest.main()

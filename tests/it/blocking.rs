@@ -1,0 +1,190 @@
+//! Clients that wait for a list or a sorted set: who is served, by whom, and what ends the wait.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::aof::wait_until;
+use crate::client::{Client, request};
+use crate::server::Server;
+
+/// Lets a client wait. Returns when the server knows of it.
+fn wait(server: &Server, client: &mut Client, line: &str) {
+    let mut other = server.client();
+    let blocked = |other: &mut Client| other.info("blocked_clients").parse::<usize>().unwrap();
+    let before = blocked(&mut other);
+    client.send(&request(line.split(' ')));
+    wait_until(|| blocked(&mut other) > before, "the client does not wait");
+}
+
+fn pair(key: &str, element: &str) -> Vec<u8> {
+    format!("*2\r\n${}\r\n{key}\r\n${}\r\n{element}\r\n", key.len(), element.len()).into_bytes()
+}
+
+#[test]
+fn the_first_to_wait_is_the_first_to_be_served() {
+    let server = Server::start();
+    let mut waiting: Vec<Client> = (0..5).map(|_| server.client()).collect();
+    for client in &mut waiting {
+        wait(&server, client, "BLPOP none queue 0");
+    }
+    server.client().line("RPUSH queue a b c d e f").is(6);
+    for (client, element) in waiting.iter_mut().zip(["a", "b", "c", "d", "e"]) {
+        assert_eq!(client.reply_bytes(), pair("queue", element));
+    }
+    server.client().line("LRANGE queue 0 -1").is(crate::client::Reply::Array(vec!["f".into()]));
+}
+
+#[test]
+fn whatever_brings_a_list_serves_the_client_that_waits_for_it() {
+    let ways: [&[&str]; 9] = [
+        &["RPUSH target v"],
+        &["EVAL redis.call('RPUSH','target','v') 0"],
+        &["RPUSH other v", "RENAME other target"],
+        &["RPUSH other v", "COPY other target"],
+        &["SELECT 1", "RPUSH target v", "MOVE target 0", "SELECT 0"],
+        &["SELECT 1", "RPUSH target v", "SWAPDB 0 1", "SELECT 0"],
+        &["RPUSH other v", "LMOVE other target LEFT LEFT"],
+        &["SET target string", "DEL target", "LPUSH target v"],
+        &["MULTI", "RPUSH other x", "RPUSH target v", "EXEC"],
+    ];
+    for way in ways {
+        let server = Server::start();
+        let mut client = server.client();
+        wait(&server, &mut client, "BRPOP target 0");
+        let mut other = server.client();
+        for line in way {
+            let words: Vec<&str> = match line.strip_prefix("EVAL ") {
+                Some(rest) => {
+                    ["EVAL"].into_iter().chain(rest.rsplit_once(' ').map(|(s, n)| [s, n]).unwrap()).collect()
+                }
+                None => line.split(' ').collect(),
+            };
+            other.cmd(words).ignored();
+        }
+        assert_eq!(client.reply_bytes(), pair("target", "v"), "{way:?}");
+        assert_eq!(server.client().info("blocked_clients"), "0");
+    }
+    let server = Server::start();
+    let mut client = server.client();
+    server.client().line("RPUSH other v").is(1);
+    let payload = server.client().line("DUMP other").reply();
+    let crate::client::Reply::Bulk(payload) = payload else { panic!("{payload}") };
+    wait(&server, &mut client, "BRPOP target 0");
+    server.client().cmd([&b"RESTORE"[..], b"target", b"0", &payload]).is_ok();
+    assert_eq!(client.reply_bytes(), pair("target", "v"));
+}
+
+#[test]
+fn an_element_that_moves_on_serves_the_next_client() {
+    let server = Server::start();
+    let (mut first, mut second, mut third) = (server.client(), server.client(), server.client());
+    wait(&server, &mut third, "BLPOP c 0");
+    wait(&server, &mut second, "BLMOVE b c LEFT RIGHT 0");
+    wait(&server, &mut first, "BRPOPLPUSH a b 0");
+    server.client().line("LPUSH a v").is(1);
+    assert_eq!(first.reply_bytes(), b"$1\r\nv\r\n");
+    assert_eq!(second.reply_bytes(), b"$1\r\nv\r\n");
+    assert_eq!(third.reply_bytes(), pair("c", "v"));
+    server.client().line("DBSIZE").is(0);
+}
+
+#[test]
+fn a_wait_ends_at_its_time_and_by_other_clients() {
+    let server = Server::start();
+    let mut client = server.client();
+    let started = Instant::now();
+    client.line("BLPOP none 0.2").is_nil();
+    assert!(started.elapsed() >= Duration::from_millis(200));
+    let id = client.line("CLIENT ID").integer().to_string();
+    wait(&server, &mut client, "BZPOPMIN none 0");
+    server.client().cmd(["CLIENT", "UNBLOCK", &id]).is(1);
+    client.reply().is_nil();
+    wait(&server, &mut client, "BLMPOP 0 1 none LEFT");
+    server.client().cmd(["CLIENT", "UNBLOCK", &id, "ERROR"]).is(1);
+    client.reply().is_error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+    server.client().cmd(["CLIENT", "UNBLOCK", &id]).is(0);
+    // One that is gone is not served, by whatever it went.
+    wait(&server, &mut client, "BLPOP queue 0");
+    server.client().cmd(["CLIENT", "KILL", "ID", &id]).is(1);
+    let mut leaving = server.client();
+    wait(&server, &mut leaving, "BLPOP queue 0");
+    drop(leaving);
+    wait_until(|| server.client().info("blocked_clients") == "0", "a client that is gone waits");
+    server.client().line("RPUSH queue v").is(1);
+    server.client().line("LLEN queue").is(1);
+}
+
+#[test]
+fn a_client_that_waits_in_a_transaction_or_a_script_does_not_wait() {
+    let mut client = Server::start().into_client();
+    client.line("MULTI").is_ok();
+    for line in ["BLPOP k 0", "BLMOVE k l LEFT LEFT 0", "BZPOPMAX k 0", "BZMPOP 0 1 k MIN"] {
+        client.line(line).is_simple("QUEUED");
+    }
+    let nil = || crate::client::Reply::Null;
+    client.line("EXEC").is(crate::client::Reply::Array(vec![nil(), nil(), nil(), nil()]));
+    client.cmd(["EVAL", "return redis.call('BLPOP', 'k', 0)", "0"]).is_nil();
+}
+
+#[test]
+fn each_element_goes_to_one_client_however_many_wait() {
+    const WORKERS: usize = 8;
+    const ELEMENTS: usize = 4000;
+    let server = Server::start();
+    let got: Vec<Vec<String>> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|number| {
+                let mut client = server.client();
+                let targets = number % 2 == 1;
+                scope.spawn(move || {
+                    let mut got = Vec::new();
+                    loop {
+                        let line = match targets {
+                            true => format!("BLMOVE queue moved:{number}:{} LEFT RIGHT 0", got.len()),
+                            false => "BLPOP none queue 0".to_owned(),
+                        };
+                        client.send(&request(line.split(' ')));
+                        let reply = String::from_utf8(client.reply_bytes()).unwrap();
+                        let element = reply.trim_end().rsplit("\r\n").next().unwrap().to_owned();
+                        if element == "end" {
+                            return got;
+                        }
+                        got.push(element);
+                    }
+                })
+            })
+            .collect();
+        let producers: Vec<_> = (0..2)
+            .map(|producer| {
+                let mut client = server.client();
+                scope.spawn(move || {
+                    for number in (producer..ELEMENTS).step_by(2) {
+                        client.cmd(["RPUSH", "queue", &number.to_string()]).ignored();
+                    }
+                })
+            })
+            .collect();
+        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        let mut last = server.client();
+        wait_until(|| last.line("LLEN queue").integer() == 0, "elements are left");
+        for _ in 0..WORKERS {
+            last.line("RPUSH queue end").ignored();
+        }
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    let mut all: Vec<usize> = got.concat().iter().map(|element| element.parse().unwrap()).collect();
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..ELEMENTS), "an element came twice, or never");
+}
+
+#[test]
+fn clients_that_wait_on_one_key_for_different_types_get_their_own() {
+    let server = Server::start();
+    let (mut listing, mut ranking) = (server.client(), server.client());
+    wait(&server, &mut listing, "BLPOP key 0");
+    wait(&server, &mut ranking, "BZPOPMIN key 0");
+    server.client().line("ZADD key 1 member").is(1);
+    assert_eq!(ranking.reply_bytes(), b"*3\r\n$3\r\nkey\r\n$6\r\nmember\r\n$1\r\n1\r\n");
+    server.client().line("RPUSH key element").is(1);
+    assert_eq!(listing.reply_bytes(), pair("key", "element"));
+}
