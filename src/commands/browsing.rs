@@ -67,7 +67,7 @@ fn scan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
     let cursor = Cursor::from_number(cursor);
     let filter = Filter::parse(request)?;
     let mut found: Vec<Vec<u8>> = Vec::new();
-    let next = tx.scan(cursor, ScanLimit { keys: filter.keys }, |key, value| {
+    let next = tx.walk()?.scan(cursor, ScanLimit { keys: filter.keys }, |key, value| {
         if filter.matches(key, value.facts.name) {
             found.push(key.to_vec());
         }
@@ -126,5 +126,5 @@ const RANDOMKEY: Command = Command {
 };
 
 fn randomkey(tx: &Transaction<'_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.bulk_or_nil(tx.random_key().as_deref()))
+    Ok(reply.bulk_or_nil(tx.walk()?.random_key().as_deref()))
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::keyspace::{Missing, NotEverything};
+use crate::keyspace::{HoldsSome, Missing, NotEverything};
 use crate::resp::Request;
 use crate::values::WrongType;
 
@@ -162,6 +162,12 @@ impl From<WrongType> for Error {
 
 impl From<NotEverything> for Error {
     fn from(_: NotEverything) -> Error {
+        Error::NOT_EVERYTHING
+    }
+}
+
+impl From<HoldsSome> for Error {
+    fn from(_: HoldsSome) -> Error {
         Error::NOT_EVERYTHING
     }
 }

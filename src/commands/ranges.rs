@@ -1,5 +1,7 @@
 //! Parts of strings: APPEND, GETRANGE and their like, and what two strings have in common.
 
+use std::ops::Range;
+
 use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
 use crate::lcs::{self, CommonSubsequence, Match, TooLong};
@@ -138,8 +140,9 @@ const GETRANGE: Command = Command {
 
 fn getrange(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let (start, end) = (args::integer(request.at(2))?, args::integer(request.at(3))?);
-    let value = tx.get::<Text>(request.at(1))?.unwrap_or_default();
-    Ok(reply.bulk(part(value, start, end)))
+    let key = request.at(1);
+    let value = tx.get::<Text>(key)?.unwrap_or_default();
+    Ok(tx.reply_text(key, value, part(value.len(), start, end), reply))
 }
 
 const SUBSTR: Command = Command {
@@ -158,16 +161,16 @@ const SUBSTR: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// The part of a value from `start` to `end`, both included.
-fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
-    let length = value.len() as i64;
+/// The part from `start` to `end`, both included, of a value of this length.
+fn part(length: usize, start: i64, end: i64) -> Range<usize> {
+    let length = length as i64;
     // Redis looks at this before it counts from the end.
     if start < 0 && end < 0 && start > end {
-        return &[];
+        return 0..0;
     }
     let from_start = |offset: i64| if offset < 0 { offset.saturating_add(length).max(0) } else { offset };
     let (start, end) = (from_start(start), from_start(end).min(length - 1));
-    if start > end { &[] } else { &value[start as usize..=end as usize] }
+    if start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
 const LCS: Command = Command {

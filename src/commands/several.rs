@@ -7,7 +7,7 @@ use crate::types::strings::Text;
 use super::args::{self, Options, is_word};
 use super::error::Error;
 use super::facts::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
-use super::strings::{Condition, Expires, tell_of_write};
+use super::strings::{Condition, Expires, reply_text, tell_of_write};
 
 pub(super) const COMMANDS: &[Command] = &[MGET, MSET, MSETEX, MSETNX];
 
@@ -33,8 +33,8 @@ const MGET: Command = Command {
 };
 
 fn mget(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply
-        .array_of(request.from(1), |key, reply| reply.bulk_or_nil(tx.get::<Text>(key).unwrap_or_default())))
+    let text = |key| tx.get::<Text>(key).unwrap_or_default();
+    Ok(reply.array_of(request.from(1), |key, reply| reply_text(tx, key, text(key), reply)))
 }
 
 const MSET: Command = Command {

@@ -3,7 +3,7 @@
 use crate::digest;
 use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
-use crate::resp::{Reply, Request};
+use crate::resp::{Reply, Request, Sent};
 use crate::types::strings::Text;
 
 use super::args::{self, Options, is_word};
@@ -72,7 +72,17 @@ const GET: Command = Command {
 };
 
 fn get(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.bulk_or_nil(tx.get::<Text>(request.at(1))?))
+    let key = request.at(1);
+    Ok(reply_text(tx, key, tx.get::<Text>(key)?, reply))
+}
+
+/// Replies with the string of a key, or with null.
+#[inline(always)]
+pub(super) fn reply_text(tx: &Transaction<'_>, key: &[u8], text: Option<&[u8]>, reply: Reply<'_>) -> Sent {
+    match text {
+        Some(text) => tx.reply_text(key, text, 0..text.len(), reply),
+        None => reply.nil(),
+    }
 }
 
 const GETSET: Command = Command {
@@ -99,7 +109,7 @@ const GETSET: Command = Command {
 
 fn getset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let sent = reply.bulk_or_nil(tx.get::<Text>(key)?);
+    let sent = reply_text(tx, key, tx.get::<Text>(key)?, reply);
     tx.put(key, request.at(2), Expiry::Never);
     tell_of_write(tx, key, Expiry::Never);
     Ok(sent)
@@ -158,7 +168,7 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
     if options.answers_old_value {
         let old = tx.get::<Text>(key)?;
         let is_met = options.condition.is_met(old);
-        let sent = reply.bulk_or_nil(old);
+        let sent = reply_text(tx, key, old, reply);
         if is_met {
             // An absent key that comes to be so may be a lock.
             match options.condition {
@@ -383,7 +393,7 @@ const GETDEL: Command = Command {
 
 fn getdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let sent = reply.bulk_or_nil(tx.get::<Text>(key)?);
+    let sent = reply_text(tx, key, tx.get::<Text>(key)?, reply);
     if tx.remove(key) {
         tx.event(EventClass::GENERIC, "del", key);
     }
@@ -439,7 +449,7 @@ fn getex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     }
     let Some(value) = tx.get::<Text>(key)? else { return Ok(reply.nil()) };
     let expiry = expires.resolve("getex", tx)?;
-    let sent = reply.bulk(value);
+    let sent = reply_text(tx, key, Some(value), reply);
     match expiry {
         Expiry::At(expires_at_ms) => tx.set_expiry(key, Some(expires_at_ms)),
         _ if persists && tx.peek_expiry(key).flatten().is_some() => tx.set_expiry(key, None),

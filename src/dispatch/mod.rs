@@ -20,7 +20,7 @@ use crate::commands::tracking::answered;
 use crate::commands::transactions::{ended, queue, refused};
 use crate::engine::memory::{NotBegun, begin, commit, deliver};
 use crate::instance::Instance;
-use crate::keyspace::{Keyspace, Spot};
+use crate::keyspace::{Keyspace, Spot, complete};
 use crate::resp::{Reply, Request};
 use crate::session::{Contention, Session, Wait};
 
@@ -98,7 +98,7 @@ fn execute_plain(
         return false;
     }
     let mark = out.len();
-    let (mut garbage, mut served) = (None, Vec::new());
+    let (mut garbage, mut served, mut missed) = (None, Vec::new(), Vec::new());
     let result = {
         let begun = instance.keyspace.begin_at(session.database, request.at(plain.key), spot);
         let Ok(mut tx) = begun else { return false };
@@ -112,7 +112,7 @@ fn execute_plain(
         if tx.leaves_anything() {
             settle(registered.command, instance, session, &mut tx, *request, None);
             commit(session, &mut tx);
-            (garbage, served) = (tx.take_large_garbage(), tx.take_served());
+            (garbage, served, missed) = (tx.take_large_garbage(), tx.take_served(), tx.take_missed());
         }
         result
     };
@@ -120,6 +120,7 @@ fn execute_plain(
         instance.free(garbage);
     }
     deliver(session, served);
+    complete(out, missed);
     meter.end_tallied(registered, session, request, out.len() - mark);
     if let Err(error) = result {
         meter.failed(registered);
@@ -236,7 +237,8 @@ fn begin_and_run(
     if session.outbox.is_some() {
         instance.deliver(session, request);
     }
-    begun.end(instance, session);
+    let missed = begun.end(instance, session);
+    complete(out, missed);
     if command.scope == Scope::Queue {
         ended(instance, session);
     }

@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use crate::commands::Command;
-use crate::commands::facts::Scope;
+use crate::commands::facts::{Flags, Group, Scope};
 use crate::commands::transactions::queued;
 use crate::instance::Instance;
-use crate::keyspace::{Keyspace, NotNow, Served, Spot, Transaction};
+use crate::keyspace::{Keyspace, Missed, NotNow, Prepared, Served, Spot, Transaction};
 use crate::resp::Request;
 use crate::scripting::{NotYet, Turn};
 use crate::session::{Contention, Session};
+use crate::values::LONG_TEXT_BYTES;
 
 /// What a command runs on.
 #[derive(Debug)]
@@ -55,11 +56,15 @@ pub fn begin<'a>(
         // The time that it waited for other scripts does not count as its own.
         session.began = Instant::now();
     }
+    let prepared = prepare(session, command, request);
     let flushes = instance.keyspace.flushes();
     let mut tx = lock(instance, session, command, request, spot).map_err(|why| match why {
         NotNow::Busy => NotBegun::Busy,
         NotNow::Contended(shard) => NotBegun::Contended(Contention::Shard(shard)),
     })?;
+    if !prepared.is_empty() {
+        tx.prepare(prepared);
+    }
     if session.leaves_keys_untouched {
         tx.leave_untouched();
     }
@@ -70,10 +75,11 @@ pub fn begin<'a>(
 }
 
 impl Begun<'_> {
-    /// Logs the changes, unlocks the shards, and frees what was removed.
-    pub fn end(mut self, instance: &Instance, session: &mut Session) {
+    /// Logs the changes, unlocks the shards, and frees what was removed. Returns what is missing in the reply.
+    pub fn end(mut self, instance: &Instance, session: &mut Session) -> Vec<Missed> {
         commit(session, &mut self.tx);
         let (garbage, served) = (self.tx.take_large_garbage(), self.tx.take_served());
+        let missed = self.tx.take_missed();
         let Begun { tx, turn, flushes } = self;
         drop((tx, turn));
         deliver(session, served);
@@ -83,6 +89,25 @@ impl Begun<'_> {
         if instance.keyspace.flushes() != flushes {
             instance.save_flushed();
         }
+        missed
+    }
+}
+
+/// Copies long strings that the request may write, while no other client waits for its keys.
+#[inline]
+fn prepare(session: &Session, command: &Command, request: Request<'_>) -> Vec<Prepared> {
+    let has_long = |command: &Command, request: &Request<'_>| {
+        request.bytes() >= LONG_TEXT_BYTES
+            && command.group == Group::String
+            && command.flags.contains(Flags::DENYOOM)
+    };
+    match &session.queue {
+        Some(queue) if command.scope == Scope::Queue => {
+            let long = queued(queue).filter(|(registered, request)| has_long(registered.command, request));
+            long.flat_map(|(_, request)| Prepared::of(request)).collect()
+        }
+        _ if has_long(command, &request) => Prepared::of(request).collect(),
+        _ => Vec::new(),
     }
 }
 

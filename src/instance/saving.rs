@@ -66,7 +66,7 @@ impl Instance {
 
     /// Writes a snapshot to its end, for a caller that holds nothing.
     pub fn write_snapshot(&self, job: Job) -> Ended {
-        self.persistence.write(job, &mut self.keyspace.begin_none(0), || self.now_s())
+        self.persistence.write(job, &mut self.keyspace.begin_walk(), || self.now_s())
     }
 
     /// Saves the data as they are now, and waits until they are saved. Clients go on meanwhile.
@@ -105,7 +105,7 @@ impl Instance {
     /// [`NotSaved`]
     pub fn save_within(&self, tx: &mut Everything<&mut Transaction<'_>>) -> Result<(), NotSaved> {
         let job = self.begin_save(tx, false).ok_or(NotSaved::InProgress)?;
-        match self.persistence.write(job, tx, || self.now_s()) {
+        match self.persistence.write(job, &mut tx.walk_mut(), || self.now_s()) {
             Ended::Saved => Ok(()),
             Ended::Failed | Ended::Abandoned => Err(NotSaved::Failed),
         }

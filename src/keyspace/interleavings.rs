@@ -69,7 +69,7 @@ fn put(keyspace: &Keyspace, key: &[u8], value: &[u8]) {
 /// Inserts an expired key that was not freed yet.
 fn put_expired(keyspace: &Keyspace, key: &[u8]) {
     let mut tx = keyspace.begin(0, key).unwrap();
-    let new = NewEntry { key, value: b"crashed", expires_at_ms: Some(1), stamp: 0 };
+    let new = NewEntry { key, value: b"crashed", long: None, expires_at_ms: Some(1), stamp: 0 };
     let (spot, shard) = tx.shard_mut(key);
     shard.table_mut(0).put(spot, new, |entry| keyspace.hash(entry.key()));
 }

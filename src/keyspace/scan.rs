@@ -8,9 +8,11 @@
 //! tables grow. Redis reaches the same with a cursor whose bits are counted backwards, but then a table must
 //! keep its entries in the order of their hashes.
 
+use std::ops::Deref;
+
 use super::SHARDS_MAX;
 use super::store::table::Table;
-use super::transaction::Transaction;
+use super::transaction::{Transaction, Walk};
 use crate::values::Value;
 
 const SHARD_BITS: u32 = SHARDS_MAX.trailing_zeros();
@@ -102,9 +104,11 @@ impl Transaction<'_> {
         drop(moment);
         copies.iter().for_each(&mut see);
     }
+}
 
+impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
     /// Calls `visit` with keys and values from `cursor` on, until the limit is reached. Returns the cursor
-    /// for the next call. The transaction holds nothing, or everything.
+    /// for the next call.
     pub fn scan(&self, cursor: Cursor, limit: ScanLimit, mut visit: impl FnMut(&[u8], Value<'_>)) -> Cursor {
         let shards = self.keyspace().shards.len();
         let mut cursor = Cursor { shard: cursor.shard % shards, ..cursor };
@@ -134,8 +138,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// A random key of the database. All keys are about equally likely. The transaction holds nothing, or
-    /// everything.
+    /// A random key of the database. All keys are about equally likely.
     pub fn random_key(&self) -> Option<Vec<u8>> {
         let shards = self.keyspace().shard_numbers();
         let look =
@@ -179,7 +182,7 @@ mod tests {
         loop {
             between();
             let tx = keyspace.begin_none(0);
-            cursor = tx.scan(cursor, ScanLimit { keys }, |key, _| {
+            cursor = tx.walk().unwrap().scan(cursor, ScanLimit { keys }, |key, _| {
                 found.insert(key.to_vec());
             });
             calls += 1;
@@ -228,18 +231,22 @@ mod tests {
         let keyspace = Keyspace::alone(1);
         put(&keyspace, 0..1000);
         for number in [0, 1, u64::MAX, 1 << 53, 12_345_678_901_234_567] {
-            keyspace.begin_none(0).scan(Cursor::from_number(number), ScanLimit { keys: 10 }, |_, _| ());
+            keyspace.begin_none(0).walk().unwrap().scan(
+                Cursor::from_number(number),
+                ScanLimit { keys: 10 },
+                |_, _| (),
+            );
         }
     }
 
     #[test]
     fn random_draws_reach_every_key() {
         let keyspace = Keyspace::alone(1);
-        assert_eq!(keyspace.begin_none(0).random_key(), None);
+        assert_eq!(keyspace.begin_none(0).walk().unwrap().random_key(), None);
         put(&keyspace, 0..10);
         let mut found: HashMap<Vec<u8>, u32> = HashMap::new();
         for _ in 0..10_000 {
-            *found.entry(keyspace.begin_none(0).random_key().unwrap()).or_default() += 1;
+            *found.entry(keyspace.begin_none(0).walk().unwrap().random_key().unwrap()).or_default() += 1;
         }
         assert_eq!(found.len(), 10);
         assert!(found.values().all(|times| *times > 200), "each is about as likely: {found:?}");

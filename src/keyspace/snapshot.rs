@@ -21,14 +21,14 @@ use std::time::Duration;
 
 use super::store::entry::Entry;
 use super::store::table::Table;
-use super::transaction::{Everything, Transaction};
+use super::transaction::{Everything, Transaction, Walk};
 use crate::allocator::taken_bytes;
 use crate::keyspace::Keyspace;
 use crate::values::{Content, Value};
 
 /// Entries of one slice. Copying this many takes a fraction of a millisecond, even if none is in the caches.
 const SLICE_ENTRIES_MAX: usize = 1024;
-/// Bytes of one slice. The last entry is copied whole, so it may exceed the limit.
+/// Bytes of one slice. The last entry is copied whole, so it may exceed the limit; long values are shared.
 const SLICE_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes of all preserved entries of a keyspace.
@@ -93,7 +93,7 @@ impl Preserved {
     /// Preserves an entry that has left its table.
     #[cold]
     pub(super) fn push(&mut self, entry: Entry) {
-        self.bytes.fetch_add(taken_bytes(entry.bytes()), Ordering::Relaxed);
+        self.bytes.fetch_add(taken_bytes(entry.bytes_in_all()), Ordering::Relaxed);
         self.entries.push(entry);
     }
 
@@ -104,7 +104,7 @@ impl Preserved {
 
 impl Drop for Preserved {
     fn drop(&mut self) {
-        let bytes = self.entries.iter().map(|entry| taken_bytes(entry.bytes())).sum();
+        let bytes = self.entries.iter().map(|entry| taken_bytes(entry.bytes_in_all())).sum();
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -155,7 +155,7 @@ pub struct Slice {
     copies: Vec<Copied>,
     /// The keys and values of `copies`, one after the other.
     bytes: Vec<u8>,
-    /// Shares of large values.
+    /// Shares of large values, and of long strings.
     shares: Vec<(u16, Entry)>,
     preserved: Vec<(u16, Preserved)>,
     tables: Vec<Table>,
@@ -313,9 +313,8 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
     }
 }
 
-impl Transaction<'_> {
-    /// Replaces the contents of `slice` by the next piece of a snapshot; returns whether there was one. The
-    /// transaction holds nothing, or everything.
+impl<'a, T: DerefMut<Target = Transaction<'a>>> Walk<T> {
+    /// Replaces the contents of `slice` by the next piece of a snapshot; returns whether there was one.
     pub fn take_slice(&mut self, snapshot: &mut Snapshot, slice: &mut Slice) -> bool {
         slice.clear();
         let shards = self.keyspace().shards.len();
@@ -501,11 +500,11 @@ mod tests {
 
         fn take_slice(&mut self, keyspace: &Keyspace) -> bool {
             let Written { snapshot, slice, found } = self;
-            let is_there = keyspace.begin_none(0).take_slice(snapshot, slice);
+            let is_there = keyspace.begin_walk().take_slice(snapshot, slice);
             let add = |saved: &SavedKey<'_>| {
                 let at = (saved.database, saved.key.to_vec());
                 let twice =
-                    found.insert(at, (saved.value.content.bytes().unwrap().to_vec(), saved.expires_at_ms));
+                    found.insert(at, (saved.value.content.text().unwrap().to_vec(), saved.expires_at_ms));
                 assert!(twice.is_none(), "{:?} is in it twice", saved.key.escape_ascii());
                 Ok::<_, Infallible>(())
             };
@@ -593,8 +592,9 @@ mod tests {
         assert_eq!((tx.facts(b"k").unwrap().idle.as_secs(), tx.changes()), (5, 0));
         let (mut snapshot, mut slice) = (tx.begin_snapshot().unwrap(), Slice::default());
         assert_eq!((snapshot.keys(), snapshot.sizes.clone()), (2, vec![(0, 1, 1), (1, 1, 1)]));
-        let mut found = 0;
-        while tx.take_slice(&mut snapshot, &mut slice) {
+        drop(tx);
+        let (mut found, mut walk) = (0, keyspace.begin_walk());
+        while walk.take_slice(&mut snapshot, &mut slice) {
             let compare = |key: &SavedKey<'_>| {
                 found += 1;
                 let expected = saved(key.database, 5 + key.database as u64);

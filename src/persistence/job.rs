@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use super::file::Target;
 use super::rdb::{Form, Writer};
 use super::{Changes, Ended};
 use crate::allocator;
-use crate::keyspace::{Everything, SavedKey, Slice, Snapshot, Transaction, Use, records};
+use crate::keyspace::{Everything, SavedKey, Slice, Snapshot, Transaction, Use, Walk, records};
 use crate::scripting::functions::Library;
 use crate::values::Sink;
 
@@ -102,14 +103,14 @@ impl Job {
     }
 
     /// Writes the snapshot. `goes_on` is told of every few keys, and says whether it is still wanted.
-    pub(super) fn write(
+    pub(super) fn write<'a>(
         &mut self,
-        tx: &mut Transaction<'_>,
+        walk: &mut Walk<impl DerefMut<Target = Transaction<'a>>>,
         mut goes_on: impl FnMut(usize) -> bool,
     ) -> Ended {
         let target = self.plan.target.clone();
         let mut is_abandoned = false;
-        let replaced = target.replace(|file| match self.write_to(file, tx, &mut goes_on) {
+        let replaced = target.replace(|file| match self.write_to(file, walk, &mut goes_on) {
             Ok(()) => Ok(()),
             Err(Stop::Error(error)) => Err(error),
             Err(Stop::Abandoned) => {
@@ -119,7 +120,7 @@ impl Job {
         });
         // What was not written is not waited for any more.
         let mut rest = Slice::default();
-        while tx.take_slice(&mut self.snapshot, &mut rest) {}
+        while walk.take_slice(&mut self.snapshot, &mut rest) {}
         match replaced {
             Ok(()) => Ended::Saved,
             Err(_) if is_abandoned => Ended::Abandoned,
@@ -130,14 +131,14 @@ impl Job {
         }
     }
 
-    fn write_to(
+    fn write_to<'a>(
         &mut self,
         file: &mut File,
-        tx: &mut Transaction<'_>,
+        walk: &mut Walk<impl DerefMut<Target = Transaction<'a>>>,
         goes_on: &mut impl FnMut(usize) -> bool,
     ) -> Result<(), Stop> {
         let Plan { purpose, form, use_kept, libraries, fencing, now_s, .. } = &self.plan;
-        let Some(form) = form else { return self.write_records(file, tx, goes_on) };
+        let Some(form) = form else { return self.write_records(file, walk, goes_on) };
         let mut writer = Writer::begin(Synced { file, unsynced: 0 }, *form);
         let number = |number: usize| itoa::Buffer::new().format(number).as_bytes().to_vec();
         writer.auxiliary(b"redis-ver", crate::REDIS_VERSION.as_bytes())?;
@@ -152,8 +153,8 @@ impl Job {
         for (database, keys, expiring) in &self.snapshot.sizes {
             writer.sizes(*database, *keys, *expiring)?;
         }
-        let (keyspace, mut slice) = (tx.keyspace(), Slice::default());
-        while tx.take_slice(&mut self.snapshot, &mut slice) {
+        let (keyspace, mut slice) = (walk.keyspace(), Slice::default());
+        while walk.take_slice(&mut self.snapshot, &mut slice) {
             let mut keys = 0;
             slice.each(keyspace, *use_kept, |key| {
                 keys += 1;
@@ -168,10 +169,10 @@ impl Job {
     }
 
     /// The same in the form of a log.
-    fn write_records(
+    fn write_records<'a>(
         &mut self,
         file: &mut File,
-        tx: &mut Transaction<'_>,
+        walk: &mut Walk<impl DerefMut<Target = Transaction<'a>>>,
         goes_on: &mut impl FnMut(usize) -> bool,
     ) -> Result<(), Stop> {
         let mut output = Records { file: Synced { file, unsynced: 0 }, bytes: Vec::new() };
@@ -179,8 +180,8 @@ impl Job {
         for library in &self.plan.libraries {
             records::library(output.buffer(), &library.code);
         }
-        let (keyspace, mut slice) = (tx.keyspace(), Slice::default());
-        while tx.take_slice(&mut self.snapshot, &mut slice) {
+        let (keyspace, mut slice) = (walk.keyspace(), Slice::default());
+        while walk.take_slice(&mut self.snapshot, &mut slice) {
             let mut keys = 0;
             slice.each(keyspace, self.plan.use_kept, |key: &SavedKey<'_>| {
                 keys += 1;

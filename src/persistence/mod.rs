@@ -12,6 +12,7 @@ mod job;
 mod loading;
 pub mod rdb;
 
+use std::ops::DerefMut;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::config::SavePoint;
-use crate::keyspace::{Everything, Transaction};
+use crate::keyspace::{Everything, Transaction, Walk};
 
 pub use aof::Aof;
 pub use file::{Target, WriterNumber, tidy_up_after_the_dead};
@@ -206,14 +207,18 @@ impl Persistence {
         Some(job)
     }
 
-    /// Writes a snapshot to its end, at so many seconds since 1970. The transaction holds nothing, or
-    /// everything.
-    pub fn write(&self, mut job: Job, tx: &mut Transaction<'_>, now_s: impl Fn() -> u64) -> Ended {
+    /// Writes a snapshot to its end, at so many seconds since 1970.
+    pub fn write<'a>(
+        &self,
+        mut job: Job,
+        walk: &mut Walk<impl DerefMut<Target = Transaction<'a>>>,
+        now_s: impl Fn() -> u64,
+    ) -> Ended {
         let is_in_background = job.is_in_background();
-        let (keyspace, flushes) = (tx.keyspace(), job.changes().flushes);
+        let (keyspace, flushes) = (walk.keyspace(), job.changes().flushes);
         let is_snapshot = job.purpose() == Purpose::Snapshot;
         let mut most_preserved = 0;
-        let ended = job.write(tx, |keys| {
+        let ended = job.write(walk, |keys| {
             if is_in_background {
                 // Where there is one processor, whoever has waited for it comes first.
                 thread::yield_now();

@@ -20,7 +20,7 @@ impl Type for Text {
 
     #[inline(always)]
     fn view(content: Content<'_>) -> &[u8] {
-        content.bytes().unwrap_or_default()
+        content.text().unwrap_or_default()
     }
 }
 

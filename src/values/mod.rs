@@ -2,12 +2,13 @@
 //! type: the types are in the module `types`.
 //!
 //! A string is its bytes. A small collection is [`packed`] into bytes, so it lies in its entry and is copied
-//! as a string is. A large one is a [`Structure`], which its entry owns.
+//! as a string is. A large one is a [`Structure`], which its entry owns, and so is a long string.
 
 pub mod packed;
 pub mod tree;
 
 mod limits;
+mod long_text;
 mod structure;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use crate::events::EventClass;
 use crate::values::tree::{Map, Ranking, Sequence};
 
 pub use limits::{Limit, Limits};
+pub use long_text::{LONG_TEXT_BYTES, LongText};
 pub use structure::Structure;
 
 /// The facts about a type, for modules that handle values of any type.
@@ -126,7 +128,7 @@ pub struct Value<'v> {
 /// A value without its type.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'v> {
-    /// A string, or a small value as its type packs it.
+    /// A string that is not long, or a small value as its type packs it.
     Bytes(&'v [u8]),
     /// A large value.
     Large(&'v Structure),
@@ -138,6 +140,16 @@ impl<'v> Content<'v> {
     pub fn bytes(self) -> Option<&'v [u8]> {
         match self {
             Content::Bytes(bytes) => Some(bytes),
+            Content::Large(_) => None,
+        }
+    }
+
+    /// A string of any length.
+    #[inline]
+    pub fn text(self) -> Option<&'v [u8]> {
+        match self {
+            Content::Bytes(bytes) => Some(bytes),
+            Content::Large(Structure::Text(text)) => Some(text.as_bytes()),
             Content::Large(_) => None,
         }
     }

@@ -3,9 +3,10 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-use crate::values::tree::{Map, Ranking, Remains, Sequence};
+use crate::values::LongText;
+use crate::values::tree::{Map, Ranking, Sequence};
 
-/// A large value: one of the shapes that [`tree`](super::tree) offers.
+/// A large value: a long string, or one of the shapes that [`tree`](super::tree) offers.
 #[derive(Debug)]
 pub enum Structure {
     /// Strings by name: a hash, or a set.
@@ -14,6 +15,8 @@ pub enum Structure {
     Sequence(Sequence),
     /// Members in the order of their scores: a sorted set.
     Ranking(Ranking),
+    /// A long string.
+    Text(LongText),
 }
 
 /// The seed of all maps. It is random, so clients cannot choose names whose hashes are alike.
@@ -36,6 +39,7 @@ impl Structure {
             Structure::Map(map) => map.len(),
             Structure::Sequence(sequence) => sequence.len(),
             Structure::Ranking(ranking) => ranking.len(),
+            Structure::Text(_) => 1,
         }
     }
 
@@ -50,6 +54,7 @@ impl Structure {
             Structure::Map(map) => map.bytes(),
             Structure::Sequence(sequence) => sequence.bytes(),
             Structure::Ranking(ranking) => ranking.bytes(),
+            Structure::Text(text) => text.bytes(),
         }
     }
 
@@ -59,15 +64,7 @@ impl Structure {
             Structure::Map(map) => Structure::Map(map.share()),
             Structure::Sequence(sequence) => Structure::Sequence(sequence.share()),
             Structure::Ranking(ranking) => Structure::Ranking(ranking.share()),
-        }
-    }
-
-    /// Empties the value; returns what is to be freed, in steps.
-    pub fn clear(&mut self) -> Remains {
-        match self {
-            Structure::Map(map) => map.clear(),
-            Structure::Sequence(sequence) => sequence.clear(),
-            Structure::Ranking(ranking) => ranking.clear(),
+            Structure::Text(text) => Structure::Text(text.clone()),
         }
     }
 }

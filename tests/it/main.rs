@@ -34,6 +34,7 @@ mod libraries;
 mod limits;
 mod linear;
 mod locks;
+mod long_texts;
 mod memory;
 mod metrics;
 mod monitoring;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
-use crate::keyspace::Transaction;
+use crate::keyspace::{Transaction, complete};
 use crate::resp::{Protocol, Reply, Request, Sent};
 use crate::scripting::shebang::Flags as ScriptFlags;
 use crate::scripting::{Failure, Host, Refused};
@@ -222,6 +222,8 @@ impl Host for Bridge<'_, '_> {
         self.session.protocol = protocol;
         let admitted = self.admit(request);
         let result = admitted.and_then(|registered| self.run(registered, request, Reply::new(out, protocol)));
+        // The script needs the whole reply now.
+        complete(out, self.tx.take_missed());
         result.map_err(|error| {
             self.instance.statistics.errors.count(error.as_bytes());
             Refused { text: error.as_bytes().to_vec() }

@@ -94,6 +94,7 @@ impl Replay for Replayer<'_> {
         tx.select(session.database);
         let reply = Reply::new(out, Protocol::Resp2);
         let result = run(command, instance, session, tx, request, reply, None);
+        drop(tx.take_missed());
         instance.deliver(session, request);
         match result {
             Ok(_) => Ok(()),

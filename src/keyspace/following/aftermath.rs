@@ -9,6 +9,7 @@ use crate::keyspace::following::news::Effect;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::table::Table;
 use crate::keyspace::transaction::Transaction;
+use crate::keyspace::transaction::long_texts::{Missed, Prepared};
 use crate::values::Structure;
 use crate::values::tree::Remains;
 
@@ -26,6 +27,10 @@ pub(in crate::keyspace) struct Aftermath {
     pub(in crate::keyspace) ready: Vec<(usize, Box<[u8]>)>,
     /// Clients that were served.
     pub(in crate::keyspace) served: Vec<Served>,
+    /// Copies of long arguments, for commands that write them.
+    pub(in crate::keyspace) prepared: Vec<Prepared>,
+    /// Long strings that are missing in the replies.
+    pub(in crate::keyspace) missed: Vec<Missed>,
     /// Tables and entries to free when the locks are free.
     garbage: Garbage,
 }
@@ -164,7 +169,8 @@ impl Garbage {
 
     /// Bytes of the large collections.
     fn structures_bytes(&self) -> usize {
-        let structures = self.entries.iter().filter_map(Entry::structure);
+        let structures = self.entries.iter().filter(|entry| entry.is_collection());
+        let structures = structures.filter_map(Entry::structure);
         self.remains_bytes + structures.map(Structure::bytes).sum::<usize>()
     }
 

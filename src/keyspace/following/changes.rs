@@ -253,7 +253,7 @@ impl Transaction<'_> {
     pub(in crate::keyspace) fn note_steps(&self, key: &[u8], before_bytes: usize, ranges: &[Range<usize>]) {
         let (spot, shard) = self.shard(key);
         let Some(entry) = shard.table(self.database).and_then(|table| table.find(spot, key)) else { return };
-        let value = entry.value();
+        let Ok(value) = entry.text() else { return };
         let step_bytes: usize = ranges.iter().map(|range| key.len() + range.len()).sum();
         let note = match value.len() > LONG_BYTES && step_bytes < value.len() {
             true => {

@@ -16,7 +16,7 @@
 //! | … | the key, then the value | always |
 //!
 //! A value that is no string begins with its kind. If it is large, a pointer to a [`Structure`] follows,
-//! which the entry owns. If it is small, its packed bytes follow.
+//! which the entry owns. If it is small, its packed bytes follow. A long string is kept as a large value.
 //!
 //! Invariants: [`Entry::new`] establishes them, and every method keeps them.
 //!
@@ -38,7 +38,9 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
 
-use crate::values::{Content, Encoding, STRING_KIND, Structure, Type, Value, WrongType};
+use crate::values::{
+    Content, Encoding, LONG_TEXT_BYTES, LongText, STRING_KIND, Structure, Type, Value, WrongType,
+};
 
 const HAS_EXPIRY: u8 = 1;
 const HAS_LONG_LENGTHS: u8 = 2;
@@ -46,8 +48,8 @@ const IS_TEXT: u8 = 4;
 const IS_RAW: u8 = 8;
 const IS_LOCK: u8 = 16;
 const EPOCH: u8 = 32;
-/// Both bits for an encoding at once: the value is of another type than strings, and its first byte is its
-/// kind.
+/// Both bits for an encoding at once: the value is of another type than strings, or a long string. Its first
+/// byte is its kind.
 const IS_TYPED: u8 = IS_TEXT | IS_RAW;
 /// The mark of a large value in its kind.
 const LARGE: u8 = 0x80;
@@ -124,12 +126,27 @@ impl Shape {
 }
 
 impl Entry {
-    /// A new entry with copies of `key` and `value`.
+    /// A new entry with copies of `key` and of `value`, a string.
     ///
     /// # Panics
     ///
     /// If either is longer than 4 GiB; the protocol's limits are far below.
+    #[inline]
     pub(in crate::keyspace) fn new(key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Entry {
+        if value.len() >= LONG_TEXT_BYTES {
+            return Entry::long(key, LongText::new(value, 0), expires_at_ms);
+        }
+        Entry::with_value(key, value, expires_at_ms)
+    }
+
+    /// A new entry with a long string.
+    #[cold]
+    pub(in crate::keyspace) fn long(key: &[u8], text: LongText, expires_at_ms: Option<u64>) -> Entry {
+        Entry::large(key, STRING_KIND, Structure::Text(text), expires_at_ms)
+    }
+
+    /// A new entry with a copy of `key`, and with the bytes of a value in the form in which entries have it.
+    fn with_value(key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Entry {
         assert!(key.len() <= u32::MAX as usize && value.len() <= u32::MAX as usize);
         let shape = Shape::new(key.len(), value.len(), expires_at_ms.is_some());
         let layout = shape.layout();
@@ -160,8 +177,8 @@ impl Entry {
         match value.content {
             Content::Bytes(bytes) if value.facts.kind == STRING_KIND => Entry::new(key, bytes, expires_at_ms),
             Content::Bytes(bytes) => {
-                let mut entry = Entry::new(key, &[&[value.facts.kind], bytes].concat(), expires_at_ms);
-                entry.set_encoding(Encoding::Typed);
+                let mut entry = Entry::with_value(key, &[&[value.facts.kind], bytes].concat(), expires_at_ms);
+                entry.mark_typed();
                 entry
             }
             Content::Large(structure) => {
@@ -175,8 +192,8 @@ impl Entry {
         let pointer = Box::into_raw(Box::new(structure));
         let mut value = [kind | LARGE; LARGE_VALUE_BYTES];
         value[1..].copy_from_slice(&pointer.expose_provenance().to_ne_bytes());
-        let mut entry = Entry::new(key, &value, expires_at_ms);
-        entry.set_encoding(Encoding::Typed);
+        let mut entry = Entry::with_value(key, &value, expires_at_ms);
+        entry.mark_typed();
         entry
     }
 
@@ -194,7 +211,7 @@ impl Entry {
 
     fn copied_as(&self, key: &[u8]) -> Entry {
         let copy = match self.structure() {
-            None => Entry::new(key, self.value(), self.expires_at_ms()),
+            None => Entry::with_value(key, self.value(), self.expires_at_ms()),
             Some(structure) => Entry::large(key, self.kind(), structure.share(), self.expires_at_ms()),
         };
         copy.with_notes_of(self)
@@ -202,7 +219,7 @@ impl Entry {
 
     /// Moves the value to a new allocation with another expiry. The old entry has none afterwards.
     fn moved(&mut self, expires_at_ms: Option<u64>) -> Entry {
-        let moved = Entry::new(self.key(), self.value(), expires_at_ms).with_notes_of(self);
+        let moved = Entry::with_value(self.key(), self.value(), expires_at_ms).with_notes_of(self);
         // The pointer to a large value belongs to the new entry from here on (invariant 5).
         self.set_flags(self.flags() & !IS_TYPED);
         moved
@@ -236,17 +253,44 @@ impl Entry {
         is_same(self.key(), key)
     }
 
-    /// The value.
+    /// The value in the form in which the entry has it: of a string that is not long, its bytes.
     #[inline]
-    pub(in crate::keyspace) fn value(&self) -> &[u8] {
+    fn value(&self) -> &[u8] {
         let shape = self.shape();
         self.part(shape.value_offset(), shape.value_bytes)
     }
 
-    /// Whether the value is of another type than strings.
+    /// The bytes of a string of any length.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`], if the value is no string.
     #[inline(always)]
-    pub(in crate::keyspace) fn is_typed(&self) -> bool {
+    pub(in crate::keyspace) fn text(&self) -> Result<&[u8], WrongType> {
+        if self.is_typed() { self.long_text() } else { Ok(self.value()) }
+    }
+
+    #[cold]
+    fn long_text(&self) -> Result<&[u8], WrongType> {
+        match self.structure() {
+            Some(Structure::Text(text)) => Ok(text.as_bytes()),
+            _ => Err(WrongType),
+        }
+    }
+
+    /// Whether the value is a collection.
+    pub(in crate::keyspace) fn is_collection(&self) -> bool {
+        self.kind() != STRING_KIND
+    }
+
+    /// Whether the value is marked with its kind.
+    #[inline(always)]
+    fn is_typed(&self) -> bool {
         self.flags() & IS_TYPED == IS_TYPED
+    }
+
+    fn mark_typed(&mut self) {
+        self.set_flags(self.flags() | IS_TYPED);
     }
 
     /// The kind of the value's type.
@@ -340,7 +384,7 @@ impl Entry {
     #[inline(always)]
     pub(in crate::keyspace) fn view<T: Type>(&self) -> Result<T::View<'_>, WrongType> {
         if T::FACTS.kind == STRING_KIND {
-            return if self.is_typed() { Err(WrongType) } else { Ok(T::view(Content::Bytes(self.value()))) };
+            return self.text().map(|text| T::view(Content::Bytes(text)));
         }
         if self.kind() == T::FACTS.kind { Ok(T::view(self.content())) } else { Err(WrongType) }
     }
@@ -372,12 +416,45 @@ impl Entry {
         true
     }
 
+    /// Makes a string at least `bytes` long: fills it up with zeros.
+    ///
+    /// # Panics
+    ///
+    /// As [`new`](Self::new), and if the value is no string.
+    pub(in crate::keyspace) fn grow_text(&mut self, bytes: usize) {
+        let before_bytes = self.text().expect("the caller has checked that it is a string").len();
+        if let Some(Structure::Text(text)) = self.structure_mut() {
+            text.grow(bytes);
+        } else if bytes >= LONG_TEXT_BYTES {
+            let text = LongText::new(self.value(), bytes);
+            *self = Entry::long(self.key(), text, self.expires_at_ms()).with_notes_of(self);
+            self.mark_typed();
+        } else if bytes > before_bytes {
+            self.resize(bytes);
+        }
+    }
+
+    /// A string, to be changed in place.
+    ///
+    /// # Panics
+    ///
+    /// If the value is no string.
+    pub(in crate::keyspace) fn text_mut(&mut self) -> &mut [u8] {
+        if !self.is_typed() {
+            return self.value_mut();
+        }
+        match self.structure_mut() {
+            Some(Structure::Text(text)) => text.bytes_mut(),
+            _ => panic!("the caller has checked that it is a string"),
+        }
+    }
+
     /// Makes the value `value_bytes` long: cuts it, or fills it up with zeros.
     ///
     /// # Panics
     ///
     /// As [`new`](Self::new).
-    pub(in crate::keyspace) fn resize(&mut self, value_bytes: usize) {
+    fn resize(&mut self, value_bytes: usize) {
         assert!(value_bytes <= u32::MAX as usize);
         let before = self.shape();
         let after = Shape::new(before.key_bytes, value_bytes, before.has_expiry);
@@ -409,11 +486,11 @@ impl Entry {
         let kept = self.value().len().min(value_bytes);
         let mut value = self.value()[..kept].to_vec();
         value.resize(value_bytes, 0);
-        *self = Entry::new(self.key(), &value, self.expires_at_ms()).with_notes_of(self);
+        *self = Entry::with_value(self.key(), &value, self.expires_at_ms()).with_notes_of(self);
     }
 
-    /// The value, to be changed in place.
-    pub(in crate::keyspace) fn value_mut(&mut self) -> &mut [u8] {
+    /// The value in the form in which the entry has it, to be changed in place.
+    fn value_mut(&mut self) -> &mut [u8] {
         let shape = self.shape();
         self.part_mut(shape.value_offset(), shape.value_bytes)
     }
@@ -421,7 +498,7 @@ impl Entry {
     /// How the value was written.
     pub(in crate::keyspace) fn encoding(&self) -> Encoding {
         match self.flags() {
-            flags if flags & IS_TYPED == IS_TYPED => Encoding::Typed,
+            flags if flags & IS_TYPED == IS_TYPED && self.is_collection() => Encoding::Typed,
             flags if flags & IS_RAW != 0 => Encoding::Raw,
             flags if flags & IS_TEXT != 0 => Encoding::Text,
             _ => Encoding::Plain,
@@ -435,13 +512,13 @@ impl Entry {
         self
     }
 
-    /// Sets how the value was written.
+    /// Sets how a string was written. Of a long string that is known: Redis keeps each as bytes.
     pub(in crate::keyspace) fn set_encoding(&mut self, encoding: Encoding) {
         let flag = match encoding {
-            Encoding::Plain => 0,
+            _ if self.is_typed() => return,
+            Encoding::Plain | Encoding::Typed => 0,
             Encoding::Text => IS_TEXT,
             Encoding::Raw => IS_RAW,
-            Encoding::Typed => IS_TYPED,
         };
         self.set_flags(self.flags() & !(IS_TEXT | IS_RAW) | flag);
     }

@@ -8,6 +8,7 @@ use crate::keyspace::following::news::Token;
 use crate::keyspace::snapshot::{Place, Preserved, PreservedBytes, Slice};
 use crate::keyspace::store::buckets::Buckets;
 use crate::keyspace::store::entry::Entry;
+use crate::values::LongText;
 
 /// How large a database is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,8 +114,8 @@ impl Table {
             self.insert(spot, new.into_entry(), rehash);
             return Replaced { expires_at_ms: None, lock: None, entry: None };
         };
-        let expires_at_ms = entry.expires_at_ms();
-        let lock = entry.is_lock().then(|| Token::of(entry.value()));
+        let (expires_at_ms, new_expires_at_ms) = (entry.expires_at_ms(), new.expires_at_ms);
+        let lock = entry.is_lock().then(|| Token::of(entry.text().unwrap_or_default()));
         let mut old = None;
         if entry.epoch() == self.epoch && entry.replace_in_place(new.value, new.expires_at_ms) {
             entry.set_stamp(new.stamp);
@@ -126,7 +127,7 @@ impl Table {
             entry.set_epoch(self.epoch);
             old = preserve(&mut self.awaited, replaced, self.epoch);
         }
-        self.count_expiry(expires_at_ms, new.expires_at_ms);
+        self.count_expiry(expires_at_ms, new_expires_at_ms);
         Replaced { expires_at_ms, lock, entry: old }
     }
 
@@ -369,11 +370,12 @@ pub(in crate::keyspace) struct Removed {
     pub(in crate::keyspace) entry: Option<Entry>,
 }
 
-/// A key to write.
-#[derive(Clone, Copy)]
+/// A key to write, with a string.
 pub(in crate::keyspace) struct NewEntry<'a> {
     pub(in crate::keyspace) key: &'a [u8],
     pub(in crate::keyspace) value: &'a [u8],
+    /// The same string, if it is long: the entry keeps it.
+    pub(in crate::keyspace) long: Option<LongText>,
     pub(in crate::keyspace) expires_at_ms: Option<u64>,
     pub(in crate::keyspace) stamp: u32,
 }
@@ -381,7 +383,10 @@ pub(in crate::keyspace) struct NewEntry<'a> {
 impl NewEntry<'_> {
     #[inline]
     pub(in crate::keyspace) fn into_entry(self) -> Entry {
-        let entry = Entry::new(self.key, self.value, self.expires_at_ms);
+        let entry = match self.long {
+            Some(text) => Entry::long(self.key, text, self.expires_at_ms),
+            None => Entry::new(self.key, self.value, self.expires_at_ms),
+        };
         entry.set_stamp(self.stamp);
         entry
     }
@@ -401,7 +406,7 @@ mod tests {
     }
 
     fn new(key: &[u8], expires_at_ms: Option<u64>) -> NewEntry<'_> {
-        NewEntry { key, value: b"value", expires_at_ms, stamp: 0 }
+        NewEntry { key, value: b"value", long: None, expires_at_ms, stamp: 0 }
     }
 
     fn table(keys: &[(&str, Option<u64>)]) -> Table {

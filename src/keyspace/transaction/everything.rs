@@ -38,7 +38,7 @@ impl<'a> Transaction<'a> {
         if self.holds_everything() { Ok(Everything(self)) } else { Err(NotEverything) }
     }
 
-    fn holds_everything(&self) -> bool {
+    pub(super) fn holds_everything(&self) -> bool {
         matches!(&self.held, Held::Many(shards) if shards.len() == self.keyspace.shards.len())
     }
 }

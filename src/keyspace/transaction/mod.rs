@@ -12,13 +12,16 @@
 //!
 //! [`reading`] and [`writing`] are what a command does to keys, [`parts`] how it changes a part of a string,
 //! [`change`] how it changes a collection,
-//! [`everything`] what needs every shard, and [`holding`] how a script comes to hold more.
+//! [`everything`] what needs every shard, [`walking`] what looks at one shard after the other, [`holding`] how a script comes to hold more, and [`long_texts`] why
+//! no long string is copied under a lock.
 
 pub(in crate::keyspace) mod change;
 mod everything;
 mod holding;
+pub(in crate::keyspace) mod long_texts;
 pub(in crate::keyspace) mod parts;
 mod reading;
+mod walking;
 mod writing;
 
 use std::cell::{Cell, RefCell};
@@ -35,6 +38,7 @@ use crate::keyspace::{Keyspace, Spot};
 pub use everything::{Everything, NotEverything};
 pub use holding::Missing;
 pub use reading::Facts;
+pub use walking::{HoldsSome, Walk};
 pub use writing::Expiry;
 
 /// Locked shards, and the moment at which the transaction looks at everything in them.
@@ -285,29 +289,6 @@ impl Transaction<'_> {
     pub(in crate::keyspace) fn entry(&self, key: &[u8]) -> Option<&Entry> {
         let (spot, shard) = self.shard(key);
         shard.table(self.database).and_then(|table| table.find(spot, key))
-    }
-
-    /// Looks at one shard: a shard that the transaction holds, or, if it holds none, one that is locked for
-    /// this look.
-    pub(in crate::keyspace) fn visit<T>(&self, number: usize, look: impl FnOnce(&Shard) -> T) -> T {
-        match &self.held {
-            Held::Many(shards) if shards.is_empty() => look(&self.keyspace.lock_at_last(number)),
-            Held::Many(shards) if shards.len() == self.keyspace.shards.len() => look(&shards[number].1),
-            _ => stray(),
-        }
-    }
-
-    /// Changes one shard, found as [`visit`](Self::visit) finds it.
-    pub(in crate::keyspace) fn visit_mut<T>(
-        &mut self,
-        number: usize,
-        change: impl FnOnce(&mut Shard) -> T,
-    ) -> T {
-        match &mut self.held {
-            Held::Many(shards) if shards.is_empty() => change(&mut self.keyspace.lock_at_last(number)),
-            Held::Many(shards) if shards.len() == self.keyspace.shards.len() => change(&mut shards[number].1),
-            _ => stray(),
-        }
     }
 }
 

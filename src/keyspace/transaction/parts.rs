@@ -61,8 +61,8 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut Part<'_>) -> T,
     ) -> Result<T, WrongType> {
         let before = match self.peek_entry(key) {
-            Some(entry) if entry.is_typed() => return Err(WrongType),
-            found => found.map(|entry| entry.value().len()),
+            Some(entry) => Some(entry.text()?.len()),
+            None => None,
         };
         if before.is_none() {
             self.remove(key);
@@ -72,14 +72,14 @@ impl Transaction<'_> {
         let database = self.database;
         let (spot, shard) = self.shard_mut(key);
         let entry = shard.table_mut(database).entry_mut(spot, key).expect("it was made if it was not there");
-        let before_bytes = entry.value().len();
+        let before_bytes = before.unwrap_or(0);
         if before_bytes < bytes {
-            entry.resize(bytes);
+            entry.grow_text(bytes);
         }
         entry.set_encoding(Encoding::Raw);
         let has_grown = before.is_none() || before_bytes < bytes;
         let ranges = is_logged.then(Vec::new);
-        let mut part = Part { value: entry.value_mut(), has_grown, changes: 0, ranges };
+        let mut part = Part { value: entry.text_mut(), has_grown, changes: 0, ranges };
         let result = change(&mut part);
         let (changes, after_bytes, ranges) = (part.changes, part.value.len(), part.ranges);
         // A new key was counted when it was made.

@@ -10,7 +10,7 @@ use crate::keyspace::following::losses::Loss;
 use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::table::{NewEntry, Removed};
-use crate::values::{Content, Encoding, STRING_KIND, Value};
+use crate::values::{Content, Encoding, LONG_TEXT_BYTES, STRING_KIND, Value};
 
 /// When a written key expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,8 @@ impl Transaction<'_> {
         if self.wanted.any() {
             self.follow_put(key);
         }
-        let new = NewEntry { key, value, expires_at_ms, stamp: self.stamp_of_written(key) };
+        let long = (value.len() >= LONG_TEXT_BYTES).then(|| self.long_text(value));
+        let new = NewEntry { key, value, long, expires_at_ms, stamp: self.stamp_of_written(key) };
         let (keyspace, database) = (self.keyspace, self.database);
         let (spot, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
@@ -133,7 +134,9 @@ impl Transaction<'_> {
             Expiry::At(expires_at_ms) if self.is_over(expires_at_ms) => return,
             Expiry::At(expires_at_ms) => Some(expires_at_ms),
         };
-        let new = NewEntry { key, value, expires_at_ms, stamp: Access::first(self.keyspace.access.now()) };
+        let long = (value.len() >= LONG_TEXT_BYTES).then(|| self.long_text(value));
+        let stamp = Access::first(self.keyspace.access.now());
+        let new = NewEntry { key, value, long, expires_at_ms, stamp };
         self.insert_entry(key, new.into_entry());
     }
 
@@ -145,7 +148,7 @@ impl Transaction<'_> {
     }
 
     fn place_entry(&mut self, key: &[u8], entry: Entry) {
-        let may_serve = self.wanted.blocked() && entry.is_typed();
+        let may_serve = self.wanted.blocked() && entry.is_collection();
         let (keyspace, database) = (self.keyspace, self.database);
         let (spot, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());

@@ -1,0 +1,201 @@
+//! Strings around the length from which they are shared instead of copied, in every command that reads or
+//! changes them: alone, in transactions, in scripts, while snapshots are written, and after a restart.
+//!
+//! `KEYFAST_TEST_SEED`, which a failure shows, makes the same run again.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+
+use crate::aof::serve;
+use crate::client::{Client, Reply, request};
+use crate::folder::Folder;
+use crate::server::Server;
+
+/// The length from which a string is shared.
+const LONG: usize = 256 << 10;
+const KEYS: [&str; 4] = ["k0", "k1", "k2", "k3"];
+const SCRIPT: &str = "local replies = {} for _, words in ipairs(cjson.decode(ARGV[1])) do \
+                      replies[#replies + 1] = redis.call(unpack(words)) end return replies";
+
+/// The strings as they should be.
+type Model = BTreeMap<String, String>;
+
+fn text(random: &mut Rng, length: usize) -> String {
+    let piece: String = std::iter::repeat_with(|| random.alphanumeric()).take(61).collect();
+    piece.chars().cycle().take(length).collect()
+}
+
+fn length(random: &mut Rng) -> usize {
+    match random.u8(..8) {
+        0 => random.usize(..20),
+        1 => 2 * LONG + random.usize(..LONG),
+        _ => LONG - 20 + random.usize(..40),
+    }
+}
+
+fn bulk(text: Option<String>) -> Reply {
+    text.map_or(Reply::Null, |text| Reply::Bulk(text.into_bytes()))
+}
+
+fn int(number: usize) -> Reply {
+    Reply::Integer(number as i64)
+}
+
+/// Writes `part` into the string of a key at an offset.
+fn overwrite(model: &mut Model, key: &str, offset: usize, part: &str) -> usize {
+    let value = model.entry(key.to_owned()).or_default();
+    let missing = (offset + part.len()).saturating_sub(value.len());
+    value.push_str(&"\0".repeat(missing));
+    value.replace_range(offset..offset + part.len(), part);
+    value.len()
+}
+
+/// A request, and the reply that it should get.
+fn step(random: &mut Rng, model: &mut Model) -> (Vec<String>, Reply) {
+    let mut key = || KEYS[random.usize(..4)].to_owned();
+    let (one, other) = (key(), key());
+    let ok = || Reply::Simple("OK".into());
+    let bytes = length(random);
+    let new = text(random, bytes);
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    match random.u8(..17) {
+        0 => (words(&format!("GET {one}")), bulk(model.get(&one).cloned())),
+        1 => {
+            let all = KEYS.iter().map(|key| bulk(model.get(*key).cloned())).collect();
+            (words("MGET k0 k1 k2 k3"), Reply::Array(all))
+        }
+        2 => (words(&format!("GETEX {one} PERSIST")), bulk(model.get(&one).cloned())),
+        3 => (words(&format!("GETDEL {one}")), bulk(model.remove(&one))),
+        4 => (words(&format!("GETSET {one} {new}")), bulk(model.insert(one, new))),
+        5 => (words(&format!("SET {one} {new} GET")), bulk(model.insert(one, new))),
+        6 | 7 => {
+            model.insert(one.clone(), new.clone());
+            (words(&format!("SET {one} {new}")), ok())
+        }
+        8 => {
+            let is_new = !model.contains_key(&one);
+            model.entry(one.clone()).or_insert_with(|| new.clone());
+            (words(&format!("SETNX {one} {new}")), int(usize::from(is_new)))
+        }
+        9 | 10 => {
+            let part = text(random, 1 + bytes % 50);
+            let offset = model.get(&one).map_or(0, String::len);
+            let length = overwrite(model, &one, offset, &part);
+            (words(&format!("APPEND {one} {part}")), int(length))
+        }
+        11 | 12 => {
+            let (part, offset) = (text(random, 1 + bytes % 50), random.usize(..LONG + 100));
+            let length = overwrite(model, &one, offset, &part);
+            (words(&format!("SETRANGE {one} {offset} {part}")), int(length))
+        }
+        13 => {
+            let (start, end) = (random.usize(..50), LONG - 30 + random.usize(..60));
+            let part = model.get(&one).map_or("", |value| {
+                value.get(start.min(value.len())..value.len().min(end + 1)).unwrap_or_default()
+            });
+            (words(&format!("GETRANGE {one} {start} {end}")), Reply::Bulk(part.into()))
+        }
+        14 => {
+            let length = model.get(&one).map_or(0, String::len);
+            (words(&format!("STRLEN {one}")), int(length))
+        }
+        _ if one == other || !model.contains_key(&one) => {
+            (words(&format!("EXISTS {one}")), int(usize::from(model.contains_key(&one))))
+        }
+        15 => {
+            model.insert(other.clone(), model[&one].clone());
+            (words(&format!("COPY {one} {other} REPLACE")), int(1))
+        }
+        _ => {
+            let value = model.remove(&one).unwrap_or_default();
+            model.insert(other.clone(), value);
+            (words(&format!("RENAME {one} {other}")), ok())
+        }
+    }
+}
+
+#[track_caller]
+fn check(client: &mut Client, model: &Model, what: &str) {
+    for key in KEYS {
+        let found = client.cmd(["GET", key]).reply();
+        assert!(found == bulk(model.get(key).cloned()), "{key} is another string {what}");
+    }
+}
+
+/// A script gets OK as a status, and a null as false, which would end its table: its steps only count.
+fn run(client: &mut Client, random: &mut Rng, model: &mut Model, seed: u64) {
+    let count = 1 + random.usize(..5);
+    let steps: Vec<_> = std::iter::repeat_with(|| step(random, model)).take(count).collect();
+    let sent: Vec<u8> = steps.iter().flat_map(|(words, _)| request(words)).collect();
+    let name = |words: &[String]| format!("{} {}", words[0], words[1]);
+    match random.u8(..3) {
+        0 => {
+            client.send(&sent);
+            for (words, expected) in &steps {
+                assert!(client.reply().reply() == *expected, "{}, seed {seed}", name(words));
+            }
+        }
+        1 => {
+            client.send(&[request(["MULTI"]), sent, request(["EXEC"])].concat());
+            (0..=steps.len()).for_each(|_| drop(client.reply()));
+            for ((words, expected), found) in steps.iter().zip(client.reply().items()) {
+                assert!(found == *expected, "{} in EXEC, seed {seed}", name(words));
+            }
+        }
+        _ => {
+            let words = |(words, _): &(Vec<String>, Reply)| format!("[\"{}\"]", words.join("\",\""));
+            let all = format!("[{}]", steps.iter().map(words).collect::<Vec<_>>().join(","));
+            let script = ["EVAL", SCRIPT, "4", KEYS[0], KEYS[1], KEYS[2], KEYS[3], &all];
+            let found = client.cmd(script).items();
+            for ((words, expected), found) in steps.iter().zip(found) {
+                assert!(found == *expected, "{} in a script, seed {seed}", name(words));
+            }
+        }
+    }
+}
+
+#[test]
+fn strings_around_the_length_from_which_they_are_shared_are_what_they_should_be() {
+    let given = std::env::var("KEYFAST_TEST_SEED").ok();
+    let seed = given.map_or_else(|| fastrand::u64(..), |seed| seed.parse().expect("a number"));
+    println!("KEYFAST_TEST_SEED={seed}");
+    let (mut random, mut model) = (Rng::with_seed(seed), Model::new());
+    let folder = Folder::new("long-texts");
+    for round in 0..3 {
+        let server = serve(&folder, &["--aof-use-rdb-preamble", ["yes", "no"][round % 2]]);
+        let mut client = server.client();
+        check(&mut client, &model, &format!("after restart {round}, seed {seed}"));
+        for number in 0..40 {
+            if number % 10 == 5 {
+                // One is still running at times.
+                client.line(["BGSAVE", "BGREWRITEAOF"][number / 10 % 2]).ignored();
+            }
+            run(&mut client, &mut random, &mut model, seed);
+        }
+        check(&mut client, &model, &format!("in round {round}, seed {seed}"));
+    }
+    if let Some(redis) = Server::start_redis(&["--dir", &folder.file(""), "--appendonly", "yes"]) {
+        check(&mut redis.client(), &model, &format!("in Redis, seed {seed}"));
+    }
+}
+
+#[test]
+fn a_copy_of_a_long_string_costs_no_memory_until_one_of_the_two_changes() {
+    const COPIES: usize = 20;
+    let mut client = Server::start().into_client();
+    let used = |client: &mut Client| client.info("used_memory").parse::<usize>().expect("a number");
+    client.cmd(["SET", "k", &"v".repeat(4 * LONG)]).is_ok();
+    let before = used(&mut client);
+    for number in 0..COPIES {
+        client.line(&format!("COPY k copy{number}")).is(1);
+    }
+    assert!(used(&mut client) < before + 4 * LONG, "copies share");
+    client.line("SETRANGE copy0 3 x").is(4 * LONG as i64);
+    assert!(used(&mut client) > before + 3 * LONG, "the changed one has bytes of its own");
+    client.line("GETRANGE k 2 5").is("vvvv");
+    client.line("GETRANGE copy0 2 5").is("vxvv");
+    client.line("OBJECT ENCODING k").is("raw");
+    client.line("TYPE k").is_simple("string");
+    client.line("LPUSH k x").is_error("WRONGTYPE Operation against a key holding the wrong kind of value");
+}
