@@ -75,7 +75,7 @@ pub fn begin<'a>(
 }
 
 impl Begun<'_> {
-    /// Logs the changes, unlocks the shards, and frees what was removed. Returns what is missing in the reply.
+    /// Logs the changes, unlocks the shards, and frees what was removed. Returns what the reply still lacks.
     pub fn end(mut self, instance: &Instance, session: &mut Session) -> Vec<Missed> {
         commit(session, &mut self.tx);
         let (garbage, served) = (self.tx.take_large_garbage(), self.tx.take_served());

@@ -6,7 +6,7 @@ use super::{Everything, Held, Transaction};
 use crate::keyspace::Keyspace;
 use crate::keyspace::store::shard::Shard;
 
-/// A transaction that may look at any shard: it holds every shard, or it holds none and locks each for a look.
+/// A transaction that may look at any shard: it holds every shard, or none and locks each for a look.
 #[derive(Debug)]
 pub struct Walk<T>(T);
 
