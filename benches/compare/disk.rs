@@ -127,7 +127,7 @@ pub(crate) fn compare_durability(
                 figures.iter().map(|rounds| median(rounds.iter().map(figure).collect())).collect()
             };
             let what = format!("SET at depth {depth}, appendfsync {policy}");
-            report.add(&what, "1,000 commands per second", of(|figures| figures.thousands_per_second));
+            report.add_rate(&what, "1,000 commands per second", of(|figures| figures.thousands_per_second));
             report.add("", "CPU µs per command", of(|figures| figures.cpu_us));
         }
     }

@@ -36,6 +36,9 @@ const RELEASE_DIGEST: &str = "ae3671744a5dbb24ea37ef607b8b10ac7856d43e";
 /// Requests in one batch while filling.
 const FILL_DEPTH: usize = 100;
 
+/// How long a reply may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Clients of one server.
 pub(crate) struct Load {
     connections: Vec<Connection>,
@@ -45,7 +48,12 @@ pub(crate) struct Load {
     random: Random,
     /// Keys that have been let go.
     released: usize,
+    /// Requests that [`Next`] has made.
+    sent: usize,
 }
+
+/// Writes the request of a number, with some chance in it, into an empty line.
+pub(crate) type Next = fn(&mut String, &mut Random, usize);
 
 struct Connection {
     stream: TcpStream,
@@ -88,6 +96,7 @@ impl Load {
             expiry,
             random: Random(0x2545_f491),
             released: 0,
+            sent: 0,
         })
     }
 
@@ -150,30 +159,28 @@ impl Load {
     }
 }
 
-/// Requests of any kind.
+/// Requests of any kind: words between single spaces.
 impl Load {
-    /// Sends requests that `ask` makes for so long; returns how many.
-    pub(crate) fn drive_with(
-        &mut self,
-        ask: fn(&mut Random) -> Vec<String>,
-        depth: usize,
-        seconds: f64,
-    ) -> Result<usize, String> {
-        let (started, length) = (Instant::now(), Duration::from_secs_f64(seconds));
-        let mut commands = 0;
-        while started.elapsed() < length {
+    /// Sends the next requests, which `next` makes of their number, so many batches on every connection.
+    pub(crate) fn drive_with(&mut self, next: Next, depth: usize, batches: usize) -> Result<(), String> {
+        let mut line = String::new();
+        for _ in 0..batches {
             for connection in &mut self.connections {
-                (0..depth).for_each(|_| connection.ask_any(&ask(&mut self.random)));
+                for _ in 0..depth {
+                    line.clear();
+                    next(&mut line, &mut self.random, self.sent);
+                    connection.ask_any(&line);
+                    self.sent += 1;
+                }
                 connection.send()?;
             }
             self.connections.iter_mut().try_for_each(Connection::receive)?;
-            commands += depth * self.connections.len();
         }
-        Ok(commands)
+        Ok(())
     }
 
     /// Sends each request once, on the first connection.
-    pub(crate) fn send_all(&mut self, requests: impl Iterator<Item = Vec<String>>) -> Result<(), String> {
+    pub(crate) fn send_all(&mut self, requests: impl Iterator<Item = String>) -> Result<(), String> {
         let Some(connection) = self.connections.first_mut() else { return Ok(()) };
         for request in requests {
             connection.ask_any(&request);
@@ -188,9 +195,10 @@ impl Load {
 }
 
 impl Connection {
-    /// Puts a request of these words into the batch.
-    fn ask_any(&mut self, words: &[String]) {
-        let mut written = write!(self.requests, "*{}\r\n", words.len());
+    /// Puts a request into the batch.
+    fn ask_any(&mut self, line: &str) {
+        let words = line.split(' ');
+        let mut written = write!(self.requests, "*{}\r\n", words.clone().count());
         for word in words {
             written = written.and_then(|()| write!(self.requests, "${}\r\n{word}\r\n", word.len()));
         }
@@ -201,7 +209,7 @@ impl Connection {
     fn open(address: SocketAddr) -> Result<Connection, String> {
         let opened = TcpStream::connect(address).and_then(|stream| {
             stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+            stream.set_read_timeout(Some(PATIENCE))?;
             Ok(stream)
         });
         let stream = opened.map_err(|error| format!("could not connect to {address}: {error}"))?;

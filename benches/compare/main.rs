@@ -107,7 +107,7 @@ fn compare_cpu(options: &Options, programs: &[Program], report: &mut Report) -> 
             };
             report.add(&what, "CPU µs per command", of(|figures| figures.cpu_us));
             report.add("", "  of it in user space", of(|figures| figures.user_us));
-            report.add("", "1,000 commands per second", of(|figures| figures.thousands_per_second));
+            report.add_rate("", "1,000 commands per second", of(|figures| figures.thousands_per_second));
         }
     }
     Ok(())
@@ -138,13 +138,15 @@ fn measure(options: &Options, server: &Server, verb: Verb, depth: usize) -> Resu
     }
     // A moment to warm up, which is not counted.
     load.drive(verb, depth, options.seconds / 10.0)?;
-    let (before, started) = (server.cpu_time()?, Instant::now());
+    let (cpu_before, ticks_before, started) = (server.cpu_seconds()?, server.ticks()?, Instant::now());
     let commands = load.drive(verb, depth, options.seconds)? as f64;
-    let (after, elapsed) = (server.cpu_time()?, started.elapsed());
-    let per_command_us = |seconds: f64| seconds * 1e6 / commands;
+    let (cpu_after, ticks_after, elapsed) = (server.cpu_seconds()?, server.ticks()?, started.elapsed());
+    let cpu_us = (cpu_after - cpu_before) * 1e6 / commands;
+    let [user, system] = [0, 1].map(|mode| ticks_after[mode] - ticks_before[mode]);
     Ok(Figures {
-        cpu_us: per_command_us(after.total() - before.total()),
-        user_us: per_command_us(after.user_seconds - before.user_seconds),
+        cpu_us,
+        // At least one tick is divided by: a round may be shorter than that.
+        user_us: cpu_us * user / (user + system).max(1.0),
         thousands_per_second: commands / elapsed.as_secs_f64() / 1000.0,
     })
 }
@@ -221,7 +223,7 @@ fn compare_connections(options: &Options, programs: &[Program], report: &mut Rep
             let rounds = rounds_of_gets(&options, server, 1)?;
             figures.push(median(rounds.iter().map(|figures| 1000.0 / figures.cpu_us).collect()));
         }
-        report.add(&format!("GET from {connections} clients"), "1,000 commands per CPU second", figures);
+        report.add_rate(&format!("GET from {connections} clients"), "1,000 commands per CPU second", figures);
     }
     Ok(())
 }
@@ -292,7 +294,7 @@ fn compare_threads(options: &Options, programs: &[Program], report: &mut Report)
             "CPU µs per command",
             of(|figures| figures.cpu_us),
         );
-        report.add("", "1,000 commands per second", of(|figures| figures.thousands_per_second));
+        report.add_rate("", "1,000 commands per second", of(|figures| figures.thousands_per_second));
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! What is to be compared, and how.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction};
 
 use crate::server::Program;
 
@@ -24,7 +25,8 @@ pub(crate) struct Options {
     pub(crate) chart: Option<PathBuf>,
     pub(crate) server_cores: usize,
     keyfast: PathBuf,
-    servers: Vec<PathBuf>,
+    /// Other servers, by `[NAME=]PATH`; those that are found if there is none.
+    beside: Vec<String>,
     only: Option<Part>,
 }
 
@@ -64,7 +66,7 @@ impl Part {
 const PARTS: &str = "cpu, memory, pause, snapshot, durable, connections, threads, scripts, lens, \
                      collections";
 
-/// Servers that are looked for where none is named.
+/// Servers that are looked for on PATH where none is named.
 const KNOWN: [&str; 2] = ["redis-server", "valkey-server"];
 
 impl Options {
@@ -77,18 +79,36 @@ impl Options {
 
     /// Keyfast, and the others.
     pub(crate) fn programs(&self) -> Result<Vec<Program>, String> {
-        let mut programs = vec![Program::new(&self.keyfast)?];
-        if self.servers.is_empty() {
-            programs.extend(KNOWN.iter().filter_map(|name| Program::new(name.as_ref()).ok()));
+        let mut programs = vec![Program::new(&self.keyfast, None)?];
+        if self.beside.is_empty() {
+            programs.extend(KNOWN.iter().filter_map(|name| Program::new(name.as_ref(), None).ok()));
+            programs.extend(built_servers());
         }
-        for server in &self.servers {
-            programs.push(Program::new(server)?);
+        for server in &self.beside {
+            let (name, path) =
+                server.split_once('=').map_or((None, &**server), |(name, path)| (Some(name), path));
+            programs.push(Program::new(path.as_ref(), name)?);
         }
         if programs.len() == 1 {
-            return Err(format!("neither {} is on PATH, and no --server was given", KNOWN.join(" nor ")));
+            return Err(format!(
+                "neither {} is on PATH, benches/servers has built none, and no --beside was given",
+                KNOWN.join(" nor ")
+            ));
         }
         Ok(programs)
     }
+}
+
+/// What `benches/servers` has built, under the names of their folders.
+fn built_servers() -> Vec<Program> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/servers");
+    let listed = Command::new(script).arg("--list").output().map(|output| output.stdout).unwrap_or_default();
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    let named = listed.lines().filter_map(|line| {
+        let path = Path::new(line);
+        Program::new(path, path.parent()?.file_name()?.to_str()).ok()
+    });
+    named.collect()
 }
 
 /// Reads the command line; `None` if it only asked for help.
@@ -117,7 +137,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
         memory_keys: number("memory-keys")?,
         server_cores: number("server-cores")?,
         keyfast: paths("keyfast").next().unwrap_or_else(|| env!("CARGO_BIN_EXE_keyfast").into()),
-        servers: paths("server").collect(),
+        beside: matches.get_many::<String>("beside").into_iter().flatten().cloned().collect(),
         pause_keys: number("pause-keys")?,
         snapshot_keys: number("snapshot-keys")?,
         large_members: number("large-members")?,
@@ -130,16 +150,15 @@ fn number(name: &str, text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or(format!("--{name} {text} is no number above zero"))
 }
 
-fn command() -> Command {
+fn command() -> clap::Command {
     let option = |name: &'static str, default: &'static str, help: &'static str| {
         Arg::new(name).long(name).default_value(default).help(help)
     };
-    Command::new("compare").about("Compares Keyfast with other servers that speak the Redis protocol").args([
+    clap::Command::new("compare").about("Compares Keyfast with other servers that speak the Redis protocol").args([
         Arg::new("keyfast").long("keyfast").help("Keyfast's program [default: the one just built]"),
-        Arg::new("server")
-            .long("server")
-            .action(ArgAction::Append)
-            .help("Another server's program; may be repeated [default: those on PATH]"),
+        Arg::new("beside").long("beside").value_name("[NAME=]PATH").action(ArgAction::Append).help(
+            "Another server's program; may be repeated [default: those on PATH, and what benches/servers built]",
+        ),
         Arg::new("only").long("only").help(format!("One of {PARTS} [default: the first two]")),
         Arg::new("chart").long("chart").help("Draws CPU per command and bytes per key into this SVG file"),
         option("connections", "50", "Clients at once"),

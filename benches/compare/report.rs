@@ -13,7 +13,15 @@ pub(crate) struct Figures {
 /// All rows, with one figure for each server; the first server is Keyfast.
 pub(crate) struct Report {
     pub(crate) servers: Vec<String>,
-    rows: Vec<(String, String, Vec<f64>)>,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    what: String,
+    unit: String,
+    figures: Vec<f64>,
+    /// The better of two figures.
+    better: fn(f64, f64) -> f64,
 }
 
 impl Report {
@@ -21,15 +29,21 @@ impl Report {
         Report { servers, rows: Vec::new() }
     }
 
+    /// A figure of which less is better.
     pub(crate) fn add(&mut self, what: &str, unit: &str, figures: Vec<f64>) {
-        self.rows.push((what.to_owned(), unit.to_owned(), figures));
+        self.rows.push(Row { what: what.to_owned(), unit: unit.to_owned(), figures, better: f64::min });
+    }
+
+    /// A figure of which more is better.
+    pub(crate) fn add_rate(&mut self, what: &str, unit: &str, figures: Vec<f64>) {
+        self.rows.push(Row { what: what.to_owned(), unit: unit.to_owned(), figures, better: f64::max });
     }
 
     /// The rows whose unit begins with these words, by their labels.
     pub(crate) fn rows_about(&self, unit: &str) -> Vec<(String, &[f64])> {
         let mut subject = "";
         let mut found = Vec::new();
-        for (what, row_unit, figures) in &self.rows {
+        for Row { what, unit: row_unit, figures, .. } in &self.rows {
             subject = if what.is_empty() { subject } else { what };
             let is_about = row_unit.starts_with(unit) || (unit.starts_with("bytes") && subject == "memory");
             if is_about && !row_unit.starts_with("MiB") {
@@ -40,22 +54,15 @@ impl Report {
         found
     }
 
-    /// The rows as Markdown, with Keyfast's ratio to each of the others.
+    /// The rows as Markdown, with Keyfast's ratio to the best of the others.
     pub(crate) fn table(&self) -> String {
-        let (own, others) = self.servers.split_first().expect("Keyfast is the first");
-        let mut table = format!("| | | {own} |");
-        for other in others {
-            let _ = write!(table, " {other} | ratio |");
-        }
-        table.push_str("\n| --- | --- | ---: |");
-        table.push_str(&" ---: | ---: |".repeat(others.len()));
-        table.push('\n');
-        for (what, unit, figures) in &self.rows {
-            let _ = write!(table, "| {what} | {unit} | {} |", show(figures[0]));
-            for other in &figures[1..] {
-                let _ = write!(table, " {} | {:.2} |", show(*other), figures[0] / other);
-            }
-            table.push('\n');
+        let mut table = format!("| | | {} | ratio |\n", self.servers.join(" | "));
+        let _ = writeln!(table, "| --- | --- |{} ---: |", " ---: |".repeat(self.servers.len()));
+        for Row { what, unit, figures, better } in &self.rows {
+            let shown: Vec<String> = figures.iter().copied().map(show).collect();
+            let (own, others) = figures.split_first().expect("Keyfast is the first");
+            let best = others.iter().copied().reduce(better).expect("there is another server");
+            let _ = writeln!(table, "| {what} | {unit} | {} | {:.2} |", shown.join(" | "), own / best);
         }
         table
     }

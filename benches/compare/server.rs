@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
-/// Ticks of the system's accounting in a second: 100 on every Linux that one meets (`getconf CLK_TCK`).
-const TICKS_PER_SECOND: f64 = 100.0;
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -30,24 +30,14 @@ pub(crate) struct Server {
     port: u16,
 }
 
-/// Processor time that a server has used.
-pub(crate) struct CpuTime {
-    pub(crate) user_seconds: f64,
-    system_seconds: f64,
-}
-
-impl CpuTime {
-    pub(crate) fn total(&self) -> f64 {
-        self.user_seconds + self.system_seconds
-    }
-}
-
 impl Program {
-    pub(crate) fn new(path: &Path) -> Result<Program, String> {
+    /// The program at a path, under a name of its own or the file's.
+    pub(crate) fn new(path: &Path, name: Option<&str>) -> Result<Program, String> {
         let shown = path.display();
         let output = Command::new(path).arg("--version").output();
         let output = output.map_err(|error| format!("could not run {shown}: {error}"))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.unwrap_or(&file_name).to_owned();
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         Ok(Program { name, version, path: path.to_owned(), options: Vec::new() })
     }
@@ -152,15 +142,23 @@ impl Server {
         asked().map_err(|error| format!("no reply to {command}: {error}"))
     }
 
-    pub(crate) fn cpu_time(&self) -> Result<CpuTime, String> {
+    /// Seconds of processor time that all its threads have used, those that have ended as well.
+    ///
+    /// `/proc` tells them too, but in hundredths of a second: too coarse for a short round.
+    pub(crate) fn cpu_seconds(&self) -> Result<f64, String> {
+        let clock = clock_getcpuclockid(Pid::from_raw(self.child.id().cast_signed()));
+        let time = clock.and_then(|clock| clock.now());
+        let time = time.map_err(|error| format!("the system tells no processor time: {error}"))?;
+        Ok(Duration::from(time).as_secs_f64())
+    }
+
+    /// Ticks of the clock at which it was found in user space, and in the kernel.
+    pub(crate) fn ticks(&self) -> Result<[f64; 2], String> {
         let text = self.read("stat")?;
         // The program's name, in parentheses, may hold anything; the fields after it are numbers.
         let fields: Vec<&str> = text.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-        let seconds = |field: usize| -> Result<f64, String> {
-            let ticks = fields.get(field).and_then(|ticks| ticks.parse::<f64>().ok());
-            Ok(ticks.ok_or_else(|| format!("/proc tells nothing in {text}"))? / TICKS_PER_SECOND)
-        };
-        Ok(CpuTime { user_seconds: seconds(11)?, system_seconds: seconds(12)? })
+        let ticks = |field: usize| fields.get(field).and_then(|ticks| ticks.parse().ok());
+        ticks(11).zip(ticks(12)).map(<[f64; 2]>::from).ok_or_else(|| format!("/proc tells nothing in {text}"))
     }
 
     /// Memory that the system holds for it.
