@@ -1,8 +1,9 @@
 //! Replays conversations that were observed with redis-server 7.0.15 (and, where it differs, Valkey 8.1).
 //!
-//! `observed.jsonl` and `types.jsonl` hold them byte for byte and are never edited; the fields are described
-//! at [`Step`]. Those of the types were also observed with Valkey 9.1 and Redis 8.6. [`missing`] lists what
-//! the server does not have yet; it must shrink as commands come.
+//! `observed.jsonl`, `types.jsonl` and `types-ids.jsonl` hold them byte for byte and are never edited; the
+//! fields are described at [`Step`]. Those of the types were also observed with Valkey 9.1 and Redis 8.6. In
+//! those of `types-ids.jsonl` a client names another one, by the id that it was given in this replay.
+//! [`missing`] lists what the server does not have yet; it must shrink as commands come.
 
 mod missing;
 
@@ -86,6 +87,11 @@ fn clients_wait_as_observed() {
 }
 
 #[test]
+fn clients_that_wait_are_named_and_woken_as_observed() {
+    replay("blocking-ids");
+}
+
+#[test]
 fn dumps_are_as_observed() {
     replay("dump");
 }
@@ -138,6 +144,12 @@ struct Step {
     connection: u64,
     /// What is sent, if anything.
     send: Option<Vec<u8>>,
+    /// The words of the request that is sent instead. Names in braces stand for kept numbers.
+    words: Vec<String>,
+    /// The name under which the number of the reply is kept.
+    keep: Option<String>,
+    /// What the reply has in it, one text behind the other.
+    parts: Vec<String>,
     /// What may come back; empty where the bytes vary, or nothing is read.
     replies: Vec<Vec<u8>>,
     awaits: Awaits,
@@ -166,14 +178,41 @@ impl Step {
             Some(reply) if reply.as_str() == Some("") => Awaits::Nothing,
             Some(_) => Awaits::Reply,
         };
+        let text = |field: &str| value.get(field).and_then(Value::as_str);
+        let word = |value: &Value| value.as_str().expect("a word").to_owned();
+        let words = value.get("args").and_then(Value::as_array).into_iter().flatten().map(word);
         Step {
             connection: value.get("conn").and_then(Value::as_u64).unwrap_or(0),
             send: value.get("send").and_then(bytes),
+            words: words.collect(),
+            keep: text("keep").map(str::to_owned),
+            // The observed patterns are texts with anything between them.
+            parts: text("match").unwrap_or_default().split(".*").map(str::to_owned).collect(),
             replies: ["reply", "or"].iter().filter_map(|field| value.get(field).and_then(bytes)).collect(),
             awaits,
             closed: value.get("closed").and_then(Value::as_bool),
             wait: Duration::from_millis(value.get("wait_ms").and_then(Value::as_u64).unwrap_or(0)),
         }
+    }
+
+    /// The step with kept numbers in place of their names.
+    fn with_numbers(&self, kept: &BTreeMap<String, String>) -> Step {
+        let number = |word: &String| match word.strip_prefix('{').and_then(|word| word.strip_suffix('}')) {
+            Some(name) => kept.get(name).expect("a number was kept").clone(),
+            None => word.clone(),
+        };
+        let made = (!self.words.is_empty()).then(|| request(self.words.iter().map(number)));
+        Step { send: self.send.clone().or(made), ..self.clone() }
+    }
+
+    /// Whether a reply has in it what it must.
+    fn matches(&self, reply: &[u8]) -> bool {
+        let reply = String::from_utf8_lossy(reply);
+        let mut rest = &*reply;
+        self.parts.iter().all(|part| {
+            let found = rest.split_once(part.as_str()).map(|(_, behind)| rest = behind);
+            found.is_some()
+        })
     }
 
     /// The step as Keyfast is to reply to it.
@@ -223,8 +262,12 @@ fn begins_request(text: &str) -> bool {
 }
 
 fn cases(group: &str) -> Vec<Case> {
-    let lines = include_str!("observed.jsonl").lines().chain(include_str!("types.jsonl").lines());
-    let values = lines.map(|line| serde_json::from_str::<Value>(line).expect("a case"));
+    let files =
+        [include_str!("observed.jsonl"), include_str!("types.jsonl"), include_str!("types-ids.jsonl")];
+    let values = files
+        .into_iter()
+        .flat_map(str::lines)
+        .map(|line| serde_json::from_str::<Value>(line).expect("a case"));
     let cases: Vec<Case> = values
         .filter(|value| value["group"] == group)
         .map(|value| Case {
@@ -269,7 +312,7 @@ fn replay_beside(group: &str, is_monitored: bool) {
             monitor
         });
         steps += case.steps.len();
-        let mut connections = BTreeMap::new();
+        let (mut connections, mut kept) = (BTreeMap::new(), BTreeMap::new());
         let goes_on = GOES_ON_WITHOUT.contains(&(group, case.name.as_str()));
         for (number, step) in case.steps.iter().enumerate() {
             if step.is_missing() {
@@ -285,8 +328,13 @@ fn replay_beside(group: &str, is_monitored: bool) {
                 3 => server.client3(),
                 _ => server.client(),
             });
-            let step = &step.with_difference(&case.name);
-            if let Err(difference) = take(step, client) {
+            let step = &step.with_numbers(&kept).with_difference(&case.name);
+            let reply = take(step, client);
+            if let (Ok(reply), Some(name)) = (&reply, &step.keep) {
+                let digits = reply.iter().copied().filter(u8::is_ascii_digit).map(char::from);
+                kept.insert(name.clone(), digits.collect());
+            }
+            if let Err(difference) = reply {
                 let _ =
                     writeln!(failures, "{} (RESP{}) step {number}: {difference}", case.name, case.protocol);
                 break;
@@ -305,7 +353,9 @@ fn replay_beside(group: &str, is_monitored: bool) {
     assert!(failures.is_empty(), "{group} differs, monitored: {is_monitored}:\n{failures}");
 }
 
-fn take(step: &Step, client: &mut Client) -> Result<(), String> {
+/// Takes a step; returns the reply.
+fn take(step: &Step, client: &mut Client) -> Result<Vec<u8>, String> {
+    let mut replied = Vec::new();
     if let Some(send) = &step.send {
         client.send(send);
     }
@@ -324,6 +374,15 @@ fn take(step: &Step, client: &mut Client) -> Result<(), String> {
                     show(Some(&reply))
                 ));
             }
+            if !step.matches(&reply) {
+                return Err(format!(
+                    "{}\n    expected {:?}\n    got      {}",
+                    show(step.send.as_deref()),
+                    step.parts,
+                    show(Some(&reply))
+                ));
+            }
+            replied = reply;
         }
     }
     match step.closed {
@@ -331,7 +390,7 @@ fn take(step: &Step, client: &mut Client) -> Result<(), String> {
         Some(false) if client.try_send(&request(["PING"])).is_err() || client.try_reply_bytes().is_err() => {
             Err("the connection is closed".to_owned())
         }
-        _ => Ok(()),
+        _ => Ok(replied),
     }
 }
 
