@@ -48,6 +48,8 @@ fn fill(client: &mut Client) {
         "ZINCRBY ranking:few 7.5 element:1",
         "ZREMRANGEBYRANK ranking:lots 10 1000",
         "ZPOPMAX ranking:some 30",
+        "ZADD ranking:lots -0 minus:a 0 minus:b -0 minus:c",
+        "ZADD ranking:few -0 minus",
         "ZUNIONSTORE ranking:all 2 ranking:many ranking:more WEIGHTS 2 -1",
         "COPY hash:lots hash:copy",
         "COPY ranking:lots ranking:copy",
@@ -108,6 +110,55 @@ fn redis_loads_collections_and_keyfast_loads_those_of_redis() {
     drop(redis);
     let server = Server::start_with(&options);
     assert!(state(&mut server.client()) == expected, "keyfast loads other collections");
+}
+
+#[test]
+fn a_large_sorted_set_keeps_the_sign_of_a_zero_as_in_redis() {
+    let folder = Folder::new("collections-zero");
+    let server = serve(&folder, &[]);
+    let mut client = server.client();
+    for number in 0..129 {
+        client.cmd(["ZADD", "large", "5", &number.to_string()]).is(1);
+    }
+    client.line("ZADD large -0 c 0 b -0 a").is(3);
+    client.line("ZADD small -0 c 0 b -0 a").is(3);
+    let scored = |texts: [&str; 6]| Reply::Array(texts.map(Reply::from).into());
+    let check = |client: &mut Client| {
+        client.line("ZRANGE small 0 2 WITHSCORES").is(scored(["a", "0", "b", "0", "c", "0"]));
+        client.line("ZRANGE large 0 2 WITHSCORES").is(scored(["a", "-0", "b", "0", "c", "-0"]));
+        client.line("ZSCORE large a").is("-0");
+        client.line("ZCOUNT large 0 0").is(3);
+        client.line("ZCOUNT large -0 -0").is(3);
+        client.line("ZCOUNT large (-0 4").is(0);
+        client.line("ZRANK large b").is(1);
+    };
+    check(&mut client);
+    // An equal score is no change, and a small set has one zero.
+    client.line("ZADD large CH 0 a -0 b").is(0);
+    check(&mut client);
+    client.line("COPY large copy").is(1);
+    client.line("ZREMRANGEBYRANK copy 3 -1").is(129);
+    client.line("ZRANGE copy 0 -1 WITHSCORES").is(scored(["a", "-0", "b", "0", "c", "-0"]));
+    client.line("ZRANGESTORE copy large 0 2").is(3);
+    client.line("ZRANGE copy 0 -1 WITHSCORES").is(scored(["a", "0", "b", "0", "c", "0"]));
+    client.line("ZINCRBY large 0 a").is("0");
+    client.line("ZINCRBY large -5 5").is("0");
+    client.line("ZADD large CH 7 a").is(1);
+    client.line("ZADD large CH -0 a").is(1);
+    client.line("ZREM large 5").is(1);
+    check(&mut client);
+    drop(server);
+    let server = serve(&folder, &[]);
+    let mut client = server.client();
+    check(&mut client);
+    client.line("BGREWRITEAOF").ignored();
+    wait_for_rewrite(&mut client);
+    let payload = client.line("DUMP large").reply();
+    let Reply::Bulk(payload) = payload else { panic!("{payload}") };
+    client.cmd([&b"RESTORE"[..], b"large", b"0", &payload, b"REPLACE"]).is_ok();
+    check(&mut client);
+    drop(server);
+    check(&mut serve(&folder, &[]).client());
 }
 
 /// What the server has acknowledged to a worker: how many units it has written, and which elements it has

@@ -135,9 +135,10 @@ impl Change<'_, SortedSet> {
         if !self.is_logged() {
             return self.count_more(1);
         }
+        // A packed sorted set keeps +0 where -0 was given.
+        let kept = if self.view().is_packed() { score + 0.0 } else { score };
         let mut text = Vec::new();
-        // What is kept is +0, also where -0 was given.
-        score::write(&mut text, score + 0.0);
+        score::write(&mut text, kept);
         self.note("ZADD", &[&text, member]);
     }
 

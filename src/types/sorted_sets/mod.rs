@@ -87,6 +87,16 @@ impl<'v> SortedSetView<'v> {
         self.len() == 0
     }
 
+    /// Whether it is a small one.
+    pub(super) fn is_packed(self) -> bool {
+        matches!(self, SortedSetView::Packed(_))
+    }
+
+    /// Whether members may have the score -0. A packed sorted set has one zero.
+    fn may_have_negative_zeros(self) -> bool {
+        matches!(self, SortedSetView::Large(ranking) if ranking.has_negative_zeros())
+    }
+
     /// The score of a member.
     #[inline]
     pub fn score(self, member: &[u8]) -> Option<f64> {
@@ -172,11 +182,19 @@ fn each(content: Content<'_>, visit: &mut dyn FnMut(&[&[u8]])) {
 }
 
 fn log(sink: &mut dyn Sink, key: &[u8], content: Content<'_>, expires_at_ms: Option<u64>) -> io::Result<()> {
-    let elements = SortedSet::view(content).iter().map(|(member, score)| {
+    let set = SortedSet::view(content);
+    let element = |(member, score)| {
         let mut text = Vec::new();
         score::write(&mut text, score);
         [Cow::Owned(text), Cow::Borrowed(member)]
-    });
+    };
+    // While it is replayed the set is small at first, and a small one makes 0 of -0. So members with -0 get
+    // another score first, and -0 when all members are there.
+    let is_signed = |score: f64| score == 0.0 && score.is_sign_negative();
+    let with_signs = if set.may_have_negative_zeros() { 0..set.len() } else { 0..0 };
+    let signed = set.range(with_signs).filter(|(_, score)| is_signed(*score));
+    let unsigned = |(member, score)| (member, if is_signed(score) { 1.0 } else { score });
+    let elements = set.iter().map(unsigned).chain(signed).map(element);
     records::collection(sink, key, "ZADD", elements, expires_at_ms)
 }
 

@@ -40,8 +40,8 @@ fn score() -> impl Strategy<Value = f64> {
         1 => any::<i64>().prop_map(|n| n as f64),
         2 => any::<f64>().prop_filter("a number", |score| !score.is_nan()),
         1 => prop::sample::select(vec![f64::INFINITY, f64::NEG_INFINITY, 0.5, 127.0, 128.0, -129.0, 1e17]),
+        1 => prop::sample::select(vec![0.0, -0.0]),
     ]
-    .prop_map(|score| score + 0.0)
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -156,8 +156,12 @@ fn check_saved(content: Content<'_>, all: &[(&[u8], f64)]) {
     let mut packed = Vec::new();
     let mut decoder = Decoder::new(&saved[..], 1 << 20);
     let large = load(rdb_type(content), &mut decoder, LIMIT, &mut packed).unwrap();
-    let content = large.as_ref().map_or(Content::Bytes(&packed), Content::Large);
-    assert!(SortedSet::view(content).iter().eq(all.iter().copied()));
+    let loaded = large.as_ref().map_or(Content::Bytes(&packed), Content::Large);
+    assert!(SortedSet::view(loaded).iter().eq(all.iter().copied()));
+    if large.is_some() {
+        let bits = |content| SortedSet::view(content).iter().map(|(_, score)| f64::to_bits(score));
+        assert!(bits(loaded).eq(bits(content)), "the sign of a zero is saved");
+    }
 }
 
 /// Runs the requests that were logged on a copy.
@@ -242,6 +246,12 @@ fn a_score_of_minus_zero_is_logged_as_it_is_kept() {
     change(&keyspace, |set| assert_eq!(set.set_score(b"a", -0.0), None));
     let logged = logged(&keyspace);
     assert!(logged.ends_with(b"$1\r\n0\r\n$1\r\na\r\n"), "{}", logged.escape_ascii());
+    for number in 0..LIMIT.entries {
+        change(&keyspace, |set| assert_eq!(set.set_score(format!("m{number}").as_bytes(), 1.0), None));
+    }
+    change(&keyspace, |set| assert_eq!(set.set_score(b"b", -0.0), None));
+    let log = self::logged(&keyspace);
+    assert!(log.ends_with(b"$2\r\n-0\r\n$1\r\nb\r\n"), "{}", log.escape_ascii());
 }
 
 #[test]

@@ -5,6 +5,10 @@
 //! of Redis: by score, and members with equal scores by their bytes. These eight bytes are also the bound by
 //! which the sequence searches ([`Sequence`]), so it compares members only where scores are equal.
 //!
+//! -0 and +0 are equal in the order, so a record has one zero for both. The map has the score as it was
+//! given, with its sign, and the ranking counts the members with -0. Only while there are any does a reader
+//! of records ask the map.
+//!
 //! A position is found from a score by a search, and from a member by its score in the map and then a search.
 //! Every range by scores, members or ranks is therefore a range of positions, whose ends take a search each.
 
@@ -22,12 +26,14 @@ const SCORE_BYTES: usize = 8;
 pub struct Ranking {
     order: Sequence,
     scores: Map,
+    /// How many members have the score -0.
+    negative_zeros: usize,
 }
 
 impl Ranking {
     /// A ranking without members. The seed is that of the map of scores.
     pub fn new(seed: u64) -> Ranking {
-        Ranking { order: Sequence::new(), scores: Map::new(seed) }
+        Ranking { order: Sequence::new(), scores: Map::new(seed), negative_zeros: 0 }
     }
 
     /// The number of members.
@@ -47,7 +53,8 @@ impl Ranking {
 
     /// A copy with the same nodes, in constant time.
     pub fn share(&self) -> Ranking {
-        Ranking { order: self.order.share(), scores: self.scores.share() }
+        let Ranking { order, scores, negative_zeros } = self;
+        Ranking { order: order.share(), scores: scores.share(), negative_zeros: *negative_zeros }
     }
 
     /// The score of a member.
@@ -55,25 +62,28 @@ impl Ranking {
         self.sortable_of(member).map(score_of)
     }
 
-    /// Sets the score of a member. Returns the score that it had before. The score may be infinite; -0
-    /// becomes +0. A caller refuses what is not a number: it would be in the order somewhere outside of the
-    /// infinite.
+    /// Sets the score of a member. Returns the score that it had before. A member whose score is equal keeps
+    /// it, so -0 does not replace +0. The score may be infinite. A caller refuses what is not a number: it
+    /// would be in the order somewhere outside of the infinite.
     pub fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {
-        let new = sortable(score);
-        let mut old = None;
-        self.scores.update(member, |found| {
-            old = found.map(sortable_in);
-            (old != Some(new)).then(|| new.to_be_bytes())
+        let (exact, new) = (sortable(score), in_order(sortable(score)));
+        let mut found = None;
+        self.scores.update(member, |value| {
+            found = value.map(sortable_in);
+            (found.map(in_order) != Some(new)).then(|| exact.to_be_bytes())
         });
+        let old = found.map(in_order);
         if old == Some(new) {
-            return Some(score_of(new));
+            return found.map(score_of);
         }
         if let Some(old) = old {
             self.order.remove_by(old, |record| compare(record, old, |other| other.cmp(member)));
+            self.negative_zeros -= usize::from(found == Some(NEGATIVE_ZERO));
         }
         let place = |record: &[u8]| compare(record, new, |other| other.cmp(member));
         self.order.insert_by(new, place, &[&new.to_be_bytes(), member]);
-        old.map(score_of)
+        self.negative_zeros += usize::from(exact == NEGATIVE_ZERO);
+        found.map(score_of)
     }
 
     /// Fills an empty ranking with members in their order, of which each has one score. It takes a fraction
@@ -81,11 +91,13 @@ impl Ranking {
     pub fn fill<'m>(&mut self, members: impl Iterator<Item = (&'m [u8], f64)> + Clone) {
         debug_assert!(self.is_empty());
         let scores: Vec<[u8; SCORE_BYTES]> =
-            members.clone().map(|(_, score)| sortable(score).to_be_bytes()).collect();
-        let members = members.map(|(member, _)| member);
-        for (member, score) in members.clone().zip(&scores) {
-            self.scores.insert(member, score);
+            members.clone().map(|(_, score)| in_order(sortable(score)).to_be_bytes()).collect();
+        for (member, score) in members.clone() {
+            let exact = sortable(score);
+            self.scores.insert(member, &exact.to_be_bytes());
+            self.negative_zeros += usize::from(exact == NEGATIVE_ZERO);
         }
+        let members = members.map(|(member, _)| member);
         self.order = Sequence::gather(scores.iter().map(|score| &score[..]).zip(members));
     }
 
@@ -98,9 +110,11 @@ impl Ranking {
 
     /// Removes a member. Returns the score that it had.
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
-        let old = self.scores.take(member, sortable_in)?;
+        let exact = self.scores.take(member, sortable_in)?;
+        let old = in_order(exact);
         self.order.remove_by(old, |record| compare(record, old, |other| other.cmp(member)));
-        Some(score_of(old))
+        self.negative_zeros -= usize::from(exact == NEGATIVE_ZERO);
+        Some(score_of(exact))
     }
 
     /// Removes the members at some positions. A range that ends behind the last member ends with it. Returns
@@ -110,29 +124,41 @@ impl Ranking {
         let mut remains = Remains::default();
         if positions.len() > self.len() / 2 {
             // A map of those that stay is made sooner than most are removed from the old one.
+            let staying = [0..positions.start, positions.end..self.len()];
+            let signed = self.negative_zeros_at(staying.clone());
             remains = self.scores.clear();
-            let staying =
-                self.order.range(0..positions.start).chain(self.order.range(positions.end..self.len()));
-            for (score, member) in staying.map(split) {
+            for (score, member) in
+                staying.into_iter().flat_map(|positions| self.order.range(positions)).map(split)
+            {
                 self.scores.insert(member, &score.to_be_bytes());
             }
+            for member in &signed {
+                self.scores.insert(member, &NEGATIVE_ZERO.to_be_bytes());
+            }
+            self.negative_zeros = signed.len();
         } else {
             for (_, member) in self.order.range(positions.clone()).map(split) {
-                self.scores.remove(member);
+                let score = self.scores.take(member, sortable_in);
+                self.negative_zeros -= usize::from(score == Some(NEGATIVE_ZERO));
             }
         }
         remains.append(self.order.remove(positions));
         remains
     }
 
+    /// Whether a member has the score -0.
+    pub fn has_negative_zeros(&self) -> bool {
+        self.negative_zeros > 0
+    }
+
     /// The position of a member: the number of members before it.
     pub fn rank(&self, member: &[u8]) -> Option<usize> {
-        self.search(self.sortable_of(member)?, member).ok()
+        self.search(in_order(self.sortable_of(member)?), member).ok()
     }
 
     /// The member at a position, and its score. With a random position this is a random member.
     pub fn at(&self, position: usize) -> Option<(&[u8], f64)> {
-        self.order.get(position).map(entry)
+        self.order.get(position).map(|record| self.entry(record))
     }
 
     /// The members at some positions with their scores, from either end. A range that ends behind the last
@@ -141,17 +167,17 @@ impl Ranking {
         &self,
         positions: Range<usize>,
     ) -> impl DoubleEndedIterator<Item = (&[u8], f64)> + ExactSizeIterator {
-        self.order.range(positions).map(entry)
+        self.order.range(positions).map(|record| self.entry(record))
     }
 
     /// The number of members with lower scores: the position of the first with this score or a higher one.
     pub fn first_at_least(&self, score: f64) -> usize {
-        self.bound(sortable(score), |_| Ordering::Greater)
+        self.bound(in_order(sortable(score)), |_| Ordering::Greater)
     }
 
     /// The position of the first member with a higher score.
     pub fn first_above(&self, score: f64) -> usize {
-        self.bound(sortable(score), |_| Ordering::Less)
+        self.bound(in_order(sortable(score)), |_| Ordering::Less)
     }
 
     /// The position of the first member that is not less in the order of bytes, if all members have the same
@@ -169,6 +195,7 @@ impl Ranking {
     pub fn clear(&mut self) -> Remains {
         let mut remains = self.order.clear();
         remains.append(self.scores.clear());
+        self.negative_zeros = 0;
         remains
     }
 
@@ -179,6 +206,25 @@ impl Ranking {
 
     fn sortable_of(&self, member: &[u8]) -> Option<u64> {
         self.scores.get(member).map(sortable_in)
+    }
+
+    /// The members at some positions whose score is -0.
+    fn negative_zeros_at(&self, positions: [Range<usize>; 2]) -> Vec<Vec<u8>> {
+        if self.negative_zeros == 0 {
+            return Vec::new();
+        }
+        let members = positions.into_iter().flat_map(|positions| self.range(positions));
+        let signed = members.filter(|(_, score)| sortable(*score) == NEGATIVE_ZERO);
+        signed.map(|(member, _)| member.to_vec()).collect()
+    }
+
+    /// The member of a record, and its score.
+    #[inline]
+    fn entry<'r>(&self, record: &'r [u8]) -> (&'r [u8], f64) {
+        let (score, member) = split(record);
+        let is_negative_zero =
+            || score == ZERO && self.negative_zeros > 0 && self.sortable_of(member) == Some(NEGATIVE_ZERO);
+        (member, score_of(if is_negative_zero() { NEGATIVE_ZERO } else { score }))
     }
 
     /// The position of a member with this score, or the one at which it could be inserted.
@@ -220,15 +266,20 @@ fn sortable_in(value: &[u8]) -> u64 {
     u64::from_be_bytes(value.try_into().expect("a value is a score"))
 }
 
-fn entry(record: &[u8]) -> (&[u8], f64) {
-    let (score, member) = split(record);
-    (member, score_of(score))
+/// [`sortable`] of -0 and of +0.
+const NEGATIVE_ZERO: u64 = i64::MAX as u64;
+const ZERO: u64 = NEGATIVE_ZERO + 1;
+
+/// A number whose order is that of the scores: bits of negative numbers run the other way. -0 is in front of
+/// +0.
+fn sortable(score: f64) -> u64 {
+    let bits = score.to_bits();
+    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
 }
 
-/// A number whose order is that of the scores, with one zero: bits of negative numbers run the other way.
-fn sortable(score: f64) -> u64 {
-    let bits = (score + 0.0).to_bits();
-    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
+/// The number of a score in the order of the records, which has one zero.
+fn in_order(sortable: u64) -> u64 {
+    if sortable == NEGATIVE_ZERO { ZERO } else { sortable }
 }
 
 fn score_of(sortable: u64) -> f64 {
