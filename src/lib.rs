@@ -18,6 +18,7 @@ pub mod digest;
 pub mod events;
 pub mod excerpt;
 pub mod files;
+pub mod geo;
 pub mod glob;
 pub mod lcs;
 pub mod long_double;

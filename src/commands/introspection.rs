@@ -10,8 +10,8 @@ use super::args::is_word;
 use super::error::Error;
 use super::facts::lookup::{callable, find, find_full};
 use super::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
-    Run, Secrets,
+    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySearch, KeySpec,
+    Keyword, Result, Run, Secrets,
 };
 
 pub(super) const COMMANDS: &[Command] = &[COMMAND];
@@ -117,6 +117,10 @@ fn key_range(command: &Command) -> Option<(i64, i64, i64)> {
 fn describe_keys(spec: &KeySpec) -> OwnedFrame {
     let typed = |kind: &str, spec| tree::map([("type", tree::bulk(kind)), ("spec", spec)]);
     let begin = match spec.search {
+        Some(KeySearch::Keyword(Keyword { word, from, .. })) => {
+            let from = tree::integer(from as i64);
+            typed("keyword", tree::map([("keyword", tree::bulk(word)), ("startfrom", from)]))
+        }
         Some(_) => typed("unknown", tree::map([])),
         None => {
             let first = spec.count_at.unwrap_or(spec.first);
@@ -125,7 +129,9 @@ fn describe_keys(spec: &KeySpec) -> OwnedFrame {
     };
     let step = ("keystep", tree::integer(spec.step as i64));
     let (kind, find) = match spec.count_at {
-        _ if spec.search.is_some() => ("unknown", tree::map([])),
+        _ if matches!(spec.search, Some(KeySearch::Position(_) | KeySearch::Unnamed(_))) => {
+            ("unknown", tree::map([]))
+        }
         Some(_) => {
             ("keynum", tree::map([("keynumidx", tree::integer(0)), ("firstkey", tree::integer(1)), step]))
         }

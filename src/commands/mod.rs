@@ -33,6 +33,7 @@ mod dumping;
 mod expiries;
 mod fingerprint;
 mod functions;
+mod geo;
 mod hashes;
 mod introspection;
 mod keys;
@@ -80,6 +81,8 @@ pub const FAMILIES: &[&[Command]] = &[
     sorted_sets::algebra::COMMANDS,
     sorted_sets::choosing::COMMANDS,
     sorted_sets::blocking::COMMANDS,
+    geo::places::COMMANDS,
+    geo::searching::COMMANDS,
     keys::COMMANDS,
     sorting::COMMANDS,
     expiries::COMMANDS,

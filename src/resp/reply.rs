@@ -184,6 +184,11 @@ impl<'a> Reply<'a> {
         self.marked(b',', &text)
     }
 
+    /// A number with a fraction that the caller has printed: a double in RESP3, the text in RESP2.
+    pub fn decimal(self, text: &str) -> Sent {
+        self.marked(b',', text.as_bytes())
+    }
+
     /// An integer of any size, in decimal: a big number in RESP3, its text in RESP2.
     pub fn big_number(self, digits: &[u8]) -> Sent {
         self.marked(b'(', digits)

@@ -59,9 +59,9 @@ fn facts_are_those_of_redis() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// SET, CLIENT KILL and ZRANK have learned something since Redis 7.0.
+/// SET, CLIENT KILL, ZRANK and GEOSEARCH have learned something since Redis 7.0.
 fn forget_newer(arguments: &mut Value) {
-    const NEWER: [&str; 4] = ["7.2.0", "7.4.0", "8.1.0", "8.4.0"];
+    const NEWER: [&str; 5] = ["7.2.0", "7.4.0", "8.1.0", "8.4.0", "9.0.0"];
     let Some(arguments) = arguments.as_array_mut() else { return };
     arguments.retain(|argument| !NEWER.iter().any(|version| argument["since"] == *version));
     for argument in arguments.iter_mut().filter_map(Value::as_object_mut) {

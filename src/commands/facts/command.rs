@@ -281,6 +281,8 @@ pub enum Group {
     String,
     /// Strings as bits.
     Bitmap,
+    /// Places on earth.
+    Geo,
     /// Hashes.
     Hash,
     /// Lists.
@@ -310,6 +312,7 @@ impl Group {
             Group::Generic => "generic",
             Group::String => "string",
             Group::Bitmap => "bitmap",
+            Group::Geo => "geo",
             Group::Hash => "hash",
             Group::List => "list",
             Group::Set => "set",

@@ -98,6 +98,8 @@ flag_set! {
     STRING = "@string",
     /// Strings as bits.
     BITMAP = "@bitmap",
+    /// Places on earth.
+    GEO = "@geo",
     /// Channels.
     PUBSUB = "@pubsub",
     /// For administrators.

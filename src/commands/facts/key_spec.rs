@@ -33,9 +33,23 @@ pub struct KeySpec {
 pub enum KeySearch {
     /// One key at most: at the position that this function finds.
     Position(fn(Request<'_>) -> Option<usize>),
+    /// One key at most: behind a word.
+    Keyword(Keyword),
     /// Keys that the request does not name, if this function returns that it uses any: they depend on values
     /// in the keyspace.
     Unnamed(fn(Request<'_>) -> bool),
+}
+
+/// A key behind a word.
+#[derive(Clone, Copy, Debug)]
+pub struct Keyword {
+    /// The word, as clients are told.
+    pub word: &'static str,
+    /// From which position on it may stand, as clients are told.
+    pub from: usize,
+    /// The position of the key. This, not the facts above, is what the handler uses: a word that a request
+    /// has twice, or that is a value, must not lead astray.
+    pub find: fn(Request<'_>) -> Option<usize>,
 }
 
 impl KeySpec {
@@ -62,6 +76,11 @@ impl KeySpec {
     /// Keys that each request is searched for, and why.
     pub const fn searched(search: KeySearch, flags: KeyFlags, notes: &'static str) -> KeySpec {
         KeySpec { search: Some(search), notes: Some(notes), ..KeySpec::first(flags) }
+    }
+
+    /// A key behind a word.
+    pub const fn keyword(keyword: Keyword, flags: KeyFlags) -> KeySpec {
+        KeySpec { search: Some(KeySearch::Keyword(keyword)), ..KeySpec::first(flags) }
     }
 
     /// The request decides how the key is used.
@@ -91,7 +110,7 @@ impl KeySpec {
     pub fn positions(&self, request: Request<'_>) -> std::iter::StepBy<std::ops::Range<usize>> {
         match self.search {
             None => self.positions_among(request.len(), self.stated(request)),
-            Some(KeySearch::Position(find)) => {
+            Some(KeySearch::Position(find) | KeySearch::Keyword(Keyword { find, .. })) => {
                 find(request).map_or(0..0, |position| position..position + 1).step_by(1)
             }
             Some(KeySearch::Unnamed(_)) => (0..0).step_by(1),

@@ -22,4 +22,4 @@ pub use blocking::{Blocking, Take, Taken};
 pub use command::{Arity, Command, Deprecated, Group, Run, Scope, Secrets};
 pub use context::{Context, Result};
 pub use flags::{Categories, Flags, KeyFlags};
-pub use key_spec::{KeySearch, KeySpec};
+pub use key_spec::{KeySearch, KeySpec, Keyword};

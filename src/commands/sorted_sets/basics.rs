@@ -59,23 +59,23 @@ fn zadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     add(tx, request.at(1), options, &pairs.collect::<Result<Vec<_>>>()?, reply)
 }
 
-/// The options of ZADD.
+/// The options of ZADD, and of what else adds members.
 #[derive(Clone, Copy, Debug, Default)]
-struct Adding {
+pub(in crate::commands) struct Adding {
     /// Only members that are absent.
-    nx: bool,
+    pub(in crate::commands) nx: bool,
     /// Only members that are there.
-    xx: bool,
+    pub(in crate::commands) xx: bool,
     /// Only if the new score is greater than that of a member that is there...
-    gt: bool,
+    pub(in crate::commands) gt: bool,
     /// ... or less.
-    lt: bool,
+    pub(in crate::commands) lt: bool,
     /// The reply counts changed scores, too.
-    counts_changes: bool,
+    pub(in crate::commands) counts_changes: bool,
     /// The score is to be added to that of the member.
-    adds: bool,
+    pub(in crate::commands) adds: bool,
     /// The position of the first score.
-    first: usize,
+    pub(in crate::commands) first: usize,
 }
 
 impl Adding {
@@ -131,7 +131,11 @@ impl Adding {
 }
 
 /// Sets the scores of members, or adds to that of a single one.
-fn add(
+///
+/// # Errors
+///
+/// [`Error::WRONG_TYPE`], and an error for a sum that is no number.
+pub(in crate::commands) fn add(
     tx: &mut Transaction<'_>,
     key: &[u8],
     options: Adding,

@@ -70,7 +70,12 @@ fn reply_members<'m>(
 
 /// Writes a key with a sorted set of these members, whatever it was before, or removes it if there are none.
 /// Returns the number of members.
-fn store(tx: &mut Transaction<'_>, key: &[u8], event: &'static str, gathering: Gathering) -> usize {
+pub(in crate::commands) fn store(
+    tx: &mut Transaction<'_>,
+    key: &[u8],
+    event: &'static str,
+    gathering: Gathering,
+) -> usize {
     let count = gathering.len();
     if count == 0 {
         if tx.remove(key) {

@@ -1,4 +1,4 @@
-"""Changes hashes, sets, lists and sorted sets of two servers at random, and compares everything that clients see.
+"""Changes hashes, sets, lists, sorted sets and places of two servers at random, and compares everything that clients see.
 
 A round sends a few thousand commands to both servers on the ports given, Keyfast's first: alone, in pipelines, in
 transactions and in scripts. Other connections receive the keyspace events, wait in blocking commands, and watch
@@ -23,6 +23,8 @@ LATE_SECONDS_MAX = 30
 DATABASES = [2, 1, 0]  # those that commands may reach
 
 KEYS = ["a", "b", "c", "d", "e", "f"]
+PLACES = ["places", "more places"]  # sorted sets of places alone, so that searches find some
+ALL_KEYS = KEYS + PLACES
 one_of = random.choice
 
 
@@ -234,6 +236,67 @@ def stored_combination(name):
     return [name, key(), *chosen, *aggregated(chosen, False)]
 
 
+def places_key():
+    return key() if random.random() < 0.05 else one_of(PLACES)
+
+
+def place():
+    """Near few towns, so that many are near each other, or anywhere, the edges of the map included."""
+    draw = random.random()
+    if draw < 0.02:
+        return [one_of(["180", "-180", "181", "x", "nan", "inf", 0]), one_of(["85.05112878", "-85.05112878", "86", "", 0])]
+    if draw < 0.15:
+        return ["%.*f" % (random.randint(0, 8), random.uniform(-180, 180)), "%.6f" % random.uniform(-85, 85)]
+    if draw < 0.3:
+        return [one_of([0, 1, 90, -90, 45, 179, -179]), one_of([0, 1, 45, -45, 70, -70, 84])]
+    longitude, latitude, width = one_of([(13.4, 52.5, 1), (15, 37, 2), (-179.99, -17, 0.5), (179.9, 66.5, 3), (0, 0, 0.01),
+                                         (-70, 80, 9), (151.2, -33.8, 0.02)])
+    longitude += random.uniform(-width, width)
+    digits = random.randint(1, 7)
+    return ["%.*f" % (digits, (longitude + 180) % 360 - 180), "%.*f" % (digits, latitude + random.uniform(-width, width) / 2)]
+
+
+def unit():
+    return one_of(["m", "km", "ft", "mi", "KM", "m", "km", "ft", "mi", "KM", "yd"])
+
+
+def size():
+    return one_of([0, 1, 10, 100, 1000, 25000, random.randint(0, 500), random.uniform(0, 20), "%.3f" % random.uniform(0, 5000),
+                   10 ** random.uniform(-3, 8), number()])
+
+
+def search_options():
+    options = [some("withdist"), some("withcoord"), some("withhash"), one_of([[], ["asc"], ["desc"], ["ASC"]])]
+    options.append(one_of([[], [], ["count", random.randint(1, 30)], ["count", count()], ["count", random.randint(1, 9), "any"],
+                           ["any"]]))
+    random.shuffle(options)
+    return sum(options, [])
+
+
+def radius_search(name):
+    words = [name, places_key(), *(place() if "member" not in name else [place_name()]), size(), unit()]
+    words += search_options()
+    if random.random() < 0.3:
+        words = [word for word in words if word not in ("withdist", "withcoord", "withhash") or random.random() < 0.1]
+        words += [one_of(["store", "storedist"]), places_key()]
+    return words
+
+
+def area():
+    center = one_of([["fromlonlat", *place()], ["fromlonlat", *place()], ["frommember", place_name()]])
+    return one_of([[*center, "byradius", size(), unit()], [*center, "bybox", size(), size(), unit()],
+                   ["bybox", size(), size(), unit(), *center], ["byradius", size(), unit(), *center]])
+
+
+def place_name():
+    return random.randrange(pool.names)
+
+
+def places():
+    count = one_of([1, 1, 3, 20, 20, 150])
+    return [word for _ in range(count) for word in (*place(), place_name())]
+
+
 def sort():
     words = [one_of(["sort", "sort", "sort_ro"]), key(), *some("desc")]
     # Texts that are missing are equal, and Redis leaves these in any order; numbers have one order.
@@ -303,6 +366,19 @@ MAKERS = [
     lambda: ["zdiffstore", key(), *numbered_keys()],
     lambda: stored_combination(one_of(["zunionstore", "zinterstore"])),
     lambda: ["zintercard", *numbered_keys(), *one_of([[], ["limit", count()]])],
+    lambda: ["geoadd", places_key(), *some("nx", "xx", "ch"), *places()],
+    lambda: ["geoadd", places_key(), *places()],
+    lambda: ["geoadd", places_key(), *places()],
+    lambda: [one_of(["geopos", "geohash"]), places_key(), place_name(), place_name(), element()],
+    lambda: ["geodist", places_key(), place_name(), place_name(), *one_of([[], [unit()], [unit()], ["m", "m"]])],
+    lambda: ["geosearch", places_key(), *area(), *search_options()],
+    lambda: ["geosearch", places_key(), *area(), *search_options()],
+    lambda: ["geosearch", places_key(), *search_options(), *area()],
+    lambda: ["geosearchstore", places_key(), places_key(), *area(), *one_of([[], [], search_options()]), *some("storedist")],
+    lambda: radius_search(one_of(["georadius", "georadius", "georadius_ro"])),
+    lambda: radius_search(one_of(["georadiusbymember", "georadiusbymember_ro"])),
+    lambda: [one_of(["zrange", "zrevrange"]), places_key(), index(), index(), *some("withscores")],
+    lambda: ["zrem", places_key(), place_name(), place_name()],
     sort,
     lambda: ["sort", key(), "by", "nosort", *some("desc")],
     lambda: [one_of(["get", "strlen", "ttl", "pttl", "persist", "type", "incr", "getdel", "dump"]), key()],
@@ -360,7 +436,7 @@ def make(known):
 
 
 def in_script(command):
-    keys = [word for word in command[1:] if word in KEYS]
+    keys = [word for word in command[1:] if word in ALL_KEYS]
     call = one_of(["call", "call", "pcall"])
     body = one_of([f"return redis.{call}(unpack(ARGV))", f"redis.setresp(3) return redis.{call}(unpack(ARGV))",
                    f"local r = redis.{call}(unpack(ARGV)) return r"])

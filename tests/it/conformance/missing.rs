@@ -4,16 +4,6 @@
 
 /// Commands; subcommands after a bar; parameters after a space.
 pub(super) const MISSING: &[&str] = &[
-    "geoadd",
-    "geodist",
-    "geohash",
-    "geopos",
-    "georadius",
-    "georadius_ro",
-    "georadiusbymember",
-    "georadiusbymember_ro",
-    "geosearch",
-    "geosearchstore",
     "pfadd",
     "pfcount",
     "pfdebug",

@@ -107,6 +107,11 @@ fn sorted_sets_behave_as_observed() {
 }
 
 #[test]
+fn places_are_found_as_observed() {
+    replay("geo");
+}
+
+#[test]
 fn sorting_is_as_observed() {
     replay("sort");
 }

@@ -1,0 +1,281 @@
+//! The commands that search an area.
+
+use crate::keyspace::Transaction;
+use crate::resp::{Reply, Request};
+
+use super::super::facts::{
+    Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Keyword,
+    Result, Run,
+};
+use super::UNITS;
+use super::search::{Form, read, target_position, write};
+
+pub(in crate::commands) const COMMANDS: &[Command] =
+    &[GEORADIUS, GEORADIUSBYMEMBER, GEORADIUSBYMEMBER_RO, GEORADIUS_RO, GEOSEARCH, GEOSEARCHSTORE];
+
+const SOURCE: KeySpec = KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS));
+const TARGET_FLAGS: KeyFlags = KeyFlags::OW.and(KeyFlags::UPDATE);
+
+const LONGITUDE: Argument = Argument::double("longitude");
+const LATITUDE: Argument = Argument::double("latitude");
+const RADIUS: Argument = Argument::double("radius");
+const UNIT: Argument = Argument::one_of("unit", UNITS);
+const WITHCOORD: Argument = Argument::pure_token("withcoord", "WITHCOORD").optional();
+const WITHDIST: Argument = Argument::pure_token("withdist", "WITHDIST").optional();
+const WITHHASH: Argument = Argument::pure_token("withhash", "WITHHASH").optional();
+const ANY: Argument = Argument::pure_token("any", "ANY").optional();
+const COUNT: Argument =
+    Argument::block("count", &[Argument::integer("count").token("COUNT"), ANY]).optional();
+/// The same where ANY came later than the command.
+const COUNT_LATER: Argument =
+    Argument::block("count", &[Argument::integer("count").token("COUNT"), ANY.since("6.2.0")]).optional();
+const ORDER: Argument =
+    Argument::one_of("order", &[Argument::pure_token("asc", "ASC"), Argument::pure_token("desc", "DESC")])
+        .optional();
+const STORE: Argument = Argument::KEY.token("STORE").optional().of_spec(1);
+const STOREDIST: Argument = Argument::KEY.token("STOREDIST").optional().of_spec(2);
+const FROM: Argument = Argument::one_of(
+    "from",
+    &[
+        Argument::string("member").token("FROMMEMBER"),
+        Argument::block("longitude_latitude", &[LONGITUDE, LATITUDE]).token("FROMLONLAT"),
+    ],
+);
+const BY: Argument = Argument::one_of(
+    "by",
+    &[
+        Argument::block("circle", &[RADIUS.token("BYRADIUS"), UNIT]),
+        Argument::block("box", &[Argument::double("width").token("BYBOX"), Argument::double("height"), UNIT]),
+        Argument::block(
+            "polygon",
+            &[
+                Argument::integer("num-vertices").token("BYPOLYGON"),
+                Argument::block("vertices", &[LONGITUDE, LATITUDE]).multiple(),
+            ],
+        )
+        .since("9.0.0"),
+    ],
+);
+
+/// The key behind a word among the options of a command.
+macro_rules! target {
+    ($form:expr, $word:literal, $from:literal) => {
+        KeySpec::keyword(
+            Keyword { word: $word, from: $from, find: |request| target_position($form, request, $word) },
+            TARGET_FLAGS,
+        )
+    };
+}
+
+const GEORADIUS: Command = Command {
+    name: "georadius",
+    arity: Arity::AtLeast(6),
+    flags: Flags::DENYOOM,
+    keys: &[SOURCE, target!(Form::Radius, "STORE", 6), target!(Form::Radius, "STOREDIST", 6)],
+    categories: Categories::GEO,
+    group: Group::Geo,
+    summary: "Returns or stores the places within a circle around a place.",
+    since: "3.2.0",
+    complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
+    deprecated: Some(Deprecated {
+        since: "6.2.0",
+        replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
+    }),
+    arguments: &[
+        Argument::KEY,
+        LONGITUDE,
+        LATITUDE,
+        RADIUS,
+        UNIT,
+        WITHCOORD,
+        WITHDIST,
+        WITHHASH,
+        COUNT_LATER,
+        ORDER,
+        STORE,
+        STOREDIST,
+    ],
+    example: &[
+        ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),
+        ("GEORADIUS Sicily 15 37 100 km", "[\"Catania\"]"),
+        ("GEORADIUS Sicily 15 37 200 km STORE near", "(integer) 2"),
+        ("ZRANGE near 0 -1", "[\"Palermo\", \"Catania\"]"),
+    ],
+    run: Run::Write(georadius),
+    ..Command::DEFAULTS
+};
+
+fn georadius(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    write(Form::Radius, tx, request, reply)
+}
+
+const GEORADIUS_RO: Command = Command {
+    name: "georadius_ro",
+    arity: Arity::AtLeast(6),
+
+    keys: &[SOURCE],
+    categories: Categories::GEO,
+    group: Group::Geo,
+    summary: "Returns the places within a circle around a place.",
+    since: "3.2.10",
+    complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
+    deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`GEOSEARCH` with the `BYRADIUS` argument" }),
+    arguments: &[
+        Argument::KEY,
+        LONGITUDE,
+        LATITUDE,
+        RADIUS,
+        UNIT,
+        WITHCOORD,
+        WITHDIST,
+        WITHHASH,
+        COUNT_LATER,
+        ORDER,
+    ],
+    example: &[
+        ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),
+        ("GEORADIUS_RO Sicily 15 37 200 km WITHDIST DESC COUNT 1", "[[\"Palermo\", \"190.4424\"]]"),
+    ],
+    run: Run::Read(georadius_ro),
+    ..Command::DEFAULTS
+};
+
+fn georadius_ro(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    read(Form::Radius, tx, request, reply)
+}
+
+const GEORADIUSBYMEMBER: Command = Command {
+    name: "georadiusbymember",
+    arity: Arity::AtLeast(5),
+    flags: Flags::DENYOOM,
+    keys: &[SOURCE, target!(Form::RadiusByMember, "STORE", 5), target!(Form::RadiusByMember, "STOREDIST", 5)],
+    categories: Categories::GEO,
+    group: Group::Geo,
+    summary: "Returns or stores the places within a circle around a member.",
+    since: "3.2.0",
+    complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
+    deprecated: Some(Deprecated {
+        since: "6.2.0",
+        replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
+    }),
+    arguments: &[
+        Argument::KEY,
+        Argument::string("member"),
+        RADIUS,
+        UNIT,
+        WITHCOORD,
+        WITHDIST,
+        WITHHASH,
+        COUNT,
+        ORDER,
+        STORE,
+        STOREDIST,
+    ],
+    example: &[
+        ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),
+        ("GEORADIUSBYMEMBER Sicily Palermo 200 km STOREDIST near", "(integer) 2"),
+        ("ZRANGE near 0 -1", "[\"Palermo\", \"Catania\"]"),
+    ],
+    run: Run::Write(georadiusbymember),
+    ..Command::DEFAULTS
+};
+
+fn georadiusbymember(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    write(Form::RadiusByMember, tx, request, reply)
+}
+
+const GEORADIUSBYMEMBER_RO: Command = Command {
+    name: "georadiusbymember_ro",
+    arity: Arity::AtLeast(5),
+
+    keys: &[SOURCE],
+    categories: Categories::GEO,
+    group: Group::Geo,
+    summary: "Returns the places within a circle around a member.",
+    since: "3.2.10",
+    complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
+    deprecated: Some(Deprecated {
+        since: "6.2.0",
+        replaced_by: "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
+    }),
+    arguments: &[
+        Argument::KEY,
+        Argument::string("member"),
+        RADIUS,
+        UNIT,
+        WITHCOORD,
+        WITHDIST,
+        WITHHASH,
+        COUNT,
+        ORDER,
+    ],
+    example: &[
+        ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),
+        ("GEORADIUSBYMEMBER_RO Sicily Palermo 100 km", "[\"Palermo\"]"),
+    ],
+    run: Run::Read(georadiusbymember_ro),
+    ..Command::DEFAULTS
+};
+
+fn georadiusbymember_ro(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    read(Form::RadiusByMember, tx, request, reply)
+}
+
+const GEOSEARCH: Command = Command {
+    name: "geosearch",
+    arity: Arity::AtLeast(7),
+
+    keys: &[SOURCE],
+    categories: Categories::GEO,
+    group: Group::Geo,
+    summary: "Returns the places within a circle, a box or a polygon.",
+    since: "6.2.0",
+    complexity: "O(N+log(M)) where N is the number of elements in the grid-aligned bounding box area around the shape provided as the filter and M is the number of items inside the shape",
+
+    arguments: &[Argument::KEY, FROM, BY, ORDER, COUNT, WITHCOORD, WITHDIST, WITHHASH],
+    example: &[
+        ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),
+        ("GEOSEARCH Sicily FROMLONLAT 15 37 BYRADIUS 200 km ASC", "[\"Catania\", \"Palermo\"]"),
+        ("GEOSEARCH Sicily FROMMEMBER Palermo BYBOX 400 100 km WITHDIST", "[[\"Palermo\", \"0.0000\"]]"),
+        ("GEOSEARCH Sicily BYPOLYGON 3 14 37 16 37 15 39", "[\"Catania\"]"),
+    ],
+    run: Run::Read(geosearch),
+    ..Command::DEFAULTS
+};
+
+fn geosearch(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    read(Form::Search, tx, request, reply)
+}
+
+const GEOSEARCHSTORE: Command = Command {
+    name: "geosearchstore",
+    arity: Arity::AtLeast(8),
+    flags: Flags::DENYOOM,
+    keys: &[KeySpec::first(TARGET_FLAGS), KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::GEO,
+    group: Group::Geo,
+    summary: "Writes the places within a circle, a box or a polygon to another key.",
+    since: "6.2.0",
+    complexity: "O(N+log(M)) where N is the number of elements in the grid-aligned bounding box area around the shape provided as the filter and M is the number of items inside the shape",
+
+    arguments: &[
+        Argument::new("destination", ArgumentKind::Key),
+        Argument::new("source", ArgumentKind::Key).of_spec(1),
+        FROM,
+        BY,
+        ORDER,
+        COUNT,
+        Argument::pure_token("storedist", "STOREDIST").optional(),
+    ],
+    example: &[
+        ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),
+        ("GEOSEARCHSTORE near Sicily FROMLONLAT 15 37 BYRADIUS 100 km STOREDIST", "(integer) 1"),
+        ("ZRANGE near 0 -1 WITHSCORES", "[\"Catania\", \"56.441257870158204\"]"),
+    ],
+    run: Run::Write(geosearchstore),
+    ..Command::DEFAULTS
+};
+
+fn geosearchstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    write(Form::SearchStore, tx, request, reply)
+}
