@@ -6,6 +6,7 @@ use crate::clients::Who;
 use crate::digest;
 use crate::glob::Pattern;
 use crate::instance::Instance;
+use crate::keyspace::WaitingClients;
 use crate::lens::{Finding, Lock, Refused, Rule, Tenure};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
@@ -22,7 +23,7 @@ const LOCKS: Command = Command {
     name: "locks",
     arity: Arity::AtLeast(2),
     group: Group::Server,
-    summary: "Everything about keys that act as locks: those that SETNX and SET NX have made.",
+    summary: "Everything about keys that act as locks: those that SETNX and SET NX have made, and hashes that a script has made with their expiry.",
     since: "0.1.0",
     complexity: "Depends on subcommand.",
     subcommands: &[LOCKS_GET, LOCKS_HELP, LOCKS_LIST, LOCKS_LOG, LOCKS_RESET, LOCKS_STATS],
@@ -72,7 +73,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
             && tx.is_lock(&lock.key)
     });
     held.sort_by_key(|lock| lock.tenure.since_ms);
-    let shown = held.iter().take(count).map(|lock| describe(context, lock, now_ms, false));
+    let shown: Vec<_> = held.iter().take(count).map(|lock| describe(context, lock, now_ms, false)).collect();
     Ok(reply.tree(&tree::array(shown)))
 }
 
@@ -107,7 +108,7 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
 }
 
 /// A lock, with what happened to it or without.
-fn describe(context: &Context<'_, '_>, lock: &Lock, now_ms: u64, has_history: bool) -> OwnedFrame {
+fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history: bool) -> OwnedFrame {
     let tenure = &lock.tenure;
     let state = tenure.ended.map_or("held", |ended| ended.how.name());
     let mut fields = vec![
@@ -124,6 +125,14 @@ fn describe(context: &Context<'_, '_>, lock: &Lock, now_ms: u64, has_history: bo
         tree::map([("client", describe_client(&refused.who))].into_iter().chain(times))
     };
     fields.push(("refused-clients", tree::array(lock.refused_by.iter().rev().map(refused))));
+    let list = waiting_list(context, lock);
+    let waiting = list.as_ref().and_then(|list| waiting_at(context, list));
+    fields.push(("waiting-list", list.map_or(tree::null(), tree::bulk)));
+    fields.push(("waiting", waiting.as_ref().map_or(tree::null(), |waiting| tree::count(waiting.count))));
+    let first = waiting.iter().flat_map(|waiting| &waiting.first);
+    let first = first.filter_map(|id| context.instance.clients.get(*id));
+    fields.push(("waiting-clients", tree::array(first.map(|client| describe_client(&Who::of(&client))))));
+    fields.push(("woken", tree::integer(lock.woken as i64)));
     if has_history {
         let past = |tenure: &Tenure| {
             let ended = tenure.ended.map_or("", |ended| ended.how.name());
@@ -135,6 +144,31 @@ fn describe(context: &Context<'_, '_>, lock: &Lock, now_ms: u64, has_history: bo
         fields.push(("timeline", tree::array(lock.timeline().iter().map(tree::bulk))));
     }
     tree::map(fields)
+}
+
+/// The list at which clients wait for a lock. A release has shown it; until then, it is the one that
+/// python-redis-lock uses, if a client waits there.
+fn waiting_list(context: &mut Context<'_, '_>, lock: &Lock) -> Option<Box<[u8]>> {
+    if lock.signal.is_some() {
+        return lock.signal.clone();
+    }
+    let name = lock.key.strip_prefix(b"lock:")?;
+    let list = [b"lock-signal:", name].concat();
+    waiting_at(context, &list).is_some_and(|waiting| waiting.count > 0).then(|| list.into())
+}
+
+/// The clients that wait at a list, if that can be seen. A command of an EXEC or a script keeps what it
+/// holds, and does not wait for more.
+fn waiting_at(context: &mut Context<'_, '_>, list: &[u8]) -> Option<WaitingClients> {
+    if context.tx.hold_if_free(list) {
+        return Some(context.tx.waiting_for(list));
+    }
+    if context.session.may_not_wait {
+        return None;
+    }
+    context.tx.let_go();
+    let tx = context.instance.keyspace.begin(context.tx.database(), list).ok()?;
+    Some(tx.waiting_for(list))
 }
 
 fn describe_tenure(tenure: &Tenure, now_ms: u64) -> Vec<(&'static str, OwnedFrame)> {
@@ -150,6 +184,9 @@ fn describe_tenure(tenure: &Tenure, now_ms: u64) -> Vec<(&'static str, OwnedFram
         Some(ended) => fields.push(("ended-at", tree::integer(ended.at_ms as i64))),
         None => fields.push(("expires-in-ms", or_null(tenure.expires_at_ms.map(|at_ms| at_ms - now_ms)))),
     }
+    let entered = tenure.entered.as_ref();
+    fields.push(("owner", entered.map_or(tree::null(), |entered| tree::bulk(&entered.owner))));
+    fields.push(("depth", or_null(entered.map(|entered| entered.depth))));
     fields.push(("token-digest", tree::bulk(digest::to_text(tenure.token.digest))));
     fields.push(("fencing", tree::integer(tenure.fence as i64)));
     fields
@@ -238,6 +275,8 @@ pub(super) fn fields(instance: &Instance, now_ms: u64, unfollowed: Option<u64>) 
         ("refused", stats.refused),
         ("released", stats.released),
         ("expired", stats.expired),
+        ("reentered", stats.reentered),
+        ("woken", stats.woken),
     ];
     fields.extend(unfollowed.map(|count| ("unfollowed", count)));
     fields.extend(Rule::ALL.iter().map(|rule| rule.name()).zip(stats.findings));

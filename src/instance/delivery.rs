@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::Instance;
 use crate::clients::Who;
 use crate::events::EventClass;
-use crate::keyspace::{Effect, LockChange, LockNews};
+use crate::keyspace::{Effect, LockNews};
 use crate::lens::{Cause, Lens};
 use crate::pubsub::Kind;
 use crate::resp::Request;
@@ -150,7 +150,7 @@ impl Instance {
     }
 
     fn follow_lock(&self, news: &LockNews, cause: &Cause<'_>, session: &Session) {
-        if let LockChange::Taken { .. } = news.change {
+        if news.change.is_taken() {
             session.client.has_taken_locks.store(true, Ordering::Relaxed);
         }
         self.lens.follow(news, cause);

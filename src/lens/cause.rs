@@ -22,8 +22,9 @@ pub struct Cause<'a> {
 }
 
 impl Cause<'_> {
-    /// Arguments that are looked at, and how long one may be to be.
-    const TOKENS_MAX: usize = 16;
+    /// Arguments that are looked at, and how long one may be to be. Redisson renews a hundred locks at once,
+    /// with a key and a token for each.
+    const TOKENS_MAX: usize = 256;
     const TOKEN_BYTES_MAX: usize = 1024;
 
     /// Whether the client has shown a lock's value: only who has taken the lock should know it.
@@ -38,6 +39,12 @@ impl Cause<'_> {
     pub(super) fn deletes(&self) -> bool {
         const DELETING: &[&str] = &["del", "unlink", "getdel", "delifeq", "delex"];
         DELETING.contains(&self.command)
+    }
+
+    /// Whether it looks into a lock that is a hash.
+    pub(super) fn looks(&self) -> bool {
+        const LOOKING: &[&str] = &["hexists", "hget", "hmget", "hgetall"];
+        LOOKING.contains(&self.command)
     }
 
     /// Whether it changes when a lock expires.

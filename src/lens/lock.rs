@@ -1,4 +1,9 @@
 //! One lock: who holds it, who held it before, and what each command that met it makes of that.
+//!
+//! A lock is a string with a token for its value, or a hash with the token for its field and the number of
+//! times that its holder has taken it. A holder of a hash has the same token each time. So a script that
+//! finds another's token may want to take the lock, or come back to it. Only a script that wants to take it
+//! asks first whether the hash is there (EXISTS).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,6 +36,12 @@ pub struct Lock {
     pub refused_by: Vec<Refused>,
     /// What happened to it, the first thing first.
     pub steps: VecDeque<Step>,
+    /// The list that wakes those who wait for it, once a release has shown it.
+    pub signal: Option<Box<[u8]>>,
+    /// How often a release has woken one by that list.
+    pub woken: u64,
+    /// The client whose script has asked whether the hash is there, and nothing else since.
+    sought_by: Option<u64>,
 }
 
 /// The time for which one client holds a lock.
@@ -48,10 +59,21 @@ pub struct Tenure {
     pub expires_at_ms: Option<u64>,
     /// What its value was.
     pub token: Token,
+    /// For a hash, its field and its number.
+    pub entered: Option<Entered>,
     /// How it ended, if it has.
     pub ended: Option<Ended>,
     was_grouped: bool,
     told: u8,
+}
+
+/// A hash that is a lock.
+#[derive(Clone, Debug)]
+pub struct Entered {
+    /// Its field, cut if it is long: the token of who holds it.
+    pub owner: Box<[u8]>,
+    /// How often its holder has taken it and not released it.
+    pub depth: u64,
 }
 
 /// How the time for which a client holds a lock ends.
@@ -126,6 +148,8 @@ pub(super) struct Wrong {
 /// What steps are recognised by afterwards.
 const READ: &str = "read it";
 const REFUSED: &str = "was refused";
+const GONE: &str = "found it gone";
+const REENTERED: &str = "took it once more";
 
 impl Tenure {
     pub(super) fn new(
@@ -135,6 +159,8 @@ impl Tenure {
         token: Token,
         expires_at_ms: Option<u64>,
     ) -> Tenure {
+        let is_hash = matches!(news.change, LockChange::TakenAsHash { .. });
+        let owner = news.name.clone().filter(|_| is_hash);
         Tenure {
             holder: Arc::clone(&cause.who),
             fence,
@@ -142,6 +168,7 @@ impl Tenure {
             since_ms: news.at_ms,
             expires_at_ms,
             token,
+            entered: owner.map(|owner| Entered { owner, depth: 1 }),
             ended: None,
             was_grouped: cause.is_grouped,
             told: 0,
@@ -173,6 +200,9 @@ impl Lock {
             refused: 0,
             refused_by: Vec::new(),
             steps: VecDeque::new(),
+            signal: None,
+            woken: 0,
+            sought_by: None,
         };
         lock.step(news, cause, "took it");
         lock
@@ -181,6 +211,16 @@ impl Lock {
     /// Whether somebody holds it. [`settle`](Self::settle) has to have been called.
     pub fn is_held(&self) -> bool {
         self.tenure.ended.is_none()
+    }
+
+    /// Whether it is a hash.
+    fn is_hash(&self) -> bool {
+        self.tenure.entered.is_some()
+    }
+
+    /// How often its holder has taken it, if it is a hash.
+    pub(super) fn depth(&self) -> u64 {
+        self.tenure.entered.as_ref().map_or(0, |entered| entered.depth)
     }
 
     /// Whether its last holder let it go.
@@ -202,6 +242,7 @@ impl Lock {
     /// Somebody else holds it from now on.
     pub(super) fn pass_to(&mut self, news: &LockNews, cause: &Cause<'_>, next: Tenure, end: End) {
         self.tenure.ended.get_or_insert(Ended { how: end, at_ms: news.at_ms, by: cause.who.id });
+        self.sought_by = None;
         if self.past.len() == PAST_MAX {
             self.past.pop_back();
         }
@@ -213,8 +254,26 @@ impl Lock {
     /// Makes something of what happened, other than that it was taken. `next_fence` is the number of the next
     /// holder.
     pub(super) fn follow(&mut self, news: &LockNews, cause: &Cause<'_>, next_fence: u64) -> Option<Wrong> {
+        let sought_by = self.sought_by.take();
+        let seeks = sought_by == Some(cause.who.id);
         match news.change {
-            LockChange::Taken { .. } => None,
+            LockChange::Taken { .. } | LockChange::TakenAsHash { .. } | LockChange::Changed => None,
+            LockChange::Sought => {
+                self.sought_by = cause.is_grouped.then_some(cause.who.id);
+                None
+            }
+            LockChange::Depth(depth) => {
+                self.enter(news, cause, depth);
+                None
+            }
+            LockChange::Read if self.is_hash() && cause.is_grouped => self.look(news, cause, seeks),
+            LockChange::Missed
+                if self.is_hash() && cause.is_grouped && (seeks || cause.command == "exists") =>
+            {
+                self.sought_by = Some(cause.who.id);
+                self.step(news, cause, GONE);
+                None
+            }
             LockChange::Refused => {
                 self.refuse(news, cause);
                 None
@@ -229,13 +288,33 @@ impl Lock {
             LockChange::Expiry(expires_at_ms) => self.expire(news, cause, expires_at_ms),
             LockChange::Freed => self.free(news, cause),
             LockChange::Missed | LockChange::Unmet => {
-                self.step(
-                    news,
-                    cause,
-                    if self.is_held() { "found another's value" } else { "found it gone" },
-                );
+                self.step(news, cause, if self.is_held() { "found another's value" } else { GONE });
                 self.came_back(news, cause)
             }
+        }
+    }
+
+    /// Several commands have looked into a hash.
+    fn look(&mut self, news: &LockNews, cause: &Cause<'_>, seeks: bool) -> Option<Wrong> {
+        if cause.shows(self.tenure.token.digest) {
+            return None;
+        }
+        if seeks {
+            self.refuse(news, cause);
+            return None;
+        }
+        self.step(news, cause, "found another's value");
+        self.came_back(news, cause)
+    }
+
+    /// The number in a hash was changed.
+    fn enter(&mut self, news: &LockNews, cause: &Cause<'_>, depth: u64) {
+        let Some(entered) = &mut self.tenure.entered else { return };
+        let before = std::mem::replace(&mut entered.depth, depth);
+        let what = if depth > before { REENTERED } else { "released it, not for the last time" };
+        // A release for the last time deletes it next.
+        if depth > 0 && depth != before {
+            self.step(news, cause, what);
         }
     }
 
@@ -283,6 +362,10 @@ impl Lock {
     fn free(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
         let knows_value =
             cause.shows(self.tenure.token.digest) || cause.is_grouped && self.has_read(cause.who.id);
+        if let Some(signal) = &news.name {
+            self.signal = Some(signal.clone());
+            self.woken += 1;
+        }
         if self.tenure.holder.id == cause.who.id || knows_value {
             self.end(End::Released, news, cause);
             self.step(news, cause, "released it");
@@ -307,12 +390,17 @@ impl Lock {
 
     /// Sees whether this is one who held the lock and does not any more.
     fn came_back(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
-        let client = cause.who.id;
-        let is_holder = self.tenure.holder.id == client || cause.shows(self.tenure.token.digest);
-        if self.is_held() && is_holder {
+        let (client, is_hash) = (cause.who.id, self.is_hash());
+        // Threads with tokens of their own share connections, and a script of theirs shows which one it is.
+        let is_known = is_hash && cause.is_script;
+        let is_holder = self.tenure.holder.id == client && !is_known;
+        if self.is_held() && (is_holder || cause.shows(self.tenure.token.digest)) {
             return None;
         }
         let acts = cause.deletes() || cause.extends();
+        if is_hash && !acts && !cause.looks() {
+            return None;
+        }
         let means = |tenure: &Tenure| {
             // Any script may ask whether a lock is free; one that brings its value means that lock.
             let is_holder = tenure.holder.id == client && acts && !cause.is_script;
@@ -323,7 +411,8 @@ impl Lock {
         let rule = match tenure.ended? {
             Ended { how: End::Expired, .. } => Rule::ExpiredWhileHeld,
             Ended { how: End::Released, by, at_ms }
-                if by == client && at_ms <= news.at_ms && (cause.deletes() || cause.is_script) =>
+                // A hash may be renewed at the moment at which another thread releases it.
+                if by == client && at_ms <= news.at_ms && (cause.deletes() || cause.is_script && !is_hash) =>
             {
                 Rule::ReleasedTwice
             }

@@ -3,7 +3,7 @@
 //! The keyspace marks keys that act as locks and tells what happens to them; here it is put together, within
 //! a fixed bound of memory. Each [`Lock`] knows its present holder and the last ones, and judges each command
 //! that meets it, by the [`cause`] that it had: [`lock`] follows the story, [`rules`] says what can go wrong.
-//! A lock's value is never kept, only its digest.
+//! A string's value is never kept, only its digest; of a hash its field is kept, cut where it is long.
 //!
 //! What is not told, because too much happened at once, is not known; so nothing is concluded from silence.
 
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::keyspace::{LockChange, LockNews};
+use crate::keyspace::{LockChange, LockNews, Token};
 pub use cause::Cause;
 use lock::Wrong;
-pub use lock::{End, Ended, Lock, Refused, Tenure};
+pub use lock::{End, Ended, Entered, Lock, Refused, Tenure};
 pub use rules::{Finding, Rule};
 
 /// Locks are kept in so many parts, each behind a mutex of its own…
@@ -70,6 +70,8 @@ struct Counters {
     refused: AtomicU64,
     released: AtomicU64,
     expired: AtomicU64,
+    reentered: AtomicU64,
+    woken: AtomicU64,
 }
 
 /// How many locks there are, and what happened to them since the start or the last reset.
@@ -87,6 +89,10 @@ pub struct LockStats {
     pub released: u64,
     /// How often one expired.
     pub expired: u64,
+    /// How often a holder took a lock once more that it held.
+    pub reentered: u64,
+    /// How often a release has woken a client by a list.
+    pub woken: u64,
     /// What went wrong, by [`Rule::ALL`].
     pub findings: [u64; Rule::ALL.len()],
 }
@@ -140,32 +146,60 @@ impl Lens {
         if let Some(at) = found {
             self.settle(&mut segment.locks[at], news.at_ms);
         }
-        if let LockChange::Taken { token, expires_at_ms } = news.change {
-            self.counters.taken.fetch_add(1, Ordering::Relaxed);
-            let next = Tenure::new(news, cause, self.next_fence(), token, expires_at_ms);
-            match found {
-                Some(at) => segment.locks[at].pass_to(news, cause, next, End::Unseen),
-                None => segment.add(Lock::new(news, cause, next)),
+        match news.change {
+            LockChange::Taken { token, expires_at_ms } => {
+                self.take(segment, found, news, cause, token, expires_at_ms);
+                return None;
             }
-            return None;
+            // A script that takes a lock gets the token from its client. A field of its own is a counter.
+            LockChange::TakenAsHash { token, .. } if cause.is_script && !cause.shows(token.digest) => {
+                found.into_iter().for_each(|at| segment.forget(at));
+                return None;
+            }
+            LockChange::TakenAsHash { token, expires_at_ms, by } => {
+                let cause = Cause { command: by, ..cause.clone() };
+                self.take(segment, found, news, &cause, token, expires_at_ms);
+                return None;
+            }
+            _ => {}
         }
         let at = found?;
-        if let LockChange::Written { .. } = news.change
-            && !cause.rewrites()
-        {
+        let is_lock = match news.change {
+            LockChange::Written { .. } => cause.rewrites(),
+            change => change != LockChange::Changed,
+        };
+        if !is_lock {
             segment.forget(at);
             return None;
         }
         let lock = &mut segment.locks[at];
+        let (refused, woken, depth) = (lock.refused, lock.woken, lock.depth());
         let wrong = lock.follow(news, cause, self.next_fence());
-        match news.change {
-            LockChange::Refused => self.counters.refused.fetch_add(1, Ordering::Relaxed),
-            LockChange::Freed if lock.was_released() => {
-                self.counters.released.fetch_add(1, Ordering::Relaxed)
-            }
-            _ => 0,
-        };
+        let counters = &self.counters;
+        counters.refused.fetch_add(lock.refused - refused, Ordering::Relaxed);
+        counters.woken.fetch_add(lock.woken - woken, Ordering::Relaxed);
+        let has_reentered = lock.depth() > depth;
+        counters.reentered.fetch_add(u64::from(has_reentered), Ordering::Relaxed);
+        let was_released = news.change == LockChange::Freed && lock.was_released();
+        counters.released.fetch_add(u64::from(was_released), Ordering::Relaxed);
         wrong.map(|wrong| lock_finding(lock, wrong, news.at_ms))
+    }
+
+    fn take(
+        &self,
+        segment: &mut Segment,
+        found: Option<usize>,
+        news: &LockNews,
+        cause: &Cause<'_>,
+        token: Token,
+        expires_at_ms: Option<u64>,
+    ) {
+        self.counters.taken.fetch_add(1, Ordering::Relaxed);
+        let next = Tenure::new(news, cause, self.next_fence(), token, expires_at_ms);
+        match found {
+            Some(at) => segment.locks[at].pass_to(news, cause, next, End::Unseen),
+            None => segment.add(Lock::new(news, cause, next)),
+        }
     }
 
     /// Forgets all locks, after more has happened to them than is known. Each is followed again when it is
@@ -239,6 +273,8 @@ impl Lens {
             refused: count(&self.counters.refused),
             released: count(&self.counters.released),
             expired: count(&self.counters.expired),
+            reentered: count(&self.counters.reentered),
+            woken: count(&self.counters.woken),
             findings: self.findings.lock().by_rule,
         }
     }
@@ -247,8 +283,8 @@ impl Lens {
     pub fn reset(&self) {
         let mut findings = self.findings.lock();
         *findings = Findings { last_id: findings.last_id, ..Findings::default() };
-        let Counters { taken, refused, released, expired } = &self.counters;
-        for counter in [taken, refused, released, expired] {
+        let Counters { taken, refused, released, expired, reentered, woken } = &self.counters;
+        for counter in [taken, refused, released, expired, reentered, woken] {
             counter.store(0, Ordering::Relaxed);
         }
     }

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::clients::Who;
-use crate::keyspace::LockNews;
+use crate::keyspace::{LockChange, LockNews};
 use crate::pubsub::Letter;
 
 /// Bytes that changed keys may take. A client that gets so much news is cut off.
@@ -141,12 +141,32 @@ impl Outbox {
         if self.has_too_many_lock_news {
             return;
         }
+        if lock.is_script && lock.news.change.is_taken() {
+            self.forget_looks(&lock);
+        }
         self.lock_news += 1;
         self.items.push(Item::Lock(Box::new(lock)));
         if self.lock_news > LOCK_NEWS_MAX {
             self.has_too_many_lock_news = true;
             self.items.retain(|item| !matches!(item, Item::Lock(_)));
         }
+    }
+
+    /// Forgets that a script has found a lock gone: it takes the lock now, so it has not come back to it.
+    fn forget_looks(&mut self, taken: &LockItem) {
+        // Such a script looks once or twice.
+        const LOOKED_AT: usize = 8;
+        let is_look = |item: &Item| match item {
+            Item::Lock(lock) => {
+                let (one, other) = (&lock.news, &taken.news);
+                let same = lock.is_script && lock.queued == taken.queued && one.database == other.database;
+                same && one.change == LockChange::Missed && one.key == other.key
+            }
+            _ => false,
+        };
+        let start = self.items.len().saturating_sub(LOOKED_AT);
+        let last = self.items.split_off(start);
+        self.items.extend(last.into_iter().filter(|item| !is_look(item)));
     }
 
     /// Notes news of a key. Returns whether an item must say it.

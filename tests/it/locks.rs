@@ -14,7 +14,7 @@ use crate::server::{PATIENCE, Server};
 const RELEASE: &str = "EVAL \"if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end\" 1";
 
 /// A server with some clients of RESP3, which tell their names, and one that looks at what they do.
-fn locksmiths<const N: usize>(names: [&str; N]) -> (Client, [Client; N], Server) {
+pub(crate) fn locksmiths<const N: usize>(names: [&str; N]) -> (Client, [Client; N], Server) {
     let server = Server::start();
     let clients = names.map(|name| {
         let mut client = server.client3();
@@ -26,7 +26,7 @@ fn locksmiths<const N: usize>(names: [&str; N]) -> (Client, [Client; N], Server)
 
 /// What a map says of something; `a.b` asks for the map at `a`.
 #[track_caller]
-fn field(map: &Reply, path: &str) -> Reply {
+pub(crate) fn field(map: &Reply, path: &str) -> Reply {
     path.split('.').fold(map.clone(), |map, name| {
         let Reply::Map(pairs) = &map else { panic!("{map} has no fields") };
         let found = pairs.iter().find(|(key, _)| *key == Reply::from(name));
@@ -35,7 +35,7 @@ fn field(map: &Reply, path: &str) -> Reply {
 }
 
 #[track_caller]
-fn text(map: &Reply, path: &str) -> String {
+pub(crate) fn text(map: &Reply, path: &str) -> String {
     match field(map, path) {
         Reply::Bulk(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         other => panic!("{path} is {other}"),
@@ -43,7 +43,7 @@ fn text(map: &Reply, path: &str) -> String {
 }
 
 #[track_caller]
-fn integer(map: &Reply, path: &str) -> i64 {
+pub(crate) fn integer(map: &Reply, path: &str) -> i64 {
     match field(map, path) {
         Reply::Integer(integer) => integer,
         other => panic!("{path} is {other}"),
@@ -51,7 +51,7 @@ fn integer(map: &Reply, path: &str) -> i64 {
 }
 
 #[track_caller]
-fn array(map: &Reply, path: &str) -> Vec<Reply> {
+pub(crate) fn array(map: &Reply, path: &str) -> Vec<Reply> {
     match field(map, path) {
         Reply::Array(items) => items,
         other => panic!("{path} is {other}"),
@@ -59,7 +59,7 @@ fn array(map: &Reply, path: &str) -> Vec<Reply> {
 }
 
 /// All findings so far, the oldest first: rule, key, and the names of the clients.
-fn findings(observer: &mut Client) -> Vec<(String, String, Vec<String>)> {
+pub(crate) fn findings(observer: &mut Client) -> Vec<(String, String, Vec<String>)> {
     let found = observer.line("LOCKS LOG -1").items();
     let describe = |finding: &Reply| {
         let clients = array(finding, "clients");
@@ -71,7 +71,7 @@ fn findings(observer: &mut Client) -> Vec<(String, String, Vec<String>)> {
 
 /// The rules that were found, with the names of the clients.
 #[track_caller]
-fn is_found(observer: &mut Client, expected: &[(&str, &[&str])]) {
+pub(crate) fn is_found(observer: &mut Client, expected: &[(&str, &[&str])]) {
     let found = findings(observer);
     let found: Vec<(&str, Vec<&str>)> = found
         .iter()
@@ -84,7 +84,7 @@ fn is_found(observer: &mut Client, expected: &[(&str, &[&str])]) {
 
 /// Waits until a condition holds that others bring about in their own time.
 #[track_caller]
-fn wait_until(mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_until(mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "it never came to hold");

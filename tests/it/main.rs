@@ -33,6 +33,7 @@ mod keys;
 mod libraries;
 mod limits;
 mod linear;
+mod lock_kinds;
 mod locks;
 mod long_texts;
 mod memory;

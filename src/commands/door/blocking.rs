@@ -81,6 +81,10 @@ impl Attempt for Retry {
     fn wake(&self) {
         self.client.call();
     }
+
+    fn client(&self) -> u64 {
+        self.client.id
+    }
 }
 
 /// Reads a timeout in seconds, with a fraction or without; `None` for 0, which is for ever.

@@ -33,6 +33,9 @@ pub trait Attempt: Send + Sync {
 
     /// Wakes the client.
     fn wake(&self);
+
+    /// The number of the client.
+    fn client(&self) -> u64;
 }
 
 /// The result of an attempt.
@@ -133,6 +136,15 @@ impl Waiter {
     }
 }
 
+/// Clients that wait for a key. A client whose wait has just ended may still be among them.
+#[derive(Clone, Debug, Default)]
+pub struct WaitingClients {
+    /// How many they are.
+    pub count: usize,
+    /// The numbers of the first ones, in the order in which they are served.
+    pub first: Vec<u64>,
+}
+
 /// A waiter that was served, with its reply.
 #[derive(Debug)]
 pub struct Served {
@@ -211,6 +223,11 @@ impl BlockedKeys {
         was_there
     }
 
+    /// All waiters for a key, by their tickets.
+    fn all(&self, hash: u64, database: usize, key: &[u8]) -> Option<&BTreeMap<u64, Arc<Waiter>>> {
+        Some(&self.0.find(hash, |blocked| Self::is(blocked, database, key))?.waiters)
+    }
+
     /// The first waiter behind a ticket.
     fn next(&self, hash: u64, database: usize, key: &[u8], behind: Option<u64>) -> Option<Arc<Waiter>> {
         let blocked = self.0.find(hash, |blocked| Self::is(blocked, database, key))?;
@@ -266,6 +283,16 @@ impl Transaction<'_> {
             }
         }
         self.select(own_database);
+    }
+
+    /// The clients that wait for a key.
+    pub fn waiting_for(&self, key: &[u8]) -> WaitingClients {
+        const FIRST: usize = 8;
+        let (spot, shard) = self.shard(key);
+        let waiters = shard.rarities().and_then(|it| it.blocked.all(spot.hash, self.database(), key));
+        let Some(waiters) = waiters else { return WaitingClients::default() };
+        let first = waiters.values().take(FIRST).map(|waiter| waiter.attempt.client()).collect();
+        WaitingClients { count: waiters.len(), first }
     }
 
     fn serve_key(&mut self, key: &[u8]) {

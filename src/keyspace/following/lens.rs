@@ -5,15 +5,26 @@
 //! is deleted or expires, its shard remembers the hash for a while. So if its holder comes back too late and
 //! finds nothing, that is news, too.
 //!
+//! A hash gets the mark if one transaction makes it and sets its expiry: several commands of a script or of
+//! EXEC. It must have one field with the value 1: who holds it, and how often. It loses the mark when it gets
+//! another field, or a value that is no such number. For other hashes this costs one note in the transaction
+//! that makes them, and a look at the bit.
+//!
+//! Some clients wait at a list until a lock is released. A transaction that makes a list of one element with
+//! an expiry, and then deletes a lock, wakes the next holder by that list.
+//!
 //! An [`Allowance`] bounds the number of reports. It is filled up ten times a second. When the allowance for
 //! changes is used up, new keys get no mark, and a marked key that changes loses its mark. When the allowance
 //! for looks is used up, looks are not reported. So a missing report does not prove that nothing happened.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use crate::excerpt::excerpt;
 use crate::keyspace::Keyspace;
 use crate::keyspace::following::news::{Effect, LockChange, LockNews, Token};
 use crate::keyspace::transaction::Transaction;
+use crate::resp::number::parse_integer;
+use crate::values::{HASH_KIND, LIST_KIND, Value};
 
 /// How many reports are allowed until the allowance is filled up again.
 #[derive(Debug, Default)]
@@ -36,7 +47,7 @@ impl Allowance {
 
     fn spend_on(&self, change: LockChange) -> bool {
         let left = match change {
-            LockChange::Refused | LockChange::Read => &self.looks,
+            LockChange::Refused | LockChange::Read | LockChange::Sought => &self.looks,
             _ => &self.changes,
         };
         left.load(Ordering::Relaxed) > 0 && left.fetch_sub(1, Ordering::Relaxed) > 0
@@ -81,8 +92,85 @@ impl GoneLocks {
     }
 }
 
+/// The last collection that a transaction has made where the key was absent.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::keyspace) struct Made {
+    hash: u64,
+    database: usize,
+    kind: u8,
+    by: &'static str,
+}
+
+/// The field of a hash with a single field, and the number in it.
+fn owner(value: Value<'_>) -> Option<(Box<[u8]>, Token, u64)> {
+    if value.facts.kind != HASH_KIND || (value.facts.len)(value.content) != 1 {
+        return None;
+    }
+    let mut found = None;
+    (value.facts.each)(value.content, &mut |element| {
+        if let [field, number] = element {
+            let number = parse_integer(number).and_then(|number| u64::try_from(number).ok());
+            found = number.map(|number| (excerpt(field).into(), Token::of(field), number));
+        }
+    });
+    found
+}
+
 /// Reports of locks.
 impl Transaction<'_> {
+    /// Notes a collection that was made where the key was absent.
+    #[inline]
+    pub(in crate::keyspace) fn note_made(&mut self, hash: u64, kind: u8, by: &'static str) {
+        self.made = Some(Made { hash, database: self.database, kind, by });
+    }
+
+    /// Marks a hash that got its expiry, if the transaction has made it and it looks like a lock.
+    #[cold]
+    pub(in crate::keyspace) fn follow_made(&mut self, key: &[u8], expires_at_ms: Option<u64>) {
+        let (keyspace, database) = (self.keyspace(), self.database());
+        let (spot, shard) = self.shard(key);
+        let is_meant =
+            |made: &Made| (made.hash, made.database, made.kind) == (spot.hash, database, HASH_KIND);
+        let Some(Made { by, .. }) = self.made.filter(is_meant) else { return };
+        let entry = shard.table(database).and_then(|table| table.find(spot, key));
+        let Some((field, token, 1)) = entry.and_then(|entry| owner(keyspace.value_of(entry))) else { return };
+        if expires_at_ms.is_none() || self.is_replay() {
+            return;
+        }
+        self.made = None;
+        let (spot, shard) = self.shard_mut(key);
+        if !keyspace.lock_allowance.is_open() {
+            shard.unfollowed += 1;
+        } else if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
+            entry.set_lock(true);
+            self.report(key, LockChange::TakenAsHash { token, expires_at_ms, by }, Some(field));
+        }
+    }
+
+    /// Follows a hash that is a lock and was changed.
+    #[cold]
+    pub(in crate::keyspace) fn follow_depth(&self, key: &[u8]) {
+        let Some(entry) = self.entry(key) else { return };
+        match owner(self.keyspace().value_of(entry)) {
+            Some((_, _, depth)) => self.report_lock(key, LockChange::Depth(depth)),
+            None => {
+                entry.set_lock(false);
+                self.report_lock(key, LockChange::Changed);
+            }
+        }
+    }
+
+    /// The list that the transaction has made to wake the next holder of a lock.
+    fn signal(&self) -> Option<Box<[u8]>> {
+        let made = self.made.filter(|made| made.kind == LIST_KIND && made.database == self.database())?;
+        let entry = self.entry_of_hash(made.hash)?;
+        let value = self.keyspace().value_of(entry);
+        let is_signal = value.facts.kind == LIST_KIND
+            && (value.facts.len)(value.content) == 1
+            && entry.expires_at_ms().is_some();
+        is_signal.then(|| entry.key().into())
+    }
+
     /// Marks a key that was inserted because it was absent.
     #[inline(always)]
     pub(in crate::keyspace) fn follow_taken(&mut self, key: &[u8], value: &[u8]) {
@@ -107,17 +195,19 @@ impl Transaction<'_> {
     /// Reports a marked key, or a key that was marked and is gone.
     #[cold]
     pub(in crate::keyspace) fn report_lock(&self, key: &[u8], change: LockChange) {
+        let name = if change == LockChange::Freed { self.signal() } else { None };
+        self.report(key, change, name);
+    }
+
+    fn report(&self, key: &[u8], change: LockChange, name: Option<Box<[u8]>>) {
         let (spot, shard) = self.shard(key);
+        let changes_entry = change.is_taken()
+            || matches!(change, LockChange::Written { .. } | LockChange::Expiry(_) | LockChange::Depth(_));
         if self.keyspace().lock_allowance.spend_on(change) {
-            let news = LockNews {
-                hash: spot.hash,
-                database: self.database(),
-                key: key.into(),
-                at_ms: self.now_ms(),
-                change,
-            };
+            let (hash, database, at_ms) = (spot.hash, self.database(), self.now_ms());
+            let news = LockNews { hash, database, key: key.into(), at_ms, change, name };
             self.leave_effect(Effect::Lock(news));
-        } else if let LockChange::Taken { .. } | LockChange::Written { .. } | LockChange::Expiry(_) = change
+        } else if changes_entry
             && let Some(entry) = shard.table(self.database()).and_then(|table| table.find(spot, key))
         {
             entry.set_lock(false);
@@ -149,6 +239,16 @@ impl Transaction<'_> {
             return;
         }
         self.report_lock(key, LockChange::Written { before, token, expires_at_ms });
+    }
+
+    /// Follows a lock that is a hash and was replaced by a string.
+    #[cold]
+    pub(in crate::keyspace) fn follow_replaced(&mut self, key: &[u8], had_expired: bool) {
+        let (spot, shard) = self.shard_mut(key);
+        shard.rarities_mut().gone_locks.add(spot.hash);
+        if !had_expired {
+            self.report_lock(key, LockChange::Freed);
+        }
     }
 
     /// Follows a look at an absent key, which may have been a lock.

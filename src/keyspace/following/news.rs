@@ -41,6 +41,9 @@ pub struct LockNews {
     pub at_ms: u64,
     /// What.
     pub change: LockChange,
+    /// For a hash that was made, its field, cut if it is long. For a lock that was freed, the list that wakes
+    /// the next holder, if the same commands have made one.
+    pub name: Option<Box<[u8]>>,
 }
 
 /// What can happen to a lock.
@@ -53,8 +56,23 @@ pub enum LockChange {
         /// When it expires.
         expires_at_ms: Option<u64>,
     },
+    /// A hash was made together with its expiry, with one field and the value 1.
+    TakenAsHash {
+        /// Its field.
+        token: Token,
+        /// When it expires.
+        expires_at_ms: Option<u64>,
+        /// The command that made it.
+        by: &'static str,
+    },
+    /// The number in a hash is another one now.
+    Depth(u64),
+    /// A hash has become something else than a lock.
+    Changed,
     /// It was taken, so another client did not get it.
     Refused,
+    /// A client asked whether a hash is there.
+    Sought,
     /// Its value was read.
     Read,
     /// Its value was replaced.
@@ -74,6 +92,13 @@ pub enum LockChange {
     Missed,
     /// It was there, but not with the value that the command expected.
     Unmet,
+}
+
+impl LockChange {
+    /// Whether a client holds the lock from now on.
+    pub fn is_taken(self) -> bool {
+        matches!(self, LockChange::Taken { .. } | LockChange::TakenAsHash { .. })
+    }
 }
 
 /// The part of a lock's value that is kept: enough to recognise the value, too little to use it.

@@ -81,6 +81,15 @@ impl Table {
         self.entries.get(self.entries.find(hash, |entry| entry.has_key(key))?)
     }
 
+    /// The entry with this hash for which `is_meant` returns true.
+    pub(in crate::keyspace) fn find_by(
+        &self,
+        hash: u64,
+        is_meant: impl FnMut(&Entry) -> bool,
+    ) -> Option<&Entry> {
+        self.entries.get(self.entries.find(hash, is_meant)?)
+    }
+
     /// The place of the entry of a key.
     #[inline(always)]
     fn place(&self, spot: Spot, key: &[u8]) -> Option<usize> {
@@ -115,13 +124,16 @@ impl Table {
             return Replaced { expires_at_ms: None, lock: None, entry: None };
         };
         let (expires_at_ms, new_expires_at_ms) = (entry.expires_at_ms(), new.expires_at_ms);
-        let lock = entry.is_lock().then(|| Token::of(entry.text().unwrap_or_default()));
+        let lock = entry.is_lock().then(|| match entry.text() {
+            Ok(text) => LockBefore::Text(Token::of(text)),
+            Err(_) => LockBefore::Hash,
+        });
         let mut old = None;
         if entry.epoch() == self.epoch && entry.replace_in_place(new.value, new.expires_at_ms) {
             entry.set_stamp(new.stamp);
         } else {
             let replaced = std::mem::replace(entry, new.into_entry());
-            if lock.is_some() {
+            if let Some(LockBefore::Text(_)) = lock {
                 entry.set_lock(true);
             }
             entry.set_epoch(self.epoch);
@@ -354,10 +366,18 @@ fn preserve_copy(awaited: &mut Option<Box<Awaited>>, entry: &mut Entry, epoch: b
 pub(in crate::keyspace) struct Replaced {
     /// When it would have expired.
     pub(in crate::keyspace) expires_at_ms: Option<u64>,
-    /// Its value, if it was a lock.
-    pub(in crate::keyspace) lock: Option<Token>,
+    /// What it was as a lock, if it was one.
+    pub(in crate::keyspace) lock: Option<LockBefore>,
     /// Its entry, if the caller must free it.
     pub(in crate::keyspace) entry: Option<Entry>,
+}
+
+/// What a lock was before it was replaced.
+pub(in crate::keyspace) enum LockBefore {
+    /// A string.
+    Text(Token),
+    /// A hash.
+    Hash,
 }
 
 /// The facts about a removed key.

@@ -16,7 +16,7 @@ use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::Transaction;
 use crate::values::packed::COUNT_BYTES;
 use crate::values::tree::{Map, Ranking, Remains, Sequence};
-use crate::values::{Content, Limit, Structure, Type, Value, WrongType};
+use crate::values::{Content, HASH_KIND, LIST_KIND, Limit, Structure, Type, Value, WrongType};
 
 /// A collection that is being changed.
 #[derive(Debug)]
@@ -162,6 +162,8 @@ struct Changed<R> {
     steps: Option<(Vec<u8>, usize)>,
     is_empty: bool,
     bytes: usize,
+    /// Whether the key is a lock.
+    is_lock: bool,
 }
 
 impl Transaction<'_> {
@@ -191,6 +193,9 @@ impl Transaction<'_> {
         } else if changed.changes > 0 {
             self.follow_steps(key, changed.steps, changed.bytes);
             self.event(T::FACTS.events, event, key);
+            if changed.is_lock {
+                self.follow_depth(key);
+            }
         }
         Ok(Some(changed.result))
     }
@@ -212,7 +217,7 @@ impl Transaction<'_> {
             return Ok(changed.expect("the key was there a moment ago"));
         }
         self.make_way(key);
-        self.insert_empty::<T>(key);
+        let hash = self.insert_empty::<T>(key);
         let changed = self.change_entry::<T, R>(key, change);
         if changed.is_empty {
             let database = self.database;
@@ -223,16 +228,20 @@ impl Transaction<'_> {
         self.event(EventClass::NEW, "new", key);
         self.follow_steps(key, changed.steps, changed.bytes);
         self.event(T::FACTS.events, event, key);
+        if T::FACTS.kind == HASH_KIND || T::FACTS.kind == LIST_KIND {
+            self.note_made(hash, T::FACTS.kind, event);
+        }
         Ok(changed.result)
     }
 
-    /// Writes an empty collection to a key that is absent.
-    fn insert_empty<T: Type>(&mut self, key: &[u8]) {
+    /// Writes an empty collection to a key that is absent; returns the hash of the key.
+    fn insert_empty<T: Type>(&mut self, key: &[u8]) -> u64 {
         let entry = Entry::of(key, Value { facts: T::FACTS, content: Content::Bytes(T::EMPTY) }, None);
         let (keyspace, database) = (self.keyspace, self.database);
         entry.set_stamp(Access::first(keyspace.access.now()));
         let (spot, shard) = self.shard_mut(key);
         shard.table_mut(database).insert(spot, entry, |entry| keyspace.hash(entry.key()));
+        spot.hash
     }
 
     /// Calls `change` for the collection of a key that is there.
@@ -252,11 +261,12 @@ impl Transaction<'_> {
         let result = change(&mut collection);
         let Change { entry, changes, steps, is_emptied, remains, .. } = collection;
         let is_empty = is_emptied || (T::FACTS.len)(entry.content()) == 0;
+        let is_lock = T::FACTS.kind == HASH_KIND && entry.is_lock();
         let bytes = if steps.is_some() { entry.bytes_in_all() } else { 0 };
         let steps = steps.map(Recorder::finish);
         shard.changes += changes;
         self.leave_remains(remains.0, remains.1);
-        Changed { result, changes, steps, is_empty, bytes }
+        Changed { result, changes, steps, is_empty, bytes, is_lock }
     }
 
     /// Reports a change, and notes its steps for the log.

@@ -29,6 +29,7 @@ use std::cell::{Cell, RefCell};
 use crate::allocator::taken_bytes;
 use crate::keyspace::following::aftermath::Left;
 use crate::keyspace::following::interest::Wanted;
+use crate::keyspace::following::lens::Made;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::locking::{Busy, HeldShards, NotNow, ShardSet};
 use crate::keyspace::store::shard::Shard;
@@ -59,6 +60,8 @@ pub struct Transaction<'a> {
     is_replay: bool,
     /// Whether the transaction may come to hold more shards.
     may_hold_more: bool,
+    /// The last collection that the transaction has made.
+    pub(in crate::keyspace) made: Option<Made>,
     /// The effects, changes and garbage of the transaction. Declared after `held`, so it is dropped when the
     /// locks are free.
     pub(in crate::keyspace) left: RefCell<Left>,
@@ -174,6 +177,7 @@ impl Keyspace {
             wanted: self.followers.interest.load(),
             is_replay: false,
             may_hold_more: false,
+            made: None,
             left: RefCell::default(),
         }
     }
@@ -289,6 +293,21 @@ impl Transaction<'_> {
     pub(in crate::keyspace) fn entry(&self, key: &[u8]) -> Option<&Entry> {
         let (spot, shard) = self.shard(key);
         shard.table(self.database).and_then(|table| table.find(spot, key))
+    }
+
+    /// The entry of the key with this hash in the current database, if the transaction holds its shard.
+    #[cold]
+    pub(in crate::keyspace) fn entry_of_hash(&self, hash: u64) -> Option<&Entry> {
+        let shard = match &self.held {
+            Held::One { spot, shard, .. } if spot.hash == hash => shard,
+            Held::One { .. } => return None,
+            Held::Many(shards) => {
+                let at = shards.binary_search_by_key(&self.keyspace.shard_of(hash), |(number, _)| *number);
+                &shards[at.ok()?].1
+            }
+        };
+        let is_meant = |entry: &Entry| self.keyspace.hash(entry.key()) == hash;
+        shard.table(self.database)?.find_by(hash, is_meant)
     }
 }
 

@@ -67,7 +67,14 @@ impl Transaction<'_> {
 
     /// Returns whether a key is there, for a command that reads. Counts a hit or a miss.
     pub fn exists(&self, key: &[u8]) -> bool {
-        self.read(key).is_some()
+        let found = self.read(key);
+        if let Some(entry) = found
+            && entry.is_lock()
+            && entry.is_collection()
+        {
+            self.report_lock(key, LockChange::Sought);
+        }
+        found.is_some()
     }
 
     /// Returns when a key expires: `None` if it is absent, `Some(None)` if it never expires. Counts a hit or

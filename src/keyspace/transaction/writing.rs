@@ -9,7 +9,7 @@ use crate::keyspace::following::changes::Extent;
 use crate::keyspace::following::losses::Loss;
 use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
-use crate::keyspace::store::table::{NewEntry, Removed};
+use crate::keyspace::store::table::{LockBefore, NewEntry, Removed};
 use crate::values::{Content, Encoding, LONG_TEXT_BYTES, STRING_KIND, Value};
 
 /// When a written key expires.
@@ -49,8 +49,10 @@ impl Transaction<'_> {
         if had_expired {
             self.follow_loss(key, Loss::Expired);
         }
-        if let Some(before) = replaced.lock {
-            self.follow_rewritten(key, value, before, had_expired);
+        match replaced.lock {
+            None => {}
+            Some(LockBefore::Text(before)) => self.follow_rewritten(key, value, before, had_expired),
+            Some(LockBefore::Hash) => self.follow_replaced(key, had_expired),
         }
     }
 
@@ -308,6 +310,8 @@ impl Transaction<'_> {
         shard.changes += 1;
         if shard.table_mut(database).set_expiry(spot, key, expires_at_ms) {
             self.report_lock(key, LockChange::Expiry(expires_at_ms));
+        } else if self.made.is_some() {
+            self.follow_made(key, expires_at_ms);
         }
     }
 

@@ -423,5 +423,7 @@ pub(super) const METRICS: &[Metric] = &[
     counter("locks_refused", "keyfast_locks_refused_total", "How often somebody did not get a lock."),
     counter("locks_released", "keyfast_locks_released_total", "How often a lock was released."),
     counter("locks_expired", "keyfast_locks_expired_total", "How often a lock expired."),
+    counter("locks_reentered", "keyfast_locks_reentered_total", "How often a holder took a lock once more."),
+    counter("locks_woken", "keyfast_locks_woken_total", "How often a release woke a client by a list."),
     counter("locks_unfollowed", "keyfast_locks_unfollowed_total", "Locks that were taken and not followed."),
 ];
