@@ -84,7 +84,7 @@ const LOCKS_GET: Command = Command {
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     categories: Categories::KEYSPACE,
     group: Group::Server,
-    summary: "Tells all that is known of a lock: its holder, those before, who was refused, what happened.",
+    summary: "Tells all that is known of a lock: its holder and depth, those before, who was refused or waits, what happened.",
     since: "0.1.0",
     complexity: "O(1)",
     is_brief: true,

@@ -327,6 +327,13 @@ fn locks_are_told() {
     assert_eq!(told["keyfast_locks_findings_total{rule=deleted-by-another}"], 1.0);
     assert_eq!(told["keyfast_locks_findings_total{rule=no-expiry}"], 0.0);
     assert_eq!(told["keyfast_lock_lens"], 1.0);
+    for expected in [0.0, 1.0] {
+        let take = "redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 100000)";
+        holder.cmd(["EVAL", take, "1", "hash", "client:thread"]).is_nil();
+        let told = metrics(address);
+        assert_eq!(told["keyfast_locks_reentered_total"], expected);
+        assert_eq!((told["keyfast_locks_held"], told["keyfast_locks_woken_total"]), (1.0, 0.0));
+    }
 }
 
 /// Waits until `/healthz` answers this.
