@@ -31,12 +31,19 @@ impl Report {
 
     /// A figure of which less is better.
     pub(crate) fn add(&mut self, what: &str, unit: &str, figures: Vec<f64>) {
-        self.rows.push(Row { what: what.to_owned(), unit: unit.to_owned(), figures, better: f64::min });
+        self.add_row(what, unit, figures, f64::min);
     }
 
     /// A figure of which more is better.
     pub(crate) fn add_rate(&mut self, what: &str, unit: &str, figures: Vec<f64>) {
-        self.rows.push(Row { what: what.to_owned(), unit: unit.to_owned(), figures, better: f64::max });
+        self.add_row(what, unit, figures, f64::max);
+    }
+
+    fn add_row(&mut self, what: &str, unit: &str, figures: Vec<f64>, better: fn(f64, f64) -> f64) {
+        let row = Row { what: what.to_owned(), unit: unit.to_owned(), figures, better };
+        // Shown at once as well: a long run that is stopped has then not been in vain.
+        eprintln!("{}", row.line());
+        self.rows.push(row);
     }
 
     /// The rows whose unit begins with these words, by their labels.
@@ -58,13 +65,19 @@ impl Report {
     pub(crate) fn table(&self) -> String {
         let mut table = format!("| | | {} | ratio |\n", self.servers.join(" | "));
         let _ = writeln!(table, "| --- | --- |{} ---: |", " ---: |".repeat(self.servers.len()));
-        for Row { what, unit, figures, better } in &self.rows {
-            let shown: Vec<String> = figures.iter().copied().map(show).collect();
-            let (own, others) = figures.split_first().expect("Keyfast is the first");
-            let best = others.iter().copied().reduce(better).expect("there is another server");
-            let _ = writeln!(table, "| {what} | {unit} | {} | {:.2} |", shown.join(" | "), own / best);
+        for row in &self.rows {
+            let _ = writeln!(table, "{}", row.line());
         }
         table
+    }
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let (own, others) = self.figures.split_first().expect("Keyfast is the first");
+        let best = others.iter().copied().reduce(self.better).expect("there is another server");
+        let shown: Vec<String> = self.figures.iter().copied().map(show).collect();
+        format!("| {} | {} | {} | {:.2} |", self.what, self.unit, shown.join(" | "), own / best)
     }
 }
 
