@@ -3,6 +3,8 @@
 //!
 //! Each scenario has a twin without the locking that prevents its fault. The model must find the fault in the
 //! twin. That shows that it can find one.
+//!
+//! Clients that wait for lists are in `types/lists/interleavings.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,13 +35,13 @@ fn run(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Sync + 
 }
 
 /// Tries a scenario in many orders.
-fn explore(scenario: impl Fn() + Send + Sync + Clone + 'static) {
+pub(crate) fn explore(scenario: impl Fn() + Send + Sync + Clone + 'static) {
     run(RandomScheduler::new(ORDERS), scenario.clone());
     run(PctScheduler::new(CHANGES, ORDERS), scenario);
 }
 
 /// Runs this many tasks on one keyspace; returns their results.
-fn tasks<T: Send + 'static>(
+pub(crate) fn tasks<T: Send + 'static>(
     keyspace: &Arc<Keyspace>,
     count: usize,
     task: impl Fn(&Keyspace, usize) -> T + Send + Sync + 'static,
@@ -76,7 +78,7 @@ fn put_expired(keyspace: &Keyspace, key: &[u8]) {
 
 /// Two keys in different shards, in the order of the shards.
 fn two_keys(keyspace: &Keyspace) -> [Vec<u8>; 2] {
-    let shard = |number: &u32| keyspace.shard_of(keyspace.hash(number.to_string().as_bytes()));
+    let shard = |number: &u32| keyspace.shard_of_key(number.to_string().as_bytes());
     let first = (0..).find(|number| shard(number) == 0).expect("a key");
     let second = (0..).find(|number| shard(number) == 1).expect("a key");
     [first, second].map(|number| number.to_string().into_bytes())

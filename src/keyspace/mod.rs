@@ -20,7 +20,7 @@ mod eviction;
 pub mod expiry;
 mod following;
 #[cfg(all(test, feature = "shuttle"))]
-mod interleavings;
+pub(crate) mod interleavings;
 mod scan;
 mod snapshot;
 mod store;
@@ -358,6 +358,11 @@ impl Keyspace {
             load: |_, _, _, _| Ok(None),
         };
         Keyspace::new(Shape::of(databases, &[&STRINGS]), Arc::default(), Arc::default())
+    }
+
+    /// The number of a key's shard.
+    pub fn shard_of_key(&self, key: &[u8]) -> usize {
+        self.shard_of(self.hash(key))
     }
 
     /// Its clock.

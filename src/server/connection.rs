@@ -261,7 +261,11 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             client.poll_asked_to_leave(context, Leaving::WhenAnswered).map(|()| Ok(None))
         });
         let ended: io::Result<Option<Waiting>> = ended.await;
-        let Some(ended) = ended? else { return self.leave_answered().await };
+        let Some(ended) = ended? else {
+            // Before the client takes its replies, which may last: nothing more is for it.
+            drop(place);
+            return self.leave_answered().await;
+        };
         client.set_waiting(Waiting::No);
         match self.end_wait(place).await {
             Outcome::GivenUp => {}
@@ -433,7 +437,7 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // The connection may have ended meanwhile. Then the outcome is lost with it.
-        let _ = self.waiter.end();
+        self.waiter.leave();
         self.instance.keyspace.unblock(&self.waiter);
     }
 }

@@ -6,8 +6,9 @@
 //! what a waiter gets, and the log has both in one unit. Waiters are served in the order in which they came.
 //!
 //! A waiter is claimed before it is served. A client whose time is over claims it, too, so exactly one of
-//! them decides. An entry of a waiter that is over may stay in a shard for a while; it is removed when its
-//! key changes.
+//! them decides. If two clients have something for it, the second one does not wait for the first. If the
+//! first one serves it in vain, the waiter tries again on its own. An entry of a waiter that is over may stay
+//! in a shard for a while; it is removed when its key changes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,10 +65,20 @@ enum State {
     #[default]
     Waiting,
     /// Another client is serving it.
-    Claimed,
+    Claimed(Meanwhile),
     Ended(Outcome),
     /// Its client has taken the outcome.
     Over,
+}
+
+/// What has happened to a waiter while another client was serving it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meanwhile {
+    Nothing,
+    /// A third client had something for it, and could not serve it.
+    Missed,
+    /// Its own client has left.
+    Left,
 }
 
 /// How a wait has ended.
@@ -97,8 +108,8 @@ impl Waiter {
     pub fn end(&self) -> Option<Outcome> {
         let mut state = self.state.lock();
         match take(&mut *state) {
-            State::Claimed => {
-                *state = State::Claimed;
+            State::Claimed(meanwhile) => {
+                *state = State::Claimed(meanwhile);
                 None
             }
             before => {
@@ -108,6 +119,13 @@ impl Waiter {
         }
     }
 
+    /// Ends the wait of a client that has left, even if another client is serving it. What it gets is lost.
+    pub fn leave(&self) {
+        let mut state = self.state.lock();
+        let is_claimed = matches!(*state, State::Claimed(_));
+        *state = if is_claimed { State::Claimed(Meanwhile::Left) } else { State::Over };
+    }
+
     /// The number by which a client that tries again keeps its place.
     pub fn ticket(&self) -> u64 {
         self.ticket
@@ -115,15 +133,30 @@ impl Waiter {
 
     fn claim(&self) -> bool {
         let mut state = self.state.lock();
-        let is_waiting = matches!(*state, State::Waiting);
-        if is_waiting {
-            *state = State::Claimed;
+        match *state {
+            State::Waiting => *state = State::Claimed(Meanwhile::Nothing),
+            State::Claimed(Meanwhile::Nothing) => {
+                *state = State::Claimed(Meanwhile::Missed);
+                return false;
+            }
+            _ => return false,
         }
-        is_waiting
+        true
     }
 
+    /// Ends a claim in vain.
     fn release(&self) {
-        *self.state.lock() = State::Waiting;
+        let mut state = self.state.lock();
+        let is_missed = matches!(*state, State::Claimed(Meanwhile::Missed));
+        *state = match *state {
+            State::Claimed(Meanwhile::Left) => State::Over,
+            _ if is_missed => State::Ended(Outcome::Again),
+            _ => State::Waiting,
+        };
+        drop(state);
+        if is_missed {
+            self.attempt.wake();
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -131,7 +164,10 @@ impl Waiter {
     }
 
     fn decide(&self, outcome: Outcome) {
-        *self.state.lock() = State::Ended(outcome);
+        let mut state = self.state.lock();
+        let has_left = matches!(*state, State::Claimed(Meanwhile::Left));
+        *state = if has_left { State::Over } else { State::Ended(outcome) };
+        drop(state);
         self.attempt.wake();
     }
 }

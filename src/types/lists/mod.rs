@@ -9,6 +9,8 @@
 
 mod changing;
 mod gathering;
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
 mod stored;
 
 use std::iter::Rev;

@@ -1,7 +1,8 @@
 //! Lists against the standard library's, with limits that steps cross in both directions of growth. Each step
 //! is also repeated from the log on a copy.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::collection::vec;
@@ -11,7 +12,7 @@ use proptest::sample::Index;
 use super::*;
 use crate::dump::packed::writing::element_bytes;
 use crate::dump::strings::Decoder;
-use crate::keyspace::{Change, Keyspace, Piece, Shape};
+use crate::keyspace::{Attempt, Attempted, Change, Keyspace, Piece, Shape, Transaction, Waiter};
 use crate::values::{Encoding, Sink, Value};
 
 type Model = Vec<Vec<u8>>;
@@ -323,4 +324,42 @@ fn what_a_large_list_lets_go_is_left_to_be_freed_without_locks() {
     tx.change::<List, _>(b"k", "ltrim", |list| list.trim(1..3)).unwrap();
     assert!(tx.take_large_garbage().is_some());
     assert_eq!(tx.get::<List>(b"k").unwrap().map(ListView::len), Some(2));
+}
+
+/// A client that leaves while another one tries to serve it, in vain.
+#[derive(Default)]
+struct Leaving {
+    waiter: Mutex<Option<Arc<Waiter>>>,
+    tries: AtomicUsize,
+}
+
+impl Attempt for Arc<Leaving> {
+    fn kind(&self) -> u8 {
+        LIST_KIND
+    }
+
+    fn attempt(&self, _: &mut Transaction<'_>, _: &[u8], _: &mut Vec<u8>) -> Attempted {
+        self.tries.fetch_add(1, Ordering::Relaxed);
+        self.waiter.lock().unwrap().take().expect("it is tried once").leave();
+        Attempted::Nothing
+    }
+
+    fn wake(&self) {}
+}
+
+#[test]
+fn a_client_that_has_left_while_it_was_tried_is_not_tried_again() {
+    let (keyspace, leaving) = (alone(), Arc::new(Leaving::default()));
+    let mut tx = keyspace.begin(0, b"k").unwrap();
+    let waiter = tx.block([&b"k"[..]].into_iter(), None, Box::new(Arc::clone(&leaving)));
+    drop(tx);
+    // A shard that is held for long keeps a waiter whose client could not remove it.
+    *leaving.waiter.lock().unwrap() = Some(waiter);
+    for _ in 0..2 {
+        let mut tx = keyspace.begin(0, b"k").unwrap();
+        tx.make::<List, _>(b"k", "rpush", |list| list.push(ListEnd::Tail, b"one")).unwrap();
+        tx.serve_blocked();
+        tx.commit();
+    }
+    assert_eq!(leaving.tries.load(Ordering::Relaxed), 1);
 }
