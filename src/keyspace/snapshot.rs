@@ -178,7 +178,8 @@ impl Default for Slice {
 }
 
 impl Slice {
-    fn with_limits(entries_max: usize, bytes_max: usize) -> Slice {
+    /// An empty piece, which takes at most so many entries, and bytes.
+    pub(crate) fn with_limits(entries_max: usize, bytes_max: usize) -> Slice {
         let (copies, bytes, shares, preserved, tables) = Default::default();
         Slice { entries_max, bytes_max, copies, bytes, shares, preserved, tables }
     }

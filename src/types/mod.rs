@@ -6,6 +6,9 @@ pub mod sets;
 pub mod sorted_sets;
 pub mod strings;
 
+#[cfg(test)]
+mod snapshots;
+
 use crate::values::TypeFacts;
 
 /// All types.
