@@ -89,6 +89,70 @@ fn collections_come_back_from_a_log_and_from_a_rewritten_one() {
     }
 }
 
+/// Sends random changes of collections, of which none may be done twice, or left out.
+fn change(client: &mut Client, random: &mut fastrand::Rng) {
+    let key = |random: &mut fastrand::Rng, name: &str| format!("{name}:{}", random.u32(..40));
+    let mut requests = Vec::new();
+    for _ in 0..200 {
+        let number = random.u32(..400).to_string();
+        let line = match random.u32(..16) {
+            0..2 => format!("HINCRBY {} {number} 1", key(random, "hash")),
+            2 => format!("HDEL {} {number}", key(random, "hash")),
+            3 => format!("RPUSH {} {number} {number}:more", key(random, "list")),
+            4 => format!("LPUSH {} {number}", key(random, "list")),
+            5 => format!("LPOP {} 2", key(random, "list")),
+            6 => format!("LMOVE {} {} LEFT RIGHT", key(random, "list"), key(random, "list")),
+            7 => format!("SADD {} {number} {number}:more", key(random, "set")),
+            8 => format!("SPOP {}", key(random, "set")),
+            9..11 => format!("ZINCRBY {} 1 {number}", key(random, "ranking")),
+            11 => format!("ZPOPMIN {} 2", key(random, "ranking")),
+            12 => format!("COPY {} {} REPLACE", key(random, "list"), key(random, "list")),
+            13 => format!("RENAME {} {}", key(random, "ranking"), key(random, "ranking")),
+            14 => format!("LTRIM {} 1 -2", key(random, "list")),
+            _ => match random.u32(..20) {
+                0 => "SWAPDB 0 1".to_owned(),
+                1 => format!("DEL {}", key(random, "hash")),
+                2 => format!("PEXPIRE {} 5", key(random, "set")),
+                _ => format!("APPEND {} {number}", key(random, "text")),
+            },
+        };
+        requests.extend(request(line.split(' ')));
+    }
+    client.send(&requests);
+    (0..200).for_each(|_| client.reply().ignored());
+}
+
+#[test]
+fn changes_during_a_rewrite_are_in_the_log_once() {
+    for preamble in ["yes", "no"] {
+        let folder = Folder::new(&format!("collections-rewriting-{preamble}"));
+        let options = ["--aof-use-rdb-preamble", preamble, "--appendfsync", "no"];
+        let server = serve(&folder, &options);
+        let (mut client, mut random) = (server.client(), fastrand::Rng::with_seed(7));
+        // Some of the collections are small, some large.
+        let fill = "for i = 0, 39 do for j = 1, i * i do local e = tostring(j) \
+                    redis.call('RPUSH', 'list:' .. i, e) redis.call('HSET', 'hash:' .. i, e, e) \
+                    redis.call('SADD', 'set:' .. i, e) redis.call('ZADD', 'ranking:' .. i, j, e) end end";
+        client.cmd(["EVAL", fill, "0"]).ignored();
+        let mut during = 0;
+        for _ in 0..2 {
+            client.line("BGREWRITEAOF").ignored();
+            change(&mut client, &mut random);
+            while client.info("aof_rewrite_in_progress") == "1" {
+                change(&mut client, &mut random);
+                during += 1;
+            }
+        }
+        wait_for_rewrite(&mut client);
+        // What has expired is gone.
+        thread::sleep(Duration::from_millis(10));
+        let expected = state(&mut client);
+        drop(server);
+        let server = serve(&folder, &options);
+        assert!(state(&mut server.client()) == expected, "preamble {preamble}, {during} times");
+    }
+}
+
 #[test]
 fn redis_loads_collections_and_keyfast_loads_those_of_redis() {
     let folder = Folder::new("collections-exchange");

@@ -9,9 +9,12 @@
 //! which servers are, each of which must be found out, and [`second_opinion`] asks porcupine-rs 0.3, which
 //! must say the same.
 //!
+//! [`collections`] does the same with lists, sorted sets and hashes, which only porcupine checks.
+//!
 //! `KEYFAST_HISTORY_OPERATIONS=300000` makes the histories longer; 100,000 is what they are without it.
 
 mod checker;
+mod collections;
 mod faults;
 mod recorder;
 mod register;
