@@ -10,9 +10,11 @@ import { Server } from "./server.mjs";
 
 const JOBS = 100;
 
-const server = new Server();
-before(() => server.start());
-after(() => server.stop());
+let server;
+before(async () => {
+  server = await Server.start();
+});
+after(() => server?.stop());
 
 test("each job of bee-queue is done once", async () => {
   const queue = new BeeQueue("jobs", { redis: { host: "127.0.0.1", port: server.port } });
