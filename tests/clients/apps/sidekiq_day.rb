@@ -50,7 +50,8 @@ class Workers < Minitest::Test
   end
 
   def start
-    spawn("sidekiq", "--require", File.expand_path(__FILE__), "--concurrency", "5", "--timeout", "1", %i[out err] => File::NULL)
+    options = ["--require", File.expand_path(__FILE__), "--concurrency", "5", "--timeout", "1"]
+    spawn("sidekiq", *options, %i[out err] => File::NULL)
   end
 
   def wait_until
