@@ -301,7 +301,7 @@ impl Written {
 
     fn take_slice(&mut self, keyspace: &Keyspace) -> bool {
         let Written { snapshot, slice, found, large } = self;
-        let is_there = keyspace.begin_none(0).take_slice(snapshot, slice);
+        let is_there = keyspace.begin_walk().take_slice(snapshot, slice);
         let add = |saved: &SavedKey<'_>| {
             let Value { facts, content } = saved.value;
             *large += usize::from(content.bytes().is_none());

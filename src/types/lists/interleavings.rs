@@ -171,6 +171,10 @@ impl Attempt for Client {
     fn wake(&self) {
         self.bell.ring();
     }
+
+    fn client(&self) -> u64 {
+        self.number as u64
+    }
 }
 
 /// Begins a transaction as a client does: if another client holds a shard, it tries again later.

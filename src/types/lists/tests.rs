@@ -345,6 +345,10 @@ impl Attempt for Arc<Leaving> {
     }
 
     fn wake(&self) {}
+
+    fn client(&self) -> u64 {
+        1
+    }
 }
 
 #[test]
