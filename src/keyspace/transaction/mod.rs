@@ -11,9 +11,9 @@
 //! without an expiry do not pay for it.
 //!
 //! [`reading`] and [`writing`] are what a command does to keys, [`parts`] how it changes a part of a string,
-//! [`change`] how it changes a collection, [`everything`] what needs every shard, [`walking`] what looks at one
-//! shard after the other, [`holding`] how a script comes to hold more, and [`long_texts`] why no long string is
-//! copied under a lock.
+//! [`change`] how it changes a collection, [`everything`] what needs every shard, [`walking`] what looks at
+//! one shard after the other, [`holding`] how a script comes to hold more, and [`long_texts`] why no long
+//! string is copied under a lock.
 
 pub(in crate::keyspace) mod change;
 mod everything;
