@@ -5,7 +5,7 @@
 //! next larger ones are taken. Neighbors that are outside of the area are left out.
 
 use super::cell::Bounds;
-use super::{Cell, EARTH_RADIUS_M, LATITUDES, Position, RADIANS, Span};
+use super::{Cell, EARTH_RADIUS_M, Position, RADIANS, Span};
 
 /// From this distance on, a cell is a quarter of the map. Redis: `MERCATOR_MAX`.
 const HALF_EQUATOR_M: f64 = 20_037_726.37;
@@ -74,20 +74,22 @@ impl Area {
     /// The cells in which all places of the area are.
     pub fn cells(&self) -> Vec<Cell> {
         let bounds = self.bounds();
-        // The center of a polygon around a pole is beyond the map.
-        let Position { longitude, latitude } = self.center;
-        let center = Position { longitude, latitude: latitude.clamp(LATITUDES.min, LATITUDES.max) };
-        let mut steps = steps_for(self.reach_m(bounds), latitude);
-        if steps > 1 && !is_covered(bounds, Cell::of(center, steps), false) {
+        let cell_of_center = |steps| match self.shape {
+            // The center of a polygon may be at the end of the map, or at a pole and so beyond it.
+            Shape::Polygon(_) => Cell::of(self.center.on_map(), steps).on_map(),
+            _ => Cell::of(self.center, steps),
+        };
+        let mut steps = steps_for(self.reach_m(bounds), self.center.latitude);
+        if steps > 1 && !is_covered(bounds, cell_of_center(steps), false) {
             steps -= 1;
         }
         if let Shape::Polygon(_) = self.shape {
             // Its center may be far from the middle between its bounds.
-            while steps > 1 && !is_covered(bounds, Cell::of(center, steps), true) {
+            while steps > 1 && !is_covered(bounds, cell_of_center(steps), true) {
                 steps -= 1;
             }
         }
-        let cell = Cell::of(center, steps);
+        let cell = cell_of_center(steps);
         let Bounds { longitudes, latitudes } = cell.bounds();
         let is_left_out = |(east, north): &(i32, i32)| {
             // With four cells in all, each is its neighbors' neighbor on both sides.

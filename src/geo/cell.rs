@@ -78,6 +78,12 @@ impl Cell {
         Cell { longitude: move_by(self.longitude, east), latitude: move_by(self.latitude, north), ..self }
     }
 
+    /// The last cell instead of the one behind it.
+    pub(super) fn on_map(self) -> Cell {
+        let last = (1 << self.steps) - 1;
+        Cell { longitude: self.longitude.min(last), latitude: self.latitude.min(last), ..self }
+    }
+
     /// Whether the neighbor is at the other end of the grid.
     pub(super) fn is_last(self, east: i32, north: i32) -> bool {
         let is_end = |number: u32, by: i32| match by {
@@ -135,7 +141,11 @@ mod tests {
         }
 
         #[test]
-        fn a_place_is_within_its_cells(longitude in -180.0..180.0, latitude in -85.0..85.0, steps in 1..27_u32) {
+        fn a_place_is_within_its_cells(
+            longitude in -180.0..180.0,
+            latitude in -85.0..85.0,
+            steps in 1..27_u32,
+        ) {
             let place = Position { longitude, latitude };
             let cell = Cell::of(place, steps);
             prop_assert!(cell.scores().contains(&place.score()));

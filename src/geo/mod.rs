@@ -64,6 +64,11 @@ impl Position {
         LONGITUDES.contains(self.longitude) && LATITUDES.contains(self.latitude)
     }
 
+    /// The place itself, or the nearest one on the same meridian that a score can keep.
+    fn on_map(self) -> Position {
+        Position { latitude: self.latitude.clamp(LATITUDES.min, LATITUDES.max), ..self }
+    }
+
     /// The score that keeps the place.
     pub fn score(self) -> f64 {
         Cell::of(self, Cell::STEPS_MAX).bits() as f64
