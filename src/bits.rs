@@ -73,6 +73,20 @@ pub fn combine(values: &[&[u8]], combine: impl Fn(u8, u8) -> u8) -> Vec<u8> {
     result
 }
 
+/// The bits that are set in exactly one of some values; the shorter ones go on with zeros.
+pub fn in_exactly_one(values: &[&[u8]]) -> Vec<u8> {
+    let bytes = values.iter().map(|value| value.len()).max().unwrap_or(0);
+    let (mut in_any, mut in_several) = (vec![0; bytes], vec![0; bytes]);
+    for value in values {
+        for ((any, several), byte) in in_any.iter_mut().zip(&mut in_several).zip(*value) {
+            *several |= *any & byte;
+            *any |= byte;
+        }
+    }
+    in_any.iter_mut().zip(&in_several).for_each(|(any, several)| *any &= !several);
+    in_any
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
@@ -99,6 +113,16 @@ mod tests {
             prop_assert_eq!(get(&value, offset, width), new & (u64::MAX >> (64 - width)));
             for at in (0..offset).chain(offset + width..160) {
                 prop_assert_eq!(bit(&value, at), bit(&before, at));
+            }
+        }
+
+        #[test]
+        fn a_bit_is_in_exactly_one_value(values in vec(vec(any::<u8>(), 0..6), 1..6)) {
+            let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+            let result = in_exactly_one(&values);
+            for at in 0..8 * 6 {
+                let count = values.iter().filter(|value| bit(value, at)).count();
+                prop_assert_eq!(bit(&result, at), count == 1);
             }
         }
 

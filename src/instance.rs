@@ -36,7 +36,7 @@ use crate::scripting::running::Running;
 use crate::statistics::Statistics;
 use crate::tracking::Tracking;
 use crate::types;
-use crate::values::{HASH_KIND, LIST_KIND, Limit, SET_KIND, SORTED_SET_KIND};
+use crate::values::{HASH_KIND, LIST_KIND, Limit, SET_KIND, SORTED_SET_KIND, STRING_KIND};
 pub use delivery::Doer;
 pub use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
 pub use freeing::Freeing;
@@ -318,6 +318,9 @@ impl Instance {
             size => (usize::MAX, 2048 << size.unsigned_abs().min(5)),
         };
         limits.set(LIST_KIND, Limit { entries, bytes, integers: 0 });
+        // No string is packed, but those that are HyperLogLogs have a smaller form.
+        let bytes = config.hll_sparse_max_bytes.size();
+        limits.set(STRING_KIND, Limit { bytes, ..Limit::default() });
     }
 }
 

@@ -20,6 +20,7 @@ pub mod excerpt;
 pub mod files;
 pub mod geo;
 pub mod glob;
+pub mod hyperloglog;
 pub mod lcs;
 pub mod long_double;
 pub mod name_table;

@@ -282,6 +282,8 @@ const BITOP: Command = Command {
         ("SET key2 abcdef", "OK"),
         ("BITOP AND dest key1 key2", "(integer) 6"),
         ("GET dest", "\"`bc`ab\""),
+        ("BITOP DIFF dest key1 key2", "(integer) 6"),
+        ("BITCOUNT dest", "(integer) 9"),
     ],
     run: Run::Write(bitop),
     ..Command::DEFAULTS
@@ -292,15 +294,24 @@ fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     if operation == Operation::Not && request.len() > 4 {
         return Err(Error::fixed("ERR BITOP NOT must be called with a single source key."));
     }
+    if operation.needs_others() && request.len() < 5 {
+        let name = String::from_utf8_lossy(request.at(1)).to_ascii_uppercase();
+        return Err(Error::text(format!("ERR BITOP {name} must be called with at least two source keys.")));
+    }
     // Sources are read, and count as such, though the command writes.
     let sources = request.from(3).map(|key| Ok(tx.get::<Text>(key)?.unwrap_or_default()));
     let sources: Vec<&[u8]> = sources.collect::<Result<_>>()?;
+    let any_other = || bits::combine(&sources[1..], |one, other| one | other);
     // Each closure is compiled into a loop of its own: a pointer to a function would be called for each byte.
     let result = match operation {
         Operation::And => bits::combine(&sources, |one, other| one & other),
         Operation::Or => bits::combine(&sources, |one, other| one | other),
         Operation::Xor => bits::combine(&sources, |one, other| one ^ other),
         Operation::Not => sources[0].iter().map(|byte| !byte).collect(),
+        Operation::Diff => bits::combine(&[sources[0], &any_other()], |one, others| one & !others),
+        Operation::Diff1 => bits::combine(&[sources[0], &any_other()], |one, others| !one & others),
+        Operation::AndOr => bits::combine(&[sources[0], &any_other()], |one, others| one & others),
+        Operation::One => bits::in_exactly_one(&sources),
     };
     let target = request.at(2);
     if result.is_empty() {
@@ -321,6 +332,14 @@ enum Operation {
     Or,
     Xor,
     Not,
+    /// What only the first has: without what any other one has.
+    Diff,
+    /// What any other one has and the first has not.
+    Diff1,
+    /// What the first and any other one have.
+    AndOr,
+    /// What exactly one has.
+    One,
 }
 
 impl Operation {
@@ -330,7 +349,16 @@ impl Operation {
             _ if is_word(word, "or") => Ok(Operation::Or),
             _ if is_word(word, "xor") => Ok(Operation::Xor),
             _ if is_word(word, "not") => Ok(Operation::Not),
+            _ if is_word(word, "diff") => Ok(Operation::Diff),
+            _ if is_word(word, "diff1") => Ok(Operation::Diff1),
+            _ if is_word(word, "andor") => Ok(Operation::AndOr),
+            _ if is_word(word, "one") => Ok(Operation::One),
             _ => Err(Error::SYNTAX),
         }
+    }
+
+    /// Whether it sets the first source against others.
+    fn needs_others(self) -> bool {
+        matches!(self, Operation::Diff | Operation::Diff1 | Operation::AndOr)
     }
 }

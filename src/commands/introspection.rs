@@ -356,8 +356,10 @@ fn keys_of<'a>(names: &NameTable, request: Request<'a>) -> Result<Vec<(&'a [u8],
     if !command.arity.allows(request.len()) {
         return Err(Error::fixed("ERR Invalid number of arguments specified for command"));
     }
-    let has_invalid_count = command.keys.iter().any(|spec| !spec.is_whole_in(request));
-    if has_invalid_count && !command.flags.contains(Flags::NO_MANDATORY_KEYS) {
+    // As in Redis, a place for keys must have some, even where the command itself needs none there.
+    let has_none = |spec: &KeySpec| spec.search.is_none() && spec.first >= request.len();
+    let is_invalid = command.keys.iter().any(|spec| !spec.is_whole_in(request) || has_none(spec));
+    if is_invalid && !command.flags.contains(Flags::NO_MANDATORY_KEYS) {
         return Err(Error::fixed("ERR Invalid arguments specified for command"));
     }
     Ok(command.keys_of(request).collect())

@@ -35,6 +35,7 @@ mod fingerprint;
 mod functions;
 mod geo;
 mod hashes;
+mod hyperloglog;
 mod introspection;
 mod keys;
 mod lists;
@@ -69,6 +70,7 @@ pub const FAMILIES: &[&[Command]] = &[
     ranges::COMMANDS,
     compare::COMMANDS,
     bitmaps::COMMANDS,
+    hyperloglog::COMMANDS,
     hashes::COMMANDS,
     sets::COMMANDS,
     set_algebra::COMMANDS,

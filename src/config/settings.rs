@@ -113,6 +113,8 @@ pub struct Config {
     pub hash_max_listpack_entries: Integer,
     /// Bytes of a field or value up to which a hash is packed.
     pub hash_max_listpack_value: Integer,
+    /// Bytes of a HyperLogLog up to which it is sparse.
+    pub hll_sparse_max_bytes: Integer,
     /// Elements of a list up to which it is packed; -1 to -5: 4 to 64 KiB.
     pub list_max_listpack_size: Integer,
     /// Members of a set of integers up to which it is packed.

@@ -281,6 +281,8 @@ pub enum Group {
     String,
     /// Strings as bits.
     Bitmap,
+    /// HyperLogLogs.
+    HyperLogLog,
     /// Places on earth.
     Geo,
     /// Hashes.
@@ -312,6 +314,7 @@ impl Group {
             Group::Generic => "generic",
             Group::String => "string",
             Group::Bitmap => "bitmap",
+            Group::HyperLogLog => "hyperloglog",
             Group::Geo => "geo",
             Group::Hash => "hash",
             Group::List => "list",

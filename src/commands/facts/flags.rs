@@ -98,6 +98,8 @@ flag_set! {
     STRING = "@string",
     /// Strings as bits.
     BITMAP = "@bitmap",
+    /// HyperLogLogs.
+    HYPERLOGLOG = "@hyperloglog",
     /// Places on earth.
     GEO = "@geo",
     /// Channels.

@@ -25,6 +25,14 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         ..Parameter::DEFAULTS
     },
     Parameter {
+        name: "hll-sparse-max-bytes",
+        help: "Bytes of a HyperLogLog up to which it is sparse",
+        default: "3000",
+        kind: BYTES,
+        place: Place::Field(|config| Field::Integer(&config.hll_sparse_max_bytes)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
         name: "list-max-listpack-size",
         alias: Some("list-max-ziplist-size"),
         help: "Elements of a list up to which it is packed; -1 to -5: 4 to 64 KiB",

@@ -103,7 +103,6 @@ const CLUSTER: &[Parameter] = &[
 ];
 
 const ENCODINGS: &[Parameter] = &[
-    kept("hll-sparse-max-bytes", "3000", BYTES),
     kept("list-compress-depth", "0", INT),
     kept("stream-node-max-bytes", "4096", BYTES),
     kept("stream-node-max-entries", "100", LONG),

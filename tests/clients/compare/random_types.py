@@ -1,4 +1,4 @@
-"""Changes hashes, sets, lists, sorted sets and places of two servers at random, and compares everything that clients see.
+"""Changes hashes, sets, lists, sorted sets, places and HyperLogLogs of two servers at random, and compares everything that clients see.
 
 A round sends a few thousand commands to both servers on the ports given, Keyfast's first: alone, in pipelines, in
 transactions and in scripts. Other connections receive the keyspace events, wait in blocking commands, and watch
@@ -24,7 +24,9 @@ DATABASES = [2, 1, 0]  # those that commands may reach
 
 KEYS = ["a", "b", "c", "d", "e", "f"]
 PLACES = ["places", "more places"]  # sorted sets of places alone, so that searches find some
-ALL_KEYS = KEYS + PLACES
+COUNTED = ["visitors", "guests", "both"]  # HyperLogLogs
+DAMAGED = "damaged"
+ALL_KEYS = KEYS + PLACES + COUNTED + [DAMAGED]
 one_of = random.choice
 
 
@@ -240,6 +242,10 @@ def places_key():
     return key() if random.random() < 0.05 else one_of(PLACES)
 
 
+def target_key():
+    return key() if random.random() < 0.8 else places_key()
+
+
 def place():
     """Near few towns, so that many are near each other, or anywhere, the edges of the map included."""
     draw = random.random()
@@ -261,8 +267,10 @@ def unit():
 
 
 def size():
-    return one_of([0, 1, 10, 100, 1000, 25000, random.randint(0, 500), random.uniform(0, 20), "%.3f" % random.uniform(0, 5000),
-                   10 ** random.uniform(-3, 8), number()])
+    if random.random() < 0.05:
+        return number()
+    return one_of([0, 10, 100, 1000, 25000, 1_000_000, random.randint(0, 500), "%.3f" % random.uniform(0, 5000),
+                   10 ** random.uniform(-3, 8), 10 ** random.uniform(3, 8), 10 ** random.uniform(5, 7.5)])
 
 
 def search_options():
@@ -278,7 +286,7 @@ def radius_search(name):
     words += search_options()
     if random.random() < 0.3:
         words = [word for word in words if word not in ("withdist", "withcoord", "withhash") or random.random() < 0.1]
-        words += [one_of(["store", "storedist"]), places_key()]
+        words += [one_of(["store", "storedist"]), target_key()]
     return words
 
 
@@ -293,8 +301,36 @@ def place_name():
 
 
 def places():
-    count = one_of([1, 1, 3, 20, 20, 150])
+    count = one_of([1, 1, 3, 20, 150, 600])
     return [word for _ in range(count) for word in (*place(), place_name())]
+
+
+def counted_key():
+    return key() if random.random() < 0.05 else one_of(COUNTED)
+
+
+def visitors():
+    count = one_of([0, 1, 1, 3, 20, 100, 700])
+    return ["v%d" % random.randrange(pool.names * 10) if random.random() < 0.95 else element() for _ in range(count)]
+
+
+def damage():
+    """Changes bytes of a HyperLogLog, or uses a damaged one. Elements are added one by one: if one of several finds
+    the damage, Redis keeps those before it, without telling anyone."""
+    return one_of([
+        ["setrange", DAMAGED, one_of([0, 3, 4, 5, 7, 8, 12, 15]), one_of([b"\0", b"\1", b"\2", b"\x80", b"HYLL", b"x"])],
+        ["append", DAMAGED, one_of([b"\0", b"\x80", b"\x7f\xff", b"x"])],
+        ["set", DAMAGED, b"HYLL\1" + b"\0" * 10 + one_of([b"\x80", b"\0"])
+         + one_of([b"\x7f\xff", b"", b"\x7f\xfe", b"\x7f\xfe\0", b"\x7f\xfe\x80", b"\x7f\xfb\x83", b"\x7f\xf9\x81\x83",
+                   b"\x3f" * 256, b"\x83" * 4096, b"\xff" * 4096, b"\x40\0" * 200 + b"\x7f\x37"])],
+        ["set", DAMAGED, b"HYLL\0" + b"\0" * 10 + b"\x80" + one_of([b"\0", b"\xff", b"\x41"]) * one_of([12288, 12288, 12287])],
+        ["copy", counted_key(), DAMAGED, "replace"],
+        *[["pfadd", DAMAGED, "v%d" % random.randrange(1000)]] * 4,
+        ["pfcount", DAMAGED], ["pfcount", DAMAGED, counted_key()],
+        ["pfmerge", counted_key(), DAMAGED],
+        ["pfdebug", one_of(["encoding", "decode", "getreg", "todense"]), DAMAGED],
+        ["get", DAMAGED],
+    ])
 
 
 def sort():
@@ -374,9 +410,17 @@ MAKERS = [
     lambda: ["geosearch", places_key(), *area(), *search_options()],
     lambda: ["geosearch", places_key(), *area(), *search_options()],
     lambda: ["geosearch", places_key(), *search_options(), *area()],
-    lambda: ["geosearchstore", places_key(), places_key(), *area(), *one_of([[], [], search_options()]), *some("storedist")],
+    lambda: ["geosearchstore", target_key(), places_key(), *area(), *one_of([[], [], search_options()]), *some("storedist")],
     lambda: radius_search(one_of(["georadius", "georadius", "georadius_ro"])),
     lambda: radius_search(one_of(["georadiusbymember", "georadiusbymember_ro"])),
+    lambda: ["pfadd", counted_key(), *visitors()],
+    lambda: ["pfadd", counted_key(), *visitors()],
+    lambda: ["pfadd", counted_key(), *visitors()],
+    lambda: ["pfcount", *[counted_key() for _ in range(one_of([1, 1, 1, 2, 3]))]],
+    lambda: ["pfmerge", *[counted_key() for _ in range(one_of([1, 2, 2, 3]))]],
+    lambda: ["pfdebug", one_of(["encoding", "decode", "getreg", "todense", "foo"]), counted_key()],
+    lambda: [one_of(["get", "strlen", "dump"]), counted_key()],
+    damage,
     lambda: [one_of(["zrange", "zrevrange"]), places_key(), index(), index(), *some("withscores")],
     lambda: ["zrem", places_key(), place_name(), place_name()],
     sort,
@@ -420,7 +464,7 @@ def make(known):
             continue
         if command[0] in ("sort", "sort_ro") and not pool.sorts:
             continue
-        is_kept = command[0] in KEPT or (pool.has_one_score and command[0][0] == "z")
+        is_kept = command[0] in KEPT or DAMAGED in command or (pool.has_one_score and command[0][0] == "z")
         if not is_kept and random.random() < 0.04:
             place = random.randrange(1, len(command))
             change = random.randrange(4)
@@ -798,6 +842,7 @@ class Comparison:
             "hash-max-listpack-entries": [0, 1, 4, 128, 512, 2000], "hash-max-listpack-value": [0, 8, 64, 1024, 5000],
             "set-max-intset-entries": [0, 4, 128, 512], "zset-max-listpack-entries": [0, 4, 128, 1000],
             "zset-max-listpack-value": [0, 8, 64, 5000],
+            "hll-sparse-max-bytes": [3000, 3000, 0, 100, 1000, 20_000],
             "list-max-listpack-size": [-1, -2, -2, -2, -5, 0, 1, 3, 128], "list-compress-depth": [0, 0, 1],
         }
         for name, values in settings.items():

@@ -4,11 +4,6 @@
 
 /// Commands; subcommands after a bar; parameters after a space.
 pub(super) const MISSING: &[&str] = &[
-    "pfadd",
-    "pfcount",
-    "pfdebug",
-    "pfmerge",
-    "pfselftest",
     // The keys of a command that is not there.
     "xack",
     "xadd",
@@ -29,6 +24,13 @@ pub(super) const MISSING: &[&str] = &[
 
 /// Cases of what there is not yet, by the beginnings of their names.
 pub(super) const MISSING_CASES: &[(&str, &str)] = &[("dump", "restore stream")];
+
+/// Cases of what only newer servers have, and Keyfast has, too.
+pub(super) const NEWER_CASES: &[(&str, &[&str])] = &[
+    ("newer", &["bitop of old operations", "cluster in standalone"]),
+    ("newer-redis", &["bitop diff diff1 andor one"]),
+    ("newer-valkey", &["geosearch by polygon"]),
+];
 
 /// Steps to which Keyfast replies otherwise, on purpose: the case, the request, and the reply.
 pub(super) const DIFFERENT: &[(&str, &str, &str)] = &[

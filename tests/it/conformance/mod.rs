@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::client::{Client, request, words};
 use crate::server::{Server, is_redis};
-use missing::{DIFFERENT, GOES_ON_WITHOUT, MISSING, MISSING_CASES};
+use missing::{DIFFERENT, GOES_ON_WITHOUT, MISSING, MISSING_CASES, NEWER_CASES};
 
 /// How long nothing must come where nothing may.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -109,6 +109,24 @@ fn sorted_sets_behave_as_observed() {
 #[test]
 fn places_are_found_as_observed() {
     replay("geo");
+}
+
+#[test]
+fn hyperloglogs_are_as_observed() {
+    replay("hyperloglog");
+}
+
+/// Of what newer servers have. A case needs all that it uses.
+#[test]
+fn newer_commands_behave_as_observed() {
+    if is_redis() {
+        return;
+    }
+    for (group, names) in NEWER_CASES {
+        for is_monitored in [false, true] {
+            replay_beside(group, Some(names), is_monitored);
+        }
+    }
 }
 
 #[test]
@@ -288,16 +306,20 @@ fn cases(group: &str) -> Vec<Case> {
 /// Replays all cases of a group as they are, then once more beside a client that monitors: the server takes
 /// other ways then, on which replies must be the same.
 fn replay(group: &str) {
-    replay_beside(group, false);
-    replay_beside(group, true);
+    replay_beside(group, None, false);
+    replay_beside(group, None, true);
 }
 
-/// Replays all cases of a group and reports all differences at once.
-fn replay_beside(group: &str, is_monitored: bool) {
+/// Replays the cases of a group with these names, or all, and reports all differences at once.
+fn replay_beside(group: &str, names: Option<&[&str]>, is_monitored: bool) {
     // On a busy machine anything may take as long as what is slow by default.
     let server = Server::start_with(&["--slowlog-log-slower-than", "3600000000"]);
     let (mut failures, mut skipped, mut steps) = (String::new(), 0, 0);
-    let cases = cases(group);
+    let mut cases = cases(group);
+    if let Some(names) = names {
+        cases.retain(|case| names.contains(&&*case.name));
+        assert!(cases.len() >= names.len(), "a case of {group} has another name");
+    }
     for case in &cases {
         let is_of_case = |missing: &&(&str, &str)| missing.0 == group && case.name.starts_with(missing.1);
         if !is_redis() && MISSING_CASES.iter().any(|missing| is_of_case(&missing)) {
