@@ -1,6 +1,9 @@
 //! CLUSTER and what belongs to it, for clients that ask whether the server is a node of a cluster: it is not.
 //!
-//! The commands have the facts of Redis, whose replies are the same where cluster support is disabled.
+//! The commands have the facts of Redis, whose replies are the same where cluster support is disabled. Only
+//! the slot of a key is known without a cluster, as in Valkey 9.
+
+use crc::{CRC_16_XMODEM, Crc, Table};
 
 use crate::resp::{Reply, Request};
 use crate::session::Session;
@@ -209,8 +212,29 @@ const CLUSTER_KEYSLOT: Command = Command {
     summary: "Returns the slot of a key.",
     complexity: "O(N) where N is the number of bytes in the key",
     arguments: &[Argument::string("key")],
+    example: &[
+        ("CLUSTER KEYSLOT somekey", "(integer) 11058"),
+        ("CLUSTER KEYSLOT foo{hash_tag}", "(integer) 2515"),
+    ],
+    run: Run::Session(keyslot),
     ..SUBCOMMAND
 };
+
+fn keyslot(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(slot_of(request.at(2)).into()))
+}
+
+/// The slot of a key. Keys with the same text in braces have the same slot.
+fn slot_of(key: &[u8]) -> u16 {
+    const CHECKSUM: Crc<u16, Table<1>> = Crc::<u16, Table<1>>::new(&CRC_16_XMODEM);
+    const SLOTS: u16 = 16_384;
+    let tag = || {
+        let start = key.iter().position(|byte| *byte == b'{')? + 1;
+        let len = key[start..].iter().position(|byte| *byte == b'}')?;
+        (len > 0).then(|| &key[start..start + len])
+    };
+    CHECKSUM.checksum(tag().unwrap_or(key)) % SLOTS
+}
 
 const CLUSTER_LINKS: Command = Command {
     name: "cluster|links",

@@ -1,7 +1,7 @@
 //! The commands on strings and keys, beyond what the observed conversations hold.
 
 use crate::client::Reply;
-use crate::server::Server;
+use crate::server::{Server, is_redis};
 
 const BINARY: &[u8] = b"\0\x01\r\n\xff$-1\r\n";
 
@@ -148,11 +148,31 @@ fn an_expiry_is_changed_only_on_its_conditions() {
 }
 
 #[test]
+fn the_slot_of_a_key_is_known_without_a_cluster() {
+    if is_redis() {
+        return;
+    }
+    let mut client = Server::start().into_client();
+    for (key, slot) in [
+        ("foo", 12_182),
+        ("somekey", 11_058),
+        ("{user1000}.following", 3443),
+        ("{user1000}.followers", 3443),
+        ("foo{}{bar}", 8363),
+        ("foo{bar", 15_278),
+        ("", 0),
+        ("123456789", 12_739),
+    ] {
+        client.cmd(["CLUSTER", "KEYSLOT", key]).is(slot);
+    }
+}
+
+#[test]
 fn a_client_that_asks_for_modules_or_a_cluster_learns_that_there_are_none() {
     let mut client = Server::start().into_client();
     let disabled = "ERR This instance has cluster support disabled";
     client.line("MODULE LIST").is(Reply::Array(Vec::new()));
-    for line in ["CLUSTER INFO", "CLUSTER SLOTS", "CLUSTER KEYSLOT k", "READONLY", "READWRITE", "ASKING"] {
+    for line in ["CLUSTER INFO", "CLUSTER SLOTS", "CLUSTER MYID", "READONLY", "READWRITE", "ASKING"] {
         client.line(line).is_error(disabled);
     }
     let refused = client.line("MODULE LOAD /nosuch.so").text();

@@ -83,8 +83,13 @@ const ZSCAN: Command = Command {
         Argument::integer("cursor"),
         Argument::pattern("pattern").token("MATCH").optional(),
         Argument::integer("count").token("COUNT").optional(),
+        Argument::pure_token("noscores", "NOSCORES").since("9.0.0").optional(),
     ],
-    example: &[("ZADD myzset 1 one", "(integer) 1"), ("ZSCAN myzset 0", "[\"0\", [\"one\", \"1\"]]")],
+    example: &[
+        ("ZADD myzset 1 one", "(integer) 1"),
+        ("ZSCAN myzset 0", "[\"0\", [\"one\", \"1\"]]"),
+        ("ZSCAN myzset 0 NOSCORES", "[\"0\", [\"one\"]]"),
+    ],
     run: Run::Read(zscan),
     ..Command::DEFAULTS
 };
@@ -94,13 +99,17 @@ fn zscan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
     let Some(set) = tx.get::<SortedSet>(request.at(1))? else {
         return reply_scanned(0, &[[]; 0], reply);
     };
-    let selection = Selection::parse(cursor, request, None)?;
+    let selection = Selection::parse(cursor, request, Some("noscores"))?;
     let mut found: Vec<Cow<'_, [u8]>> = Vec::new();
     let mut add = |member, score, write: fn(&mut Vec<u8>, f64)| {
-        if selection.matches(member) {
+        if !selection.matches(member) {
+            return;
+        }
+        found.push(Cow::Borrowed(member));
+        if !selection.only_names {
             let mut text = Vec::new();
             write(&mut text, score);
-            found.extend([Cow::Borrowed(member), Cow::Owned(text)]);
+            found.push(Cow::Owned(text));
         }
     };
     let next = match set {
