@@ -3,7 +3,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Digits of a digest.
-const DIGITS: usize = 16;
+pub const DIGITS: usize = 16;
 
 /// The digest of a value.
 pub fn digest(value: &[u8]) -> u64 {
@@ -15,7 +15,7 @@ pub fn to_text(digest: u64) -> String {
     format!("{digest:0width$x}", width = DIGITS)
 }
 
-/// Reads a digest of a client, in any case. `None` if it does not have exactly 16 digits.
+/// Reads a digest of a client, in any case. `None` if no value has this digest.
 pub fn parse(text: &[u8]) -> Option<u64> {
     let is_digest = text.len() == DIGITS && text.iter().all(u8::is_ascii_hexdigit);
     is_digest.then(|| u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok())?

@@ -145,10 +145,8 @@ fn set_info(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Re
         return Err(Error::quoting("ERR Unrecognized option '", attribute, "'"));
     }
     if !is_printable(value) {
-        let attribute = if is_name { "lib-name" } else { "lib-ver" };
-        return Err(Error::text(format!(
-            "ERR {attribute} cannot contain spaces, newlines or special characters."
-        )));
+        let wrong = " cannot contain spaces, newlines or special characters.";
+        return Err(Error::quoting("ERR ", attribute, wrong));
     }
     session.show(|profile| {
         let field = if is_name { &mut profile.lib_name } else { &mut profile.lib_version };
@@ -338,9 +336,11 @@ fn parse_kill_filters<'a>(request: Request<'a>, users: &Users) -> Result<Filter<
                 filter.user = Some(users.get(value).ok_or_else(unknown)?);
             }
             _ if is_word(option, "maxage") => {
-                let seconds = parse_integer(value).and_then(|seconds| u64::try_from(seconds).ok());
-                let wrong = Error::fixed("ERR maxage is not an integer or out of range");
-                filter.age_s_min = Some(seconds.filter(|seconds| *seconds > 0).ok_or(wrong)?);
+                let no_integer = Error::fixed("ERR maxage is not an integer or out of range");
+                let seconds = u64::try_from(parse_integer(value).ok_or(no_integer)?).unwrap_or(0);
+                let too_low = Error::fixed("ERR maxage should be greater than 0");
+                filter.age_s_min = Some(seconds).filter(|seconds| *seconds > 0);
+                filter.age_s_min.ok_or(too_low)?;
             }
             _ if is_word(option, "skipme") && is_word(value, "yes") => filter.includes_own = false,
             _ if is_word(option, "skipme") && is_word(value, "no") => filter.includes_own = true,

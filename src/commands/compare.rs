@@ -19,7 +19,7 @@ const DELIFEQ: Command = Command {
     name: "delifeq",
     arity: Arity::Exactly(3),
     flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
+    keys: &[KeySpec::first(KeyFlags::RM.and(KeyFlags::DELETE))],
     categories: Categories::STRING,
     group: Group::String,
     summary: "Deletes a key only if its string is this one: how a lock is let go by the one who holds it.",
@@ -45,7 +45,8 @@ const DELEX: Command = Command {
     name: "delex",
     arity: Arity::AtLeast(2),
     flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE).and(KeyFlags::VARIABLE_FLAGS))
+        .variable(delex_key_flags, "Its value is only read for a condition")],
     categories: Categories::STRING,
     group: Group::String,
     summary: "Deletes a key, or only if its string or the digest of it is this one, or is not.",
@@ -74,17 +75,35 @@ const DELEX: Command = Command {
     ..Command::DEFAULTS
 };
 
+/// DELEX reads its key only for a condition.
+fn delex_key_flags(request: Request<'_>) -> KeyFlags {
+    if request.len() == 2 { KeyFlags::RM } else { KeyFlags::RW }.and(KeyFlags::DELETE)
+}
+
 fn delex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let mut condition = Condition::Present;
-    let mut options = Options::new(request, 2);
-    while let Some(option) = options.next() {
-        let asked = Condition::of_value(option, &mut options)?.ok_or(Error::SYNTAX)?;
-        if condition != Condition::Present {
-            return Err(Error::SYNTAX);
+    let key = request.at(1);
+    match request.len() {
+        // Without a condition it deletes a key of any type.
+        2 => {
+            let was_there = tx.remove(key);
+            if was_there {
+                tx.event(EventClass::GENERIC, "del", key);
+            }
+            Ok(reply.bool(was_there))
         }
-        condition = asked;
+        4 => {
+            let mut options = Options::new(request, 2);
+            let unknown = Error::fixed("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE");
+            let condition = Condition::of_value(options.value()?, &mut options)?.ok_or(unknown)?;
+            delete_if(tx, key, condition, reply).map_err(|error| match error {
+                error if error == Error::WRONG_TYPE => {
+                    Error::fixed("ERR Key should be of string type if conditions are specified")
+                }
+                error => error,
+            })
+        }
+        _ => Err(Error::wrong_arity("delex")),
     }
-    delete_if(tx, request.at(1), condition, reply)
 }
 
 fn delete_if(tx: &mut Transaction<'_>, key: &[u8], condition: Condition<'_>, reply: Reply<'_>) -> Result {

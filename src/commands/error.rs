@@ -25,7 +25,7 @@ impl Error {
     /// A sum that is no number.
     pub const NOT_A_RESULT: Error = Error::fixed("ERR increment would produce NaN or Infinity");
     /// A digest that is none.
-    pub const NOT_A_DIGEST: Error = Error::fixed("ERR digest must be exactly 16 hexadecimal characters");
+    pub const NOT_A_DIGEST: Error = Error::fixed("ERR must be exactly 16 hexadecimal characters");
     /// A type of BITFIELD that is none.
     pub const INVALID_BITFIELD_TYPE: Error = Error::fixed(
         "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.",

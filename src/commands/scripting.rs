@@ -315,9 +315,11 @@ const SCRIPT_SHOW: Command = Command {
 };
 
 fn show_text(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let digest = Digest::parse(request.at(2)).ok_or(NO_SCRIPT)?;
+    // Unlike EVALSHA, it does not tell to use EVAL.
+    let unknown = || Error::fixed("NOSCRIPT No matching script.");
+    let digest = Digest::parse(request.at(2)).ok_or_else(unknown)?;
     context.instance.scripting.with(|interpreter| {
-        let text = interpreter.text(&digest).ok_or(NO_SCRIPT)?;
+        let text = interpreter.text(&digest).ok_or_else(unknown)?;
         Ok(reply.bulk(text))
     })
 }

@@ -217,16 +217,20 @@ pub(super) enum Condition<'a> {
     Equal(&'a [u8]),
     /// It is not there with this value.
     Unequal(&'a [u8]),
-    /// It is there, with a value of this digest.
-    EqualDigest(u64),
+    /// It is there, with a value of this digest; `None` for a text that is the digest of no value.
+    EqualDigest(Option<u64>),
     /// It is not there with a value of this digest.
-    UnequalDigest(u64),
+    UnequalDigest(Option<u64>),
 }
 
 impl<'a> Condition<'a> {
     /// The condition on the value that an option asks for, if it is one.
     pub(super) fn of_value(option: &[u8], options: &mut Options<'a>) -> Result<Option<Condition<'a>>> {
-        let mut parse_digest = || digest::parse(options.value()?).ok_or(Error::NOT_A_DIGEST);
+        // As in Redis, only the length is checked.
+        let mut parse_digest = || match options.value()? {
+            text if text.len() == digest::DIGITS => Ok(digest::parse(text)),
+            _ => Err(Error::NOT_A_DIGEST),
+        };
         Ok(Some(match option {
             _ if is_word(option, "ifdeq") => Condition::EqualDigest(parse_digest()?),
             _ if is_word(option, "ifdne") => Condition::UnequalDigest(parse_digest()?),
@@ -266,8 +270,8 @@ impl<'a> Condition<'a> {
             Condition::Present => value.is_some(),
             Condition::Equal(expected) => value == Some(expected),
             Condition::Unequal(other) => value != Some(other),
-            Condition::EqualDigest(expected) => value.map(digest::digest) == Some(expected),
-            Condition::UnequalDigest(other) => value.map(digest::digest) != Some(other),
+            Condition::EqualDigest(expected) => value.is_some() && value.map(digest::digest) == expected,
+            Condition::UnequalDigest(other) => value.is_none() || value.map(digest::digest) != other,
         }
     }
 }

@@ -169,7 +169,17 @@ fn a_lock_is_let_go_and_extended_only_by_its_holder() {
     client.line(&format!("DELEX lock IFDNE {digest}")).is(0);
     client.line(&format!("SET lock other IFDEQ {digest} GET")).is("mine");
     client.line(&format!("DELEX lock IFDEQ {digest}")).is(0);
-    client.line("DELEX lock IFDEQ 123").is_error("ERR digest must be exactly 16 hexadecimal characters");
+    client.line("DELEX lock IFDEQ 123").is_error("ERR must be exactly 16 hexadecimal characters");
+    // Sixteen characters that are no digits are the digest of no value.
+    client.line("DELEX lock IFDEQ zzzzzzzzzzzzzzzz").is(0);
+    client.line("SET nosuch v IFDEQ zzzzzzzzzzzzzzzz").is_nil();
+    client.line("DELEX lock FOO v").is_error("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE");
+    client.line("DELEX lock IFEQ").is_error("ERR wrong number of arguments for 'delex' command");
+    client.line("RPUSH list a").is(1);
+    let no_string = "ERR Key should be of string type if conditions are specified";
+    client.line("DELEX list IFEQ a").is_error(no_string);
+    client.line("DELEX list").is(1);
+    client.line("DELEX list").is(0);
     client.line("DELIFEQ lock other").is(1);
     client.line("SET lock v IFEQ v").is_nil();
     client.line(&format!("SET lock v IFDEQ {digest}")).is_nil();

@@ -27,9 +27,21 @@ pub(super) const MISSING_CASES: &[(&str, &str)] = &[("dump", "restore stream")];
 
 /// Cases of what only newer servers have, and Keyfast has, too.
 pub(super) const NEWER_CASES: &[(&str, &[&str])] = &[
-    ("newer", &["bitop of old operations", "cluster in standalone"]),
-    ("newer-redis", &["bitop diff diff1 andor one"]),
-    ("newer-valkey", &["geosearch by polygon"]),
+    (
+        "newer",
+        &[
+            "bitop of old operations",
+            "client kill maxage and friends",
+            "client no-touch setinfo",
+            "cluster in standalone",
+            "list listpack encoding",
+            "msetex",
+            "set listpack encoding",
+            "zrank withscore",
+        ],
+    ),
+    ("newer-redis", &["bitop diff diff1 andor one", "digest"]),
+    ("newer-valkey", &["geosearch by polygon", "script show"]),
 ];
 
 /// Steps to which Keyfast replies otherwise, on purpose: the case, the request, and the reply.
