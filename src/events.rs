@@ -16,7 +16,7 @@ const LETTERS: &[(u8, EventClass)] = &[
     (b'z', EventClass::SORTED_SET),
     (b'x', EventClass::EXPIRED),
     (b'e', EventClass::EVICTED),
-    (b't', EventClass(1 << 8)),
+    (b't', EventClass::STREAM),
     (b'd', EventClass(1 << 9)),
     (b'n', EventClass::NEW),
     (b'K', EventClass::AS_KEYSPACE),
@@ -43,6 +43,8 @@ impl EventClass {
     pub const EXPIRED: EventClass = EventClass(1 << 6);
     /// Keys that are gone because memory was short.
     pub const EVICTED: EventClass = EventClass(1 << 7);
+    /// Of streams.
+    pub const STREAM: EventClass = EventClass(1 << 8);
     /// Keys that a reading command did not find.
     pub const MISS: EventClass = EventClass(1 << 10);
     /// Keys that were not there before.

@@ -36,7 +36,7 @@ use crate::scripting::running::Running;
 use crate::statistics::Statistics;
 use crate::tracking::Tracking;
 use crate::types;
-use crate::values::{HASH_KIND, LIST_KIND, Limit, SET_KIND, SORTED_SET_KIND, STRING_KIND};
+use crate::values::{HASH_KIND, LIST_KIND, Limit, SET_KIND, SORTED_SET_KIND, STREAM_KIND, STRING_KIND};
 pub use delivery::Doer;
 pub use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
 pub use freeing::Freeing;
@@ -308,6 +308,8 @@ impl Instance {
             (HASH_KIND, &config.hash_max_listpack_entries, &config.hash_max_listpack_value),
             (SET_KIND, &config.set_max_listpack_entries, &config.set_max_listpack_value),
             (SORTED_SET_KIND, &config.zset_max_listpack_entries, &config.zset_max_listpack_value),
+            // The limits of one block of a stream.
+            (STREAM_KIND, &config.stream_node_max_entries, &config.stream_node_max_bytes),
         ] {
             let integers = config.set_max_intset_entries.size();
             limits.set(kind, Limit { entries: entries.size(), bytes: bytes.size(), integers });

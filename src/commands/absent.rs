@@ -161,8 +161,6 @@ mod tests {
             ("zunion x a b", &[]),
             ("zunion -1 a b", &[]),
             ("zunionstore t 1 a b", &["t:w", "a:r"]),
-            ("xread COUNT 1 streams a b 1 2", &["a:r", "b:r"]),
-            ("xread COUNT 1", &[]),
             ("migrate h 1 \"\" 0 0 KEYS a b", &[":rw", "a:rw", "b:rw"]),
             ("cluster slots", &[]),
         ] {

@@ -4,7 +4,7 @@ use crate::resp::Request;
 use crate::resp::number::parse_integer;
 
 use super::error::Error;
-use super::facts::Result;
+use super::facts::{Result, Timeout};
 
 /// A 64-bit integer.
 ///
@@ -53,8 +53,8 @@ pub fn key_count(request: Request<'_>, position: usize) -> Result<usize> {
 /// # Errors
 ///
 /// None: it has the form of the check of a blocking command.
-pub fn last(request: Request<'_>) -> Result<&[u8]> {
-    Ok(request.at(request.len() - 1))
+pub fn last(request: Request<'_>) -> Result<Timeout<'_>> {
+    Ok(Timeout::Seconds(request.at(request.len() - 1)))
 }
 
 /// The number of one of so many databases.

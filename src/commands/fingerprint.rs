@@ -53,7 +53,7 @@ impl Fingerprint {
         let Value { facts: value_type, content } = facts.value;
         self.mix(&u32::from(value_type.kind).to_be_bytes());
         (value_type.each)(content, &mut |parts: &[&[u8]]| match parts {
-            [part] if value_type.is_ordered => self.mix(part),
+            parts if value_type.is_ordered => parts.iter().for_each(|part| self.mix(part)),
             [part] => self.combine(part),
             _ => {
                 let mut element = Fingerprint::default();

@@ -117,9 +117,9 @@ fn key_range(command: &Command) -> Option<(i64, i64, i64)> {
 fn describe_keys(spec: &KeySpec) -> OwnedFrame {
     let typed = |kind: &str, spec| tree::map([("type", tree::bulk(kind)), ("spec", spec)]);
     let begin = match spec.search {
-        Some(KeySearch::Keyword(Keyword { word, from, .. })) => {
-            let from = tree::integer(from as i64);
-            typed("keyword", tree::map([("keyword", tree::bulk(word)), ("startfrom", from)]))
+        Some(KeySearch::Keyword(Keyword { word, from, .. }) | KeySearch::Behind { word, from, .. }) => {
+            let from = ("startfrom", tree::integer(from as i64));
+            typed("keyword", tree::map([("keyword", tree::bulk(word)), from]))
         }
         Some(_) => typed("unknown", tree::map([])),
         None => {
@@ -129,6 +129,10 @@ fn describe_keys(spec: &KeySpec) -> OwnedFrame {
     };
     let step = ("keystep", tree::integer(spec.step as i64));
     let (kind, find) = match spec.count_at {
+        _ if matches!(spec.search, Some(KeySearch::Behind { .. })) => {
+            let (last, limit) = (("lastkey", tree::integer(-1)), ("limit", tree::integer(2)));
+            ("range", tree::map([last, step, limit]))
+        }
         _ if matches!(spec.search, Some(KeySearch::Position(_) | KeySearch::Unnamed(_))) => {
             ("unknown", tree::map([]))
         }

@@ -54,6 +54,7 @@ mod several;
 mod slow;
 mod sorted_sets;
 mod sorting;
+mod streams;
 mod strings;
 mod waiting;
 
@@ -85,6 +86,11 @@ pub const FAMILIES: &[&[Command]] = &[
     sorted_sets::blocking::COMMANDS,
     geo::places::COMMANDS,
     geo::searching::COMMANDS,
+    streams::entries::COMMANDS,
+    streams::reading::COMMANDS,
+    streams::groups::COMMANDS,
+    streams::pending::COMMANDS,
+    streams::info::COMMANDS,
     keys::COMMANDS,
     sorting::COMMANDS,
     expiries::COMMANDS,

@@ -127,6 +127,10 @@ pub struct Config {
     pub zset_max_listpack_entries: Integer,
     /// Bytes of a member up to which a sorted set is packed.
     pub zset_max_listpack_value: Integer,
+    /// Bytes of a block of a stream; 0 for 1 GiB.
+    pub stream_node_max_bytes: Integer,
+    /// Entries of a block of a stream; 0 for any number.
+    pub stream_node_max_entries: Integer,
     /// The directory of the server's files, from the root on.
     pub dir: Text,
     /// The file of snapshots, in that directory.

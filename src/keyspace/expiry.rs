@@ -73,7 +73,9 @@ impl Sweep {
             {
                 let mut tx = keyspace.transaction(0, Held::Many(vec![(self.next_shard, shard)]));
                 looked_at += tx.sweep(SweepScope::Due);
-                tx.commit();
+                tx.serve_blocked();
+                let logged = tx.commit().unwrap_or_default();
+                tx.take_served().into_iter().for_each(|served| served.deliver(logged));
                 let effects = tx.take_effects();
                 if !effects.is_empty() {
                     notify(effects);

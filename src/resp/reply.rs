@@ -349,6 +349,49 @@ impl Nested<'_> {
         header(self.out, b'*', items as i64);
     }
 
+    /// An array of as many parts as `write` returns that it has written.
+    ///
+    /// # Errors
+    ///
+    /// Those of `write`. What it has written is not a whole reply then.
+    pub fn array_counted<E>(
+        &mut self,
+        write: impl FnOnce(&mut Nested<'_>) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        self.counted(b'*', write)
+    }
+
+    /// A map in RESP3 of as many pairs as `write` returns that it has written; an array of so many items in
+    /// RESP2, each of which `write` begins itself.
+    ///
+    /// # Errors
+    ///
+    /// Those of `write`. What it has written is not a whole reply then.
+    pub fn map_or_array_counted<E>(
+        &mut self,
+        write: impl FnOnce(&mut Nested<'_>) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        self.counted(if self.protocol == Protocol::Resp3 { b'%' } else { b'*' }, write)
+    }
+
+    fn counted<E>(
+        &mut self,
+        kind: u8,
+        write: impl FnOnce(&mut Nested<'_>) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        let start = self.out.len();
+        let items = write(self)?;
+        let mut front = Vec::new();
+        header(&mut front, kind, items as i64);
+        self.out.splice(start..start, front);
+        Ok(())
+    }
+
+    /// The version of the protocol that the client speaks.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
     /// Begins a set, which is an array in RESP2.
     pub fn set(&mut self, members: usize) {
         header(self.out, if self.protocol == Protocol::Resp3 { b'~' } else { b'*' }, members as i64);

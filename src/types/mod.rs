@@ -4,6 +4,7 @@ pub mod hashes;
 pub mod lists;
 pub mod sets;
 pub mod sorted_sets;
+pub mod streams;
 pub mod strings;
 
 #[cfg(test)]
@@ -13,7 +14,7 @@ use crate::values::TypeFacts;
 
 /// All types.
 pub const ALL: &[&TypeFacts] =
-    &[&strings::FACTS, &lists::FACTS, &sets::FACTS, &sorted_sets::FACTS, &hashes::FACTS];
+    &[&strings::FACTS, &lists::FACTS, &sets::FACTS, &sorted_sets::FACTS, &hashes::FACTS, &streams::FACTS];
 
 /// The type for a type of the RDB format.
 pub fn of_rdb_type(rdb_type: u8) -> Option<&'static TypeFacts> {

@@ -17,7 +17,7 @@ use std::io;
 use crate::dump::Compressor;
 use crate::dump::strings::{DecodeError, Source};
 use crate::events::EventClass;
-use crate::values::tree::{Map, Ranking, Sequence};
+use crate::values::tree::{Ledger, Map, Ranking, Sequence};
 
 pub use limits::{Limit, Limits};
 pub use long_text::{LONG_TEXT_BYTES, LongText};
@@ -34,7 +34,8 @@ pub struct TypeFacts {
     /// Returns the name of the encoding that Redis would use for a value, for OBJECT ENCODING. The limit is
     /// the one of the type.
     pub encoding: fn(Content<'_>, Encoding, Limit) -> &'static str,
-    /// Returns the number of elements; 1 for a string.
+    /// Returns the number of elements; 1 for a value that stays without elements, too. With 0, a change
+    /// removes the key.
     pub len: fn(Content<'_>) -> usize,
     /// Calls a function with the strings of each element.
     pub each: EachElement,
@@ -56,7 +57,8 @@ pub struct TypeFacts {
 /// key's name, its value, and its expiry in milliseconds since 1970.
 pub type LogKey = fn(&mut dyn Sink, &[u8], Content<'_>, Option<u64>) -> io::Result<()>;
 
-/// Calls a function with the strings of each element: one for a string, a list and a set, two for others.
+/// Calls a function with the strings of each element: one for a string, a list and a set, two for a hash and
+/// a sorted set, and more for a stream.
 pub type EachElement = fn(Content<'_>, &mut dyn FnMut(&[&[u8]]));
 
 /// Appends a value in the RDB format. A list is divided into nodes within the limit of its type.
@@ -115,6 +117,8 @@ pub const SET_KIND: u8 = 2;
 pub const SORTED_SET_KIND: u8 = 3;
 /// Hashes.
 pub const HASH_KIND: u8 = 4;
+/// Streams. Number 5 is that of modules' types.
+pub const STREAM_KIND: u8 = 6;
 
 /// A value of any type.
 #[derive(Clone, Copy, Debug)]
@@ -168,6 +172,15 @@ impl<'v> Content<'v> {
     pub fn ranking(self) -> Option<&'v Ranking> {
         match self {
             Content::Large(Structure::Ranking(ranking)) => Some(ranking),
+            _ => None,
+        }
+    }
+
+    /// The ledger of a stream.
+    #[inline]
+    pub fn ledger(self) -> Option<&'v Ledger> {
+        match self {
+            Content::Large(Structure::Ledger(ledger)) => Some(ledger),
             _ => None,
         }
     }

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
 use crate::values::LongText;
-use crate::values::tree::{Map, Ranking, Sequence};
+use crate::values::tree::{Ledger, Map, Ranking, Sequence};
 
 /// A large value: a long string, or one of the shapes that [`tree`](super::tree) offers.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub enum Structure {
     Ranking(Ranking),
     /// A long string.
     Text(LongText),
+    /// Entries in the order of their IDs: a stream.
+    Ledger(Box<Ledger>),
 }
 
 /// The seed of all maps. It is random, so clients cannot choose names whose hashes are alike.
@@ -40,6 +42,7 @@ impl Structure {
             Structure::Sequence(sequence) => sequence.len(),
             Structure::Ranking(ranking) => ranking.len(),
             Structure::Text(_) => 1,
+            Structure::Ledger(ledger) => ledger.len(),
         }
     }
 
@@ -55,6 +58,7 @@ impl Structure {
             Structure::Sequence(sequence) => sequence.bytes(),
             Structure::Ranking(ranking) => ranking.bytes(),
             Structure::Text(text) => text.bytes(),
+            Structure::Ledger(ledger) => ledger.bytes(),
         }
     }
 
@@ -65,6 +69,7 @@ impl Structure {
             Structure::Sequence(sequence) => Structure::Sequence(sequence.share()),
             Structure::Ranking(ranking) => Structure::Ranking(ranking.share()),
             Structure::Text(text) => Structure::Text(text.clone()),
+            Structure::Ledger(ledger) => Structure::Ledger(Box::new(ledger.share())),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::clients::{Client, Waiting};
 use crate::commands::error::Error;
-use crate::commands::facts::{Blocking, Command, Result, Taken};
+use crate::commands::facts::{Blocking, Command, Result, Taken, Timeout};
 use crate::keyspace::{Attempt, Attempted, Transaction};
 use crate::long_double::LongDouble;
 use crate::resp::{OwnedRequest, Protocol, Reply, Request};
@@ -21,14 +21,16 @@ pub(super) fn run(
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
-    let timeout = timeout((blocking.check)(request)?)?;
+    let timeout = (blocking.check)(request)?;
+    let waits = !matches!(timeout, Timeout::None);
+    let timeout = patience(timeout)?;
     let resumed = session.resumed.take();
     let reply = match (blocking.take)(tx, request, None, reply)? {
         Taken::Something(sent) => return Ok(sent),
         Taken::Nothing(reply) => reply,
         Taken::Later => return Err(Error::MISSING),
     };
-    if session.may_not_wait {
+    if session.may_not_wait || !waits {
         return Ok((blocking.nothing)(reply));
     }
     let until = match &resumed {
@@ -39,7 +41,10 @@ pub(super) fn run(
         client: Arc::clone(&session.client),
         blocking,
         protocol: session.protocol,
-        request: OwnedRequest::of(request),
+        request: match blocking.waiting.waits_with {
+            Some(waits_with) => waits_with(tx, request),
+            None => OwnedRequest::of(request),
+        },
     });
     let keys = command.keys_of(request).map(|(key, _)| key).take(blocking.keys);
     let waiter = tx.block(keys, resumed.as_ref().map(|resumed| resumed.waiter.ticket()), attempt);
@@ -68,6 +73,7 @@ impl Attempt for Retry {
         let reply = Reply::new(out, self.protocol);
         match (self.blocking.take)(tx, request, Some(key), reply) {
             Ok(Taken::Something(_)) => Attempted::Served,
+            Ok(Taken::Nothing(_)) if self.blocking.waiting.is_shared => Attempted::NothingForIt,
             Ok(Taken::Nothing(_)) => Attempted::Nothing,
             Ok(Taken::Later) => Attempted::Later,
             Err(error) => {
@@ -76,6 +82,12 @@ impl Attempt for Retry {
                 Attempted::Served
             }
         }
+    }
+
+    fn end_without_value(&self, out: &mut Vec<u8>) -> bool {
+        let Some(error) = &self.blocking.waiting.gone else { return false };
+        let _ = Reply::new(out, self.protocol).error(error.as_bytes());
+        true
     }
 
     fn wake(&self) {
@@ -87,8 +99,17 @@ impl Attempt for Retry {
     }
 }
 
+/// For how long the client waits; `None` is for ever.
+fn patience(timeout: Timeout<'_>) -> Result<Option<Duration>> {
+    match timeout {
+        Timeout::Seconds(text) => seconds(text),
+        Timeout::Milliseconds(0) | Timeout::None => Ok(None),
+        Timeout::Milliseconds(milliseconds) => Ok(Some(Duration::from_millis(milliseconds))),
+    }
+}
+
 /// Reads a timeout in seconds, with a fraction or without; `None` for 0, which is for ever.
-fn timeout(text: &[u8]) -> Result<Option<Duration>> {
+fn seconds(text: &[u8]) -> Result<Option<Duration>> {
     const OUT_OF_RANGE: Error = Error::fixed("ERR timeout is out of range");
     let number = LongDouble::parse(text).ok_or(Error::fixed("ERR timeout is not a float or out of range"))?;
     let seconds: f64 = match number.is_finite() {

@@ -1,7 +1,7 @@
 //! Commands that wait: they take something from a key, or block the client until something is there.
 
 use crate::keyspace::Transaction;
-use crate::resp::{Reply, Request, Sent};
+use crate::resp::{OwnedRequest, Reply, Request, Sent};
 
 use super::context::Result;
 
@@ -10,14 +10,43 @@ use super::context::Result;
 pub struct Blocking {
     /// The kind of the values that it waits for.
     pub kind: u8,
-    /// Checks a request, and returns its timeout as the client wrote it.
-    pub check: fn(Request<'_>) -> Result<&[u8]>,
+    /// Checks a request, and returns its timeout.
+    pub check: fn(Request<'_>) -> Result<Timeout<'_>>,
     /// For how many of its keys it waits, the first ones.
     pub keys: usize,
     /// Takes something from the keys of the request, or from one of them alone.
     pub take: Take,
     /// Replies that there is nothing.
     pub nothing: fn(Reply<'_>) -> Sent,
+    /// What is different for clients that read streams.
+    pub waiting: WaitingRules,
+}
+
+/// How clients wait for a key.
+#[derive(Debug)]
+pub struct WaitingRules {
+    /// Makes the request that waits of the one that the client sent, where the two differ.
+    pub waits_with: Option<fn(&Transaction<'_>, Request<'_>) -> OwnedRequest>,
+    /// Whether clients may find something where one before them has found nothing.
+    pub is_shared: bool,
+    /// The error for a client that waits for a key whose value is gone.
+    pub gone: Option<&'static str>,
+}
+
+impl WaitingRules {
+    /// The request waits as it is, and until it gets something.
+    pub const PLAIN: WaitingRules = WaitingRules { waits_with: None, is_shared: false, gone: None };
+}
+
+/// For how long a client is ready to wait.
+#[derive(Clone, Copy, Debug)]
+pub enum Timeout<'r> {
+    /// So many seconds, as the client wrote it; 0 is for ever.
+    Seconds(&'r [u8]),
+    /// So many milliseconds; 0 is for ever.
+    Milliseconds(u64),
+    /// Not at all.
+    None,
 }
 
 /// Takes something from the keys of a request, or, if it names one, from this key alone.

@@ -148,7 +148,11 @@ impl Command {
 
     /// Whether it writes by itself.
     pub fn writes(&self) -> bool {
-        matches!(self.run, Run::Write(_) | Run::Block(_)) || self.flags.contains(Flags::WRITE)
+        match self.run {
+            Run::Write(_) => true,
+            Run::Block(_) => !self.flags.contains(Flags::READONLY),
+            _ => self.flags.contains(Flags::WRITE),
+        }
     }
 
     /// Whether it may change data or publish a message: Redis would have to send it to its replicas.
@@ -159,21 +163,23 @@ impl Command {
     /// The flags as COMMAND INFO names them, in the order of Redis.
     pub fn flag_names(&self) -> Vec<&'static str> {
         let run = match self.run {
-            Run::Write(_) | Run::Block(_) => Some("write"),
+            Run::Write(_) => Some("write"),
+            Run::Block(_) if self.writes() => Some("write"),
             Run::Read(_) => Some("readonly"),
             _ => None,
         };
-        let are_movable = self.keys.iter().any(|spec| spec.count_at.is_some() || spec.search.is_some());
+        let are_movable = self.keys.iter().any(|spec| spec.count_at.is_some() || spec.is_searched());
         run.into_iter().chain(self.flags.names()).chain(are_movable.then_some("movablekeys")).collect()
     }
 
     /// The ACL categories as COMMAND INFO names them, in the order of Redis.
     pub fn category_names(&self) -> Vec<&'static str> {
         let mut categories = self.categories;
+        let is_reading_block = matches!(self.run, Run::Block(_)) && !self.writes();
         for (applies, category) in [
-            (matches!(self.run, Run::Write(_) | Run::Block(_)), Categories::WRITE),
+            (matches!(self.run, Run::Write(_) | Run::Block(_)) && self.writes(), Categories::WRITE),
             (matches!(self.run, Run::Block(_)), Categories::BLOCKING),
-            (matches!(self.run, Run::Read(_)), Categories::READ),
+            (matches!(self.run, Run::Read(_)) || is_reading_block, Categories::READ),
             (self.flags.contains(Flags::ADMIN), Categories::ADMIN.and(Categories::DANGEROUS)),
             (self.flags.contains(Flags::FAST), Categories::FAST),
             (!self.flags.contains(Flags::FAST), Categories::SLOW),
@@ -293,6 +299,8 @@ pub enum Group {
     Set,
     /// Sorted sets.
     SortedSet,
+    /// Streams.
+    Stream,
     /// The connection.
     Connection,
     /// Several commands executed as one.
@@ -320,6 +328,7 @@ impl Group {
             Group::List => "list",
             Group::Set => "set",
             Group::SortedSet => "sorted-set",
+            Group::Stream => "stream",
             Group::Connection => "connection",
             Group::Transactions => "transactions",
             Group::PubSub => "pubsub",

@@ -102,6 +102,8 @@ flag_set! {
     HYPERLOGLOG = "@hyperloglog",
     /// Places on earth.
     GEO = "@geo",
+    /// Streams.
+    STREAM = "@stream",
     /// Channels.
     PUBSUB = "@pubsub",
     /// For administrators.

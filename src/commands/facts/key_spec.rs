@@ -1,5 +1,7 @@
 //! Where the keys of a request are.
 
+use std::ops::Range;
+
 use crate::resp::Request;
 use crate::resp::number::parse_integer;
 
@@ -35,6 +37,15 @@ pub enum KeySearch {
     Position(fn(Request<'_>) -> Option<usize>),
     /// One key at most: behind a word.
     Keyword(Keyword),
+    /// Keys behind a word. The first half of what follows it are keys.
+    Behind {
+        /// The word.
+        word: &'static str,
+        /// From which position on clients are told to look for the word.
+        from: usize,
+        /// Finds the positions of the keys.
+        find: fn(Request<'_>) -> Range<usize>,
+    },
     /// Keys that the request does not name, if this function returns that it uses any: they depend on values
     /// in the keyspace.
     Unnamed(fn(Request<'_>) -> bool),
@@ -71,6 +82,21 @@ impl KeySpec {
     /// As many keys as the argument at a position states; the first follows that argument.
     pub const fn counted(count_at: usize, step: usize, flags: KeyFlags) -> KeySpec {
         KeySpec { count_at: Some(count_at), ..KeySpec::range(count_at + 1, 0, step, flags) }
+    }
+
+    /// Keys behind a word, as [`KeySearch::Behind`] has it.
+    pub const fn behind(
+        word: &'static str,
+        from: usize,
+        find: fn(Request<'_>) -> Range<usize>,
+        flags: KeyFlags,
+    ) -> KeySpec {
+        KeySpec { search: Some(KeySearch::Behind { word, from, find }), ..KeySpec::first(flags) }
+    }
+
+    /// Whether each request is searched for its keys.
+    pub(super) const fn is_searched(&self) -> bool {
+        self.search.is_some()
     }
 
     /// Keys that each request is searched for, and why.
@@ -113,6 +139,7 @@ impl KeySpec {
             Some(KeySearch::Position(find) | KeySearch::Keyword(Keyword { find, .. })) => {
                 find(request).map_or(0..0, |position| position..position + 1).step_by(1)
             }
+            Some(KeySearch::Behind { find, .. }) => find(request).step_by(1),
             Some(KeySearch::Unnamed(_)) => (0..0).step_by(1),
         }
     }

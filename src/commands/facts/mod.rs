@@ -18,7 +18,7 @@ mod key_spec;
 pub mod lookup;
 
 pub use argument::{Argument, ArgumentKind};
-pub use blocking::{Blocking, Take, Taken};
+pub use blocking::{Blocking, Take, Taken, Timeout, WaitingRules};
 pub use command::{Arity, Command, Deprecated, Group, Run, Scope, Secrets};
 pub use context::{Context, Result};
 pub use flags::{Categories, Flags, KeyFlags};

@@ -8,7 +8,7 @@ use super::ends::{KeysToPop, MoveEnds, move_between, pop};
 use crate::commands::args::last;
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Blocking, Categories, Command, Deprecated, Flags, Group, KeyFlags,
-    KeySpec, Result, Run, Taken,
+    KeySpec, Result, Run, Taken, Timeout, WaitingRules,
 };
 use crate::types::lists::ListEnd;
 
@@ -36,6 +36,7 @@ const BLPOP: Command = Command {
         check: last,
         take: |tx, request, only, reply| pop_first(tx, request, only, ListEnd::Head, reply),
         nothing: |reply| reply.nil_array(),
+        waiting: WaitingRules::PLAIN,
     }),
     ..Command::DEFAULTS
 };
@@ -80,6 +81,7 @@ const BRPOP: Command = Command {
         check: last,
         take: |tx, request, only, reply| pop_first(tx, request, only, ListEnd::Tail, reply),
         nothing: |reply| reply.nil_array(),
+        waiting: WaitingRules::PLAIN,
     }),
     ..Command::DEFAULTS
 };
@@ -121,13 +123,14 @@ const BLMOVE: Command = Command {
         check: check_blmove,
         take: blmove,
         nothing: |reply| reply.nil(),
+        waiting: WaitingRules::PLAIN,
     }),
     ..Command::DEFAULTS
 };
 
-fn check_blmove(request: Request<'_>) -> Result<&[u8]> {
+fn check_blmove(request: Request<'_>) -> Result<Timeout<'_>> {
     MoveEnds::parse(request)?;
-    Ok(request.at(5))
+    Ok(Timeout::Seconds(request.at(5)))
 }
 
 fn blmove<'r>(
@@ -189,6 +192,7 @@ const BRPOPLPUSH: Command = Command {
             move_if_there(tx, request, ends, only, reply)
         },
         nothing: |reply| reply.nil(),
+        waiting: WaitingRules::PLAIN,
     }),
     ..Command::DEFAULTS
 };
@@ -220,9 +224,10 @@ const BLMPOP: Command = Command {
     run: Run::Block(&Blocking {
         kind: LIST_KIND,
         keys: usize::MAX,
-        check: |request| KeysToPop::parse(request, 2).map(|_| request.at(1)),
+        check: |request| KeysToPop::parse(request, 2).map(|_| Timeout::Seconds(request.at(1))),
         take: blmpop,
         nothing: |reply| reply.nil_array(),
+        waiting: WaitingRules::PLAIN,
     }),
     ..Command::DEFAULTS
 };

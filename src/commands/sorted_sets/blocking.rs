@@ -9,6 +9,7 @@ use crate::commands::args::last;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Taken,
+    Timeout, WaitingRules,
 };
 use crate::types::sorted_sets::SortedSet;
 
@@ -35,6 +36,7 @@ const BZPOPMIN: Command = Command {
         check: last,
         take: |tx, request, only, reply| pop_first(tx, request, only, Side::Lowest, reply),
         nothing: |reply| reply.nil_array(),
+        waiting: WaitingRules::PLAIN,
     }),
     ..Command::DEFAULTS
 };
@@ -87,6 +89,7 @@ const BZPOPMAX: Command = Command {
         check: last,
         take: |tx, request, only, reply| pop_first(tx, request, only, Side::Highest, reply),
         nothing: |reply| reply.nil_array(),
+        waiting: WaitingRules::PLAIN,
     }),
     ..Command::DEFAULTS
 };
@@ -115,9 +118,10 @@ const BZMPOP: Command = Command {
     run: Run::Block(&Blocking {
         kind: SORTED_SET_KIND,
         keys: usize::MAX,
-        check: |request| PoppingFromSeveral::parse(request, 2).map(|_| request.at(1)),
+        check: |request| PoppingFromSeveral::parse(request, 2).map(|_| Timeout::Seconds(request.at(1))),
         take: bzmpop,
         nothing: |reply| reply.nil_array(),
+        waiting: WaitingRules::PLAIN,
     }),
     ..Command::DEFAULTS
 };

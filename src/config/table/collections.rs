@@ -83,4 +83,20 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         place: Place::Field(|config| Field::Integer(&config.zset_max_listpack_value)),
         ..Parameter::DEFAULTS
     },
+    Parameter {
+        name: "stream-node-max-bytes",
+        help: "Bytes of a block of a stream's entries; 0 for 1 GiB",
+        default: "4096",
+        kind: BYTES,
+        place: Place::Field(|config| Field::Integer(&config.stream_node_max_bytes)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "stream-node-max-entries",
+        help: "Entries of a block of a stream; 0 for any number",
+        default: "100",
+        kind: COUNT,
+        place: Place::Field(|config| Field::Integer(&config.stream_node_max_entries)),
+        ..Parameter::DEFAULTS
+    },
 ];

@@ -23,7 +23,6 @@ const INT: Kind = Kind::Integer { min: 0, max: i32::MAX as i64 };
 const INT_ABOVE_ZERO: Kind = Kind::Integer { min: 1, max: i32::MAX as i64 };
 const ANY_INT: Kind = Kind::Integer { min: i32::MIN as i64, max: i32::MAX as i64 };
 const LONG: Kind = Kind::Integer { min: 0, max: i64::MAX };
-const BYTES: Kind = Kind::Bytes { min: 0, max: i64::MAX as u64 };
 const PORT: Kind = Kind::Integer { min: 0, max: 65_535 };
 
 const fn kept(name: &'static str, default: &'static str, kind: Kind) -> Parameter {
@@ -102,11 +101,7 @@ const CLUSTER: &[Parameter] = &[
     kept("cluster-require-full-coverage", "yes", Kind::Flag),
 ];
 
-const ENCODINGS: &[Parameter] = &[
-    kept("list-compress-depth", "0", INT),
-    kept("stream-node-max-bytes", "4096", BYTES),
-    kept("stream-node-max-entries", "100", LONG),
-];
+const ENCODINGS: &[Parameter] = &[kept("list-compress-depth", "0", INT)];
 
 /// What Redis answers where it was built without its own allocator.
 const NO_DEFRAGMENTATION: &str = "Active defragmentation cannot be enabled: it requires a Redis server \

@@ -39,6 +39,70 @@ impl<'a> Listpack<'a> {
         }
         Ok(Listpack { rest, announced, count: 0 })
     }
+
+    /// Begins to read at an element of a listpack that was checked before. It ends with the last element.
+    pub fn at(listpack: &'a [u8], place: usize) -> Listpack<'a> {
+        let end = listpack.len().saturating_sub(1);
+        Listpack { rest: listpack.get(place..end).unwrap_or_default(), announced: COUNT_UNKNOWN, count: 0 }
+    }
+
+    /// Bytes of the elements that were not read yet. The terminator follows them.
+    pub fn bytes_left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Reads an element of a listpack that was checked before.
+    #[inline]
+    pub fn element(&mut self) -> Option<Element<'a>> {
+        read_unchecked(&mut self.rest)
+    }
+
+    /// Passes over so many elements of a listpack that was checked before.
+    #[inline]
+    pub fn skip_elements(&mut self, elements: usize) -> Option<()> {
+        for _ in 0..elements {
+            let bytes = element_bytes_at(self.rest)?;
+            self.rest = self.rest.get(bytes..)?;
+        }
+        Some(())
+    }
+}
+
+/// The end of the element at a place of a listpack that was checked before.
+pub(super) fn end_of_element(listpack: &[u8], place: usize) -> Option<usize> {
+    Some(place + element_bytes_at(listpack.get(place..)?)?)
+}
+
+/// The place of the element that ends at a place of a listpack that was checked before.
+pub fn element_before(listpack: &[u8], end: usize) -> Option<usize> {
+    const BACKLEN_BYTES_MAX: usize = 5;
+    let mut length = 0;
+    for group in 0..BACKLEN_BYTES_MAX {
+        let byte = *listpack.get(end.checked_sub(group + 1)?)?;
+        length |= usize::from(byte & 0x7f) << (7 * group);
+        if byte & 0x80 == 0 {
+            return end.checked_sub(length + group + 1);
+        }
+    }
+    None
+}
+
+/// Bytes of the first of some elements, with its backlen.
+#[inline]
+fn element_bytes_at(rest: &[u8]) -> Option<usize> {
+    let length = match *rest.first()? {
+        0x00..=0x7f => 1,
+        first @ 0x80..=0xbf => 1 + usize::from(first & 0x3f),
+        0xc0..=0xdf => 2,
+        first @ 0xe0..=0xef => 2 + usize::from(u16::from_be_bytes([first & 0x0f, *rest.get(1)?])),
+        0xf0 => 5 + u32::from_le_bytes(*rest.get(1..)?.first_chunk()?) as usize,
+        0xf1 => 3,
+        0xf2 => 4,
+        0xf3 => 5,
+        0xf4 => 9,
+        0xf5..=0xff => return None,
+    };
+    Some(length + backlen_bytes(length))
 }
 
 impl<'a> Iterator for Listpack<'a> {
@@ -61,11 +125,29 @@ impl<'a> Iterator for Listpack<'a> {
     }
 }
 
-/// Takes an element from the front.
+/// Takes an element from the front, and checks the length behind it.
 fn read_element<'a>(rest: &mut &'a [u8]) -> Option<Element<'a>> {
     let bytes_before = rest.len();
+    let element = read_content(rest)?;
+    let length = bytes_before - rest.len();
+    (read_backlen(rest, backlen_bytes(length))? == length).then_some(element)
+}
+
+/// Takes an element from the front, and passes over the length behind it.
+#[inline]
+fn read_unchecked<'a>(rest: &mut &'a [u8]) -> Option<Element<'a>> {
+    let bytes_before = rest.len();
+    let element = read_content(rest)?;
+    let length = bytes_before - rest.len();
+    *rest = rest.get(backlen_bytes(length)..)?;
+    Some(element)
+}
+
+/// Takes an element without the length behind it from the front.
+#[inline]
+fn read_content<'a>(rest: &mut &'a [u8]) -> Option<Element<'a>> {
     let first = byte(rest)?;
-    let element = match first {
+    Some(match first {
         0x00..=0x7f => Element::Integer(i64::from(first)),
         0x80..=0xbf => Element::Text(text(rest, usize::from(first & 0x3f))?),
         0xc0..=0xdf => {
@@ -86,14 +168,13 @@ fn read_element<'a>(rest: &mut &'a [u8]) -> Option<Element<'a>> {
         0xf3 => Element::Integer(i64::from(i32::from_le_bytes(array(rest)?))),
         0xf4 => Element::Integer(i64::from_le_bytes(array(rest)?)),
         0xf5..=0xff => return None,
-    };
-    let length = bytes_before - rest.len();
-    (read_backlen(rest, backlen_bytes(length))? == length).then_some(element)
+    })
 }
 
 /// How many bytes a backlen takes. Redis compares with "less than": the greatest length of each size
 /// already takes one more byte, except for the smallest size. Redis: `lpEncodeBacklen`.
-fn backlen_bytes(length: usize) -> usize {
+#[inline]
+pub(super) fn backlen_bytes(length: usize) -> usize {
     match length {
         0..=127 => 1,
         128..16_383 => 2,

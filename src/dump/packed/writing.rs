@@ -1,6 +1,7 @@
 //! Writes listpacks and intsets, the forms in which Redis 7 keeps small collections.
 
 use super::TERMINATOR;
+use super::listpack::{backlen_bytes, end_of_element};
 use crate::resp::number::parse_integer;
 
 /// Bytes of a listpack in front of its elements.
@@ -30,12 +31,25 @@ impl ListpackWriter {
     ///
     /// If the text is longer than 4 GiB.
     pub fn push(&mut self, text: &[u8]) {
-        let start = self.bytes.len();
         match integer(text) {
-            Some(integer) => self.integer(integer),
-            None => self.text(text),
+            Some(integer) => encode_integer(&mut self.bytes, integer),
+            None => encode_text(&mut self.bytes, text),
         }
-        self.backlen(self.bytes.len() - start);
+        self.count += 1;
+    }
+
+    /// Goes on with a listpack that [`finish`](Self::finish) has returned. A count that is not known stays
+    /// unknown.
+    pub fn resume(mut listpack: Vec<u8>) -> ListpackWriter {
+        debug_assert_eq!(listpack.last(), Some(&TERMINATOR));
+        listpack.pop();
+        let count = u16::from_le_bytes([listpack[4], listpack[5]]);
+        ListpackWriter { bytes: listpack, count: usize::from(count) }
+    }
+
+    /// Appends an element that is an integer.
+    pub fn push_integer(&mut self, integer: i64) {
+        encode_integer(&mut self.bytes, integer);
         self.count += 1;
     }
 
@@ -63,57 +77,69 @@ impl ListpackWriter {
         self.bytes[4..HEADER_BYTES].copy_from_slice(&count.to_le_bytes());
         self.bytes
     }
+}
 
-    fn integer(&mut self, integer: i64) {
-        let bytes = integer.to_le_bytes();
-        match integer {
-            0..128 => self.bytes.push(integer as u8),
-            -4096..4096 => {
-                let thirteen = integer as u16 & 0x1fff;
-                self.bytes.extend([0xc0 | (thirteen >> 8) as u8, thirteen as u8]);
-            }
-            -0x8000..0x8000 => self.tagged(0xf1, &bytes[..2]),
-            -0x80_0000..0x80_0000 => self.tagged(0xf2, &bytes[..3]),
-            -0x8000_0000..0x8000_0000 => self.tagged(0xf3, &bytes[..4]),
-            _ => self.tagged(0xf4, &bytes),
+/// Appends an element that is an integer.
+fn encode_integer(out: &mut Vec<u8>, integer: i64) {
+    let (start, bytes) = (out.len(), integer.to_le_bytes());
+    match integer {
+        0..128 => out.push(integer as u8),
+        -4096..4096 => {
+            let thirteen = integer as u16 & 0x1fff;
+            out.extend([0xc0 | (thirteen >> 8) as u8, thirteen as u8]);
+        }
+        -0x8000..0x8000 => tagged(out, 0xf1, &bytes[..2]),
+        -0x80_0000..0x80_0000 => tagged(out, 0xf2, &bytes[..3]),
+        -0x8000_0000..0x8000_0000 => tagged(out, 0xf3, &bytes[..4]),
+        _ => tagged(out, 0xf4, &bytes),
+    }
+    let length = out.len() - start;
+    backlen(out, length);
+}
+
+/// Appends an element that is any text.
+fn encode_text(out: &mut Vec<u8>, text: &[u8]) {
+    let start = out.len();
+    match text.len() {
+        length @ 0..64 => out.push(0x80 | length as u8),
+        length @ 64..4096 => out.extend([0xe0 | (length >> 8) as u8, length as u8]),
+        length => {
+            let length = u32::try_from(length).expect("packed strings are short");
+            tagged(out, 0xf0, &length.to_le_bytes());
         }
     }
+    out.extend_from_slice(text);
+    let length = out.len() - start;
+    backlen(out, length);
+}
 
-    fn text(&mut self, text: &[u8]) {
-        match text.len() {
-            length @ 0..64 => self.bytes.push(0x80 | length as u8),
-            length @ 64..4096 => self.bytes.extend([0xe0 | (length >> 8) as u8, length as u8]),
-            length => {
-                let length = u32::try_from(length).expect("packed strings are short");
-                self.tagged(0xf0, &length.to_le_bytes());
-            }
-        }
-        self.bytes.extend_from_slice(text);
-    }
+fn tagged(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
+    out.push(tag);
+    out.extend_from_slice(bytes);
+}
 
-    fn tagged(&mut self, tag: u8, bytes: &[u8]) {
-        self.bytes.push(tag);
-        self.bytes.extend_from_slice(bytes);
+/// Appends the length of an element, in groups of seven bits.
+fn backlen(out: &mut Vec<u8>, length: usize) {
+    let groups = backlen_bytes(length);
+    for group in (0..groups).rev() {
+        let bits = (length >> (7 * group)) as u8 & 0x7f;
+        out.push(if group + 1 == groups { bits } else { bits | 0x80 });
     }
+}
 
-    /// Appends the length of an element, in groups of seven bits.
-    fn backlen(&mut self, length: usize) {
-        let groups = backlen_bytes(length);
-        for group in (0..groups).rev() {
-            let bits = (length >> (7 * group)) as u8 & 0x7f;
-            self.bytes.push(if group + 1 == groups { bits } else { bits | 0x80 });
-        }
-    }
+/// Replaces the element at a place of a listpack by an integer.
+pub fn replace_by_integer(listpack: &mut Vec<u8>, place: usize, integer: i64) {
+    let mut element = Vec::new();
+    encode_integer(&mut element, integer);
+    let Some(end) = end_of_element(listpack, place) else { return };
+    listpack.splice(place..end, element);
+    let size = u32::try_from(listpack.len()).expect("listpacks are short");
+    listpack[..4].copy_from_slice(&size.to_le_bytes());
 }
 
 /// The integer that a text is in decimal.
 fn integer(text: &[u8]) -> Option<i64> {
     if text.len() <= INTEGER_BYTES_MAX { parse_integer(text) } else { None }
-}
-
-/// Bytes of the length behind an element of so many bytes.
-fn backlen_bytes(length: usize) -> usize {
-    (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize
 }
 
 /// How many bytes an element takes in a listpack.

@@ -32,6 +32,10 @@ pub trait Attempt: Send + Sync {
     /// Takes what is there, and appends the reply to `out`.
     fn attempt(&self, tx: &mut Transaction<'_>, key: &[u8], out: &mut Vec<u8>) -> Attempted;
 
+    /// Appends the reply to `out` if the wait ends when its key has no value of this kind any more; returns
+    /// whether it does.
+    fn end_without_value(&self, out: &mut Vec<u8>) -> bool;
+
     /// Wakes the client.
     fn wake(&self);
 
@@ -44,8 +48,10 @@ pub trait Attempt: Send + Sync {
 pub enum Attempted {
     /// The reply is written.
     Served,
-    /// There is nothing yet.
+    /// There is nothing yet, and nothing for the clients behind it.
     Nothing,
+    /// There is nothing for this client yet. Others may find something.
+    NothingForIt,
     /// The transaction does not hold all that is needed. The client must try again on its own.
     Later,
 }
@@ -233,9 +239,9 @@ impl BlockedKeys {
         self.0.find(hash, |blocked| Self::is(blocked, database, key)).is_some()
     }
 
-    /// The keys of a database for which clients wait.
-    pub(in crate::keyspace) fn of_database(&self, database: usize) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().filter(move |blocked| blocked.database == database).map(|blocked| &*blocked.key)
+    /// The keys for which clients wait, with their databases.
+    pub(in crate::keyspace) fn keys(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        self.0.iter().map(|blocked| (blocked.database, &*blocked.key))
     }
 
     /// Adds a waiter; returns whether it was not there.
@@ -333,7 +339,8 @@ impl Transaction<'_> {
 
     fn serve_key(&mut self, key: &[u8]) {
         let (database, mut behind) = (self.database(), None);
-        while let Some(kind) = self.find(key).map(|entry| entry.kind()) {
+        loop {
+            let kind = self.find(key).map(|entry| entry.kind());
             let (spot, shard) = self.shard(key);
             let next = shard.rarities().and_then(|it| it.blocked.next(spot.hash, database, key, behind));
             let Some(waiter) = next else { break };
@@ -342,10 +349,19 @@ impl Transaction<'_> {
                 self.unblock(key, &waiter);
                 continue;
             }
-            if waiter.attempt.kind() != kind || !waiter.claim() {
+            if !waiter.claim() {
                 continue;
             }
             let mut reply = Vec::new();
+            if kind != Some(waiter.attempt.kind()) {
+                if waiter.attempt.end_without_value(&mut reply) {
+                    self.unblock(key, &waiter);
+                    self.leave(|aftermath| aftermath.served.push(Served { waiter, reply }));
+                } else {
+                    waiter.release();
+                }
+                continue;
+            }
             match waiter.attempt.attempt(self, key, &mut reply) {
                 Attempted::Served => {
                     self.unblock(key, &waiter);
@@ -353,6 +369,7 @@ impl Transaction<'_> {
                 }
                 // The others find nothing either.
                 Attempted::Nothing => return waiter.release(),
+                Attempted::NothingForIt => waiter.release(),
                 // It keeps its ticket. The clients behind it need not wait until it has tried.
                 Attempted::Later => waiter.decide(Outcome::Again),
             }
@@ -375,13 +392,14 @@ impl Transaction<'_> {
 }
 
 impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
-    /// Notes that clients may wait for what the keys of these databases have now.
+    /// Notes that clients may wait for what the keys of some databases have now.
     #[cold]
-    pub(in crate::keyspace) fn note_ready_in(&mut self, databases: [usize; 2]) {
+    pub(in crate::keyspace) fn note_ready_in(&mut self, is_changed: impl Fn(usize) -> bool) {
         let mut ready = Vec::new();
         for (_, shard) in self.shards_mut().iter() {
-            for (database, rarities) in databases.into_iter().filter_map(|it| Some((it, shard.rarities()?))) {
-                ready.extend(rarities.blocked.of_database(database).map(|key| (database, Box::from(key))));
+            if let Some(rarities) = shard.rarities() {
+                let keys = rarities.blocked.keys().filter(|(database, _)| is_changed(*database));
+                ready.extend(keys.map(|(database, key)| (database, Box::from(key))));
             }
         }
         self.leave(|aftermath| aftermath.ready.append(&mut ready));

@@ -71,8 +71,8 @@ impl Interest {
 pub(in crate::keyspace) struct Wanted(u64);
 
 impl Wanted {
-    /// Whether a client or the log wants to know anything. Clients that wait for keys do not count: writes of
-    /// strings do not concern them.
+    /// Whether a client or the log wants to know anything. Clients that wait for keys do not count: a new
+    /// string concerns them only where it replaces another value.
     #[inline(always)]
     pub(in crate::keyspace) fn any(self) -> bool {
         self.0 & !BLOCKED != 0

@@ -61,7 +61,7 @@ impl Transaction<'_> {
     }
 
     fn follow_counted_loss(&self, key: &[u8], loss: Loss) {
-        if !self.wanted.any() {
+        if !self.wanted.any() && !self.wanted.blocked() {
             return;
         }
         let (spot, shard) = self.shard(key);
@@ -75,6 +75,9 @@ impl Transaction<'_> {
         if self.wanted.tracking() {
             self.leave_effect(Effect::Changed { key: key.into(), by_itself: true });
         }
+        if self.wanted.blocked() {
+            self.note_ready(self.database, key);
+        }
         match loss {
             Loss::Expired => self.event(EventClass::EXPIRED, "expired", key),
             Loss::Evicted => self.event(EventClass::EVICTED, "evicted", key),
@@ -84,7 +87,8 @@ impl Transaction<'_> {
     /// Frees expired entries of the shards that the transaction holds, and notes each loss in the order of
     /// their expiries. Returns how many entries it looked at.
     pub(in crate::keyspace) fn sweep(&mut self, scope: SweepScope) -> usize {
-        let (keyspace, now_ms, is_noted) = (self.keyspace(), self.now_ms(), self.wanted.any());
+        let (keyspace, now_ms, is_noted) =
+            (self.keyspace(), self.now_ms(), self.wanted.any() || self.wanted.blocked());
         let (mut looked_at, mut count) = (0, 0);
         let mut lost: Vec<(Option<u64>, usize, Box<[u8]>)> = Vec::new();
         let mut garbage = Vec::new();

@@ -160,6 +160,17 @@ impl<'k> Recorder<'k> {
         arguments.iter().for_each(|argument| word(&mut self.arguments, argument));
     }
 
+    /// Adds a request of a subcommand, which stands in front of the key.
+    pub(in crate::keyspace) fn add_subcommand(&mut self, name: &str, subcommand: &str, arguments: &[&[u8]]) {
+        self.end();
+        header(&mut self.records, b'*', 3 + arguments.len());
+        for part in [name.as_bytes(), subcommand.as_bytes(), self.key] {
+            word(&mut self.records, part);
+        }
+        arguments.iter().for_each(|argument| word(&mut self.records, argument));
+        self.count += 1;
+    }
+
     /// Ends the current request.
     pub(in crate::keyspace) fn end(&mut self) {
         if self.name.is_empty() {

@@ -121,9 +121,10 @@ impl Table {
         let place = self.place(spot, new.key);
         let Some(entry) = place.and_then(|place| self.entries.get_mut(place)) else {
             self.insert(spot, new.into_entry(), rehash);
-            return Replaced { expires_at_ms: None, lock: None, entry: None };
+            return Replaced { expires_at_ms: None, lock: None, was_collection: false, entry: None };
         };
         let (expires_at_ms, new_expires_at_ms) = (entry.expires_at_ms(), new.expires_at_ms);
+        let was_collection = entry.is_collection();
         let lock = entry.is_lock().then(|| match entry.text() {
             Ok(text) => LockBefore::Text(Token::of(text)),
             Err(_) => LockBefore::Hash,
@@ -140,7 +141,7 @@ impl Table {
             old = preserve(&mut self.awaited, replaced, self.epoch);
         }
         self.count_expiry(expires_at_ms, new_expires_at_ms);
-        Replaced { expires_at_ms, lock, entry: old }
+        Replaced { expires_at_ms, lock, was_collection, entry: old }
     }
 
     /// Writes a key that is absent.
@@ -368,6 +369,8 @@ pub(in crate::keyspace) struct Replaced {
     pub(in crate::keyspace) expires_at_ms: Option<u64>,
     /// What it was as a lock, if it was one.
     pub(in crate::keyspace) lock: Option<LockBefore>,
+    /// Whether it was a collection.
+    pub(in crate::keyspace) was_collection: bool,
     /// Its entry, if the caller must free it.
     pub(in crate::keyspace) entry: Option<Entry>,
 }

@@ -15,7 +15,7 @@ use crate::keyspace::following::records::Recorder;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::Transaction;
 use crate::values::packed::COUNT_BYTES;
-use crate::values::tree::{Map, Ranking, Remains, Sequence};
+use crate::values::tree::{Ledger, Map, Ranking, Remains, Sequence};
 use crate::values::{Content, HASH_KIND, LIST_KIND, Limit, Structure, Type, Value, WrongType};
 
 /// A collection that is being changed.
@@ -78,6 +78,15 @@ impl<T: Type> Change<'_, T> {
         }
     }
 
+    /// The ledger of a stream.
+    #[inline]
+    pub fn ledger_mut(&mut self) -> Option<&mut Ledger> {
+        match self.entry.structure_mut() {
+            Some(Structure::Ledger(ledger)) => Some(ledger),
+            _ => None,
+        }
+    }
+
     /// The bytes of a packed collection.
     ///
     /// # Panics
@@ -125,6 +134,14 @@ impl<T: Type> Change<'_, T> {
             steps.end();
             steps.add(name, arguments);
             steps.end();
+        }
+    }
+
+    /// Notes a change, and a request of a command with subcommands, which must stay alone.
+    pub fn note_subcommand(&mut self, name: &'static str, subcommand: &str, arguments: &[&[u8]]) {
+        self.changes += 1;
+        if let Some(steps) = &mut self.steps {
+            steps.add_subcommand(name, subcommand, arguments);
         }
     }
 
@@ -198,6 +215,36 @@ impl Transaction<'_> {
             }
         }
         Ok(Some(changed.result))
+    }
+
+    /// Changes what a collection has beside its elements; returns `None` if the key is absent. The log gets
+    /// the change, and it is counted, but clients that watch the key or keep a copy of it are not told.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`]
+    pub fn adjust<T: Type, R>(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(&mut Change<'_, T>) -> R,
+    ) -> Result<Option<R>, WrongType> {
+        match self.peek_entry(key) {
+            None => return Ok(None),
+            Some(entry) if entry.kind() != T::FACTS.kind => return Err(WrongType),
+            Some(_) => {}
+        }
+        let changed = self.change_entry::<T, R>(key, change);
+        if let Some((records, count)) = changed.steps.filter(|(_, count)| *count > 0) {
+            self.note_records(key, records, count, changed.bytes);
+        }
+        Ok(Some(changed.result))
+    }
+
+    /// Serves the clients that wait for a key when the command is done, although the key has not changed.
+    pub fn wake_waiting(&self, key: &[u8]) {
+        if self.wanted.blocked() {
+            self.note_ready(self.database, key);
+        }
     }
 
     /// Changes a collection, and makes it if the key is absent. A new collection must get an element, or

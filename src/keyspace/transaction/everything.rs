@@ -172,6 +172,9 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
             tables.extend(databases.clone().filter_map(|database| shard.take_table(database)));
         }
         self.leave_tables(tables);
+        if self.wanted.blocked() {
+            self.note_ready_in(|database| databases.contains(&database));
+        }
     }
 
     /// Exchanges two databases.
@@ -188,7 +191,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
             shard.swap_tables(one, other);
         }
         if self.wanted.blocked() {
-            self.note_ready_in([one, other]);
+            self.note_ready_in(|database| [one, other].contains(&database));
         }
     }
 

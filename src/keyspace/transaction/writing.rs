@@ -42,6 +42,9 @@ impl Transaction<'_> {
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
         shard.changes += 1;
         let replaced = shard.table_mut(database).put(spot, new, rehash);
+        if replaced.was_collection && self.wanted.blocked() {
+            self.note_ready(database, key);
+        }
         if let Some(entry) = replaced.entry {
             self.discard(entry);
         }

@@ -2,7 +2,8 @@
 //!
 //! A file is a header with a version, then items one after the other, each begun by a byte that tells what it
 //! is, then a checksum. [`Writer`] writes version 10, which Redis 7.0 reads; [`Reader`] reads what Redis up
-//! to 8.10 and Valkey up to 9.1 write, except streams, hashes with expiring fields and modules' types.
+//! to 8.10 and Valkey up to 9.1 write, except hashes with expiring fields, what Redis 8 has added to streams,
+//! and modules' types.
 //! Neither of the two reads what the other writes since they parted; what a string is has stayed the same in
 //! both.
 
@@ -162,8 +163,9 @@ mod tests {
     #[test]
     fn what_cannot_be_loaded_is_named() {
         let wrong = |content: &[u8]| read(&file(10, content)).unwrap_err();
-        let stream = "key 'my\\x00flow' in database 3 is a stream, which is not supported (offset 16)";
-        assert_eq!(wrong(b"\xfe\x03\x00\x01k\x01v\x0f\x07my\x00flow\x01\x01a"), stream);
+        let stream =
+            "key 'my\\x00flow' in database 3 is a stream of Redis 8, which is not supported (offset 16)";
+        assert_eq!(wrong(b"\xfe\x03\x00\x01k\x01v\x1a\x07my\x00flow\x01\x01a"), stream);
         assert!(wrong(b"\x07\x01m\x00").starts_with("key 'm' in database 0 is of a module's type"));
         assert_eq!(wrong(b"\x63\x01m\x00"), "Unknown RDB encoding type 99 (offset 9)");
         assert_eq!(wrong(b"\x00\x01k\xc4"), "Unknown RDB string encoding type (offset 13)");
@@ -196,8 +198,8 @@ mod tests {
         for (number, redis) in [
             (22, "a hash"),
             (25, "a hash"),
-            (26, "a stream"),
-            (27, "a stream"),
+            (26, "a stream of Redis 8"),
+            (27, "a stream of Redis 8"),
             (28, "an array"),
             (32, "a hash"),
         ] {

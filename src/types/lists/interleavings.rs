@@ -168,6 +168,10 @@ impl Attempt for Client {
         Attempted::Served
     }
 
+    fn end_without_value(&self, _: &mut Vec<u8>) -> bool {
+        false
+    }
+
     fn wake(&self) {
         self.bell.ring();
     }

@@ -344,6 +344,10 @@ impl Attempt for Arc<Leaving> {
         Attempted::Nothing
     }
 
+    fn end_without_value(&self, _: &mut Vec<u8>) -> bool {
+        false
+    }
+
     fn wake(&self) {}
 
     fn client(&self) -> u64 {

@@ -61,6 +61,11 @@ impl Remains {
         self.nodes.is_empty()
     }
 
+    /// Passes the nodes on to the kids of a larger collection.
+    pub(super) fn give_to(mut self, kids: &mut Vec<Rest>) {
+        kids.append(&mut self.nodes);
+    }
+
     /// Takes over what remains of another collection.
     pub fn append(&mut self, mut other: Remains) {
         self.nodes.append(&mut other.nodes);

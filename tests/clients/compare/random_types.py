@@ -1,4 +1,4 @@
-"""Changes hashes, sets, lists, sorted sets, places and HyperLogLogs of two servers at random, and compares everything that clients see.
+"""Changes collections, streams, places and HyperLogLogs of two servers at random, and compares all that clients see.
 
 A round sends a few thousand commands to both servers on the ports given, Keyfast's first: alone, in pipelines, in
 transactions and in scripts. Other connections receive the keyspace events, wait in blocking commands, and watch
@@ -90,6 +90,7 @@ class Pool:
         self.long = one_of([0, 0.01, 0.05])
         self.has_one_score = random.random() < 0.25  # where ranges of members are defined
         self.sorts = random.random() < 0.3  # Redis 7.0 keeps a sorted set that was sorted in a skiplist
+        self.streams = one_of([0, 0.2, 0.6, 0.9])
         self.shape = one_of(["%d", "n%d", "member:%06d"])
 
     def element(self):
@@ -342,6 +343,121 @@ def sort():
     return words + one_of([[], [], [], ["store", key()]])
 
 
+# Streams.
+
+GROUPS, CONSUMERS = ["g", "h", "group"], ["c", "d", "e", "consumer"]
+moment = 0  # of the last entry: IDs mostly ascend, and are the same on both servers
+
+
+def stream():
+    """Streams have two keys mostly to themselves."""
+    return one_of(["e", "e", "f", "f", key()])
+
+
+def fields():
+    names = one_of([["f"], ["f"], ["f", "g"], [element()], [element() for _ in range(random.randint(1, 30))]])
+    return [word for name in names for word in (name, element())]
+
+
+def new_id():
+    global moment
+    moment += one_of([0, 0, 0, 1, 1, 2, 1000])
+    next_one, exactly = f"{moment}-*", f"{moment}-{random.randint(0, 9)}"
+    return one_of([next_one, next_one, next_one, next_one, moment, exactly, entry_id()])
+
+
+def entry_id():
+    ms = max(0, moment - one_of([0, 0, 1, 2, 3, 5, 10, 50, 500, 5000]))
+    return one_of([ms, f"{ms}-{random.randint(0, 5)}", f"{ms}-0", f"{ms}-1", f"{ms}-1", one_of(
+        ["0", "0-0", "0-1", "-", "+", "$", "x", "", "1-", "1-1-1", "007", "18446744073709551615",
+         "18446744073709551615-18446744073709551615", "18446744073709551616", "-1", " 1-+1", "1-*"])])
+
+
+def edge_id():
+    return one_of(["-", "+", "-", "+", entry_id(), entry_id(), f"({entry_id()}"])
+
+
+def trim():
+    sign = one_of([[], ["="], ["~"], ["~"]])
+    rule = one_of([["maxlen", *sign, one_of([0, 1, 5, 20, 100, 300, -1, "x"])], ["minid", *sign, entry_id()]])
+    return rule + one_of([[], [], [], ["limit", one_of([0, 1, 10, 200, -1, "x"])]])
+
+
+def group():
+    return one_of(GROUPS)
+
+
+def consumer():
+    return one_of(CONSUMERS)
+
+
+def few():
+    return one_of([1, 2, 5, 100, 0, -1, "x"])
+
+
+def ids():
+    return [entry_id() for _ in range(one_of([1, 1, 2, 5, 40]))]
+
+
+def reading(ids):
+    names = [stream() for _ in range(one_of([1, 1, 1, 2]))]
+    block = one_of([[], [], [], ["block", one_of([5, 5, "x", -1])]])
+    return [*one_of([[], ["count", few()]]), *block, "streams", *names, *[one_of(ids)() for _ in names]]
+
+
+STREAM_MAKERS = [
+    lambda: ["xadd", stream(), new_id(), *fields()],
+    lambda: ["xadd", stream(), new_id(), *fields()],
+    lambda: ["xadd", stream(), new_id(), *fields()],
+    lambda: ["xadd", stream(), *some("nomkstream"), *trim(), new_id(), *fields()],
+    lambda: ["xlen", stream()],
+    lambda: [one_of(["xrange", "xrevrange"]), stream(), edge_id(), edge_id(), *one_of([[], ["count", few()]])],
+    lambda: ["xdel", stream(), *ids()],
+    lambda: ["xtrim", stream(), *trim()],
+    lambda: ["xsetid", stream(), new_id(), *sum(some(["entriesadded", count()], ["maxdeletedid", entry_id()]), [])],
+    lambda: ["xread", *reading([entry_id, entry_id, lambda: "$", lambda: "0"])],
+    lambda: ["xreadgroup", "group", group(), consumer(), *some("noack"),
+             *reading([lambda: ">", lambda: ">", lambda: ">", lambda: "0", entry_id])],
+    lambda: ["xreadgroup", "group", group(), consumer(), *reading([lambda: ">"])],
+    lambda: ["xgroup", "create", stream(), group(), one_of(["$", "0", "0", entry_id()]), *some("mkstream"),
+             *one_of([[], [], ["entriesread", count()]])],
+    lambda: ["xgroup", "create", stream(), group(), "0", "mkstream"],
+    lambda: ["xgroup", "setid", stream(), group(), one_of(["$", "0", entry_id()]),
+             *one_of([[], [], ["entriesread", count()]])],
+    lambda: ["xgroup", one_of(["createconsumer", "createconsumer", "delconsumer"]), stream(), group(), consumer()],
+    lambda: ["xgroup", "destroy", stream(), group()] if random.random() < 0.3 else ["xlen", stream()],
+    lambda: ["xack", stream(), group(), *ids()],
+    lambda: ["xpending", stream(), group()],
+    lambda: ["xpending", stream(), group(), *one_of([[], [], ["idle", one_of([0, 10**9, "x"])]]), edge_id(), edge_id(),
+             few(), *one_of([[], [consumer()]])],
+    lambda: ["xclaim", stream(), group(), consumer(), one_of([0, 0, 0, 10**9, -1, "x"]), *ids(),
+             *sum(some(["idle", one_of([0, 5, "x"])], ["time", one_of([0, 1000, 10**15])], ["retrycount", few()],
+                       ["force"], ["justid"], ["lastid", entry_id()]), [])],
+    lambda: ["xclaim", stream(), group(), consumer(), 0, *ids(), *some("force")],
+    lambda: ["xautoclaim", stream(), group(), consumer(), one_of([0, 0, 10**9, "x"]), edge_id(),
+             *sum(some(["count", few()], ["justid"]), [])],
+    lambda: ["xinfo", "stream", stream(), *one_of([[], [], ["full"], ["full", "count", few()]])],
+    lambda: ["xinfo", "groups", stream()],
+    lambda: ["xinfo", "consumers", stream(), group()],
+]
+
+
+def without_times(reply):
+    """What XPENDING and XINFO tell, without the times of deliveries and consumers, and maps in one order."""
+    if isinstance(reply, Reply):
+        items = without_times(reply[1])
+        return (b"%", sorted(zip(items[::2], items[1::2]), key=repr)) if reply[0] == b"%" else Reply((reply[0], items))
+    if not isinstance(reply, list):
+        return reply
+    if len(reply) in (3, 4) and isinstance(reply[-2], int) and isinstance(reply[-1], int):
+        return [*reply[:-2], "time", reply[-1]]
+    kept = [without_times(item) for item in reply]
+    for place, item in enumerate(reply[:-1]):
+        if item in (b"idle", b"seen-time") and place % 2 == 0:
+            kept[place + 1] = "time"
+    return kept
+
+
 MAKERS = [
     lambda: [one_of(["hset", "hset", "hset", "hmset"]), key(), *pairs()],
     lambda: ["hsetnx", key(), element(), element()],
@@ -450,16 +566,18 @@ TIMES = {"ttl", "pttl"}
 KEPT = {"blpop", "brpop", "blmove", "brpoplpush", "blmpop", "bzpopmin", "bzpopmax", "bzmpop", "hrandfield",
         "srandmember", "zrandmember", "spop", "swapdb", "setrange", "hscan", "sscan", "zscan", "lpos",
         "zrank", "zrevrank",  # which take WITHSCORE, as in Redis 7.2
+        "xread", "xreadgroup",
         "expire", "pexpire"}  # which would expire a key at any moment
 # Redis searches as if all scores were the same.
 BY_MEMBER = {"bylex", "zlexcount", "zrangebylex", "zrevrangebylex", "zremrangebylex"}
-BLOCKING = {"blpop", "brpop", "blmove", "brpoplpush", "blmpop", "bzpopmin", "bzpopmax", "bzmpop"}
+BLOCKING = {"blpop", "brpop", "blmove", "brpoplpush", "blmpop", "bzpopmin", "bzpopmax", "bzmpop",
+            "xread", "xreadgroup"}
 
 
 def make(known):
     """A random command that both servers have; sometimes with a word too much, too little or at odds."""
     while True:
-        command = one_of(MAKERS)()
+        command = one_of(STREAM_MAKERS if random.random() < pool.streams else MAKERS)()
         if command[0] not in known or (not pool.has_one_score and (set(command) & BY_MEMBER)):
             continue
         if command[0] in ("sort", "sort_ro") and not pool.sorts:
@@ -484,6 +602,8 @@ def in_script(command):
     call = one_of(["call", "call", "pcall"])
     body = one_of([f"return redis.{call}(unpack(ARGV))", f"redis.setresp(3) return redis.{call}(unpack(ARGV))",
                    f"local r = redis.{call}(unpack(ARGV)) return r"])
+    if command[0] == "xinfo":
+        body = "return redis.call(unpack(ARGV))"  # a table has no order
     return ["eval", body, len(keys), *keys, *command]
 
 
@@ -496,6 +616,8 @@ def plain(command, reply, queued=()):
     """A reply in a form that is the same on both servers: sorted where there is no order."""
     command = inner(command)
     name = command[0]
+    if name in ("xpending", "xinfo"):
+        reply = without_times(reply)
     if name == "exec" and isinstance(reply, list):
         return [plain(each, part) for each, part in zip(queued, reply)]
     if name == "dump" and isinstance(reply, bytes):
@@ -672,8 +794,11 @@ class Comparison:
             ["blpop", name, 0], ["brpop", name, 0], ["blmove", name, key(), one_of(["left", "right"]), "left", 0],
             ["blmpop", 0, 1, name, "right", "count", 3], ["bzpopmin", name, 0], ["bzpopmax", name, 0],
             ["bzmpop", 0, 1, name, "max", "count", 3], ["brpoplpush", name, key(), 0],
+            *[["xread", "block", 0, "streams", stream(), "$"],
+              ["xread", "count", 2, "block", 0, "streams", "e", "f", "$", "$"],
+              ["xreadgroup", "group", group(), consumer(), *some("noack"), "block", 0, "streams", stream(), ">"]] * 3,
         ])
-        if command[0] not in self.known:
+        if command[0] not in self.known or command[0][0] == "x" and not pool.streams:
             return []
         ids = []
         for connection, main in zip(self.waiting, self.main):
@@ -802,7 +927,8 @@ class Comparison:
 
     def content(self, server, name, kind):
         command = {"set": ["smembers", name], "hash": ["hgetall", name], "list": ["lrange", name, 0, -1],
-                   "zset": ["zrange", name, 0, -1, "withscores"], "string": ["get", name]}.get(kind)
+                   "zset": ["zrange", name, 0, -1, "withscores"], "string": ["get", name],
+                   "stream": ["xrange", name, "-", "+"]}.get(kind)
         reply = server.command(*command) if command else None
         return sorted(flat(reply)) if kind == "set" else reply
 
@@ -824,6 +950,9 @@ class Comparison:
     def check_encoding(self, name):
         """Encodings, and the order of what is kept in the order of its arrival. Newer servers pack more."""
         kind = self.both("type", name)[0][1]
+        if kind == b"stream":
+            self.both("xinfo", "stream", name, "full", "count", 0)
+            self.both("xinfo", "groups", name)
         ours, theirs = (server.command("object", "encoding", name) for server in self.main)
         newer = {b"list": {b"quicklist": b"listpack"}, b"set": {b"hashtable": b"listpack"}}.get(kind, {})
         if pool.sorts and kind == b"zset":
@@ -844,6 +973,7 @@ class Comparison:
             "zset-max-listpack-value": [0, 8, 64, 5000],
             "hll-sparse-max-bytes": [3000, 3000, 0, 100, 1000, 20_000],
             "list-max-listpack-size": [-1, -2, -2, -2, -5, 0, 1, 3, 128], "list-compress-depth": [0, 0, 1],
+            "stream-node-max-entries": [1, 3, 10, 100, 0], "stream-node-max-bytes": [0, 64, 300, 4096, 100_000],
         }
         for name, values in settings.items():
             self.both("config", "set", name, values[-1] if random.random() < 0.05 else one_of(values))
@@ -853,8 +983,8 @@ class Comparison:
         self.both("config", "set", "notify-keyspace-events", one_of(["KEA", "KEA", "KEAmn"]))
 
     def round(self):
-        global pool
-        pool = Pool()
+        global pool, moment
+        pool, moment = Pool(), 0
         protocol = one_of([2, 3])
         for server in self.main:
             server.command("hello", protocol)

@@ -130,6 +130,11 @@ fn newer_commands_behave_as_observed() {
 }
 
 #[test]
+fn streams_behave_as_observed() {
+    replay("streams");
+}
+
+#[test]
 fn sorting_is_as_observed() {
     replay("sort");
 }

@@ -10,6 +10,7 @@ mod files;
 mod interpreter;
 mod protocol;
 mod script_libraries;
+mod streams;
 mod strings;
 mod types;
 
@@ -26,6 +27,7 @@ const DUE: &[(&str, &str)] = &[
     ("protocol", "d1 d2 d3 d4 d5 d6 d7 d8 d9 d10 d11 d12 d13 d14 d15 d17 d23 d24"),
     ("access", "e1 e2 e5 e7 e8 e9 e10 e11 e12 e13"),
     ("files", "f1 f10 f12 f13 f14 f15 f16 f17 f18"),
+    ("streams", "e4 f3 f4 g11 g12 g13 g14 g15 g17"),
     ("types", "d19 d20 d21 f2 f5 f6 f7 f9 g1 g2 g3 g18 g19 g20 g24"),
     ("client", "h9 h10 h11 h12 h13 h17"),
 ];

@@ -8,14 +8,14 @@ use crate::client::{Client, Reply, request};
 use crate::server::Server;
 
 #[track_caller]
-fn lives(server: &Server, client: &mut Client) {
+pub(super) fn lives(server: &Server, client: &mut Client) {
     client.line("PING").is_simple("PONG");
     server.client().line("PING").is_simple("PONG");
 }
 
 /// RESTORE of a payload whose checksum is right, whatever is in it.
 #[track_caller]
-fn is_refused(client: &mut Client, content: &[u8]) {
+pub(super) fn is_refused(client: &mut Client, content: &[u8]) {
     let mut payload = [content, &VERSION.to_le_bytes()].concat();
     payload.extend(CHECKSUM.checksum(&payload).to_le_bytes());
     client.cmd([&b"RESTORE"[..], b"k", b"0", &payload]).is_error("ERR Bad data format");
@@ -23,7 +23,7 @@ fn is_refused(client: &mut Client, content: &[u8]) {
 }
 
 /// A string of a payload: a short length, and the string.
-fn string(text: &[u8]) -> Vec<u8> {
+pub(super) fn string(text: &[u8]) -> Vec<u8> {
     [&[u8::try_from(text.len()).unwrap()][..], text].concat()
 }
 
@@ -472,6 +472,8 @@ fn g24_limits_of_packed_forms_may_be_as_large_as_any_number() {
         "set-max-listpack-value",
         "zset-max-listpack-entries",
         "zset-max-listpack-value",
+        "stream-node-max-entries",
+        "stream-node-max-bytes",
     ] {
         client.cmd(["CONFIG", "SET", parameter, "9223372036854775807"]).is_ok();
     }
@@ -482,12 +484,17 @@ fn g24_limits_of_packed_forms_may_be_as_large_as_any_number() {
         ("SADD", "t[j] = 'm' .. i * 1000 + j"),
         ("RPUSH", "t[j] = i * 1000 + j"),
         ("ZADD", "t[2 * j - 1], t[2 * j] = j, 'm' .. i * 1000 + j"),
+        ("XADD", "t[1], t[2 * j], t[2 * j + 1] = '*', 'f', j"),
     ] {
         let script = format!(
             "for i = 1, 3 do local t = {{}} for j = 1, 1000 do {fill} end redis.call('{command}', KEYS[1], unpack(t)) end"
         );
         client.cmd(["EVAL", &script, "1", command]).ignored();
-        let longest: &[&str] = if matches!(command, "HSET") { &[&long, &long] } else { &["1", &long] };
+        let longest: &[&str] = match command {
+            "HSET" => &[&long, &long],
+            "XADD" => &["*", "f", &long],
+            _ => &["1", &long],
+        };
         client.cmd([&[command, command][..], longest].concat()).ignored();
         lives(&server, &mut client);
         client.cmd(["DEL", command]).is(1);

@@ -1,0 +1,426 @@
+//! What a stream has: adding entries, reading and removing them.
+
+use crate::keyspace::Transaction;
+use crate::resp::number::parse_integer;
+use crate::resp::{Reply, Request};
+use crate::types::streams::Stream;
+use crate::values::tree::Ledger;
+use crate::values::tree::ledger::{BLOCK_BYTES_MAX, EntryId, Keep, Trim};
+
+use super::EntryWriter;
+use super::ids::{self, NewId};
+use crate::commands::args::{integer, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::{
+    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
+
+pub(in crate::commands) const COMMANDS: &[Command] = &[XADD, XDEL, XLEN, XRANGE, XREVRANGE, XSETID, XTRIM];
+
+/// The options of trimming, as COMMAND DOCS prints them.
+const TRIM: Argument = Argument::block(
+    "trim",
+    &[
+        Argument::one_of(
+            "strategy",
+            &[
+                Argument::pure_token("maxlen", "MAXLEN"),
+                Argument::pure_token("minid", "MINID").since("6.2.0"),
+            ],
+        ),
+        Argument::one_of(
+            "operator",
+            &[Argument::pure_token("equal", "="), Argument::pure_token("approximately", "~")],
+        )
+        .optional(),
+        Argument::string("threshold"),
+        Argument::integer("count").token("LIMIT").since("6.2.0").optional(),
+    ],
+);
+
+const XADD: Command = Command {
+    name: "xadd",
+    arity: Arity::AtLeast(5),
+    flags: Flags::DENYOOM.and(Flags::FAST),
+    keys: &[KeySpec {
+        notes: Some("UPDATE instead of INSERT because of the optional trimming feature"),
+        ..KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))
+    }],
+    categories: Categories::STREAM,
+    group: Group::Stream,
+    summary: "Adds an entry at the end of a stream, makes the stream if it is absent, and trims it if wanted.",
+    since: "5.0.0",
+    complexity: "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
+    tips: &["nondeterministic_output"],
+    arguments: &[
+        Argument::KEY,
+        Argument::pure_token("nomkstream", "NOMKSTREAM").since("6.2.0").optional(),
+        TRIM.optional(),
+        Argument::one_of("id_or_auto", &[Argument::pure_token("auto_id", "*"), Argument::string("id")]),
+        Argument::block("field_value", &[Argument::string("field"), Argument::string("value")]).multiple(),
+    ],
+    example: &[
+        ("XADD mystream 1-1 name Sara", "\"1-1\""),
+        ("XADD mystream 1-* name Bill", "\"1-2\""),
+        ("XADD mystream MAXLEN 2 2 name Ann", "\"2-0\""),
+        ("XRANGE mystream - +", "[[\"1-2\", [\"name\", \"Bill\"]], [\"2-0\", [\"name\", \"Ann\"]]]"),
+    ],
+    run: Run::Write(xadd),
+    ..Command::DEFAULTS
+};
+
+fn xadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let options = Options::parse(tx, request, true)?;
+    let fields_count = request.len().saturating_sub(options.end + 1);
+    if fields_count == 0 || !fields_count.is_multiple_of(2) {
+        return Err(Error::wrong_arity("xadd"));
+    }
+    let fields = request.from(options.end + 1);
+    if options.id == NewId::Exactly(EntryId::ZERO) {
+        return Err(Error::fixed("ERR The ID specified in XADD must be greater than 0-0"));
+    }
+    let key = request.at(1);
+    let stream = tx.peek::<Stream>(key)?;
+    if stream.is_none() && options.makes_nothing {
+        return Ok(reply.nil());
+    }
+    let last_id = stream.map_or(EntryId::ZERO, |stream| stream.last_id);
+    let id = new_id(options.id, last_id, tx.now_ms())?;
+    if fields.clone().map(<[u8]>::len).sum::<usize>() > BLOCK_BYTES_MAX {
+        return Err(Error::fixed("ERR Elements are too large to be stored"));
+    }
+    tx.make::<Stream, _>(key, "xadd", |stream| stream.add(id, fields))?;
+    if let Some(trim) = options.trim {
+        tx.change::<Stream, _>(key, "xtrim", |stream| stream.trim(trim))?;
+    }
+    Ok(reply.bulk(&id.text()))
+}
+
+/// The ID of an entry that is added behind another one.
+fn new_id(wanted: NewId, last: EntryId, now_ms: u64) -> Result<EntryId> {
+    let full = Error::fixed("ERR The stream has exhausted the last possible ID, unable to add more items");
+    let small =
+        Error::fixed("ERR The ID specified in XADD is equal or smaller than the target stream top item");
+    let next = last.next().ok_or(full)?;
+    let id = match wanted {
+        NewId::Auto if now_ms > last.ms => EntryId { ms: now_ms, seq: 0 },
+        NewId::Auto => next,
+        NewId::AutoIn(ms) if ms == next.ms => EntryId { ms, seq: if last.ms == ms { next.seq } else { 0 } },
+        NewId::AutoIn(ms) => EntryId { ms, seq: 0 },
+        NewId::Exactly(id) => id,
+    };
+    if id > last { Ok(id) } else { Err(small) }
+}
+
+/// The options of XADD and XTRIM.
+#[derive(Debug)]
+struct Options {
+    trim: Option<Trim>,
+    /// Whether a stream that is absent stays so.
+    makes_nothing: bool,
+    id: NewId,
+    /// The position of the ID, or the end of the request.
+    end: usize,
+}
+
+impl Options {
+    fn parse(tx: &Transaction<'_>, request: Request<'_>, is_xadd: bool) -> Result<Options> {
+        let (mut keep, mut is_approximate, mut limit) = (None, false, None);
+        let (mut makes_nothing, mut id, mut at) = (false, NewId::Auto, 2);
+        while let Some(option) = request.get(at) {
+            let more = request.len() - 1 - at;
+            let is_rule = |word: &str| is_word(option, word) && more > 0;
+            if is_xadd && option == b"*" {
+                break;
+            } else if is_rule("maxlen") || is_rule("minid") {
+                if keep.is_some() {
+                    return Err(Error::fixed(
+                        "ERR syntax error, MAXLEN and MINID options at the same time are not compatible",
+                    ));
+                }
+                let sign = request.at(at + 1);
+                is_approximate = more > 1 && sign == b"~";
+                at += if is_approximate || more > 1 && sign == b"=" { 2 } else { 1 };
+                keep = Some(match is_word(option, "maxlen") {
+                    true => Keep::Last(natural(request.at(at), "ERR The MAXLEN argument must be >= 0.")?),
+                    false => Keep::From(ids::parse(request.at(at))?),
+                });
+            } else if is_rule("limit") {
+                at += 1;
+                limit = Some(natural(request.at(at), "ERR The LIMIT argument must be >= 0.")?);
+            } else if is_xadd && is_word(option, "nomkstream") {
+                makes_nothing = true;
+            } else if is_xadd {
+                id = ids::parse_new(option)?;
+                break;
+            } else {
+                return Err(Error::SYNTAX);
+            }
+            at += 1;
+        }
+        let trim = Self::trim(tx, keep, is_approximate, limit, is_xadd)?;
+        Ok(Options { trim, makes_nothing, id, end: at })
+    }
+
+    fn trim(
+        tx: &Transaction<'_>,
+        keep: Option<Keep>,
+        is_approximate: bool,
+        limit: Option<usize>,
+        is_xadd: bool,
+    ) -> Result<Option<Trim>> {
+        /// The most entries that are trimmed if there is no LIMIT.
+        const LIMIT_MAX: usize = 1_000_000;
+        /// That number where a block may have any number of entries.
+        const LIMIT_WITHOUT_BLOCKS: usize = 10_000;
+        const BLOCKS: usize = 100;
+        if limit.is_some_and(|limit| limit > 0) && keep.is_none() {
+            return Err(Error::fixed(
+                "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy",
+            ));
+        }
+        if !is_xadd && keep.is_none() {
+            return Err(Error::fixed("ERR syntax error, XTRIM must be called with a trimming strategy"));
+        }
+        // Redis logs what a limit has left as exact trimming, with the limit.
+        let limit = match limit {
+            _ if tx.is_replay() => 0,
+            Some(_) if !is_approximate => {
+                return Err(Error::fixed(
+                    "ERR syntax error, LIMIT cannot be used without the special ~ option",
+                ));
+            }
+            Some(limit) => limit,
+            None if is_approximate => match tx.limit::<Stream>().entries.saturating_mul(BLOCKS) {
+                0 => LIMIT_WITHOUT_BLOCKS,
+                limit => limit.min(LIMIT_MAX),
+            },
+            None => 0,
+        };
+        Ok(keep.map(|keep| Trim { keep, is_approximate, limit }))
+    }
+}
+
+/// An integer that is not below zero.
+fn natural(text: &[u8], below_zero: &'static str) -> Result<usize> {
+    let number = parse_integer(text).ok_or(Error::NOT_AN_INTEGER)?;
+    usize::try_from(number).map_err(|_| Error::fixed(below_zero))
+}
+
+const XTRIM: Command = Command {
+    name: "xtrim",
+    arity: Arity::AtLeast(4),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
+    categories: Categories::STREAM,
+    group: Group::Stream,
+    summary: "Removes the first entries of a stream, down to a length or up to an ID.",
+    since: "5.0.0",
+    complexity: "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY, TRIM],
+    example: &[
+        ("XADD mystream 1-1 name Sara", "\"1-1\""),
+        ("XADD mystream 2-1 name Bill", "\"2-1\""),
+        ("XTRIM mystream MINID 2", "(integer) 1"),
+        ("XTRIM mystream MAXLEN 1", "(integer) 0"),
+    ],
+    run: Run::Write(xtrim),
+    ..Command::DEFAULTS
+};
+
+fn xtrim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let options = Options::parse(tx, request, false)?;
+    let Some(trim) = options.trim else { return Err(Error::SYNTAX) };
+    let trimmed = tx.change::<Stream, _>(request.at(1), "xtrim", |stream| stream.trim(trim))?;
+    Ok(reply.count(trimmed.unwrap_or(0)))
+}
+
+const XLEN: Command = Command {
+    name: "xlen",
+    arity: Arity::Exactly(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO)],
+    categories: Categories::STREAM,
+    group: Group::Stream,
+    summary: "Returns the number of entries.",
+    since: "5.0.0",
+    complexity: "O(1)",
+    is_brief: true,
+    arguments: &[Argument::KEY],
+    example: &[("XADD mystream 1-1 name Sara", "\"1-1\""), ("XLEN mystream", "(integer) 1")],
+    run: Run::Read(xlen),
+    ..Command::DEFAULTS
+};
+
+fn xlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(tx.get::<Stream>(request.at(1))?.map_or(0, Ledger::len)))
+}
+
+const XRANGE: Command = Command {
+    name: "xrange",
+    arity: Arity::AtLeast(4),
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::STREAM,
+    group: Group::Stream,
+    summary: "Returns the entries from one ID to another.",
+    since: "5.0.0",
+    complexity: "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
+    arguments: &[
+        Argument::KEY,
+        Argument::string("start"),
+        Argument::string("end"),
+        Argument::integer("count").token("COUNT").optional(),
+    ],
+    example: &[
+        ("XADD mystream 1-1 name Sara", "\"1-1\""),
+        ("XADD mystream 2-1 name Bill", "\"2-1\""),
+        ("XRANGE mystream 2 +", "[[\"2-1\", [\"name\", \"Bill\"]]]"),
+        ("XRANGE mystream - + COUNT 1", "[[\"1-1\", [\"name\", \"Sara\"]]]"),
+    ],
+    run: Run::Read(|tx, request, reply| range(tx, request, false, reply)),
+    ..Command::DEFAULTS
+};
+
+const XREVRANGE: Command = Command {
+    name: "xrevrange",
+    summary: "Returns the entries from one ID to another, the last one first.",
+    complexity: "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
+    arguments: &[
+        Argument::KEY,
+        Argument::string("end"),
+        Argument::string("start"),
+        Argument::integer("count").token("COUNT").optional(),
+    ],
+    example: &[
+        ("XADD mystream 1-1 name Sara", "\"1-1\""),
+        ("XADD mystream 2-1 name Bill", "\"2-1\""),
+        ("XREVRANGE mystream + - COUNT 1", "[[\"2-1\", [\"name\", \"Bill\"]]]"),
+    ],
+    run: Run::Read(|tx, request, reply| range(tx, request, true, reply)),
+    ..XRANGE
+};
+
+fn range(tx: &Transaction<'_>, request: Request<'_>, is_back: bool, reply: Reply<'_>) -> Result {
+    let (start, end) = if is_back { (3, 2) } else { (2, 3) };
+    let (start, end) = (ids::parse_start(request.at(start))?, ids::parse_end(request.at(end))?);
+    let mut count = None;
+    let mut at = 4;
+    while let Some(option) = request.get(at) {
+        let value = request.get(at + 1).filter(|_| is_word(option, "count")).ok_or(Error::SYNTAX)?;
+        count = Some(integer(value)?.max(0) as usize);
+        at += 2;
+    }
+    let Some(stream) = tx.get::<Stream>(request.at(1))? else {
+        return Ok(reply.array_of([(); 0].into_iter(), |(), reply| reply.nil()));
+    };
+    if count == Some(0) {
+        return Ok(reply.nil_array());
+    }
+    let (mut writer, count) = (EntryWriter::default(), count.unwrap_or(0));
+    reply.nested(|parts| match is_back {
+        true => writer.entries(stream.range_back(start, end), count, parts),
+        false => writer.entries(stream.range(start, end), count, parts),
+    })
+}
+
+const XDEL: Command = Command {
+    name: "xdel",
+    arity: Arity::AtLeast(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
+    categories: Categories::STREAM,
+    group: Group::Stream,
+    summary: "Deletes entries, and returns how many there were.",
+    since: "5.0.0",
+    complexity: "O(1) for each single item to delete in the stream, regardless of the stream size.",
+    arguments: &[Argument::KEY, Argument::string("id").multiple()],
+    example: &[
+        ("XADD mystream 1-1 name Sara", "\"1-1\""),
+        ("XDEL mystream 1-1 2-1", "(integer) 1"),
+        ("XLEN mystream", "(integer) 0"),
+    ],
+    run: Run::Write(xdel),
+    ..Command::DEFAULTS
+};
+
+fn xdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let key = request.at(1);
+    if tx.peek::<Stream>(key)?.is_none() {
+        return Ok(reply.count(0));
+    }
+    let ids = request.from(2).map(ids::parse).collect::<Result<Vec<_>>>()?;
+    let deleted =
+        tx.change::<Stream, _>(key, "xdel", |stream| ids.iter().filter(|id| stream.delete(**id)).count())?;
+    Ok(reply.count(deleted.unwrap_or(0)))
+}
+
+const XSETID: Command = Command {
+    name: "xsetid",
+    arity: Arity::AtLeast(3),
+    flags: Flags::DENYOOM.and(Flags::FAST),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
+    categories: Categories::STREAM,
+    group: Group::Stream,
+    summary: "Sets the ID behind which a stream goes on. Servers use it among themselves.",
+    since: "5.0.0",
+    complexity: "O(1)",
+    arguments: &[
+        Argument::KEY,
+        Argument::string("last-id"),
+        Argument::integer("entries_added").token("ENTRIESADDED").since("7.0.0").optional(),
+        Argument::string("max_deleted_entry_id").token("MAXDELETEDID").since("7.0.0").optional(),
+    ],
+    example: &[
+        ("XADD mystream 1-1 name Sara", "\"1-1\""),
+        ("XSETID mystream 7-0 ENTRIESADDED 10", "OK"),
+        ("XADD mystream 7-* name Bill", "\"7-1\""),
+    ],
+    run: Run::Write(xsetid),
+    ..Command::DEFAULTS
+};
+
+fn xsetid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (key, id) = (request.at(1), ids::parse(request.at(2))?);
+    let (mut added, mut max_deleted) = (None, EntryId::ZERO);
+    let mut at = 3;
+    while let Some(option) = request.get(at) {
+        let value = request.get(at + 1).ok_or(Error::SYNTAX)?;
+        match option {
+            _ if is_word(option, "entriesadded") => {
+                added = Some(natural(value, "ERR entries_added must be positive")? as u64);
+            }
+            _ if is_word(option, "maxdeletedid") => {
+                max_deleted = ids::parse(value)?;
+                if id < max_deleted {
+                    return Err(Error::fixed(
+                        "ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id",
+                    ));
+                }
+            }
+            _ => return Err(Error::SYNTAX),
+        }
+        at += 2;
+    }
+    let stream = tx.peek::<Stream>(key)?.ok_or(Error::NO_SUCH_KEY)?;
+    if id < stream.max_deleted_id {
+        return Err(Error::fixed(
+            "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",
+        ));
+    }
+    if let Some(last) = stream.last() {
+        if id < last.id {
+            return Err(Error::fixed(
+                "ERR The ID specified in XSETID is smaller than the target stream top item",
+            ));
+        }
+        if added.is_some_and(|added| added < stream.len() as u64) {
+            return Err(Error::fixed(
+                "ERR The entries_added specified in XSETID is smaller than the target stream length",
+            ));
+        }
+    }
+    let max_deleted = (max_deleted != EntryId::ZERO).then_some(max_deleted);
+    tx.adjust::<Stream, _>(key, |stream| stream.set_last_id(id, added, max_deleted))?;
+    tx.event(crate::events::EventClass::STREAM, "xsetid", key);
+    Ok(reply.ok())
+}

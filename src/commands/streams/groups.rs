@@ -1,0 +1,290 @@
+//! Groups of consumers: making, moving and removing them.
+
+use crate::events::EventClass;
+use crate::keyspace::Transaction;
+use crate::resp::{Reply, Request};
+use crate::types::streams::Stream;
+use crate::values::tree::Ledger;
+use crate::values::tree::ledger::EntryId;
+
+use super::{ids, no_group, wrong_subcommand};
+use crate::commands::args::{integer, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::{
+    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
+
+pub(in crate::commands) const COMMANDS: &[Command] = &[XGROUP];
+
+const XGROUP: Command = Command {
+    name: "xgroup",
+    arity: Arity::AtLeast(2),
+    group: Group::Stream,
+    summary: "Makes, changes and removes groups of consumers.",
+    since: "5.0.0",
+    complexity: "Depends on subcommand.",
+    subcommands: &[CREATE, CREATECONSUMER, DELCONSUMER, DESTROY, HELP, SETID],
+    ..Command::DEFAULTS
+};
+
+const HELP: Command = Command {
+    categories: Categories::STREAM,
+    group: Group::Stream,
+    ..Command::help("xgroup|help", "5.0.0", || &XGROUP)
+};
+
+/// The key of a subcommand.
+const fn key(flags: KeyFlags) -> KeySpec {
+    KeySpec::range(2, 0, 1, flags)
+}
+
+/// The ID from which on a group reads, as COMMAND DOCS prints it.
+const ID: Argument = Argument::one_of("id", &[Argument::string("id"), Argument::pure_token("new_id", "$")]);
+
+const CREATE: Command = Command {
+    name: "xgroup|create",
+    arity: Arity::AtLeast(5),
+    flags: Flags::DENYOOM,
+    keys: &[key(KeyFlags::RW.and(KeyFlags::INSERT))],
+    categories: Categories::STREAM,
+    group: Group::Stream,
+    summary: "Makes a group that reads the entries behind an ID.",
+    since: "5.0.0",
+    complexity: "O(1)",
+    arguments: &[
+        Argument::KEY,
+        Argument::string("groupname"),
+        ID,
+        Argument::pure_token("mkstream", "MKSTREAM").optional(),
+        Argument::integer("entries_read").token("ENTRIESREAD").optional(),
+    ],
+    example: &[
+        ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
+        ("XGROUP CREATE mystream mygroup $", "(error) BUSYGROUP Consumer Group name already exists"),
+    ],
+    run: Run::Write(create),
+    ..Command::DEFAULTS
+};
+
+const NO_KEY: Error = Error::fixed(
+    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the \
+     MKSTREAM option to create an empty stream automatically.",
+);
+
+/// The options of CREATE and SETID.
+#[derive(Debug, Default)]
+struct Options {
+    makes_stream: bool,
+    entries_read: Option<u64>,
+}
+
+impl Options {
+    fn parse(request: Request<'_>, may_make_stream: bool) -> Result<Options> {
+        let mut options = Options::default();
+        let mut at = 5;
+        while let Some(option) = request.get(at) {
+            let value = request.get(at + 1).filter(|_| is_word(option, "entriesread"));
+            if may_make_stream && is_word(option, "mkstream") {
+                options.makes_stream = true;
+                at += 1;
+            } else if let Some(value) = value {
+                options.entries_read = match integer(value)? {
+                    -1 => None,
+                    read => Some(
+                        u64::try_from(read)
+                            .map_err(|_| Error::fixed("ERR value for ENTRIESREAD must be positive or -1"))?,
+                    ),
+                };
+                at += 2;
+            } else {
+                return Err(wrong_subcommand("xgroup", request.at(1)));
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Reads an ID, or `$` for the last one of a stream.
+fn id_or_last(text: &[u8], stream: Option<&Ledger>) -> Result<EntryId> {
+    match text {
+        b"$" => Ok(stream.map_or(EntryId::ZERO, |stream| stream.last_id)),
+        text => ids::parse(text),
+    }
+}
+
+fn create(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    const ARGUMENTS_MAX: usize = 8;
+    let options = Options::parse(request, true)?;
+    let (key, name) = (request.at(2), request.at(3));
+    let stream = tx.peek::<Stream>(key)?;
+    if stream.is_none() && !options.makes_stream {
+        return Err(NO_KEY);
+    }
+    if request.len() > ARGUMENTS_MAX {
+        return Err(wrong_subcommand("xgroup", request.at(1)));
+    }
+    let id = id_or_last(request.at(4), stream)?;
+    let is_new = match stream.is_some() {
+        true => {
+            let added =
+                tx.adjust::<Stream, _>(key, |stream| stream.add_group(name, id, options.entries_read))?;
+            let is_new = added.unwrap_or(false);
+            if is_new {
+                tx.event(EventClass::STREAM, "xgroup-create", key);
+            }
+            is_new
+        }
+        false => tx.make::<Stream, _>(key, "xgroup-create", |stream| {
+            stream.begin();
+            stream.add_group(name, id, options.entries_read)
+        })?,
+    };
+    match is_new {
+        true => Ok(reply.ok()),
+        false => Err(Error::fixed("BUSYGROUP Consumer Group name already exists")),
+    }
+}
+
+/// Checks that a stream is there and has the group of a request.
+fn check_group(tx: &Transaction<'_>, request: Request<'_>) -> Result<()> {
+    let (key, name) = (request.at(2), request.at(3));
+    let stream = tx.peek::<Stream>(key)?.ok_or(NO_KEY)?;
+    stream.group(name).map(|_| ()).ok_or_else(|| no_group(key, name))
+}
+
+const SETID: Command = Command {
+    name: "xgroup|setid",
+    arity: Arity::AtLeast(5),
+    keys: &[key(KeyFlags::RW.and(KeyFlags::UPDATE))],
+    categories: Categories::STREAM,
+    group: Group::Stream,
+    summary: "Sets the ID behind which a group goes on to read.",
+    since: "5.0.0",
+    complexity: "O(1)",
+    arguments: &[
+        Argument::KEY,
+        Argument::string("groupname"),
+        ID,
+        Argument::integer("entries_read").token("ENTRIESREAD").optional(),
+    ],
+    example: &[
+        ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
+        ("XGROUP SETID mystream mygroup 0", "OK"),
+    ],
+    run: Run::Write(setid),
+    ..Command::DEFAULTS
+};
+
+fn setid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let options = Options::parse(request, false)?;
+    check_group(tx, request)?;
+    if !matches!(request.len(), 5 | 7) {
+        return Err(wrong_subcommand("xgroup", request.at(1)));
+    }
+    let key = request.at(2);
+    // Unlike CREATE, it takes the ends of an interval, too.
+    let id = match request.at(4) {
+        b"-" => EntryId::ZERO,
+        b"+" => EntryId::MAX,
+        text => id_or_last(text, tx.peek::<Stream>(key)?)?,
+    };
+    tx.adjust::<Stream, _>(key, |stream| stream.set_group(request.at(3), id, options.entries_read))?;
+    tx.event(EventClass::STREAM, "xgroup-setid", key);
+    Ok(reply.ok())
+}
+
+const DESTROY: Command = Command {
+    name: "xgroup|destroy",
+    arity: Arity::Exactly(4),
+    keys: &[key(KeyFlags::RW.and(KeyFlags::DELETE))],
+    categories: Categories::STREAM,
+    group: Group::Stream,
+    summary: "Removes a group.",
+    since: "5.0.0",
+    complexity: "O(N) where N is the number of entries in the group's pending entries list (PEL).",
+    arguments: &[Argument::KEY, Argument::string("groupname")],
+    example: &[
+        ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
+        ("XGROUP DESTROY mystream mygroup", "(integer) 1"),
+    ],
+    run: Run::Write(destroy),
+    ..Command::DEFAULTS
+};
+
+fn destroy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let key = request.at(2);
+    let removed = tx.adjust::<Stream, _>(key, |stream| stream.remove_group(request.at(3)))?;
+    let was_there = removed.ok_or(NO_KEY)?;
+    if was_there {
+        tx.event(EventClass::STREAM, "xgroup-destroy", key);
+        // Clients that wait for the group learn that it is gone.
+        tx.wake_waiting(key);
+    }
+    Ok(reply.bool(was_there))
+}
+
+const CREATECONSUMER: Command = Command {
+    name: "xgroup|createconsumer",
+    arity: Arity::Exactly(5),
+    flags: Flags::DENYOOM,
+    keys: &[key(KeyFlags::RW.and(KeyFlags::INSERT))],
+    categories: Categories::STREAM,
+    group: Group::Stream,
+    summary: "Adds a consumer to a group.",
+    since: "6.2.0",
+    complexity: "O(1)",
+    arguments: &[Argument::KEY, Argument::string("groupname"), Argument::string("consumername")],
+    example: &[
+        ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
+        ("XGROUP CREATECONSUMER mystream mygroup Alice", "(integer) 1"),
+    ],
+    run: Run::Write(createconsumer),
+    ..Command::DEFAULTS
+};
+
+fn createconsumer(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    check_group(tx, request)?;
+    let (key, now_ms) = (request.at(2), tx.now_ms());
+    let name = request.at(4);
+    let group = tx.peek::<Stream>(key)?.and_then(|stream| stream.group(request.at(3)));
+    if group.is_some_and(|group| group.find_consumer(name).is_some()) {
+        return Ok(reply.bool(false));
+    }
+    let met = tx.adjust::<Stream, _>(key, |stream| stream.meet_consumer(request.at(3), name, now_ms))?;
+    let is_new = met.flatten().is_some_and(|(_, is_new)| is_new);
+    if is_new {
+        tx.event(EventClass::STREAM, "xgroup-createconsumer", key);
+    }
+    Ok(reply.bool(is_new))
+}
+
+const DELCONSUMER: Command = Command {
+    name: "xgroup|delconsumer",
+    arity: Arity::Exactly(5),
+    keys: &[key(KeyFlags::RW.and(KeyFlags::DELETE))],
+    categories: Categories::STREAM,
+    group: Group::Stream,
+    summary: "Removes a consumer from a group, with the entries that it has not acknowledged.",
+    since: "5.0.0",
+    complexity: "O(1)",
+    arguments: &[Argument::KEY, Argument::string("groupname"), Argument::string("consumername")],
+    example: &[
+        ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
+        ("XGROUP CREATECONSUMER mystream mygroup Alice", "(integer) 1"),
+        ("XGROUP DELCONSUMER mystream mygroup Alice", "(integer) 0"),
+    ],
+    run: Run::Write(delconsumer),
+    ..Command::DEFAULTS
+};
+
+fn delconsumer(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    check_group(tx, request)?;
+    let key = request.at(2);
+    let removed =
+        tx.adjust::<Stream, _>(key, |stream| stream.remove_consumer(request.at(3), request.at(4)))?;
+    let pending = removed.flatten();
+    if pending.is_some() {
+        tx.event(EventClass::STREAM, "xgroup-delconsumer", key);
+    }
+    Ok(reply.count(pending.unwrap_or(0)))
+}

@@ -1,0 +1,96 @@
+//! Streams: entries in the order of their IDs, and groups of consumers that read them.
+//!
+//! Each file is a family: [`entries`] for what a stream has, [`reading`] for clients that follow streams,
+//! alone or in groups, [`groups`] for the groups themselves, [`pending`] for entries that were delivered and
+//! not acknowledged, [`info`] for what is known of all of these. [`ids`] reads IDs.
+
+pub(super) mod entries;
+pub(super) mod groups;
+pub(super) mod info;
+pub(super) mod pending;
+pub(super) mod reading;
+
+mod ids;
+
+use crate::resp::reply::Nested;
+use crate::values::tree::ledger::{Entry, EntryId};
+
+use super::error::Error;
+use super::facts::Result;
+
+/// Writes entries into replies. What it needs to print them is used again.
+#[derive(Default)]
+struct EntryWriter {
+    id: Vec<u8>,
+    digits: itoa::Buffer,
+}
+
+impl EntryWriter {
+    /// An ID.
+    fn id(&mut self, id: EntryId, parts: &mut Nested<'_>) {
+        id.write(&mut self.id);
+        let _ = parts.part().bulk(&self.id);
+    }
+
+    /// An entry: its ID, and its fields and values in turn.
+    fn entry(&mut self, entry: Entry<'_>, parts: &mut Nested<'_>) {
+        parts.array(2);
+        self.id(entry.id, parts);
+        parts.array(2 * entry.fields.len());
+        for (name, value) in entry.fields {
+            let _ = parts.part().bulk(name.text(&mut self.digits));
+            let _ = parts.part().bulk(value.text(&mut self.digits));
+        }
+    }
+
+    /// Entries, so many at most; 0 for all.
+    fn entries<'l>(
+        &mut self,
+        entries: impl Iterator<Item = Entry<'l>>,
+        count: usize,
+        parts: &mut Nested<'_>,
+    ) -> Result<()> {
+        let count_max = if count == 0 { usize::MAX } else { count };
+        parts.array_counted(|parts| {
+            let mut count = 0;
+            for entry in entries.take(count_max) {
+                self.entry(entry, parts);
+                count += 1;
+            }
+            Ok(count)
+        })
+    }
+}
+
+/// A text as C prints it: it ends with its first NUL.
+fn printed(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// A key that is absent, or has not this group.
+fn no_key_or_group(key: &[u8], group: &[u8], after: &str) -> Error {
+    let parts: [&[u8]; 6] = [
+        b"NOGROUP No such key '",
+        printed(key),
+        b"' or consumer group '",
+        printed(group),
+        b"'",
+        after.as_bytes(),
+    ];
+    Error::bytes(parts.concat())
+}
+
+/// A stream that has not this group.
+fn no_group(key: &[u8], group: &[u8]) -> Error {
+    let parts: [&[u8]; 5] =
+        [b"NOGROUP No such consumer group '", printed(group), b"' for key name '", printed(key), b"'"];
+    Error::bytes(parts.concat())
+}
+
+/// Options of a subcommand that make no sense.
+fn wrong_subcommand(command: &str, subcommand: &[u8]) -> Error {
+    const QUOTED_BYTES_MAX: usize = 128;
+    let quoted = printed(&subcommand[..subcommand.len().min(QUOTED_BYTES_MAX)]);
+    let before = "ERR unknown subcommand or wrong number of arguments for '";
+    Error::quoting(before, quoted, &format!("'. Try {} HELP.", command.to_ascii_uppercase()))
+}

@@ -1,0 +1,49 @@
+//! How many entries of a stream a group has read, and how many it has not: its lag.
+//!
+//! A stream counts all entries that it has ever got, and a group those that it has read. The two tell the lag
+//! as long as no entry was deleted from the middle of the stream. After that it is known again where the
+//! number of entries in front of an ID is: at either end of the stream.
+
+use crate::values::tree::Ledger;
+use crate::values::tree::ledger::{EntryId, Group};
+
+/// Whether an entry may have been deleted that was neither in front of an ID nor in front of `first`, the ID
+/// of the stream's first entry.
+pub fn has_gaps_from(stream: &Ledger, first: Option<EntryId>, id: EntryId) -> bool {
+    let deleted = stream.max_deleted_id;
+    deleted != EntryId::ZERO && first.is_some_and(|first| first <= deleted) && id <= deleted
+}
+
+/// The number of all entries, in the life of a stream, up to an ID, if it is known. `first` is the ID of the
+/// stream's first entry.
+pub fn entries_up_to(stream: &Ledger, first: Option<EntryId>, id: EntryId) -> Option<u64> {
+    let (added, len) = (stream.entries_added, stream.len() as u64);
+    if added == 0 {
+        return Some(0);
+    }
+    let Some(first) = first else {
+        return (id <= stream.last_id).then_some(added);
+    };
+    if id >= stream.last_id {
+        return (id == stream.last_id).then_some(added);
+    }
+    let is_whole = stream.max_deleted_id == EntryId::ZERO || stream.max_deleted_id < first;
+    let before = added.wrapping_sub(len);
+    match id.cmp(&first) {
+        std::cmp::Ordering::Less if is_whole => Some(before),
+        std::cmp::Ordering::Equal if is_whole => Some(before.wrapping_add(1)),
+        _ => None,
+    }
+}
+
+/// How many entries a group has not read yet, if that is known.
+pub fn lag(stream: &Ledger, first: Option<EntryId>, group: &Group) -> Option<i64> {
+    if stream.entries_added == 0 {
+        return Some(0);
+    }
+    let read = group
+        .entries_read
+        .filter(|_| !has_gaps_from(stream, first, group.last_id))
+        .or_else(|| entries_up_to(stream, first, group.last_id))?;
+    Some(stream.entries_added.wrapping_sub(read) as i64)
+}

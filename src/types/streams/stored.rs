@@ -1,0 +1,284 @@
+//! Streams in files and in the log.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use super::Stream;
+use crate::dump::Compressor;
+use crate::dump::strings::{DecodeError, Source, write_length, write_string};
+use crate::keyspace::records;
+use crate::values::tree::Ledger;
+use crate::values::tree::ledger::{EntryId, Group};
+use crate::values::{Content, Limit, Sink, Structure, Type};
+
+/// The RDB type of streams before Redis 7.0, without counters.
+const STREAM: u8 = 15;
+/// The one of Redis 7.0 and Valkey. Keyfast writes it.
+pub(super) const STREAM_2: u8 = 19;
+/// The one of Redis 7.2, where a consumer has a second time.
+const STREAM_3: u8 = 21;
+/// The RDB types that are read.
+pub(super) const RDB_TYPES: &[u8] = &[STREAM, STREAM_2, STREAM_3];
+
+const WRONG_KEY: DecodeError = DecodeError::Invalid("a block of a stream has no ID");
+const WRONG_COUNT: DecodeError = DecodeError::Invalid("Stream metadata contradicts the entries.");
+const DOUBLE_GROUP: DecodeError = DecodeError::Invalid("Duplicated consumer group name");
+const DOUBLE_CONSUMER: DecodeError = DecodeError::Invalid("Duplicate stream consumer detected");
+const DOUBLE_PENDING: DecodeError = DecodeError::Invalid("Duplicated global PEL entry");
+const NOT_PENDING: DecodeError = DecodeError::Invalid("Consumer entry not found in group global PEL");
+const NO_OWNER: DecodeError = DecodeError::Invalid("NACK entry without consumer");
+
+fn write_id(out: &mut Vec<u8>, id: EntryId) {
+    write_length(out, id.ms);
+    write_length(out, id.seq);
+}
+
+/// Writes a stream as Redis 7.0 does.
+pub(super) fn save(
+    sink: &mut dyn Sink,
+    content: Content<'_>,
+    _: Limit,
+    mut compressor: Option<&mut Compressor>,
+) -> io::Result<()> {
+    let stream = Stream::view(content);
+    write_length(sink.buffer(), stream.listpacks_count() as u64);
+    for (id, listpack) in stream.listpacks() {
+        write_string(sink.buffer(), &id.to_bytes(), None);
+        write_string(sink.buffer(), listpack, compressor.as_deref_mut());
+        sink.pass_on()?;
+    }
+    let out = sink.buffer();
+    write_length(out, stream.len() as u64);
+    write_id(out, stream.last_id);
+    write_id(out, stream.first().map_or(EntryId::ZERO, |first| first.id));
+    write_id(out, stream.max_deleted_id);
+    write_length(out, stream.entries_added);
+    write_length(out, stream.groups().len() as u64);
+    for group in stream.groups() {
+        save_group(sink, group, compressor.as_deref_mut())?;
+    }
+    sink.pass_on()
+}
+
+fn save_group(sink: &mut dyn Sink, group: &Group, mut compressor: Option<&mut Compressor>) -> io::Result<()> {
+    let out = sink.buffer();
+    write_string(out, group.name(), compressor.as_deref_mut());
+    write_id(out, group.last_id);
+    // Redis: -1 is unknown.
+    write_length(out, group.entries_read.unwrap_or(u64::MAX));
+    write_length(out, group.pending_count() as u64);
+    for (id, delivery) in group.pending(EntryId::ZERO, EntryId::MAX) {
+        let out = sink.buffer();
+        out.extend_from_slice(&id.to_bytes());
+        out.extend_from_slice(&delivery.at_ms.to_le_bytes());
+        write_length(out, delivery.count);
+        sink.pass_on()?;
+    }
+    write_length(sink.buffer(), group.consumers_count() as u64);
+    for (_, consumer) in group.consumers() {
+        let out = sink.buffer();
+        write_string(out, consumer.name(), compressor.as_deref_mut());
+        out.extend_from_slice(&consumer.seen_ms().to_le_bytes());
+        write_length(out, consumer.pending_count() as u64);
+        for id in consumer.pending(EntryId::ZERO, EntryId::MAX) {
+            sink.buffer().extend_from_slice(&id.to_bytes());
+            sink.pass_on()?;
+        }
+    }
+    Ok(())
+}
+
+fn read_id(input: &mut dyn Source) -> Result<EntryId, DecodeError> {
+    Ok(EntryId { ms: input.length()?, seq: input.length()? })
+}
+
+fn read_raw_id(input: &mut dyn Source) -> Result<EntryId, DecodeError> {
+    let mut bytes = [0; EntryId::BYTES];
+    input.bytes(&mut bytes)?;
+    Ok(EntryId::from_bytes(bytes))
+}
+
+fn read_moment(input: &mut dyn Source) -> Result<u64, DecodeError> {
+    let mut bytes = [0; 8];
+    input.bytes(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Reads a stream of one of [`RDB_TYPES`].
+pub(super) fn load(
+    rdb_type: u8,
+    input: &mut dyn Source,
+    _: Limit,
+    _: &mut Vec<u8>,
+) -> Result<Option<Structure>, DecodeError> {
+    let mut stream = Box::<Ledger>::default();
+    let mut key = Vec::new();
+    for _ in 0..input.length()? {
+        input.string(&mut key)?;
+        let id = EntryId::from_bytes(key.as_slice().try_into().map_err(|_| WRONG_KEY)?);
+        let mut listpack = Vec::new();
+        input.string(&mut listpack)?;
+        listpack.shrink_to_fit();
+        stream.append_listpack(id, listpack)?;
+    }
+    let (len, last_id) = (input.length()?, read_id(input)?);
+    if len != stream.len() as u64 || last_id < stream.last_id {
+        return Err(WRONG_COUNT);
+    }
+    (stream.last_id, stream.entries_added) = (last_id, len);
+    if rdb_type != STREAM {
+        // The first ID follows from the entries.
+        let _ = read_id(input)?;
+        stream.max_deleted_id = read_id(input)?;
+        stream.entries_added = input.length()?;
+    }
+    for _ in 0..input.length()? {
+        load_group(rdb_type, input, &mut stream)?;
+    }
+    Ok(Some(Structure::Ledger(stream)))
+}
+
+fn load_group(rdb_type: u8, input: &mut dyn Source, stream: &mut Ledger) -> Result<(), DecodeError> {
+    let mut name = Vec::new();
+    input.string(&mut name)?;
+    let last_id = read_id(input)?;
+    let entries_read = match rdb_type {
+        STREAM => {
+            let first = stream.first().map(|first| first.id);
+            super::counting::entries_up_to(stream, first, last_id)
+        }
+        _ => Some(input.length()?).filter(|read| *read <= i64::MAX as u64),
+    };
+    if !stream.add_group(&name, last_id, entries_read) {
+        return Err(DOUBLE_GROUP);
+    }
+    let loaded = stream.change_group(&name, |group| {
+        for _ in 0..input.length()? {
+            let (id, at_ms) = (read_raw_id(input)?, read_moment(input)?);
+            if !group.append_pending(id, at_ms, input.length()?) {
+                return Err(DOUBLE_PENDING);
+            }
+        }
+        load_consumers(rdb_type, input, group)
+    });
+    loaded.unwrap_or(Err(DOUBLE_GROUP))
+}
+
+fn load_consumers(rdb_type: u8, input: &mut dyn Source, group: &mut Group) -> Result<(), DecodeError> {
+    let (mut name, mut owned) = (Vec::new(), 0);
+    for _ in 0..input.length()? {
+        input.string(&mut name)?;
+        let seen_ms = read_moment(input)?;
+        if rdb_type == STREAM_3 {
+            let _ = read_moment(input)?;
+        }
+        let (consumer, is_new) = group.add_consumer(&name, seen_ms);
+        if !is_new {
+            return Err(DOUBLE_CONSUMER);
+        }
+        for _ in 0..input.length()? {
+            if !group.own(read_raw_id(input)?, consumer) {
+                return Err(NOT_PENDING);
+            }
+            owned += 1;
+        }
+    }
+    if owned == group.pending_count() { Ok(()) } else { Err(NO_OWNER) }
+}
+
+/// Appends the requests that write a stream. An entry can only become pending while it is there, so those
+/// that were deleted since are added, too, and deleted in the end.
+pub(super) fn log(
+    sink: &mut dyn Sink,
+    key: &[u8],
+    content: Content<'_>,
+    expires_at_ms: Option<u64>,
+) -> io::Result<()> {
+    let stream = Stream::view(content);
+    let (mut first, mut second) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let mut id = Vec::new();
+    records::request(sink.buffer(), &[b"DEL", key]);
+    let pending = stream.groups().flat_map(|group| group.pending(EntryId::ZERO, EntryId::MAX));
+    let gone: BTreeSet<EntryId> = pending.map(|(id, _)| id).filter(|id| stream.get(*id).is_none()).collect();
+    if stream.is_empty() && gone.is_empty() {
+        records::request(sink.buffer(), &[b"XADD", key, b"MAXLEN", b"0", b"0-1", b"x", b"y"]);
+    }
+    let mut rest = gone.iter().peekable();
+    for entry in stream.range(EntryId::ZERO, EntryId::MAX) {
+        while let Some(gone) = rest.next_if(|gone| **gone < entry.id) {
+            add_for_a_while(sink, key, *gone, &mut id);
+        }
+        entry.id.write(&mut id);
+        let parts = entry.fields.flat_map(|(name, value)| [name, value]);
+        let parts: Vec<Vec<u8>> = parts.map(|part| part.text(&mut first).to_vec()).collect();
+        let words: Vec<&[u8]> =
+            [b"XADD", key, &id].into_iter().chain(parts.iter().map(Vec::as_slice)).collect();
+        records::request(sink.buffer(), &words);
+        sink.pass_on()?;
+    }
+    for gone in rest {
+        add_for_a_while(sink, key, *gone, &mut id);
+        sink.pass_on()?;
+    }
+    for group in stream.groups() {
+        log_group(sink, key, group)?;
+    }
+    let live = stream.first().map(|first| first.id);
+    if gone.first().is_some_and(|gone| live.is_none_or(|live| *gone < live)) {
+        let edge = live.map_or_else(|| b"0".to_vec(), EntryId::text);
+        let rule: &[u8] = if live.is_some() { b"MINID" } else { b"MAXLEN" };
+        records::request(sink.buffer(), &[b"XTRIM", key, rule, b"=", &edge]);
+    }
+    for gone in gone.iter().filter(|gone| live.is_some_and(|live| **gone > live)) {
+        gone.write(&mut id);
+        records::request(sink.buffer(), &[b"XDEL", key, &id]);
+        sink.pass_on()?;
+    }
+    stream.last_id.write(&mut id);
+    let (added, deleted) = (second.format(stream.entries_added), stream.max_deleted_id.text());
+    let counters: [&[u8]; 4] = [b"ENTRIESADDED", added.as_bytes(), b"MAXDELETEDID", &deleted];
+    let words: Vec<&[u8]> = [b"XSETID", key, &id].into_iter().chain(counters).collect();
+    records::request(sink.buffer(), &words);
+    if expires_at_ms.is_some() {
+        records::expiry(sink.buffer(), key, expires_at_ms);
+    }
+    sink.pass_on()
+}
+
+fn add_for_a_while(sink: &mut dyn Sink, key: &[u8], id: EntryId, text: &mut Vec<u8>) {
+    id.write(text);
+    records::request(sink.buffer(), &[b"XADD", key, text, b"x", b"y"]);
+}
+
+fn log_group(sink: &mut dyn Sink, key: &[u8], group: &Group) -> io::Result<()> {
+    let (mut first, mut second) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let read = group.entries_read.map_or("-1", |read| first.format(read));
+    let (name, id) = (group.name(), group.last_id.text());
+    let create: [&[u8]; 7] = [b"XGROUP", b"CREATE", key, name, &id, b"ENTRIESREAD", read.as_bytes()];
+    records::request(sink.buffer(), &create);
+    for (_, consumer) in group.consumers() {
+        records::request(sink.buffer(), &[b"XGROUP", b"CREATECONSUMER", key, name, consumer.name()]);
+        sink.pass_on()?;
+    }
+    for (id, delivery) in group.pending(EntryId::ZERO, EntryId::MAX) {
+        let Some(consumer) = group.consumer(delivery.consumer) else { continue };
+        let (at_ms, count) = (first.format(delivery.at_ms), second.format(delivery.count));
+        let claim: [&[u8]; 12] = [
+            b"XCLAIM",
+            key,
+            name,
+            consumer.name(),
+            b"0",
+            &id.text(),
+            b"TIME",
+            at_ms.as_bytes(),
+            b"RETRYCOUNT",
+            count.as_bytes(),
+            b"JUSTID",
+            b"FORCE",
+        ];
+        records::request(sink.buffer(), &claim);
+        sink.pass_on()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! The blocks of a ledger in their order, and the directory that finds them by their IDs.
+//!
+//! Entries come at the end and mostly leave at the front, so the directory is a list of lists, no tree: a
+//! [`Shelf`] has up to [`SHELF_BLOCKS_MAX`] blocks with their IDs and counts side by side, and the directory
+//! has the shelves. A copy shares the directory, the shelves and the blocks; a write copies the one of each
+//! that it changes. With a billion entries in blocks of a hundred the directory has 80,000 shelves, and its
+//! copy takes some 0.3 ms.
+
+use std::sync::Arc;
+
+use super::super::page::shared_bytes;
+use super::super::remains::{self, Remains, Rest};
+use super::block::Block;
+use super::id::EntryId;
+use crate::allocator::taken_bytes;
+
+/// Blocks of a shelf at most.
+const SHELF_BLOCKS_MAX: usize = if cfg!(test) { 3 } else { 128 };
+
+/// The blocks of a ledger.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Blocks {
+    /// No shelf is empty.
+    shelves: Arc<Vec<Arc<Shelf>>>,
+    /// The number of all blocks.
+    len: usize,
+    bytes: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Shelf(Vec<Kept>);
+
+/// A block, and what is known of it without a look at it.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    /// The ID of the block: that of its first entry, deleted or not.
+    pub(super) id: EntryId,
+    /// Entries that are not deleted.
+    pub(super) live: u32,
+    /// Bytes that the block takes.
+    bytes: u32,
+    pub(super) block: Arc<Block>,
+}
+
+/// A block's place in the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    shelf: usize,
+    index: usize,
+}
+
+impl Kept {
+    fn new(id: EntryId, live: u32, block: Block) -> Kept {
+        let bytes = own_bytes(&block);
+        Kept { id, live, bytes, block: Arc::new(block) }
+    }
+}
+
+fn own_bytes(block: &Block) -> u32 {
+    u32::try_from(shared_bytes(size_of::<Block>()) + block.bytes()).unwrap_or(u32::MAX)
+}
+
+fn shelf_bytes(shelf: &Shelf) -> usize {
+    shared_bytes(size_of::<Shelf>()) + taken_bytes(shelf.0.capacity() * size_of::<Kept>())
+}
+
+impl Blocks {
+    /// The number of blocks.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of the blocks and the directory.
+    pub(super) fn bytes(&self) -> usize {
+        let directory = self.shelves.capacity() * size_of::<Arc<Shelf>>();
+        shared_bytes(size_of::<Vec<Arc<Shelf>>>()) + taken_bytes(directory) + self.bytes
+    }
+
+    pub(super) fn get(&self, place: Place) -> Option<&Kept> {
+        self.shelves.get(place.shelf)?.0.get(place.index)
+    }
+
+    /// The place of the first block.
+    pub(super) fn first(&self) -> Option<Place> {
+        (self.len > 0).then_some(Place { shelf: 0, index: 0 })
+    }
+
+    /// The place of the last block.
+    pub(super) fn last(&self) -> Option<Place> {
+        let shelf = self.shelves.len().checked_sub(1)?;
+        Some(Place { shelf, index: self.shelves[shelf].0.len() - 1 })
+    }
+
+    /// The last block that does not begin behind an ID: the only one that may have it.
+    pub(super) fn find(&self, id: EntryId) -> Option<Place> {
+        let begins = |kept: Option<&Kept>| kept.is_some_and(|kept| kept.id <= id);
+        let shelf = self.shelves.partition_point(|shelf| begins(shelf.0.first())).checked_sub(1)?;
+        let index = self.shelves[shelf].0.partition_point(|kept| begins(Some(kept))).checked_sub(1)?;
+        Some(Place { shelf, index })
+    }
+
+    /// The place behind a place, which may have no block.
+    pub(super) fn behind(&self, place: Place) -> Place {
+        let is_last = self.shelves.get(place.shelf).is_none_or(|shelf| place.index + 1 >= shelf.0.len());
+        if is_last {
+            Place { shelf: place.shelf + 1, index: 0 }
+        } else {
+            Place { index: place.index + 1, ..place }
+        }
+    }
+
+    /// The place in front of a place, if there is one.
+    pub(super) fn before(&self, place: Place) -> Option<Place> {
+        if let Some(index) = place.index.checked_sub(1) {
+            return Some(Place { index, ..place });
+        }
+        let shelf = place.shelf.checked_sub(1)?;
+        Some(Place { shelf, index: self.shelves.get(shelf)?.0.len().checked_sub(1)? })
+    }
+
+    /// All blocks.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Kept> {
+        self.shelves.iter().flat_map(|shelf| &shelf.0)
+    }
+
+    /// Appends a block. The one before it will not grow any more.
+    pub(super) fn push(&mut self, id: EntryId, live: u32, block: Block) {
+        let kept = Kept::new(id, live, block);
+        self.len += 1;
+        self.bytes += kept.bytes as usize;
+        let shelves = Arc::make_mut(&mut self.shelves);
+        match shelves.last_mut() {
+            Some(shelf) if shelf.0.len() < SHELF_BLOCKS_MAX => {
+                let before = shelf_bytes(shelf);
+                let shelf = Arc::make_mut(shelf);
+                if let Some(full) = shelf.0.last_mut()
+                    && let Some(block) = Arc::get_mut(&mut full.block)
+                {
+                    block.shrink();
+                    let bytes = own_bytes(block);
+                    self.bytes = self.bytes + bytes as usize - full.bytes as usize;
+                    full.bytes = bytes;
+                }
+                shelf.0.push(kept);
+                self.bytes = self.bytes + shelf_bytes(shelf) - before;
+            }
+            _ => {
+                let shelf = Shelf(vec![kept]);
+                self.bytes += shelf_bytes(&shelf);
+                shelves.push(Arc::new(shelf));
+            }
+        }
+    }
+
+    /// Changes a block, and adds to its number of entries that are not deleted.
+    pub(super) fn change(&mut self, place: Place, added: i32, change: impl FnOnce(EntryId, &mut Block)) {
+        let Some(shelf) = Arc::make_mut(&mut self.shelves).get_mut(place.shelf) else { return };
+        let before = shelf_bytes(shelf);
+        let shelf = Arc::make_mut(shelf);
+        let after = shelf_bytes(shelf);
+        let Some(kept) = shelf.0.get_mut(place.index) else { return };
+        change(kept.id, Arc::make_mut(&mut kept.block));
+        let bytes = own_bytes(&kept.block);
+        self.bytes = self.bytes + after + bytes as usize - before - kept.bytes as usize;
+        kept.bytes = bytes;
+        kept.live = kept.live.saturating_add_signed(added);
+    }
+
+    /// Removes a block.
+    pub(super) fn remove(&mut self, place: Place) -> Remains {
+        let shelves = Arc::make_mut(&mut self.shelves);
+        if shelves.get(place.shelf).is_none_or(|shelf| place.index >= shelf.0.len()) {
+            return Remains::default();
+        }
+        let before = shelf_bytes(&shelves[place.shelf]);
+        let shelf = Arc::make_mut(&mut shelves[place.shelf]);
+        let kept = shelf.0.remove(place.index);
+        self.len -= 1;
+        self.bytes = self.bytes + shelf_bytes(shelf) - before - kept.bytes as usize;
+        if shelf.0.is_empty() {
+            self.bytes -= shelf_bytes(shelf);
+            shelves.remove(place.shelf);
+        }
+        Remains::of([Gone::Block(kept.block)])
+    }
+
+    /// Removes the blocks in front of a place.
+    pub(super) fn remove_before(&mut self, place: Place) -> Remains {
+        if place == (Place { shelf: 0, index: 0 }) {
+            return Remains::default();
+        }
+        let shelves = Arc::make_mut(&mut self.shelves);
+        let mut gone = Vec::new();
+        for shelf in shelves.drain(..place.shelf.min(shelves.len())) {
+            self.len -= shelf.0.len();
+            self.bytes -= shelf_bytes(&shelf) + shelf.0.iter().map(|kept| kept.bytes as usize).sum::<usize>();
+            gone.push(Gone::Shelf(shelf));
+        }
+        if let Some(shelf) = shelves.first_mut().filter(|_| place.index > 0) {
+            let before = shelf_bytes(shelf);
+            let shelf = Arc::make_mut(shelf);
+            let count = place.index.min(shelf.0.len());
+            self.len -= count;
+            for kept in shelf.0.drain(..count) {
+                self.bytes -= kept.bytes as usize;
+                gone.push(Gone::Block(kept.block));
+            }
+            self.bytes = self.bytes + shelf_bytes(shelf) - before;
+        }
+        shelves.shrink_to(shelves.len() * 2);
+        Remains::of(gone)
+    }
+
+    /// Removes all blocks, in constant time.
+    pub(super) fn clear(&mut self) -> Remains {
+        Remains::of([Gone::All(Arc::new(Shelves(std::mem::take(self).shelves)))])
+    }
+}
+
+/// What has left the directory.
+enum Gone {
+    Block(Arc<Block>),
+    Shelf(Arc<Shelf>),
+    All(Arc<Shelves>),
+}
+
+/// All shelves of a directory.
+struct Shelves(Arc<Vec<Arc<Shelf>>>);
+
+impl From<Gone> for Rest {
+    fn from(gone: Gone) -> Rest {
+        match gone {
+            Gone::Block(block) => Rest::Branch(block),
+            Gone::Shelf(shelf) => Rest::Branch(shelf),
+            Gone::All(shelves) => Rest::Branch(shelves),
+        }
+    }
+}
+
+impl remains::Branch for Block {
+    fn take_apart(self: Arc<Self>, _: &mut Vec<Rest>) -> usize {
+        Arc::into_inner(self).map_or(0, |block| own_bytes(&block) as usize)
+    }
+}
+
+impl remains::Branch for Shelf {
+    fn take_apart(self: Arc<Self>, kids: &mut Vec<Rest>) -> usize {
+        let Some(shelf) = Arc::into_inner(self) else { return 0 };
+        let bytes = shelf_bytes(&shelf);
+        kids.extend(shelf.0.into_iter().map(|kept| Rest::from(Gone::Block(kept.block))));
+        bytes
+    }
+}
+
+impl remains::Branch for Shelves {
+    fn take_apart(self: Arc<Self>, kids: &mut Vec<Rest>) -> usize {
+        let shelves = Arc::into_inner(self).and_then(|shelves| Arc::into_inner(shelves.0));
+        let Some(shelves) = shelves else { return 0 };
+        let bytes = shelves.capacity() * size_of::<Arc<Shelf>>();
+        kids.extend(shelves.into_iter().map(|shelf| Rest::from(Gone::Shelf(shelf))));
+        bytes
+    }
+}
