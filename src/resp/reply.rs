@@ -83,8 +83,8 @@ impl<'a> Reply<'a> {
         Sent(())
     }
 
-    /// A bulk string of so many bytes, without these bytes. Returns the length of the output in front of them,
-    /// where the caller inserts them later.
+    /// A bulk string of so many bytes, without these bytes. Returns the length of the output in front of
+    /// them, where the caller inserts them later.
     pub fn bulk_without(self, len: usize) -> (Sent, usize) {
         header(self.out, b'$', len as i64);
         let at = self.out.len();
