@@ -246,7 +246,9 @@ impl Group {
         self.consumers_bytes -= consumer.bytes();
         let count = consumer.pending.len();
         let mut remains = Remains::default();
-        if count > self.pending.len() / 2 {
+        if count == self.pending.len() {
+            remains = self.pending.clear();
+        } else if count > self.pending.len() / 2 {
             // What stays is gathered sooner than most is removed.
             let stays = |record: &&[u8]| Delivery::of_record(record).consumer != number;
             let staying = self.pending.range(0..self.pending.len()).filter(stays);
