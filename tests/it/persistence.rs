@@ -506,8 +506,8 @@ fn a_file_that_cannot_be_loaded_is_left_alone() {
     let path = dump(&folder);
     let complaint =
         |why: &str| format!("keyfast: Fatal error loading the DB {}: {why}. Exiting.\n", path.display());
-    fs::write(&path, b"REDIS0010\xfe\x00\x0f\x08mystream\x00\xff\0\0\0\0\0\0\0\0").unwrap();
-    let stream = "key 'mystream' in database 0 is a stream, which is not supported (offset 11)";
+    fs::write(&path, b"REDIS0010\xfe\x00\x1a\x08mystream\x00\xff\0\0\0\0\0\0\0\0").unwrap();
+    let stream = "key 'mystream' in database 0 is a stream of Redis 8, which is not supported (offset 11)";
     assert_eq!(refusal(&folder), complaint(stream));
     fs::write(&path, b"REDIS0010\xfe\x20\x00\x01k\x01v\xff\0\0\0\0\0\0\0\0").unwrap();
     let databases = "Data file was created with a Redis server configured to handle more than 16 databases";

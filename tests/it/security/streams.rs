@@ -248,3 +248,27 @@ fn a_client_that_waits_with_a_group_learns_that_its_key_has_expired() {
     client.line("PEXPIRE s 1").is(1);
     waiting.reply().is_error("UNBLOCKED the stream key no longer exists");
 }
+
+/// What Redis 6 and Redis 7.2 write: without counters, and with a second time of each consumer.
+#[test]
+fn older_and_newer_forms_are_read() {
+    let mut client = Server::start().into_client();
+    let moment = 1_000_u64.to_le_bytes();
+    let block = string(&listpack(BLOCK));
+    let pending = [&[1][..], &ID, &moment, &[1]].concat();
+    let consumer = [&b"\x01\x01c"[..], &moment].concat();
+    let older = [&b"\x0f\x01\x10"[..], &ID, &block, b"\x01\x01\x01\x01\x01g\x01\x01"].concat();
+    let newer = [&b"\x15\x01\x10"[..], &ID, &block, &NUMBERS, b"\x01\x01g\x01\x01\x01"].concat();
+    for content in [
+        [&older[..], &pending, &consumer, &[1], &ID].concat(),
+        [&newer[..], &pending, &consumer, &moment, &[1], &ID].concat(),
+    ] {
+        let mut payload = [&content[..], &keyfast::dump::VERSION.to_le_bytes()].concat();
+        payload.extend(keyfast::dump::CHECKSUM.checksum(&payload).to_le_bytes());
+        client.cmd([&b"RESTORE"[..], b"k", b"0", &payload, b"REPLACE"]).is_ok();
+        let told = client.line("XINFO GROUPS k").reply().to_string();
+        assert!(told.contains("\"entries-read\", (integer) 1, \"lag\", (integer) 0"), "{told}");
+        let told = client.line("XPENDING k g").reply().to_string();
+        assert_eq!(told, "[(integer) 1, \"1-1\", \"1-1\", [[\"c\", \"1\"]]]");
+    }
+}
