@@ -361,3 +361,16 @@ fn a_large_collection_is_shared_until_it_changes_and_its_memory_comes_back() {
     client.line("FLUSHALL").is_ok();
     wait_until(|| used(&mut client) < large / 4, "the memory is not given back");
 }
+
+/// As in Redis 7.0. Newer servers refuse it.
+#[test]
+fn the_last_id_of_a_stream_can_be_set_below_an_entry_that_was_deleted() {
+    let mut client = Server::start().into_client();
+    client.line("XADD s 5-1 f v").is("5-1");
+    client.line("XADD s 8-5 f v").is("8-5");
+    client.line("XDEL s 8-5").is(1);
+    client.line("XSETID s 8-3").is_ok();
+    client
+        .line("XSETID s 5-0")
+        .is_error("ERR The ID specified in XSETID is smaller than the target stream top item");
+}
