@@ -893,3 +893,14 @@ fn what_cannot_be_loaded_is_refused_and_left_alone() {
         assert_eq!(fs::read(increment(&folder, 1)).unwrap(), log);
     }
 }
+
+/// Redis logs a PFCOUNT that keeps its count in the value.
+#[test]
+fn a_count_that_redis_has_logged_is_loaded() {
+    let folder = Folder::new("aof-pfcount");
+    fs::create_dir(folder.path().join("appendonlydir")).unwrap();
+    folder.write("appendonlydir/appendonly.aof.manifest", "file appendonly.aof.1.incr.aof seq 1 type i\n");
+    let log = [request(["SELECT", "0"]), request(["PFADD", "k", "a", "b"]), request(["pfcount", "k"])];
+    fs::write(increment(&folder, 1), log.concat()).unwrap();
+    serve(&folder, &[]).client().line("PFCOUNT k").is(2);
+}

@@ -259,9 +259,7 @@ impl Asked<'_> {
     /// write.
     fn check_place(&self) -> Result<()> {
         let command = self.registered.command;
-        let runs_script = command.scope == Scope::Script && command.may_replicate;
-        if command.writes() || runs_script || matches!(command.run, Run::Read(_)) || command.name == "select"
-        {
+        if command.replicates() || matches!(command.run, Run::Read(_)) || command.name == "select" {
             return Ok(());
         }
         let name = self.request.name().escape_ascii();
