@@ -653,6 +653,17 @@ class Differs(Exception):
     pass
 
 
+# Limits of the encodings, and what they are set to at random.
+SETTINGS = {
+    "hash-max-listpack-entries": [0, 1, 4, 128, 512, 2000], "hash-max-listpack-value": [0, 8, 64, 1024, 5000],
+    "set-max-intset-entries": [0, 4, 128, 512], "zset-max-listpack-entries": [0, 4, 128, 1000],
+    "zset-max-listpack-value": [0, 8, 64, 5000],
+    "hll-sparse-max-bytes": [3000, 3000, 0, 100, 1000, 20_000],
+    "list-max-listpack-size": [-1, -2, -2, -2, -5, 0, 1, 3, 128], "list-compress-depth": [0, 0, 1],
+    "stream-node-max-entries": [1, 3, 10, 100, 0], "stream-node-max-bytes": [0, 64, 300, 4096, 100_000],
+}
+
+
 class Comparison:
     """Two servers, with their connections."""
 
@@ -967,15 +978,7 @@ class Comparison:
                     self.differ(f"the order of {name}", *replies)
 
     def configure(self):
-        settings = {
-            "hash-max-listpack-entries": [0, 1, 4, 128, 512, 2000], "hash-max-listpack-value": [0, 8, 64, 1024, 5000],
-            "set-max-intset-entries": [0, 4, 128, 512], "zset-max-listpack-entries": [0, 4, 128, 1000],
-            "zset-max-listpack-value": [0, 8, 64, 5000],
-            "hll-sparse-max-bytes": [3000, 3000, 0, 100, 1000, 20_000],
-            "list-max-listpack-size": [-1, -2, -2, -2, -5, 0, 1, 3, 128], "list-compress-depth": [0, 0, 1],
-            "stream-node-max-entries": [1, 3, 10, 100, 0], "stream-node-max-bytes": [0, 64, 300, 4096, 100_000],
-        }
-        for name, values in settings.items():
+        for name, values in SETTINGS.items():
             self.both("config", "set", name, values[-1] if random.random() < 0.05 else one_of(values))
         own = {"set-max-listpack-entries": [0, 4, 128], "set-max-listpack-value": [0, 8, 64, 2000]}
         for name, values in own.items():
