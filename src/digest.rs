@@ -1,6 +1,6 @@
 //! The digest of a value that DIGEST tells and IFDEQ compares: XXH3 of 64 bits, in hexadecimal.
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
 /// Digits of a digest.
 pub const DIGITS: usize = 16;
@@ -8,6 +8,11 @@ pub const DIGITS: usize = 16;
 /// The digest of a value.
 pub fn digest(value: &[u8]) -> u64 {
     xxh3_64(value)
+}
+
+/// A digest of a field and its value. Where one ends and the other begins matters.
+pub fn of_pair(field: &[u8], value: &[u8]) -> u128 {
+    xxh3_128_with_seed(value, xxh3_64(field)).wrapping_add(xxh3_128_with_seed(field, value.len() as u64))
 }
 
 /// A digest as clients are told it: 16 digits, in lower case.

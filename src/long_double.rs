@@ -17,7 +17,7 @@ const SIGNIFICAND_BITS: i32 = 64;
 const EXPONENT_BIAS: i32 = 16_383;
 
 /// A finite number, or an infinite one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct LongDouble(X87DoubleExtended);
 
 impl LongDouble {
@@ -44,6 +44,16 @@ impl LongDouble {
     /// Whether it is a finite number.
     pub fn is_finite(self) -> bool {
         self.0.is_finite()
+    }
+
+    /// The largest finite number.
+    pub fn largest() -> LongDouble {
+        LongDouble(X87DoubleExtended::largest())
+    }
+
+    /// The number with the other sign.
+    pub fn negated(self) -> LongDouble {
+        LongDouble(-self.0)
     }
 
     /// The sum, if it is a finite number.

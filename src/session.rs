@@ -134,6 +134,14 @@ pub enum Wait {
     Until(Instant),
     /// Until another client, or the server, ends it.
     ForEver,
+    /// Until this moment, if there is one, or until what the client has changed is durable, if that is
+    /// enough. The reply says whether it is by then (WAITAOF).
+    Durable {
+        /// When the wait ends in vain; `None` for never.
+        until: Option<Instant>,
+        /// Whether nothing else is waited for.
+        is_enough: bool,
+    },
     /// Until this delay is over. Then the command is executed.
     Delay(Delay),
     /// Until the end of a pause (CLIENT PAUSE). Then the command is executed.
@@ -151,6 +159,8 @@ pub struct Blocked {
     pub waiter: Arc<Waiter>,
     /// When the wait ends in vain; `None` for never.
     pub until: Option<Instant>,
+    /// When the client tries again before that, though no key has changed.
+    pub again: Option<Instant>,
 }
 
 /// What a command needs, and another client has had for more than a moment.

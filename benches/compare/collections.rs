@@ -94,7 +94,27 @@ const SUBJECTS: &[Subject] = &[
     subject("ZRANGEBYSCORE of 10", |line, random, _| {
         put(line, format_args!("ZRANGEBYSCORE ranking {} +inf LIMIT 0 10", random.below(900_000)));
     }),
+    Subject {
+        name: "XADD",
+        next: |line, _, number| {
+            put(line, format_args!("XADD events:{} * name value:{number}", number % QUEUES));
+        },
+        before: |_| (0..QUEUES).map(|stream| format!("DEL events:{stream}")).collect(),
+    },
+    Subject {
+        name: "XREAD of 10",
+        next: |line, random, _| {
+            put(line, format_args!("XREAD COUNT 10 STREAMS read:{} 5", random.below(QUEUES)));
+        },
+        before: |_| (0..QUEUES).flat_map(short_stream).collect(),
+    },
 ];
+
+/// The requests that write a stream of 20 entries.
+fn short_stream(stream: usize) -> impl Iterator<Item = String> {
+    let entries = (1..=20).map(move |entry| format!("XADD read:{stream} {entry}-1 name value:{entry}"));
+    std::iter::once(format!("DEL read:{stream}")).chain(entries)
+}
 
 /// Commands on two collections of 100,000, of which half are in both.
 const LONG_SUBJECTS: &[Subject] = &[

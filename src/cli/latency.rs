@@ -200,28 +200,30 @@ fn write_spectrum(out: &mut impl Write, counts: &[usize]) -> io::Result<()> {
 pub(super) fn run_intrinsic(seconds: u64) -> Result<()> {
     let time = Duration::from_secs(seconds);
     let begin = Instant::now();
-    let (mut longest_us, mut runs) = (0, 0_u64);
+    let (mut longest, mut runs) = (Duration::ZERO, 0_u64);
     let mut before = begin;
-    loop {
+    let whole = loop {
         work();
         let after = Instant::now();
-        let took_us = after.duration_since(before).as_micros();
+        let took = after.duration_since(before);
         before = after;
         runs += 1;
-        if took_us > longest_us {
-            longest_us = took_us;
-            super::say(format_args!("Max latency so far: {longest_us} microseconds."))?;
+        if runs == 1 || took.as_micros() > longest.as_micros() {
+            super::say(format_args!("Max latency so far: {} microseconds.", took.as_micros()))?;
         }
-        if after.duration_since(begin) >= time {
-            break;
+        longest = longest.max(took);
+        let whole = after.duration_since(begin);
+        if whole >= time {
+            break whole;
         }
-    }
-    let average_us = begin.elapsed().as_micros() as f64 / runs as f64;
+    };
+    // A run takes less than a microsecond. Two looks at the clock may show the same nanosecond.
+    let average_ns = whole.as_nanos().max(1) as f64 / runs as f64;
     super::say(format_args!(
-        "\n{runs} total runs (avg latency: {average_us:.4} microseconds / {:.2} nanoseconds per run).\n\
+        "\n{runs} total runs (avg latency: {:.4} microseconds / {average_ns:.2} nanoseconds per run).\n\
          Worst run took {:.0}x longer than the average latency.",
-        average_us * 1000.0,
-        longest_us as f64 / average_us
+        average_ns / 1000.0,
+        longest.as_nanos() as f64 / average_ns
     ))
 }
 

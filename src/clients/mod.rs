@@ -129,6 +129,8 @@ pub struct Profile {
     pub user: Option<Arc<User>>,
     /// What its commands change.
     pub state: State,
+    /// CLIENT CAPA redirect.
+    pub can_be_redirected: bool,
     /// CLIENT NO-EVICT.
     pub is_kept_from_eviction: bool,
     /// MONITOR.
@@ -257,6 +259,7 @@ impl Clients {
                 lib_version: Vec::new(),
                 user: None,
                 state: State::default(),
+                can_be_redirected: false,
                 is_kept_from_eviction: false,
                 is_monitor: false,
                 tracking: None,

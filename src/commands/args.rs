@@ -102,6 +102,16 @@ impl<'a> Options<'a> {
         self.request.len() - self.next
     }
 
+    /// The next argument, which is not taken yet.
+    pub fn peek(&self) -> Option<&'a [u8]> {
+        self.request.get(self.next)
+    }
+
+    /// The next argument, if it is such a one; else it is left.
+    pub fn next_if(&mut self, is_taken: impl FnOnce(&'a [u8]) -> bool) -> Option<&'a [u8]> {
+        if self.peek().is_some_and(is_taken) { self.next() } else { None }
+    }
+
     /// The value that must follow the option just read.
     ///
     /// # Errors

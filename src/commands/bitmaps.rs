@@ -118,15 +118,21 @@ const BITCOUNT: Command = Command {
     arguments: &[
         Argument::KEY,
         Argument::block(
-            "index",
+            "range",
             &[
                 Argument::integer("start"),
-                Argument::integer("end"),
-                Argument::one_of(
-                    "index_unit",
-                    &[Argument::pure_token("byte", "BYTE"), Argument::pure_token("bit", "BIT")],
+                Argument::block(
+                    "end-unit-block",
+                    &[
+                        Argument::integer("end"),
+                        Argument::one_of(
+                            "unit",
+                            &[Argument::pure_token("byte", "BYTE"), Argument::pure_token("bit", "BIT")],
+                        )
+                        .since("7.0.0")
+                        .optional(),
+                    ],
                 )
-                .since("7.0.0")
                 .optional(),
             ],
         )
@@ -135,6 +141,7 @@ const BITCOUNT: Command = Command {
     example: &[
         ("SET mykey foobar", "OK"),
         ("BITCOUNT mykey", "(integer) 26"),
+        ("BITCOUNT mykey 1", "(integer) 22"),
         ("BITCOUNT mykey 1 1", "(integer) 6"),
         ("BITCOUNT mykey 5 30 BIT", "(integer) 17"),
     ],
@@ -146,6 +153,8 @@ fn bitcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     let Some(value) = tx.get::<Text>(request.at(1))? else { return Ok(reply.count(0)) };
     let range = match request.len() {
         2 => Some((0, (8 * value.len()).saturating_sub(1))),
+        // As in Valkey 8: up to the end.
+        3 => Unit::Byte.range(value, args::integer(request.at(2))?, -1),
         4 | 5 => {
             let (start, end) = (args::integer(request.at(2))?, args::integer(request.at(3))?);
             let is_backwards = start < 0 && end < 0 && start > end;

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::acl::{self, User, Users};
-use crate::clients::{Address, Client, Leaving};
+use crate::acl;
+use crate::clients::{Address, Client, Leaving, Profile};
 use crate::excerpt::excerpt;
-use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::session::{Replies, Session};
 
-use super::args::{self, Options, is_word};
+use super::args::{self, is_word};
+use super::client_filter::{self, Filter};
 use super::error::Error;
 use super::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
 use super::tracking;
@@ -32,6 +32,7 @@ const CLIENT: Command = Command {
         tracking::CLIENT_GETREDIR,
         CLIENT_HELP,
         CLIENT_ID,
+        CLIENT_IMPORT_SOURCE,
         CLIENT_INFO,
         CLIENT_KILL,
         CLIENT_LIST,
@@ -184,35 +185,18 @@ const CLIENT_LIST: Command = Command {
     since: "2.4.0",
     complexity: "O(N) where N is the number of client connections",
     tips: &["nondeterministic_output"],
-    arguments: &[
-        Argument::one_of(
-            "normal_master_replica_pubsub",
-            &[
-                Argument::pure_token("normal", "NORMAL"),
-                Argument::pure_token("master", "MASTER"),
-                Argument::pure_token("replica", "REPLICA"),
-                Argument::pure_token("pubsub", "PUBSUB"),
-            ],
-        )
-        .token("TYPE")
-        .since("5.0.0")
-        .optional(),
-        Argument::block("id", &[Argument::integer("client-id").multiple()])
-            .token("ID")
-            .since("6.2.0")
-            .optional(),
-    ],
+    arguments: client_filter::OF_LIST,
     example: &[("CLIENT LIST TYPE foo", "(error) ERR Unknown client type 'foo'")],
     run: Run::Server(list),
     ..Command::DEFAULTS
 };
 
 fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let filter = parse_list_filter(request)?;
     let Context { instance, session, .. } = context;
+    let filter = Filter::of_list(request, instance)?;
     let now_ms = instance.clients.now_ms();
     let all = instance.clients.all();
-    let meant = all.iter().filter(|client| filter.matches(client));
+    let meant = all.iter().filter(|client| filter.matches(client, session, now_ms));
     let lines: String = meant
         .map(|client| match client.id == session.client.id {
             // The client that asks is not idle.
@@ -221,24 +205,6 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
         })
         .collect();
     Ok(reply.verbatim(&lines))
-}
-
-fn parse_list_filter(request: Request<'_>) -> Result<Filter<'_>> {
-    let mut filter = Filter::default();
-    match request.get(2) {
-        None => {}
-        Some(option) if is_word(option, "type") && request.len() == 4 => {
-            filter.kind = Some(Kind::parse(request.at(3))?);
-        }
-        Some(option) if is_word(option, "id") && request.len() > 3 => {
-            for id in request.from(3) {
-                let id = parse_integer(id).ok_or(Error::fixed("ERR Invalid client ID"))?;
-                filter.ids.get_or_insert_default().extend(u64::try_from(id));
-            }
-        }
-        Some(_) => return Err(Error::SYNTAX),
-    }
-    Ok(filter)
 }
 
 const CLIENT_KILL: Command = Command {
@@ -254,31 +220,7 @@ const CLIENT_KILL: Command = Command {
         "filter",
         &[
             Argument::string("ip:port").deprecated_since("2.8.12"),
-            Argument::one_of(
-                "new-format",
-                &[
-                    Argument::integer("client-id").token("ID").since("2.8.12").optional(),
-                    Argument::one_of(
-                        "normal_master_slave_pubsub",
-                        &[
-                            Argument::pure_token("normal", "NORMAL"),
-                            Argument::pure_token("master", "MASTER").since("3.2.0"),
-                            Argument::pure_token("slave", "SLAVE"),
-                            Argument::pure_token("replica", "REPLICA").since("5.0.0"),
-                            Argument::pure_token("pubsub", "PUBSUB"),
-                        ],
-                    )
-                    .token("TYPE")
-                    .since("2.8.12")
-                    .optional(),
-                    Argument::string("username").token("USER").optional(),
-                    Argument::string("ip:port").token("ADDR").optional(),
-                    Argument::string("ip:port").token("LADDR").since("6.2.0").optional(),
-                    Argument::string("yes/no").token("SKIPME").optional(),
-                    Argument::integer("maxage").token("MAXAGE").since("7.4.0").optional(),
-                ],
-            )
-            .multiple(),
+            Argument::one_of("new-format", client_filter::OF_KILL).multiple(),
         ],
     )],
     example: &[
@@ -292,17 +234,17 @@ const CLIENT_KILL: Command = Command {
 fn kill(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     // The form of Redis 2.4: one address, this connection's own included, and an error if it is not there.
     let is_old_form = request.len() == 3;
-    let filter = if is_old_form {
-        Filter { address: Some(request.at(2)), includes_own: true, ..Filter::default() }
-    } else {
-        parse_kill_filters(request, &context.instance.users)?
+    let filter = match is_old_form {
+        true => Filter::of_address(request.at(2)),
+        false => Filter::of_kill(request, context.instance)?,
     };
     let mut killed = 0;
+    let now_ms = context.instance.clients.now_ms();
     for client in context.instance.clients.all() {
-        let is_own = Arc::ptr_eq(&client, &context.session.client);
-        if !filter.matches(&client) || (is_own && !filter.includes_own) {
+        if !filter.matches(&client, context.session, now_ms) {
             continue;
         }
+        let is_own = Arc::ptr_eq(&client, &context.session.client);
         killed += 1;
         if is_own {
             // It is told how many went with it.
@@ -315,87 +257,6 @@ fn kill(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
         (true, 0) => Err(Error::fixed("ERR No such client")),
         (true, _) => Ok(reply.ok()),
         (false, _) => Ok(reply.integer(killed)),
-    }
-}
-
-fn parse_kill_filters<'a>(request: Request<'a>, users: &Users) -> Result<Filter<'a>> {
-    let mut filter = Filter::default();
-    let mut options = Options::new(request, 2);
-    while let Some(option) = options.next() {
-        let value = options.value()?;
-        match option {
-            _ if is_word(option, "id") => {
-                let id = parse_integer(value).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
-                filter.ids = Some(vec![id.ok_or(Error::fixed("ERR client-id should be greater than 0"))?]);
-            }
-            _ if is_word(option, "type") => filter.kind = Some(Kind::parse(value)?),
-            _ if is_word(option, "addr") => filter.address = Some(value),
-            _ if is_word(option, "laddr") => filter.local_address = Some(value),
-            _ if is_word(option, "user") => {
-                let unknown = || Error::quoting("ERR No such user '", value, "'");
-                filter.user = Some(users.get(value).ok_or_else(unknown)?);
-            }
-            _ if is_word(option, "maxage") => {
-                let no_integer = Error::fixed("ERR maxage is not an integer or out of range");
-                let seconds = u64::try_from(parse_integer(value).ok_or(no_integer)?).unwrap_or(0);
-                let too_low = Error::fixed("ERR maxage should be greater than 0");
-                filter.age_s_min = Some(seconds).filter(|seconds| *seconds > 0);
-                filter.age_s_min.ok_or(too_low)?;
-            }
-            _ if is_word(option, "skipme") && is_word(value, "yes") => filter.includes_own = false,
-            _ if is_word(option, "skipme") && is_word(value, "no") => filter.includes_own = true,
-            _ => return Err(Error::SYNTAX),
-        }
-    }
-    Ok(filter)
-}
-
-/// Which clients are meant: those that everything given here applies to.
-#[derive(Default)]
-struct Filter<'a> {
-    ids: Option<Vec<u64>>,
-    kind: Option<Kind>,
-    user: Option<Arc<User>>,
-    address: Option<&'a [u8]>,
-    local_address: Option<&'a [u8]>,
-    age_s_min: Option<u64>,
-    includes_own: bool,
-}
-
-/// What a client is to the server. There are no replicas, and nobody subscribes, so far.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Normal,
-    Primary,
-    Replica,
-    Subscriber,
-}
-
-impl Kind {
-    fn of(client: &Client) -> Kind {
-        if client.is_listening() { Kind::Subscriber } else { Kind::Normal }
-    }
-
-    fn parse(word: &[u8]) -> Result<Kind> {
-        match word {
-            _ if is_word(word, "normal") => Ok(Kind::Normal),
-            _ if is_word(word, "master") => Ok(Kind::Primary),
-            _ if is_word(word, "slave") || is_word(word, "replica") => Ok(Kind::Replica),
-            _ if is_word(word, "pubsub") => Ok(Kind::Subscriber),
-            _ => Err(Error::quoting("ERR Unknown client type '", word, "'")),
-        }
-    }
-}
-
-impl Filter<'_> {
-    fn matches(&self, client: &Client) -> bool {
-        let is_user = |user| client.profile.lock().user.as_ref().is_some_and(|own| Arc::ptr_eq(own, user));
-        self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
-            && self.user.as_ref().is_none_or(is_user)
-            && self.kind.is_none_or(|kind| kind == Kind::of(client))
-            && self.address.is_none_or(|address| address == client.address.to_string().as_bytes())
-            && self.age_s_min.is_none_or(|least| client.connected_at.elapsed().as_secs() >= least)
-            && self.local_address.is_none_or(|address| address == client.local_address.to_string().as_bytes())
     }
 }
 
@@ -420,36 +281,7 @@ fn line(
     text: impl Fn(&[u8]) -> String,
 ) -> String {
     let profile = client.profile.lock().clone();
-    let mut flags = String::new();
-    if profile.is_monitor {
-        flags.push('O');
-    }
-    if profile.state.subscriptions != [0; 3] {
-        flags.push('P');
-    }
-    if profile.state.queued.is_some() {
-        flags.push('x');
-    }
-    if client.is_blocked() {
-        flags.push('b');
-    }
-    if let Some(tracked) = profile.tracking {
-        flags.push('t');
-        flags.extend(tracked.is_broken.then_some('R'));
-        flags.extend(tracked.has_prefixes.then_some('B'));
-    }
-    if matches!(client.address, Address::Unix(_)) {
-        flags.push('U');
-    }
-    if profile.is_kept_from_eviction {
-        flags.push('e');
-    }
-    if profile.state.leaves_keys_untouched {
-        flags.push('T');
-    }
-    if flags.is_empty() {
-        flags.push('N');
-    }
+    let flags = flags(client, &profile);
     let [channels, patterns, shard_channels] = profile.state.subscriptions;
     let (mut input, output) = (client.footprint.input(), client.output());
     let mut memory_bytes = client.footprint.bytes();
@@ -493,6 +325,41 @@ fn line(
         text(&profile.lib_version),
     );
     line
+}
+
+/// The letters that tell what state a client is in.
+pub(super) fn flags(client: &Client, profile: &Profile) -> String {
+    let mut flags = String::new();
+    if profile.is_monitor {
+        flags.push('O');
+    }
+    if profile.state.subscriptions != [0; 3] {
+        flags.push('P');
+    }
+    if profile.state.queued.is_some() {
+        flags.push('x');
+    }
+    if client.is_blocked() {
+        flags.push('b');
+    }
+    if let Some(tracked) = profile.tracking {
+        flags.push('t');
+        flags.extend(tracked.is_broken.then_some('R'));
+        flags.extend(tracked.has_prefixes.then_some('B'));
+    }
+    if matches!(client.address, Address::Unix(_)) {
+        flags.push('U');
+    }
+    if profile.is_kept_from_eviction {
+        flags.push('e');
+    }
+    if profile.state.leaves_keys_untouched {
+        flags.push('T');
+    }
+    if flags.is_empty() {
+        flags.push('N');
+    }
+    flags
 }
 
 const CLIENT_NO_EVICT: Command = Command {
@@ -591,7 +458,7 @@ const CLIENT_CAPA: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Says what the client can do. Nothing here depends on it: there are no replicas that redirect.",
+    summary: "Says what the client can do. Only filters look at it: there are no replicas that redirect.",
     since: "8.0.0",
     complexity: "O(1)",
     arguments: &[Argument::string("capability").multiple()],
@@ -600,6 +467,31 @@ const CLIENT_CAPA: Command = Command {
     ..Command::DEFAULTS
 };
 
-fn capa(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+fn capa(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    if request.from(2).any(|capability| is_word(capability, "redirect")) {
+        session.show(|profile| profile.can_be_redirected = true);
+    }
     Ok(reply.ok())
+}
+
+const CLIENT_IMPORT_SOURCE: Command = Command {
+    name: "client|import-source",
+    arity: Arity::Exactly(3),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    summary: "Is refused: the server never imports data.",
+    since: "8.1.0",
+    complexity: "O(1)",
+    arguments: &[Argument::one_of(
+        "enabled",
+        &[Argument::pure_token("on", "ON"), Argument::pure_token("off", "OFF")],
+    )],
+    example: &[("CLIENT IMPORT-SOURCE on", "(error) ERR Server is not in import mode")],
+    run: Run::Session(import_source),
+    ..Command::DEFAULTS
+};
+
+fn import_source(_: &mut Session, _: Request<'_>, _: Reply<'_>) -> Result {
+    Err(Error::fixed("ERR Server is not in import mode"))
 }

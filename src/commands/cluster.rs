@@ -5,13 +5,16 @@
 
 use crc::{CRC_16_XMODEM, Crc, Table};
 
+use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 use crate::session::Session;
 
 use super::error::Error;
-use super::facts::{Argument, Arity, Categories, Command, Deprecated, Flags, Group, Result, Run};
+use super::facts::{
+    Argument, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
 
-pub(super) const COMMANDS: &[Command] = &[ASKING, CLUSTER, READONLY, READWRITE];
+pub(super) const COMMANDS: &[Command] = &[ASKING, CLUSTER, CLUSTERSCAN, READONLY, READWRITE];
 
 /// What is the same for all subcommands.
 const SUBCOMMAND: Command = Command {
@@ -68,6 +71,32 @@ const OF_REPLICA: Command = Command {
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
 fn disabled(_: &mut Session, _: Request<'_>, _: Reply<'_>) -> Result {
+    Err(Error::fixed("ERR This instance has cluster support disabled"))
+}
+
+const CLUSTERSCAN: Command = Command {
+    name: "clusterscan",
+    arity: Arity::AtLeast(2),
+    flags: Flags::NONE,
+    keys: &[KeySpec::first(KeyFlags::NOT_KEY)],
+    categories: Categories::KEYSPACE,
+    summary: "Would go through the keys of a cluster. The server is not part of one.",
+    since: "9.1.0",
+    complexity: "O(N) where N is the number of elements returned.",
+    tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
+    arguments: &[
+        Argument::string("cursor"),
+        Argument::pattern("match-pattern").token("MATCH").optional(),
+        Argument::integer("count").token("COUNT").optional(),
+        Argument::string("type").token("TYPE").optional(),
+        Argument::integer("slot").token("SLOT").optional(),
+    ],
+    example: &[("CLUSTERSCAN 0", "(error) ERR This instance has cluster support disabled")],
+    run: Run::Read(scan_disabled),
+    ..SUBCOMMAND
+};
+
+fn scan_disabled(_: &Transaction<'_>, _: Request<'_>, _: Reply<'_>) -> Result {
     Err(Error::fixed("ERR This instance has cluster support disabled"))
 }
 

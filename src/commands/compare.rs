@@ -107,7 +107,8 @@ fn delex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 }
 
 fn delete_if(tx: &mut Transaction<'_>, key: &[u8], condition: Condition<'_>, reply: Reply<'_>) -> Result {
-    let is_met = tx.peek::<Text>(key)?.is_some_and(|value| condition.is_met(Some(value)));
+    let value = tx.peek::<Text>(key)?;
+    let is_met = value.is_some() && condition.is_met(value)?;
     if is_met {
         tx.remove(key);
         tx.event(EventClass::GENERIC, "del", key);

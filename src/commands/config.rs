@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 
 use crate::config::rewrite::rewrite as rewritten;
-use crate::config::{Changes, Checked, Parameter, by_name, is_known, is_secret};
+use crate::config::{Changes, Checked, Parameter, is_known, is_secret, parameters};
 use crate::files;
 use crate::glob::Pattern;
 use crate::instance::Instance;
@@ -56,10 +56,12 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
             continue;
         }
         let pattern = Pattern::new(asked, true);
-        for parameter in by_name().into_iter().filter(|parameter| !parameter.is_hidden) {
-            let names = parameter.names().filter(|name| pattern.matches(name.as_bytes()));
-            names.for_each(|name| add(name.as_bytes(), parameter));
-        }
+        let shown = parameters().filter(|parameter| !parameter.is_hidden);
+        let mut named: Vec<_> =
+            shown.flat_map(|parameter| parameter.names().map(move |name| (name, parameter))).collect();
+        named.sort_by_key(|(name, _)| *name);
+        let meant = named.into_iter().filter(|(name, _)| pattern.matches(name.as_bytes()));
+        meant.for_each(|(name, parameter)| add(name.as_bytes(), parameter));
     }
     let config = &context.instance.config;
     Ok(reply.tree(&tree::map_of(

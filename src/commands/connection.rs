@@ -1,6 +1,5 @@
 //! The connection: who is there, in which protocol, with which database.
 
-use crate::REDIS_VERSION;
 use crate::acl;
 use crate::acl::log::Reason;
 use crate::resp::number::parse_integer;
@@ -66,7 +65,7 @@ fn hello(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
     context.session.show(|_| {});
     Ok(reply.in_protocol(greeting.protocol).tree(&tree::map([
         ("server", tree::bulk("redis")),
-        ("version", tree::bulk(REDIS_VERSION)),
+        ("version", tree::bulk(context.instance.config.redis_version.get())),
         ("proto", tree::integer(greeting.protocol.number())),
         ("id", tree::integer(context.session.client.id as i64)),
         ("mode", tree::bulk("standalone")),

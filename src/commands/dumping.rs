@@ -8,7 +8,8 @@ use crate::events::EventClass;
 use crate::keyspace::{Expiry, Keyspace, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types;
-use crate::values::{Content, Structure, TypeFacts, Value};
+use crate::values::expiring::Expiring;
+use crate::values::{Content, Loaded, Structure, TypeFacts, Value};
 
 use super::args::{self, Options, is_word};
 use super::error::Error;
@@ -38,10 +39,13 @@ const DUMP: Command = Command {
 fn dump(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let keyspace = context.tx.keyspace();
     let value = match context.tx.get_any(request.at(1)) {
-        Some(Value { facts, content: Content::Large(structure) }) => Ok((facts, structure.share())),
+        Some(Value { facts, content: Content::Large(structure) }) => Ok((facts, structure.share(), 0)),
+        Some(Value { facts, content: Content::Expiring(Expiring::Large(map), now_ms) }) => {
+            Ok((facts, Structure::Expiring(Box::new(map.share())), now_ms))
+        }
         found => Err(found.map(|value| payload_of(value, keyspace))),
     };
-    let (facts, share) = match value {
+    let (facts, share, now_ms) = match value {
         Ok(large) => large,
         Err(payload) => return Ok(reply.bulk_or_nil(payload.as_deref())),
     };
@@ -50,7 +54,11 @@ fn dump(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
         context.tx.let_go();
         context.instance.hand_over();
     }
-    let payload = payload_of(Value { facts, content: Content::Large(&share) }, keyspace);
+    let content = match &share {
+        Structure::Expiring(map) => Content::Expiring(Expiring::Large(map), now_ms),
+        share => Content::Large(share),
+    };
+    let payload = payload_of(Value { facts, content }, keyspace);
     Ok(reply.bulk(&payload))
 }
 
@@ -67,17 +75,19 @@ pub(super) fn payload_of(value: Value<'_>, keyspace: &Keyspace) -> Vec<u8> {
 struct Payload {
     facts: &'static TypeFacts,
     bytes: Vec<u8>,
-    large: Option<Structure>,
+    loaded: Loaded,
 }
 
 /// Reads the value of a payload.
 fn read_payload(payload: &[u8], tx: &Transaction<'_>) -> std::result::Result<Payload, DumpError> {
-    let mut decoder = Decoder::new(dump::verified(payload)?, tx.value_bytes_max());
-    let rdb_type = decoder.byte().map_err(|_| DumpError::BadFormat)?;
+    let (content, author) = dump::verified(payload)?;
+    let mut decoder = Decoder::new(content, tx.value_bytes_max());
+    let number = decoder.byte().map_err(|_| DumpError::BadFormat)?;
+    let rdb_type = author.form(number).ok_or(DumpError::BadFormat)?;
     let facts = types::of_rdb_type(rdb_type).ok_or(DumpError::BadFormat)?;
     let (limit, mut bytes) = (tx.keyspace().limits().of(facts.kind), Vec::new());
-    let large = (facts.load)(rdb_type, &mut decoder, limit, &mut bytes).map_err(|_| DumpError::BadFormat)?;
-    if decoder.input.is_empty() { Ok(Payload { facts, bytes, large }) } else { Err(DumpError::BadFormat) }
+    let loaded = (facts.load)(rdb_type, &mut decoder, limit, &mut bytes).map_err(|_| DumpError::BadFormat)?;
+    if decoder.input.is_empty() { Ok(Payload { facts, bytes, loaded }) } else { Err(DumpError::BadFormat) }
 }
 
 const RESTORE: Command = Command {
@@ -128,7 +138,7 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
         }
         return Ok(reply.ok());
     }
-    let content = payload.large.as_ref().map_or(Content::Bytes(&payload.bytes), Content::Large);
+    let content = payload.loaded.content(&payload.bytes);
     tx.put_any(key, Value { facts: payload.facts, content }, expiry);
     tx.set_use(key, options.idle, options.frequency);
     if was_there {

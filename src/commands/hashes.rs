@@ -5,6 +5,7 @@ use crate::long_double::LongDouble;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::types::hashes::{Hash, HashView};
+use crate::values::expiring::Expiring;
 
 use super::args;
 use super::choosing::{Selection, Wanted, reply_scanned};
@@ -384,7 +385,7 @@ fn hincrby(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     };
     let after = before.checked_add(amount).ok_or(Error::OVERFLOW)?;
     tx.make::<Hash, _>(key, "hincrby", |hash| {
-        hash.insert(field, itoa::Buffer::new().format(after).as_bytes())
+        hash.replace(field, itoa::Buffer::new().format(after).as_bytes())
     })?;
     Ok(reply.integer(after))
 }
@@ -421,7 +422,7 @@ fn hincrbyfloat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>
         None => LongDouble::ZERO,
     };
     let after = before.checked_add(amount).ok_or(Error::NOT_A_RESULT)?.to_text();
-    tx.make::<Hash, _>(key, "hincrbyfloat", |hash| hash.insert(field, after.as_bytes()))?;
+    tx.make::<Hash, _>(key, "hincrbyfloat", |hash| hash.replace(field, after.as_bytes()))?;
     Ok(reply.bulk(after.as_bytes()))
 }
 
@@ -462,11 +463,11 @@ fn hrandfield(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     let hash = tx.get::<Hash>(request.at(1))?;
     // A packed hash is gone through once, rather than for each field.
     let packed: Vec<_> = match hash {
-        Some(HashView::Packed(_)) => hash.into_iter().flat_map(HashView::iter).collect(),
+        Some(hash) if hash.is_packed() => hash.iter().collect(),
         _ => Vec::new(),
     };
     let at = |position: usize| match hash {
-        Some(HashView::Large(map)) => map.at(position),
+        Some(hash) if !hash.is_packed() => hash.at(position),
         _ => packed.get(position).copied(),
     };
     wanted.reply(len(hash), with_values, reply, |position, parts| {
@@ -508,18 +509,25 @@ fn hscan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
     let Some(hash) = tx.get::<Hash>(request.at(1))? else { return reply_scanned(0, none, reply) };
     let selection = Selection::parse(cursor, request, Some("novalues"))?;
     let mut found = Vec::new();
-    let add = |(field, value)| {
+    let mut add = |(field, value)| {
         if selection.matches(field) {
             found.push(field);
             found.extend((!selection.only_names).then_some(value));
         }
     };
     let next = match hash {
-        HashView::Packed(_) => {
+        HashView::Large(map) => selection.over(|cursor| map.scan(cursor), add),
+        HashView::Expiring(Expiring::Large(map), now_ms) => {
+            // Expired fields count: a call takes no longer if there are many of them.
+            let live = |(field, value, at_ms): (_, _, Option<u64>)| {
+                at_ms.is_none_or(|at_ms| at_ms > now_ms).then_some((field, value))
+            };
+            selection.over(|cursor| map.scan(cursor), |found| live(found).into_iter().for_each(&mut add))
+        }
+        _ => {
             hash.iter().for_each(add);
             0
         }
-        HashView::Large(map) => selection.over(|cursor| map.scan(cursor), add),
     };
     reply_scanned(next, &found, reply)
 }

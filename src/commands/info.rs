@@ -22,7 +22,6 @@ use super::args::is_word;
 use super::facts::lookup::registered;
 use super::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 use super::memory::MemoryUse;
-use crate::REDIS_VERSION;
 
 pub(super) const COMMANDS: &[Command] = &[INFO];
 
@@ -191,7 +190,7 @@ fn server(section: &mut Section, view: &View<'_>) {
     let uptime_s = instance.uptime().as_secs();
     let kernel = |file: &str| fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();
     let executable = std::env::current_exe().unwrap_or_default();
-    section.field("redis_version", REDIS_VERSION);
+    section.field("redis_version", String::from_utf8_lossy(&instance.config.redis_version.get()));
     section.field("redis_git_sha1", "00000000");
     section.field("redis_git_dirty", 0);
     section.field("redis_build_id", 0);
@@ -315,6 +314,7 @@ fn stats(section: &mut Section, view: &View<'_>) {
     section.field("sync_full", 0);
     section.field("sync_partial_ok", 0);
     section.field("sync_partial_err", 0);
+    section.known("expired_subkeys", keyspace.map(|counters| counters.expired_fields));
     section.known("expired_keys", keyspace.map(|counters| counters.expired));
     section.field("expired_stale_perc", "0.00");
     section.field("expired_time_cap_reached_count", 0);
@@ -475,7 +475,10 @@ fn latency_statistics(section: &mut Section, view: &View<'_>) {
 fn keyspace(section: &mut Section, view: &View<'_>) {
     let sizes = view.totals.iter().flat_map(|totals| totals.sizes.iter().enumerate());
     for (number, size) in sizes.filter(|(_, size)| size.keys > 0) {
-        let line = format_args!("keys={},expires={},avg_ttl=0", size.keys, size.expiring);
+        let mut line = format!("keys={},expires={},avg_ttl=0", size.keys, size.expiring);
+        if size.field_expiring > 0 {
+            line += &format!(",subexpiry={}", size.field_expiring);
+        }
         section.field(format!("db{number}"), line);
     }
 }

@@ -16,12 +16,15 @@ pub mod info;
 pub mod secrets;
 pub mod tracking;
 pub mod transactions;
+pub mod waiting;
 
 mod acl;
 mod bitfield;
 mod bitmaps;
+mod bounded;
 mod browsing;
 mod choosing;
+mod client_filter;
 mod clock;
 mod cluster;
 mod compare;
@@ -31,6 +34,8 @@ mod counters;
 mod debug;
 mod dumping;
 mod expiries;
+mod field_expiries;
+mod field_values;
 mod fingerprint;
 mod functions;
 mod geo;
@@ -38,6 +43,7 @@ mod hashes;
 mod hyperloglog;
 mod introspection;
 mod keys;
+mod latency;
 mod lists;
 mod locks;
 mod memory;
@@ -56,7 +62,6 @@ mod sorted_sets;
 mod sorting;
 mod streams;
 mod strings;
-mod waiting;
 
 use crate::acl::Catalog;
 use crate::instance::KnownCommands;
@@ -68,14 +73,18 @@ pub const FAMILIES: &[&[Command]] = &[
     strings::COMMANDS,
     several::COMMANDS,
     counters::COMMANDS,
+    bounded::COMMANDS,
     ranges::COMMANDS,
     compare::COMMANDS,
     bitmaps::COMMANDS,
     hyperloglog::COMMANDS,
+    field_expiries::COMMANDS,
+    field_values::COMMANDS,
     hashes::COMMANDS,
     sets::COMMANDS,
     set_algebra::COMMANDS,
     lists::ends::COMMANDS,
+    lists::moving::COMMANDS,
     lists::elements::COMMANDS,
     lists::blocking::COMMANDS,
     sorted_sets::basics::COMMANDS,
@@ -87,6 +96,8 @@ pub const FAMILIES: &[&[Command]] = &[
     geo::places::COMMANDS,
     geo::searching::COMMANDS,
     streams::entries::COMMANDS,
+    streams::deleting::COMMANDS,
+    streams::producers::COMMANDS,
     streams::reading::COMMANDS,
     streams::groups::COMMANDS,
     streams::pending::COMMANDS,
@@ -107,6 +118,7 @@ pub const FAMILIES: &[&[Command]] = &[
     server::COMMANDS,
     saving::COMMANDS,
     slow::COMMANDS,
+    latency::COMMANDS,
     locks::COMMANDS,
     memory::COMMANDS,
     debug::COMMANDS,

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use foldhash::quality::RandomState;
 
 use crate::events::EventClass;
+use crate::hyperloglog::{Histogram, Observation, REGISTERS, estimate};
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::sets::{self, FACTS, Member, NewSet, Set, SetView};
@@ -16,7 +17,7 @@ use super::facts::{
 };
 
 pub(super) const COMMANDS: &[Command] =
-    &[SDIFF, SDIFFSTORE, SINTER, SINTERCARD, SINTERSTORE, SUNION, SUNIONSTORE];
+    &[SDIFF, SDIFFCARD, SDIFFSTORE, SINTER, SINTERCARD, SINTERSTORE, SUNION, SUNIONCARD, SUNIONSTORE];
 
 const SINTER: Command = Command {
     name: "sinter",
@@ -138,22 +139,41 @@ const SINTERCARD: Command = Command {
 };
 
 fn sintercard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let keys = args::key_count(request, 1)?;
-    let mut most = 0;
-    let mut options = args::Options::new(request, 2 + keys);
-    while let Some(option) = options.next() {
-        match options.next() {
-            Some(number) if is_word(option, "limit") => {
-                let number = args::integer(number).ok().and_then(|number| usize::try_from(number).ok());
-                most = number.ok_or(Error::fixed("ERR LIMIT can't be negative"))?;
-            }
-            _ => return Err(Error::SYNTAX),
-        }
-    }
+    let counting = Counting::parse(request, false)?;
     let mut count = 0;
-    let most = if most == 0 { usize::MAX } else { most };
-    intersect(sets_of(tx, request.from(2).take(keys))?, most, |_| count += 1);
+    intersect(counting.sets(tx, request)?, counting.most, |_| count += 1);
     Ok(reply.count(count))
+}
+
+/// What SINTERCARD and its like are asked.
+struct Counting {
+    keys: usize,
+    /// The most members to count.
+    most: usize,
+    is_approximate: bool,
+}
+
+impl Counting {
+    fn parse(request: Request<'_>, may_be_approximate: bool) -> Result<Counting> {
+        let keys = args::key_count(request, 1)?;
+        let mut counting = Counting { keys, most: usize::MAX, is_approximate: false };
+        let mut options = args::Options::new(request, 2 + keys);
+        while let Some(option) = options.next() {
+            if may_be_approximate && is_word(option, "approx") {
+                counting.is_approximate = true;
+                continue;
+            }
+            let number = options.next().filter(|_| is_word(option, "limit")).ok_or(Error::SYNTAX)?;
+            let number = args::integer(number).ok().and_then(|number| usize::try_from(number).ok());
+            let most = number.ok_or(Error::fixed("ERR LIMIT can't be negative"))?;
+            counting.most = if most == 0 { usize::MAX } else { most };
+        }
+        Ok(counting)
+    }
+
+    fn sets<'t>(&self, tx: &'t Transaction<'_>, request: Request<'_>) -> Result<Vec<Option<SetView<'t>>>> {
+        sets_of(tx, request.from(2).take(self.keys))
+    }
 }
 
 const SUNION: Command = Command {
@@ -183,6 +203,50 @@ fn sunion(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
     let mut seen: HashSet<Unique<'_>, RandomState> = HashSet::default();
     let members: Vec<Unique<'_>> = members.map(Unique).filter(|member| seen.insert(*member)).collect();
     Ok(reply.set_of(members.iter(), |member, reply| reply.bulk(&member.0)))
+}
+
+const SUNIONCARD: Command = Command {
+    name: "sunioncard",
+    arity: Arity::AtLeast(3),
+    keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SET,
+    group: Group::Set,
+    summary: "Returns how many members are in any of several sets, exactly or nearly.",
+    since: "8.10.0",
+    complexity: "O(N) where N is the total number of elements in all given sets.",
+    arguments: &[
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple(),
+        Argument::pure_token("approx", "APPROX").optional(),
+        Argument::integer("limit").token("LIMIT").optional(),
+    ],
+    example: &[
+        ("SADD key1 1 2 3", "(integer) 3"),
+        ("SADD key2 2 3 4", "(integer) 3"),
+        ("SUNIONCARD 2 key1 key2", "(integer) 4"),
+        ("SUNIONCARD 2 key1 key2 APPROX", "(integer) 4"),
+        ("SUNIONCARD 2 key1 key2 LIMIT 3", "(integer) 3"),
+    ],
+    run: Run::Read(sunioncard),
+    ..Command::DEFAULTS
+};
+
+fn sunioncard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let counting = Counting::parse(request, true)?;
+    let sets = counting.sets(tx, request)?;
+    let members = sets.iter().flatten().flat_map(|set| set.iter());
+    if counting.is_approximate {
+        let mut registers = [0; REGISTERS];
+        for member in members {
+            let seen = Observation::of(&member);
+            registers[seen.index] = seen.rank.max(registers[seen.index]);
+        }
+        let count = usize::try_from(estimate(&Histogram::of(&registers))).unwrap_or(usize::MAX);
+        return Ok(reply.count(count.min(counting.most)));
+    }
+    let mut seen: HashSet<Unique<'_>, RandomState> = HashSet::default();
+    let new = members.map(Unique).filter(|member| seen.insert(*member));
+    Ok(reply.count(new.take(counting.most).count()))
 }
 
 const SUNIONSTORE: Command = Command {
@@ -241,23 +305,55 @@ const SDIFF: Command = Command {
 
 fn sdiff(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let mut members = Vec::new();
-    subtract(&sets_of(tx, request.from(1))?, |member| members.push(member));
+    subtract(&sets_of(tx, request.from(1))?, usize::MAX, |member| members.push(member));
     Ok(reply.set_of(members.iter(), |member, reply| reply.bulk(member)))
 }
 
-/// Calls `visit` for each member of the first set that no other set has.
-fn subtract<'t>(sets: &[Option<SetView<'t>>], mut visit: impl FnMut(Member<'t>)) {
+/// Calls `visit` for each member of the first set that no other set has, for so many at most.
+fn subtract<'t>(sets: &[Option<SetView<'t>>], most: usize, visit: impl FnMut(Member<'t>)) {
     let Some((Some(first), others)) = sets.split_first() else { return };
     let others: Vec<SetView<'_>> = others.iter().flatten().copied().collect();
     // Either each member is looked up in each of the others, or in all that they have together.
     let together: usize = others.iter().map(|set| set.len()).sum();
     if others.len() <= 2 || first.len().saturating_mul(others.len() - 1) <= together {
         let is_alone = |member: &Member<'_>| !others.iter().any(|set| set.contains(member));
-        return first.iter().filter(is_alone).for_each(visit);
+        return first.iter().filter(is_alone).take(most).for_each(visit);
     }
     let mut excluded = HashSet::with_capacity_and_hasher(together, RandomState::default());
     excluded.extend(others.iter().flat_map(|set| set.iter()).map(Unique));
-    first.iter().filter(|member| !excluded.contains(&Unique(*member))).for_each(&mut visit);
+    let is_alone = |member: &Member<'_>| !excluded.contains(&Unique(*member));
+    first.iter().filter(is_alone).take(most).for_each(visit);
+}
+
+const SDIFFCARD: Command = Command {
+    name: "sdiffcard",
+    arity: Arity::AtLeast(3),
+    keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SET,
+    group: Group::Set,
+    summary: "Returns how many members of the first set are in none of the others.",
+    since: "8.10.0",
+    complexity: "O(N) where N is the total number of elements in all given sets.",
+    arguments: &[
+        Argument::integer("numkeys"),
+        Argument::KEY.multiple(),
+        Argument::integer("limit").token("LIMIT").optional(),
+    ],
+    example: &[
+        ("SADD key1 1 2 3", "(integer) 3"),
+        ("SADD key2 3 4 5", "(integer) 3"),
+        ("SDIFFCARD 2 key1 key2", "(integer) 2"),
+        ("SDIFFCARD 2 key1 key2 LIMIT 1", "(integer) 1"),
+    ],
+    run: Run::Read(sdiffcard),
+    ..Command::DEFAULTS
+};
+
+fn sdiffcard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let counting = Counting::parse(request, false)?;
+    let mut count = 0;
+    subtract(&counting.sets(tx, request)?, counting.most, |_| count += 1);
+    Ok(reply.count(count))
 }
 
 const SDIFFSTORE: Command = Command {
@@ -286,7 +382,7 @@ const SDIFFSTORE: Command = Command {
 
 fn sdiffstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let mut members = NewSet::within(tx.keyspace().limits().of(FACTS.kind));
-    subtract(&sets_of(tx, request.from(2))?, |member| {
+    subtract(&sets_of(tx, request.from(2))?, usize::MAX, |member| {
         members.insert(&member);
     });
     store(tx, request.at(1), members, "sdiffstore", reply)

@@ -1,17 +1,16 @@
-//! SLOWLOG and LATENCY: which requests and events took long.
+//! SLOWLOG and COMMANDLOG: which requests took long, were long themselves, or got a long reply. SLOWLOG is
+//! the older name of the first of these logs.
 
-use std::collections::BTreeMap;
-
+use crate::instance::Instance;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
-use crate::statistics::latency::History;
+use crate::statistics::command_log::CommandLog;
 
 use super::args::is_word;
 use super::error::Error;
-use super::facts::lookup::{Registered, find_full, registered};
 use super::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
 
-pub(super) const COMMANDS: &[Command] = &[LATENCY, SLOWLOG];
+pub(super) const COMMANDS: &[Command] = &[COMMANDLOG, SLOWLOG];
 
 const SLOWLOG: Command = Command {
     name: "slowlog",
@@ -44,16 +43,21 @@ const SLOWLOG_GET: Command = Command {
 };
 
 fn slowlog_get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    const COUNT: i64 = 10;
-    let count = request.get(2).map_or(Some(COUNT), parse_integer).filter(|count| *count >= -1);
+    const COUNT: &[u8] = b"10";
+    list(&context.instance.statistics.command_logs.slow, request.get(2).unwrap_or(COUNT), reply)
+}
+
+/// The newest entries of a log; `count` says how many.
+fn list(log: &CommandLog, count: &[u8], reply: Reply<'_>) -> Result {
+    let count = parse_integer(count).filter(|count| *count >= -1);
     let count = count.ok_or(Error::fixed("ERR count should be greater than or equal to -1"))?;
     // -1 is all.
-    let newest = context.instance.statistics.slowlog.newest(usize::try_from(count).unwrap_or(usize::MAX));
+    let newest = log.newest(usize::try_from(count).unwrap_or(usize::MAX));
     Ok(reply.tree(&tree::array(newest.into_iter().map(|request| {
         tree::array([
             tree::integer(request.id as i64),
             tree::integer(request.at_s as i64),
-            tree::integer(request.took.as_micros() as i64),
+            tree::integer(request.measure as i64),
             tree::array(request.arguments.iter().map(tree::bulk)),
             tree::bulk(request.address),
             tree::bulk(request.client_name),
@@ -76,7 +80,7 @@ const SLOWLOG_LEN: Command = Command {
 };
 
 fn slowlog_len(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(context.instance.statistics.slowlog.len()))
+    Ok(reply.count(context.instance.statistics.command_logs.slow.len()))
 }
 
 const SLOWLOG_RESET: Command = Command {
@@ -94,177 +98,103 @@ const SLOWLOG_RESET: Command = Command {
 };
 
 fn slowlog_reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    context.instance.statistics.slowlog.clear();
+    context.instance.statistics.command_logs.slow.clear();
     Ok(reply.ok())
 }
 
 const SLOWLOG_HELP: Command = Command::help("slowlog|help", "6.2.0", || &SLOWLOG);
 
-const LATENCY: Command = Command {
-    name: "latency",
+const COMMANDLOG: Command = Command {
+    name: "commandlog",
     arity: Arity::AtLeast(2),
     group: Group::Server,
-    summary: "Everything about events that took long.",
-    subcommands: &[
-        LATENCY_DOCTOR,
-        LATENCY_HELP,
-        LATENCY_HISTOGRAM,
-        LATENCY_HISTORY,
-        LATENCY_LATEST,
-        LATENCY_RESET,
-    ],
-    since: "2.8.13",
+    summary: "Everything about requests that took long, were long, or got a long reply.",
+    subcommands: &[COMMANDLOG_GET, COMMANDLOG_HELP, COMMANDLOG_LEN, COMMANDLOG_RESET],
+    since: "8.1.0",
     complexity: "Depends on subcommand.",
     run: Run::Subcommands,
     ..Command::DEFAULTS
 };
 
-const LATENCY_LATEST: Command = Command {
-    name: "latency|latest",
-    arity: Arity::Exactly(2),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+/// Which log is meant.
+const LOG: Argument = Argument::one_of(
+    "type",
+    &[
+        Argument::pure_token("slow", "SLOW"),
+        Argument::pure_token("large-request", "LARGE-REQUEST"),
+        Argument::pure_token("large-reply", "LARGE-REPLY"),
+    ],
+);
+
+fn log_of<'a>(instance: &'a Instance, word: &[u8]) -> Result<&'a CommandLog> {
+    let logs = &instance.statistics.command_logs;
+    match word {
+        _ if is_word(word, "slow") => Ok(&logs.slow),
+        _ if is_word(word, "large-request") => Ok(&logs.large_requests),
+        _ if is_word(word, "large-reply") => Ok(&logs.large_replies),
+        _ => Err(Error::fixed("ERR type should be one of the following: slow, large-request, large-reply")),
+    }
+}
+
+const COMMANDLOG_GET: Command = Command {
+    name: "commandlog|get",
+    arity: Arity::Exactly(4),
+    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Lists the events that took long: when and how long the last time, and the longest ever.",
-    since: "2.8.13",
-    complexity: "O(1)",
-    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
-    example: &[("LATENCY LATEST", "[]")],
-    run: Run::Server(latency_latest),
+    summary: "Lists the newest requests of a log: so many, or all (-1).",
+    since: "8.1.0",
+    complexity: "O(N) where N is the number of entries returned",
+    tips: &["request_policy:all_nodes", "nondeterministic_output"],
+    arguments: &[Argument::integer("count"), LOG],
+    example: &[
+        ("COMMANDLOG GET 10 LARGE-REPLY", "[]"),
+        ("COMMANDLOG GET -2 SLOW", "(error) ERR count should be greater than or equal to -1"),
+    ],
+    run: Run::Server(commandlog_get),
     ..Command::DEFAULTS
 };
 
-fn latency_latest(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let events = context.instance.statistics.latency.all();
-    let describe = |(event, history): (&str, History)| {
-        let (at_s, took_ms) = history.samples.back().copied().unwrap_or_default();
-        let numbers = [at_s, took_ms, history.longest_ms].map(|number| tree::integer(number as i64));
-        tree::array([tree::bulk(event)].into_iter().chain(numbers))
-    };
-    Ok(reply.tree(&tree::array(events.into_iter().map(describe))))
+fn commandlog_get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    list(log_of(context.instance, request.at(3))?, request.at(2), reply)
 }
 
-const LATENCY_HISTORY: Command = Command {
-    name: "latency|history",
+const COMMANDLOG_LEN: Command = Command {
+    name: "commandlog|len",
     arity: Arity::Exactly(3),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Lists when an event took long, and how long in milliseconds.",
-    since: "2.8.13",
+    summary: "Counts the requests that a log keeps.",
+    since: "8.1.0",
     complexity: "O(1)",
-    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
-    arguments: &[Argument::string("event")],
-    example: &[("LATENCY HISTORY command", "[]")],
-    run: Run::Server(latency_history),
+    tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
+    arguments: &[LOG],
+    example: &[("COMMANDLOG LEN LARGE-REQUEST", "(integer) 0")],
+    run: Run::Server(commandlog_len),
     ..Command::DEFAULTS
 };
 
-fn latency_history(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let events = context.instance.statistics.latency.all();
-    let found = events.into_iter().find(|(event, _)| event.as_bytes() == request.at(2));
-    let samples = found.map(|(_, history)| history.samples).unwrap_or_default();
-    Ok(reply.array_of(samples.iter(), |(at_s, took_ms), reply| {
-        reply.pair(|reply| reply.integer(*at_s as i64), |reply| reply.integer(*took_ms as i64))
-    }))
+fn commandlog_len(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(log_of(context.instance, request.at(2))?.len()))
 }
 
-const LATENCY_RESET: Command = Command {
-    name: "latency|reset",
-    arity: Arity::AtLeast(2),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+const COMMANDLOG_RESET: Command = Command {
+    name: "commandlog|reset",
+    arity: Arity::Exactly(3),
+    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Forgets events, or all; answers how many.",
-    since: "2.8.13",
-    complexity: "O(1)",
+    summary: "Forgets the requests of a log.",
+    since: "8.1.0",
+    complexity: "O(N) where N is the number of entries in the commandlog",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-    arguments: &[Argument::string("event").optional().multiple()],
-    example: &[("LATENCY RESET", "(integer) 0")],
-    run: Run::Server(latency_reset),
+    arguments: &[LOG],
+    example: &[("COMMANDLOG RESET SLOW", "OK")],
+    run: Run::Server(commandlog_reset),
     ..Command::DEFAULTS
 };
 
-fn latency_reset(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let is_meant = |event: &str| request.len() == 2 || request.from(2).any(|word| is_word(word, event));
-    Ok(reply.count(context.instance.statistics.latency.forget(is_meant)))
+fn commandlog_reset(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    log_of(context.instance, request.at(2))?.clear();
+    Ok(reply.ok())
 }
 
-const LATENCY_HISTOGRAM: Command = Command {
-    name: "latency|histogram",
-    arity: Arity::AtLeast(2),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    group: Group::Server,
-    summary: "Tells how many calls of commands ended within each power of two of microseconds.",
-    since: "7.0.0",
-    complexity: "O(N) where N is the number of commands with latency information being retrieved.",
-    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
-    arguments: &[Argument::string("command").optional().multiple()],
-    example: &[("LATENCY HISTOGRAM nosuchcommand", "[]")],
-    run: Run::Server(latency_histogram),
-    ..Command::DEFAULTS
-};
-
-fn latency_histogram(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let with_subcommands = |found: &'static Registered| std::iter::once(found).chain(&found.subcommands);
-    let find = |name| find_full(&context.instance.names, name);
-    let meant: Vec<&Registered> = match request.len() {
-        2 => registered().collect(),
-        _ => request.from(2).filter_map(find).flat_map(with_subcommands).collect(),
-    };
-    let meant: BTreeMap<&str, &Registered> =
-        meant.into_iter().map(|registered| (registered.command.name, registered)).collect();
-    let statistics = &context.instance.statistics;
-    let described = meant.into_iter().filter_map(|(name, registered)| {
-        let totals = statistics.latencies(registered.number);
-        let points = totals
-            .cumulative_us()
-            .into_iter()
-            .map(|(us, calls)| [us, calls].map(|n| tree::integer(n as i64)));
-        let histogram = tree::map_of(points.map(|[us, calls]| (us, calls)));
-        let calls = ("calls", tree::integer(totals.usage.calls as i64));
-        (totals.usage.calls > 0).then(|| (name, tree::map([calls, ("histogram_usec", histogram)])))
-    });
-    Ok(reply.tree(&tree::map(described)))
-}
-
-const LATENCY_DOCTOR: Command = Command {
-    name: "latency|doctor",
-    arity: Arity::Exactly(2),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    group: Group::Server,
-    summary: "Says in words which events took long, and what may help.",
-    since: "2.8.13",
-    complexity: "O(1)",
-    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
-    run: Run::Server(latency_doctor),
-    ..Command::DEFAULTS
-};
-
-fn latency_doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let instance = context.instance;
-    let events = instance.statistics.latency.all();
-    if instance.config.latency_monitor_threshold.get() == 0 && events.is_empty() {
-        return Ok(reply.verbatim(
-            "Latency monitoring is off. CONFIG SET latency-monitor-threshold <milliseconds> turns it on, \
-             with the time from which on an event is worth knowing about.\n",
-        ));
-    }
-    if events.is_empty() {
-        return Ok(
-            reply.verbatim("No event took longer than latency-monitor-threshold: nothing to worry about.\n")
-        );
-    }
-    let mut report = String::from("Events that took longer than latency-monitor-threshold:\n\n");
-    for (event, history) in &events {
-        let count = history.samples.len() as u64;
-        let mean_ms = history.samples.iter().map(|(_, took_ms)| took_ms).sum::<u64>() / count.max(1);
-        report += &format!(
-            "- {event}: {count} times, {mean_ms} ms on average, {} ms at worst\n",
-            history.longest_ms
-        );
-    }
-    report += "\nWhat may help:\n\n- SLOWLOG GET names the requests that were slow; those over many keys or \
-               long values are the first to look at.\n- SCAN instead of KEYS, and UNLINK instead of DEL for \
-               long values, let others go on.\n";
-    Ok(reply.verbatim(&report))
-}
-
-const LATENCY_HELP: Command = Command::help("latency|help", "2.8.13", || &LATENCY);
+const COMMANDLOG_HELP: Command = Command::help("commandlog|help", "8.1.0", || &COMMANDLOG);

@@ -167,7 +167,7 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
     let expiry = options.expires.resolve("set", tx)?;
     if options.answers_old_value {
         let old = tx.get::<Text>(key)?;
-        let is_met = options.condition.is_met(old);
+        let is_met = options.presence.is_met(old)? && options.condition.is_met(old)?;
         let sent = reply_text(tx, key, old, reply);
         if is_met {
             // An absent key that comes to be so may be a lock.
@@ -182,7 +182,7 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
     let is_written = match options.condition {
         Condition::Absent => tx.insert_if_absent(key, value, expiry),
         condition => {
-            let is_met = condition.is_met_by(tx, key)?;
+            let is_met = options.presence.is_met_by(tx, key)? && condition.is_met_by(tx, key)?;
             match is_met {
                 true => tx.put(key, value, expiry),
                 false => tx.follow_unmet(key),
@@ -200,6 +200,8 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
 /// What follows key and value.
 struct SetOptions<'a> {
     condition: Condition<'a>,
+    /// Whether the key must be there, or not, beside a condition that only Redis has.
+    presence: Condition<'a>,
     answers_old_value: bool,
     expires: Expires<'a>,
 }
@@ -217,23 +219,18 @@ pub(super) enum Condition<'a> {
     Equal(&'a [u8]),
     /// It is not there with this value.
     Unequal(&'a [u8]),
-    /// It is there, with a value of this digest; `None` for a text that is the digest of no value.
-    EqualDigest(Option<u64>),
+    /// It is there, with a value of this digest.
+    EqualDigest(&'a [u8]),
     /// It is not there with a value of this digest.
-    UnequalDigest(Option<u64>),
+    UnequalDigest(&'a [u8]),
 }
 
 impl<'a> Condition<'a> {
     /// The condition on the value that an option asks for, if it is one.
     pub(super) fn of_value(option: &[u8], options: &mut Options<'a>) -> Result<Option<Condition<'a>>> {
-        // As in Redis, only the length is checked.
-        let mut parse_digest = || match options.value()? {
-            text if text.len() == digest::DIGITS => Ok(digest::parse(text)),
-            _ => Err(Error::NOT_A_DIGEST),
-        };
         Ok(Some(match option {
-            _ if is_word(option, "ifdeq") => Condition::EqualDigest(parse_digest()?),
-            _ if is_word(option, "ifdne") => Condition::UnequalDigest(parse_digest()?),
+            _ if is_word(option, "ifdeq") => Condition::EqualDigest(options.value()?),
+            _ if is_word(option, "ifdne") => Condition::UnequalDigest(options.value()?),
             _ if is_word(option, "ifeq") => Condition::Equal(options.value()?),
             _ if is_word(option, "ifne") => Condition::Unequal(options.value()?),
             _ => return Ok(None),
@@ -252,39 +249,61 @@ impl<'a> Condition<'a> {
     /// # Errors
     ///
     /// [`Error::WRONG_TYPE`]
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_met_by(self, tx: &Transaction<'_>, key: &[u8]) -> Result<bool> {
+        if let Condition::None = self { Ok(true) } else { self.is_met_there(tx, key) }
+    }
+
+    fn is_met_there(self, tx: &Transaction<'_>, key: &[u8]) -> Result<bool> {
         Ok(match self {
             Condition::None => true,
             Condition::Absent => !tx.is_there(key),
             Condition::Present => tx.is_there(key),
-            _ => self.is_met(tx.peek::<Text>(key)?),
+            _ => self.is_met(tx.peek::<Text>(key)?)?,
         })
     }
 
     /// Whether it holds for a key with this value.
-    pub(super) fn is_met(self, value: Option<&[u8]>) -> bool {
-        match self {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NOT_A_DIGEST`]
+    pub(super) fn is_met(self, value: Option<&[u8]>) -> Result<bool> {
+        Ok(match self {
             Condition::None => true,
             Condition::Absent => value.is_none(),
             Condition::Present => value.is_some(),
             Condition::Equal(expected) => value == Some(expected),
             Condition::Unequal(other) => value != Some(other),
-            Condition::EqualDigest(expected) => value.is_some() && value.map(digest::digest) == expected,
-            Condition::UnequalDigest(other) => value.is_none() || value.map(digest::digest) != other,
-        }
+            Condition::EqualDigest(expected) => has_digest(value, expected)?,
+            Condition::UnequalDigest(other) => !has_digest(value, other)?,
+        })
+    }
+}
+
+/// Whether a value is there and has this digest. As in Redis, only the length of the text is checked, and
+/// only if there is a value.
+fn has_digest(value: Option<&[u8]>, text: &[u8]) -> Result<bool> {
+    match value {
+        None => Ok(false),
+        Some(_) if text.len() != digest::DIGITS => Err(Error::NOT_A_DIGEST),
+        Some(value) => Ok(digest::parse(text) == Some(digest::digest(value))),
     }
 }
 
 impl<'a> SetOptions<'a> {
     fn parse(request: Request<'a>) -> Result<SetOptions<'a>> {
-        let mut parsed =
-            SetOptions { condition: Condition::None, answers_old_value: false, expires: Expires::Never };
+        let mut parsed = SetOptions {
+            condition: Condition::None,
+            presence: Condition::None,
+            answers_old_value: false,
+            expires: Expires::Never,
+        };
         let mut options = Options::new(request, 3);
         while let Some(option) = options.next() {
             match option {
-                _ if is_word(option, "nx") => parsed.condition = parsed.condition.or(Condition::Absent)?,
-                _ if is_word(option, "xx") => parsed.condition = parsed.condition.or(Condition::Present)?,
+                _ if is_word(option, "nx") => parsed.be(Condition::Absent)?,
+                _ if is_word(option, "xx") => parsed.be(Condition::Present)?,
                 _ if is_word(option, "get") => parsed.answers_old_value = true,
                 _ => match Condition::of_value(option, &mut options)? {
                     Some(asked) => parsed.condition = parsed.condition.or(asked)?,
@@ -293,6 +312,19 @@ impl<'a> SetOptions<'a> {
             }
         }
         Ok(parsed)
+    }
+
+    /// Takes up NX or XX. Behind IFEQ they are an error as in Valkey, behind the conditions that only Redis
+    /// has they must hold, too.
+    fn be(&mut self, asked: Condition<'a>) -> Result<()> {
+        let place = match self.condition {
+            Condition::Unequal(_) | Condition::EqualDigest(_) | Condition::UnequalDigest(_) => {
+                &mut self.presence
+            }
+            _ => &mut self.condition,
+        };
+        *place = place.or(asked)?;
+        Ok(())
     }
 }
 
@@ -404,6 +436,19 @@ fn getdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     Ok(sent)
 }
 
+/// The expiry that GETEX and INCREX set or take off, as COMMAND DOCS prints it.
+pub(super) const EXPIRATION: Argument = Argument::one_of(
+    "expiration",
+    &[
+        Argument::integer("seconds").token("EX"),
+        Argument::integer("milliseconds").token("PX"),
+        Argument::unix_time("unix-time-seconds").token("EXAT"),
+        Argument::unix_time("unix-time-milliseconds").token("PXAT"),
+        Argument::pure_token("persist", "PERSIST"),
+    ],
+)
+.optional();
+
 const GETEX: Command = Command {
     name: "getex",
     arity: Arity::AtLeast(2),
@@ -415,20 +460,7 @@ const GETEX: Command = Command {
     since: "6.2.0",
     complexity: "O(1)",
     is_brief: true,
-    arguments: &[
-        Argument::KEY,
-        Argument::one_of(
-            "expiration",
-            &[
-                Argument::integer("seconds").token("EX"),
-                Argument::integer("milliseconds").token("PX"),
-                Argument::unix_time("unix-time-seconds").token("EXAT"),
-                Argument::unix_time("unix-time-milliseconds").token("PXAT"),
-                Argument::pure_token("persist", "PERSIST"),
-            ],
-        )
-        .optional(),
-    ],
+    arguments: &[Argument::KEY, EXPIRATION],
     example: &[
         ("SET mykey Hello", "OK"),
         ("GETEX mykey EX 60", "\"Hello\""),

@@ -1,17 +1,18 @@
-//! Who waits for what: WAIT, CLIENT PAUSE and what ends them.
+//! Who waits for what: WAIT, WAITAOF, CLIENT PAUSE and what ends them.
 
 use std::time::{Duration, Instant};
 
 use crate::clients::{Paused, Waiting};
+use crate::instance::Instance;
 use crate::resp::number::parse_integer;
-use crate::resp::{Reply, Request};
+use crate::resp::{Reply, Request, Sent};
 use crate::session::{Session, Wait};
 
 use super::args::{self, is_word};
 use super::error::Error;
 use super::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
 
-pub(super) const COMMANDS: &[Command] = &[WAIT];
+pub(super) const COMMANDS: &[Command] = &[WAIT, WAITAOF];
 
 const WAIT: Command = Command {
     name: "wait",
@@ -33,16 +34,61 @@ fn wait(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result
     let replicas = args::integer(request.at(1))?;
     let timeout_ms = timeout_ms(request.at(2))?;
     if replicas > 0 && !session.may_not_wait {
-        let wait = match timeout_ms {
-            0 => Wait::ForEver,
-            _ => Instant::now()
-                .checked_add(Duration::from_millis(timeout_ms))
-                .map_or(Wait::ForEver, Wait::Until),
-        };
         session.client.set_waiting(Waiting::Yes);
-        session.wait = Some(wait);
+        session.wait = Some(end_after(timeout_ms).map_or(Wait::ForEver, Wait::Until));
     }
     Ok(reply.count(0))
+}
+
+/// The moment after so many milliseconds; none after 0, which is for ever.
+fn end_after(timeout_ms: u64) -> Option<Instant> {
+    Some(timeout_ms).filter(|ms| *ms > 0).and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)))
+}
+
+const WAITAOF: Command = Command {
+    name: "waitaof",
+    arity: Arity::Exactly(4),
+    flags: Flags::BLOCKING,
+    categories: Categories::CONNECTION.and(Categories::BLOCKING),
+    group: Group::Generic,
+    summary: "Waits until what this connection has changed is on the disk, and on so many replicas'.",
+    since: "7.2.0",
+    complexity: "O(1)",
+    tips: &["request_policy:all_shards", "response_policy:agg_min"],
+    arguments: &[
+        Argument::integer("numlocal"),
+        Argument::integer("numreplicas"),
+        Argument::integer("timeout"),
+    ],
+    example: &[("WAITAOF 0 0 0", "[(integer) 0, (integer) 0]")],
+    run: Run::Server(wait_aof),
+    ..Command::DEFAULTS
+};
+
+fn wait_aof(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let Context { instance, session, .. } = context;
+    let out_of_range = Error::fixed("ERR value is out of range, value must between 0 and 1");
+    let local = Some(args::integer(request.at(1))?).filter(|local| (0..=1).contains(local));
+    let local = local.ok_or(out_of_range)?;
+    let replicas = args::natural(request.at(2))?;
+    let timeout_ms = timeout_ms(request.at(3))?;
+    if local > 0 && !instance.persistence.aof.is_on() {
+        return Err(Error::fixed(
+            "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
+        ));
+    }
+    let is_durable = instance.is_durable(session.logged);
+    if (replicas > 0 || local > 0 && !is_durable) && !session.may_not_wait {
+        session.client.set_waiting(Waiting::Yes);
+        session.wait = Some(Wait::Durable { until: end_after(timeout_ms), is_enough: replicas == 0 });
+    }
+    Ok(tell_durability(instance, session, reply))
+}
+
+/// Tells whether what a client has changed is durable, and on how many replicas, of which there are none.
+pub fn tell_durability(instance: &Instance, session: &Session, reply: Reply<'_>) -> Sent {
+    let is_durable = instance.is_durable(session.logged);
+    reply.pair(|reply| reply.count(is_durable.into()), |reply| reply.count(0))
 }
 
 fn timeout_ms(text: &[u8]) -> Result<u64> {

@@ -17,9 +17,7 @@ const ONE_VALUE: &str = "
     cluster-announce-client-ipv4 cluster-announce-client-ipv6 cluster-announce-client-port
     cluster-announce-client-tls-port cluster-announce-human-nodename cluster-blacklist-ttl
     cluster-databases cluster-enabled cluster-manual-failover-timeout cluster-ping-interval
-    cluster-slot-migration-log-max-len cluster-slot-stats-enabled commandlog-execution-slower-than
-    commandlog-large-reply-max-len commandlog-large-request-max-len commandlog-reply-larger-than
-    commandlog-request-larger-than commandlog-slow-execution-max-len debug-assert-enabled
+    cluster-slot-migration-log-max-len cluster-slot-stats-enabled debug-assert-enabled
     dual-channel-replication-enabled enable-debug-assert events-per-io-thread extended-redis-compatibility
     hash-seed hide-user-data-from-log import-mode io-threads-always-active list-max-ziplist-entries
     list-max-ziplist-value locale-collate log-timestamp-format lookahead lua-enable-deprecated-api
@@ -39,12 +37,6 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("active-defrag-cycle-us", "500"),
     ("cluster-blacklist-ttl", "60"),
     ("cluster-enabled", "no"),
-    ("commandlog-execution-slower-than", "10000"),
-    ("commandlog-large-reply-max-len", "128"),
-    ("commandlog-large-request-max-len", "128"),
-    ("commandlog-reply-larger-than", "1048576"),
-    ("commandlog-request-larger-than", "1048576"),
-    ("commandlog-slow-execution-max-len", "128"),
     ("dual-channel-replication-enabled", "no"),
     ("enable-debug-assert", "no"),
     ("events-per-io-thread", "2"),
@@ -122,7 +114,7 @@ mod tests {
     #[test]
     fn a_default_is_known_however_it_is_written() {
         for (name, value) in [
-            ("commandlog-reply-larger-than", "1MB"),
+            ("list-max-ziplist-entries", "512b"),
             ("mptcp", "NO"),
             ("list-max-ziplist-value", "64"),
             ("primaryauth", ""),
@@ -130,7 +122,7 @@ mod tests {
             assert!(is_default(name, value.as_bytes()), "{name} {value}");
         }
         for (name, value) in [
-            ("commandlog-reply-larger-than", "1m"),
+            ("list-max-ziplist-entries", "512k"),
             ("mptcp", "yes"),
             ("primaryauth", "x"),
             ("list-max-ziplist-value", "x"),

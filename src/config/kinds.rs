@@ -52,6 +52,8 @@ pub enum Kind {
     Text,
     /// The name of a host, or nothing.
     Hostname,
+    /// Three numbers with dots between them.
+    Version,
     /// How a process is named, with variables in braces.
     Title,
     /// A directory that there is; kept as the path from the root.
@@ -167,6 +169,7 @@ impl Kind {
             },
             Kind::Text => Ok(Value::Text(text.into())),
             Kind::Hostname => texts::check_hostname(text).map(|()| Value::Text(text.into())),
+            Kind::Version => texts::check_version(text).map(|()| Value::Text(text.into())),
             Kind::Title => texts::check_title(text).map(|()| Value::Text(text.into())),
             Kind::Directory => parse_directory(directory, text).map(Value::Text),
             Kind::FileName { parameter, may_be_empty: false, .. } if text.is_empty() => {

@@ -45,7 +45,7 @@ pub use table::{by_name, parameters};
 pub struct Parameter {
     /// As in redis.conf.
     pub name: &'static str,
-    /// Another name that it has, of older versions of Redis.
+    /// Another name that it has, of older versions of Redis or of Valkey.
     pub alias: Option<&'static str>,
     /// One line for people.
     pub help: &'static str,

@@ -144,7 +144,9 @@ fn lines(parameter: &Parameter, config: &Config, defaults: &Config) -> Vec<Line>
             // Always said: by default it is the directory that the server is started in.
             return vec![Line { text: line(&[&quoted(&value)]), is_needed: true }];
         }
-        Kind::Text | Kind::Hostname | Kind::Title | Kind::FileName { .. } | Kind::Events => quoted(&value),
+        Kind::Text | Kind::Hostname | Kind::Version | Kind::Title | Kind::FileName { .. } | Kind::Events => {
+            quoted(&value)
+        }
         _ if value.is_empty() => quoted(&value),
         _ => value,
     };

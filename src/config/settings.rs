@@ -80,12 +80,22 @@ pub struct Config {
     pub log_format: Choice,
     /// The file that is logged to; empty for standard output.
     pub logfile: Text,
+    /// The version of Redis in the replies to INFO and HELLO.
+    pub redis_version: Text,
     /// What is logged.
     pub loglevel: Choice,
     /// Microseconds from which on a request is noted as slow; negative for never.
     pub slowlog_log_slower_than: Integer,
     /// Slow requests that are kept.
     pub slowlog_max_len: Integer,
+    /// Bytes from which on a request is noted as long; negative for never.
+    pub commandlog_request_larger_than: Integer,
+    /// Long requests that are kept.
+    pub commandlog_large_request_max_len: Integer,
+    /// Bytes from which on a request is noted for its reply; negative for never.
+    pub commandlog_reply_larger_than: Integer,
+    /// Requests with long replies that are kept.
+    pub commandlog_large_reply_max_len: Integer,
     /// Keys of which it is remembered who has read them; 0 for any number.
     pub tracking_table_max_keys: Integer,
     /// Milliseconds from which on an event is noted; 0 for none.

@@ -1,4 +1,4 @@
-//! Texts that have a form: names of hosts, and the template of the process's title.
+//! Texts that have a form: names of hosts, versions, and the template of the process's title.
 
 use super::kinds::Refusal;
 
@@ -14,6 +14,18 @@ pub(super) fn check_hostname(text: &[u8]) -> Result<(), Refusal> {
         return Err("Hostnames may only contain alphanumeric characters, hyphens or dots".into());
     }
     Ok(())
+}
+
+pub(super) fn check_version(text: &[u8]) -> Result<(), Refusal> {
+    let is_number = |part: &[u8]| {
+        (1..=3).contains(&part.len())
+            && part.iter().all(u8::is_ascii_digit)
+            && (part[0] != b'0' || part == b"0")
+    };
+    match text.split(|byte| *byte == b'.').map(is_number).collect::<Vec<_>>()[..] {
+        [true, true, true] => Ok(()),
+        _ => Err("argument must be a version of three numbers, such as 7.0.15".into()),
+    }
 }
 
 /// Checks a template: its variables are known, and something is left of it where they are empty that can be.

@@ -7,7 +7,8 @@
 use std::time::{Duration, Instant};
 
 use crate::clients::Paused;
-use crate::commands::door::traces::{SMALL_BYTES_MAX, charge, is_brief, is_thorough};
+use crate::commands::door::origin::Origin;
+use crate::commands::door::traces::{Measures, SMALL_BYTES_MAX, charge, is_brief, is_thorough};
 use crate::commands::facts::Scope;
 use crate::commands::facts::lookup::Registered;
 use crate::instance::Instance;
@@ -21,8 +22,9 @@ pub struct Meter<'a> {
     instance: &'a Instance,
     /// All time up to here has been counted.
     mark: Instant,
-    /// Whether the server is in none of these states: MONITOR, a low `slowlog-log-slower-than`, `maxmemory`,
-    /// a planted fault, a script that takes too long, data that cannot be saved. One look instead of many.
+    /// Whether the server is in none of these states: MONITOR, a low limit of SLOWLOG or COMMANDLOG,
+    /// `maxmemory`, a planted fault, a script that takes too long, data that cannot be saved. One look
+    /// instead of many.
     is_tallying: bool,
     /// The same, and the client is in no special state, and no command has to wait.
     is_plain: bool,
@@ -95,21 +97,25 @@ impl Meter<'_> {
         reply_bytes: usize,
     ) {
         if reply_bytes > SMALL_BYTES_MAX {
-            self.end(registered, session, *request);
+            self.end(registered, session, *request, reply_bytes);
         } else if !self.tally.add(registered.number) {
             self.settle();
             let _ = self.tally.add(registered.number);
         }
     }
 
-    /// Notes that a command has run that is timed.
+    /// Notes that a command has run that is timed, and how long its reply is.
+    #[cold]
     pub(super) fn end(
         &mut self,
         registered: &'static Registered,
         session: &mut Session,
         request: Request<'_>,
+        reply_bytes: usize,
     ) {
-        self.charge(registered, session, request);
+        let took = self.advance(session.ended.take().unwrap_or_else(Instant::now));
+        let measures = Measures { took, reply_bytes };
+        charge(self.instance, session, registered, request, Origin::Request, measures);
     }
 
     /// Notes that it replied with an error.
@@ -138,13 +144,6 @@ impl Meter<'_> {
             let took = self.advance(Instant::now());
             self.instance.statistics.settle(&mut self.tally, took);
         }
-    }
-
-    /// Counts the time since the mark for one command.
-    #[cold]
-    fn charge(&mut self, registered: &'static Registered, session: &mut Session, request: Request<'_>) {
-        let took = self.advance(session.ended.take().unwrap_or_else(Instant::now));
-        charge(self.instance, session, registered, request, took);
     }
 
     /// Moves the mark to now. Returns how far that was.

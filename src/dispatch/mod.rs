@@ -12,7 +12,7 @@ use crate::commands::Command;
 use crate::commands::door::admission::{admit, busy, does_any};
 use crate::commands::door::origin::Origin;
 use crate::commands::door::run::{conclude, run, settle};
-use crate::commands::door::traces::{is_small, show};
+use crate::commands::door::traces::{error_bytes, is_small, show};
 use crate::commands::facts::lookup::{Finder, Registered, resolve};
 use crate::commands::facts::{Result, Run, Scope};
 use crate::commands::faults::{Fate, strike};
@@ -177,10 +177,14 @@ fn execute_any(
                 Ok(result) => result,
                 Err(contention) => return postpone(session, contention, is_heard),
             };
+            let reply_bytes = match &result {
+                Ok(()) => out.len() - mark,
+                Err(error) => error_bytes(error.as_bytes()),
+            };
             if is_tallied {
-                meter.end_tallied(registered, session, &request, out.len() - mark);
+                meter.end_tallied(registered, session, &request, reply_bytes);
             } else {
-                meter.end(registered, session, request);
+                meter.end(registered, session, request, reply_bytes);
                 if meter.is_watched {
                     show(instance, session, Origin::Request, registered.command, request);
                 }

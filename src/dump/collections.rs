@@ -7,6 +7,11 @@
 //! A collection without elements is an error ([`DecodeError::Empty`]), as in Redis. Members and fields that
 //! occur twice are left to the visitor: its error ends the reading. Redis refuses them.
 //!
+//! Redis and Valkey parted after version 11 of the format, and gave 22 to different forms. [`Author::form`]
+//! makes a number of its own of one of them.
+//!
+//! [`Author::form`]: super::Author::form
+//!
 //! Keyfast writes small collections and all lists in the packed forms of Redis 7.0, and large collections of
 //! other types in the plain forms, which every version of Redis reads.
 
@@ -44,13 +49,40 @@ pub const SORTED_SET_LISTPACK: u8 = 17;
 pub const LIST_QUICKLIST_2: u8 = 18;
 /// From Redis 7.2 on.
 const SET_LISTPACK: u8 = 20;
+/// Hashes of which some fields expire, as releases before Redis 7.4 wrote them: each field behind its moment…
+const HASH_EXPIRING_BEFORE_7_4: u8 = 22;
+/// … or packed.
+const HASH_LISTPACK_EXPIRING_BEFORE_7_4: u8 = 23;
+/// The RDB type of a hash of which some fields expire, field by field: the first moment, then each field
+/// behind its distance from it. From Redis 7.4 on. Keyfast writes it.
+pub const HASH_EXPIRING: u8 = 24;
+/// The RDB type of a packed one: the first moment, then fields, values and moments. Keyfast writes it.
+pub const HASH_LISTPACK_EXPIRING: u8 = 25;
+/// A hash of which some fields expire in the form of Valkey 9: each field before its moment. Valkey's number
+/// for it is 22, which is another form in Redis. So it has a number here that no file contains.
+pub(super) const HASH_EXPIRING_OF_VALKEY: u8 = 0x80 | HASH_OF_VALKEY;
+/// The number that Valkey gives to that form.
+pub(super) const HASH_OF_VALKEY: u8 = 22;
 
 /// The RDB types that [`list`] reads.
 pub const LIST_TYPES: &[u8] = &[LIST, LIST_ZIPLIST, LIST_QUICKLIST, LIST_QUICKLIST_2];
 /// The RDB types that [`set`] reads.
 pub const SET_TYPES: &[u8] = &[SET, SET_INTSET, SET_LISTPACK];
 /// The RDB types that [`hash`] reads.
-pub const HASH_TYPES: &[u8] = &[HASH, HASH_ZIPMAP, HASH_ZIPLIST, HASH_LISTPACK];
+pub const HASH_TYPES: &[u8] = &[
+    HASH,
+    HASH_ZIPMAP,
+    HASH_ZIPLIST,
+    HASH_LISTPACK,
+    HASH_EXPIRING_BEFORE_7_4,
+    HASH_LISTPACK_EXPIRING_BEFORE_7_4,
+    HASH_EXPIRING,
+    HASH_LISTPACK_EXPIRING,
+    HASH_EXPIRING_OF_VALKEY,
+];
+/// The latest moment at which a field expires, in milliseconds since 1970: Redis has 46 bits for it, which
+/// last until the year 4199. Valkey has more; a field that expires later there does not expire here.
+pub const FIELD_MOMENT_MS_MAX: u64 = (1 << 46) - 1;
 /// The RDB types that [`sorted_set`] reads.
 pub const SORTED_SET_TYPES: &[u8] = &[SORTED_SET, SORTED_SET_TEXT, SORTED_SET_ZIPLIST, SORTED_SET_LISTPACK];
 
@@ -67,12 +99,13 @@ const SCORE_MINUS_INFINITE: u8 = 255;
 const UNKNOWN_TYPE: DecodeError = DecodeError::Invalid("Unknown RDB encoding type");
 const INVALID_NODE: DecodeError = DecodeError::Invalid("Quicklist integrity check failed.");
 const ODD_COUNT: DecodeError = DecodeError::Invalid("a collection of pairs has half a pair");
+const NOT_A_MOMENT: DecodeError = DecodeError::Invalid("the moment of a field is not a number");
 const NOT_A_SCORE: DecodeError = DecodeError::Invalid("a score is not a number");
 
 /// Gets an element of a list, or a member of a set.
 pub type VisitElement<'v> = dyn FnMut(&[u8]) -> Result<(), DecodeError> + 'v;
-/// Gets a field of a hash and its value.
-pub type VisitField<'v> = dyn FnMut(&[u8], &[u8]) -> Result<(), DecodeError> + 'v;
+/// Gets a field of a hash, its value, and when it expires.
+pub type VisitField<'v> = dyn FnMut(&[u8], &[u8], Option<u64>) -> Result<(), DecodeError> + 'v;
 /// Gets a member of a sorted set and its score, which is a number, perhaps infinite.
 pub type VisitScored<'v> = dyn FnMut(&[u8], f64) -> Result<(), DecodeError> + 'v;
 
@@ -130,7 +163,7 @@ pub fn hash(rdb_type: u8, source: &mut dyn Source, visit: &mut VisitField<'_>) -
     let mut string = Vec::new();
     let visit_elements = &mut |field: Element<'_>, value: Element<'_>| {
         let (mut field_digits, mut value_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
-        visit(field.text(&mut field_digits), value.text(&mut value_digits))
+        visit(field.text(&mut field_digits), value.text(&mut value_digits), None)
     };
     not_empty(match rdb_type {
         HASH => read_fields(source, visit)?,
@@ -138,10 +171,20 @@ pub fn hash(rdb_type: u8, source: &mut dyn Source, visit: &mut VisitField<'_>) -
             let mut count = 0;
             for pair in Zipmap::new(read(source, &mut string)?)? {
                 let (field, value) = pair?;
-                visit(field, value)?;
+                visit(field, value, None)?;
                 count += 1;
             }
             count
+        }
+        HASH_EXPIRING_BEFORE_7_4 | HASH_EXPIRING | HASH_EXPIRING_OF_VALKEY => {
+            read_expiring_fields(rdb_type, source, visit)?
+        }
+        HASH_LISTPACK_EXPIRING_BEFORE_7_4 | HASH_LISTPACK_EXPIRING => {
+            if rdb_type == HASH_LISTPACK_EXPIRING {
+                // The moments are in the listpack, too.
+                read_moment(source)?;
+            }
+            visit_triples(Listpack::new(read(source, &mut string)?)?, visit)?
         }
         HASH_ZIPLIST => visit_pairs(Ziplist::new(read(source, &mut string)?)?, visit_elements)?,
         HASH_LISTPACK => visit_pairs(Listpack::new(read(source, &mut string)?)?, visit_elements)?,
@@ -206,7 +249,63 @@ fn read_fields(source: &mut dyn Source, visit: &mut VisitField<'_>) -> Result<u6
     let (mut field, mut value) = (Vec::new(), Vec::new());
     let count = source.length()?;
     for _ in 0..count {
-        visit(read(source, &mut field)?, read(source, &mut value)?)?;
+        visit(read(source, &mut field)?, read(source, &mut value)?, None)?;
+    }
+    Ok(count)
+}
+
+/// Reads plain fields with their moments, behind their number; returns that.
+fn read_expiring_fields(
+    rdb_type: u8,
+    source: &mut dyn Source,
+    visit: &mut VisitField<'_>,
+) -> Result<u64, DecodeError> {
+    let (mut field, mut value) = (Vec::new(), Vec::new());
+    let first_ms = if rdb_type == HASH_EXPIRING { read_moment(source)? } else { 1 };
+    let count = source.length()?;
+    for _ in 0..count {
+        if rdb_type == HASH_EXPIRING_OF_VALKEY {
+            let (field, value) = (read(source, &mut field)?, read(source, &mut value)?);
+            // -1 is none, which is the greatest number here.
+            visit(field, value, moment(read_moment(source)?))?;
+            continue;
+        }
+        let at_ms = match source.length()? {
+            0 => None,
+            distance => moment(first_ms.saturating_add(distance - 1)),
+        };
+        visit(read(source, &mut field)?, read(source, &mut value)?, at_ms)?;
+    }
+    Ok(count)
+}
+
+fn read_moment(source: &mut dyn Source) -> Result<u64, DecodeError> {
+    let mut bytes = [0; 8];
+    source.bytes(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// A moment that is not too far in the future to be one.
+fn moment(at_ms: u64) -> Option<u64> {
+    // 0 is the moment at which all fields are there.
+    (at_ms <= FIELD_MOMENT_MS_MAX).then_some(at_ms.max(1))
+}
+
+/// Visits packed fields, values and moments, of which 0 is none; returns how many fields there are.
+fn visit_triples<'a>(
+    mut elements: impl Iterator<Item = Result<Element<'a>, DecodeError>>,
+    visit: &mut VisitField<'_>,
+) -> Result<u64, DecodeError> {
+    let mut count = 0;
+    while let Some(field) = elements.next() {
+        let field = field?;
+        let value = elements.next().ok_or(ODD_COUNT)??;
+        let Element::Integer(at_ms) = elements.next().ok_or(ODD_COUNT)?? else { return Err(NOT_A_MOMENT) };
+        let at_ms = u64::try_from(at_ms).map_err(|_| NOT_A_MOMENT)?;
+        let (mut field_digits, mut value_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let at_ms = if at_ms == 0 { None } else { moment(at_ms) };
+        visit(field.text(&mut field_digits), value.text(&mut value_digits), at_ms)?;
+        count += 1;
     }
     Ok(count)
 }

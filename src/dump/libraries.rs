@@ -33,7 +33,7 @@ impl<'a> Libraries<'a> {
     ///
     /// [`DumpError::VersionOrChecksum`]
     pub fn of(payload: &'a [u8], code_bytes_max: usize) -> Result<Libraries<'a>, DumpError> {
-        Ok(Libraries { decoder: Decoder::new(verified(payload)?, code_bytes_max) })
+        Ok(Libraries { decoder: Decoder::new(verified(payload)?.0, code_bytes_max) })
     }
 }
 

@@ -20,8 +20,54 @@ pub use lzf::Compressor;
 /// The checksum of payloads and of whole snapshots.
 pub static CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// The version of the format that Redis 7.0 writes, and the newest payload it reads.
+/// The version of the format that Redis 7.0 writes.
 pub const VERSION: u16 = 10;
+/// The version of the format that Redis 7.4 writes, the first with expiring fields. Keyfast writes it where
+/// there are some.
+pub const VERSION_WITH_FIELD_EXPIRIES: u16 = 12;
+/// The version of the format that Redis 8.6 writes, the first with producers of a stream's entries.
+pub const VERSION_WITH_PRODUCERS: u16 = 13;
+/// The form of a stream with producers.
+pub const STREAM_WITH_PRODUCERS: u8 = 26;
+/// The newest version of Redis that is read: 12 is that of Redis 7.4 to 8.4, 13 of 8.6, 14 of 8.8, 15 of
+/// 8.10. What they brought are types of values, each with a number of its own.
+pub const VERSION_MAX: u16 = 15;
+/// The version of Valkey 9.0 and 9.1: it has left those in between to Redis.
+pub const VERSION_OF_VALKEY: u16 = 80;
+
+/// Who wrote a file or a payload. They parted after version 11, and gave the same numbers to different
+/// things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Author {
+    /// Redis, or Keyfast.
+    Redis,
+    /// Valkey 9 or later.
+    Valkey,
+}
+
+impl Author {
+    /// The author of this version of the format.
+    pub fn of_version(version: u16) -> Option<Author> {
+        match version {
+            1..=VERSION_MAX => Some(Author::Redis),
+            VERSION_OF_VALKEY => Some(Author::Valkey),
+            _ => None,
+        }
+    }
+
+    /// The form of a value with this number: the number itself, or one above 127 for a form of Valkey whose
+    /// number means another one in Redis.
+    pub fn form(self, number: u8) -> Option<u8> {
+        match self {
+            _ if number >= 0x80 => None,
+            Author::Valkey if number == collections::HASH_OF_VALKEY => {
+                Some(collections::HASH_EXPIRING_OF_VALKEY)
+            }
+            Author::Valkey if number > collections::HASH_OF_VALKEY => None,
+            _ => Some(number),
+        }
+    }
+}
 
 /// Why a payload is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,23 +80,30 @@ pub enum DumpError {
 
 /// Makes a payload of what it is to contain: adds version and checksum.
 pub fn sign(mut payload: Vec<u8>) -> Vec<u8> {
-    payload.extend(VERSION.to_le_bytes());
+    let version = match payload.first() {
+        Some(&(collections::HASH_EXPIRING | collections::HASH_LISTPACK_EXPIRING)) => {
+            VERSION_WITH_FIELD_EXPIRIES
+        }
+        Some(&STREAM_WITH_PRODUCERS) => VERSION_WITH_PRODUCERS,
+        _ => VERSION,
+    };
+    payload.extend(version.to_le_bytes());
     let checksum = CHECKSUM.checksum(&payload);
     payload.extend(checksum.to_le_bytes());
     payload
 }
 
-/// Returns a payload without its version and checksum.
+/// Returns a payload without its version and checksum, and its author.
 ///
 /// # Errors
 ///
 /// [`DumpError::VersionOrChecksum`]
-pub fn verified(payload: &[u8]) -> Result<&[u8], DumpError> {
+pub fn verified(payload: &[u8]) -> Result<(&[u8], Author), DumpError> {
     let (checked, checksum) = payload.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
     let (content, version) = checked.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
-    let is_right = u16::from_le_bytes(*version) <= VERSION
-        && CHECKSUM.checksum(checked) == u64::from_le_bytes(*checksum);
-    if is_right { Ok(content) } else { Err(DumpError::VersionOrChecksum) }
+    let author = Author::of_version(u16::from_le_bytes(*version)).ok_or(DumpError::VersionOrChecksum)?;
+    let is_right = CHECKSUM.checksum(checked) == u64::from_le_bytes(*checksum);
+    if is_right { Ok((content, author)) } else { Err(DumpError::VersionOrChecksum) }
 }
 
 #[cfg(test)]
@@ -75,7 +128,7 @@ mod tests {
 
     /// The string of a payload.
     fn decode(payload: &[u8], value_bytes_max: usize) -> Result<Vec<u8>, DumpError> {
-        let mut decoder = Decoder::new(verified(payload)?, value_bytes_max);
+        let mut decoder = Decoder::new(verified(payload)?.0, value_bytes_max);
         let mut value = Vec::new();
         match decoder.byte() {
             Ok(TYPE_STRING) => decoder.string(&mut value).map_err(|_| DumpError::BadFormat)?,
@@ -177,11 +230,19 @@ mod tests {
         }
         let long = encode(&[b'x'; 1000]);
         assert_eq!(decode(&long, 999), Err(DumpError::BadFormat), "longer than allowed");
-        let mut newer = encode(b"value");
-        newer.truncate(newer.len() - FOOTER_BYTES);
-        newer.extend((VERSION + 1).to_le_bytes());
-        newer.extend(CHECKSUM.checksum(&newer).to_le_bytes());
-        assert_eq!(decode(&newer, VALUE_BYTES_MAX), Err(DumpError::VersionOrChecksum));
+        let in_version = |version: u16| {
+            let mut payload = encode(b"value");
+            payload.truncate(payload.len() - FOOTER_BYTES);
+            payload.extend(version.to_le_bytes());
+            payload.extend(CHECKSUM.checksum(&payload).to_le_bytes());
+            decode(&payload, VALUE_BYTES_MAX)
+        };
+        for known in [1, VERSION, VERSION_MAX, VERSION_OF_VALKEY] {
+            assert_eq!(in_version(known), Ok(b"value".to_vec()), "{known}");
+        }
+        for unknown in [0, VERSION_MAX + 1, VERSION_OF_VALKEY - 1, VERSION_OF_VALKEY + 1, u16::MAX] {
+            assert_eq!(in_version(unknown), Err(DumpError::VersionOrChecksum), "{unknown}");
+        }
     }
 
     proptest! {

@@ -112,8 +112,15 @@ fn prepare(session: &Session, command: &Command, request: Request<'_>) -> Vec<Pr
 }
 
 /// Delivers the replies of clients that a request has served, for a caller that holds no lock.
-#[inline]
+#[inline(always)]
 pub fn deliver(session: &Session, served: Vec<Served>) {
+    if !served.is_empty() {
+        deliver_all(session, served);
+    }
+}
+
+#[cold]
+fn deliver_all(session: &Session, served: Vec<Served>) {
     served.into_iter().for_each(|served| served.deliver(session.logged));
 }
 

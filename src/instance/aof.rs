@@ -35,6 +35,16 @@ impl Instance {
         self.persistence.aof.settled(self.followers.journal.end(), own).await
     }
 
+    /// Whether the changes that the journal has up to `own` are on the disk, and would be loaded from there.
+    pub fn is_durable(&self, own: u64) -> bool {
+        self.persistence.aof.is_durable(own)
+    }
+
+    /// Waits until they are.
+    pub async fn durable(&self, own: u64) {
+        self.persistence.aof.durable(own).await;
+    }
+
     /// Waits until all changes are on the disk, or cannot be written.
     pub async fn finish_aof(&self) {
         let journal = &self.followers.journal;

@@ -103,7 +103,10 @@ impl Keyspace {
             if let Some(entry) = evicted.and_then(|evicted| evicted.entry) {
                 tx.discard(entry);
             }
-            tx.commit();
+            // Clients that wait for the stream's groups learn that it is gone.
+            tx.serve_blocked();
+            let logged = tx.commit().unwrap_or_default();
+            tx.take_served().into_iter().for_each(|served| served.deliver(logged));
             effects.append(&mut tx.take_effects());
             let garbage = tx.take_large_garbage();
             drop(tx);

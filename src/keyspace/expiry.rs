@@ -5,6 +5,10 @@
 //! sweeping cost 12 ns for each key that it looked at, and no memory. An ordered index of expiries cost 31
 //! bytes and 200 ns a key.
 //!
+//! Fields of hashes expire in the same sweep. A hash whose last field has expired leaves its table as an
+//! expired key does. Of another hash, the sweep frees a few fields at a time, and lets go of the lock in
+//! between; the hash itself knows which fields are next.
+//!
 //! The work is cut into slices of [`SLICE`]. Between two slices the thread serves clients. That bounds both
 //! the delay of a client and the sweep's share of one core: a quarter by default, as in Redis. [`Pace`] says
 //! how long the thread serves clients, and how often a sweep begins.
@@ -12,9 +16,10 @@
 use std::time::{Duration, Instant};
 
 use super::Keyspace;
+use super::following::losses::DatabaseKey;
 use super::following::news::Effect;
 use super::store::shard::SweepScope;
-use super::transaction::Held;
+use super::transaction::{Held, Transaction};
 
 /// How long the sweep works before its thread serves clients.
 pub const SLICE: Duration = Duration::from_millis(1);
@@ -47,6 +52,10 @@ const ENTRIES_PER_GLANCE: usize = 512;
 #[derive(Debug, Default)]
 pub struct Sweep {
     next_shard: usize,
+    /// Hashes of the shard before, of which some fields have expired, with their databases.
+    due: Vec<DatabaseKey>,
+    /// Such hashes whose shards were held by other threads for long. They have their turn in the next round.
+    postponed: Vec<DatabaseKey>,
 }
 
 impl Sweep {
@@ -60,7 +69,19 @@ impl Sweep {
     ) -> Duration {
         let (started, started_ms) = (Instant::now(), keyspace.clock.now_ms());
         let (mut looked_at, mut has_waited) = (0, false);
-        while self.next_shard < keyspace.shards.len() {
+        loop {
+            while let Some((database, key)) = self.due.pop() {
+                match free_fields(keyspace, database, &key, &mut notify) {
+                    Some(has_more) => self.due.extend(has_more.then_some((database, key))),
+                    None => self.postponed.push((database, key)),
+                }
+                if started.elapsed() >= SLICE {
+                    return pace.pause;
+                }
+            }
+            if self.next_shard >= keyspace.shards.len() {
+                break;
+            }
             // The sweep does not wait for a shard that another thread holds for long. Other threads may hold
             // all of them, and this thread has clients to serve.
             let shard = match has_waited {
@@ -72,17 +93,10 @@ impl Sweep {
                 && shard.is_due(started_ms)
             {
                 let mut tx = keyspace.transaction(0, Held::Many(vec![(self.next_shard, shard)]));
-                looked_at += tx.sweep(SweepScope::Due);
-                tx.serve_blocked();
-                let logged = tx.commit().unwrap_or_default();
-                tx.take_served().into_iter().for_each(|served| served.deliver(logged));
-                let effects = tx.take_effects();
-                if !effects.is_empty() {
-                    notify(effects);
-                }
-                let garbage = tx.take_large_garbage();
-                drop(tx);
-                garbage.into_iter().for_each(|garbage| keyspace.free_in_background(garbage));
+                let (entries, due) = tx.sweep(SweepScope::Due);
+                looked_at += entries;
+                self.due = due;
+                end(tx, keyspace, &mut notify);
             }
             self.next_shard += 1;
             if looked_at >= ENTRIES_PER_GLANCE {
@@ -93,8 +107,39 @@ impl Sweep {
             }
         }
         self.next_shard = 0;
+        self.due.append(&mut self.postponed);
         pace.rest
     }
+}
+
+/// Frees some expired fields of a hash. Returns whether there are more; nothing if another thread holds the
+/// shard for long.
+fn free_fields(
+    keyspace: &Keyspace,
+    database: usize,
+    key: &[u8],
+    notify: &mut impl FnMut(Vec<Effect>),
+) -> Option<bool> {
+    let number = keyspace.shard_of(keyspace.hash(key));
+    let shard = keyspace.lock_soon(number)?;
+    let mut tx = keyspace.transaction(database, Held::Many(vec![(number, shard)]));
+    let has_more = tx.free_fields(key);
+    end(tx, keyspace, notify);
+    Some(has_more)
+}
+
+/// Ends a transaction of the sweep.
+fn end(mut tx: Transaction<'_>, keyspace: &Keyspace, notify: &mut impl FnMut(Vec<Effect>)) {
+    tx.serve_blocked();
+    let logged = tx.commit().unwrap_or_default();
+    tx.take_served().into_iter().for_each(|served| served.deliver(logged));
+    let effects = tx.take_effects();
+    if !effects.is_empty() {
+        notify(effects);
+    }
+    let garbage = tx.take_large_garbage();
+    drop(tx);
+    garbage.into_iter().for_each(|garbage| keyspace.free_in_background(garbage));
 }
 
 #[cfg(test)]

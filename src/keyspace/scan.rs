@@ -122,7 +122,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
                 let mut place = if is_same_layout { cursor.place } else { 0 };
                 while place < table.places() && (!is_same_layout || keys_left > 0 && places_left > 0) {
                     if let Some(entry) = table.at(place).filter(|entry| !self.has_expired(entry)) {
-                        visit(entry.key(), self.keyspace().value_of(entry));
+                        visit(entry.key(), self.value_of(entry));
                         keys_left = keys_left.saturating_sub(1);
                     }
                     places_left = places_left.saturating_sub(1);

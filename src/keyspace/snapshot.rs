@@ -132,6 +132,8 @@ impl Place {
 pub struct Snapshot {
     /// For each database with keys: its number, its keys, and how many of them have an expiry.
     pub sizes: Vec<(usize, usize, usize)>,
+    /// Whether fields of some hash have an expiry.
+    pub has_field_expiries: bool,
     /// How often keys had been written or deleted when the snapshot began.
     pub changes: u64,
     /// How often a command had emptied all databases at once by then.
@@ -284,6 +286,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         if self.keyspace().has_snapshot.swap(true, Ordering::Relaxed) {
             return None;
         }
+        let has_field_expiries = self.database_sizes().any(|size| size.field_expiring > 0);
         let sizes = self.database_sizes().enumerate();
         let sizes = sizes.filter(|(_, size)| size.keys > 0);
         let sizes = sizes.map(|(database, size)| (database, size.keys, size.expiring)).collect();
@@ -291,7 +294,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         let preserved_bytes = &self.keyspace().preserved_bytes;
         self.shards_mut().iter_mut().for_each(|(_, shard)| shard.begin_snapshot(preserved_bytes));
         let flushes = self.keyspace().flushes();
-        Some(Snapshot { sizes, changes, flushes, shard: 0, place: Place::default() })
+        Some(Snapshot { sizes, has_field_expiries, changes, flushes, shard: 0, place: Place::default() })
     }
 
     /// Writes a key of a snapshot; returns whether it was absent. Changes no counter, and is reported only to

@@ -9,6 +9,7 @@ use super::file::Target;
 use super::rdb::{Form, Writer};
 use super::{Changes, Ended};
 use crate::allocator;
+use crate::dump::{VERSION, VERSION_WITH_FIELD_EXPIRIES};
 use crate::keyspace::{Everything, SavedKey, Slice, Snapshot, Transaction, Use, Walk, records};
 use crate::scripting::functions::Library;
 use crate::values::Sink;
@@ -139,7 +140,8 @@ impl Job {
     ) -> Result<(), Stop> {
         let Plan { purpose, form, use_kept, libraries, fencing, now_s, .. } = &self.plan;
         let Some(form) = form else { return self.write_records(file, walk, goes_on) };
-        let mut writer = Writer::begin(Synced { file, unsynced: 0 }, *form);
+        let version = if self.snapshot.has_field_expiries { VERSION_WITH_FIELD_EXPIRIES } else { VERSION };
+        let mut writer = Writer::begin(Synced { file, unsynced: 0 }, *form, version);
         let number = |number: usize| itoa::Buffer::new().format(number).as_bytes().to_vec();
         writer.auxiliary(b"redis-ver", crate::REDIS_VERSION.as_bytes())?;
         writer.auxiliary(b"redis-bits", &number(usize::BITS as usize))?;

@@ -145,11 +145,26 @@ impl<'a> Reply<'a> {
         self,
         answer: impl FnOnce(Reply<'_>) -> Result<Sent, E>,
     ) -> Result<Sent, (E, Reply<'a>)> {
+        self.attempt_measured(answer).map(|(sent, _)| sent)
+    }
+
+    /// The same, with the number of bytes that were written.
+    ///
+    /// # Errors
+    ///
+    /// Those of `answer`.
+    pub fn attempt_measured<E>(
+        self,
+        answer: impl FnOnce(Reply<'_>) -> Result<Sent, E>,
+    ) -> Result<(Sent, usize), (E, Reply<'a>)> {
         let mark = self.out.len();
-        answer(Reply { out: self.out, protocol: self.protocol }).map_err(|error| {
-            self.out.truncate(mark);
-            (error, self)
-        })
+        match answer(Reply { out: self.out, protocol: self.protocol }) {
+            Ok(sent) => Ok((sent, self.out.len() - mark)),
+            Err(error) => {
+                self.out.truncate(mark);
+                Err((error, self))
+            }
+        }
     }
 
     /// A reply of parts, nested in any way, that `write` writes one after the other. If it fails, what it has

@@ -48,6 +48,14 @@ impl<'a> Request<'a> {
         self.spans.last().map_or(0, |span| span.end as usize)
     }
 
+    /// How many bytes it takes as an array of strings, in which form nearly all requests come.
+    pub fn bytes_as_array(&self) -> usize {
+        let digits = |number: usize| number.checked_ilog10().unwrap_or(0) as usize + 1;
+        let head = |number: usize| "*".len() + digits(number) + "\r\n".len();
+        let string = |argument: &[u8]| head(argument.len()) + argument.len() + "\r\n".len();
+        head(self.len()) + self.from(0).map(string).sum::<usize>()
+    }
+
     /// The argument at `index`.
     ///
     /// # Panics

@@ -21,15 +21,17 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, sleep_until};
 
 use crate::clients::{Attention, Client, Leaving, Registration, Waiting};
+use crate::commands::waiting::tell_durability;
 use crate::faults::Delay;
 use crate::instance::Instance;
 use crate::keyspace::{Outcome, Waiter};
+use crate::resp::Reply;
 use crate::resp::reply::write_error;
 use crate::session::{Contention, Session};
 use crate::statistics::Count;
 
 use super::buffers::READ_BYTES;
-use super::conversation::{Answered, Conversation};
+use super::conversation::{Answered, Awaited, Conversation};
 use super::eviction;
 use super::lookout;
 use super::outflow::{Outflow, made_to_leave};
@@ -136,8 +138,8 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
 
     /// Does what must be done before the next request is executed.
     async fn go_on_after(&mut self, part: Answered) -> io::Result<()> {
-        if let Answered::Waiting { reply, until, waiter } = part {
-            return self.wait(reply, until, waiter).await;
+        if let Answered::Waiting { reply, until, awaited } = part {
+            return self.wait(reply, until, awaited).await;
         }
         self.flush().await?;
         match part {
@@ -230,15 +232,17 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
 
     /// Writes the client's replies. The last one, which begins at `reply`, is written after a wait: until
     /// a moment, or until another client ends the wait, or serves the client.
-    async fn wait(
-        &mut self,
-        reply: usize,
-        until: Option<Instant>,
-        waiter: Option<Arc<Waiter>>,
-    ) -> io::Result<()> {
-        let last_reply = self.conversation.output.split_off(reply);
+    async fn wait(&mut self, reply: usize, until: Option<Instant>, awaited: Awaited) -> io::Result<()> {
+        let mut last_reply = self.conversation.output.split_off(reply);
+        let instance = Arc::clone(&self.conversation.instance);
+        let (own, is_enough) =
+            (self.conversation.session.logged, matches!(awaited, Awaited::Durable { is_enough: true }));
+        let tells_durability = matches!(awaited, Awaited::Durable { .. });
         // Leaves the queues of its keys however the wait ends.
-        let place = waiter.map(|waiter| Place { instance: Arc::clone(&self.conversation.instance), waiter });
+        let place = match awaited {
+            Awaited::Keys(waiter) => Some(Place { instance: Arc::clone(&instance), waiter }),
+            _ => None,
+        };
         self.flush().await?;
         let client = Arc::clone(&self.conversation.session.client);
         let over = async {
@@ -247,9 +251,15 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
                 None => std::future::pending().await,
             }
         };
-        let mut over = pin!(over);
+        let durable = async {
+            match is_enough {
+                true => instance.durable(own).await,
+                false => std::future::pending().await,
+            }
+        };
+        let (mut over, mut durable) = (pin!(over), pin!(durable));
         let ended = poll_fn(|context| {
-            if over.as_mut().poll(context).is_ready() {
+            if over.as_mut().poll(context).is_ready() || durable.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Ok(Some(Waiting::TimedOut)));
             }
             let is_decided = || place.as_ref().is_some_and(|place| place.waiter.has_ended());
@@ -267,7 +277,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             return self.leave_answered().await;
         };
         client.set_waiting(Waiting::No);
-        match self.end_wait(place).await {
+        match self.end_wait(place, ended).await {
             Outcome::GivenUp => {}
             Outcome::Again => {
                 self.conversation.resume();
@@ -282,6 +292,12 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
                 return Ok(());
             }
         }
+        if tells_durability && !last_reply.is_empty() {
+            last_reply.clear();
+            let Conversation { instance, session, .. } = &self.conversation;
+            let reply = Reply::new(&mut last_reply, session.protocol);
+            let _sent = tell_durability(instance, session, reply);
+        }
         match ended {
             // Unless the client wants no reply, or a fault has dropped it.
             Waiting::Failed if !last_reply.is_empty() => {
@@ -293,11 +309,14 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
     }
 
     /// Ends a wait for keys; returns what has come of it.
-    async fn end_wait(&mut self, place: Option<Place>) -> Outcome {
+    async fn end_wait(&mut self, place: Option<Place>, ended: Waiting) -> Outcome {
         let Some(place) = place else { return Outcome::GivenUp };
         loop {
             match place.waiter.end() {
                 Some(Outcome::Again) => return Outcome::Again,
+                Some(Outcome::GivenUp) if ended == Waiting::TimedOut && self.conversation.tries_again() => {
+                    return Outcome::Again;
+                }
                 Some(outcome) => {
                     self.conversation.session.blocked = None;
                     return outcome;

@@ -51,7 +51,17 @@ pub(super) enum Answered {
     Contended(Contention),
     /// Not all: the client waits for its last reply, which begins here. If it waits for keys, another client
     /// may serve it.
-    Waiting { reply: usize, until: Option<Instant>, waiter: Option<Arc<Waiter>> },
+    Waiting { reply: usize, until: Option<Instant>, awaited: Awaited },
+}
+
+/// What a client waits for, beside a moment.
+pub(super) enum Awaited {
+    /// Nothing.
+    Time,
+    /// Keys, in whose queues it has a place.
+    Keys(Arc<Waiter>),
+    /// Its changes to be durable, if that is enough. The reply says whether they are by then.
+    Durable { is_enough: bool },
 }
 
 impl Conversation {
@@ -127,6 +137,12 @@ impl Conversation {
         session.client.footprint.set_input(input);
     }
 
+    /// Whether it is time to try the last request again, although its wait is not over.
+    pub(super) fn tries_again(&self) -> bool {
+        let again = self.session.blocked.as_ref().and_then(|blocked| blocked.again);
+        again.is_some_and(|again| again <= Instant::now())
+    }
+
     /// Lets the last request be executed again. The client keeps its place in the queues of its keys.
     pub(super) fn resume(&mut self) {
         self.session.resumed = self.session.blocked.take();
@@ -186,13 +202,22 @@ impl Conversation {
             match session.wait.take() {
                 None => {}
                 Some(Wait::Until(moment)) => {
-                    break Answered::Waiting { reply, until: Some(moment), waiter: None };
+                    break Answered::Waiting { reply, until: Some(moment), awaited: Awaited::Time };
                 }
-                Some(Wait::ForEver) => break Answered::Waiting { reply, until: None, waiter: None },
+                Some(Wait::ForEver) => {
+                    break Answered::Waiting { reply, until: None, awaited: Awaited::Time };
+                }
+                Some(Wait::Durable { until, is_enough }) => {
+                    break Answered::Waiting { reply, until, awaited: Awaited::Durable { is_enough } };
+                }
                 Some(Wait::Blocked) => {
-                    let until = session.blocked.as_ref().and_then(|blocked| blocked.until);
+                    let until = session.blocked.as_ref().and_then(|blocked| blocked.again.or(blocked.until));
                     let waiter = session.blocked.as_ref().map(|blocked| Arc::clone(&blocked.waiter));
-                    break Answered::Waiting { reply, until, waiter };
+                    break Answered::Waiting {
+                        reply,
+                        until,
+                        awaited: waiter.map_or(Awaited::Time, Awaited::Keys),
+                    };
                 }
                 Some(Wait::Contention(contention)) => {
                     // It was not executed.

@@ -11,7 +11,7 @@ use crate::instance::resident_bytes;
 /// Less than this is not worth looking for.
 const SLACK_BYTES_MIN: usize = 8 << 20;
 /// What lies between pieces that are in use may be had when so many bytes fewer are.
-const FREED_BYTES_MIN: usize = 1 << 20;
+const FREED_BYTES_MIN: usize = 256 << 10;
 
 /// Follows how much more memory the process has than it uses.
 #[derive(Debug, Default)]
@@ -41,10 +41,13 @@ impl Slack {
 
     /// Gives back what can be given back. It may take long.
     pub(super) fn give_back(&mut self) {
+        // What is freed meanwhile may lie where the C library has looked already.
+        let used_bytes = allocator::used_bytes();
         allocator::give_back();
-        self.note_given_back(resident_bytes(), allocator::used_bytes());
+        self.note_given_back(resident_bytes(), used_bytes);
     }
 
+    /// Notes what was in use when it began, and what the process has since it ended.
     fn note_given_back(&mut self, resident_bytes: usize, used_bytes: usize) {
         self.left_bytes = resident_bytes.saturating_sub(used_bytes);
         self.used_bytes_max = used_bytes;
@@ -72,5 +75,17 @@ mod tests {
         // A command takes much for a moment.
         assert!(!slack.judge(60 * MIB, 49 * MIB));
         assert!(slack.judge(60 * MIB, MIB));
+    }
+
+    #[test]
+    fn what_is_freed_while_memory_is_given_back_is_looked_for_afterwards() {
+        let mut slack = Slack::default();
+        assert!(slack.judge(70 * MIB, 32 * MIB));
+        // 32 MiB were in use when it began, and the last keys are freed before it ends.
+        slack.note_given_back(60 * MIB, 32 * MIB);
+        assert!(slack.judge(60 * MIB, MIB));
+        // Few keys were left, and each lay in a page of its own.
+        slack.note_given_back(30 * MIB, MIB + MIB / 2);
+        assert!(slack.judge(30 * MIB, MIB));
     }
 }

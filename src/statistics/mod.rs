@@ -3,13 +3,13 @@
 //!
 //! What is counted with every batch of requests is counted by each thread in a share of its own, so that
 //! threads never write to the same cache line; whoever asks adds the shares up. [`commands`] counts the use
-//! of each command, [`errors`] the kinds of errors; [`slowlog`] keeps the slowest requests and [`latency`]
-//! the longest events.
+//! of each command, [`errors`] the kinds of errors; [`command_log`] keeps the slowest and the longest
+//! requests and [`latency`] the longest events.
 
+pub mod command_log;
 pub mod commands;
 pub mod errors;
 pub mod latency;
-pub mod slowlog;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use command_log::CommandLogs;
 use commands::{CommandShare, CommandTotals, Tally, Untracked, Usage};
 use errors::ErrorCounts;
 use latency::LatencyEvents;
-use slowlog::SlowLog;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +54,8 @@ pub struct Statistics {
     untracked: Mutex<Untracked>,
     /// How often each kind of error was answered.
     pub errors: ErrorCounts,
-    /// The slowest requests.
-    pub slowlog: SlowLog,
+    /// The slowest requests and the longest.
+    pub command_logs: CommandLogs,
     /// The longest events.
     pub latency: LatencyEvents,
     /// Commands a second, lately.
@@ -90,7 +90,7 @@ impl Statistics {
             shares: (0..threads.max(1)).map(|_| share()).collect(),
             untracked: Mutex::default(),
             errors: ErrorCounts::default(),
-            slowlog: SlowLog::default(),
+            command_logs: CommandLogs::default(),
             latency: LatencyEvents::default(),
             commands_rate: Rate::default(),
             input_rate: Rate::default(),

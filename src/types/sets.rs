@@ -21,7 +21,7 @@ use crate::keyspace::{Change, records};
 use crate::resp::number::parse_integer;
 use crate::values::packed::{self, COUNT_BYTES, COUNT_MAX, Length, Strings};
 use crate::values::tree::Map;
-use crate::values::{Content, Limit, SET_KIND, Sink, Structure, Type, TypeFacts, Value};
+use crate::values::{Content, Limit, Loaded, SET_KIND, Sink, Structure, Type, TypeFacts, Value};
 
 /// The type of sets.
 #[derive(Debug)]
@@ -486,12 +486,12 @@ fn load(
     input: &mut dyn Source,
     limit: Limit,
     value: &mut Vec<u8>,
-) -> Result<Option<Structure>, DecodeError> {
+) -> Result<Loaded, DecodeError> {
     let mut set = NewSet::within(limit);
     collections::set(rdb_type, input, &mut |member| {
         if set.insert(member) { Ok(()) } else { Err(DecodeError::Invalid("a set has a member twice")) }
     })?;
     let (packed, large) = set.finish();
     value.extend_from_slice(&packed);
-    Ok(large)
+    Ok(large.into())
 }

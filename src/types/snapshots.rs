@@ -27,7 +27,8 @@ const LIMIT: Limit = Limit { entries: 12, bytes: 20, integers: 12 };
 #[derive(Clone, Debug, PartialEq)]
 enum Modelled {
     Text(Vec<u8>),
-    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    /// Values, and when their fields expire.
+    Hash(BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>),
     List(Vec<Vec<u8>>),
     Set(BTreeSet<Vec<u8>>),
     SortedSet(BTreeMap<Vec<u8>, i16>),
@@ -70,7 +71,9 @@ impl Modelled {
     fn parts(&self) -> Vec<Vec<u8>> {
         match self {
             Modelled::Text(text) => vec![text.clone()],
-            Modelled::Hash(fields) => fields.iter().map(|(field, value)| joined(&[field, value])).collect(),
+            Modelled::Hash(fields) => {
+                fields.iter().map(|(field, (value, at_ms))| field_of(field, value, *at_ms)).collect()
+            }
             Modelled::List(elements) => elements.clone(),
             Modelled::Set(members) => members.iter().cloned().collect(),
             Modelled::SortedSet(members) => {
@@ -86,12 +89,19 @@ fn joined(parts: &[&[u8]]) -> Vec<u8> {
     parts.join(&b'=')
 }
 
+fn field_of(field: &[u8], value: &[u8], at_ms: Option<u64>) -> Vec<u8> {
+    let moment = at_ms.map(|at_ms| at_ms.to_string()).unwrap_or_default();
+    joined(&[field, value, moment.as_bytes()])
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// Adds so many elements from a number on, or gives them a new value.
     Add(usize, u8, u8, usize, i16),
     /// Removes so many elements from a number on; of a list, from its head.
     Take(usize, u8, u8, usize),
+    /// Makes so many fields from a number on expire, or never expire.
+    Expire(usize, u8, u8, usize, Option<u64>),
     PutText(usize, u8),
     Remove(usize, u8),
     SetExpiry(usize, u8, Option<u64>),
@@ -113,6 +123,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(d, k, from, count, value)| Step::Add(d, k, from, count, value)),
         8 => (database(), key(), any::<u8>(), count())
             .prop_map(|(d, k, from, count)| Step::Take(d, k, from, count)),
+        6 => (database(), key(), any::<u8>(), count(), proptest::option::of(LATER_MS..LATER_MS + 99))
+            .prop_map(|(d, k, from, count, at)| Step::Expire(d, k, from, count, at)),
         1 => (database(), key()).prop_map(|(d, k)| Step::PutText(d, k)),
         2 => (database(), key()).prop_map(|(d, k)| Step::Remove(d, k)),
         1 => (database(), key(), proptest::option::of(LATER_MS..LATER_MS + 9))
@@ -160,7 +172,7 @@ fn apply(step: &Step, keyspace: &Keyspace, model: &mut Model) {
                 Modelled::Text(_) => assert!(tx.make::<Hash, _>(&key, "none", |_| ()).is_err()),
                 Modelled::Hash(fields) => {
                     let value = value.to_string().into_bytes();
-                    fields.extend(names.iter().map(|name| (name.clone(), value.clone())));
+                    fields.extend(names.iter().map(|name| (name.clone(), (value.clone(), None))));
                     tx.make::<Hash, _>(&key, "hset", |hash| {
                         names.iter().for_each(|field| _ = hash.insert(field, &value));
                     })
@@ -229,6 +241,28 @@ fn apply(step: &Step, keyspace: &Keyspace, model: &mut Model) {
             if modelled.is_empty() {
                 model.remove(&at);
             }
+        }
+        Step::Expire(database, number, from, count, at_ms) => {
+            let (key, names) = (key_of(number), names(number, from, count));
+            tx.select(database);
+            let Some((Modelled::Hash(fields), _)) = model.get_mut(&(database, key.clone())) else { return };
+            tx.change::<Hash, _>(&key, "hexpire", |hash| {
+                let mut changed = Vec::new();
+                for name in &names {
+                    let found = fields.get_mut(name);
+                    assert_eq!(hash.view().expires_at_ms(name), found.as_ref().map(|(_, at_ms)| *at_ms));
+                    if let Some((_, moment)) = found.filter(|(_, moment)| *moment != at_ms) {
+                        *moment = at_ms;
+                        hash.set_moment(name, at_ms);
+                        changed.push(&name[..]);
+                    }
+                }
+                match at_ms {
+                    Some(at_ms) => hash.note_moments(&changed, at_ms),
+                    None => hash.note_persisted(&changed),
+                }
+            })
+            .unwrap();
         }
         Step::PutText(database, number) => {
             let value = Value { facts: &strings::FACTS, content: Content::Bytes(b"text") };
@@ -306,7 +340,12 @@ impl Written {
             let Value { facts, content } = saved.value;
             *large += usize::from(content.bytes().is_none());
             let mut parts = Vec::new();
-            (facts.each)(content, &mut |part| parts.push(joined(part)));
+            if facts.name == Hash::FACTS.name {
+                let fields = Hash::view(content).with_expiries();
+                parts.extend(fields.map(|(field, value, at_ms)| field_of(field, value, at_ms)));
+            } else {
+                (facts.each)(content, &mut |part| parts.push(joined(part)));
+            }
             if facts.name != List::FACTS.name {
                 parts.sort_unstable();
             }

@@ -7,7 +7,7 @@ use crate::dump::strings::{DecodeError, Source, write_string};
 use crate::events::EventClass;
 use crate::keyspace::records;
 use crate::resp::number::parse_integer;
-use crate::values::{Content, Encoding, Limit, STRING_KIND, Sink, Structure, Type, TypeFacts};
+use crate::values::{Content, Encoding, Limit, Loaded, STRING_KIND, Sink, Type, TypeFacts};
 
 /// The type of strings.
 #[derive(Debug)]
@@ -73,12 +73,7 @@ fn save(
     sink.pass_on()
 }
 
-fn load(
-    _: u8,
-    input: &mut dyn Source,
-    _: Limit,
-    value: &mut Vec<u8>,
-) -> Result<Option<Structure>, DecodeError> {
+fn load(_: u8, input: &mut dyn Source, _: Limit, value: &mut Vec<u8>) -> Result<Loaded, DecodeError> {
     input.string(value)?;
-    Ok(None)
+    Ok(Loaded::Packed)
 }

@@ -4,6 +4,7 @@
 //! A string is its bytes. A small collection is [`packed`] into bytes, so it lies in its entry and is copied
 //! as a string is. A large one is a [`Structure`], which its entry owns, and so is a long string.
 
+pub mod expiring;
 pub mod packed;
 pub mod tree;
 
@@ -17,6 +18,7 @@ use std::io;
 use crate::dump::Compressor;
 use crate::dump::strings::{DecodeError, Source};
 use crate::events::EventClass;
+use crate::values::expiring::Expiring;
 use crate::values::tree::{Ledger, Map, Ranking, Sequence};
 
 pub use limits::{Limit, Limits};
@@ -64,9 +66,37 @@ pub type EachElement = fn(Content<'_>, &mut dyn FnMut(&[&[u8]]));
 /// Appends a value in the RDB format. A list is divided into nodes within the limit of its type.
 pub type SaveValue = fn(&mut dyn Sink, Content<'_>, Limit, Option<&mut Compressor>) -> io::Result<()>;
 
-/// Reads a value of a type of the RDB format. A value within the limit of its type is packed into the buffer,
-/// which is empty; any other is returned.
-pub type LoadValue = fn(u8, &mut dyn Source, Limit, &mut Vec<u8>) -> Result<Option<Structure>, DecodeError>;
+/// Reads a value of a type of the RDB format, by the numbers of [`Author::form`](crate::dump::Author::form).
+/// A value within the limit of its type is packed into the buffer, which is empty; any other is returned.
+pub type LoadValue = fn(u8, &mut dyn Source, Limit, &mut Vec<u8>) -> Result<Loaded, DecodeError>;
+
+/// Where a value is that was read.
+#[derive(Debug)]
+pub enum Loaded {
+    /// In the buffer.
+    Packed,
+    /// In the buffer: a hash of which some fields expire.
+    Expiring,
+    /// Here.
+    Large(Structure),
+}
+
+impl Loaded {
+    /// The value, whose buffer this is.
+    pub fn content<'v>(&'v self, buffer: &'v [u8]) -> Content<'v> {
+        match self {
+            Loaded::Packed => Content::Bytes(buffer),
+            Loaded::Expiring => Content::Expiring(Expiring::Packed(buffer), 0),
+            Loaded::Large(structure) => Content::Large(structure),
+        }
+    }
+}
+
+impl From<Option<Structure>> for Loaded {
+    fn from(large: Option<Structure>) -> Loaded {
+        large.map_or(Loaded::Packed, Loaded::Large)
+    }
+}
 
 /// The destination of a value that is written: a buffer that may be passed on while it grows.
 pub trait Sink {
@@ -136,6 +166,9 @@ pub enum Content<'v> {
     Bytes(&'v [u8]),
     /// A large value.
     Large(&'v Structure),
+    /// A hash of which some fields expire, as it is at a moment in milliseconds since 1970. At moment 0 all
+    /// its fields are there.
+    Expiring(Expiring<'v>, u64),
 }
 
 impl<'v> Content<'v> {
@@ -144,7 +177,7 @@ impl<'v> Content<'v> {
     pub fn bytes(self) -> Option<&'v [u8]> {
         match self {
             Content::Bytes(bytes) => Some(bytes),
-            Content::Large(_) => None,
+            Content::Large(_) | Content::Expiring(..) => None,
         }
     }
 
@@ -154,7 +187,7 @@ impl<'v> Content<'v> {
         match self {
             Content::Bytes(bytes) => Some(bytes),
             Content::Large(Structure::Text(text)) => Some(text.as_bytes()),
-            Content::Large(_) => None,
+            Content::Large(_) | Content::Expiring(..) => None,
         }
     }
 

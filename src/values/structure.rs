@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
 use crate::values::LongText;
-use crate::values::tree::{Ledger, Map, Ranking, Sequence};
+use crate::values::tree::{ExpiringMap, Ledger, Map, Ranking, Sequence};
 
 /// A large value: a long string, or one of the shapes that [`tree`](super::tree) offers.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub enum Structure {
     Text(LongText),
     /// Entries in the order of their IDs: a stream.
     Ledger(Box<Ledger>),
+    /// Strings by name, of which some expire: a hash.
+    Expiring(Box<ExpiringMap>),
 }
 
 /// The seed of all maps. It is random, so clients cannot choose names whose hashes are alike.
@@ -43,6 +45,7 @@ impl Structure {
             Structure::Ranking(ranking) => ranking.len(),
             Structure::Text(_) => 1,
             Structure::Ledger(ledger) => ledger.len(),
+            Structure::Expiring(map) => map.len(),
         }
     }
 
@@ -59,6 +62,7 @@ impl Structure {
             Structure::Ranking(ranking) => ranking.bytes(),
             Structure::Text(text) => text.bytes(),
             Structure::Ledger(ledger) => ledger.bytes(),
+            Structure::Expiring(map) => size_of::<ExpiringMap>() + map.bytes(),
         }
     }
 
@@ -70,6 +74,7 @@ impl Structure {
             Structure::Ranking(ranking) => Structure::Ranking(ranking.share()),
             Structure::Text(text) => Structure::Text(text.clone()),
             Structure::Ledger(ledger) => Structure::Ledger(Box::new(ledger.share())),
+            Structure::Expiring(map) => Structure::Expiring(Box::new(map.share())),
         }
     }
 }

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
+use keyfast::commands::facts::lookup::{find_full, own_names};
 use serde_json::Value;
 
 use crate::client::{Client, Reply};
 use crate::folder::Folder;
 use crate::server::{Server, free_port, is_redis, program};
+use crate::table::is_newer;
 
 const NO_COMMAND: &str = "NOPERM this user has no permissions to run the";
 const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
@@ -512,6 +514,11 @@ fn categories_name_the_commands_of_redis_too() {
         });
         let mut expected: Vec<_> = facts.map(|(name, _)| format!("\"{name}\"")).collect();
         expected.sort();
+        // Newer commands are listed as soon as they are here.
+        told.retain(|name| {
+            let known = find_full(own_names(), name.trim_matches('"').as_bytes());
+            !known.is_some_and(|known| is_newer(known.command.since))
+        });
         assert_eq!(told, expected, "{category}");
     }
 }

@@ -42,10 +42,15 @@ pub(crate) struct Answer {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).expect("the server accepts");
+        Client::try_connect(address).expect("the server accepts")
+    }
+
+    /// A connection to a server that may have ended.
+    pub(crate) fn try_connect(address: SocketAddr) -> std::io::Result<Client> {
+        let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Client { stream, received: Vec::new(), sent: String::new(), _server: None }
+        Ok(Client { stream, received: Vec::new(), sent: String::new(), _server: None })
     }
 
     /// The same connection, which keeps its server running.
@@ -84,6 +89,12 @@ impl Client {
     /// Sends bytes to a server that may have closed the connection.
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.write_all(bytes)
+    }
+
+    /// Sends a line to a server that may end meanwhile, and reads the reply.
+    pub(crate) fn try_line(&mut self, line: &str) -> std::io::Result<Reply> {
+        self.try_send(&request(words(line)))?;
+        Ok(Reply::decode(&self.try_reply_bytes()?).0)
     }
 
     /// Reads the next reply.

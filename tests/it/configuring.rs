@@ -326,11 +326,12 @@ fn a_file_that_cannot_be_rewritten_stays_as_it_was() {
 #[test]
 fn other_names_for_the_program_change_nothing_but_the_version_that_it_prints() {
     let folder = Folder::new("names");
-    for (name, version) in [("redis-server", "Redis server v=7."), ("valkey-server", "Valkey server v=7.")] {
+    for (name, server) in [("redis-server", "Redis"), ("valkey-server", "Valkey")] {
+        let version = format!("{server} server v={} ", keyfast::REDIS_VERSION);
         let path = folder.file(name);
         std::os::unix::fs::symlink(program(), &path).unwrap();
         let output = Command::new(&path).arg("--version").output().unwrap();
-        assert!(String::from_utf8_lossy(&output.stdout).starts_with(version));
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with(&version));
         let mut command = Command::new(&path);
         command.args(["--save", "", "--bind", "127.0.0.1", "--port", "0"]);
         Server::run(&mut command, 0).into_client().line("SETNX k v").is(1);

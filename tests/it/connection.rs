@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use keyfast::REDIS_VERSION;
+
 use crate::client::{Client, Reply};
 use crate::server::{PATIENCE, Server};
 
@@ -20,7 +22,7 @@ fn hello_tells_what_clients_ask_for_in_the_order_of_redis() {
         greeting.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let expect = [
         ("server", "\"redis\""),
-        ("version", "\"7.2.4\""),
+        ("version", &*format!("\"{REDIS_VERSION}\"")),
         ("proto", "(integer) 3"),
         ("id", "(integer) 1"),
         ("mode", "\"standalone\""),
@@ -38,7 +40,7 @@ fn hello_tells_what_clients_ask_for_in_the_order_of_redis() {
 #[test]
 fn info_says_who_this_really_is() {
     let mut client = Server::start().into_client();
-    assert_eq!(client.info("redis_version"), "7.2.4");
+    assert_eq!(client.info("redis_version"), REDIS_VERSION);
     assert_eq!(client.info("server_name"), "keyfast");
     assert_eq!(client.info("keyfast_version"), env!("CARGO_PKG_VERSION"));
 }
@@ -221,4 +223,119 @@ fn each_connection_speaks_its_own_protocol() {
     three.line("RESET").is_simple("RESET");
     three.send(b"GET missing\r\n");
     assert_eq!(three.reply_bytes(), b"$-1\r\n");
+}
+
+/// The names of the clients that a filter lets through, in the order in which they came.
+fn names(client: &mut Client, filter: &str) -> String {
+    let list = client.line(&format!("CLIENT LIST {filter}")).text();
+    list.lines().map(|line| field(line, "name")).collect::<Vec<_>>().join(" ")
+}
+
+/// As Valkey 9.1.2 was seen to choose them.
+#[test]
+fn clients_are_chosen_by_what_they_have_and_have_not() {
+    let server = Server::start();
+    let [mut me, mut other, mut listener, mut queuing] = std::array::from_fn(|_| server.client());
+    for (client, lines) in [
+        (&mut me, &["CLIENT SETNAME me"][..]),
+        (
+            &mut other,
+            &[
+                "CLIENT SETNAME other",
+                "CLIENT SETINFO LIB-NAME lib",
+                "CLIENT SETINFO LIB-VER 1.0",
+                "SELECT 3",
+                "CLIENT CAPA redirect",
+            ],
+        ),
+        (&mut listener, &["CLIENT SETNAME listener", "SUBSCRIBE channel"]),
+        (&mut queuing, &["CLIENT SETNAME queuing", "MULTI"]),
+    ] {
+        lines.iter().for_each(|line| client.line(line).ignored());
+    }
+    let id = me.line("CLIENT ID").integer();
+    let port = server.address().to_string();
+    for (filter, expected) in [
+        ("NAME me", "me"),
+        ("NAME ME", ""),
+        ("NAME me NAME other", "other"),
+        ("NOT-NAME me", "other listener queuing"),
+        ("NAME me NOT-NAME me", ""),
+        ("name me not-name other DB 0", "me"),
+        ("FLAGS N", "me other"),
+        ("FLAGS x", "queuing"),
+        ("FLAGS Nx", ""),
+        ("FLAGS \"\"", "me other listener queuing"),
+        ("NOT-FLAGS N", "listener queuing"),
+        ("NOT-FLAGS Px", "me other listener queuing"),
+        ("LIB-NAME lib", "other"),
+        ("LIB-NAME LIB", ""),
+        ("NOT-LIB-NAME lib", "me listener queuing"),
+        ("LIB-VER 1.0", "other"),
+        ("NOT-LIB-VER 1.0", "me listener queuing"),
+        ("DB 3", "other"),
+        ("NOT-DB 0", "other"),
+        ("CAPA r", "other"),
+        ("NOT-CAPA r", "me listener queuing"),
+        ("CAPA \"\"", "me other listener queuing"),
+        ("IP 127.0.0.1", "me other listener queuing"),
+        ("NOT-IP 127.0.0.1", ""),
+        ("IP 127.0.0.2", ""),
+        ("IDLE 1000", ""),
+        ("MAXAGE 1000", ""),
+        ("TYPE normal", "me other queuing"),
+        ("TYPE primary", ""),
+        ("NOT-TYPE pubsub", "me other queuing"),
+        ("NOT-TYPE replica SKIPME yes", "other listener queuing"),
+        ("USER default SKIPME NO", "me other listener queuing"),
+        ("NOT-USER default", ""),
+        ("NOT-ADDR 1.2.3.4:5 ADDR x", ""),
+        (&format!("LADDR {port}"), "me other listener queuing"),
+        (&format!("NOT-LADDR {port}"), ""),
+        (&format!("ID {id} NAME me"), "me"),
+        (&format!("ID {id} {} {}", id + 1, id + 2), "me other listener"),
+        (&format!("ID {id} ID {} NOT-TYPE pubsub", id + 2), "me"),
+        (&format!("NOT-ID {id}"), "other listener queuing"),
+        (&format!("NOT-ID {id} {} NOT-DB 3", id + 2), "queuing"),
+    ] {
+        assert_eq!(names(&mut me, filter), expected, "{filter}");
+    }
+    for (filter, error) in [
+        ("NAME", "syntax error"),
+        ("NAME me TYPE", "syntax error"),
+        ("NOSUCH x", "syntax error"),
+        ("NOT-SKIPME yes", "syntax error"),
+        ("NOT-IDLE 1", "syntax error"),
+        ("NOT-ID abc", "syntax error"),
+        ("SKIPME maybe", "syntax error"),
+        ("FLAGS Nq", "Unknown flags found in the provided filter: Nq"),
+        ("NOT-FLAGS ?", "Unknown flags found in the NOT-FLAGS filter: ?"),
+        ("CAPA x", "Unknown capa found in the provided filter: x"),
+        ("NOT-CAPA x", "Unknown capa found in the NOT-CAPA filter: x"),
+        ("IDLE 0", "idle should be greater than 0"),
+        ("IDLE 1.5", "idle is not an integer or out of range"),
+        ("MAXAGE -1", "maxage should be greater than 0"),
+        ("DB 16", "DB number should be between 0 and 15"),
+        ("DB -1", "DB number should be between 0 and 15"),
+        ("DB 9999999999", "DB is not an integer or out of range"),
+        ("NOT-DB 16", "NOT-DB number should be between 0 and 15"),
+        ("NOT-DB abc", "NOT-DB is not an integer or out of range"),
+        ("NOT-USER nosuch", "No such user 'nosuch'"),
+        ("NOT-TYPE foo", "Unknown client type 'foo'"),
+        ("NOT-ID 0", "client-id should be greater than 0"),
+        // As in Redis: Valkey says that it is a syntax error.
+        ("ID 1 abc", "Invalid client ID"),
+    ] {
+        me.line(&format!("CLIENT LIST {filter}")).is_error(&format!("ERR {error}"));
+    }
+    // CLIENT KILL has the same filters.
+    me.line("CLIENT KILL DB 3 NOT-NAME other").is(0);
+    me.line(&format!("CLIENT KILL ID 99999 {} NAME other", id + 1)).is(1);
+    assert!(other.is_closed());
+    me.line("CLIENT KILL FLAGS x LIB-NAME lib").is(0);
+    me.line("CLIENT KILL NOT-FLAGS N NOT-TYPE pubsub").is(1);
+    assert!(queuing.is_closed());
+    me.line("CLIENT KILL NOT-DB 99").is_error("ERR NOT-DB number should be between 0 and 15");
+    me.line("CLIENT KILL NAME me SKIPME no").is(1);
+    assert!(me.is_closed());
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, Reply};
+use crate::client::{Client, Reply, request};
 use crate::server::Server;
 
 #[test]
@@ -58,6 +58,82 @@ fn slow_requests_are_kept_with_who_sent_them() {
     client.line("SLOWLOG GET -1").is(Reply::Array(Vec::new()));
 }
 
+/// The number and the measure of each entry of a log, the newest first, and the name of its command.
+fn logged(client: &mut Client, log: &str) -> Vec<(i64, i64, String)> {
+    let entry = |entry: &Reply| {
+        let Reply::Array(parts) = entry else { panic!("{entry:?}") };
+        let (Reply::Integer(id), Reply::Integer(measure)) = (&parts[0], &parts[2]) else {
+            panic!("{parts:?}")
+        };
+        let Reply::Array(words) = &parts[3] else { panic!("{parts:?}") };
+        (*id, *measure, words[0].to_string().trim_matches('"').to_owned())
+    };
+    client.line(&format!("COMMANDLOG GET -1 {log}")).items().iter().map(entry).collect()
+}
+
+#[test]
+fn long_requests_and_long_replies_are_kept() {
+    let server = Server::start_with(&["--commandlog-request-larger-than", "200"]);
+    let (mut client, mut other) = (server.client(), server.client());
+    let (short, long) = ("x".repeat(150), "x".repeat(200));
+    client.cmd(["SET", "short", &short]).is_ok();
+    client.cmd(["SET", "long", &long]).is_ok();
+    // In a pipeline, too.
+    client.send(&[request(["SET", "long", &long]), request(["GET", "long"]), request(["PING"])].concat());
+    client.reply().is_ok();
+    client.reply().is(long.as_str());
+    client.reply().is_simple("PONG");
+    assert_eq!(logged(&mut other, "large-request"), [(1, 231, "SET".to_owned()), (0, 231, "SET".to_owned())]);
+    other.line("COMMANDLOG LEN LARGE-REPLY").is(0);
+    // The command's name that EXEC runs, and what a script calls.
+    other.line("CONFIG SET commandlog-request-larger-than -1 commandlog-reply-larger-than 200").is_ok();
+    client.line("GET short").is(short.as_str());
+    client.line("GET long").is(long.as_str());
+    client.line("MULTI").is_ok();
+    client.line("GET long").is_simple("QUEUED");
+    client.line("EXEC").ignored();
+    let seen = logged(&mut other, "LARGE-REPLY");
+    assert_eq!(seen, [(1, 208, "GET".to_owned()), (0, 208, "GET".to_owned())]);
+    client.cmd(["EVAL", "redis.call('SET', KEYS[1], KEYS[1]..ARGV[1]); return 1", "1", "a", &long]).is(1);
+    assert_eq!(logged(&mut other, "LARGE-REPLY").len(), 2);
+    other.line("CONFIG SET commandlog-large-reply-max-len 1").is_ok();
+    client.line("GET long").is(long.as_str());
+    assert_eq!(logged(&mut other, "LARGE-REPLY"), [(2, 208, "GET".to_owned())]);
+    other.line("COMMANDLOG LEN LARGE-REQUEST").is(2);
+    other.line("COMMANDLOG RESET LARGE-REQUEST").is_ok();
+    other.line("COMMANDLOG LEN LARGE-REQUEST").is(0);
+    other.line("COMMANDLOG LEN LARGE-REPLY").is(1);
+}
+
+#[test]
+fn replies_beyond_the_limit_are_kept_by_default() {
+    let mut client = Server::start().into_client();
+    let value = "x".repeat(1 << 20);
+    client.cmd(["SET", "key", &value]).is_ok();
+    client.line("GET key").ignored();
+    client.line("GETRANGE key 0 1048000").ignored();
+    assert_eq!(logged(&mut client, "large-request"), [(0, (1 << 20) + 34, "SET".to_owned())]);
+    assert_eq!(logged(&mut client, "large-reply"), [(0, (1 << 20) + 12, "GET".to_owned())]);
+}
+
+#[test]
+fn slowlog_and_the_log_of_slow_commands_are_one() {
+    let mut client = Server::start().into_client();
+    client.line("CONFIG SET commandlog-execution-slower-than 0").is_ok();
+    let told = client.line("CONFIG GET slowlog-log-slower-than").items();
+    assert_eq!(told, [Reply::from("slowlog-log-slower-than"), Reply::from("0")]);
+    client.line("SET key value").is_ok();
+    client.line("CONFIG SET slowlog-log-slower-than -1").is_ok();
+    let slow: Vec<String> = logged(&mut client, "slow").into_iter().map(|entry| entry.2).collect();
+    assert_eq!(slow, ["SET", "CONFIG", "CONFIG"]);
+    client.line("SLOWLOG LEN").is(3);
+    client.line("COMMANDLOG RESET slow").is_ok();
+    client.line("SLOWLOG LEN").is(0);
+    client.line("CONFIG SET commandlog-slow-execution-max-len 0 slowlog-log-slower-than 0").is_ok();
+    client.line("PING").is_simple("PONG");
+    client.line("SLOWLOG LEN").is(0);
+}
+
 #[test]
 fn the_use_of_each_command_is_counted() {
     let mut client = Server::start().into_client();
@@ -109,6 +185,9 @@ fn events_that_take_long_are_kept() {
     assert_eq!((latest.len(), &event[0]), (1, &Reply::from("command")));
     assert_eq!(client.line("LATENCY HISTORY command").items().len(), 1);
     assert!(client.line("LATENCY DOCTOR").text().contains("command: 1 times"));
+    let graph = client.line("LATENCY GRAPH command").text();
+    assert!(graph.starts_with("command - high ") && graph.ends_with("\n_\n \n0\ns\n"), "{graph:?}");
+    client.line("LATENCY GRAPH fork").is_error("ERR No samples available for event 'fork'");
     client.line("LATENCY RESET command").is(1);
 }
 

@@ -24,6 +24,13 @@ const DIFFERENT: &[(&str, &str)] = &[
 
 /// Parameters that Redis does not have.
 const OWN: &[&str] = &[
+    // Of Valkey 8.1.
+    "commandlog-execution-slower-than",
+    "commandlog-large-reply-max-len",
+    "commandlog-large-request-max-len",
+    "commandlog-reply-larger-than",
+    "commandlog-request-larger-than",
+    "commandlog-slow-execution-max-len",
     "enable-clock-command",
     "enable-fault-command",
     "ignore-unsupported",
@@ -32,6 +39,7 @@ const OWN: &[&str] = &[
     "log-format",
     "metrics-bind",
     "metrics-port",
+    "redis-version",
     // Since Redis 7.2.
     "set-max-listpack-entries",
     "set-max-listpack-value",

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::client::Client;
 use crate::tools::installed;
@@ -27,8 +27,16 @@ pub(crate) struct Server {
 /// What a server has printed so far.
 #[derive(Default)]
 struct Output {
-    text: Mutex<String>,
-    has_grown: Condvar,
+    printed: Mutex<Printed>,
+    /// There is more text, or one pipe less.
+    has_changed: Condvar,
+}
+
+#[derive(Default)]
+struct Printed {
+    text: String,
+    /// Pipes from which more may come.
+    open_pipes: usize,
 }
 
 /// The program under test.
@@ -124,16 +132,15 @@ impl Server {
 
     /// Everything printed so far.
     pub(crate) fn output(&self) -> String {
-        self.output.text.lock().unwrap().clone()
+        self.output.printed.lock().unwrap().text.clone()
     }
 
     /// Waits until something has been printed.
     #[track_caller]
     pub(crate) fn wait_for_output(&self, part: &str) {
-        let text = self.output.text.lock().unwrap();
-        let (text, waited) =
-            self.output.has_grown.wait_timeout_while(text, PATIENCE, |text| !text.contains(part)).unwrap();
-        assert!(!waited.timed_out(), "the server never printed {part:?}, but:\n{text}");
+        if let Err(text) = self.output.wait_while(|printed| !printed.text.contains(part)) {
+            panic!("the server never printed {part:?}, but:\n{text}");
+        }
     }
 
     /// Its number in the system.
@@ -156,17 +163,13 @@ impl Server {
         assert!(killed.expect("the program `kill` runs").success());
     }
 
-    /// Waits until it has ended.
+    /// Waits until it has ended and all that it printed has come.
     #[track_caller]
     pub(crate) fn wait_for_end(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("a child") {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "the server does not end:\n{}", self.output());
-            thread::sleep(Duration::from_millis(2));
+        if let Err(text) = self.output.wait_while(|printed| printed.open_pipes > 0) {
+            panic!("the server does not end:\n{text}");
         }
+        self.child.wait().expect("a child")
     }
 }
 
@@ -181,14 +184,25 @@ impl Output {
     /// Collects what a pipe gives, in a thread of its own, so that it never fills.
     fn collect(self: &Arc<Self>, pipe: impl Read + Send + 'static) {
         let output = Arc::clone(self);
+        output.printed.lock().unwrap().open_pipes += 1;
         thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                let mut text = output.text.lock().unwrap();
+                let text = &mut output.printed.lock().unwrap().text;
                 text.push_str(&line);
                 text.push('\n');
-                output.has_grown.notify_all();
+                output.has_changed.notify_all();
             }
+            output.printed.lock().unwrap().open_pipes -= 1;
+            output.has_changed.notify_all();
         });
+    }
+
+    /// Waits as long as the function is true. Fails with the text so far if that takes too long.
+    fn wait_while(&self, is_missing: impl Fn(&Printed) -> bool) -> Result<(), String> {
+        let printed = self.printed.lock().unwrap();
+        let (printed, waited) =
+            self.has_changed.wait_timeout_while(printed, PATIENCE, |printed| is_missing(printed)).unwrap();
+        if waited.timed_out() { Err(printed.text.clone()) } else { Ok(()) }
     }
 }
 

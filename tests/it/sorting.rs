@@ -3,7 +3,7 @@
 use std::thread;
 
 use crate::aof::{serve, state};
-use crate::client::{Reply, words};
+use crate::client::{Client, Reply, request, words};
 use crate::folder::Folder;
 use crate::server::Server;
 
@@ -73,20 +73,21 @@ fn what_is_stored_serves_clients_that_wait() {
     let mut client = server.client();
     client.line("RPUSH l 3 1 2").is(3);
     let mut waiting = server.client();
-    let mut wait = |client: &mut crate::client::Client| {
-        waiting.send(&crate::client::request(words("BLPOP d 0")));
+    let wait = |client: &mut Client, waiting: &mut Client| {
+        waiting.send(&request(words("BLPOP d 0")));
         while client.info("blocked_clients") != "1" {}
     };
-    wait(&mut client);
+    wait(&mut client, &mut waiting);
     client.line("SORT l STORE d").is(3);
     client.line("LRANGE d 0 -1").is(texts(&["2", "3"]));
     client.line("DEL d").is(1);
-    wait(&mut client);
+    // A client counts as waiting until it has been told what it was served.
+    waiting.reply().is(texts(&["d", "1"]));
+    wait(&mut client, &mut waiting);
     client.line("MULTI").is_ok();
     client.line("SORT l BY w_* DESC STORE d").is_simple("QUEUED");
     client.line("EXEC").ignored();
     client.line("LRANGE d 0 -1").is(texts(&["2", "1"]));
-    waiting.reply().is(texts(&["d", "1"]));
     waiting.reply().is(texts(&["d", "3"]));
 }
 

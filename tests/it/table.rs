@@ -2,6 +2,7 @@
 //!
 //! `facts.json` holds what redis-server 7.0.15 answers to COMMAND INFO and COMMAND DOCS, and what Valkey 8.1
 //! does for the commands that came after; of those that Redis 8.4 and Valkey 9 brought, what their pages say.
+//! `facts-newer.json` holds what Redis 8.6.3 and Valkey 9.1.2 answer, where that is something else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,37 +22,76 @@ const DOCUMENTED_OTHERWISE: &[(&str, &str, &str)] = &[
     ("setnx", "doc_flags", "deprecated"),
 ];
 
-/// The arity of what has got an option since Redis 7.0.
-const NEWER_ARITIES: &[(&str, i64)] = &[("zrank", -3), ("zrevrank", -3)];
+/// Options that the pages of Redis 8.8 tell, which is newer than the servers of the files.
+const OF_LATER_PAGES: &[(&str, &[&str], &str)] =
+    &[("8.8.0", &["zinter", "zinterstore", "zunion", "zunionstore"], "COUNT")];
 
 /// The families of commands that no Redis has.
 const OWN: &[&str] = &["clock", "fault", "locks"];
 
+/// What each server tells about its commands.
+struct Facts {
+    /// Redis 7.0, and what came after it as far as it was looked up by hand.
+    seven: Value,
+    /// Redis 8.6.3 and Valkey 9.1.2: what Redis 7.0 lacks.
+    added: [Value; 2],
+    /// What they tell of commands that Redis 7.0 has, where it is something else.
+    changed: [Value; 2],
+}
+
+impl Facts {
+    fn read() -> Facts {
+        let read = |text: &str| serde_json::from_str::<Value>(text).expect("the facts");
+        let newer = read(include_str!("facts-newer.json"));
+        let section = |name: &str| {
+            let section = newer[name].as_object().unwrap_or_else(|| panic!("no section {name}"));
+            section.iter().map(|(name, facts)| (name.to_lowercase(), facts.clone())).collect()
+        };
+        let both = |what: &str| {
+            ["redis 8.6.3", "valkey 9.1.2"].map(|server| section(&format!("{server}, {what} redis 7.0.15")))
+        };
+        Facts {
+            seven: read(include_str!("facts.json")),
+            added: both("lacking in"),
+            changed: both("where it differs from"),
+        }
+    }
+
+    /// What servers tell about a command: Redis 7.0 first, then Redis 8.6, then Valkey 9.1. Those that lack
+    /// it tell nothing, and the newer ones say nothing twice.
+    fn of(&self, name: &str) -> Vec<&Value> {
+        let newer = self.added.iter().chain(&self.changed).map(|server| &server[name]);
+        std::iter::once(&self.seven[name]).chain(newer).filter(|facts| facts.is_object()).collect()
+    }
+}
+
+/// Each fact is that of one of the servers, beside the options that came later: each of these is one that a
+/// newer server has, since a version that it tells.
 #[test]
-fn facts_are_those_of_redis() {
-    let all_facts: Value = serde_json::from_str(include_str!("facts.json")).expect("the facts");
+fn facts_are_those_of_redis_or_valkey() {
+    let all_facts = Facts::read();
     let server = Server::start();
     let mut client = server.client3();
     let mut differences = Vec::new();
     let is_own = |name: &String| OWN.contains(&name.split('|').next().unwrap_or_default());
     for name in names(&mut client).into_iter().filter(|name| !is_own(name)) {
-        let mut expected = all_facts[&name].clone();
-        assert!(expected.is_object(), "{name} is no command of Redis");
-        for (_, field, value) in DOCUMENTED_OTHERWISE.iter().filter(|(command, ..)| *command == name) {
-            expected[*field] = json!(if *field == "doc_flags" { json!([value]) } else { json!(value) });
+        let known = all_facts.of(&name);
+        assert!(!known.is_empty(), "{name} is no command of Redis or Valkey");
+        let told = facts(&mut client, &name);
+        let is_seven = all_facts.seven[&name].is_object();
+        let mut basic = told.clone();
+        if is_seven {
+            differences.extend(wrong_options(&name, &told["arguments"], &known));
+            forget_newer(&mut basic["arguments"]);
         }
-        if expected["acl"].as_array().is_some_and(|acl| acl.contains(&json!("@blocking"))) {
-            // Since Redis 7.2 scripts may use the commands that block. They never wait there.
-            expected["flags"].as_array_mut().unwrap().retain(|flag| flag != "noscript");
-        }
-        for (_, arity) in NEWER_ARITIES.iter().filter(|(command, _)| *command == name) {
-            expected["arity"] = json!(arity);
-        }
-        let mut told = facts(&mut client, &name);
-        forget_newer(&mut told["arguments"]);
-        for field in expected.as_object().unwrap().keys() {
-            let (told, expected) = (sorted(told[field].clone()), sorted(expected[field].clone()));
-            if told != expected {
+        for field in known[0].as_object().unwrap().keys().filter(|field| *field != "history") {
+            let expected: Vec<Value> =
+                known.iter().map(|facts| sorted(expected(&name, field, facts, is_seven))).collect();
+            let is_known = |told: &Value| expected.contains(&sorted(without_display(told.clone())));
+            if !is_known(&basic[field]) && !is_known(&told[field]) {
+                let expected =
+                    expected.iter().map(Value::to_string).collect::<Vec<_>>().join("\n  or       ");
+                let told = sorted(basic[field].clone());
                 differences.push(format!("{name}.{field}:\n  expected {expected}\n  told     {told}"));
             }
         }
@@ -59,11 +99,86 @@ fn facts_are_those_of_redis() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// SET, CLIENT KILL, ZRANK and GEOSEARCH have learned something since Redis 7.0.
+/// What a server tells of a field, as Keyfast is to tell it.
+fn expected(name: &str, field: &str, facts: &Value, is_seven: bool) -> Value {
+    let otherwise = DOCUMENTED_OTHERWISE.iter().find(|other| other.0 == name && other.1 == field);
+    if let Some((.., value)) = otherwise {
+        return if field == "doc_flags" { json!([value]) } else { json!(value) };
+    }
+    let mut expected = without_display(facts[field].clone());
+    let blocks = facts["acl"].as_array().is_some_and(|acl| acl.contains(&json!("@blocking")));
+    if field == "flags" && blocks && is_seven {
+        // Since Redis 7.2 scripts may use the commands that block. They never wait there.
+        expected.as_array_mut().unwrap().retain(|flag| flag != "noscript");
+    }
+    expected
+}
+
+/// Facts without the words that an argument is shown with, which are its name or nearly so.
+fn without_display(mut value: Value) -> Value {
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("display_text");
+        fields.values_mut().for_each(|field| *field = without_display(field.take()));
+    }
+    if let Some(items) = value.as_array_mut() {
+        items.iter_mut().for_each(|item| *item = without_display(item.take()));
+    }
+    value
+}
+
+/// The options that came after Redis 7.0 and are not as one of the servers tells: it has the word, and either
+/// does not say since when or names the same version.
+fn wrong_options(name: &str, arguments: &Value, known: &[&Value]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let is_of_later_page = |token: &str, since: &str| {
+        OF_LATER_PAGES
+            .iter()
+            .any(|(version, names, option)| *version == since && *option == token && names.contains(&name))
+    };
+    for (token, since) in options(arguments).into_iter().filter(|(_, since)| is_newer(since)) {
+        if is_of_later_page(&token, &since) {
+            continue;
+        }
+        let same: Vec<(String, String)> = known
+            .iter()
+            .flat_map(|facts| options(&facts["arguments"]))
+            .filter(|(other, _)| *other == token)
+            .collect();
+        let of_history =
+            known.iter().flat_map(|facts| facts["history"].as_array().cloned().unwrap_or_default());
+        let mut versions: Vec<String> =
+            of_history.filter_map(|change| Some(change["since"].as_str()?.to_owned())).collect();
+        versions.extend(same.iter().map(|(_, since)| since.clone()).filter(|since| !since.is_empty()));
+        if same.is_empty() || !versions.is_empty() && !versions.contains(&since) {
+            wrong.push(format!("{name}: {token} since {since}, but one of {versions:?}"));
+        }
+    }
+    wrong
+}
+
+/// The words of a command's options, and since when they are there; empty where that is not told.
+fn options(arguments: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for argument in arguments.as_array().into_iter().flatten() {
+        let text = |field: &str| argument[field].as_str().unwrap_or_default().to_owned();
+        if argument["token"].is_string() {
+            found.push((text("token"), text("since")));
+        }
+        found.extend(options(&argument["arguments"]));
+    }
+    found
+}
+
+/// Whether a version is newer than Redis 7.0.
+pub(crate) fn is_newer(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next(), parts.next()) > (Some(7), Some(0))
+}
+
+/// Leaves out what came after Redis 7.0.
 fn forget_newer(arguments: &mut Value) {
-    const NEWER: [&str; 5] = ["7.2.0", "7.4.0", "8.1.0", "8.4.0", "9.0.0"];
     let Some(arguments) = arguments.as_array_mut() else { return };
-    arguments.retain(|argument| !NEWER.iter().any(|version| argument["since"] == *version));
+    arguments.retain(|argument| !is_newer(argument["since"].as_str().unwrap_or_default()));
     for argument in arguments.iter_mut().filter_map(Value::as_object_mut) {
         argument.get_mut("arguments").into_iter().for_each(forget_newer);
     }
@@ -158,18 +273,23 @@ fn with_subcommands() -> impl Iterator<Item = &'static Command> {
 /// What rules may name beside the commands that are there.
 #[test]
 fn every_command_of_redis_is_there_or_known_to_be_absent() {
-    let all_facts: Value = serde_json::from_str(include_str!("facts.json")).expect("the facts");
+    let all_facts = Facts::read();
     let absent: BTreeMap<&str, Absent> = absent::all().map(|absent| (absent.name, absent)).collect();
-    for (name, facts) in all_facts.as_object().unwrap() {
+    let names = |facts: &Value| facts.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let all_names = names(&all_facts.seven).into_iter().chain(all_facts.added.iter().flat_map(names));
+    for name in all_names.collect::<BTreeSet<String>>() {
         if find_full(own_names(), name.as_bytes()).is_some() {
             continue;
         }
+        let known = all_facts.of(&name);
+        let is_told =
+            |field: &str, value: Value| known.iter().any(|facts| sorted(facts[field].clone()) == value);
         let absent = absent.get(name.as_str()).unwrap_or_else(|| panic!("{name} is not known"));
-        assert_eq!(json!(absent.arity.number()), facts["arity"], "{name}");
+        assert!(is_told("arity", json!(absent.arity.number())), "{name}");
         let categories: Vec<String> =
             absent.category_names().map(|category| format!("@{category}")).collect();
-        assert_eq!(sorted(json!(categories)), sorted(facts["acl"].clone()), "{name}");
-        let is_of_redis_7 = facts["since"].as_str().is_some_and(|since| since <= "7.0.15");
+        assert!(is_told("acl", sorted(json!(categories))), "{name}: {categories:?}");
+        let is_of_redis_7 = known[0]["since"].as_str().is_some_and(|since| !is_newer(since));
         assert_eq!(absent.is_of_redis_7, is_of_redis_7, "{name}");
     }
 }

@@ -37,6 +37,9 @@ pub(super) fn run(
         Some(resumed) => resumed.until,
         None => timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
     };
+    let again = blocking.waiting.again.and_then(|again| again(tx, request));
+    let again = again.and_then(|again_ms| Instant::now().checked_add(Duration::from_millis(again_ms)));
+    let again = again.filter(|again| until.is_none_or(|until| *again < until));
     let attempt = Box::new(Retry {
         client: Arc::clone(&session.client),
         blocking,
@@ -50,7 +53,7 @@ pub(super) fn run(
     let waiter = tx.block(keys, resumed.as_ref().map(|resumed| resumed.waiter.ticket()), attempt);
     session.client.set_waiting(Waiting::Yes);
     session.wait = Some(Wait::Blocked);
-    session.blocked = Some(Blocked { waiter, until });
+    session.blocked = Some(Blocked { waiter, until, again });
     // What the client gets when its time is over.
     Ok(reply.nil_array())
 }

@@ -16,7 +16,7 @@ use super::admission::{ScriptLimits, admit_call, not_saved};
 use super::origin::Origin;
 use super::permission;
 use super::run::run;
-use super::traces::{charge, is_brief, is_thorough, show};
+use super::traces::{Measures, charge, error_bytes, is_brief, is_thorough, show};
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, find, resolve};
 use crate::commands::facts::{Context, Result};
@@ -152,7 +152,15 @@ impl<'a, 'k> Bridge<'a, 'k> {
         } else {
             tx.hold(command.keys_of(request).map(|(key, _)| key))?;
         }
-        let result = run(command, instance, session, tx, request, reply, Some(*script));
+        let answered = reply
+            .attempt_measured(|reply| run(command, instance, session, tx, request, reply, Some(*script)));
+        let (result, reply_bytes) = match answered {
+            Ok((_, bytes)) => (Ok(()), bytes),
+            Err((error, _)) => {
+                let bytes = error_bytes(error.as_bytes());
+                (Err(error), bytes)
+            }
+        };
         if result.is_err() {
             instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
         }
@@ -161,9 +169,10 @@ impl<'a, 'k> Bridge<'a, 'k> {
             self.tally(registered.number);
         } else {
             let took = self.advance();
-            charge(self.instance, self.session, registered, request, took);
+            let measures = Measures { took, reply_bytes };
+            charge(self.instance, self.session, registered, request, Origin::Script, measures);
         }
-        result.map(|_sent| ())
+        result
     }
 
     /// Ends the script. Reads the clock once, for all that need the time of the end.

@@ -13,7 +13,7 @@ use crate::statistics::commands::Usage;
 use super::admission::admit_queued;
 use super::blocking;
 use super::origin::Origin;
-use super::traces::{charge, show};
+use super::traces::{Measures, charge, error_bytes, show};
 use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::Registered;
@@ -105,13 +105,18 @@ pub fn call(
     session.began = started;
     tx.select(session.database);
     let answered =
-        reply.attempt(|reply| run(registered.command, instance, session, tx, request, reply, None));
+        reply.attempt_measured(|reply| run(registered.command, instance, session, tx, request, reply, None));
     let ended = session.ended.take().unwrap_or_else(Instant::now);
-    charge(instance, session, registered, request, ended - started);
+    let reply_bytes = match &answered {
+        Ok((_, bytes)) => *bytes,
+        Err((error, _)) => error_bytes(error.as_bytes()),
+    };
+    let measures = Measures { took: ended - started, reply_bytes };
+    charge(instance, session, registered, request, Origin::Request, measures);
     if instance.clients.has_monitors() {
         show(instance, session, Origin::Request, registered.command, request);
     }
-    answered.unwrap_or_else(|(error, reply)| {
+    answered.map(|(sent, _)| sent).unwrap_or_else(|(error, reply)| {
         instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
         instance.statistics.errors.count(error.as_bytes());
         reply.error(error.as_bytes())

@@ -1,15 +1,16 @@
-//! What a command leaves in statistics and logs: its use is counted, MONITOR shows it, and SLOWLOG and
-//! LATENCY note it if it took long.
+//! What a command leaves in statistics and logs: its use is counted, MONITOR shows it, SLOWLOG and LATENCY
+//! note it if it took long, and COMMANDLOG if it or its reply was long.
 
 use std::time::Duration;
 
 use crate::clients::Address;
+use crate::config::Integer;
 use crate::excerpt::excerpt;
 use crate::instance::Instance;
 use crate::resp::Request;
 use crate::resp::reply::write_quoted;
 use crate::session::Session;
-use crate::statistics::slowlog::{SlowRequest, cut};
+use crate::statistics::command_log::{LogLimits, LoggedRequest, cut};
 
 use super::origin::Origin;
 use crate::commands::facts::lookup::Registered;
@@ -18,7 +19,7 @@ use crate::commands::secrets::visible_arguments;
 
 /// A request or a reply beyond this is not small: copying it takes longer than reading the clock.
 pub const SMALL_BYTES_MAX: usize = 16 << 10;
-/// Below this threshold of the slow log, each request is timed.
+/// Below this threshold of the log of slow requests, each request is timed.
 const THOROUGH_BELOW_US: i64 = 1000;
 
 /// Whether a request takes about as long as every other of its command, and not much longer than reading the
@@ -37,18 +38,32 @@ pub fn is_small(request: &Request<'_>) -> bool {
     request.bytes() <= SMALL_BYTES_MAX
 }
 
-/// Whether each request is timed.
+/// Whether each request is timed and measured.
 pub fn is_thorough(instance: &Instance) -> bool {
-    (0..THOROUGH_BELOW_US).contains(&instance.config.slowlog_log_slower_than.get())
+    const SMALL: std::ops::RangeInclusive<i64> = 0..=SMALL_BYTES_MAX as i64;
+    let config = &instance.config;
+    (0..THOROUGH_BELOW_US).contains(&config.slowlog_log_slower_than.get())
+        || SMALL.contains(&config.commandlog_request_larger_than.get())
+        || SMALL.contains(&config.commandlog_reply_larger_than.get())
 }
 
-/// Counts a call that took so long, and notes it if it was slow.
+/// What is measured of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Measures {
+    /// How long it took.
+    pub took: Duration,
+    /// How long its reply is.
+    pub reply_bytes: usize,
+}
+
+/// Counts a call, and notes it if it was slow, or long, or got a long reply.
 pub fn charge(
     instance: &Instance,
     session: &Session,
     registered: &'static Registered,
     request: Request<'_>,
-    took: Duration,
+    origin: Origin,
+    Measures { took, reply_bytes }: Measures,
 ) {
     let statistics = &instance.statistics;
     let nanos = took.as_nanos() as u64;
@@ -60,19 +75,35 @@ pub fn charge(
         let is_fast = registered.command.flags.contains(Flags::FAST);
         statistics.latency.note(if is_fast { "fast-command" } else { "command" }, at_s(), took);
     }
-    let slower_than_us = config.slowlog_log_slower_than.get();
-    let is_noted = !registered.command.flags.contains(Flags::SKIP_SLOWLOG);
-    if is_noted && slower_than_us >= 0 && nanos / 1000 >= slower_than_us as u64 {
-        let request = SlowRequest {
-            id: 0,
-            at_s: at_s(),
-            took,
-            arguments: cut(visible_arguments(&instance.names, registered.command, request).into_iter()),
-            address: session.client.address.to_string(),
-            client_name: excerpt(&session.client.profile.lock().name).into_owned(),
-        };
-        statistics.slowlog.note(request, config.slowlog_max_len.size());
+    if registered.command.flags.contains(Flags::SKIP_SLOWLOG) {
+        return;
     }
+    let describe = || LoggedRequest {
+        id: 0,
+        at_s: at_s(),
+        measure: 0,
+        arguments: cut(visible_arguments(&instance.names, registered.command, request).into_iter()),
+        address: session.client.address.to_string(),
+        client_name: excerpt(&session.client.profile.lock().name).into_owned(),
+    };
+    let limits = |least: &Integer, length_max: &Integer| LogLimits {
+        least: least.get(),
+        length_max: length_max.size(),
+    };
+    let logs = &statistics.command_logs;
+    let slow = limits(&config.slowlog_log_slower_than, &config.slowlog_max_len);
+    logs.slow.note(slow, nanos / 1000, describe);
+    let large = limits(&config.commandlog_request_larger_than, &config.commandlog_large_request_max_len);
+    // What a script calls was not sent by its client.
+    let bytes = if origin == Origin::Script { 0 } else { request.bytes_as_array() };
+    logs.large_requests.note(large, bytes as u64, describe);
+    let large = limits(&config.commandlog_reply_larger_than, &config.commandlog_large_reply_max_len);
+    logs.large_replies.note(large, reply_bytes as u64, describe);
+}
+
+/// Bytes of the reply that an error is.
+pub fn error_bytes(text: &[u8]) -> usize {
+    "-".len() + text.len() + "\r\n".len()
 }
 
 /// Shows a request that has run to MONITOR's clients, unless it is too dangerous to be shown.

@@ -31,11 +31,14 @@ pub struct WaitingRules {
     pub is_shared: bool,
     /// The error for a client that waits for a key whose value is gone.
     pub gone: Option<&'static str>,
+    /// In how many milliseconds the client may find something though no key changes, if it may.
+    pub again: Option<fn(&mut Transaction<'_>, Request<'_>) -> Option<u64>>,
 }
 
 impl WaitingRules {
     /// The request waits as it is, and until it gets something.
-    pub const PLAIN: WaitingRules = WaitingRules { waits_with: None, is_shared: false, gone: None };
+    pub const PLAIN: WaitingRules =
+        WaitingRules { waits_with: None, is_shared: false, gone: None, again: None };
 }
 
 /// For how long a client is ready to wait.

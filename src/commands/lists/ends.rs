@@ -51,11 +51,11 @@ fn push(tx: &mut Transaction<'_>, request: Request<'_>, end: ListEnd, reply: Rep
     Ok(reply.count(len))
 }
 
-fn push_event(end: ListEnd) -> &'static str {
+pub(super) fn push_event(end: ListEnd) -> &'static str {
     if end == ListEnd::Head { "lpush" } else { "rpush" }
 }
 
-fn pop_event(end: ListEnd) -> &'static str {
+pub(super) fn pop_event(end: ListEnd) -> &'static str {
     if end == ListEnd::Head { "lpop" } else { "rpop" }
 }
 

@@ -31,6 +31,7 @@ const ZUNION: Command = Command {
                 Argument::pure_token("sum", "SUM"),
                 Argument::pure_token("min", "MIN"),
                 Argument::pure_token("max", "MAX"),
+                Argument::pure_token("count", "COUNT").since("8.8.0"),
             ],
         )
         .token("AGGREGATE")
@@ -77,6 +78,7 @@ const ZUNIONSTORE: Command = Command {
                 Argument::pure_token("sum", "SUM"),
                 Argument::pure_token("min", "MIN"),
                 Argument::pure_token("max", "MAX"),
+                Argument::pure_token("count", "COUNT").since("8.8.0"),
             ],
         )
         .token("AGGREGATE")
@@ -116,6 +118,7 @@ const ZINTER: Command = Command {
                 Argument::pure_token("sum", "SUM"),
                 Argument::pure_token("min", "MIN"),
                 Argument::pure_token("max", "MAX"),
+                Argument::pure_token("count", "COUNT").since("8.8.0"),
             ],
         )
         .token("AGGREGATE")
@@ -162,6 +165,7 @@ const ZINTERSTORE: Command = Command {
                 Argument::pure_token("sum", "SUM"),
                 Argument::pure_token("min", "MIN"),
                 Argument::pure_token("max", "MAX"),
+                Argument::pure_token("count", "COUNT").since("8.8.0"),
             ],
         )
         .token("AGGREGATE")

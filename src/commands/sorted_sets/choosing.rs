@@ -83,7 +83,7 @@ const ZSCAN: Command = Command {
         Argument::integer("cursor"),
         Argument::pattern("pattern").token("MATCH").optional(),
         Argument::integer("count").token("COUNT").optional(),
-        Argument::pure_token("noscores", "NOSCORES").since("9.0.0").optional(),
+        Argument::pure_token("noscores", "NOSCORES").since("8.0.0").optional(),
     ],
     example: &[
         ("ZADD myzset 1 one", "(integer) 1"),

@@ -81,12 +81,19 @@ enum Aggregate {
     Sum,
     Min,
     Max,
+    /// The scores do not matter: each input that has the member adds its weight.
+    Count,
 }
 
 impl Aggregate {
+    /// What a score adds in an input of this weight.
+    fn weighted(self, weight: f64, score: f64) -> f64 {
+        if matches!(self, Aggregate::Count) { weight } else { weight * score }
+    }
+
     fn of(self, one: f64, other: f64) -> f64 {
         match self {
-            Aggregate::Sum => zero_if_nan(one + other),
+            Aggregate::Sum | Aggregate::Count => zero_if_nan(one + other),
             Aggregate::Min if other < one => other,
             Aggregate::Max if other > one => other,
             _ => one,
@@ -158,6 +165,7 @@ impl<'t> Operation<'t> {
                         word if is_word(word, "sum") => Aggregate::Sum,
                         word if is_word(word, "min") => Aggregate::Min,
                         word if is_word(word, "max") => Aggregate::Max,
+                        word if is_word(word, "count") => Aggregate::Count,
                         _ => return Err(Error::SYNTAX),
                     };
                 }
@@ -202,7 +210,7 @@ impl<'t> Operation<'t> {
         let mut all = Gathering::with_room(largest);
         for (input, weight) in inputs {
             input.each(&mut |member, score| {
-                let score = zero_if_nan(weight * score);
+                let score = zero_if_nan(self.aggregate.weighted(weight, score));
                 all.merge(member, score, |before| self.aggregate.of(before, score));
                 true
             });
@@ -229,9 +237,9 @@ impl<'t> Operation<'t> {
         let inputs = self.ascending();
         let [(smallest, weight), others @ ..] = &inputs[..] else { return };
         smallest.each(&mut |member, score| {
-            let first = zero_if_nan(weight * score);
+            let first = zero_if_nan(self.aggregate.weighted(*weight, score));
             let score = others.iter().try_fold(first, |sum, (other, weight)| {
-                Some(self.aggregate.of(sum, weight * other.score(member)?))
+                Some(self.aggregate.of(sum, self.aggregate.weighted(*weight, other.score(member)?)))
             });
             score.is_none_or(|score| visit(member, score))
         });

@@ -1,14 +1,14 @@
 //! What a stream has: adding entries, reading and removing them.
 
 use crate::keyspace::Transaction;
-use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::types::streams::Stream;
 use crate::values::tree::Ledger;
-use crate::values::tree::ledger::{BLOCK_BYTES_MAX, EntryId, Keep, Trim};
+use crate::values::tree::ledger::{BLOCK_BYTES_MAX, EntryId, ID_TEXT_BYTES_MAX};
 
 use super::EntryWriter;
 use super::ids::{self, NewId};
+use super::options::{IDMP, Options, REFERENCES, TRIM, natural};
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
@@ -17,26 +17,8 @@ use crate::commands::facts::{
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XADD, XDEL, XLEN, XRANGE, XREVRANGE, XSETID, XTRIM];
 
-/// The options of trimming, as COMMAND DOCS prints them.
-const TRIM: Argument = Argument::block(
-    "trim",
-    &[
-        Argument::one_of(
-            "strategy",
-            &[
-                Argument::pure_token("maxlen", "MAXLEN"),
-                Argument::pure_token("minid", "MINID").since("6.2.0"),
-            ],
-        ),
-        Argument::one_of(
-            "operator",
-            &[Argument::pure_token("equal", "="), Argument::pure_token("approximately", "~")],
-        )
-        .optional(),
-        Argument::string("threshold"),
-        Argument::integer("count").token("LIMIT").since("6.2.0").optional(),
-    ],
-);
+/// Fields beyond these, and their values, may take much longer to write than the first ones.
+const BRIEF_ARGUMENTS_MAX: usize = 32;
 
 const XADD: Command = Command {
     name: "xadd",
@@ -55,10 +37,14 @@ const XADD: Command = Command {
     arguments: &[
         Argument::KEY,
         Argument::pure_token("nomkstream", "NOMKSTREAM").since("6.2.0").optional(),
+        REFERENCES.since("8.2.0").optional(),
+        IDMP.since("8.6.0").optional(),
         TRIM.optional(),
         Argument::one_of("id_or_auto", &[Argument::pure_token("auto_id", "*"), Argument::string("id")]),
         Argument::block("field_value", &[Argument::string("field"), Argument::string("value")]).multiple(),
     ],
+    is_brief: true,
+    brief_arguments_max: BRIEF_ARGUMENTS_MAX,
     example: &[
         ("XADD mystream 1-1 name Sara", "\"1-1\""),
         ("XADD mystream 1-* name Bill", "\"1-2\""),
@@ -79,21 +65,32 @@ fn xadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     if options.id == NewId::Exactly(EntryId::ZERO) {
         return Err(Error::fixed("ERR The ID specified in XADD must be greater than 0-0"));
     }
-    let key = request.at(1);
+    let (key, now_ms) = (request.at(1), tx.now_ms());
     let stream = tx.peek::<Stream>(key)?;
     if stream.is_none() && options.makes_nothing {
         return Ok(reply.nil());
     }
+    let name = options.message.map(|message| message.name(fields.clone()));
+    if let (Some(message), Some(name)) = (options.message, &name)
+        && let Some(producers) = stream.and_then(Ledger::producers)
+        && let Some(id) = producers.find(message.producer, name, now_ms)
+    {
+        tx.adjust::<Stream, _>(key, |stream| stream.count_repeated())?;
+        return Ok(reply.bulk(id.digits(&mut [0; ID_TEXT_BYTES_MAX])));
+    }
     let last_id = stream.map_or(EntryId::ZERO, |stream| stream.last_id);
-    let id = new_id(options.id, last_id, tx.now_ms())?;
+    let id = new_id(options.id, last_id, now_ms)?;
     if fields.clone().map(<[u8]>::len).sum::<usize>() > BLOCK_BYTES_MAX {
         return Err(Error::fixed("ERR Elements are too large to be stored"));
     }
     tx.make::<Stream, _>(key, "xadd", |stream| stream.add(id, fields))?;
+    if let (Some(message), Some(name)) = (options.message, name) {
+        tx.adjust::<Stream, _>(key, |stream| stream.remember(message.producer, &name, id, now_ms))?;
+    }
     if let Some(trim) = options.trim {
         tx.change::<Stream, _>(key, "xtrim", |stream| stream.trim(trim))?;
     }
-    Ok(reply.bulk(&id.text()))
+    Ok(reply.bulk(id.digits(&mut [0; ID_TEXT_BYTES_MAX])))
 }
 
 /// The ID of an entry that is added behind another one.
@@ -112,101 +109,6 @@ fn new_id(wanted: NewId, last: EntryId, now_ms: u64) -> Result<EntryId> {
     if id > last { Ok(id) } else { Err(small) }
 }
 
-/// The options of XADD and XTRIM.
-#[derive(Debug)]
-struct Options {
-    trim: Option<Trim>,
-    /// Whether a stream that is absent stays so.
-    makes_nothing: bool,
-    id: NewId,
-    /// The position of the ID, or the end of the request.
-    end: usize,
-}
-
-impl Options {
-    fn parse(tx: &Transaction<'_>, request: Request<'_>, is_xadd: bool) -> Result<Options> {
-        let (mut keep, mut is_approximate, mut limit) = (None, false, None);
-        let (mut makes_nothing, mut id, mut at) = (false, NewId::Auto, 2);
-        while let Some(option) = request.get(at) {
-            let more = request.len() - 1 - at;
-            let is_rule = |word: &str| is_word(option, word) && more > 0;
-            if is_xadd && option == b"*" {
-                break;
-            } else if is_rule("maxlen") || is_rule("minid") {
-                if keep.is_some() {
-                    return Err(Error::fixed(
-                        "ERR syntax error, MAXLEN and MINID options at the same time are not compatible",
-                    ));
-                }
-                let sign = request.at(at + 1);
-                is_approximate = more > 1 && sign == b"~";
-                at += if is_approximate || more > 1 && sign == b"=" { 2 } else { 1 };
-                keep = Some(match is_word(option, "maxlen") {
-                    true => Keep::Last(natural(request.at(at), "ERR The MAXLEN argument must be >= 0.")?),
-                    false => Keep::From(ids::parse(request.at(at))?),
-                });
-            } else if is_rule("limit") {
-                at += 1;
-                limit = Some(natural(request.at(at), "ERR The LIMIT argument must be >= 0.")?);
-            } else if is_xadd && is_word(option, "nomkstream") {
-                makes_nothing = true;
-            } else if is_xadd {
-                id = ids::parse_new(option)?;
-                break;
-            } else {
-                return Err(Error::SYNTAX);
-            }
-            at += 1;
-        }
-        let trim = Self::trim(tx, keep, is_approximate, limit, is_xadd)?;
-        Ok(Options { trim, makes_nothing, id, end: at })
-    }
-
-    fn trim(
-        tx: &Transaction<'_>,
-        keep: Option<Keep>,
-        is_approximate: bool,
-        limit: Option<usize>,
-        is_xadd: bool,
-    ) -> Result<Option<Trim>> {
-        /// The most entries that are trimmed if there is no LIMIT.
-        const LIMIT_MAX: usize = 1_000_000;
-        /// That number where a block may have any number of entries.
-        const LIMIT_WITHOUT_BLOCKS: usize = 10_000;
-        const BLOCKS: usize = 100;
-        if limit.is_some_and(|limit| limit > 0) && keep.is_none() {
-            return Err(Error::fixed(
-                "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy",
-            ));
-        }
-        if !is_xadd && keep.is_none() {
-            return Err(Error::fixed("ERR syntax error, XTRIM must be called with a trimming strategy"));
-        }
-        // Redis logs what a limit has left as exact trimming, with the limit.
-        let limit = match limit {
-            _ if tx.is_replay() => 0,
-            Some(_) if !is_approximate => {
-                return Err(Error::fixed(
-                    "ERR syntax error, LIMIT cannot be used without the special ~ option",
-                ));
-            }
-            Some(limit) => limit,
-            None if is_approximate => match tx.limit::<Stream>().entries.saturating_mul(BLOCKS) {
-                0 => LIMIT_WITHOUT_BLOCKS,
-                limit => limit.min(LIMIT_MAX),
-            },
-            None => 0,
-        };
-        Ok(keep.map(|keep| Trim { keep, is_approximate, limit }))
-    }
-}
-
-/// An integer that is not below zero.
-fn natural(text: &[u8], below_zero: &'static str) -> Result<usize> {
-    let number = parse_integer(text).ok_or(Error::NOT_AN_INTEGER)?;
-    usize::try_from(number).map_err(|_| Error::fixed(below_zero))
-}
-
 const XTRIM: Command = Command {
     name: "xtrim",
     arity: Arity::AtLeast(4),
@@ -217,7 +119,7 @@ const XTRIM: Command = Command {
     since: "5.0.0",
     complexity: "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",
     tips: &["nondeterministic_output"],
-    arguments: &[Argument::KEY, TRIM],
+    arguments: &[Argument::KEY, TRIM, REFERENCES.since("8.2.0").optional()],
     example: &[
         ("XADD mystream 1-1 name Sara", "\"1-1\""),
         ("XADD mystream 2-1 name Bill", "\"2-1\""),

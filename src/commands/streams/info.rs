@@ -166,7 +166,7 @@ fn describe(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     /// Entries of each list if there is no COUNT.
     const COUNT: usize = 10;
     let stream = stream(tx, request)?;
-    let first = stream.first().map(|first| first.id);
+    let (first, now_ms) = (stream.first().map(|first| first.id), tx.now_ms());
     let wrong = || wrong_subcommand("xinfo", request.at(1));
     let count = match (request.get(3), request.get(4), request.get(5)) {
         (None, ..) => None,
@@ -179,7 +179,8 @@ fn describe(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     };
     let mut writer = EntryWriter::default();
     reply.nested(|parts| {
-        parts.map(if count.is_some() { 9 } else { 10 });
+        let producers = stream.producers();
+        parts.map(if count.is_some() { 9 } else { 10 } + if producers.is_some() { 6 } else { 0 });
         number(parts, "length", stream.len() as i64);
         number(parts, "radix-tree-keys", stream.listpacks_count() as i64);
         number(parts, "radix-tree-nodes", stream.radix_nodes() as i64);
@@ -192,6 +193,14 @@ fn describe(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
         number(parts, "entries-added", stream.entries_added as i64);
         name(parts, "recorded-first-entry-id");
         writer.id(first.unwrap_or_default(), parts);
+        if let Some(producers) = producers {
+            number(parts, "idmp-duration", producers.seconds as i64);
+            number(parts, "idmp-maxsize", producers.messages_max as i64);
+            number(parts, "pids-tracked", producers.producers_count(now_ms) as i64);
+            number(parts, "iids-tracked", producers.messages_count(now_ms) as i64);
+            number(parts, "iids-added", producers.added as i64);
+            number(parts, "iids-duplicates", producers.repeated as i64);
+        }
         let Some(count) = count else {
             number(parts, "groups", stream.groups().len() as i64);
             entry_if_any(parts, &mut writer, "first-entry", stream.first());

@@ -1,16 +1,23 @@
 //! Streams: entries in the order of their IDs, and groups of consumers that read them.
 //!
-//! Each file is a family: [`entries`] for what a stream has, [`reading`] for clients that follow streams,
-//! alone or in groups, [`groups`] for the groups themselves, [`pending`] for entries that were delivered and
-//! not acknowledged, [`info`] for what is known of all of these. [`ids`] reads IDs.
+//! Each file is a family: [`entries`] for what a stream has, [`deleting`] for entries that groups may still
+//! need, [`producers`] for those that name their messages, [`reading`] for clients that follow streams, alone
+//! or in groups, and [`delivering`] for what these get, [`groups`] for the groups themselves, [`pending`] for
+//! entries that were delivered and not acknowledged, [`info`] for what is known of all of these. [`ids`]
+//! reads IDs, [`options`] and [`wishes`] what several commands are asked.
 
+pub(super) mod deleting;
 pub(super) mod entries;
 pub(super) mod groups;
 pub(super) mod info;
 pub(super) mod pending;
+pub(super) mod producers;
 pub(super) mod reading;
 
+mod delivering;
 mod ids;
+mod options;
+mod wishes;
 
 use crate::resp::reply::Nested;
 use crate::values::tree::ledger::{Entry, EntryId};
@@ -35,12 +42,39 @@ impl EntryWriter {
     /// An entry: its ID, and its fields and values in turn.
     fn entry(&mut self, entry: Entry<'_>, parts: &mut Nested<'_>) {
         parts.array(2);
+        self.halves(entry, parts);
+    }
+
+    /// The two parts of an entry.
+    fn halves(&mut self, entry: Entry<'_>, parts: &mut Nested<'_>) {
         self.id(entry.id, parts);
         parts.array(2 * entry.fields.len());
         for (name, value) in entry.fields {
             let _ = parts.part().bulk(name.text(&mut self.digits));
             let _ = parts.part().bulk(value.text(&mut self.digits));
         }
+    }
+
+    /// Entries, each with the milliseconds since its delivery and the number of its deliveries, so many at
+    /// most; 0 for all.
+    fn deliveries<'l>(
+        &mut self,
+        entries: impl Iterator<Item = (Entry<'l>, u64, u64)>,
+        count: usize,
+        parts: &mut Nested<'_>,
+    ) -> Result<()> {
+        let count_max = if count == 0 { usize::MAX } else { count };
+        parts.array_counted(|parts| {
+            let mut count = 0;
+            for (entry, idle_ms, deliveries) in entries.take(count_max) {
+                parts.array(4);
+                self.halves(entry, parts);
+                let _ = parts.part().integer(idle_ms as i64);
+                let _ = parts.part().integer(deliveries as i64);
+                count += 1;
+            }
+            Ok(count)
+        })
     }
 
     /// Entries, so many at most; 0 for all.

@@ -1,8 +1,18 @@
 //! Clients: how many, and what each may take.
 
+use crate::REDIS_VERSION;
+
 use super::super::{Changes, Field, Kind, Parameter, Place};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "redis-version",
+        help: "Version of Redis that HELLO and INFO tell clients, for those that want another one",
+        default: REDIS_VERSION,
+        kind: Kind::Version,
+        place: Place::Field(|config| Field::Text(&config.redis_version)),
+        ..Parameter::DEFAULTS
+    },
     Parameter {
         name: "maxclients",
         help: "Clients served at once",

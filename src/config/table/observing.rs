@@ -32,6 +32,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "slowlog-log-slower-than",
+        alias: Some("commandlog-execution-slower-than"),
         help: "Microseconds from which on SLOWLOG notes a request; negative for never",
         default: "10000",
         kind: Kind::Integer { min: -1, max: i64::MAX },
@@ -40,10 +41,43 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "slowlog-max-len",
+        alias: Some("commandlog-slow-execution-max-len"),
         help: "Requests that SLOWLOG keeps",
         default: "128",
         kind: Kind::Integer { min: 0, max: i64::MAX },
         place: Place::Field(|config| Field::Integer(&config.slowlog_max_len)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "commandlog-request-larger-than",
+        help: "Bytes from which on COMMANDLOG notes a request; negative for never",
+        default: "1048576",
+        kind: Kind::Integer { min: -1, max: i64::MAX },
+        place: Place::Field(|config| Field::Integer(&config.commandlog_request_larger_than)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "commandlog-large-request-max-len",
+        help: "Long requests that COMMANDLOG keeps",
+        default: "128",
+        kind: Kind::Integer { min: 0, max: i64::MAX },
+        place: Place::Field(|config| Field::Integer(&config.commandlog_large_request_max_len)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "commandlog-reply-larger-than",
+        help: "Bytes of a reply from which on COMMANDLOG notes its request; negative for never",
+        default: "1048576",
+        kind: Kind::Integer { min: -1, max: i64::MAX },
+        place: Place::Field(|config| Field::Integer(&config.commandlog_reply_larger_than)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "commandlog-large-reply-max-len",
+        help: "Requests with long replies that COMMANDLOG keeps",
+        default: "128",
+        kind: Kind::Integer { min: 0, max: i64::MAX },
+        place: Place::Field(|config| Field::Integer(&config.commandlog_large_reply_max_len)),
         ..Parameter::DEFAULTS
     },
     Parameter {

@@ -17,9 +17,10 @@ fn visit_all(rdb_type: u8, source: &mut dyn Source, visit: &mut VisitElement<'_>
     } else if SET_TYPES.contains(&rdb_type) {
         set(rdb_type, source, visit)
     } else if HASH_TYPES.contains(&rdb_type) {
-        hash(rdb_type, source, &mut |field, value| {
+        hash(rdb_type, source, &mut |field, value, at_ms| {
             visit(field)?;
-            visit(value)
+            visit(value)?;
+            at_ms.map_or(Ok(()), |at_ms| visit(at_ms.to_string().as_bytes()))
         })
     } else {
         sorted_set(rdb_type, source, &mut |member, score| {
@@ -209,7 +210,7 @@ static PAYLOADS: &[(&[u8], &[&[u8]])] = &[
 #[test]
 fn payloads_of_redis_7_are_read() {
     for (payload, expected) in PAYLOADS {
-        assert_reads(verified(payload).expect("a right checksum"), expected);
+        assert_reads(verified(payload).expect("a right checksum").0, expected);
     }
 }
 
@@ -228,7 +229,7 @@ fn strings_of_every_length_in_a_listpack_of_redis_7_are_read() {
     .concat();
     let numbers: [&[u8]; 7] = [b"", b"a", b"007", b"-0", b"+1", b" 1", b"9223372036854775808"];
     let long = [63, 64, 4095, 4096].map(|length| &X[..length]);
-    assert_reads(verified(&payload).expect("a right checksum"), &[&numbers[..], &long].concat());
+    assert_reads(verified(&payload).expect("a right checksum").0, &[&numbers[..], &long].concat());
 
     // Where the length of an element that is repeated behind it takes one more byte.
     let payload = [
@@ -243,7 +244,7 @@ fn strings_of_every_length_in_a_listpack_of_redis_7_are_read() {
     ]
     .concat();
     let lengths = [125, 126, 16_377, 16_378, 16_379].map(|length| &X[..length]);
-    assert_reads(verified(&payload).expect("a right checksum"), &lengths);
+    assert_reads(verified(&payload).expect("a right checksum").0, &lengths);
 }
 
 /// What older versions have written, and Redis 7.2, without the version of the format and the checksum.
@@ -278,6 +279,33 @@ const OTHER_VERSIONS: &[(&[u8], &[&[u8]])] = &[
         &[b"a", b"1", b"b"],
     ),
     (b"\x14\x0c\x0c\x00\x00\x00\x02\x00\x81a\x02\x01\x01\xff", &[b"a", b"1"]),
+    // Hashes of which some fields expire: as Redis 7.4 wrote them before its release, ...
+    (
+        b"\x16\x02\x00\x01f\x01v\x81\x00\x00\x1e,\xa6Lj[\x01g\xc0\x05",
+        &[b"f", b"v", b"g", b"5", b"33177117420123"],
+    ),
+    (
+        b"\x17\x1e\x1e\x00\x00\x00\x06\x00\x81g\x02\x05\x01\xf4[jL\xa6,\x1e\x00\x00\x09\
+          \x81f\x02\x81v\x02\x00\x01\xff",
+        &[b"g", b"5", b"33177117420123", b"f", b"v"],
+    ),
+    // ... as Redis 8.6.3 has written them, ...
+    (
+        b"\x18[jL\xa6,\x1e\x00\x00\x02\x00\x01f\x01v\x02\x01g\xc0\x05",
+        &[b"f", b"v", b"g", b"5", b"33177117420124"],
+    ),
+    (
+        b"\x19[jL\xa6,\x1e\x00\x00\x1e\x1e\x00\x00\x00\x06\x00\x81g\x02\x05\x01\xf4[jL\xa6,\x1e\x00\x00\x09\
+          \x81f\x02\x81v\x02\x00\x01\xff",
+        &[b"g", b"5", b"33177117420123", b"f", b"v"],
+    ),
+    // ... and as Valkey 9.1.2 has, whose number is 22. A field that expires too late for Redis does not
+    // expire.
+    (
+        b"\x96\x03\x01f\x01v\xff\xff\xff\xff\xff\xff\xff\xff\x01g\xc0\x05[jL\xa6,\x1e\x00\x00\
+          \x01h\x01w\x00\x00\x00\x00\x00\x40\x00\x00",
+        &[b"f", b"v", b"g", b"5", b"33177117420123", b"h", b"w"],
+    ),
 ];
 
 #[test]
@@ -382,7 +410,7 @@ fn what_the_visitor_refuses_ends_the_reading() {
 /// Every cut is refused. A changed bit is refused or read to the end, never beyond.
 #[test]
 fn what_was_cut_or_changed_does_no_harm() {
-    let payloads = PAYLOADS.iter().map(|(payload, _)| verified(payload).unwrap());
+    let payloads = PAYLOADS.iter().map(|(payload, _)| verified(payload).unwrap().0);
     for content in payloads.chain(OTHER_VERSIONS.iter().map(|(content, _)| *content)) {
         for end in 0..content.len() {
             assert!(read_all(&content[..end]).is_err(), "{end} of {}", content.escape_ascii());

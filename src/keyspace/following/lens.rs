@@ -133,7 +133,7 @@ impl Transaction<'_> {
             |made: &Made| (made.hash, made.database, made.kind) == (spot.hash, database, HASH_KIND);
         let Some(Made { by, .. }) = self.made.filter(is_meant) else { return };
         let entry = shard.table(database).and_then(|table| table.find(spot, key));
-        let Some((field, token, 1)) = entry.and_then(|entry| owner(keyspace.value_of(entry))) else { return };
+        let Some((field, token, 1)) = entry.and_then(|entry| owner(self.value_of(entry))) else { return };
         if expires_at_ms.is_none() || self.is_replay() {
             return;
         }
@@ -151,7 +151,7 @@ impl Transaction<'_> {
     #[cold]
     pub(in crate::keyspace) fn follow_depth(&self, key: &[u8]) {
         let Some(entry) = self.entry(key) else { return };
-        match owner(self.keyspace().value_of(entry)) {
+        match owner(self.value_of(entry)) {
             Some((_, _, depth)) => self.report_lock(key, LockChange::Depth(depth)),
             None => {
                 entry.set_lock(false);
@@ -164,7 +164,7 @@ impl Transaction<'_> {
     fn signal(&self) -> Option<Box<[u8]>> {
         let made = self.made.filter(|made| made.kind == LIST_KIND && made.database == self.database())?;
         let entry = self.entry_of_hash(made.hash)?;
-        let value = self.keyspace().value_of(entry);
+        let value = self.value_of(entry);
         let is_signal = value.facts.kind == LIST_KIND
             && (value.facts.len)(value.content) == 1
             && entry.expires_at_ms().is_some();

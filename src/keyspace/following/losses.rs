@@ -1,4 +1,5 @@
 //! Keys that go without a command that deletes them: expired keys, and keys evicted while memory is short.
+//! And fields of hashes that expired.
 //!
 //! An expired key is absent from its very millisecond on, and that is no event. It is freed when a command
 //! comes across it, when the sweep does, or when CLOCK passes its moment: then it is counted, its watchers
@@ -14,18 +15,33 @@ use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::shard::SweepScope;
 use crate::keyspace::transaction::Transaction;
 
+/// A key behind the number of its database.
+pub(in crate::keyspace) type DatabaseKey = (usize, Box<[u8]>);
+
 /// Keys that were lost in all shards since the start, or since CONFIG RESETSTAT. It rarely happens, so it is
 /// counted in one place: counters in 1,024 shards would take memory when there is too little.
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct Losses {
     expired: AtomicU64,
     evicted: AtomicU64,
+    /// Fields of hashes that expired.
+    expired_fields: AtomicU64,
 }
 
 impl Losses {
-    fn count(&self, loss: Loss, keys: u64) {
-        let counter = if loss == Loss::Expired { &self.expired } else { &self.evicted };
-        counter.fetch_add(keys, Ordering::Relaxed);
+    fn count(&self, loss: Loss) {
+        let (counter, count) = match loss {
+            Loss::Expired => (&self.expired, 1),
+            Loss::Evicted => (&self.evicted, 1),
+            Loss::FieldsExpired(fields) | Loss::SomeFieldsExpired(fields) => {
+                (&self.expired_fields, fields as u64)
+            }
+        };
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(in crate::keyspace) fn expired_fields(&self) -> u64 {
+        self.expired_fields.load(Ordering::Relaxed)
     }
 
     pub(in crate::keyspace) fn expired(&self) -> u64 {
@@ -36,10 +52,11 @@ impl Losses {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// Sets both to zero.
+    /// Sets all to zero.
     pub(in crate::keyspace) fn reset(&self) {
         self.expired.store(0, Ordering::Relaxed);
         self.evicted.store(0, Ordering::Relaxed);
+        self.expired_fields.store(0, Ordering::Relaxed);
     }
 }
 
@@ -48,15 +65,20 @@ impl Losses {
 pub(in crate::keyspace) enum Loss {
     /// Its time had come.
     Expired,
+    /// It was a hash, and the time of all its fields had come. They were so many.
+    FieldsExpired(usize),
+    /// It is a hash, and lost only so many of its fields.
+    SomeFieldsExpired(usize),
     /// Memory was short.
     Evicted,
 }
 
 impl Transaction<'_> {
-    /// Notes that a key of the current database was lost; its entry is not in the table any more.
+    /// Notes that a key of the current database was lost; its entry is not in the table any more, unless the
+    /// key has only lost fields.
     #[cold]
     pub(in crate::keyspace) fn follow_loss(&mut self, key: &[u8], loss: Loss) {
-        self.keyspace().losses.count(loss, 1);
+        self.keyspace().losses.count(loss);
         self.follow_counted_loss(key, loss);
     }
 
@@ -65,11 +87,12 @@ impl Transaction<'_> {
             return;
         }
         let (spot, shard) = self.shard(key);
-        let was_there = loss == Loss::Evicted;
+        let was_there = matches!(loss, Loss::Evicted | Loss::SomeFieldsExpired(_));
         if let Some(rarities) = shard.rarities() {
             rarities.watched.mark(spot.hash, self.database, key, was_there);
         }
-        if self.wanted.journal() {
+        // The caller that removed fields of a hash has noted which ones.
+        if self.wanted.journal() && !matches!(loss, Loss::SomeFieldsExpired(_)) {
             self.leave(|aftermath| aftermath.changes.add_key(self.database, key, Extent::Whole));
         }
         if self.wanted.tracking() {
@@ -81,40 +104,51 @@ impl Transaction<'_> {
         match loss {
             Loss::Expired => self.event(EventClass::EXPIRED, "expired", key),
             Loss::Evicted => self.event(EventClass::EVICTED, "evicted", key),
+            Loss::SomeFieldsExpired(_) => self.event(EventClass::HASH, "hexpired", key),
+            Loss::FieldsExpired(_) => {
+                self.event(EventClass::HASH, "hexpired", key);
+                self.event(EventClass::GENERIC, "del", key);
+            }
         }
     }
 
     /// Frees expired entries of the shards that the transaction holds, and notes each loss in the order of
-    /// their expiries. Returns how many entries it looked at.
-    pub(in crate::keyspace) fn sweep(&mut self, scope: SweepScope) -> usize {
+    /// their expiries. Returns how many entries it looked at, and the hashes of which only some fields have
+    /// expired, with their databases: those fields are still to be [freed](Transaction::free_fields).
+    pub(in crate::keyspace) fn sweep(&mut self, scope: SweepScope) -> (usize, Vec<DatabaseKey>) {
         let (keyspace, now_ms, is_noted) =
             (self.keyspace(), self.now_ms(), self.wanted.any() || self.wanted.blocked());
-        let (mut looked_at, mut count) = (0, 0);
-        let mut lost: Vec<(Option<u64>, usize, Box<[u8]>)> = Vec::new();
+        let (mut looked_at, mut due) = (0, Vec::new());
+        let mut lost: Vec<(Option<u64>, DatabaseKey, Loss)> = Vec::new();
         let mut garbage = Vec::new();
         for shard in self.held.shards_mut() {
             let hash = |entry: &Entry| keyspace.hash(entry.key());
-            looked_at += shard.sweep(scope, now_ms, hash, |database, entry| {
-                count += 1;
+            let gone = |database: usize, entry: Entry| {
+                let loss = match entry.expiring() {
+                    Some(fields) if entry.expires_at_ms().is_none_or(|at_ms| at_ms > now_ms) => {
+                        Loss::FieldsExpired(fields.len())
+                    }
+                    _ => Loss::Expired,
+                };
+                keyspace.losses.count(loss);
                 if is_noted {
-                    lost.push((entry.expires_at_ms(), database, entry.key().into()));
+                    lost.push((entry.ends_at_ms(), (database, entry.key().into()), loss));
                 }
                 if entry.is_long_to_free() {
                     garbage.push(entry);
                 }
-            });
-        }
-        if count > 0 {
-            keyspace.losses.count(Loss::Expired, count);
+            };
+            looked_at += shard
+                .sweep(scope, now_ms, hash, gone, |database, entry| due.push((database, entry.key().into())));
         }
         garbage.into_iter().for_each(|entry| self.discard(entry));
-        lost.sort_unstable();
+        lost.sort_unstable_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
         let current = self.database;
-        for (_, database, key) in lost {
+        for (_, (database, key), loss) in lost {
             self.select(database);
-            self.follow_counted_loss(&key, Loss::Expired);
+            self.follow_counted_loss(&key, loss);
         }
         self.select(current);
-        looked_at
+        (looked_at, due)
     }
 }

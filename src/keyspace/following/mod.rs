@@ -132,9 +132,9 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
             let mut watched = std::mem::take(&mut shard.rarities_mut().watched);
             let presence = |database: usize, hash: u64, key: &[u8]| {
                 let found = shard.table(database).and_then(|table| table.find(Spot::of(hash), key));
-                match found.map(|entry| entry.expires_at_ms()) {
+                match found.map(|entry| entry.ends_at_ms()) {
                     None => Presence::Absent,
-                    Some(Some(expires_at_ms)) if expires_at_ms <= now_ms => Presence::Expired,
+                    Some(Some(ends_at_ms)) if ends_at_ms <= now_ms => Presence::Expired,
                     Some(_) => Presence::There,
                 }
             };

@@ -6,6 +6,9 @@ use std::ops::Range;
 
 use crate::values::Sink;
 
+/// The most elements that one request writes. Redis: `AOF_REWRITE_ITEMS_PER_CMD`.
+const ELEMENTS_MAX: usize = 64;
+
 /// Changes of whole databases.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::keyspace) enum Replaced {
@@ -54,8 +57,6 @@ pub fn collection<Part: AsRef<[u8]>, const PARTS: usize>(
     mut elements: impl Iterator<Item = [Part; PARTS]>,
     expires_at_ms: Option<u64>,
 ) -> io::Result<()> {
-    /// Redis: `AOF_REWRITE_ITEMS_PER_CMD`.
-    const ELEMENTS_MAX: usize = 64;
     request(sink.buffer(), &[b"DEL", key]);
     loop {
         let some: Vec<[Part; PARTS]> = elements.by_ref().take(ELEMENTS_MAX).collect();
@@ -73,6 +74,34 @@ pub fn collection<Part: AsRef<[u8]>, const PARTS: usize>(
         expiry(sink.buffer(), key, expires_at_ms);
     }
     sink.pass_on()
+}
+
+/// Makes fields of a hash expire, each at its moment. Neighbours with the same moment share a request.
+///
+/// # Errors
+///
+/// The errors of the sink.
+pub fn field_expiries<'f>(
+    sink: &mut dyn Sink,
+    key: &[u8],
+    fields: impl Iterator<Item = (&'f [u8], u64)>,
+) -> io::Result<()> {
+    let mut fields = fields.peekable();
+    let mut some = Vec::new();
+    while let Some((field, at_ms)) = fields.next() {
+        some.push(field);
+        if some.len() < ELEMENTS_MAX && fields.peek().is_some_and(|(_, next_ms)| *next_ms == at_ms) {
+            continue;
+        }
+        let (mut moment, mut count) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let (moment, count) = (number(at_ms, &mut moment), number(some.len() as u64, &mut count));
+        let out = sink.buffer();
+        header(out, b'*', 5 + some.len());
+        [&b"HPEXPIREAT"[..], key, moment, b"FIELDS", count].iter().for_each(|part| word(out, part));
+        some.drain(..).for_each(|field| word(out, field));
+        sink.pass_on()?;
+    }
+    Ok(())
 }
 
 /// Loads a library of functions, and replaces one of the same name.

@@ -31,6 +31,8 @@ impl Mark {
 pub struct Watching {
     /// Made for the first key.
     mark: Option<Arc<Mark>>,
+    /// When the client began to watch the first of them, in milliseconds since 1970.
+    since_ms: u64,
     /// By database and key.
     keys: BTreeSet<(usize, Box<[u8]>)>,
     /// Keys that the client no longer watches, but a shard still lists, because a script held the shard.
@@ -68,19 +70,23 @@ impl Transaction<'_> {
             return;
         }
         let keyspace = self.keyspace();
+        if watching.mark.is_none() {
+            watching.since_ms = self.now_ms();
+        }
         let (spot, shard) = self.shard_mut(key);
         let mark = watching.mark.get_or_insert_default();
         shard.rarities_mut().watched.add(spot.hash, database, key, mark, had_expired);
         keyspace.followers.interest.add_watched();
     }
 
-    /// Whether a watched key has changed, or has expired. The expiry may not have been noted yet. The
-    /// transaction must hold the keys.
+    /// Whether a watched key has changed, or has expired, or a field of it has. The expiry may not have been
+    /// noted yet. The transaction must hold the keys.
     pub fn is_overtaken(&mut self, watching: &Watching) -> bool {
         let current = self.database();
         let has_expired = watching.keys.iter().any(|(database, key)| {
             self.select(*database);
             self.is_expired(key) && !self.had_expired(watching, key)
+                || self.has_lost_fields_since(key, watching.since_ms)
         });
         self.select(current);
         has_expired || watching.has_changed()

@@ -8,7 +8,7 @@
 //!
 //! | bytes | what | when |
 //! | --- | --- | --- |
-//! | 1 | flags: has an expiry, has long lengths, the encoding, is a lock, the epoch | always |
+//! | 1 | flags: has an expiry, has long lengths, the encoding, is a lock, the epoch, fields expire | always |
 //! | 1 + 2 | length of the key, of the value | always; unused if the lengths are long |
 //! | 4 | the access stamp, see [`access`](crate::keyspace::access) | always |
 //! | 4 + 4 | length of the key, of the value | a key above 255 or a value above 65,535 bytes |
@@ -38,6 +38,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
 
+use crate::values::expiring::Expiring;
 use crate::values::{
     Content, Encoding, LONG_TEXT_BYTES, LongText, STRING_KIND, Structure, Type, Value, WrongType,
 };
@@ -48,6 +49,8 @@ const IS_TEXT: u8 = 4;
 const IS_RAW: u8 = 8;
 const IS_LOCK: u8 = 16;
 const EPOCH: u8 = 32;
+/// The value is a hash of which some fields expire: its form is another one.
+const HAS_FIELD_EXPIRIES: u8 = 64;
 /// Both bits for an encoding at once: the value is of another type than strings, or a long string. Its first
 /// byte is its kind.
 const IS_TYPED: u8 = IS_TEXT | IS_RAW;
@@ -184,16 +187,28 @@ impl Entry {
             Content::Large(structure) => {
                 Entry::large(key, value.facts.kind, structure.share(), expires_at_ms)
             }
+            Content::Expiring(Expiring::Packed(bytes), _) => {
+                let content = Content::Bytes(bytes);
+                let mut entry = Entry::of(key, Value { facts: value.facts, content }, expires_at_ms);
+                entry.set_field_expiries(true);
+                entry
+            }
+            Content::Expiring(Expiring::Large(map), _) => {
+                let share = Structure::Expiring(Box::new(map.share()));
+                Entry::large(key, value.facts.kind, share, expires_at_ms)
+            }
         }
     }
 
     /// A new entry with a copy of `key` and a large value of the type with this kind.
     fn large(key: &[u8], kind: u8, structure: Structure, expires_at_ms: Option<u64>) -> Entry {
+        let has_field_expiries = matches!(structure, Structure::Expiring(_));
         let pointer = Box::into_raw(Box::new(structure));
         let mut value = [kind | LARGE; LARGE_VALUE_BYTES];
         value[1..].copy_from_slice(&pointer.expose_provenance().to_ne_bytes());
         let mut entry = Entry::with_value(key, &value, expires_at_ms);
         entry.mark_typed();
+        entry.set_field_expiries(has_field_expiries);
         entry
     }
 
@@ -299,9 +314,75 @@ impl Entry {
         if self.is_typed() { self.value()[0] & !LARGE } else { STRING_KIND }
     }
 
-    /// The value without its kind.
+    /// The value without its kind. Of a hash, all fields are there, expired or not.
     #[inline]
     pub(in crate::keyspace) fn content(&self) -> Content<'_> {
+        if self.has_field_expiries() { self.content_at(0) } else { self.plain_content() }
+    }
+
+    /// The value without its kind, as it is at a moment.
+    #[inline]
+    pub(in crate::keyspace) fn content_at(&self, now_ms: u64) -> Content<'_> {
+        match self.expiring() {
+            Some(expiring) => Content::Expiring(expiring, now_ms),
+            None => self.plain_content(),
+        }
+    }
+
+    /// Whether the value is a hash of which some fields expire.
+    #[inline(always)]
+    pub(in crate::keyspace) fn has_field_expiries(&self) -> bool {
+        self.flags() & HAS_FIELD_EXPIRIES != 0
+    }
+
+    /// Whether the key or a field of it has an expiry.
+    #[inline(always)]
+    pub(in crate::keyspace) fn may_expire(&self) -> bool {
+        self.flags() & (HAS_EXPIRY | HAS_FIELD_EXPIRIES) != 0
+    }
+
+    /// Sets whether the value is a hash of which some fields expire. The caller gives it the form.
+    pub(in crate::keyspace) fn set_field_expiries(&mut self, has_some: bool) {
+        self.set_flags(self.flags() & !HAS_FIELD_EXPIRIES | if has_some { HAS_FIELD_EXPIRIES } else { 0 });
+    }
+
+    /// The fields of a hash of which some expire.
+    #[inline]
+    pub(in crate::keyspace) fn expiring(&self) -> Option<Expiring<'_>> {
+        if !self.has_field_expiries() {
+            return None;
+        }
+        match self.structure() {
+            Some(Structure::Expiring(map)) => Some(Expiring::Large(map)),
+            Some(_) => None,
+            None => Some(Expiring::Packed(&self.value()[1..])),
+        }
+    }
+
+    /// The moment from which on the key counts as absent: its expiry, or the moment at which the last of its
+    /// fields expires.
+    pub(in crate::keyspace) fn ends_at_ms(&self) -> Option<u64> {
+        let of_fields = self.expiring().map(Expiring::latest_ms).filter(|latest_ms| *latest_ms != u64::MAX);
+        match (self.expires_at_ms(), of_fields) {
+            (Some(of_key), Some(of_fields)) => Some(of_key.min(of_fields)),
+            (of_key, of_fields) => of_key.or(of_fields),
+        }
+    }
+
+    /// The first moment at which a field of a hash expires, if some do.
+    pub(in crate::keyspace) fn next_field_expiry_ms(&self) -> Option<u64> {
+        self.expiring().map(Expiring::earliest_ms)
+    }
+
+    /// The first moment at which the key or a field of it expires; the greatest number if neither does.
+    pub(in crate::keyspace) fn next_expiry_ms(&self) -> u64 {
+        let of_fields = self.next_field_expiry_ms().unwrap_or(u64::MAX);
+        self.expires_at_ms().unwrap_or(u64::MAX).min(of_fields)
+    }
+
+    /// The value without its kind, if it is no hash of which some fields expire.
+    #[inline]
+    fn plain_content(&self) -> Content<'_> {
         match self.structure() {
             Some(structure) => Content::Large(structure),
             None if self.is_typed() => Content::Bytes(&self.value()[1..]),
@@ -353,7 +434,15 @@ impl Entry {
     pub(in crate::keyspace) fn enlarge(&mut self, structure: Structure) {
         debug_assert!(self.is_typed() && self.structure().is_none());
         let large = Entry::large(self.key(), self.kind(), structure, self.expires_at_ms());
+        let has_field_expiries = large.has_field_expiries();
         *self = large.with_notes_of(self);
+        self.set_field_expiries(has_field_expiries);
+    }
+
+    /// The bytes of a small value, without its kind.
+    pub(in crate::keyspace) fn packed(&self) -> Option<&[u8]> {
+        let is_small = self.is_typed() && self.structure().is_none();
+        is_small.then(|| &self.value()[1..])
     }
 
     /// Replaces a range of a small value, without its kind, by other bytes: all of `parts`.
@@ -387,6 +476,16 @@ impl Entry {
             return self.text().map(|text| T::view(Content::Bytes(text)));
         }
         if self.kind() == T::FACTS.kind { Ok(T::view(self.content())) } else { Err(WrongType) }
+    }
+
+    /// Returns the value as type `T` presents it at a moment.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`], if the value is of another type.
+    #[cold]
+    pub(in crate::keyspace) fn view_at<T: Type>(&self, now_ms: u64) -> Result<T::View<'_>, WrongType> {
+        if self.kind() == T::FACTS.kind { Ok(T::view(self.content_at(now_ms))) } else { Err(WrongType) }
     }
 
     /// When the entry expires, in milliseconds since 1970.

@@ -76,6 +76,8 @@ pub struct KeyspaceCounters {
     pub expired: u64,
     /// Keys that were freed because memory was short.
     pub evicted: u64,
+    /// Fields of hashes that were freed because they had expired.
+    pub expired_fields: u64,
 }
 
 impl Shard {
@@ -166,29 +168,32 @@ impl Shard {
     }
 
     /// Removes the expired entries of the chosen tables, and passes each to `gone` with the number of its
-    /// database. Returns how many entries it looked at.
+    /// database. Passes the hashes of which some fields have expired to `due`. Returns how many entries it
+    /// looked at.
     pub(in crate::keyspace) fn sweep(
         &mut self,
         scope: SweepScope,
         now_ms: u64,
         hash: impl Fn(&Entry) -> u64,
         mut gone: impl FnMut(usize, Entry),
+        mut due: impl FnMut(usize, &Entry),
     ) -> usize {
         let (mut looked_at, rest_ms) = (0, if scope == SweepScope::Due { Table::REST_MS } else { 0 });
         for (database, table) in all(&mut self.first, &mut self.others).enumerate() {
             let is_meant = match scope {
                 SweepScope::Due => table.is_due(now_ms),
-                SweepScope::All => table.size().expiring > 0,
+                SweepScope::All => table.may_expire(),
             };
             if is_meant {
                 looked_at += table.len();
                 let rarities = &mut self.rarities;
-                table.sweep(now_ms, rest_ms, &hash, |entry| {
+                let gone = |entry: Entry| {
                     if entry.is_lock() {
                         rarities.get_or_insert_default().gone_locks.add(hash(&entry));
                     }
                     gone(database, entry);
-                });
+                };
+                table.sweep(now_ms, rest_ms, &hash, gone, |entry| due(database, entry));
             }
         }
         looked_at

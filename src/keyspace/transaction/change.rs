@@ -21,14 +21,18 @@ use crate::values::{Content, HASH_KIND, LIST_KIND, Limit, Structure, Type, Value
 /// A collection that is being changed.
 #[derive(Debug)]
 pub struct Change<'e, T> {
-    entry: &'e mut Entry,
+    pub(super) entry: &'e mut Entry,
     limit: Limit,
+    /// The moment at which the change looks at the fields of a hash, if some of them expire; else 0.
+    now_ms: u64,
     /// How many elements were changed.
     changes: u64,
     /// The steps for the log, if there is one.
     steps: Option<Recorder<'e>>,
     /// Whether all elements are to be removed.
     is_emptied: bool,
+    /// The event behind that of the command.
+    second_event: Option<&'static str>,
     /// What the collection has let go, and its bytes.
     remains: (Remains, usize),
     of: PhantomData<T>,
@@ -38,7 +42,12 @@ impl<T: Type> Change<'_, T> {
     /// The collection as it is now.
     #[inline]
     pub fn view(&self) -> T::View<'_> {
-        T::view(self.entry.content())
+        T::view(self.entry.content_at(self.now_ms))
+    }
+
+    /// The moment at which fields of a hash that expire are looked at; 0 if none expires.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
     }
 
     /// Up to which size the collection is packed.
@@ -94,7 +103,7 @@ impl<T: Type> Change<'_, T> {
     /// If the collection is large.
     #[inline]
     pub fn packed(&self) -> &[u8] {
-        self.entry.content().bytes().expect("the caller has checked that the collection is packed")
+        self.entry.packed().expect("the caller has checked that the collection is packed")
     }
 
     /// Replaces a range of a packed collection by other bytes: all of `parts`. Adds to its count.
@@ -114,6 +123,11 @@ impl<T: Type> Change<'_, T> {
     /// Removes all elements. The key is removed when the change is done, and that is what the log gets.
     pub fn empty(&mut self) {
         self.is_emptied = true;
+    }
+
+    /// Reports an event of this name, too, behind that of the command.
+    pub fn report_also(&mut self, event: &'static str) {
+        self.second_event = Some(event);
     }
 
     /// Notes a changed element, and the request that repeats the change, without the key. Requests of the
@@ -178,6 +192,7 @@ struct Changed<R> {
     /// The requests for the log, and their number.
     steps: Option<(Vec<u8>, usize)>,
     is_empty: bool,
+    second_event: Option<&'static str>,
     bytes: usize,
     /// Whether the key is a lock.
     is_lock: bool,
@@ -197,19 +212,22 @@ impl Transaction<'_> {
         event: &'static str,
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> Result<Option<R>, WrongType> {
-        match self.peek_entry(key) {
+        let now_ms = match self.peek_entry(key) {
             None => return Ok(None),
             Some(entry) if entry.kind() != T::FACTS.kind => return Err(WrongType),
-            Some(_) => {}
-        }
-        let changed = self.change_entry::<T, R>(key, change);
+            Some(entry) if entry.has_field_expiries() => self.field_moment_ms(),
+            Some(_) => 0,
+        };
+        let changed = self.change_entry::<T, R>(key, now_ms, change);
         if changed.is_empty {
             self.remove_emptied(key);
             self.event(T::FACTS.events, event, key);
+            self.second_event::<T>(changed.second_event, key);
             self.event(EventClass::GENERIC, "del", key);
         } else if changed.changes > 0 {
             self.follow_steps(key, changed.steps, changed.bytes);
             self.event(T::FACTS.events, event, key);
+            self.second_event::<T>(changed.second_event, key);
             if changed.is_lock {
                 self.follow_depth(key);
             }
@@ -233,7 +251,7 @@ impl Transaction<'_> {
             Some(entry) if entry.kind() != T::FACTS.kind => return Err(WrongType),
             Some(_) => {}
         }
-        let changed = self.change_entry::<T, R>(key, change);
+        let changed = self.change_entry::<T, R>(key, 0, change);
         if let Some((records, count)) = changed.steps.filter(|(_, count)| *count > 0) {
             self.note_records(key, records, count, changed.bytes);
         }
@@ -265,16 +283,23 @@ impl Transaction<'_> {
         }
         self.make_way(key);
         let hash = self.insert_empty::<T>(key);
-        let changed = self.change_entry::<T, R>(key, change);
+        let changed = self.change_entry::<T, R>(key, 0, change);
         if changed.is_empty {
             let database = self.database;
             let (spot, shard) = self.shard_mut(key);
             shard.table_mut(database).remove(spot, key);
+            if changed.changes > 0 {
+                // It got elements that were gone at once.
+                self.event(T::FACTS.events, event, key);
+                self.second_event::<T>(changed.second_event, key);
+                self.event(EventClass::GENERIC, "del", key);
+            }
             return Ok(changed.result);
         }
         self.event(EventClass::NEW, "new", key);
         self.follow_steps(key, changed.steps, changed.bytes);
         self.event(T::FACTS.events, event, key);
+        self.second_event::<T>(changed.second_event, key);
         if T::FACTS.kind == HASH_KIND || T::FACTS.kind == LIST_KIND {
             self.note_made(hash, T::FACTS.kind, event);
         }
@@ -291,11 +316,19 @@ impl Transaction<'_> {
         spot.hash
     }
 
-    /// Calls `change` for the collection of a key that is there.
+    #[inline]
+    fn second_event<T: Type>(&self, event: Option<&'static str>, key: &[u8]) {
+        if let Some(event) = event {
+            self.event(T::FACTS.events, event, key);
+        }
+    }
+
+    /// Calls `change` for the collection of a key that is there. `now_ms` is not 0 if fields of it expire.
     #[inline]
     fn change_entry<T: Type, R>(
         &mut self,
         key: &[u8],
+        now_ms: u64,
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> Changed<R> {
         let (database, limit) = (self.database, self.keyspace.limits.of(T::FACTS.kind));
@@ -303,17 +336,31 @@ impl Transaction<'_> {
         let (spot, shard) = self.shard_mut(key);
         let table = shard.table_mut(database);
         let entry = table.entry_mut(spot, key).expect("the caller has found the key");
-        let (is_emptied, remains) = (false, (Remains::default(), 0));
-        let mut collection = Change { entry, limit, changes: 0, steps, is_emptied, remains, of: PhantomData };
+        let had_field_expiries = entry.has_field_expiries();
+        let mut collection = Change {
+            entry,
+            limit,
+            now_ms,
+            changes: 0,
+            steps,
+            is_emptied: false,
+            second_event: None,
+            remains: (Remains::default(), 0),
+            of: PhantomData,
+        };
         let result = change(&mut collection);
-        let Change { entry, changes, steps, is_emptied, remains, .. } = collection;
-        let is_empty = is_emptied || (T::FACTS.len)(entry.content()) == 0;
+        let Change { entry, changes, steps, is_emptied, second_event, remains, .. } = collection;
+        let is_empty = is_emptied || (T::FACTS.len)(entry.content_at(now_ms)) == 0;
+        let next_ms = entry.expiring().map(|fields| fields.earliest_ms());
         let is_lock = T::FACTS.kind == HASH_KIND && entry.is_lock();
         let bytes = if steps.is_some() { entry.bytes_in_all() } else { 0 };
         let steps = steps.map(Recorder::finish);
+        if T::FACTS.kind == HASH_KIND && (had_field_expiries || next_ms.is_some()) {
+            table.count_field_expiries(had_field_expiries, next_ms);
+        }
         shard.changes += changes;
         self.leave_remains(remains.0, remains.1);
-        Changed { result, changes, steps, is_empty, bytes, is_lock }
+        Changed { result, changes, steps, is_empty, second_event, bytes, is_lock }
     }
 
     /// Reports a change, and notes its steps for the log.
@@ -322,13 +369,6 @@ impl Transaction<'_> {
         self.follow_change(key, Extent::Part);
         if let Some((records, count)) = steps {
             self.note_records(key, records, count, bytes);
-        }
-    }
-
-    /// Removes a key whose last element was removed, which has been counted.
-    fn remove_emptied(&mut self, key: &[u8]) {
-        if self.remove(key) {
-            self.shard_mut(key).1.changes -= 1;
         }
     }
 }

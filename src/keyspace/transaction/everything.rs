@@ -105,6 +105,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
             let size = table.size();
             sum.keys += size.keys;
             sum.expiring += size.expiring;
+            sum.field_expiring += size.field_expiring;
             sum.table_bytes += size.table_bytes;
         }
         sum
@@ -118,6 +119,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
             sum.misses += shard.misses.get();
         }
         sum.expired = self.keyspace.losses.expired();
+        sum.expired_fields = self.keyspace.losses.expired_fields();
         sum.evicted = self.keyspace.losses.evicted();
         sum
     }
@@ -220,8 +222,16 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         turned
     }
 
-    /// Frees every expired key of every database, and notes each loss in the order of their expiries.
+    /// Frees every expired key of every database, and notes each loss in the order of their expiries. Of the
+    /// hashes of which only some fields have expired, it frees a few fields each, and leaves the others to
+    /// the sweep: no other client looks at a key meanwhile.
     pub fn free_all_expired(&mut self) {
-        Transaction::sweep(self, SweepScope::All);
+        let (_, due) = Transaction::sweep(self, SweepScope::All);
+        let current = self.database;
+        for (database, key) in due {
+            self.select(database);
+            self.free_fields(&key);
+        }
+        self.select(current);
     }
 }

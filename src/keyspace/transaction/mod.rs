@@ -11,12 +11,13 @@
 //! without an expiry do not pay for it.
 //!
 //! [`reading`] and [`writing`] are what a command does to keys, [`parts`] how it changes a part of a string,
-//! [`change`] how it changes a collection, [`everything`] what needs every shard, [`walking`] what looks at
-//! one shard after the other, [`holding`] how a script comes to hold more, and [`long_texts`] why no long
-//! string is copied under a lock.
+//! [`change`] how it changes a collection, [`fields`] how fields of hashes expire, [`everything`] what needs
+//! every shard, [`walking`] what looks at one shard after the other, [`holding`] how a script comes to hold
+//! more, and [`long_texts`] why no long string is copied under a lock.
 
 pub(in crate::keyspace) mod change;
 mod everything;
+mod fields;
 mod holding;
 pub(in crate::keyspace) mod long_texts;
 pub(in crate::keyspace) mod parts;
@@ -35,6 +36,7 @@ use crate::keyspace::store::locking::{Busy, HeldShards, NotNow, ShardSet};
 use crate::keyspace::store::shard::Shard;
 use crate::keyspace::store::sync::MutexGuard;
 use crate::keyspace::{Keyspace, Spot};
+use crate::values::{Content, HASH_KIND, Type, Value, WrongType};
 
 pub use everything::{Everything, NotEverything};
 pub use holding::Missing;
@@ -223,7 +225,56 @@ impl<'a> Transaction<'a> {
     /// Whether an entry counts as absent.
     #[inline(always)]
     pub(in crate::keyspace) fn has_expired(&self, entry: &Entry) -> bool {
-        entry.expires_at_ms().is_some_and(|expires_at_ms| self.is_over(expires_at_ms))
+        entry.may_expire()
+            && (entry.expires_at_ms().is_some_and(|expires_at_ms| self.is_over(expires_at_ms))
+                || entry.has_field_expiries() && self.has_no_field(entry))
+    }
+
+    /// Whether a hash has no field any more, since all have expired.
+    #[cold]
+    fn has_no_field(&self, entry: &Entry) -> bool {
+        entry.ends_at_ms().is_some_and(|ends_at_ms| self.is_over(ends_at_ms))
+    }
+
+    /// The moment at which the transaction looks at the fields of hashes. In a replay none has expired.
+    pub(in crate::keyspace) fn field_moment_ms(&self) -> u64 {
+        if self.is_replay { 0 } else { self.now_ms() }
+    }
+
+    /// The value of an entry at the transaction's moment, with the facts of its type.
+    pub(in crate::keyspace) fn value_of<'e>(&self, entry: &'e Entry) -> Value<'e> {
+        let content = if entry.has_field_expiries() { self.content_of(entry) } else { entry.content() };
+        self.keyspace.value_of_kind(entry.kind(), content)
+    }
+
+    /// The fields of a hash at the transaction's moment. If some have expired, the transaction notes that it
+    /// passed over them.
+    #[cold]
+    fn content_of<'e>(&self, entry: &'e Entry) -> Content<'e> {
+        let now_ms = self.field_moment_ms();
+        self.pass_over_fields(entry, now_ms);
+        entry.content_at(now_ms)
+    }
+
+    fn pass_over_fields(&self, entry: &Entry, now_ms: u64) {
+        if entry.expiring().is_some_and(|fields| fields.earliest_ms() <= now_ms) {
+            self.has_seen_expired.set(true);
+        }
+    }
+
+    /// An entry as a type presents it, at the transaction's moment.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`], if the value is of another type.
+    #[inline(always)]
+    pub(super) fn view_of<'e, T: Type>(&self, entry: &'e Entry) -> Result<T::View<'e>, WrongType> {
+        if T::FACTS.kind == HASH_KIND && entry.has_field_expiries() {
+            let now_ms = self.field_moment_ms();
+            self.pass_over_fields(entry, now_ms);
+            return entry.view_at::<T>(now_ms);
+        }
+        entry.view::<T>()
     }
 
     /// Whether the moment of an expiry has come.

@@ -45,12 +45,12 @@ impl Transaction<'_> {
     /// [`WrongType`]
     #[inline(always)]
     pub fn get<T: Type>(&self, key: &[u8]) -> Result<Option<T::View<'_>>, WrongType> {
-        self.get_entry(key).map(Entry::view::<T>).transpose()
+        self.get_entry(key).map(|entry| self.view_of::<T>(entry)).transpose()
     }
 
     /// Returns the value of a key whatever its type, as [`get`](Self::get) does.
     pub fn get_any(&self, key: &[u8]) -> Option<Value<'_>> {
-        self.get_entry(key).map(|entry| self.keyspace.value_of(entry))
+        self.get_entry(key).map(|entry| self.value_of(entry))
     }
 
     #[inline(always)]
@@ -90,7 +90,7 @@ impl Transaction<'_> {
     /// [`WrongType`]
     #[inline]
     pub fn peek<T: Type>(&self, key: &[u8]) -> Result<Option<T::View<'_>>, WrongType> {
-        self.peek_entry(key).map(Entry::view::<T>).transpose()
+        self.peek_entry(key).map(|entry| self.view_of::<T>(entry)).transpose()
     }
 
     /// Returns whether a key is there, whatever its type, for a command that writes. Counts a use.
@@ -108,7 +108,7 @@ impl Transaction<'_> {
 
     /// Returns the type of a key, for a command that reads. Counts a hit or a miss.
     pub fn type_of(&self, key: &[u8]) -> Option<&'static TypeFacts> {
-        self.read(key).map(|entry| self.keyspace.value_of(entry).facts)
+        self.read(key).map(|entry| self.value_of(entry).facts)
     }
 
     /// Returns when a key expires, for a command that writes. Counts nothing.
@@ -121,7 +121,7 @@ impl Transaction<'_> {
         let entry = self.find(key)?;
         let access = &self.keyspace.access;
         Some(Facts {
-            value: self.keyspace.value_of(entry),
+            value: self.value_of(entry),
             encoding: entry.encoding(),
             limit: self.keyspace.limits.of(entry.kind()),
             idle: access.idle(entry.stamp()),

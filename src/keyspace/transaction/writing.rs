@@ -248,6 +248,21 @@ impl Transaction<'_> {
             self.follow_miss(key);
             return false;
         };
+        self.remove_taken(key, removed)
+    }
+
+    /// Deletes a collection whose last element was removed. Fields of a hash may have expired before.
+    pub(super) fn remove_emptied(&mut self, key: &[u8]) {
+        let Some(mut removed) = self.take(key) else { return };
+        removed.fields = None;
+        if self.remove_taken(key, removed) {
+            // The removal of the field was counted.
+            self.shard_mut(key).1.changes -= 1;
+        }
+    }
+
+    #[inline]
+    fn remove_taken(&mut self, key: &[u8], removed: Removed) -> bool {
         if removed.is_lock {
             let has_expired = self.was_over(&removed);
             self.report_lock(key, if has_expired { LockChange::Missed } else { LockChange::Freed });
@@ -278,23 +293,34 @@ impl Transaction<'_> {
     }
 
     fn was_over(&self, removed: &Removed) -> bool {
-        removed.expires_at_ms.is_some_and(|expires_at_ms| self.is_over(expires_at_ms))
+        self.loss_of(removed).is_some()
+    }
+
+    /// Why a removed key counted as absent already, if it did.
+    #[inline]
+    fn loss_of(&self, removed: &Removed) -> Option<Loss> {
+        if removed.expires_at_ms.is_some_and(|expires_at_ms| self.is_over(expires_at_ms)) {
+            return Some(Loss::Expired);
+        }
+        let (_, fields) = removed.fields.filter(|(latest_ms, _)| self.is_over(*latest_ms))?;
+        Some(Loss::FieldsExpired(fields))
     }
 
     /// Notes what follows from a removal, and frees the entry. Returns whether the key had not expired.
     #[inline]
     fn follow_removal(&mut self, key: &[u8], removed: Removed) -> bool {
-        let has_expired = self.was_over(&removed);
-        if has_expired {
-            self.follow_loss(key, Loss::Expired);
-        } else {
-            self.shard_mut(key).1.changes += 1;
-            self.follow_change(key, Extent::Whole);
+        let loss = self.loss_of(&removed);
+        match loss {
+            Some(loss) => self.follow_loss(key, loss),
+            None => {
+                self.shard_mut(key).1.changes += 1;
+                self.follow_change(key, Extent::Whole);
+            }
         }
         if let Some(entry) = removed.entry {
             self.discard(entry);
         }
-        !has_expired
+        loss.is_none()
     }
 
     /// Makes a key that is there expire at a moment, in milliseconds since 1970, or never. A moment in the
@@ -325,10 +351,12 @@ impl Transaction<'_> {
         self.has_seen_expired.get()
     }
 
-    /// Frees a key if it has expired.
+    /// Frees a key if it has expired, or some of its fields if these have.
     pub fn free_expired(&mut self, key: &[u8]) {
         if self.is_expired(key) {
             self.remove(key);
+        } else {
+            self.free_fields(key);
         }
     }
 }

@@ -215,6 +215,20 @@ impl Aof {
         }
     }
 
+    /// Whether what the journal has up to `end` is on the disk, and would be loaded from there.
+    pub fn is_durable(&self, end: u64) -> bool {
+        self.is_on() && self.is_whole() && end <= self.durable.load(Ordering::Acquire)
+    }
+
+    /// Waits until it is.
+    pub async fn durable(&self, end: u64) {
+        let mut progress = self.progress.subscribe();
+        while !self.is_durable(end) {
+            // Its sender is here.
+            let _ = progress.changed().await;
+        }
+    }
+
     /// Waits until what the journal has up to `end` is on the disk, or cannot be brought there, and the files
     /// are as they are to be left. `call` gets the attention of whoever writes.
     pub async fn finish(&self, end: u64, call: impl Fn()) {

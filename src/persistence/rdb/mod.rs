@@ -1,9 +1,9 @@
 //! Snapshots as files in the format of Redis: RDB.
 //!
 //! A file is a header with a version, then items one after the other, each begun by a byte that tells what it
-//! is, then a checksum. [`Writer`] writes version 10, which Redis 7.0 reads; [`Reader`] reads what Redis up
-//! to 8.10 and Valkey up to 9.1 write, except hashes with expiring fields, what Redis 8 has added to streams,
-//! and modules' types.
+//! is, then a checksum. [`Writer`] writes version 10, which Redis 7.0 reads, or version 12, which Redis 7.4
+//! reads, if fields of a hash expire. [`Reader`] reads what Redis up to 8.10 and Valkey up to 9.1 write,
+//! except what Redis 8 has added to hashes and streams, and modules' types.
 //! Neither of the two reads what the other writes since they parted; what a string is has stayed the same in
 //! both.
 
@@ -19,24 +19,12 @@ const SIGNATURE: &[u8] = b"REDIS";
 const SIGNATURE_OF_VALKEY: &[u8] = b"VALKEY";
 /// Bytes of signature and version.
 const HEADER_BYTES: usize = 9;
-/// The newest version that is read: 12 is that of Redis 7.4 to 8.4, 13 of 8.6, 14 of 8.8, 15 of 8.10. What
-/// they brought are types of values, each with a number of its own.
-const VERSION_MAX: u16 = 15;
-/// The version of Valkey 9.0 and 9.1: it has left those in between to Redis.
-const VERSION_OF_VALKEY: u16 = 80;
 /// The first version that ends with a checksum.
 const VERSION_WITH_CHECKSUM: u16 = 5;
 
 /// Whether what begins so is a snapshot.
 pub fn is_snapshot(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE) || bytes.starts_with(SIGNATURE_OF_VALKEY)
-}
-
-/// Who wrote a file. They parted after version 11, and gave the same numbers to different things.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Author {
-    Redis,
-    Valkey,
 }
 
 /// Slots of a cluster and what is in them.
@@ -66,17 +54,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::dump::CHECKSUM;
+    use crate::dump::{CHECKSUM, VERSION, VERSION_MAX};
     use crate::keyspace::SavedKey;
     use crate::types;
-    use crate::values::{Content, Limits, Value};
+    use crate::types::hashes::Hash;
+    use crate::values::{Content, Limits, Type, Value};
 
     type Owned = (usize, Vec<u8>, Vec<u8>, Option<u64>, Option<u8>);
 
     const PLAIN: Form = Form { compresses: false, has_checksum: true };
 
     fn written(keys: &[Owned], libraries: &[&[u8]], form: Form) -> Vec<u8> {
-        let mut writer = Writer::begin(Vec::new(), form);
+        let mut writer = Writer::begin(Vec::new(), form, VERSION);
         writer.auxiliary(b"redis-ver", b"7.0.15").unwrap();
         libraries.iter().for_each(|code| writer.function_library(code).unwrap());
         writer.sizes(0, keys.len(), 0).unwrap();
@@ -165,7 +154,7 @@ mod tests {
         let wrong = |content: &[u8]| read(&file(10, content)).unwrap_err();
         let stream =
             "key 'my\\x00flow' in database 3 is a stream of Redis 8, which is not supported (offset 16)";
-        assert_eq!(wrong(b"\xfe\x03\x00\x01k\x01v\x1a\x07my\x00flow\x01\x01a"), stream);
+        assert_eq!(wrong(b"\xfe\x03\x00\x01k\x01v\x1b\x07my\x00flow\x01\x01a"), stream);
         assert!(wrong(b"\x07\x01m\x00").starts_with("key 'm' in database 0 is of a module's type"));
         assert_eq!(wrong(b"\x63\x01m\x00"), "Unknown RDB encoding type 99 (offset 9)");
         assert_eq!(wrong(b"\x00\x01k\xc4"), "Unknown RDB string encoding type (offset 13)");
@@ -195,22 +184,26 @@ mod tests {
         let of = |signature: &[u8], content: &[u8]| read(&[signature, content].concat()).unwrap_err();
         let refused =
             |what: &str| format!("key 'k' in database 0 is {what}, which is not supported (offset 9)");
-        for (number, redis) in [
-            (22, "a hash"),
-            (25, "a hash"),
-            (26, "a stream of Redis 8"),
-            (27, "a stream of Redis 8"),
-            (28, "an array"),
-            (32, "a hash"),
-        ] {
+        for (number, redis) in [(27, "a stream of Redis 8"), (28, "an array"), (32, "a hash of Redis 8")] {
             assert_eq!(of(b"REDIS0015", &[number, 1, b'k', 0]), refused(redis));
-            match number {
-                22 => assert_eq!(of(b"VALKEY080", &[number, 1, b'k', 0]), refused("a hash")),
-                _ => assert_eq!(
-                    of(b"VALKEY080", &[number, 1, b'k', 0]),
-                    format!("Unknown RDB encoding type {number} (offset 9)")
-                ),
-            }
+            let unknown = format!("Unknown RDB encoding type {number} (offset 9)");
+            assert_eq!(of(b"VALKEY080", &[number, 1, b'k', 0]), unknown);
+        }
+        // What one of them calls 22 has no moments in front of its fields, as that of the other.
+        let redis = b"\x16\x01k\x01\x09\x01f\x01v\xff";
+        let valkey = b"\x16\x01k\x01\x01f\x01v\x09\x00\x00\x00\x00\x00\x00\x00\xff";
+        for (signature, content) in [(b"REDIS0012", &redis[..]), (b"VALKEY080", valkey)] {
+            let mut file = [&signature[..], content].concat();
+            file.extend(CHECKSUM.checksum(&file).to_le_bytes());
+            let mut reader = Reader::open(&file[..], true).unwrap();
+            let Ok(Some(Item::Key(key))) = reader.next_item(&Limits::default()) else { panic!("no key") };
+            let fields = Hash::view(key.value.content).with_expiries();
+            assert!(fields.eq([(&b"f"[..], &b"v"[..], Some(9))]));
+            assert!(matches!(reader.next_item(&Limits::default()), Ok(None)));
+        }
+        for number in [23, 24, 25, 26, 150] {
+            let unknown = format!("Unknown RDB encoding type {number} (offset 9)");
+            assert_eq!(of(b"VALKEY080", &[number, 1, b'k', 0]), unknown);
         }
         assert_eq!(of(b"REDIS0015", b"\x21\x01k"), refused("a rate limit"));
         let section = |what: &str| format!("there is {what}, which is not supported (offset 9)");

@@ -7,14 +7,14 @@ use std::time::Duration;
 use crc::{Digest, Table};
 
 use super::{
-    AUXILIARY, Author, DATABASE, END, EXPIRY_MS, EXPIRY_S, FREQUENCY, HEADER_BYTES, IDLE, MODULE_DATA,
-    SIGNATURE, SIGNATURE_OF_VALKEY, SIZES, SLOT_INFO, VERSION_MAX, VERSION_OF_VALKEY, VERSION_WITH_CHECKSUM,
+    AUXILIARY, DATABASE, END, EXPIRY_MS, EXPIRY_S, FREQUENCY, HEADER_BYTES, IDLE, MODULE_DATA, SIGNATURE,
+    SIGNATURE_OF_VALKEY, SIZES, SLOT_INFO, VERSION_WITH_CHECKSUM,
 };
 use crate::dump::strings::{DecodeError, Decoder};
-use crate::dump::{CHECKSUM, LIBRARY, LIBRARY_BEFORE_7};
+use crate::dump::{Author, CHECKSUM, LIBRARY, LIBRARY_BEFORE_7, VERSION_MAX, VERSION_OF_VALKEY};
 use crate::keyspace::SavedKey;
 use crate::types;
-use crate::values::{Content, Limits, Structure, TypeFacts, Value};
+use crate::values::{Limits, Loaded, TypeFacts, Value};
 
 /// Longest key or value: what an entry can hold.
 const STRING_BYTES_MAX: usize = u32::MAX as usize;
@@ -68,8 +68,8 @@ pub struct Reader<R> {
     database: usize,
     key: Vec<u8>,
     value: Vec<u8>,
-    /// The value, if it is large.
-    large: Option<Structure>,
+    /// Where the value is.
+    loaded: Loaded,
 }
 
 /// What the bytes before a key say of it.
@@ -92,7 +92,7 @@ impl<R: Read> Reader<R> {
             decoder.array().map_err(|error| explain(error, decoder.input.offset))?;
         let (author, version) = parse_header(&header).map_err(|why| ReadError { why, offset: None })?;
         let (key, value) = (Vec::new(), Vec::new());
-        Ok(Reader { decoder, author, version, verifies, database: 0, key, value, large: None })
+        Ok(Reader { decoder, author, version, verifies, database: 0, key, value, loaded: Loaded::Packed })
     }
 
     /// Reads what comes next; none at the end, once the checksum was found to be right. Collections within
@@ -123,7 +123,7 @@ impl<R: Read> Reader<R> {
             Kind::ModuleData(number) => Item::ModuleData { module: module_name(number) },
             Kind::Key(Facts { value_type, expires_at_ms, idle, frequency }) => {
                 let (database, key) = (self.database, &*self.key);
-                let content = self.large.as_ref().map_or(Content::Bytes(&self.value), Content::Large);
+                let content = self.loaded.content(&self.value);
                 let value = Value { facts: value_type, content };
                 Item::Key(SavedKey { database, key, value, expires_at_ms, idle, frequency })
             }
@@ -165,12 +165,13 @@ impl<R: Read> Reader<R> {
                     return Ok(Some(Kind::ModuleData(number)));
                 }
                 END => return self.check().map(|()| None),
-                rdb_type => {
-                    facts.value_type = types::of_rdb_type(rdb_type).ok_or(Trouble::Type(rdb_type))?;
+                number => {
+                    let rdb_type = self.author.form(number).ok_or(Trouble::Type(number))?;
+                    facts.value_type = types::of_rdb_type(rdb_type).ok_or(Trouble::Type(number))?;
                     decoder.string(&mut self.key)?;
                     self.value.clear();
                     let limit = limits.of(facts.value_type.kind);
-                    self.large = (facts.value_type.load)(rdb_type, decoder, limit, &mut self.value)?;
+                    self.loaded = (facts.value_type.load)(rdb_type, decoder, limit, &mut self.value)?;
                     return Ok(Some(Kind::Key(facts)));
                 }
             }
@@ -289,7 +290,8 @@ fn type_name(author: Author, number: u8) -> Option<&'static str> {
         (1 | 10 | 14 | 18, _) => "a list",
         (2 | 11 | 20, _) => "a set",
         (3 | 5 | 12 | 17, _) => "a sorted set",
-        (4 | 9 | 13 | 16 | 22, _) | (23..=25 | 29..=32, Author::Redis) => "a hash",
+        (4 | 9 | 13 | 16, _) => "a hash",
+        (29..=32, Author::Redis) => "a hash of Redis 8",
         (15 | 19 | 21, _) => "a stream",
         (26 | 27, Author::Redis) => "a stream of Redis 8",
         (28, Author::Redis) => "an array",

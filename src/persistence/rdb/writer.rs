@@ -6,7 +6,7 @@ use crc::{Digest, Table};
 
 use super::{AUXILIARY, DATABASE, END, EXPIRY_MS, FREQUENCY, IDLE, SIGNATURE, SIZES};
 use crate::dump::strings::{write_length, write_string};
-use crate::dump::{CHECKSUM, Compressor, LIBRARY, VERSION};
+use crate::dump::{CHECKSUM, Compressor, LIBRARY};
 use crate::keyspace::SavedKey;
 use crate::types::lists::NODE_LIMIT;
 use crate::values::Sink;
@@ -35,10 +35,11 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file.
-    pub fn begin(output: W, form: Form) -> Writer<W> {
+    /// Begins a file in a version of the format: [`VERSION`](crate::dump::VERSION), or
+    /// [`VERSION_WITH_FIELD_EXPIRIES`](crate::dump::VERSION_WITH_FIELD_EXPIRIES) if there are some.
+    pub fn begin(output: W, form: Form, version: u16) -> Writer<W> {
         let mut buffer = SIGNATURE.to_vec();
-        buffer.extend(format!("{VERSION:04}").as_bytes());
+        buffer.extend(format!("{version:04}").as_bytes());
         Writer {
             output,
             buffer,

@@ -124,6 +124,11 @@ fn tell_databases(page: &mut Page, view: &View<'_>) {
     };
     tell("redis_db_keys", "Keys of each database.", |size| size.keys);
     tell("redis_db_keys_expiring", "Keys of each database that expire.", |size| size.expiring);
+    tell(
+        "keyfast_db_hashes_with_expiring_fields",
+        "Hashes of each database of which some fields expire.",
+        |size| size.field_expiring,
+    );
     tell("redis_db_avg_ttl_seconds", "Always 0, as in INFO: it is not measured.", |_| 0);
 }
 
@@ -179,12 +184,12 @@ fn tell_errors(page: &mut Page, instance: &Instance) {
 }
 
 fn tell_slow_requests(page: &mut Page, instance: &Instance) {
-    let slowlog = &instance.statistics.slowlog;
+    let slowlog = &instance.statistics.command_logs.slow;
     let newest = slowlog.newest(1).pop();
     page.single("redis_slowlog_length", Kind::Gauge, "Requests that SLOWLOG keeps.", slowlog.len());
     let id = newest.as_ref().map_or(0, |request| request.id);
     page.single("redis_slowlog_last_id", Kind::Gauge, "The number of the newest of them.", id);
-    let took_s = newest.map_or(0.0, |request| request.took.as_secs_f64());
+    let took_s = newest.map_or(0.0, |request| request.measure as f64 / 1e6);
     let help = "Seconds that the newest of them took.";
     page.single("redis_last_slow_execution_duration_seconds", Kind::Gauge, help, took_s);
 }

@@ -295,6 +295,11 @@ pub(super) const METRICS: &[Metric] = &[
         "Replicas that were given what they had missed.",
     ),
     gauge("sync_partial_err", "redis_replica_partial_resync_denied", "Replicas that had missed too much."),
+    counter(
+        "expired_subkeys",
+        "redis_expired_subkeys_total",
+        "Fields of hashes that were freed because their time had come.",
+    ),
     counter("expired_keys", "redis_expired_keys_total", "Keys that were freed because their time had come."),
     gauge(
         "expired_stale_perc",

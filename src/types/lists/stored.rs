@@ -8,7 +8,7 @@ use crate::dump::collections::{self, NODE_PACKED, NODE_PLAIN};
 use crate::dump::packed::writing::{EMPTY_LISTPACK_BYTES, ListpackWriter, element_bytes};
 use crate::dump::strings::{DecodeError, Source, write_length, write_string};
 use crate::keyspace::records;
-use crate::values::{Content, Limit, Sink, Structure, Type};
+use crate::values::{Content, Limit, Loaded, Sink, Type};
 
 /// The most bytes of a node within a limit. Where `list-max-listpack-size` limits the elements, it is that
 /// of [`NODE_LIMIT`]. Redis: `SIZE_SAFETY_LIMIT`.
@@ -106,11 +106,11 @@ pub(super) fn load(
     input: &mut dyn Source,
     limit: Limit,
     value: &mut Vec<u8>,
-) -> Result<Option<Structure>, DecodeError> {
+) -> Result<Loaded, DecodeError> {
     let mut list = NewList::begin(value, limit);
     collections::list(rdb_type, input, &mut |element| {
         list.push(element);
         Ok(())
     })?;
-    Ok(list.finish())
+    Ok(list.finish().into())
 }

@@ -25,7 +25,7 @@ use crate::events::EventClass;
 use crate::keyspace::records;
 use crate::values::packed;
 use crate::values::tree::Ranking;
-use crate::values::{Content, Limit, SORTED_SET_KIND, Sink, Structure, Type, TypeFacts};
+use crate::values::{Content, Limit, Loaded, SORTED_SET_KIND, Sink, Type, TypeFacts};
 
 use gathering::Gathering;
 
@@ -235,7 +235,7 @@ fn load(
     input: &mut dyn Source,
     limit: Limit,
     value: &mut Vec<u8>,
-) -> Result<Option<Structure>, DecodeError> {
+) -> Result<Loaded, DecodeError> {
     let mut gathering = Gathering::default();
     collections::sorted_set(rdb_type, input, &mut |member, score| {
         if gathering.insert(member, score) {
@@ -244,7 +244,7 @@ fn load(
             Err(DecodeError::Invalid("a sorted set has a member twice"))
         }
     })?;
-    Ok(gathering.finish(limit, value))
+    Ok(gathering.finish(limit, value).into())
 }
 #[cfg(test)]
 mod tests;

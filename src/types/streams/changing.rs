@@ -5,7 +5,7 @@ use super::counting::{entries_up_to, has_gaps_from};
 use crate::keyspace::Change;
 use crate::values::Structure;
 use crate::values::tree::Ledger;
-use crate::values::tree::ledger::{Delivery, EntryId, Trim};
+use crate::values::tree::ledger::{Delivery, EntryId, Group, References, Trim};
 
 /// A number as an argument of a request.
 fn number(number: impl itoa::Integer) -> Vec<u8> {
@@ -59,16 +59,98 @@ impl Change<'_, Stream> {
     /// Trims entries; returns how many.
     pub fn trim(&mut self, trim: Trim) -> usize {
         let bytes_before = self.large_bytes();
-        let (trimmed, remains) = self.ledger().trim(trim);
+        let (trimmed, remains) = match trim.references {
+            References::Stay => self.ledger().trim(trim),
+            References::Leave | References::Decide => {
+                let (ids, remains) = self.ledger().trim_one_by_one(trim);
+                if trim.references == References::Leave {
+                    self.acknowledge_in_all(&ids);
+                }
+                (ids.len(), remains)
+            }
+        };
         let bytes = bytes_before.saturating_sub(self.large_bytes());
         self.leave(remains, bytes);
         if trimmed > 0 {
-            // Trimming by any rule leaves the last entries.
+            // Trimming by any rule leaves the last of the entries that may be trimmed.
             let len = number(self.view().len());
-            self.note_alone("XTRIM", &[b"MAXLEN", b"=", &len]);
+            let rule: [&[u8]; 4] = [b"MAXLEN", b"=", &len, b"ACKED"];
+            let is_plain = trim.references != References::Decide;
+            self.note_alone("XTRIM", if is_plain { &rule[..3] } else { &rule });
             self.count_more(trimmed - 1);
         }
         trimmed
+    }
+
+    /// Removes entries from the pending ones of all groups.
+    pub fn acknowledge_in_all(&mut self, ids: &[EntryId]) {
+        let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else { return };
+        let has_any = |group: &&Group| group.pending(*first, *last).len() > 0;
+        let groups: Vec<Vec<u8>> =
+            self.view().groups().filter(has_any).map(|group| group.name().to_vec()).collect();
+        for group in groups {
+            self.acknowledge(&group, ids);
+        }
+    }
+
+    /// Remembers the name that a producer has given to a message, and the ID that the message got.
+    pub fn remember(&mut self, producer: &[u8], name: &[u8], id: EntryId, now_ms: u64) {
+        self.ledger().producers_mut().add(producer, name, id, now_ms);
+        self.note_alone("XIDMPRECORD", &[producer, name, &id.text()]);
+    }
+
+    /// Counts a message that was not added because it had been. The log does not get it.
+    pub fn count_repeated(&mut self) {
+        let producers = self.ledger().producers_mut();
+        producers.repeated = producers.repeated.saturating_add(1);
+    }
+
+    /// Sets for how many seconds, and how many of, a producer's messages are remembered. Where one of the two
+    /// changes, those so far are forgotten.
+    pub fn set_producers(&mut self, seconds: Option<u64>, messages_max: Option<u64>) {
+        let bytes_before = self.large_bytes();
+        let producers = self.ledger().producers_mut();
+        let before = (producers.seconds, producers.messages_max);
+        let after = (seconds.unwrap_or(before.0), messages_max.unwrap_or(before.1));
+        if before == after {
+            return;
+        }
+        (producers.seconds, producers.messages_max) = after;
+        let remains = producers.forget();
+        let bytes = bytes_before.saturating_sub(self.large_bytes());
+        self.leave(remains, bytes);
+        let (seconds, messages_max) = (number(after.0), number(after.1));
+        self.note_alone("XCFGSET", &[b"IDMP-DURATION", &seconds, b"IDMP-MAXSIZE", &messages_max]);
+    }
+
+    /// The pending entries of a group that were delivered `before_ms` or sooner, so many at most (0 for all),
+    /// those that are idle for the longest time first, and when the first of the others was delivered.
+    pub fn idle_entries(
+        &mut self,
+        group: &[u8],
+        before_ms: u64,
+        count: usize,
+    ) -> (Vec<(EntryId, Delivery)>, Option<u64>) {
+        /// Deleted entries that are looked at, at most.
+        const DELETED_MAX: usize = 1000;
+        let (mut idle, mut deleted, mut next_ms) = (Vec::new(), Vec::new(), None);
+        let is_whole = self.ledger().change_group(group, Group::index_some).unwrap_or(true);
+        let stream = self.view();
+        let Some(found) = stream.group(group) else { return (idle, next_ms) };
+        for (id, at_ms) in found.by_idle_time() {
+            if at_ms > before_ms || deleted.len() == DELETED_MAX || count > 0 && idle.len() == count {
+                next_ms = Some(at_ms);
+                break;
+            }
+            match found.pending_at(id) {
+                Some(delivery) if stream.get(id).is_some() => idle.push((id, delivery)),
+                _ => deleted.push(id),
+            }
+        }
+        // The rest of the index comes with the next attempt.
+        let next_ms = if is_whole { next_ms } else { Some(0) };
+        self.ledger().change_group(group, |group| group.forget_idle(&deleted));
+        (idle, next_ms)
     }
 
     /// Sets the highest ID so far, and, if they are given, the number of all entries so far and the highest

@@ -44,7 +44,7 @@ pub const FACTS: TypeFacts = TypeFacts {
     is_ordered: true,
     log: stored::log,
     rdb_types: stored::RDB_TYPES,
-    rdb_type: |_| stored::STREAM_2,
+    rdb_type: stored::rdb_type,
     save: stored::save,
     load: stored::load,
 };

@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::Stream;
-use crate::dump::Compressor;
 use crate::dump::strings::{DecodeError, Source, write_length, write_string};
+use crate::dump::{Compressor, STREAM_WITH_PRODUCERS};
 use crate::keyspace::records;
 use crate::values::tree::Ledger;
-use crate::values::tree::ledger::{EntryId, Group};
-use crate::values::{Content, Limit, Sink, Structure, Type};
+use crate::values::tree::ledger::{EntryId, Group, MESSAGES, Message, Producers, SECONDS};
+use crate::values::{Content, Limit, Loaded, Sink, Structure, Type};
 
 /// The RDB type of streams before Redis 7.0, without counters.
 const STREAM: u8 = 15;
 /// The one of Redis 7.0 and Valkey. Keyfast writes it.
-pub(super) const STREAM_2: u8 = 19;
+const STREAM_2: u8 = 19;
 /// The one of Redis 7.2, where a consumer has a second time.
 const STREAM_3: u8 = 21;
 /// The RDB types that are read.
-pub(super) const RDB_TYPES: &[u8] = &[STREAM, STREAM_2, STREAM_3];
+pub(super) const RDB_TYPES: &[u8] = &[STREAM, STREAM_2, STREAM_3, STREAM_WITH_PRODUCERS];
 
 const WRONG_KEY: DecodeError = DecodeError::Invalid("a block of a stream has no ID");
 const WRONG_COUNT: DecodeError = DecodeError::Invalid("Stream metadata contradicts the entries.");
@@ -26,6 +26,8 @@ const DOUBLE_GROUP: DecodeError = DecodeError::Invalid("Duplicated consumer grou
 const DOUBLE_CONSUMER: DecodeError = DecodeError::Invalid("Duplicate stream consumer detected");
 const DOUBLE_PENDING: DecodeError = DecodeError::Invalid("Duplicated global PEL entry");
 const NOT_PENDING: DecodeError = DecodeError::Invalid("Consumer entry not found in group global PEL");
+const WRONG_PRODUCERS: DecodeError = DecodeError::Invalid("Stream IDMP configuration out of range");
+const DOUBLE_MESSAGE: DecodeError = DecodeError::Invalid("Duplicate stream IDMP entry");
 const NO_OWNER: DecodeError = DecodeError::Invalid("NACK entry without consumer");
 
 fn write_id(out: &mut Vec<u8>, id: EntryId) {
@@ -33,7 +35,17 @@ fn write_id(out: &mut Vec<u8>, id: EntryId) {
     write_length(out, id.seq);
 }
 
-/// Writes a stream as Redis 7.0 does.
+/// The producers of a stream, if it has what [`STREAM_2`] has not.
+fn producers(stream: &Ledger) -> Option<&Producers> {
+    stream.producers().filter(|producers| !producers.is_new())
+}
+
+/// The RDB type as which a stream is written.
+pub(super) fn rdb_type(content: Content<'_>) -> u8 {
+    if producers(Stream::view(content)).is_some() { STREAM_WITH_PRODUCERS } else { STREAM_2 }
+}
+
+/// Writes a stream as Redis does.
 pub(super) fn save(
     sink: &mut dyn Sink,
     content: Content<'_>,
@@ -54,13 +66,45 @@ pub(super) fn save(
     write_id(out, stream.max_deleted_id);
     write_length(out, stream.entries_added);
     write_length(out, stream.groups().len() as u64);
+    let producers = producers(stream);
     for group in stream.groups() {
-        save_group(sink, group, compressor.as_deref_mut())?;
+        save_group(sink, group, producers.is_some(), compressor.as_deref_mut())?;
+    }
+    if let Some(producers) = producers {
+        save_producers(sink, producers)?;
     }
     sink.pass_on()
 }
 
-fn save_group(sink: &mut dyn Sink, group: &Group, mut compressor: Option<&mut Compressor>) -> io::Result<()> {
+fn save_producers(sink: &mut dyn Sink, producers: &Producers) -> io::Result<()> {
+    let out = sink.buffer();
+    write_length(out, producers.seconds);
+    write_length(out, producers.messages_max);
+    write_length(out, producers.len() as u64);
+    let mut messages = producers.messages().peekable();
+    while let Some(first) = messages.peek().copied() {
+        let is_own = |message: &Message<'_>| message.producer == first.producer;
+        let count = producers.messages_of(first.producer);
+        write_string(sink.buffer(), first.producer, None);
+        write_length(sink.buffer(), count as u64);
+        while let Some(message) = messages.next_if(is_own) {
+            write_string(sink.buffer(), message.name, None);
+            write_id(sink.buffer(), message.id);
+            sink.pass_on()?;
+        }
+    }
+    let out = sink.buffer();
+    write_length(out, producers.added);
+    write_length(out, producers.repeated);
+    Ok(())
+}
+
+fn save_group(
+    sink: &mut dyn Sink,
+    group: &Group,
+    has_second_time: bool,
+    mut compressor: Option<&mut Compressor>,
+) -> io::Result<()> {
     let out = sink.buffer();
     write_string(out, group.name(), compressor.as_deref_mut());
     write_id(out, group.last_id);
@@ -78,7 +122,9 @@ fn save_group(sink: &mut dyn Sink, group: &Group, mut compressor: Option<&mut Co
     for (_, consumer) in group.consumers() {
         let out = sink.buffer();
         write_string(out, consumer.name(), compressor.as_deref_mut());
-        out.extend_from_slice(&consumer.seen_ms().to_le_bytes());
+        for _ in 0..if has_second_time { 2 } else { 1 } {
+            out.extend_from_slice(&consumer.seen_ms().to_le_bytes());
+        }
         write_length(out, consumer.pending_count() as u64);
         for id in consumer.pending(EntryId::ZERO, EntryId::MAX) {
             sink.buffer().extend_from_slice(&id.to_bytes());
@@ -110,7 +156,7 @@ pub(super) fn load(
     input: &mut dyn Source,
     _: Limit,
     _: &mut Vec<u8>,
-) -> Result<Option<Structure>, DecodeError> {
+) -> Result<Loaded, DecodeError> {
     let mut stream = Box::<Ledger>::default();
     let mut key = Vec::new();
     for _ in 0..input.length()? {
@@ -135,7 +181,35 @@ pub(super) fn load(
     for _ in 0..input.length()? {
         load_group(rdb_type, input, &mut stream)?;
     }
-    Ok(Some(Structure::Ledger(stream)))
+    if rdb_type == STREAM_WITH_PRODUCERS {
+        load_producers(input, &mut stream)?;
+    }
+    Ok(Loaded::Large(Structure::Ledger(stream)))
+}
+
+fn load_producers(input: &mut dyn Source, stream: &mut Ledger) -> Result<(), DecodeError> {
+    let (seconds, messages_max) = (input.length()?, input.length()?);
+    if !SECONDS.contains(&seconds) || !MESSAGES.contains(&messages_max) {
+        return Err(WRONG_PRODUCERS);
+    }
+    let mut producers = Producers::default();
+    (producers.seconds, producers.messages_max) = (seconds, messages_max);
+    let (mut producer, mut name) = (Vec::new(), Vec::new());
+    for _ in 0..input.length()? {
+        input.string(&mut producer)?;
+        for _ in 0..input.length()? {
+            input.string(&mut name)?;
+            if !producers.append(&producer, &name, read_id(input)?) {
+                return Err(DOUBLE_MESSAGE);
+            }
+        }
+    }
+    (producers.added, producers.repeated) = (input.length()?, input.length()?);
+    // A stream without any is written by Redis in this way, too.
+    if !producers.is_new() {
+        *stream.producers_mut() = producers;
+    }
+    Ok(())
 }
 
 fn load_group(rdb_type: u8, input: &mut dyn Source, stream: &mut Ledger) -> Result<(), DecodeError> {
@@ -169,7 +243,7 @@ fn load_consumers(rdb_type: u8, input: &mut dyn Source, group: &mut Group) -> Re
     for _ in 0..input.length()? {
         input.string(&mut name)?;
         let seen_ms = read_moment(input)?;
-        if rdb_type == STREAM_3 {
+        if matches!(rdb_type, STREAM_3 | STREAM_WITH_PRODUCERS) {
             let _ = read_moment(input)?;
         }
         let (consumer, is_new) = group.add_consumer(&name, seen_ms);
@@ -239,10 +313,27 @@ pub(super) fn log(
     let counters: [&[u8]; 4] = [b"ENTRIESADDED", added.as_bytes(), b"MAXDELETEDID", &deleted];
     let words: Vec<&[u8]> = [b"XSETID", key, &id].into_iter().chain(counters).collect();
     records::request(sink.buffer(), &words);
+    if let Some(producers) = producers(stream) {
+        log_producers(sink, key, producers)?;
+    }
     if expires_at_ms.is_some() {
         records::expiry(sink.buffer(), key, expires_at_ms);
     }
     sink.pass_on()
+}
+
+fn log_producers(sink: &mut dyn Sink, key: &[u8], producers: &Producers) -> io::Result<()> {
+    let (mut first, mut second) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let (seconds, messages_max) = (first.format(producers.seconds), second.format(producers.messages_max));
+    let values: [&[u8]; 2] = [seconds.as_bytes(), messages_max.as_bytes()];
+    let words: [&[u8]; 6] = [b"XCFGSET", key, b"IDMP-DURATION", values[0], b"IDMP-MAXSIZE", values[1]];
+    records::request(sink.buffer(), &words);
+    for message in producers.messages() {
+        let id = message.id.text();
+        records::request(sink.buffer(), &[b"XIDMPRECORD", key, message.producer, message.name, &id]);
+        sink.pass_on()?;
+    }
+    Ok(())
 }
 
 fn add_for_a_while(sink: &mut dyn Sink, key: &[u8], id: EntryId, text: &mut Vec<u8>) {

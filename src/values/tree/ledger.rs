@@ -7,8 +7,12 @@
 
 mod block;
 mod blocks;
+mod delivery;
 mod group;
 mod id;
+mod idle;
+mod producers;
+mod trimming;
 
 use std::sync::Arc;
 
@@ -21,8 +25,11 @@ use block::{Block, Entries};
 use blocks::{Blocks, Place};
 
 pub use block::{Entry, Fields};
-pub use group::{Consumer, Delivery, Group};
-pub use id::EntryId;
+pub use delivery::Delivery;
+pub use group::{Consumer, Group};
+pub use id::{EntryId, ID_TEXT_BYTES_MAX};
+pub use producers::{MESSAGES, Message, Producers, SECONDS};
+pub use trimming::{Keep, References, Trim};
 
 /// Bytes of a block at most, whatever the limits are. Redis: `STREAM_LISTPACK_MAX_SIZE`.
 pub const BLOCK_BYTES_MAX: usize = 1 << 30;
@@ -43,26 +50,8 @@ pub struct Ledger {
     groups: Arc<Vec<Arc<Group>>>,
     /// Bytes of the groups.
     groups_bytes: usize,
-}
-
-/// Which entries are trimmed: the first ones.
-#[derive(Clone, Copy, Debug)]
-pub struct Trim {
-    /// Which stay.
-    pub keep: Keep,
-    /// Whether only whole blocks are removed.
-    pub is_approximate: bool,
-    /// The most entries to remove; 0 for any number.
-    pub limit: usize,
-}
-
-/// Which entries stay when others are trimmed.
-#[derive(Clone, Copy, Debug)]
-pub enum Keep {
-    /// So many, the last ones.
-    Last(usize),
-    /// Those from this ID on.
-    From(EntryId),
+    /// What the producers have added that name their messages, if there ever was one.
+    producers: Option<Box<Producers>>,
 }
 
 impl Ledger {
@@ -80,7 +69,8 @@ impl Ledger {
     pub fn bytes(&self) -> usize {
         let groups = taken_bytes(self.groups.capacity() * size_of::<Arc<Group>>());
         let own = taken_bytes(size_of::<Ledger>()) + shared_bytes(size_of::<Vec<Arc<Group>>>());
-        own + groups + self.blocks.bytes() + self.groups_bytes
+        let producers = self.producers.as_ref().map_or(0, |producers| producers.bytes());
+        own + groups + self.blocks.bytes() + self.groups_bytes + producers
     }
 
     /// A copy with the same nodes, in constant time.
@@ -94,6 +84,9 @@ impl Ledger {
         let mut remains = old.blocks.clear();
         if let Some(groups) = Arc::into_inner(old.groups) {
             remains.append(Remains::of(groups));
+        }
+        if let Some(mut producers) = old.producers {
+            remains.append(producers.forget());
         }
         remains
     }
@@ -166,44 +159,6 @@ impl Ledger {
         true
     }
 
-    /// Trims entries; returns how many, and what is to be freed.
-    pub fn trim(&mut self, trim: Trim) -> (usize, Remains) {
-        let (mut trimmed, Some(mut place)) = (0, self.blocks.first()) else {
-            return (0, Remains::default());
-        };
-        let mut at_edge = Vec::new();
-        while let Some(kept) = self.blocks.get(place) {
-            let (live, left) = (kept.live as usize, self.len - trimmed);
-            let is_enough = matches!(trim.keep, Keep::Last(count) if left <= count);
-            if is_enough || trim.limit > 0 && trimmed + live > trim.limit {
-                break;
-            }
-            let goes = match trim.keep {
-                Keep::Last(count) => left - live >= count,
-                // What begins behind the block, if anything does, is behind all of its entries.
-                Keep::From(id) => {
-                    let next = self.blocks.get(self.blocks.behind(place)).map(|next| next.id);
-                    next.is_some_and(|next| next <= id)
-                        || kept.block.last_id(kept.id).is_none_or(|last| last < id)
-                }
-            };
-            if !goes {
-                if !trim.is_approximate {
-                    at_edge = first_entries(kept.block.entries(kept.id), trim.keep, left);
-                }
-                break;
-            }
-            trimmed += live;
-            place = self.blocks.behind(place);
-        }
-        if !at_edge.is_empty() {
-            trimmed += at_edge.len();
-            self.blocks.change(place, -(at_edge.len() as i32), |_, block| block.delete(&at_edge));
-        }
-        self.len -= trimmed;
-        (trimmed, self.blocks.remove_before(place))
-    }
-
     /// The blocks, each with its ID.
     pub fn listpacks(&self) -> impl Iterator<Item = (EntryId, &[u8])> {
         self.blocks.iter().map(|kept| (kept.id, kept.block.listpack()))
@@ -267,6 +222,21 @@ impl Ledger {
         Some(result)
     }
 
+    /// Whether a group still needs an entry: one has not read up to its ID, or one has it pending.
+    pub fn is_referenced(&self, id: EntryId) -> bool {
+        self.groups().any(|group| group.last_id < id || group.pending_at(id).is_some())
+    }
+
+    /// What the producers have added that name their messages, if there ever was one.
+    pub fn producers(&self) -> Option<&Producers> {
+        self.producers.as_deref()
+    }
+
+    /// The same, to be changed.
+    pub fn producers_mut(&mut self) -> &mut Producers {
+        self.producers.get_or_insert_default()
+    }
+
     /// Removes a group; returns what is to be freed, or nothing if there is no such group.
     pub fn remove_group(&mut self, name: &[u8]) -> Option<Remains> {
         let at = self.search_group(name).ok()?;
@@ -274,25 +244,6 @@ impl Ledger {
         self.groups_bytes -= group.bytes();
         Some(Remains::of([group]))
     }
-}
-
-/// The places of the first entries of a block, which are trimmed while `left` entries are there.
-fn first_entries(mut entries: Entries<'_>, keep: Keep, mut left: usize) -> Vec<usize> {
-    let mut places = Vec::new();
-    while let Some(entry) = entries.forth() {
-        let is_enough = match keep {
-            Keep::Last(count) => left <= count,
-            Keep::From(id) => entry.id >= id,
-        };
-        if is_enough {
-            break;
-        }
-        if !entry.is_deleted() {
-            left -= 1;
-            places.push(entry.place());
-        }
-    }
-    places
 }
 
 /// Counts the nodes of a radix tree of these keys, which ascend: a node for each key, for each place where

@@ -57,6 +57,13 @@ impl Map {
         Map { root: Node::Page(root), hasher, len: 0, bytes }
     }
 
+    /// An empty map with the seed of this one.
+    pub(super) fn empty_alike(&self) -> Map {
+        let root = Page::empty();
+        let bytes = root.bytes();
+        Map { root: Node::Page(root), hasher: self.hasher.clone(), len: 0, bytes }
+    }
+
     /// The number of elements.
     pub fn len(&self) -> usize {
         self.len
@@ -195,6 +202,18 @@ impl Map {
         let records = page.records().map(|(_, record)| split_record(record));
         // The bits of a cursor are those of a hash in reverse: small numbers, as clients know them.
         (records.filter(move |(name, _)| is_due(name)), end.reverse_bits())
+    }
+
+    /// Of two cursors that [`scan`](Self::scan) has returned, the one that comes first.
+    pub(super) fn nearer_cursor(&self, one: u64, other: u64) -> u64 {
+        // 0 is the end.
+        let place = |cursor: u64| cursor.reverse_bits().wrapping_sub(1);
+        if place(one) <= place(other) { one } else { other }
+    }
+
+    /// Whether an element of this name comes before a cursor that [`scan`](Self::scan) has returned.
+    pub(super) fn is_before(&self, name: &[u8], cursor: u64) -> bool {
+        cursor == 0 || self.hash(name) < cursor.reverse_bits()
     }
 
     /// Removes all elements, in constant time. Returns their nodes, to be freed in steps.

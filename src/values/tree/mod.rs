@@ -3,7 +3,8 @@
 //! There is one kind of page: some 2 KiB of packed records in one allocation. Two directories stand above it.
 //! A [`Map`] finds bytes by a name, through a trie of the name's hash. A [`Sequence`] keeps records in an
 //! order and finds them by their position, through a B+ tree that counts. A [`Ranking`] is made of both: it
-//! keeps members in the order of their scores. A [`Ledger`] has entries in the order of their IDs, in
+//! keeps members in the order of their scores, and so is an [`ExpiringMap`], of which some elements have a
+//! moment. A [`Ledger`] has entries in the order of their IDs, in
 //! blocks of its own.
 //!
 //! All share: a copy takes the same nodes in constant time, and a write copies only the nodes on its way if
@@ -13,12 +14,14 @@
 
 pub mod ledger;
 
+mod expiring;
 mod map;
 mod page;
 mod ranking;
 mod remains;
 mod sequence;
 
+pub use expiring::ExpiringMap;
 pub use ledger::Ledger;
 pub use map::Map;
 pub use ranking::Ranking;

@@ -1,7 +1,7 @@
 """Caches and limits of web applications: django-redis, and Flask-Limiter on top of limits.
 
 Both count by Lua scripts. Of Flask-Limiter's strategies the moving window is not here: it is a list.
-redis-py's own cache (CacheConfig) is not here either: it refuses servers that call themselves older than 7.4.
+redis-py's own cache (CacheConfig) is in test_versions.py.
 """
 
 import threading

@@ -248,9 +248,9 @@ impl Step {
         let is_it = |different: &&(&str, &str, &str)| {
             different.0 == case && self.send.as_deref() == Some(different.1.as_bytes())
         };
-        let different = DIFFERENT.iter().find(is_it).filter(|_| !is_redis());
-        let replies = different.map(|(_, _, reply)| vec![reply.as_bytes().to_vec()]);
-        Step { replies: replies.unwrap_or_else(|| self.replies.clone()), ..self.clone() }
+        let different = DIFFERENT.iter().filter(is_it).filter(|_| !is_redis());
+        let replies: Vec<_> = different.map(|(_, _, reply)| reply.as_bytes().to_vec()).collect();
+        Step { replies: if replies.is_empty() { self.replies.clone() } else { replies }, ..self.clone() }
     }
 
     /// What the step's first request is about: its command, its subcommand, its parameter, as in `config`,

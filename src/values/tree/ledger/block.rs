@@ -77,8 +77,6 @@ impl ExactSizeIterator for Fields<'_> {}
 
 /// What the elements in front of the entries say.
 struct Front<'l> {
-    live: i64,
-    deleted: i64,
     names: Listpack<'l>,
     names_count: usize,
     /// Where the first entry begins.
@@ -120,16 +118,19 @@ impl Block {
 
     /// The number of all entries, deleted or not.
     pub(super) fn count(&self) -> usize {
-        self.front().map_or(0, |front| front.live.saturating_add(front.deleted).max(0) as usize)
+        let mut elements = Listpack::at(&self.0, FIRST);
+        let mut number = || elements.element().and_then(integer).unwrap_or(0);
+        number().saturating_add(number()).max(0) as usize
     }
 
     fn front(&self) -> Option<Front<'_>> {
         let mut elements = Listpack::at(&self.0, FIRST);
-        let (live, deleted) = (integer(elements.element()?)?, integer(elements.element()?)?);
+        // How many entries there are, and how many are deleted.
+        elements.skip_elements(2)?;
         let names_count = usize::try_from(integer(elements.element()?)?).ok()?;
         let names = elements.clone();
         elements.skip_elements(names_count + 1)?;
-        Some(Front { live, deleted, names, names_count, entries: self.place(&elements) })
+        Some(Front { names, names_count, entries: self.place(&elements) })
     }
 
     /// Where the next element of a reader begins.
@@ -139,9 +140,11 @@ impl Block {
 
     /// Whether the names of some fields are those of the block.
     fn has_names<'f>(&self, fields: impl ExactSizeIterator<Item = &'f [u8]>) -> bool {
-        let Some(Front { mut names, names_count, .. }) = self.front() else { return false };
+        let mut names = Listpack::at(&self.0, FIRST);
+        let (_, _, count) = (names.element(), names.element(), names.element());
+        let names_count = count.and_then(integer).and_then(|count| usize::try_from(count).ok());
         let mut digits = itoa::Buffer::new();
-        2 * names_count == fields.len()
+        names_count.and_then(|count| count.checked_mul(2)) == Some(fields.len())
             && fields.step_by(2).all(|name| names.element().is_some_and(|own| own.text(&mut digits) == name))
     }
 
@@ -181,6 +184,13 @@ impl Block {
 
     /// Adds to the number of entries that are not deleted.
     fn count_live(&mut self, added: i64) {
+        // Small numbers take one byte each.
+        if let Some(byte @ 0..=0x7f) = self.0.get_mut(FIRST)
+            && let small @ 0..=0x7f = i64::from(*byte) + added
+        {
+            *byte = small as u8;
+            return;
+        }
         let live = Listpack::at(&self.0, FIRST).element().and_then(integer).unwrap_or(0);
         self.replace(FIRST, live + added);
     }

@@ -10,8 +10,13 @@ use std::sync::Arc;
 use super::super::page::shared_bytes;
 use super::super::remains::{self, Remains, Rest};
 use super::super::sequence::Sequence;
+use super::delivery::Delivery;
 use super::id::EntryId;
+use super::idle::{Idle, STEP_ENTRIES};
 use crate::allocator::taken_bytes;
+
+/// Where a consumer has more pieces than a record in so many, all records are gathered anew to remove them.
+const GATHERED_SHARE: usize = 16;
 
 /// A group of consumers.
 #[derive(Debug)]
@@ -29,6 +34,8 @@ pub struct Group {
     by_name: Vec<u32>,
     /// Bytes of the consumers.
     consumers_bytes: usize,
+    /// The pending entries by the time of their delivery, once a client has asked for them.
+    idle: Option<Box<Idle>>,
 }
 
 /// A consumer of a group.
@@ -39,57 +46,6 @@ pub struct Consumer {
     seen_ms: u64,
     /// The IDs of its pending entries.
     pending: Sequence,
-}
-
-/// How an entry was delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Delivery {
-    /// The number of the consumer that has it.
-    pub consumer: u32,
-    /// When it was delivered, in milliseconds since 1970.
-    pub at_ms: u64,
-    /// How often it was delivered.
-    pub count: u64,
-}
-
-impl Delivery {
-    /// The record of a pending entry.
-    fn record(self, id: EntryId) -> Vec<u8> {
-        let mut record = Vec::with_capacity(32);
-        record.extend_from_slice(&id.to_bytes());
-        record.extend_from_slice(&self.at_ms.to_le_bytes());
-        write_number(&mut record, u64::from(self.consumer));
-        write_number(&mut record, self.count);
-        record
-    }
-
-    fn of_record(record: &[u8]) -> Delivery {
-        let rest = record.get(EntryId::BYTES..).unwrap_or_default();
-        let (at_ms, mut rest) = rest.split_first_chunk().unwrap_or((&[0; 8], &[]));
-        let consumer = read_number(&mut rest) as u32;
-        Delivery { at_ms: u64::from_le_bytes(*at_ms), consumer, count: read_number(&mut rest) }
-    }
-}
-
-/// Appends a number in as many groups of seven bits as it needs.
-fn write_number(out: &mut Vec<u8>, mut number: u64) {
-    while number > 0x7f {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn read_number(rest: &mut &[u8]) -> u64 {
-    let mut number = 0;
-    for shift in (0..u64::BITS).step_by(7) {
-        let Some(byte) = rest.split_off_first() else { break };
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            break;
-        }
-    }
-    number
 }
 
 /// The position of an ID among records that begin with IDs, or the one at which it could be inserted.
@@ -151,6 +107,7 @@ impl Clone for Group {
             pending: self.pending.share(),
             consumers: self.consumers.clone(),
             by_name: self.by_name.clone(),
+            idle: self.idle.clone(),
             ..*self
         }
     }
@@ -159,9 +116,9 @@ impl Clone for Group {
 impl Group {
     /// A group without consumers.
     pub(super) fn new(name: &[u8], last_id: EntryId, entries_read: Option<u64>) -> Group {
-        let (consumers, by_name) = Default::default();
+        let (consumers, by_name, consumers_bytes, idle) = Default::default();
         let pending = Sequence::new();
-        Group { name: name.into(), last_id, entries_read, pending, consumers, by_name, consumers_bytes: 0 }
+        Group { name: name.into(), last_id, entries_read, pending, consumers, by_name, consumers_bytes, idle }
     }
 
     /// Its name.
@@ -177,6 +134,7 @@ impl Group {
             + taken_bytes(self.by_name.capacity() * size_of::<u32>())
             + self.pending.bytes()
             + self.consumers_bytes
+            + self.idle.as_ref().map_or(0, |idle| idle.bytes())
     }
 
     /// The number of consumers.
@@ -246,23 +204,40 @@ impl Group {
         self.consumers_bytes -= consumer.bytes();
         let count = consumer.pending.len();
         let mut remains = Remains::default();
+        // The index by time is made again for the next client that asks.
+        let idle = self.idle.take_if(|_| count > 0).map(|mut idle| idle.clear());
+        let runs = self.runs_of(&consumer);
         if count == self.pending.len() {
             remains = self.pending.clear();
-        } else if count > self.pending.len() / 2 {
-            // What stays is gathered sooner than most is removed.
+        } else if runs.len() > self.pending.len() / GATHERED_SHARE {
+            // What stays is gathered sooner than so many pieces are removed.
             let stays = |record: &&[u8]| Delivery::of_record(record).consumer != number;
             let staying = self.pending.range(0..self.pending.len()).filter(stays);
             let gathered = Sequence::gather(staying.map(|record| record.split_at(EntryId::BYTES)));
             remains = std::mem::replace(&mut self.pending, gathered).clear();
         } else {
-            for id in consumer.pending(EntryId::ZERO, EntryId::MAX) {
-                if let Ok(at) = search(&self.pending, id) {
-                    remains.append(self.pending.remove(at..at + 1));
-                }
+            // From the last one on, so that the others stay where they are.
+            for run in runs.into_iter().rev() {
+                remains.append(self.pending.remove(run));
             }
         }
         remains.append(Remains::of([consumer]));
+        remains.append(idle.unwrap_or_default());
         (count, remains)
+    }
+
+    /// Where the pending entries of a consumer lie among those of the group, as ranges of neighbours: it got
+    /// them some at a time.
+    fn runs_of(&self, consumer: &Consumer) -> Vec<Range<usize>> {
+        let mut runs = Vec::new();
+        let mut own = consumer.pending(EntryId::ZERO, EntryId::MAX).peekable();
+        while let Some(first) = own.next() {
+            let Ok(start) = search(&self.pending, first) else { continue };
+            let behind = self.pending.range(start + 1..self.pending.len()).map(EntryId::of_record);
+            let more = behind.take_while(|id| own.next_if_eq(id).is_some()).count();
+            runs.push(start..start + 1 + more);
+        }
+        runs
     }
 
     /// The number of pending entries.
@@ -287,18 +262,15 @@ impl Group {
 
     /// Makes an entry pending, or changes how it was delivered.
     pub fn deliver(&mut self, id: EntryId, delivery: Delivery) {
-        let record = delivery.record(id);
-        let owner = match search(&self.pending, id) {
-            Ok(at) => {
-                let owner = self.pending.get(at).map(|record| Delivery::of_record(record).consumer);
-                self.pending.replace(at, &record);
-                owner
-            }
-            Err(at) => {
-                self.pending.insert(at, &record);
-                None
-            }
-        };
+        let found = search(&self.pending, id);
+        let before = found.ok().and_then(|at| self.pending.get(at)).map(Delivery::with_number);
+        let number = self.index_delivery(id, before, delivery);
+        let record = delivery.record(id, number);
+        match found {
+            Ok(at) => self.pending.replace(at, &record),
+            Err(at) => self.pending.insert(at, &record),
+        }
+        let owner = before.map(|(before, _)| before.consumer);
         if owner != Some(delivery.consumer) {
             if let Some(owner) = owner {
                 self.take_from(owner, id);
@@ -314,12 +286,65 @@ impl Group {
     /// Removes an entry from the pending ones; returns whether it was one.
     pub fn acknowledge(&mut self, id: EntryId) -> bool {
         let Ok(at) = search(&self.pending, id) else { return false };
-        let owner = self.pending.get(at).map(|record| Delivery::of_record(record).consumer);
+        let delivery = self.pending.get(at).map(Delivery::with_number);
         drop(self.pending.remove(at..at + 1));
-        if let Some(owner) = owner {
-            self.take_from(owner, id);
+        if let Some((delivery, number)) = delivery {
+            self.take_from(delivery.consumer, id);
+            if let Some(idle) = &mut self.idle {
+                idle.remove(id, delivery.at_ms, number);
+            }
         }
         true
+    }
+
+    /// Puts a delivery into the index by time, if there is one; returns its number there.
+    fn index_delivery(&mut self, id: EntryId, before: Option<(Delivery, u64)>, delivery: Delivery) -> u64 {
+        let Some(idle) = self.idle.as_mut().filter(|idle| idle.covers(id)) else { return 0 };
+        if let Some((before, number)) = before {
+            idle.remove(id, before.at_ms, number);
+        }
+        let number = idle.next_number();
+        idle.add(id, delivery.at_ms, number);
+        number
+    }
+
+    /// Adds some pending entries to the index by time, which is made if it is not there; returns whether it
+    /// has all of them now.
+    pub fn index_some(&mut self) -> bool {
+        let idle = self.idle.get_or_insert_default();
+        if idle.up_to == EntryId::MAX {
+            return true;
+        }
+        let from = idle.up_to.next().unwrap_or(EntryId::MAX);
+        let positions = positions(&self.pending, from, EntryId::MAX);
+        for record in self.pending.range(positions).take(STEP_ENTRIES) {
+            idle.up_to = EntryId::of_record(record);
+            let (delivery, number) = Delivery::with_number(record);
+            idle.add(idle.up_to, delivery.at_ms, number);
+        }
+        if search(&self.pending, idle.up_to).is_ok_and(|at| at + 1 < self.pending.len()) {
+            return false;
+        }
+        idle.up_to = EntryId::MAX;
+        true
+    }
+
+    /// The pending entries with the times of their deliveries, the one that was delivered first in front, as
+    /// far as the [index by time](Self::index_some) has them.
+    pub fn by_idle_time(&self) -> impl Iterator<Item = (EntryId, u64)> {
+        self.idle.iter().flat_map(|idle| idle.entries())
+    }
+
+    /// Removes entries from the index by time alone: they are still pending, but were deleted.
+    pub fn forget_idle(&mut self, ids: &[EntryId]) {
+        for id in ids {
+            let delivery = search(&self.pending, *id).ok().and_then(|at| self.pending.get(at));
+            if let (Some((delivery, number)), Some(idle)) =
+                (delivery.map(Delivery::with_number), &mut self.idle)
+            {
+                idle.remove(*id, delivery.at_ms, number);
+            }
+        }
     }
 
     fn take_from(&mut self, owner: u32, id: EntryId) {
@@ -337,7 +362,7 @@ impl Group {
         if search(&self.pending, id) != Err(len) {
             return false;
         }
-        self.pending.insert(len, &Delivery { consumer: u32::MAX, at_ms, count }.record(id));
+        self.pending.insert(len, &Delivery { consumer: u32::MAX, at_ms, count }.record(id, 0));
         true
     }
 
@@ -374,6 +399,9 @@ impl remains::Branch for Group {
     fn take_apart(self: Arc<Self>, kids: &mut Vec<Rest>) -> usize {
         let Some(mut group) = Arc::into_inner(self) else { return 0 };
         group.pending.clear().give_to(kids);
+        if let Some(mut idle) = group.idle {
+            idle.clear().give_to(kids);
+        }
         kids.extend(group.consumers.drain(..).flatten().map(Rest::from));
         size_of::<Group>() + group.name.len()
     }

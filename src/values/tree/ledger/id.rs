@@ -1,5 +1,8 @@
 //! The IDs of entries: a moment in milliseconds, and a number within it.
 
+/// Bytes of an ID as clients see it, at most: two numbers of 64 bits.
+pub const ID_TEXT_BYTES_MAX: usize = 41;
+
 /// The ID of an entry. The order of IDs is the order of the entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EntryId {
@@ -60,17 +63,25 @@ impl EntryId {
     /// Replaces a text by the ID as clients see it.
     pub fn write(self, text: &mut Vec<u8>) {
         text.clear();
-        let mut digits = itoa::Buffer::new();
-        text.extend_from_slice(digits.format(self.ms).as_bytes());
-        text.push(b'-');
-        text.extend_from_slice(digits.format(self.seq).as_bytes());
+        text.extend_from_slice(self.digits(&mut [0; ID_TEXT_BYTES_MAX]));
     }
 
     /// The ID as clients see it.
     pub fn text(self) -> Vec<u8> {
-        let mut text = Vec::new();
-        self.write(&mut text);
-        text
+        self.digits(&mut [0; ID_TEXT_BYTES_MAX]).to_vec()
+    }
+
+    /// The ID as clients see it, at the beginning of some memory of the caller.
+    pub fn digits(self, memory: &mut [u8; ID_TEXT_BYTES_MAX]) -> &[u8] {
+        let mut digits = itoa::Buffer::new();
+        let ms = digits.format(self.ms).as_bytes();
+        let dash = ms.len();
+        memory[..dash].copy_from_slice(ms);
+        memory[dash] = b'-';
+        let seq = digits.format(self.seq).as_bytes();
+        let end = dash + 1 + seq.len();
+        memory[dash + 1..end].copy_from_slice(seq);
+        &memory[..end]
     }
 }
 
@@ -88,5 +99,6 @@ mod tests {
         assert!(ids.is_sorted() && ids.is_sorted_by_key(|id| id.to_bytes()));
         assert!(ids.iter().all(|id| EntryId::from_bytes(id.to_bytes()) == *id));
         assert_eq!(edge.text(), b"7-18446744073709551615");
+        assert_eq!(EntryId::MAX.text().len(), ID_TEXT_BYTES_MAX);
     }
 }

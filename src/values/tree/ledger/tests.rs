@@ -46,7 +46,8 @@ fn a_ledger_is_what_its_model_is() {
                     };
                     let is_approximate = random.bool();
                     let limit = if is_approximate { random.usize(0..30) } else { 0 };
-                    let (trimmed, mut remains) = ledger.trim(Trim { keep, is_approximate, limit });
+                    let (trimmed, mut remains) =
+                        ledger.trim(Trim { keep, is_approximate, limit, references: References::Stay });
                     while !remains.free_some(100) {}
                     let goes = match keep {
                         Keep::Last(count) => model.len().saturating_sub(count),
@@ -151,4 +152,47 @@ fn nodes_of_the_radix_tree_are_counted_as_redis_has_them() {
     assert_eq!(radix_nodes([key(1, 1), key(1, 2)].into_iter()), 4);
     // Two runs behind the place.
     assert_eq!(radix_nodes([key(1, 1), key(2, 1)].into_iter()), 6);
+}
+
+/// Consumers get entries some at a time, and are removed in any order.
+#[test]
+fn the_entries_of_a_consumer_leave_with_it() {
+    let mut random = fastrand::Rng::with_seed(11);
+    for batch in [1, 2, 40] {
+        let (mut ledger, mut model) = (Ledger::default(), BTreeMap::new());
+        ledger.add_group(b"g", EntryId::ZERO, None);
+        let names = ["a", "b", "c", "d", "e", "f"];
+        let mut owner = 0;
+        for ms in 1..=2000 {
+            let id = EntryId { ms, seq: 0 };
+            owner = if ms % batch == 0 { random.usize(0..names.len()) } else { owner };
+            ledger.change_group(b"g", |group| {
+                let (consumer, _) = group.add_consumer(names[owner].as_bytes(), 0);
+                group.deliver(id, Delivery { consumer, at_ms: random.u64(0..9), count: 1 });
+            });
+            model.insert(id, owner);
+        }
+        ledger.change_group(b"g", |group| while !group.index_some() {});
+        for (number, name) in names.iter().enumerate() {
+            let copy = ledger.share();
+            let before = model.len();
+            model.retain(|_, owner| *owner != number);
+            ledger.change_group(b"g", |group| {
+                let consumer = group.find_consumer(name.as_bytes()).unwrap();
+                let (count, mut remains) = group.remove_consumer(consumer);
+                assert_eq!(count, before - model.len());
+                while !remains.free_some(1000) {}
+                let left: Vec<EntryId> =
+                    group.pending(EntryId::ZERO, EntryId::MAX).map(|(id, _)| id).collect();
+                assert!(left.iter().eq(model.keys()), "{batch} {name}");
+                while !group.index_some() {}
+                let mut idle: Vec<(u64, EntryId)> =
+                    group.by_idle_time().map(|(id, at_ms)| (at_ms, id)).collect();
+                assert!(idle.is_sorted() && idle.len() == left.len());
+                idle.sort_by_key(|(_, id)| *id);
+                assert!(idle.iter().map(|(_, id)| id).eq(model.keys()));
+            });
+            assert_eq!(copy.group(b"g").unwrap().pending_count(), before);
+        }
+    }
 }

@@ -169,17 +169,31 @@ impl Branch {
     /// Splits a kid into two: in the middle, or at an end of the sequence so that what is not at the end
     /// stays full.
     pub(super) fn split(&mut self, index: usize, is_first: bool, is_last: bool) {
-        let (left, right) = match &self.kids[index].node {
-            Node::Page(page) => split_page(page, is_first, is_last),
+        let bound = self.kids[index].bound;
+        let node = &mut self.kids[index].node;
+        let right = match node {
+            Node::Page(page) if is_first || is_last => {
+                let end = split_page_at_an_end(page, is_first);
+                if is_first { std::mem::replace(node, end) } else { end }
+            }
+            Node::Page(page) => {
+                const SPARE: usize = PAGE_BYTES_MAX / 16;
+                let (middle, count) = (page.middle(), page.len());
+                let right = page.part(middle..count, SPARE);
+                *page = page.part(0..middle, SPARE);
+                Node::Page(right)
+            }
             Node::Branch(branch) => {
                 let count = branch.kids.len();
                 let cut = if is_last { count - 1 } else { count / 2 };
                 let cut = if is_first { 1 } else { cut };
                 let half = |kids: &[Kid]| Node::Branch(Arc::new(Branch { kids: kids.to_vec() }));
-                (half(&branch.kids[..cut]), half(&branch.kids[cut..]))
+                let (left, right) = (half(&branch.kids[..cut]), half(&branch.kids[cut..]));
+                *node = left;
+                right
             }
         };
-        let bound = self.kids[index].bound;
+        let left = node.clone();
         self.kids[index] = Kid { bound, ..Kid::of(left) };
         self.kids.reserve_exact(1);
         self.kids.insert(index + 1, Kid::of(right));
@@ -240,21 +254,18 @@ impl Branch {
     }
 }
 
-/// Splits a page, by bytes in the middle. At an end of the sequence, the page there gets all its room at
-/// once, and the other one will not grow.
-fn split_page(page: &Page<0>, is_first: bool, is_last: bool) -> (Node, Node) {
-    const ROOM: usize = PAGE_BYTES_MAX / 8 * 7;
-    const SPARE: usize = PAGE_BYTES_MAX / 16;
+/// Moves the record at one end of the sequence to a page of its own. That page gets all its room at once, so
+/// that it never grows: pages that grow leave holes between others, which took 6% of a list's memory.
+fn split_page_at_an_end(page: &mut Page<0>, is_first: bool) -> Node {
     let count = page.len();
-    let (left, right) = match (is_first, is_last) {
-        (true, _) => (page.part_behind_room(0..1, ROOM), page.part(1..count, 0)),
-        (_, true) => (page.part(0..count - 1, 0), page.part(count - 1..count, ROOM)),
-        _ => {
-            let middle = page.middle();
-            (page.part(0..middle, SPARE), page.part(middle..count, SPARE))
-        }
+    let end = if is_first { 0..1 } else { count - 1..count };
+    let moved = if is_first {
+        page.part_behind_room(end.clone(), PAGE_BYTES_MAX)
+    } else {
+        page.part(end.clone(), PAGE_BYTES_MAX)
     };
-    (Node::Page(left), Node::Page(right))
+    page.splice(end, None);
+    Node::Page(moved)
 }
 
 /// One node of two that are small and next to each other.

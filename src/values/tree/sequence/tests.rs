@@ -193,7 +193,8 @@ fn pages_that_were_pushed_to_are_full() {
         collect(&sequence.root, &mut pages);
         let room = 2 * PAGE_BYTES_MAX;
         let used: usize = pages.iter().map(|page| page.len() + 40).sum();
-        assert!(used < pages.len() * (PAGE_BYTES_MAX + 40) + room);
+        // A full page has room for one record more, and what the C library rounds up to.
+        assert!(used < pages.len() * (PAGE_BYTES_MAX + 40 + 6 + 16) + room);
         assert!(pages.len() < 1_000 * 6 / PAGE_BYTES_MAX + 5, "{} pages", pages.len());
     }
 }

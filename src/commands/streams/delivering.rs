@@ -1,0 +1,316 @@
+//! What clients that follow streams get: new entries, those that they have got before, and those of other
+//! consumers that they claim.
+
+use crate::events::EventClass;
+use crate::keyspace::Transaction;
+use crate::resp::reply::Nested;
+use crate::resp::{Protocol, Reply, Request, Sent};
+use crate::types::streams::Stream;
+use crate::values::tree::ledger::{Delivery, EntryId};
+
+use super::wishes::Reading;
+use super::{EntryWriter, ids, no_key_or_group};
+use crate::commands::error::Error;
+use crate::commands::facts::{Result, Taken};
+
+/// What is read of one stream.
+struct Part<'a> {
+    key: &'a [u8],
+    behind: EntryId,
+    /// Whether these are entries that the consumer has got before.
+    is_history: bool,
+    /// Whether entries may be claimed that are pending, and for how long they must have been.
+    idle_ms_min: Option<u64>,
+}
+
+/// Reads the streams of a request, or one of them for a client that waits.
+pub(super) fn read<'r>(
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    is_group: bool,
+    only: Option<&[u8]>,
+    reply: Reply<'r>,
+) -> Result<Taken<'r>> {
+    /// The most entries that a client gets which has waited and has not said how many.
+    const COUNT_WAITED: usize = 1000;
+    let mut reading = Reading::parse(request, is_group)?;
+    let mut parts = Vec::new();
+    match only {
+        Some(only) => {
+            reading.has_waited = true;
+            reading.count = if reading.count == 0 { COUNT_WAITED } else { reading.count };
+            let Some((key, id)) = reading.streams(request).find(|(key, _)| *key == only) else {
+                return Ok(Taken::Nothing(reply));
+            };
+            let Some(part) = waited_part(tx, &reading, key, id)? else { return Ok(Taken::Nothing(reply)) };
+            parts.push(part);
+        }
+        None => {
+            // All is checked before anything changes.
+            for (key, id) in reading.streams(request) {
+                let part = part(tx, &reading, key, id)?;
+                if part.as_ref().is_some_and(|part| part.is_history) {
+                    // As in Redis: the streams behind it have nothing to claim.
+                    reading.idle_ms_min = None;
+                }
+                parts.extend(part);
+            }
+            // Redis looks each key up again.
+            for (key, _) in reading.streams(request) {
+                let _ = tx.get::<Stream>(key)?;
+            }
+        }
+    }
+    if parts.is_empty() {
+        return Ok(Taken::Nothing(reply));
+    }
+    write(tx, &reading, &parts, reply).map(Taken::Something)
+}
+
+/// What a client gets that has waited for a stream. As in Redis, entries that are gone again wake it, too.
+fn waited_part<'a>(
+    tx: &mut Transaction<'_>,
+    reading: &Reading<'_>,
+    key: &'a [u8],
+    id: &[u8],
+) -> Result<Option<Part<'a>>> {
+    let Some(stream) = tx.peek::<Stream>(key)? else { return Ok(None) };
+    let behind = match reading.group {
+        None => ids::parse(id)?,
+        Some((name, _)) => {
+            let gone = "NOGROUP the consumer group this client was blocked on no longer exists";
+            stream.group(name).ok_or(Error::fixed(gone))?.last_id
+        }
+    };
+    let has_more = stream.last_id > behind || has_idle(tx, reading, key)?;
+    let idle_ms_min = reading.idle_ms_min;
+    Ok(has_more.then_some(Part { key, behind, is_history: false, idle_ms_min }))
+}
+
+/// What a client gets of a stream at once, if anything.
+fn part<'a>(
+    tx: &mut Transaction<'_>,
+    reading: &Reading<'_>,
+    key: &'a [u8],
+    id: &[u8],
+) -> Result<Option<Part<'a>>> {
+    let stream = tx.get::<Stream>(key)?;
+    let group = match reading.group {
+        Some((name, _)) => {
+            let group = stream.and_then(|stream| stream.group(name));
+            let missing = || no_key_or_group(key, name, " in XREADGROUP with GROUP option");
+            Some(group.ok_or_else(missing)?)
+        }
+        None => None,
+    };
+    let behind = match (id, group) {
+        (b"$", Some(_)) => {
+            return Err(Error::fixed(
+                "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of \
+                 this consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID \
+                 would just return an empty result set.",
+            ));
+        }
+        (b">", None) => {
+            return Err(Error::fixed(
+                "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> \
+                 <consumer> option.",
+            ));
+        }
+        (b"$", None) => stream.map_or(EntryId::ZERO, |stream| stream.last_id),
+        (b">", Some(_)) => EntryId::MAX,
+        (id, _) => ids::parse(id)?,
+    };
+    let Some(stream) = stream else { return Ok(None) };
+    let behind = match group {
+        Some(group) if behind == EntryId::MAX => group.last_id,
+        Some(_) => return Ok(Some(Part { key, behind, is_history: true, idle_ms_min: None })),
+        None => behind,
+    };
+    let has_new = stream.last_id > behind && stream.last().is_some_and(|last| last.id > behind);
+    let has_more = has_new || has_idle(tx, reading, key)?;
+    let idle_ms_min = reading.idle_ms_min;
+    Ok(has_more.then_some(Part { key, behind, is_history: false, idle_ms_min }))
+}
+
+/// Whether a stream has an entry that the client may claim.
+fn has_idle(tx: &mut Transaction<'_>, reading: &Reading<'_>, key: &[u8]) -> Result<bool> {
+    Ok(idle_entries(tx, reading, reading.idle_ms_min, key, 1)?.is_some_and(|(idle, _)| !idle.is_empty()))
+}
+
+/// Pending entries with their deliveries, and when the first of the others was delivered.
+type IdleEntries = (Vec<(EntryId, Delivery)>, Option<u64>);
+
+/// The entries that the client may claim, so many at most.
+fn idle_entries(
+    tx: &mut Transaction<'_>,
+    reading: &Reading<'_>,
+    idle_ms_min: Option<u64>,
+    key: &[u8],
+    count: usize,
+) -> Result<Option<IdleEntries>> {
+    let (Some(idle_ms_min), Some((group, _))) = (idle_ms_min, reading.group) else { return Ok(None) };
+    let Some(before_ms) = tx.now_ms().checked_sub(idle_ms_min) else { return Ok(None) };
+    Ok(tx.adjust::<Stream, _>(key, |stream| stream.idle_entries(group, before_ms, count))?)
+}
+
+/// In how many milliseconds a client that waits may find an entry to claim, though nothing is added.
+pub(super) fn next_claim_ms(tx: &mut Transaction<'_>, request: Request<'_>) -> Option<u64> {
+    /// A client looks again no sooner.
+    const PAUSE_MS: u64 = 10;
+    let reading = Reading::parse(request, true).ok()?;
+    let (idle_ms_min, now_ms) = (reading.idle_ms_min?, tx.now_ms());
+    let mut next_ms = idle_ms_min;
+    for (key, _) in reading.streams(request) {
+        let found = idle_entries(tx, &reading, reading.idle_ms_min, key, 1).ok().flatten();
+        if let Some((_, Some(at_ms))) = found {
+            next_ms = next_ms.min(at_ms.saturating_add(idle_ms_min).saturating_sub(now_ms));
+        }
+    }
+    Some(next_ms.max(PAUSE_MS))
+}
+
+/// Adds the consumer to the group of a stream, or notes that it was heard of.
+fn meet(tx: &mut Transaction<'_>, reading: &Reading<'_>, key: &[u8]) -> Result<()> {
+    let Some((group, consumer)) = reading.group else { return Ok(()) };
+    let now_ms = tx.now_ms();
+    let met = tx.adjust::<Stream, _>(key, |stream| stream.meet_consumer(group, consumer, now_ms))?;
+    if met.flatten().is_some_and(|(_, is_new)| is_new) {
+        tx.event(EventClass::STREAM, "xgroup-createconsumer", key);
+    }
+    Ok(())
+}
+
+/// Writes what is read, and notes what a group has read.
+fn write(
+    tx: &mut Transaction<'_>,
+    reading: &Reading<'_>,
+    parts: &[Part<'_>],
+    reply: Reply<'_>,
+) -> Result<Sent> {
+    let mut writer = EntryWriter::default();
+    let is_map = reply.protocol() == Protocol::Resp3;
+    reply.nested(|out| {
+        out.map_or_array_counted(|out| {
+            let mut count = 0;
+            for part in parts {
+                // A stream may come twice: the group has read it then.
+                let behind = match (reading.group, part.is_history) {
+                    (Some((group, _)), false) => new_of_group(tx, part.key, group, reading.has_waited)?,
+                    _ => Some(part.behind),
+                };
+                let idle = idle_entries(tx, reading, part.idle_ms_min, part.key, reading.count)?;
+                let idle = idle.map(|(idle, _)| idle).unwrap_or_default();
+                let part = match behind {
+                    Some(behind) => Part { behind, ..*part },
+                    None if idle.is_empty() => continue,
+                    None => Part { behind: EntryId::MAX, ..*part },
+                };
+                meet(tx, reading, part.key)?;
+                if !is_map {
+                    out.array(2);
+                }
+                let _ = out.part().bulk(part.key);
+                match part.is_history {
+                    true => write_history(tx, reading, &part, &mut writer, out)?,
+                    false => write_new(tx, reading, &part, idle, &mut writer, out)?,
+                }
+                count += 1;
+            }
+            Ok(count)
+        })
+    })
+}
+
+/// The ID behind which a stream has entries that a group has not read yet, if it has.
+fn new_of_group(tx: &Transaction<'_>, key: &[u8], group: &[u8], has_waited: bool) -> Result<Option<EntryId>> {
+    let Some(stream) = tx.peek::<Stream>(key)? else { return Ok(None) };
+    let Some(group) = stream.group(group) else { return Ok(None) };
+    let has_new = stream.last_id > group.last_id
+        && (has_waited || stream.last().is_some_and(|last| last.id > group.last_id));
+    Ok(has_new.then_some(group.last_id))
+}
+
+/// Writes entries that a client claims, and those that it, or its group, has not got yet.
+fn write_new(
+    tx: &mut Transaction<'_>,
+    reading: &Reading<'_>,
+    part: &Part<'_>,
+    idle: Vec<(EntryId, Delivery)>,
+    writer: &mut EntryWriter,
+    out: &mut Nested<'_>,
+) -> Result<()> {
+    let (mut ids, now_ms) = (Vec::new(), tx.now_ms());
+    let tells_deliveries = part.idle_ms_min.is_some();
+    if let Some(stream) = tx.peek::<Stream>(part.key)? {
+        let from = part.behind.next().unwrap_or(EntryId::MAX);
+        let new = stream.range(from, EntryId::MAX).inspect(|entry| {
+            if reading.group.is_some() {
+                ids.push(entry.id);
+            }
+        });
+        let claimed = idle.iter().filter_map(|(id, delivery)| {
+            Some((stream.get(*id)?, now_ms.saturating_sub(delivery.at_ms), delivery.count))
+        });
+        match tells_deliveries {
+            true => {
+                let entries = claimed.chain(new.map(|entry| (entry, 0, 0)));
+                writer.deliveries(entries, reading.count, out)?;
+            }
+            false => writer.entries(new, reading.count, out)?,
+        }
+    }
+    let Some((group, consumer)) = reading.group else { return Ok(()) };
+    tx.adjust::<Stream, _>(part.key, |stream| {
+        let number = stream.view().group(group).and_then(|group| group.find_consumer(consumer));
+        if let Some(consumer) = number {
+            for (id, before) in idle {
+                let count = before.count.wrapping_add(1);
+                stream.deliver(group, id, Delivery { consumer, at_ms: now_ms, count });
+            }
+            stream.read(group, consumer, &ids, now_ms, reading.is_acknowledged);
+        }
+    })?;
+    Ok(())
+}
+
+/// Writes entries that a consumer has got before and has not acknowledged.
+fn write_history(
+    tx: &mut Transaction<'_>,
+    reading: &Reading<'_>,
+    part: &Part<'_>,
+    writer: &mut EntryWriter,
+    out: &mut Nested<'_>,
+) -> Result<()> {
+    let Some((group_name, name)) = reading.group else { return Ok(()) };
+    let now_ms = tx.now_ms();
+    let mut delivered = Vec::new();
+    if let Some(stream) = tx.peek::<Stream>(part.key)?
+        && let Some(group) = stream.group(group_name)
+        && let Some(consumer) = group.find_consumer(name).and_then(|number| group.consumer(number))
+    {
+        let from = part.behind.next().unwrap_or(EntryId::MAX);
+        let pending = consumer.pending(from, EntryId::MAX);
+        let count = if reading.count == 0 { pending.len() } else { reading.count.min(pending.len()) };
+        out.array(count);
+        for id in pending.take(count) {
+            let Some(entry) = stream.get(id) else {
+                out.array(2);
+                writer.id(id, out);
+                let _ = out.part().nil_array();
+                continue;
+            };
+            writer.entry(entry, out);
+            let delivery = group.pending_at(id);
+            delivered.extend(delivery.map(|delivery| {
+                (id, Delivery { at_ms: now_ms, count: delivery.count.wrapping_add(1), ..delivery })
+            }));
+        }
+    }
+    tx.adjust::<Stream, _>(part.key, |stream| {
+        for (id, delivery) in delivered {
+            stream.deliver(group_name, id, delivery);
+        }
+    })?;
+    Ok(())
+}

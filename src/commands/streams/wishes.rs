@@ -1,0 +1,117 @@
+//! What XREAD and XREADGROUP are asked for.
+
+use crate::resp::Request;
+use crate::resp::number::parse_integer;
+
+use crate::commands::args::{integer, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::{Result, Timeout};
+
+/// What a request wants to read.
+pub(super) struct Reading<'a> {
+    /// The group and its consumer.
+    pub(super) group: Option<(&'a [u8], &'a [u8])>,
+    /// The most entries of each stream; 0 for any number.
+    pub(super) count: usize,
+    pub(super) timeout: Timeout<'a>,
+    /// For how long entries must have been pending that the client wants, too, in milliseconds (CLAIM).
+    pub(super) idle_ms_min: Option<u64>,
+    pub(super) is_acknowledged: bool,
+    /// Whether the client has waited.
+    pub(super) has_waited: bool,
+    /// The position of the first key.
+    pub(super) first: usize,
+    pub(super) streams: usize,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn parse(request: Request<'a>, is_group: bool) -> Result<Reading<'a>> {
+        let mut reading = Reading {
+            group: None,
+            count: 0,
+            timeout: Timeout::None,
+            idle_ms_min: None,
+            is_acknowledged: false,
+            has_waited: false,
+            first: 0,
+            streams: 0,
+        };
+        let mut at = 1;
+        while let Some(option) = request.get(at) {
+            let more = request.len() - at - 1;
+            if is_word(option, "claim") && more > 0 {
+                if !is_group {
+                    return Err(only_of_groups("CLAIM"));
+                }
+                at += 1;
+                reading.idle_ms_min = Some(idle_ms_min(request.at(at))?);
+            } else if is_word(option, "block") && more > 0 {
+                at += 1;
+                reading.timeout = timeout(request.at(at))?;
+            } else if is_word(option, "count") && more > 0 {
+                at += 1;
+                reading.count = integer(request.at(at))?.max(0) as usize;
+            } else if is_word(option, "streams") && more > 0 {
+                if !more.is_multiple_of(2) {
+                    return Err(Error::fixed(
+                        "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be \
+                         specified.",
+                    ));
+                }
+                (reading.first, reading.streams) = (at + 1, more / 2);
+                break;
+            } else if is_word(option, "group") && more > 1 {
+                if !is_group {
+                    return Err(only_of_groups("GROUP"));
+                }
+                reading.group = Some((request.at(at + 1), request.at(at + 2)));
+                at += 2;
+            } else if is_word(option, "noack") {
+                if !is_group {
+                    return Err(only_of_groups("NOACK"));
+                }
+                reading.is_acknowledged = true;
+            } else {
+                return Err(Error::SYNTAX);
+            }
+            at += 1;
+        }
+        if reading.first == 0 {
+            return Err(Error::SYNTAX);
+        }
+        if is_group && reading.group.is_none() {
+            return Err(Error::fixed("ERR Missing GROUP option for XREADGROUP"));
+        }
+        Ok(reading)
+    }
+
+    /// The keys, each with the ID behind which the client wants to read.
+    pub(super) fn streams(
+        &self,
+        request: Request<'a>,
+    ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let (first, streams) = (self.first, self.streams);
+        (first..first + streams).map(move |at| (request.at(at), request.at(at + streams)))
+    }
+}
+
+fn only_of_groups(option: &str) -> Error {
+    Error::text(format!("ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."))
+}
+
+fn idle_ms_min(text: &[u8]) -> Result<u64> {
+    let wrong = Error::fixed("ERR min-idle-time is not an integer or out of range");
+    let number = parse_integer(text).ok_or(wrong)?;
+    u64::try_from(number).map_err(|_| Error::fixed("ERR min-idle-time must be a positive integer"))
+}
+
+/// Reads a timeout in milliseconds.
+fn timeout(text: &[u8]) -> Result<Timeout<'_>> {
+    let number = parse_integer(text).ok_or(Error::fixed("ERR timeout is not an integer or out of range"))?;
+    let milliseconds = u64::try_from(number).map_err(|_| Error::fixed("ERR timeout is negative"))?;
+    // Redis: with the time of day, it must be an integer of 64 bits.
+    if milliseconds > i64::MAX as u64 / 2 {
+        return Err(Error::fixed("ERR timeout is out of range"));
+    }
+    Ok(Timeout::Milliseconds(milliseconds))
+}

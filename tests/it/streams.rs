@@ -1,0 +1,268 @@
+//! Streams: what the newer commands do, and what is left of it after a restart.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::aof::{ALWAYS, wait_until};
+use crate::client::{Client, request};
+use crate::folder::Folder;
+use crate::server::Server;
+
+/// Holds a conversation: a line, and the reply to it, in turn.
+#[track_caller]
+fn talk(client: &mut Client, conversation: &[(&str, &str)]) {
+    for (line, reply) in conversation {
+        assert_eq!(client.line(line).reply().to_string(), *reply, "{line}");
+    }
+}
+
+/// A stream with four entries, the first three of which are pending in the group `g`, the first two in `h`.
+fn pending(client: &mut Client) {
+    for line in [
+        "XADD s 1-1 a 1",
+        "XADD s 1-2 a 2",
+        "XADD s 1-3 a 3",
+        "XADD s 1-4 a 4",
+        "XGROUP CREATE s g 0",
+        "XGROUP CREATE s h 0",
+        "XREADGROUP GROUP g c COUNT 3 STREAMS s >",
+        "XREADGROUP GROUP h c COUNT 2 STREAMS s >",
+    ] {
+        client.line(line).ignored();
+    }
+}
+
+/// The replies of the commands that describe the stream `s`.
+fn description(client: &mut Client) -> Vec<String> {
+    let lines = ["XRANGE s - +", "XPENDING s g", "XPENDING s h", "XINFO STREAM s", "XINFO GROUPS s"];
+    lines.map(|line| client.line(line).reply().to_string()).to_vec()
+}
+
+#[test]
+fn groups_have_a_say_in_what_is_deleted_and_the_log_has_it() {
+    let folder = Folder::new("streams-deleting");
+    for conversation in [
+        &[
+            ("XDELEX s ACKED IDS 3 1-1 1-3 1-4", "[(integer) 2, (integer) 2, (integer) 2]"),
+            ("XDELEX s DELREF IDS 2 1-1 9-9", "[(integer) 1, (integer) -1]"),
+            ("XPENDING s g", "[(integer) 2, \"1-2\", \"1-3\", [[\"c\", \"2\"]]]"),
+            ("XPENDING s h", "[(integer) 1, \"1-2\", \"1-2\", [[\"c\", \"1\"]]]"),
+            ("XDELEX s KEEPREF IDS 1 1-2", "[(integer) 1]"),
+            ("XPENDING s h", "[(integer) 1, \"1-2\", \"1-2\", [[\"c\", \"1\"]]]"),
+            // It is in no stream, but still pending.
+            ("XDELEX s DELREF IDS 1 1-2", "[(integer) -1]"),
+            ("XPENDING s h", "[(integer) 0, (nil), (nil), (nil)]"),
+            ("XLEN s", "(integer) 2"),
+        ][..],
+        &[
+            ("XACKDEL s g ACKED IDS 3 1-1 1-1 1-4", "[(integer) 2, (integer) -1, (integer) -1]"),
+            ("XACKDEL s h ACKED IDS 1 1-1", "[(integer) 1]"),
+            ("XACKDEL s g DELREF IDS 1 1-2", "[(integer) 1]"),
+            ("XPENDING s h", "[(integer) 0, (nil), (nil), (nil)]"),
+            ("XACKDEL s nosuch IDS 1 1-3", "[(integer) -1]"),
+            ("XACKDEL s g IDS 1 x", "(error) ERR Invalid stream ID specified as stream command argument"),
+            ("XACKDEL s g IDS 1 1-3 1-4", "(error) ERR syntax error"),
+            ("XACKDEL s g KEEPREF ACKED IDS 1", "(error) ERR syntax error"),
+            ("XLEN s", "(integer) 2"),
+        ],
+        &[
+            ("XTRIM s MAXLEN 1 ACKED", "(integer) 0"),
+            ("XACK s g 1-1 1-2", "(integer) 2"),
+            ("XACK s h 1-2", "(integer) 1"),
+            // The first one is still pending in one of the groups.
+            ("XTRIM s MAXLEN 1 ACKED", "(integer) 1"),
+            ("XRANGE s - 1-2", "[[\"1-1\", [\"a\", \"1\"]]]"),
+            ("XADD s DELREF MAXLEN 2 1-5 a 5", "\"1-5\""),
+            ("XPENDING s g", "[(integer) 0, (nil), (nil), (nil)]"),
+            ("XPENDING s h", "[(integer) 0, (nil), (nil), (nil)]"),
+            ("XLEN s", "(integer) 2"),
+        ],
+    ] {
+        let before = {
+            let mut client = folder.serve(ALWAYS).into_client();
+            client.line("FLUSHALL").is_ok();
+            pending(&mut client);
+            talk(&mut client, conversation);
+            description(&mut client)
+        };
+        assert_eq!(description(&mut folder.serve(ALWAYS).into_client()), before);
+    }
+}
+
+#[test]
+fn a_message_that_is_sent_again_is_not_added_again() {
+    let mut client = Server::start().into_client();
+    let first = client.line("XADD s IDMP p m1 * a 1").text();
+    client.line("XADD s IDMP p m1 * a other").is(&*first);
+    let second = client.line("XADD s IDMP other m1 * a 1").text();
+    assert_ne!(first, second);
+    let third = client.line("XADD s IDMPAUTO p * a 1 b 2").text();
+    // The order of the fields does not matter, what they have does.
+    client.line("XADD s IDMPAUTO p * b 2 a 1").is(&*third);
+    let fourth = client.line("XADD s IDMPAUTO p * b 1 a 2").text();
+    assert_ne!(third, fourth);
+    client.line("XLEN s").is(4);
+    let info = client.line("XINFO STREAM s").reply().to_string();
+    let counts = "\"idmp-duration\", (integer) 100, \"idmp-maxsize\", (integer) 100, \"pids-tracked\", \
+                  (integer) 2, \"iids-tracked\", (integer) 4, \"iids-added\", (integer) 4, \
+                  \"iids-duplicates\", (integer) 2, \"groups\"";
+    assert!(info.contains(counts), "{info}");
+    talk(
+        &mut client,
+        &[
+            ("XADD s IDMP p \"\" * a 1", "(error) ERR syntax error, IDMP requires a non-empty idempotent ID"),
+            (
+                "XADD s IDMPAUTO \"\" * a 1",
+                "(error) ERR syntax error, IDMPAUTO requires a non-empty producer ID",
+            ),
+            // The same values change nothing.
+            ("XCFGSET s IDMP-MAXSIZE 100", "OK"),
+            ("XCFGSET s IDMP-MAXSIZE 10001", "(error) ERR IDMP-MAXSIZE must be between 1 and 10000 entries"),
+            ("XCFGSET s IDMP-MAXSIZE 1 IDMP-MAXSIZE 1", "(error) ERR IDMP-MAXSIZE specified multiple times"),
+        ],
+    );
+    client.line("XADD s IDMP p m1 * a 1").is(&*first);
+    client.line("XCFGSET s IDMP-MAXSIZE 1").is_ok();
+    let again = client.line("XADD s IDMP p m1 * a 1").text();
+    assert_ne!(first, again);
+    // A producer has room for one message now.
+    client.line("XADD s IDMP p m2 * a 1").ignored();
+    assert_ne!(client.line("XADD s IDMP p m1 * a 1").text(), again);
+    // Another producer has its own.
+    let other = client.line("XADD s IDMP q m1 * a 1").text();
+    client.line("XADD s IDMP p m3 * a 1").ignored();
+    client.line("XADD s IDMP q m1 * a 1").is(&*other);
+}
+
+#[test]
+fn messages_are_remembered_after_a_restart_and_by_copies() {
+    for options in [ALWAYS, &["--save", "3600 1"], &["--appendonly", "yes", "--aof-use-rdb-preamble", "no"]] {
+        let folder = Folder::new(&format!("streams-producers-{}", options.concat().len()));
+        let ids = {
+            let mut client = folder.serve(options).into_client();
+            let first = client.line("XADD s IDMP p m1 * a 1").text();
+            client.line("XCFGSET s IDMP-MAXSIZE 77").is_ok();
+            let ids = ["XADD s IDMP p m1 * a 1", "XADD s IDMP q m1 * a 1", "XADD s IDMPAUTO p * a 1"]
+                .map(|line| client.line(line).text());
+            assert_ne!(first, ids[0]);
+            // A stream may have lost what its producer has added.
+            client.cmd(["XDEL", "s", &ids[1]]).is(1);
+            match options[0] {
+                "--save" => client.line("SAVE").is_ok(),
+                _ => client.line("BGREWRITEAOF").ignored(),
+            }
+            crate::aof::wait_for_rewrite(&mut client);
+            client.line("XADD plain IDMP p m * a 1").ignored();
+            ids
+        };
+        let mut client = folder.serve(options).into_client();
+        let dump = client.line("DUMP s").reply();
+        let crate::client::Reply::Bulk(dump) = dump else { panic!("{dump}") };
+        assert_eq!(dump[0], 26, "the RDB type of Redis 8.6");
+        assert_eq!(dump[dump.len() - 10..dump.len() - 8], [13, 0], "and its version");
+        client.cmd([&b"RESTORE"[..], b"restored", b"0", &dump]).is_ok();
+        client.line("COPY s copied").is(1);
+        for key in ["s", "restored", "copied"] {
+            for (line, id) in ["IDMP p m1 *", "IDMP q m1 *", "IDMPAUTO p *"].iter().zip(&ids) {
+                client.line(&format!("XADD {key} {line} a 1")).is(&**id);
+            }
+            let info = client.cmd(["XINFO", "STREAM", key]).reply().to_string();
+            assert!(info.contains("\"idmp-maxsize\", (integer) 77"), "{info}");
+        }
+        // Without producers a stream is written as Redis 7.0 does.
+        client.line("XADD without 1-1 a 1").ignored();
+        let crate::client::Reply::Bulk(dump) = client.line("DUMP without").reply() else { panic!() };
+        assert_eq!(dump[0], 19);
+    }
+}
+
+/// The IDs of entries that XREADGROUP has claimed of one stream, with the numbers of their deliveries.
+fn claimed(client: &mut Client, line: &str) -> Vec<(String, i64)> {
+    let script = "local r = redis.call(unpack(ARGV)) local o = {} if not r then return o end \
+                  for _, e in ipairs(r[1][2]) do o[#o + 1] = e[1] o[#o + 1] = e[4] end return o";
+    let words = ["EVAL", script, "0"].into_iter().chain(line.split(' '));
+    let items = client.cmd(words).items();
+    let number = |reply: &crate::client::Reply| match reply {
+        crate::client::Reply::Integer(number) => *number,
+        other => panic!("{other}"),
+    };
+    let name = |reply: &crate::client::Reply| reply.to_string().trim_matches('"').to_string();
+    items.chunks(2).map(|pair| (name(&pair[0]), number(&pair[1]))).collect()
+}
+
+#[test]
+fn entries_that_are_idle_for_the_longest_time_are_claimed_first() {
+    let mut client = Server::start().into_client();
+    let lines = (1..=4).map(|n| format!("XADD s 1-{n} a {n}"));
+    lines.for_each(|line| client.line(&line).ignored());
+    client.line("XGROUP CREATE s g 0").is_ok();
+    client.line("XREADGROUP GROUP g a COUNT 3 STREAMS s >").ignored();
+    // The second one was delivered long ago.
+    client.line("XCLAIM s g a 0 1-2 TIME 5000 JUSTID").ignored();
+    let ids = |claimed: &[(String, i64)]| claimed.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>();
+    let first = claimed(&mut client, "XREADGROUP GROUP g b COUNT 2 CLAIM 0 STREAMS s >");
+    assert_eq!(first, [("1-2".into(), 1), ("1-1".into(), 1)]);
+    // What is new comes behind them, and has not been delivered before.
+    let all = claimed(&mut client, "XREADGROUP GROUP g b CLAIM 0 STREAMS s >");
+    assert_eq!(ids(&all), ["1-3", "1-2", "1-1", "1-4"]);
+    assert_eq!(all.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [1, 2, 2, 0]);
+    talk(
+        &mut client,
+        &[
+            ("XREADGROUP GROUP g b CLAIM 100000 STREAMS s >", "(nil)"),
+            ("XPENDING s g", "[(integer) 4, \"1-1\", \"1-4\", [[\"b\", \"4\"]]]"),
+            ("XACK s g 1-3", "(integer) 1"),
+            ("XDEL s 1-2", "(integer) 1"),
+        ],
+    );
+    // Neither what was acknowledged nor what was deleted can be claimed.
+    assert_eq!(ids(&claimed(&mut client, "XREADGROUP GROUP g c CLAIM 0 STREAMS s >")), ["1-1", "1-4"]);
+    client.line("XGROUP DELCONSUMER s g c").is(2);
+    client.line("XREADGROUP GROUP g c CLAIM 0 STREAMS s >").is_nil();
+}
+
+#[test]
+fn a_client_that_waits_gets_an_entry_as_soon_as_it_is_idle_for_long_enough() {
+    let server = Server::start();
+    let (mut client, mut waiting) = (server.client(), server.client());
+    client.line("XADD s 1-1 a 1").ignored();
+    client.line("XGROUP CREATE s g 0").is_ok();
+    client.line("XREADGROUP GROUP g a STREAMS s >").ignored();
+    let began = Instant::now();
+    waiting.send(&request("XREADGROUP GROUP g b BLOCK 10000 CLAIM 150 STREAMS s >".split(' ')));
+    let reply = waiting.reply().reply().to_string();
+    assert!(reply.starts_with("[[\"s\", [[\"1-1\", [\"a\", \"1\"], (integer) "), "{reply}");
+    assert!((100..5000).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+    // Its time ends though nothing is idle, and so does a wait that another client ends.
+    waiting.line("XREADGROUP GROUP g c BLOCK 30 CLAIM 100000 STREAMS s >").is_nil();
+    let id = waiting.line("CLIENT ID").integer();
+    waiting.send(&request("XREADGROUP GROUP g c BLOCK 0 CLAIM 60000 STREAMS s >".split(' ')));
+    wait_until(|| client.info("blocked_clients") == "1", "the client does not wait");
+    client.cmd(["CLIENT", "UNBLOCK", &id.to_string()]).is(1);
+    waiting.reply().is_nil();
+    // A new entry is not waited for.
+    waiting.send(&request("XREADGROUP GROUP g c BLOCK 0 CLAIM 60000 STREAMS s >".split(' ')));
+    thread::sleep(Duration::from_millis(20));
+    client.line("XADD s 1-2 a 2").is("1-2");
+    let reply = waiting.reply().reply().to_string();
+    assert_eq!(reply, "[[\"s\", [[\"1-2\", [\"a\", \"2\"], (integer) 0, (integer) 0]]]]");
+}
+
+#[test]
+fn a_client_that_waits_for_a_group_learns_at_once_that_the_stream_is_gone() {
+    let server = Server::start();
+    let (mut client, mut waiting) = (server.client(), server.client());
+    for way in ["DEL s", "SET s v", "PEXPIRE s 30", "CONFIG SET maxmemory-policy allkeys-random maxmemory 1"]
+    {
+        client.line("DEL s").ignored();
+        client.line("XGROUP CREATE s g 0 MKSTREAM").is_ok();
+        waiting.send(&request("XREADGROUP GROUP g c BLOCK 0 STREAMS s >".split(' ')));
+        wait_until(|| client.info("blocked_clients") == "1", "the client does not wait");
+        client.line(way).ignored();
+        if way.starts_with("CONFIG") {
+            client.line("SET other v").is_error("OOM command not allowed when used memory > 'maxmemory'.");
+        }
+        // No other client asks for the key.
+        waiting.reply().is_error("UNBLOCKED the stream key no longer exists");
+    }
+}
