@@ -176,7 +176,7 @@ def exchange(pair):
 
 def main():
     ports, dialect = [int(port) for port in sys.argv[1:3]], sys.argv[3]
-    seed = int(sys.argv[4]) if len(sys.argv) > 4 else random.randrange(1 << 32)
+    seed = int(sys.argv[4]) if len(sys.argv) > 4 else 1
     rounds = int(sys.argv[5]) if len(sys.argv) > 5 else ROUNDS
     random.seed(seed)
     pair = Pair(ports, dialect)

@@ -193,7 +193,7 @@ def round_of(servers, number):
 
 def main():
     ports = [int(port) for port in sys.argv[1:3]]
-    seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.randrange(1 << 32)
+    seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     rounds = int(sys.argv[4]) if len(sys.argv) > 4 else ROUNDS
     servers = [Connection(port) for port in ports]
     differences = 0
