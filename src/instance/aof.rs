@@ -48,10 +48,7 @@ impl Instance {
     /// Waits until all changes are on the disk, or cannot be written.
     pub async fn finish_aof(&self) {
         let journal = &self.followers.journal;
-        if self.persistence.aof.is_on() {
-            tracing::info!("Calling fsync() on the AOF file.");
-            self.persistence.aof.finish(journal.end(), || journal.call()).await;
-        }
+        self.persistence.aof.finish(journal.end(), || journal.call()).await;
     }
 
     fn aof_sync(&self) -> Sync {

@@ -671,6 +671,23 @@ fn an_end_in_order_loses_nothing_whatever_the_policy() {
 }
 
 #[test]
+fn what_was_changed_is_on_the_disk_when_the_client_of_shutdown_is_closed() {
+    let folder = Folder::new("aof-shutdown");
+    let server = serve(&folder, &["--appendfsync", "no"]);
+    let mut client = server.client();
+    let value = vec![b'v'; 1 << 20];
+    for number in 0..32 {
+        client.cmd([b"SET".as_slice(), format!("key:{number}").as_bytes(), &value]).is_ok();
+    }
+    client.send(b"SHUTDOWN NOSAVE\r\n");
+    assert!(client.is_closed());
+    server.signal("KILL");
+    drop(server);
+    let mut client = serve(&folder, &[]).into_client();
+    client.line("DBSIZE").is(32);
+}
+
+#[test]
 fn a_disk_that_fails_loses_nothing_that_was_acknowledged() {
     for policy in ["always", "everysec"] {
         let folder = Folder::new("aof-full");
