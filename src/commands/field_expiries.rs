@@ -39,22 +39,22 @@ const NEVER: i64 = -1;
 
 /// How a command counts time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct TimeUnit {
     /// Milliseconds of its unit.
     pub(super) unit_ms: u64,
     /// Whether it counts from now on, rather than from 1970.
     pub(super) is_relative: bool,
 }
 
-impl Clock {
+impl TimeUnit {
     /// Seconds from now on.
-    pub(super) const SECONDS: Clock = Clock { unit_ms: 1000, is_relative: true };
+    pub(super) const SECONDS: TimeUnit = TimeUnit { unit_ms: 1000, is_relative: true };
     /// Milliseconds from now on.
-    pub(super) const MILLISECONDS: Clock = Clock { unit_ms: 1, is_relative: true };
+    pub(super) const MILLISECONDS: TimeUnit = TimeUnit { unit_ms: 1, is_relative: true };
     /// Seconds since 1970.
-    pub(super) const UNIX_SECONDS: Clock = Clock { unit_ms: 1000, is_relative: false };
+    pub(super) const UNIX_SECONDS: TimeUnit = TimeUnit { unit_ms: 1000, is_relative: false };
     /// Milliseconds since 1970.
-    pub(super) const UNIX_MILLISECONDS: Clock = Clock { unit_ms: 1, is_relative: false };
+    pub(super) const UNIX_MILLISECONDS: TimeUnit = TimeUnit { unit_ms: 1, is_relative: false };
 
     /// Reads a time as a moment, in milliseconds since 1970.
     ///
@@ -97,7 +97,7 @@ const HEXPIRE: Command = Command {
 };
 
 fn hexpire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire("hexpire", Clock::SECONDS, tx, request, reply)
+    expire("hexpire", TimeUnit::SECONDS, tx, request, reply)
 }
 
 const HPEXPIRE: Command = Command {
@@ -121,7 +121,7 @@ const HPEXPIRE: Command = Command {
 };
 
 fn hpexpire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire("hpexpire", Clock::MILLISECONDS, tx, request, reply)
+    expire("hpexpire", TimeUnit::MILLISECONDS, tx, request, reply)
 }
 
 const HEXPIREAT: Command = Command {
@@ -146,7 +146,7 @@ const HEXPIREAT: Command = Command {
 };
 
 fn hexpireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire("hexpireat", Clock::UNIX_SECONDS, tx, request, reply)
+    expire("hexpireat", TimeUnit::UNIX_SECONDS, tx, request, reply)
 }
 
 const HPEXPIREAT: Command = Command {
@@ -170,20 +170,20 @@ const HPEXPIREAT: Command = Command {
 };
 
 fn hpexpireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire("hpexpireat", Clock::UNIX_MILLISECONDS, tx, request, reply)
+    expire("hpexpireat", TimeUnit::UNIX_MILLISECONDS, tx, request, reply)
 }
 
 /// Makes fields expire at the moment that the request names, if they meet its condition.
 fn expire(
     command: &str,
-    clock: Clock,
+    unit: TimeUnit,
     tx: &mut Transaction<'_>,
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
     let key = request.at(1);
     tx.peek::<Hash>(key)?;
-    let moment_ms = clock.moment_ms(tx, request.at(2), command)?;
+    let moment_ms = unit.moment_ms(tx, request.at(2), command)?;
     let (condition, fields) = parse_expire(request)?;
     let is_over = tx.is_over(moment_ms);
     let event = if is_over { "hdel" } else { "hexpire" };

@@ -7,7 +7,7 @@ use crate::types::hashes::Hash;
 use super::args::is_word;
 use super::error::Error;
 use super::facts::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
-use super::field_expiries::{Clock, FIELDS, Fields, MISSING_FIELDS, only_once};
+use super::field_expiries::{FIELDS, Fields, MISSING_FIELDS, TimeUnit, only_once};
 
 pub(super) const COMMANDS: &[Command] = &[HGETDEL, HGETEX, HSETEX];
 
@@ -81,11 +81,11 @@ impl FieldOptions {
         let (mut at, mut is_of_other) = (2, false);
         while let Some(option) = request.get(at) {
             at += 1;
-            let clock = match option {
-                _ if is_word(option, "ex") => Some(Clock::SECONDS),
-                _ if is_word(option, "px") => Some(Clock::MILLISECONDS),
-                _ if is_word(option, "exat") => Some(Clock::UNIX_SECONDS),
-                _ if is_word(option, "pxat") => Some(Clock::UNIX_MILLISECONDS),
+            let unit = match option {
+                _ if is_word(option, "ex") => Some(TimeUnit::SECONDS),
+                _ if is_word(option, "px") => Some(TimeUnit::MILLISECONDS),
+                _ if is_word(option, "exat") => Some(TimeUnit::UNIX_SECONDS),
+                _ if is_word(option, "pxat") => Some(TimeUnit::UNIX_MILLISECONDS),
                 _ => None,
             };
             let named = match option {
@@ -93,7 +93,7 @@ impl FieldOptions {
                 _ if sets && is_word(option, "keepttl") => Some(Moment::Keep),
                 _ => None,
             };
-            if clock.is_some() || named.is_some() {
+            if unit.is_some() || named.is_some() {
                 if moment.is_some() {
                     return Err(Error::fixed(match sets {
                         true => "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified",
@@ -102,9 +102,9 @@ impl FieldOptions {
                 }
                 moment = named;
             }
-            if let Some(clock) = clock {
+            if let Some(unit) = unit {
                 let time = request.get(at).ok_or(Error::fixed("ERR missing expire time"))?;
-                moment = Some(Moment::At(clock.moment_ms(tx, time, command)?));
+                moment = Some(Moment::At(unit.moment_ms(tx, time, command)?));
                 at += 1;
             } else if named.is_some() {
                 // It stands alone.
