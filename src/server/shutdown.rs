@@ -133,7 +133,8 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
 }
 
 /// Lets every client go once what it has sent is answered. The log is on the disk before the first of them
-/// goes: the client that asked for the end may take its closed connection for the sign that its data are safe.
+/// goes: the client that asked for the end may take its closed connection for the sign that its data are
+/// safe.
 pub(super) async fn drain(instance: &Instance) {
     if instance.persistence.aof.is_on() {
         tracing::info!("Calling fsync() on the AOF file.");

@@ -255,7 +255,7 @@ impl Branch {
 }
 
 /// Moves the record at one end of the sequence to a page of its own. That page gets all its room at once, so
-/// that it never grows: pages that grow leave holes between others, which took 6% of a list's memory.
+/// that it never grows: pages that grow leave holes between others.
 fn split_page_at_an_end(page: &mut Page<0>, is_first: bool) -> Node {
     let count = page.len();
     let end = if is_first { 0..1 } else { count - 1..count };
