@@ -1,5 +1,7 @@
 //! Reads the arguments of requests: numbers, words, and options in any order.
 
+use std::ops::Range;
+
 use crate::resp::Request;
 use crate::resp::number::parse_integer;
 
@@ -33,6 +35,38 @@ pub fn natural(argument: &[u8]) -> Result<usize> {
 pub fn positive(argument: &[u8], error: &'static str) -> Result<usize> {
     let number = parse_integer(argument).and_then(|number| usize::try_from(number).ok());
     number.filter(|number| *number > 0).ok_or(Error::fixed(error))
+}
+
+/// The end of a request that pops from the first of several keys: LMPOP, ZMPOP and those that block.
+pub struct PopFromSeveral<E> {
+    /// Where the keys are, in the order in which they are looked at.
+    pub keys: Range<usize>,
+    /// From which end elements are popped.
+    pub end: E,
+    /// How many at most.
+    pub count: usize,
+}
+
+impl<E> PopFromSeveral<E> {
+    /// Reads the number of keys, which is at this position, the keys, the end and COUNT.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SYNTAX`], the error of `parse_end`, and errors for numbers below 1.
+    pub fn parse(request: Request<'_>, at: usize, parse_end: fn(&[u8]) -> Result<E>) -> Result<Self> {
+        let keys = positive(request.at(at), "ERR numkeys should be greater than 0")?;
+        let end_at = keys.saturating_add(at + 1);
+        let end = parse_end(request.get(end_at).ok_or(Error::SYNTAX)?)?;
+        let mut count = None;
+        let mut options = Options::new(request, end_at + 1);
+        while let Some(option) = options.next() {
+            if count.is_some() || !is_word(option, "count") {
+                return Err(Error::SYNTAX);
+            }
+            count = Some(positive(options.value()?, "ERR count should be greater than 0")?);
+        }
+        Ok(PopFromSeveral { keys: at + 1..end_at, end, count: count.unwrap_or(1) })
+    }
 }
 
 /// The number of keys that a request announces at a position. The keys follow it.

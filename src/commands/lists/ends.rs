@@ -1,13 +1,11 @@
 //! What happens at the ends of lists: pushing, popping and moving.
 
-use std::ops::Range;
-
 use crate::keyspace::Transaction;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, Sent};
 use crate::types::lists::{Elements, List, ListEnd};
 
-use super::super::args::{self, Options, is_word};
+use super::super::args::{PopFromSeveral, is_word};
 use super::super::error::Error;
 use super::super::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
@@ -276,9 +274,7 @@ fn lmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 /// The lists of which LMPOP and its like pop the first one that is there.
 pub(in crate::commands) struct KeysToPop<'a> {
     request: Request<'a>,
-    keys: Range<usize>,
-    end: ListEnd,
-    count: usize,
+    pop: PopFromSeveral<ListEnd>,
 }
 
 impl<'a> KeysToPop<'a> {
@@ -286,20 +282,9 @@ impl<'a> KeysToPop<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::SYNTAX`], and errors for numbers below 1.
-    pub(in crate::commands) fn parse(request: Request<'a>, first: usize) -> Result<KeysToPop<'a>> {
-        let keys = args::positive(request.at(first), "ERR numkeys should be greater than 0")?;
-        let at = keys.saturating_add(first + 1);
-        let end = parse_end(request.get(at).ok_or(Error::SYNTAX)?)?;
-        let mut count = None;
-        let mut options = Options::new(request, at + 1);
-        while let Some(option) = options.next() {
-            if count.is_some() || !is_word(option, "count") {
-                return Err(Error::SYNTAX);
-            }
-            count = Some(args::positive(options.value()?, "ERR count should be greater than 0")?);
-        }
-        Ok(KeysToPop { request, keys: first + 1..at, end, count: count.unwrap_or(1) })
+    /// As [`PopFromSeveral::parse`].
+    pub(in crate::commands) fn parse(request: Request<'a>, at: usize) -> Result<KeysToPop<'a>> {
+        Ok(KeysToPop { request, pop: PopFromSeveral::parse(request, at, parse_end)? })
     }
 
     /// Pops from the first list that is there, or only from that of one key, and replies with the key and the
@@ -314,9 +299,10 @@ impl<'a> KeysToPop<'a> {
         only: Option<&[u8]>,
         mut reply: Reply<'r>,
     ) -> Result<std::result::Result<Sent, Reply<'r>>> {
-        let keys = self.keys.clone().map(|at| self.request.at(at));
+        let PopFromSeveral { keys, end, count } = &self.pop;
+        let keys = keys.clone().map(|at| self.request.at(at));
         for key in keys.filter(|key| only.is_none_or(|only| only == *key)) {
-            let popped = pop(tx, key, self.end, self.count, reply, |elements, reply| {
+            let popped = pop(tx, key, *end, *count, reply, |elements, reply| {
                 reply.pair(|reply| reply.bulk(key), |reply| write_elements(elements, reply))
             })?;
             match popped {

@@ -133,7 +133,7 @@ fn bzmpop<'r>(
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     let popping = PoppingFromSeveral::parse(request, 2)?;
-    for key in popping.keys.iter().filter(|key| only.is_none_or(|only| only == **key)) {
+    for key in popping.keys().filter(|key| only.is_none_or(|only| only == *key)) {
         if tx.peek::<SortedSet>(key)?.is_some() {
             return popping.pop(tx, key, reply).map(Taken::Something);
         }

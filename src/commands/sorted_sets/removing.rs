@@ -5,7 +5,7 @@ use crate::resp::{Protocol, Reply, Request};
 use crate::types::sorted_sets::ranges::Bounds;
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
 
-use super::super::args::{self, Options, is_word};
+use super::super::args::{self, PopFromSeveral, is_word};
 use super::super::error::Error;
 use super::super::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
@@ -288,7 +288,7 @@ const ZMPOP: Command = Command {
 
 fn zmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let popping = PoppingFromSeveral::parse(request, 1)?;
-    for key in &popping.keys {
+    for key in popping.keys() {
         if tx.peek::<SortedSet>(key)?.is_some() {
             return popping.pop(tx, key, reply);
         }
@@ -296,12 +296,10 @@ fn zmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     Ok(reply.nil_array())
 }
 
-/// What ZMPOP is to remove.
+/// The sorted sets of which ZMPOP and its like pop the first one that is there.
 pub(in crate::commands) struct PoppingFromSeveral<'a> {
-    /// The keys, in the order in which they are looked at.
-    pub(in crate::commands) keys: Vec<&'a [u8]>,
-    side: Side,
-    count: usize,
+    request: Request<'a>,
+    pop: PopFromSeveral<Side>,
 }
 
 impl<'a> PoppingFromSeveral<'a> {
@@ -309,22 +307,14 @@ impl<'a> PoppingFromSeveral<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::SYNTAX`], and errors for numbers that are none.
+    /// As [`PopFromSeveral::parse`].
     pub(in crate::commands) fn parse(request: Request<'a>, at: usize) -> Result<PoppingFromSeveral<'a>> {
-        let numkeys = args::positive(request.at(at), "ERR numkeys should be greater than 0")?;
-        let side_at = at.saturating_add(1).saturating_add(numkeys);
-        let side = Side::parse(request.get(side_at).ok_or(Error::SYNTAX)?)?;
-        let mut count = None;
-        let mut options = Options::new(request, side_at + 1);
-        while let Some(option) = options.next() {
-            if count.is_some() || !is_word(option, "count") {
-                return Err(Error::SYNTAX);
-            }
-            count = Some(args::positive(options.value()?, "ERR count should be greater than 0")?);
-        }
-        let count = count.unwrap_or(1);
-        let keys = (at + 1..side_at).map(|at| request.at(at)).collect();
-        Ok(PoppingFromSeveral { keys, side, count })
+        Ok(PoppingFromSeveral { request, pop: PopFromSeveral::parse(request, at, Side::parse)? })
+    }
+
+    /// The keys, in the order in which they are looked at.
+    pub(in crate::commands) fn keys(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.pop.keys.clone().map(|at| self.request.at(at))
     }
 
     /// Removes members from a sorted set that is there; replies with the key and the members.
@@ -334,7 +324,7 @@ impl<'a> PoppingFromSeveral<'a> {
     /// [`Error::WRONG_TYPE`]
     pub(in crate::commands) fn pop(&self, tx: &mut Transaction<'_>, key: &[u8], reply: Reply<'_>) -> Result {
         reply.nested(|parts| {
-            pop(tx, key, self.side, self.count, |members| {
+            pop(tx, key, self.pop.end, self.pop.count, |members| {
                 parts.array(2);
                 let _ = parts.part().bulk(key);
                 parts.array(members.len());
