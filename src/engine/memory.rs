@@ -160,13 +160,11 @@ fn lock<'a>(
     spot: Option<Spot>,
 ) -> Result<Transaction<'a>, NotNow> {
     let (keyspace, database) = (&instance.keyspace, session.database);
-    if let (Some(spot), [spec]) = (spot, command.keys) {
-        return keyspace.begin_at(database, request.at(spec.first), spot);
-    }
     match (command.scope, command.only_key_in(request)) {
         // A script may come to hold more than the keys that it declares.
         (Scope::Keys | Scope::Script, Some(key)) => {
-            keyspace.begin_at(database, key, Spot::of(keyspace.hash(key)))
+            let spot = spot.unwrap_or_else(|| Spot::of(keyspace.hash(key)));
+            keyspace.begin_at(database, key, spot)
         }
         (Scope::Keys | Scope::Script, None) if command.leaves_keys_unnamed(request) => {
             keyspace.begin_all_for_client(database)

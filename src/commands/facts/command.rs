@@ -118,7 +118,7 @@ impl Command {
     /// The key of a request that names exactly one, whether its command takes one key or several.
     pub fn only_key_in<'a>(&self, request: Request<'a>) -> Option<&'a [u8]> {
         match self.keys {
-            [spec] if spec.is_of_keys() && spec.is_one_in(request) => request.get(spec.first),
+            [spec] if spec.is_of_keys() => request.get(spec.only_position(request)?),
             _ => None,
         }
     }
@@ -394,6 +394,10 @@ mod tests {
             ("EVAL s 1", None),
             ("GET", None),
             ("PING k", None),
+            ("XREAD COUNT 2 STREAMS k 0", Some("k")),
+            ("XREAD STREAMS k l 0 0", None),
+            ("XREADGROUP GROUP g c STREAMS k >", Some("k")),
+            ("XREAD STREAMS", None),
         ] {
             let owned = OwnedRequest::of_line(line.as_bytes()).expect(line);
             let request = owned.request().expect(line);

@@ -125,10 +125,19 @@ impl KeySpec {
         self.last == 0 && self.count_at.is_none() && self.search.is_none()
     }
 
-    /// Whether it is exactly one position in this request.
-    pub(super) fn is_one_in(&self, request: Request<'_>) -> bool {
-        let end = self.end_among(request.len(), self.stated(request));
-        self.search.is_none() && end > self.first && end - self.first <= self.step
+    /// The position of the key in a request that has exactly one.
+    pub(super) fn only_position(&self, request: Request<'_>) -> Option<usize> {
+        match self.search {
+            None => {
+                let end = self.end_among(request.len(), self.stated(request));
+                (end > self.first && end - self.first <= self.step).then_some(self.first)
+            }
+            Some(KeySearch::Behind { find, .. }) => {
+                let keys = find(request);
+                (keys.len() == 1).then_some(keys.start)
+            }
+            Some(_) => None,
+        }
     }
 
     /// The positions of the keys in a request.
