@@ -498,6 +498,29 @@ impl Entry {
         Some(u64::from_ne_bytes(self.array(self.shape().expiry_offset())))
     }
 
+    /// Replaces the value and the stamp, if the entry has this key and nothing else changes. The old value
+    /// must be a string as long as the new one that was written whole, with neither an expiry nor a mark
+    /// beside this epoch. Returns whether it did. Most writes of a key that is there end here.
+    #[inline(always)]
+    pub(in crate::keyspace) fn overwrite(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        stamp: u32,
+        epoch: bool,
+    ) -> bool {
+        let shape = Shape::new(key.len(), value.len(), false);
+        let mut header = shape.header();
+        header[0] |= if epoch { EPOCH } else { 0 };
+        let is_alike = !shape.has_long_lengths && self.array::<LENGTHS_BYTES>(0) == header[..LENGTHS_BYTES];
+        if !is_alike || !is_same(self.part(shape.key_offset(), shape.key_bytes), key) {
+            return false;
+        }
+        self.part_mut(shape.value_offset(), shape.value_bytes).copy_from_slice(value);
+        self.set_stamp(stamp);
+        true
+    }
+
     /// Replaces the value and the expiry in place if they take as much room as the old ones. Returns whether
     /// it did. If it did not, the caller must replace the whole entry.
     #[inline]
@@ -812,6 +835,34 @@ mod tests {
         assert!(entry.replace_in_place(&[2; 100_000], Some(2)));
         assert_eq!((entry.value(), entry.expires_at_ms()), (&[2; 100_000][..], Some(2)));
         assert_eq!(entry.key(), b"key");
+    }
+
+    #[test]
+    fn only_an_entry_without_marks_is_overwritten() {
+        let mut entry = Entry::new(b"key", b"one", None);
+        assert!(entry.overwrite(b"key", b"two", 7, false));
+        assert_eq!((entry.key(), entry.value(), entry.stamp()), (&b"key"[..], &b"two"[..], 7));
+        assert!(!entry.overwrite(b"key", b"three", 8, false), "another length");
+        assert!(!entry.overwrite(b"kex", b"six", 8, false), "another key");
+        assert!(!entry.overwrite(b"ke", b"four", 8, false), "as many bytes in all");
+        assert!(!entry.overwrite(b"key", b"six", 8, true), "a snapshot waits for it");
+        entry.set_epoch(true);
+        assert!(entry.overwrite(b"key", b"one", 8, true));
+        let marks: [fn(&mut Entry); 5] = [
+            |entry| entry.set_lock(true),
+            |entry| entry.set_expiry(Some(1)),
+            |entry| entry.set_encoding(Encoding::Raw),
+            |entry| entry.set_encoding(Encoding::Text),
+            |entry| entry.mark_typed(),
+        ];
+        for mark in marks {
+            let mut entry = Entry::new(b"key", b"one", None);
+            mark(&mut entry);
+            assert!(!entry.overwrite(b"key", b"two", 9, false));
+            assert_eq!((entry.value(), entry.stamp()), (&b"one"[..], 0));
+        }
+        let mut long = Entry::new(&[b'k'; 256], b"one", None);
+        assert!(!long.overwrite(&[b'k'; 256], b"two", 9, false));
     }
 
     #[test]

@@ -115,6 +115,20 @@ impl Table {
         })
     }
 
+    /// Overwrites a key in place, if its entry is at its spot and is [ordinary](Entry::overwrite). Returns
+    /// whether it did. If it did not, the caller must [put](Self::put) the key.
+    #[inline(always)]
+    pub(in crate::keyspace) fn overwrite(
+        &mut self,
+        spot: Spot,
+        key: &[u8],
+        value: &[u8],
+        stamp: u32,
+    ) -> bool {
+        let epoch = self.epoch;
+        self.entries.get_mut(spot.place).is_some_and(|entry| entry.overwrite(key, value, stamp, epoch))
+    }
+
     /// Writes a key, whether it is there or not. Returns the facts about the old entry. A lock stays a lock.
     #[inline]
     pub(in crate::keyspace) fn put(
@@ -161,9 +175,11 @@ impl Table {
         if self.entries.len() == self.entries.capacity() {
             self.layout = self.layout.wrapping_add(1);
         }
-        self.count_expiry(None, entry.expires_at_ms());
-        if entry.has_field_expiries() {
-            self.count_field_expiries(false, Some(entry.next_expiry_ms()));
+        if entry.may_expire() {
+            self.count_expiry(None, entry.expires_at_ms());
+            if entry.has_field_expiries() {
+                self.count_field_expiries(false, Some(entry.next_expiry_ms()));
+            }
         }
         self.entries.insert(spot.hash, entry, rehash);
     }

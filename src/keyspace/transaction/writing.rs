@@ -35,12 +35,23 @@ impl Transaction<'_> {
         if self.wanted.any() {
             self.follow_put(key);
         }
+        let (stamp, database) = (self.stamp_of_written(key), self.database);
+        let (spot, shard) = self.shard_mut(key);
+        shard.changes += 1;
+        let is_done = expires_at_ms.is_none() && shard.table_mut(database).overwrite(spot, key, value, stamp);
+        if !is_done {
+            self.put_anew(key, value, expires_at_ms, stamp);
+        }
+    }
+
+    /// Writes a key whose entry, if it has one, cannot just take the new value.
+    #[inline(never)]
+    fn put_anew(&mut self, key: &[u8], value: &[u8], expires_at_ms: Option<u64>, stamp: u32) {
         let long = (value.len() >= LONG_TEXT_BYTES).then(|| self.long_text(value));
-        let new = NewEntry { key, value, long, expires_at_ms, stamp: self.stamp_of_written(key) };
+        let new = NewEntry { key, value, long, expires_at_ms, stamp };
         let (keyspace, database) = (self.keyspace, self.database);
         let (spot, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
-        shard.changes += 1;
         let replaced = shard.table_mut(database).put(spot, new, rehash);
         if replaced.was_collection && self.wanted.blocked() {
             self.note_ready(database, key);
@@ -142,7 +153,10 @@ impl Transaction<'_> {
         let long = (value.len() >= LONG_TEXT_BYTES).then(|| self.long_text(value));
         let stamp = Access::first(self.keyspace.access.now());
         let new = NewEntry { key, value, long, expires_at_ms, stamp };
-        self.insert_entry(key, new.into_entry());
+        if self.wanted.any() {
+            self.follow_put(key);
+        }
+        self.add_entry(key, new.into_entry());
     }
 
     fn insert_entry(&mut self, key: &[u8], entry: Entry) {
@@ -154,25 +168,37 @@ impl Transaction<'_> {
 
     fn place_entry(&mut self, key: &[u8], entry: Entry) {
         let may_serve = self.wanted.blocked() && entry.is_collection();
+        self.add_entry(key, entry);
+        if may_serve {
+            self.note_ready(self.database, key);
+        }
+    }
+
+    /// Puts the entry of an absent key into its table. A new string serves no client that waits.
+    #[inline(never)]
+    fn add_entry(&mut self, key: &[u8], entry: Entry) {
         let (keyspace, database) = (self.keyspace, self.database);
         let (spot, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
         shard.changes += 1;
         shard.table_mut(database).insert(spot, entry, rehash);
-        if may_serve {
-            self.note_ready(database, key);
-        }
     }
 
     /// Returns when a key that is written now expires; `None` if it has expired already.
-    #[inline]
+    #[inline(always)]
     fn resolve(&self, key: &[u8], expiry: Expiry) -> Option<Option<u64>> {
         match expiry {
             Expiry::Never => Some(None),
-            Expiry::Keep => Some(self.peek_expiry(key).flatten()),
+            Expiry::Keep => Some(self.kept_expiry(key)),
             Expiry::At(expires_at_ms) if self.is_over(expires_at_ms) => None,
             Expiry::At(expires_at_ms) => Some(Some(expires_at_ms)),
         }
+    }
+
+    /// Returns when a key expires that keeps its expiry.
+    #[inline(never)]
+    fn kept_expiry(&self, key: &[u8]) -> Option<u64> {
+        self.peek_expiry(key).flatten()
     }
 
     /// The access stamp of a key that is written now. A key that is there keeps its count.
