@@ -18,9 +18,9 @@ use crate::commands::facts::{Result, Run, Scope};
 use crate::commands::faults::{Fate, strike};
 use crate::commands::tracking::answered;
 use crate::commands::transactions::{ended, queue, refused};
-use crate::engine::memory::{NotBegun, begin, commit, deliver};
+use crate::engine::memory::{NotBegun, Unfinished, begin};
 use crate::instance::Instance;
-use crate::keyspace::{Keyspace, Spot, complete};
+use crate::keyspace::{Keyspace, Spot};
 use crate::resp::{Reply, Request};
 use crate::session::{Contention, Session, Wait};
 
@@ -93,12 +93,14 @@ fn execute_plain(
 ) -> bool {
     let (Some(registered), Some(spot)) = (plan.command, plan.spot) else { return false };
     let Some(plain) = &registered.plain else { return false };
-    let is_right = plain.arguments.contains(&request.len()) && is_small(request);
-    if !meter.is_plain() || !is_right || !session.user.is_unrestricted() {
+    if !meter.is_plain() || !session.user.is_unrestricted() {
+        return false;
+    }
+    if !plain.arguments.contains(&request.len()) || !is_small(request) {
         return false;
     }
     let mark = out.len();
-    let (mut garbage, mut served, mut missed) = (None, Vec::new(), Vec::new());
+    let mut unfinished = None;
     let result = {
         let begun = instance.keyspace.begin_at(session.database, request.at(plain.key), spot);
         let Ok(mut tx) = begun else { return false };
@@ -111,16 +113,13 @@ fn execute_plain(
         };
         if tx.leaves_anything() {
             settle(registered.command, instance, session, &mut tx, *request, None);
-            commit(session, &mut tx);
-            (garbage, served, missed) = (tx.take_large_garbage(), tx.take_served(), tx.take_missed());
+            unfinished = Some(Unfinished::of(session, &mut tx));
         }
         result
     };
-    if let Some(garbage) = garbage {
-        instance.free(garbage);
+    if let Some(unfinished) = unfinished {
+        unfinished.finish(instance, session, out);
     }
-    deliver(session, served);
-    complete(out, missed);
     meter.end_tallied(registered, session, request, out.len() - mark);
     if let Err(error) = result {
         meter.failed(registered);
@@ -241,8 +240,7 @@ fn begin_and_run(
     if session.outbox.is_some() {
         instance.deliver(session, request);
     }
-    let missed = begun.end(instance, session);
-    complete(out, missed);
+    begun.end(instance, session, out);
     if command.scope == Scope::Queue {
         ended(instance, session);
     }

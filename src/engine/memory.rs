@@ -6,7 +6,7 @@ use crate::commands::Command;
 use crate::commands::facts::{Flags, Group, Scope};
 use crate::commands::transactions::queued;
 use crate::instance::Instance;
-use crate::keyspace::{Keyspace, Missed, NotNow, Prepared, Served, Spot, Transaction};
+use crate::keyspace::{Garbage, Keyspace, Missed, NotNow, Prepared, Served, Spot, Transaction, complete};
 use crate::resp::Request;
 use crate::scripting::{NotYet, Turn};
 use crate::session::{Contention, Session};
@@ -75,21 +75,51 @@ pub fn begin<'a>(
 }
 
 impl Begun<'_> {
-    /// Logs the changes, unlocks the shards, and frees what was removed. Returns what the reply still lacks.
-    pub fn end(mut self, instance: &Instance, session: &mut Session) -> Vec<Missed> {
-        commit(session, &mut self.tx);
-        let (garbage, served) = (self.tx.take_large_garbage(), self.tx.take_served());
-        let missed = self.tx.take_missed();
+    /// Logs the changes, unlocks the shards, and finishes the request. Its reply is the last one in `out`.
+    pub fn end(mut self, instance: &Instance, session: &mut Session, out: &mut Vec<u8>) {
+        let unfinished = self.tx.leaves_anything().then(|| Unfinished::of(session, &mut self.tx));
         let Begun { tx, turn, flushes } = self;
         drop((tx, turn));
-        deliver(session, served);
-        if let Some(garbage) = garbage {
-            instance.free(garbage);
+        if let Some(unfinished) = unfinished {
+            unfinished.finish(instance, session, out);
         }
         if instance.keyspace.flushes() != flushes {
             instance.save_flushed();
         }
-        missed
+    }
+}
+
+/// What is left to do for a request when its locks are free. Nearly always that is nothing.
+#[derive(Debug)]
+pub struct Unfinished {
+    /// Large garbage to free.
+    garbage: Option<Garbage>,
+    /// Clients that the request has served.
+    served: Vec<Served>,
+    /// Long strings that are missing in the reply.
+    missed: Vec<Missed>,
+}
+
+impl Unfinished {
+    /// Logs the changes of a transaction that is about to end, and takes what is left to do.
+    #[cold]
+    pub fn of(session: &mut Session, tx: &mut Transaction<'_>) -> Unfinished {
+        if let Some(end) = tx.commit() {
+            session.logged = end;
+        }
+        let (garbage, served, missed) = (tx.take_large_garbage(), tx.take_served(), tx.take_missed());
+        Unfinished { garbage, served, missed }
+    }
+
+    /// Does it, for a caller that holds no lock: delivers the replies of the clients that were served, frees
+    /// the garbage, and completes the last reply in `out`.
+    #[cold]
+    pub fn finish(self, instance: &Instance, session: &Session, out: &mut Vec<u8>) {
+        self.served.into_iter().for_each(|served| served.deliver(session.logged));
+        if let Some(garbage) = self.garbage {
+            instance.free(garbage);
+        }
+        complete(out, self.missed);
     }
 }
 
@@ -108,27 +138,6 @@ fn prepare(session: &Session, command: &Command, request: Request<'_>) -> Vec<Pr
         }
         _ if has_long(command, &request) => Prepared::of(request).collect(),
         _ => Vec::new(),
-    }
-}
-
-/// Delivers the replies of clients that a request has served, for a caller that holds no lock.
-#[inline(always)]
-pub fn deliver(session: &Session, served: Vec<Served>) {
-    if !served.is_empty() {
-        deliver_all(session, served);
-    }
-}
-
-#[cold]
-fn deliver_all(session: &Session, served: Vec<Served>) {
-    served.into_iter().for_each(|served| served.deliver(session.logged));
-}
-
-/// Logs what a request has changed.
-#[inline]
-pub fn commit(session: &mut Session, tx: &mut Transaction<'_>) {
-    if let Some(end) = tx.commit() {
-        session.logged = end;
     }
 }
 

@@ -3,7 +3,7 @@
 //! The table of commands and their numbers is the same for all servers in a process. The names are not: each
 //! server renames commands as its configuration says, so a lookup begins with the names of one server.
 
-use std::ops::RangeInclusive;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use crate::commands::all;
@@ -35,7 +35,7 @@ pub struct Plain {
     /// Where the key is.
     pub key: usize,
     /// How many arguments there may be, the command's name among them.
-    pub arguments: RangeInclusive<usize>,
+    pub arguments: Range<usize>,
     /// The handler, of those that read or write keys.
     pub run: Run,
 }
@@ -45,8 +45,8 @@ impl Plain {
         let is_on_keys = matches!(command.run, Run::Read(_) | Run::Write(_));
         let key = command.only_key().filter(|_| command.is_brief && is_on_keys)?;
         let arguments = match command.arity {
-            Arity::Exactly(count) => count..=count,
-            Arity::AtLeast(least) => least..=command.brief_arguments_max,
+            Arity::Exactly(count) => count..count + 1,
+            Arity::AtLeast(least) => least..command.brief_arguments_max.saturating_add(1),
         };
         Some(Plain { key, arguments, run: command.run })
     }
