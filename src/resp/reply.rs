@@ -75,8 +75,10 @@ impl<'a> Reply<'a> {
     /// A bulk string.
     #[inline(always)]
     pub fn bulk(self, value: &[u8]) -> Sent {
-        // One check of the capacity for all parts.
-        self.out.reserve(value.len() + BULK_FRAMING_BYTES_MAX);
+        // A long one makes the buffer grow once, rather than for each part.
+        if value.len() >= LONG_BULK_BYTES {
+            self.out.reserve(value.len() + BULK_FRAMING_BYTES_MAX);
+        }
         header(self.out, b'$', value.len() as i64);
         self.out.extend_from_slice(value);
         self.out.extend_from_slice(b"\r\n");
@@ -426,6 +428,9 @@ impl Nested<'_> {
     }
 }
 
+/// From this length on, the room for a bulk string is reserved at once. For a short one that costs as much as
+/// it saves.
+const LONG_BULK_BYTES: usize = 1024;
 /// A type byte, a length of up to 19 digits and two line ends.
 const BULK_FRAMING_BYTES_MAX: usize = 24;
 
