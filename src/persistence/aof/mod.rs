@@ -87,6 +87,9 @@ struct State {
     turns: u64,
     /// Bytes of the files before the current increment, of which the base has so many.
     older_bytes: u64,
+    /// A base stands for the current increment, too: a rewrite has ended, and the writer has not come yet to the
+    /// cut at which it began.
+    is_replaced: bool,
     /// How large the log was after it was last rewritten.
     base_bytes: u64,
     /// Whether the writer has a file open.
@@ -461,11 +464,17 @@ impl Aof {
         state.place = Some(place.clone());
         state.manifest = manifest;
         state.older_bytes = base_bytes;
-        let increment_bytes = self.increment_bytes();
+        state.is_replaced = !state.next.is_empty();
+        let increment_bytes = if state.is_replaced { 0 } else { self.increment_bytes() };
         state.base_bytes = base_bytes + increment_bytes;
         if self.is_on() {
             self.is_whole.store(true, Ordering::Release);
         }
+    }
+
+    /// Bytes of the files that make the data.
+    fn size(&self, state: &State) -> u64 {
+        state.older_bytes + if state.is_replaced { 0 } else { self.increment_bytes() }
     }
 
     fn increment_bytes(&self) -> u64 {
@@ -505,7 +514,7 @@ impl Aof {
         if state.is_resting() || !self.is_on() {
             return false;
         }
-        let bytes = state.older_bytes + self.increment_bytes();
+        let bytes = self.size(&state);
         let growth = (bytes * 100 / state.base_bytes.max(1)).saturating_sub(100);
         let has_grown = percentage > 0 && bytes > min_bytes && growth >= percentage;
         if has_grown && self.is_whole() {
@@ -580,7 +589,7 @@ impl Aof {
             rewrites: state.rewrites,
             failures: state.failures,
             is_well: !self.has_failed(),
-            bytes: state.older_bytes + self.increment_bytes(),
+            bytes: self.size(&state),
             base_bytes: state.base_bytes,
         }
     }

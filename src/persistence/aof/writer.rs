@@ -164,7 +164,9 @@ impl Writer<'_> {
             self.sync();
         }
         let mut state = self.aof.state.lock();
-        state.older_bytes += self.aof.increment_bytes();
+        if !std::mem::take(&mut state.is_replaced) {
+            state.older_bytes += self.aof.increment_bytes();
+        }
         self.output = state.next.pop_front();
         state.is_writing = self.output.is_some();
         debug_assert!(self.output.is_some(), "each cut has a file to go on in");
@@ -249,6 +251,7 @@ fn write_all(file: &mut File, rest: &mut &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Manifest, Place};
     use super::*;
 
     #[test]
@@ -257,5 +260,42 @@ mod tests {
         let mut rest = &b"record"[..];
         assert_eq!(output.write(&mut rest, false).unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert_eq!((rest, output.length), (&b"record"[..], 0));
+    }
+
+    #[test]
+    fn what_a_base_stands_for_does_not_count_even_if_the_rewrite_ends_before_the_cut_is_seen() {
+        let (aof, journal) = (Aof::default(), Journal::default());
+        let file = || File::options().write(true).open("/dev/null").unwrap();
+        let output = Some(Output::new(file(), 0));
+        let (aof, sync, synced_at) = (&aof, &|| Sync::Never, Instant::now());
+        let mut writer = Writer {
+            aof,
+            journal: &journal,
+            sync,
+            output,
+            written: 0,
+            durable: 0,
+            synced_at,
+            has_failed: false,
+        };
+        let place = Place { root: "/".into(), directory: "/nosuch".into(), name: b"log".to_vec() };
+        writer.write(b"before the cut");
+        assert_eq!(aof.report().bytes, 14);
+        // The rewrite begins, and ends before the writer is awake.
+        aof.go_on_in(file(), 0);
+        aof.rewritten(&place, Manifest::default(), 100, aof.turns());
+        assert_eq!((aof.report().bytes, aof.report().base_bytes), (100, 100));
+        writer.write(b"in front of the cut, too");
+        assert_eq!(aof.report().bytes, 100);
+        writer.change_over();
+        writer.write(b"behind");
+        assert_eq!(aof.report().bytes, 106);
+        // The other way round.
+        aof.go_on_in(file(), 0);
+        writer.change_over();
+        writer.write(b"new");
+        assert_eq!(aof.report().bytes, 109);
+        aof.rewritten(&place, Manifest::default(), 50, aof.turns());
+        assert_eq!((aof.report().bytes, aof.report().base_bytes), (53, 53));
     }
 }
