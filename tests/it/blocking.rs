@@ -116,6 +116,17 @@ fn a_wait_ends_at_its_time_and_by_other_clients() {
     server.client().line("LLEN queue").is(1);
 }
 
+/// Clients use the smallest number of their language for a timeout that ends at once: 0 would be for ever.
+#[test]
+fn a_timeout_ends_however_short_it_is() {
+    let mut client = Server::start().into_client();
+    for timeout in ["5e-324", "1e-400", "0.0000000000000000001"] {
+        client.cmd(["BLPOP", "k", timeout]).is_nil();
+        client.cmd(["BLMOVE", "k", "l", "LEFT", "LEFT", timeout]).is_nil();
+        client.cmd(["BZMPOP", timeout, "1", "k", "MIN"]).is_nil();
+    }
+}
+
 #[test]
 fn a_client_that_waits_in_a_transaction_or_a_script_does_not_wait() {
     let mut client = Server::start().into_client();

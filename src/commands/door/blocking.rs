@@ -128,5 +128,7 @@ fn seconds(text: &[u8]) -> Result<Option<Duration>> {
     if milliseconds > i64::MAX as f64 / 2.0 {
         return Err(OUT_OF_RANGE);
     }
+    // A timeout that is too small for the text still is one: node-redis sends 5e-324.
+    let milliseconds = if number > LongDouble::ZERO { milliseconds.max(1.0) } else { milliseconds };
     Ok((milliseconds > 0.0).then(|| Duration::from_millis(milliseconds as u64)))
 }
