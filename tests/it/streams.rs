@@ -134,6 +134,35 @@ fn a_message_that_is_sent_again_is_not_added_again() {
     client.line("XADD s IDMP q m1 * a 1").is(&*other);
 }
 
+/// Redis logs a message with the ID that it got, and one that it has not added again as it came.
+#[test]
+fn a_log_of_redis_names_messages_that_were_added_and_that_were_not() {
+    const IN_FUTURE: &str = "33177117420000-0";
+    let folder = Folder::new("streams-log-of-redis");
+    std::fs::create_dir(folder.path().join("appendonlydir")).unwrap();
+    folder.write("appendonlydir/appendonly.aof.manifest", "file appendonly.aof.1.incr.aof seq 1 type i\n");
+    let log = [
+        "XADD s IDMP p old 1-1 a 1",
+        "XADD s IDMP p old * a again",
+        &format!("XADD s KEEPREF IDMP p m1 MAXLEN 10 {IN_FUTURE} a 2"),
+        "XADD s IDMP p m1 * a again",
+        "XADD absent NOMKSTREAM IDMP p m1 * a 1",
+    ];
+    let log = log.map(|line| request(line.split(' ')));
+    std::fs::write(folder.file("appendonlydir/appendonly.aof.1.incr.aof"), log.concat()).unwrap();
+    let mut client = folder.serve(ALWAYS).into_client();
+    let entries = client.line("XRANGE s - +").reply().to_string();
+    assert_eq!(entries, format!("[[\"1-1\", [\"a\", \"1\"]], [\"{IN_FUTURE}\", [\"a\", \"2\"]]]"));
+    client.line("EXISTS absent").is(0);
+    client.line("XADD s IDMP p m1 * a again").is(IN_FUTURE);
+    assert_ne!(client.line("XADD s IDMP p old * a 3").text(), "1-1", "its time is over");
+    client.line("XLEN s").is(3);
+    // Clients let the server choose.
+    client
+        .line("XADD s IDMP p m2 33177117420009-0 a 1")
+        .is_error("ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs");
+}
+
 #[test]
 fn messages_are_remembered_after_a_restart_and_by_copies() {
     for options in [ALWAYS, &["--save", "3600 1"], &["--appendonly", "yes", "--aof-use-rdb-preamble", "no"]] {

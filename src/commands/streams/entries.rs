@@ -72,11 +72,16 @@ fn xadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     }
     let name = options.message.map(|message| message.name(fields.clone()));
     if let (Some(message), Some(name)) = (options.message, &name)
+        && options.id == NewId::Auto
         && let Some(producers) = stream.and_then(Ledger::producers)
         && let Some(id) = producers.find(message.producer, name, now_ms)
     {
         tx.adjust::<Stream, _>(key, |stream| stream.count_repeated())?;
         return Ok(reply.bulk(id.digits(&mut [0; ID_TEXT_BYTES_MAX])));
+    }
+    // Redis also logs a message that it has not added again. Only there a named message has no ID yet.
+    if name.is_some() && options.id == NewId::Auto && tx.is_replay() {
+        return Ok(reply.nil());
     }
     let last_id = stream.map_or(EntryId::ZERO, |stream| stream.last_id);
     let id = new_id(options.id, last_id, now_ms)?;

@@ -143,7 +143,8 @@ impl<'r> Options<'r> {
                 at += words;
             } else if is_xadd {
                 id = ids::parse_new(option)?;
-                if message.is_some() {
+                // Redis logs a named message with the ID that it got.
+                if message.is_some() && !tx.is_replay() {
                     return Err(Error::fixed(
                         "ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs",
                     ));
