@@ -269,8 +269,7 @@ pub(super) fn log(
     expires_at_ms: Option<u64>,
 ) -> io::Result<()> {
     let stream = Stream::view(content);
-    let (mut first, mut second) = (itoa::Buffer::new(), itoa::Buffer::new());
-    let mut id = Vec::new();
+    let (mut buffer, mut id) = (itoa::Buffer::new(), Vec::new());
     records::request(sink.buffer(), &[b"DEL", key]);
     let pending = stream.groups().flat_map(|group| group.pending(EntryId::ZERO, EntryId::MAX));
     let gone: BTreeSet<EntryId> = pending.map(|(id, _)| id).filter(|id| stream.get(*id).is_none()).collect();
@@ -284,7 +283,7 @@ pub(super) fn log(
         }
         entry.id.write(&mut id);
         let parts = entry.fields.flat_map(|(name, value)| [name, value]);
-        let parts: Vec<Vec<u8>> = parts.map(|part| part.text(&mut first).to_vec()).collect();
+        let parts: Vec<Vec<u8>> = parts.map(|part| part.text(&mut buffer).to_vec()).collect();
         let words: Vec<&[u8]> =
             [b"XADD", key, &id].into_iter().chain(parts.iter().map(Vec::as_slice)).collect();
         records::request(sink.buffer(), &words);
@@ -294,25 +293,17 @@ pub(super) fn log(
         add_for_a_while(sink, key, *gone, &mut id);
         sink.pass_on()?;
     }
+    // Redis 8 holds what a group has read against what was added, so that comes first.
+    let last_id = gone.last().map_or(stream.last_id, |gone| stream.last_id.max(*gone));
+    let added = stream.entries_added.max((stream.len() + gone.len()) as u64);
+    log_counters(sink, key, last_id, added, stream.max_deleted_id);
     for group in stream.groups() {
         log_group(sink, key, group)?;
     }
-    let live = stream.first().map(|first| first.id);
-    if gone.first().is_some_and(|gone| live.is_none_or(|live| *gone < live)) {
-        let edge = live.map_or_else(|| b"0".to_vec(), EntryId::text);
-        let rule: &[u8] = if live.is_some() { b"MINID" } else { b"MAXLEN" };
-        records::request(sink.buffer(), &[b"XTRIM", key, rule, b"=", &edge]);
+    if !gone.is_empty() {
+        log_deletions(sink, key, stream, &gone)?;
+        log_counters(sink, key, stream.last_id, stream.entries_added, stream.max_deleted_id);
     }
-    for gone in gone.iter().filter(|gone| live.is_some_and(|live| **gone > live)) {
-        gone.write(&mut id);
-        records::request(sink.buffer(), &[b"XDEL", key, &id]);
-        sink.pass_on()?;
-    }
-    stream.last_id.write(&mut id);
-    let (added, deleted) = (second.format(stream.entries_added), stream.max_deleted_id.text());
-    let counters: [&[u8]; 4] = [b"ENTRIESADDED", added.as_bytes(), b"MAXDELETEDID", &deleted];
-    let words: Vec<&[u8]> = [b"XSETID", key, &id].into_iter().chain(counters).collect();
-    records::request(sink.buffer(), &words);
     if let Some(producers) = producers(stream) {
         log_producers(sink, key, producers)?;
     }
@@ -320,6 +311,34 @@ pub(super) fn log(
         records::expiry(sink.buffer(), key, expires_at_ms);
     }
     sink.pass_on()
+}
+
+/// Appends the requests that delete the entries that were only added for a while.
+fn log_deletions(
+    sink: &mut dyn Sink,
+    key: &[u8],
+    stream: &Ledger,
+    gone: &BTreeSet<EntryId>,
+) -> io::Result<()> {
+    let live = stream.first().map(|first| first.id);
+    if gone.first().is_some_and(|gone| live.is_none_or(|live| *gone < live)) {
+        let edge = live.map_or_else(|| b"0".to_vec(), EntryId::text);
+        let rule: &[u8] = if live.is_some() { b"MINID" } else { b"MAXLEN" };
+        records::request(sink.buffer(), &[b"XTRIM", key, rule, b"=", &edge]);
+    }
+    for gone in gone.iter().filter(|gone| live.is_some_and(|live| **gone > live)) {
+        records::request(sink.buffer(), &[b"XDEL", key, &gone.text()]);
+        sink.pass_on()?;
+    }
+    Ok(())
+}
+
+/// Appends the request that sets the last ID of a stream, and its counters.
+fn log_counters(sink: &mut dyn Sink, key: &[u8], last_id: EntryId, added: u64, max_deleted_id: EntryId) {
+    let (id, deleted, mut buffer) = (last_id.text(), max_deleted_id.text(), itoa::Buffer::new());
+    let added = buffer.format(added).as_bytes();
+    let words: [&[u8]; 7] = [b"XSETID", key, &id, b"ENTRIESADDED", added, b"MAXDELETEDID", &deleted];
+    records::request(sink.buffer(), &words);
 }
 
 fn log_producers(sink: &mut dyn Sink, key: &[u8], producers: &Producers) -> io::Result<()> {
