@@ -168,6 +168,29 @@ fn a_rewritten_log_says_what_was_added_before_it_says_what_groups_have_read() {
     assert_eq!(after.each_ref().map(digits), before.each_ref().map(digits));
 }
 
+#[test]
+fn a_stream_goes_on_below_an_entry_that_was_deleted_after_a_restart_too() {
+    let options = [ALWAYS, &["--aof-use-rdb-preamble", "no"]].concat();
+    let folder = Folder::new("streams-below");
+    let description = |client: &mut Client| client.line("XINFO STREAM s").reply().to_string();
+    let mut before = {
+        let mut client = folder.serve(&options).into_client();
+        for line in ["XADD s 5-0 a 1", "XADD s 9-0 a 2", "XDEL s 9-0", "XSETID s 6-0", "XADD s 7-0 a 3"] {
+            client.line(line).ignored();
+        }
+        client.line("XLEN s").is(2);
+        description(&mut client)
+    };
+    for is_rewritten in [false, true] {
+        let mut client = folder.serve(&options).into_client();
+        assert_eq!(description(&mut client), before, "rewritten: {is_rewritten}");
+        client.line("BGREWRITEAOF").ignored();
+        crate::aof::wait_for_rewrite(&mut client);
+        client.line("XADD s 8-0 a 4").ignored();
+        before = description(&mut client);
+    }
+}
+
 /// Redis logs a message with the ID that it got, and one that it has not added again as it came.
 #[test]
 fn a_log_of_redis_names_messages_that_were_added_and_that_were_not() {

@@ -160,8 +160,14 @@ impl Change<'_, Stream> {
         ledger.last_id = id;
         ledger.entries_added = added.unwrap_or(ledger.entries_added);
         ledger.max_deleted_id = max_deleted.unwrap_or(ledger.max_deleted_id);
-        let (added, deleted) = (number(ledger.entries_added), ledger.max_deleted_id.text());
-        self.note_alone("XSETID", &[&id.text(), b"ENTRIESADDED", &added, b"MAXDELETEDID", &deleted]);
+        let (id, added) = (id.text(), number(ledger.entries_added));
+        match max_deleted.map(EntryId::text) {
+            // The ID may lie below that of a deleted entry, but not of one that the same request names.
+            None => self.note_alone("XSETID", &[&id, b"ENTRIESADDED", &added]),
+            Some(deleted) => {
+                self.note_alone("XSETID", &[&id, b"ENTRIESADDED", &added, b"MAXDELETEDID", &deleted]);
+            }
+        }
     }
 
     /// Adds a group; returns false if there is one of this name.

@@ -333,12 +333,16 @@ fn log_deletions(
     Ok(())
 }
 
-/// Appends the request that sets the last ID of a stream, and its counters.
+/// Appends the requests that set the last ID of a stream, and its counters. The ID may lie below that of a
+/// deleted entry, but not of one that the same request names.
 fn log_counters(sink: &mut dyn Sink, key: &[u8], last_id: EntryId, added: u64, max_deleted_id: EntryId) {
     let (id, deleted, mut buffer) = (last_id.text(), max_deleted_id.text(), itoa::Buffer::new());
-    let added = buffer.format(added).as_bytes();
-    let words: [&[u8]; 7] = [b"XSETID", key, &id, b"ENTRIESADDED", added, b"MAXDELETEDID", &deleted];
+    let (highest, added) = (last_id.max(max_deleted_id).text(), buffer.format(added).as_bytes());
+    let words: [&[u8]; 7] = [b"XSETID", key, &highest, b"ENTRIESADDED", added, b"MAXDELETEDID", &deleted];
     records::request(sink.buffer(), &words);
+    if highest != id {
+        records::request(sink.buffer(), &[b"XSETID", key, &id]);
+    }
 }
 
 fn log_producers(sink: &mut dyn Sink, key: &[u8], producers: &Producers) -> io::Result<()> {
