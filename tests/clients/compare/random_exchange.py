@@ -28,9 +28,8 @@ CONTENTS = {
 }
 # What XINFO STREAM tells, in both.
 FACTS = [b"length", b"last-generated-id", b"max-deleted-entry-id", b"entries-added", b"recorded-first-entry-id"]
-# What only Redis 8.6 tells, and Keyfast once a stream had producers.
-PRODUCERS = {b"idmp-duration": 100, b"idmp-maxsize": 100, b"pids-tracked": 0, b"iids-tracked": 0, b"iids-added": 0,
-             b"iids-duplicates": 0}
+# What only Redis 8.6 tells, and Keyfast once a stream had producers. Redis also counts producers without messages.
+PRODUCERS = {b"idmp-duration": 100, b"idmp-maxsize": 100, b"iids-tracked": 0, b"iids-added": 0, b"iids-duplicates": 0}
 
 
 class Changes(random_types.Comparison):
@@ -99,7 +98,7 @@ def logged(found, is_own):
     """What logs keep: not when consumers were seen, nor consumers without entries, nor repeated messages.
 
     Keyfast logs the names of messages that were deleted since, and Redis refuses these."""
-    dropped = {b"iids-added", b"iids-duplicates"} | ({b"iids-tracked", b"pids-tracked"} if is_own else set())
+    dropped = {b"iids-added", b"iids-duplicates"} | ({b"iids-tracked"} if is_own else set())
     return {key: {part: what for part, what in parts.items() if part not in dropped and part[1:] != ("seen",)}
             for key, parts in found.items()}
 
