@@ -87,8 +87,8 @@ struct State {
     turns: u64,
     /// Bytes of the files before the current increment, of which the base has so many.
     older_bytes: u64,
-    /// A base stands for the current increment, too: a rewrite has ended, and the writer has not come yet to the
-    /// cut at which it began.
+    /// A base stands for the current increment, too: a rewrite has ended, and the writer has not come yet to
+    /// the cut at which it began.
     is_replaced: bool,
     /// How large the log was after it was last rewritten.
     base_bytes: u64,

@@ -1,11 +1,11 @@
 //! The blocks of a ledger in their order, and the directory that finds them by their IDs.
 //!
-//! Entries come at the end and mostly leave at the front. The last block, the only one that grows, is at hand:
-//! a write reads no directory, and a stream of one block has none. The directory of the others is a list of
-//! lists, no tree: a [`Shelf`] has up to [`SHELF_BLOCKS_MAX`] blocks with their IDs and counts side by side,
-//! and the directory has the shelves. A copy shares the directory, the shelves and the blocks; a write copies
-//! the one of each that it changes. With a billion entries in blocks of a hundred the directory has 80,000 shelves, and its
-//! copy takes some 0.3 ms.
+//! Entries come at the end and mostly leave at the front. The last block, the only one that grows, is at
+//! hand: a write reads no directory, and a stream of one block has none. The directory of the others is a
+//! list of lists, no tree: a [`Shelf`] has up to [`SHELF_BLOCKS_MAX`] blocks with IDs and counts side by
+//! side, and the directory has the shelves. A copy shares the directory, the shelves and the blocks; a write
+//! copies the one of each that it changes. With a billion entries in blocks of a hundred the directory has
+//! 80,000 shelves, and its copy takes some 0.3 ms.
 
 use std::sync::Arc;
 
