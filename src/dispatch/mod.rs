@@ -230,17 +230,20 @@ fn begin_and_run(
     spot: Option<Spot>,
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, Contention> {
-    let mut begun = match begin(instance, session, command, request, spot) {
-        Ok(begun) => begun,
-        Err(NotBegun::Busy) => return Ok(Err(busy(instance))),
-        Err(NotBegun::Contended(contention)) => return Err(contention),
+    let (result, rest) = {
+        let mut begun = match begin(instance, session, command, request, spot) {
+            Ok(begun) => begun,
+            Err(NotBegun::Busy) => return Ok(Err(busy(instance))),
+            Err(NotBegun::Contended(contention)) => return Err(contention),
+        };
+        let reply = Reply::new(out, session.protocol);
+        let result = run(command, instance, session, &mut begun.tx, request, reply, None).map(|_sent| ());
+        if session.outbox.is_some() {
+            instance.deliver(session, request);
+        }
+        (result, begun.end(session))
     };
-    let reply = Reply::new(out, session.protocol);
-    let result = run(command, instance, session, &mut begun.tx, request, reply, None).map(|_sent| ());
-    if session.outbox.is_some() {
-        instance.deliver(session, request);
-    }
-    begun.end(instance, session, out);
+    rest.finish(instance, session, out);
     if command.scope == Scope::Queue {
         ended(instance, session);
     }

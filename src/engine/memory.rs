@@ -58,32 +58,48 @@ pub fn begin<'a>(
     }
     let prepared = prepare(session, command, request);
     let flushes = instance.keyspace.flushes();
-    let mut tx = lock(instance, session, command, request, spot).map_err(|why| match why {
-        NotNow::Busy => NotBegun::Busy,
-        NotNow::Contended(shard) => NotBegun::Contended(Contention::Shard(shard)),
-    })?;
+    let mut begun = match lock(instance, session, command, request, spot) {
+        Ok(tx) => Begun { tx, turn, flushes },
+        Err(NotNow::Busy) => return Err(NotBegun::Busy),
+        Err(NotNow::Contended(shard)) => return Err(NotBegun::Contended(Contention::Shard(shard))),
+    };
     if !prepared.is_empty() {
-        tx.prepare(prepared);
+        begun.tx.prepare(prepared);
     }
     if session.leaves_keys_untouched {
-        tx.leave_untouched();
+        begun.tx.leave_untouched();
     }
-    if turn.is_some() {
-        tx.allow_more();
+    if begun.turn.is_some() {
+        begun.tx.allow_more();
     }
-    Ok(Begun { tx, turn, flushes })
+    Ok(begun)
 }
 
 impl Begun<'_> {
-    /// Logs the changes, unlocks the shards, and finishes the request. Its reply is the last one in `out`.
-    pub fn end(mut self, instance: &Instance, session: &mut Session, out: &mut Vec<u8>) {
-        let unfinished = self.tx.leaves_anything().then(|| Unfinished::of(session, &mut self.tx));
-        let Begun { tx, turn, flushes } = self;
-        drop((tx, turn));
-        if let Some(unfinished) = unfinished {
+    /// Logs the changes. Returns what is left to do when this is dropped, which unlocks the shards.
+    pub fn end(&mut self, session: &mut Session) -> Ended {
+        let mut unfinished = None;
+        if self.tx.leaves_anything() {
+            unfinished = Some(Unfinished::of(session, &mut self.tx));
+        }
+        Ended { unfinished, flushes: self.flushes }
+    }
+}
+
+/// A request whose locks are free.
+#[derive(Debug)]
+pub struct Ended {
+    unfinished: Option<Unfinished>,
+    flushes: u64,
+}
+
+impl Ended {
+    /// Finishes the request. Its reply is the last one in `out`.
+    pub fn finish(self, instance: &Instance, session: &Session, out: &mut Vec<u8>) {
+        if let Some(unfinished) = self.unfinished {
             unfinished.finish(instance, session, out);
         }
-        if instance.keyspace.flushes() != flushes {
+        if instance.keyspace.flushes() != self.flushes {
             instance.save_flushed();
         }
     }

@@ -56,6 +56,14 @@ impl<'a> Request<'a> {
         head(self.len()) + self.from(0).map(string).sum::<usize>()
     }
 
+    /// No less than [`bytes_as_array`](Self::bytes_as_array), and known without a look at each argument.
+    #[inline]
+    pub fn bytes_as_array_max(&self) -> usize {
+        /// Of a string: the mark, the digits of its length, and both ends of lines.
+        const AROUND_BYTES_MAX: usize = 1 + 20 + 2 + 2;
+        self.bytes() + (self.len() + 1) * AROUND_BYTES_MAX
+    }
+
     /// The argument at `index`.
     ///
     /// # Panics

@@ -57,14 +57,25 @@ pub struct LogLimits {
     pub length_max: usize,
 }
 
+impl LogLimits {
+    /// Whether a request of this measure is noted.
+    #[inline]
+    pub fn takes(self, measure: u64) -> bool {
+        u64::try_from(self.least).is_ok_and(|least| measure >= least) && self.length_max > 0
+    }
+}
+
 impl CommandLog {
     /// Notes a request that `describe` makes if it has this measure; the oldest beyond the limit go.
+    #[inline]
     pub fn note(&self, limits: LogLimits, measure: u64, describe: impl FnOnce() -> LoggedRequest) {
-        let is_noted = u64::try_from(limits.least).is_ok_and(|least| measure >= least);
-        if !is_noted || limits.length_max == 0 {
-            return;
+        if limits.takes(measure) {
+            self.add(LoggedRequest { measure, ..describe() }, limits);
         }
-        let mut request = LoggedRequest { measure, ..describe() };
+    }
+
+    #[cold]
+    fn add(&self, mut request: LoggedRequest, limits: LogLimits) {
         let mut log = self.0.lock();
         request.id = log.next_id;
         log.next_id += 1;

@@ -78,14 +78,7 @@ pub fn charge(
     if registered.command.flags.contains(Flags::SKIP_SLOWLOG) {
         return;
     }
-    let describe = || LoggedRequest {
-        id: 0,
-        at_s: at_s(),
-        measure: 0,
-        arguments: cut(visible_arguments(&instance.names, registered.command, request).into_iter()),
-        address: session.client.address.to_string(),
-        client_name: excerpt(&session.client.profile.lock().name).into_owned(),
-    };
+    let describe = || describe(instance, session, registered.command, request);
     let limits = |least: &Integer, length_max: &Integer| LogLimits {
         least: least.get(),
         length_max: length_max.size(),
@@ -95,10 +88,29 @@ pub fn charge(
     logs.slow.note(slow, nanos / 1000, describe);
     let large = limits(&config.commandlog_request_larger_than, &config.commandlog_large_request_max_len);
     // What a script calls was not sent by its client.
-    let bytes = if origin == Origin::Script { 0 } else { request.bytes_as_array() };
-    logs.large_requests.note(large, bytes as u64, describe);
+    if origin != Origin::Script && large.takes(request.bytes_as_array_max() as u64) {
+        logs.large_requests.note(large, request.bytes_as_array() as u64, describe);
+    }
     let large = limits(&config.commandlog_reply_larger_than, &config.commandlog_large_reply_max_len);
     logs.large_replies.note(large, reply_bytes as u64, describe);
+}
+
+/// What a log keeps of a request.
+#[cold]
+fn describe(
+    instance: &Instance,
+    session: &Session,
+    command: &'static Command,
+    request: Request<'_>,
+) -> LoggedRequest {
+    LoggedRequest {
+        id: 0,
+        at_s: instance.clock.since_epoch().as_secs(),
+        measure: 0,
+        arguments: cut(visible_arguments(&instance.names, command, request).into_iter()),
+        address: session.client.address.to_string(),
+        client_name: excerpt(&session.client.profile.lock().name).into_owned(),
+    }
 }
 
 /// Bytes of the reply that an error is.
