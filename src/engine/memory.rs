@@ -86,7 +86,7 @@ impl Begun<'_> {
     }
 }
 
-/// A request whose locks are free.
+/// The rest of a request, for when its locks are free.
 #[derive(Debug)]
 pub struct Ended {
     unfinished: Option<Unfinished>,

@@ -105,6 +105,28 @@ fn long_requests_and_long_replies_are_kept() {
     other.line("COMMANDLOG LEN LARGE-REPLY").is(1);
 }
 
+/// As Valkey 9.1.2 replies.
+#[test]
+fn what_a_script_calls_has_no_bytes_and_is_kept_only_where_that_is_enough() {
+    let script = ["EVAL", "return redis.call('SET', KEYS[1], ARGV[1])", "1", "key", "value"];
+    for (limit, names) in [("0", vec!["EVAL", "SET", "COMMANDLOG"]), ("1", vec!["EVAL", "COMMANDLOG"])] {
+        let server = Server::start_with(&["--commandlog-request-larger-than", limit]);
+        let mut client = server.client();
+        client.line("COMMANDLOG RESET large-request").is_ok();
+        client.cmd(script).is_ok();
+        let seen = logged(&mut client, "large-request");
+        assert_eq!(seen.iter().map(|(.., name)| name.as_str()).collect::<Vec<_>>(), names);
+        assert!(seen.iter().all(|(_, bytes, name)| (*bytes == 0) == (name == "SET")), "{seen:?}");
+    }
+    // Exactly as long as the limit, and one byte shorter.
+    for (limit, count) in [("31", 1), ("32", 0)] {
+        let server = Server::start_with(&["--commandlog-request-larger-than", limit]);
+        let mut client = server.client();
+        client.line("SET key val").is_ok();
+        assert_eq!(logged(&mut client, "large-request").len(), count);
+    }
+}
+
 #[test]
 fn replies_beyond_the_limit_are_kept_by_default() {
     let mut client = Server::start().into_client();

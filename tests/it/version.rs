@@ -87,7 +87,7 @@ fn tokens(arguments: &'static [Argument]) -> BTreeSet<&'static str> {
     own.chain(arguments.iter().flat_map(|argument| tokens(argument.arguments))).collect()
 }
 
-/// Whoever adds commands of a newer version of Redis raises the constant with the last one of them.
+/// The change that adds the last command of a newer version of Redis raises the constant.
 #[test]
 fn the_version_is_the_highest_whose_commands_on_data_are_all_here() {
     let asked = asked_for();

@@ -69,11 +69,14 @@ pub fn charge(
     let nanos = took.as_nanos() as u64;
     statistics.add_call(registered.number, nanos);
     let config = &instance.config;
-    let at_s = || instance.clock.since_epoch().as_secs();
     let threshold_ms = config.latency_monitor_threshold.size() as u64;
     if threshold_ms > 0 && nanos / 1_000_000 >= threshold_ms {
         let is_fast = registered.command.flags.contains(Flags::FAST);
-        statistics.latency.note(if is_fast { "fast-command" } else { "command" }, at_s(), took);
+        statistics.latency.note(
+            if is_fast { "fast-command" } else { "command" },
+            instance.clock.since_epoch().as_secs(),
+            took,
+        );
     }
     if registered.command.flags.contains(Flags::SKIP_SLOWLOG) {
         return;
@@ -87,9 +90,11 @@ pub fn charge(
     let slow = limits(&config.slowlog_log_slower_than, &config.slowlog_max_len);
     logs.slow.note(slow, nanos / 1000, describe);
     let large = limits(&config.commandlog_request_larger_than, &config.commandlog_large_request_max_len);
-    // What a script calls was not sent by its client.
-    if origin != Origin::Script && large.takes(request.bytes_as_array_max() as u64) {
-        logs.large_requests.note(large, request.bytes_as_array() as u64, describe);
+    // What a script calls has no bytes: its client has not sent it. Others are added up where it may matter.
+    let sent = Some(request).filter(|_| origin != Origin::Script);
+    if large.takes(sent.map_or(0, |request| request.bytes_as_array_max() as u64)) {
+        let bytes = sent.map_or(0, |request| request.bytes_as_array() as u64);
+        logs.large_requests.note(large, bytes, describe);
     }
     let large = limits(&config.commandlog_reply_larger_than, &config.commandlog_large_reply_max_len);
     logs.large_replies.note(large, reply_bytes as u64, describe);

@@ -233,8 +233,8 @@ impl Aof {
     }
 
     /// Waits until what the journal has up to `end` is on the disk, or cannot be brought there, and the files
-    /// are as they are to be left. `call` gets the attention of whoever writes. May be called again, once
-    /// there is more to be written.
+    /// are as they are to be left. `call` wakes the thread that writes. May be called again, once there is
+    /// more to be written.
     pub async fn finish(&self, end: u64, call: impl Fn()) {
         let mut progress = self.progress.subscribe();
         self.has_ended.store(false, Ordering::Release);
