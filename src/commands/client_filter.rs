@@ -24,69 +24,52 @@ const FLAGS: &[u8] = b"ABEIMNOPRSTUbcdeirtux";
 const CAPABILITIES: &[u8] = b"r";
 
 /// The arguments of CLIENT LIST.
-pub(super) const OF_LIST: &[Argument] = &[
-    Argument::one_of("normal_master_replica_pubsub", KINDS_OF_LIST).token("TYPE").since("5.0.0").optional(),
-    Argument::block("id", &[Argument::integer("client-id").multiple()]).token("ID").since("6.2.0").optional(),
-    Argument::string("username").token("USER").since("8.1.0").optional(),
-    Argument::string("addr").token("ADDR").since("8.1.0").optional(),
-    Argument::string("laddr").token("LADDR").since("8.1.0").optional(),
-    Argument::one_of("skipme", &[Argument::pure_token("yes", "YES"), Argument::pure_token("no", "NO")])
-        .token("SKIPME")
-        .since("8.1.0")
-        .optional(),
-    Argument::integer("maxage").token("MAXAGE").since("8.1.0").optional(),
-    NAME,
-    IDLE,
-    FLAGS_GIVEN,
-    LIB_NAME,
-    LIB_VER,
-    DB,
-    CAPA,
-    IP,
+pub(super) const OF_LIST: &[Argument] = &filters(
+    [
+        Argument::one_of("normal_master_replica_pubsub", KINDS_OF_LIST)
+            .token("TYPE")
+            .since("5.0.0")
+            .optional(),
+        Argument::block("id", &[Argument::integer("client-id").multiple()])
+            .token("ID")
+            .since("6.2.0")
+            .optional(),
+        Argument::string("username").token("USER").since("8.1.0").optional(),
+        Argument::string("addr").token("ADDR").since("8.1.0").optional(),
+        Argument::string("laddr").token("LADDR").since("8.1.0").optional(),
+        Argument::one_of("skipme", &[Argument::pure_token("yes", "YES"), Argument::pure_token("no", "NO")])
+            .token("SKIPME")
+            .since("8.1.0")
+            .optional(),
+        Argument::integer("maxage").token("MAXAGE").since("8.1.0").optional(),
+    ],
     Argument::one_of("not-client-type", KINDS_OF_LIST).token("NOT-TYPE").since("9.0.0").optional(),
-    NOT_ID,
-    NOT_USER,
-    NOT_ADDR,
-    NOT_LADDR,
-    NOT_NAME,
-    NOT_FLAGS,
-    NOT_LIB_NAME,
-    NOT_LIB_VER,
-    NOT_DB,
-    NOT_CAPA,
-    NOT_IP,
-];
+);
 
 /// The arguments of CLIENT KILL.
-pub(super) const OF_KILL: &[Argument] = &[
-    Argument::integer("client-id").token("ID").since("2.8.12").optional(),
-    Argument::one_of(
-        "normal_master_slave_pubsub",
-        &[
-            Argument::pure_token("normal", "NORMAL"),
-            Argument::pure_token("master", "MASTER").since("3.2.0"),
-            Argument::pure_token("primary", "PRIMARY").since("8.0.0"),
-            Argument::pure_token("slave", "SLAVE"),
-            Argument::pure_token("replica", "REPLICA").since("5.0.0"),
-            Argument::pure_token("pubsub", "PUBSUB"),
-        ],
-    )
-    .token("TYPE")
-    .since("2.8.12")
-    .optional(),
-    Argument::string("username").token("USER").optional(),
-    Argument::string("ip:port").token("ADDR").optional(),
-    Argument::string("ip:port").token("LADDR").since("6.2.0").optional(),
-    Argument::string("yes/no").token("SKIPME").optional(),
-    Argument::integer("maxage").token("MAXAGE").since("7.4.0").optional(),
-    NAME,
-    IDLE,
-    FLAGS_GIVEN,
-    LIB_NAME,
-    LIB_VER,
-    DB,
-    CAPA,
-    IP,
+pub(super) const OF_KILL: &[Argument] = &filters(
+    [
+        Argument::integer("client-id").token("ID").since("2.8.12").optional(),
+        Argument::one_of(
+            "normal_master_slave_pubsub",
+            &[
+                Argument::pure_token("normal", "NORMAL"),
+                Argument::pure_token("master", "MASTER").since("3.2.0"),
+                Argument::pure_token("primary", "PRIMARY").since("8.0.0"),
+                Argument::pure_token("slave", "SLAVE"),
+                Argument::pure_token("replica", "REPLICA").since("5.0.0"),
+                Argument::pure_token("pubsub", "PUBSUB"),
+            ],
+        )
+        .token("TYPE")
+        .since("2.8.12")
+        .optional(),
+        Argument::string("username").token("USER").optional(),
+        Argument::string("ip:port").token("ADDR").optional(),
+        Argument::string("ip:port").token("LADDR").since("6.2.0").optional(),
+        Argument::string("yes/no").token("SKIPME").optional(),
+        Argument::integer("maxage").token("MAXAGE").since("7.4.0").optional(),
+    ],
     Argument::one_of(
         "not-client-type",
         &[
@@ -101,18 +84,7 @@ pub(super) const OF_KILL: &[Argument] = &[
     .token("NOT-TYPE")
     .since("9.0.0")
     .optional(),
-    NOT_ID,
-    NOT_USER,
-    NOT_ADDR,
-    NOT_LADDR,
-    NOT_NAME,
-    NOT_FLAGS,
-    NOT_LIB_NAME,
-    NOT_LIB_VER,
-    NOT_DB,
-    NOT_CAPA,
-    NOT_IP,
-];
+);
 
 const KINDS_OF_LIST: &[Argument] = &[
     Argument::pure_token("normal", "NORMAL"),
@@ -121,25 +93,40 @@ const KINDS_OF_LIST: &[Argument] = &[
     Argument::pure_token("pubsub", "PUBSUB"),
 ];
 
-const NAME: Argument = newer(Argument::string("name"), "NAME");
-const IDLE: Argument = newer(Argument::integer("idle"), "IDLE");
-const FLAGS_GIVEN: Argument = newer(Argument::string("flags"), "FLAGS");
-const LIB_NAME: Argument = newer(Argument::string("lib-name"), "LIB-NAME");
-const LIB_VER: Argument = newer(Argument::string("lib-ver"), "LIB-VER");
-const DB: Argument = newer(Argument::integer("db"), "DB");
-const CAPA: Argument = newer(Argument::string("capa"), "CAPA");
-const IP: Argument = newer(Argument::string("ip"), "IP");
-const NOT_ID: Argument = newer(Argument::integer("not-client-id").multiple(), "NOT-ID");
-const NOT_USER: Argument = newer(Argument::string("not-username"), "NOT-USER");
-const NOT_ADDR: Argument = newer(Argument::string("not-addr"), "NOT-ADDR");
-const NOT_LADDR: Argument = newer(Argument::string("not-laddr"), "NOT-LADDR");
-const NOT_NAME: Argument = newer(Argument::string("not-name"), "NOT-NAME");
-const NOT_FLAGS: Argument = newer(Argument::string("not-flags"), "NOT-FLAGS");
-const NOT_LIB_NAME: Argument = newer(Argument::string("not-lib-name"), "NOT-LIB-NAME");
-const NOT_LIB_VER: Argument = newer(Argument::string("not-lib-ver"), "NOT-LIB-VER");
-const NOT_DB: Argument = newer(Argument::integer("not-db"), "NOT-DB");
-const NOT_CAPA: Argument = newer(Argument::string("not-capa"), "NOT-CAPA");
-const NOT_IP: Argument = newer(Argument::string("not-ip"), "NOT-IP");
+/// The filters of a command: its own forms of the seven that are older, and those that are the same for both
+/// commands, with its own opposite of TYPE among them.
+const fn filters(older: [Argument; 7], not_type: Argument) -> [Argument; 27] {
+    let [first, second, third, fourth, fifth, sixth, seventh] = older;
+    [
+        first,
+        second,
+        third,
+        fourth,
+        fifth,
+        sixth,
+        seventh,
+        newer(Argument::string("name"), "NAME"),
+        newer(Argument::integer("idle"), "IDLE"),
+        newer(Argument::string("flags"), "FLAGS"),
+        newer(Argument::string("lib-name"), "LIB-NAME"),
+        newer(Argument::string("lib-ver"), "LIB-VER"),
+        newer(Argument::integer("db"), "DB"),
+        newer(Argument::string("capa"), "CAPA"),
+        newer(Argument::string("ip"), "IP"),
+        not_type,
+        newer(Argument::integer("not-client-id").multiple(), "NOT-ID"),
+        newer(Argument::string("not-username"), "NOT-USER"),
+        newer(Argument::string("not-addr"), "NOT-ADDR"),
+        newer(Argument::string("not-laddr"), "NOT-LADDR"),
+        newer(Argument::string("not-name"), "NOT-NAME"),
+        newer(Argument::string("not-flags"), "NOT-FLAGS"),
+        newer(Argument::string("not-lib-name"), "NOT-LIB-NAME"),
+        newer(Argument::string("not-lib-ver"), "NOT-LIB-VER"),
+        newer(Argument::integer("not-db"), "NOT-DB"),
+        newer(Argument::string("not-capa"), "NOT-CAPA"),
+        newer(Argument::string("not-ip"), "NOT-IP"),
+    ]
+}
 
 const fn newer(argument: Argument, token: &'static str) -> Argument {
     argument.token(token).since("9.0.0").optional()
