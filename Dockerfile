@@ -11,8 +11,8 @@ COPY benches benches
 COPY src src
 # Static, so that the base may have any C library or none. The one inside is GNU's, whose allocator is asked for
 # what others cannot do. Without a target's name the flag would go to macros and build scripts as well, and
-# macros cannot be static.
-ENV RUSTFLAGS="-C target-feature=+crt-static" \
+# macros cannot be static. Relocations are packed, which makes the program half a megabyte smaller.
+ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs" \
     CARGO_PROFILE_RELEASE_DEBUG=none \
     CARGO_PROFILE_RELEASE_STRIP=symbols
 RUN target=$(rustc -vV | sed -n 's/^host: //p') \

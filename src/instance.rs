@@ -7,6 +7,7 @@ mod freeing;
 mod loading;
 mod memory;
 mod oom_score;
+mod overlays;
 mod saving;
 
 use std::fmt;
@@ -30,6 +31,7 @@ use crate::lens::Lens;
 use crate::name_table::NameTable;
 use crate::persistence::Persistence;
 use crate::pubsub::PubSub;
+use crate::remote::Remote;
 use crate::resp::OwnedRequest;
 use crate::scripting::Scripting;
 use crate::scripting::running::Running;
@@ -43,6 +45,7 @@ pub use freeing::Freeing;
 pub use loading::Replay;
 pub use memory::{resident_bytes, system_bytes};
 pub use oom_score::OomScore;
+pub use overlays::{Overlay, Overlays};
 pub use saving::NotSaved;
 
 /// One running server.
@@ -75,6 +78,10 @@ pub struct Instance {
     pub freeing: Arc<Freeing>,
     /// Its snapshots and its log.
     pub persistence: Persistence,
+    /// The store in which some of its keys live, if there is one. Set before clients are let in.
+    pub remote: OnceLock<Arc<Remote>>,
+    /// Where requests on such keys run.
+    pub overlays: Overlays,
     /// Its counters.
     pub statistics: Statistics,
     /// 40 hexadecimal digits, different in each run.
@@ -153,6 +160,8 @@ impl Instance {
             scripting,
             freeing,
             persistence,
+            remote: OnceLock::new(),
+            overlays: Overlays::default(),
             statistics,
             run_id: random_hex_digits(),
             replication_id: ReplicationId::default(),

@@ -49,6 +49,8 @@ pub mod tracking;
 
 pub mod persistence;
 
+pub mod remote;
+
 pub mod session;
 
 pub mod instance;

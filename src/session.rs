@@ -3,6 +3,7 @@
 //! Here is what only the client's own commands need. What other clients may see is in its [`Client`].
 
 mod outbox;
+mod pending;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,11 +15,13 @@ use crate::config::ClientClass;
 use crate::faults::Delay;
 use crate::keyspace::{Waiter, Watching};
 use crate::pubsub::{KINDS, Subscriptions};
+use crate::remote::row::{Key, Row};
 use crate::resp::{OwnedRequest, Protocol, Request};
 use crate::statistics::Statistics;
 use crate::statistics::commands::Called;
 use crate::tracking::Tracks;
 pub use outbox::{Item, LockItem, Outbox};
+pub use pending::{Ahead, AttemptResult, Pending};
 
 /// The state of one client.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub struct Session {
     pub queue: Option<Queue>,
     /// The keys that it watches for its next transaction.
     pub watching: Watching,
+    /// The rows of keys in a store that it watches, as they were then.
+    pub watched_in_store: Vec<(Key, Arc<Row>)>,
     /// What it listens to.
     pub subscriptions: Subscriptions,
     /// The keys of which it keeps copies, if any.
@@ -59,6 +64,14 @@ pub struct Session {
     pub blocked: Option<Blocked>,
     /// The wait of a command that is executed again.
     pub resumed: Option<Blocked>,
+    /// Its request on keys in a store, while that waits.
+    pub pending: Option<Box<Pending>>,
+    /// Those of the requests behind it that travel with it.
+    pub ahead: Ahead,
+    /// The keys on which its command runs, if they live in a store.
+    pub keys_in_store: Option<Arc<[Key]>>,
+    /// Whether its command found nothing to take, and would wait if it might.
+    pub found_nothing: bool,
     /// Whether the faults have seen its next command already, which has waited since. Now it is spared.
     pub was_delayed: bool,
     /// Whether a fault drops the reply to its next command, which waits to be executed.
@@ -148,6 +161,9 @@ pub enum Wait {
     Pause,
     /// Until what the command needs may be free. Then it is tried again.
     Contention(Contention),
+    /// Until the store has answered, or has something for the client, as the session's [`Pending`] says. Then
+    /// the command is executed again.
+    Store,
     /// Until a key has something for the client, as the session's [`Blocked`] says.
     Blocked,
 }
@@ -206,6 +222,7 @@ impl Session {
             leaves_keys_untouched: false,
             queue: None,
             watching: Watching::default(),
+            watched_in_store: Vec::new(),
             subscriptions: Subscriptions::default(),
             tracking: None,
             may_not_wait: false,
@@ -214,6 +231,10 @@ impl Session {
             wait: None,
             blocked: None,
             resumed: None,
+            pending: None,
+            ahead: Ahead::default(),
+            keys_in_store: None,
+            found_nothing: false,
             was_delayed: false,
             is_unheard: false,
             last_command: State::default().last_command,

@@ -24,6 +24,7 @@ pub(super) const BITFIELD: Command = Command {
     summary: "Reads, writes and adds to integers of any width at any place in a string.",
     since: "3.2.0",
     complexity: "O(1) for each subcommand specified",
+    changes_part: true,
     arguments: &[
         Argument::KEY,
         Argument::one_of(

@@ -30,6 +30,7 @@ const SETBIT: Command = Command {
     since: "2.2.0",
     complexity: "O(1)",
     is_brief: true,
+    changes_part: true,
     arguments: &[Argument::KEY, Argument::integer("offset"), Argument::integer("value")],
     example: &[
         ("SETBIT mykey 1 1", "(integer) 0"),

@@ -5,7 +5,7 @@ use crate::keyspace::{Cursor, Names, ScanLimit, Transaction};
 use crate::resp::{Reply, Request};
 
 use super::args::{Options, is_word};
-use super::choosing::{count, parse_cursor};
+use super::choosing::{count, parse_cursor, unknown_option};
 use super::error::Error;
 use super::facts::{Argument, Arity, Categories, Command, Group, Result, Run};
 
@@ -78,18 +78,30 @@ fn scan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
     ))
 }
 
+/// The keys, of some with their types, that match a pattern.
+pub fn matching(pattern: &[u8], keys: Vec<(Vec<u8>, String)>) -> Vec<Vec<u8>> {
+    let pattern = Pattern::new(pattern, false);
+    keys.into_iter().map(|(key, _)| key).filter(|key| pattern.matches(key)).collect()
+}
+
 /// Which keys SCAN names, and how many it looks at.
-struct Filter<'a> {
+pub struct Filter<'a> {
     pattern: Option<Pattern<'a>>,
     kind: Option<&'a [u8]>,
-    keys: usize,
+    /// How many keys it looks at.
+    pub keys: usize,
 }
 
 impl<'a> Filter<'a> {
     /// Redis: the default of COUNT.
     const KEYS: usize = 10;
 
-    fn parse(request: Request<'a>) -> Result<Filter<'a>> {
+    /// Reads the options of SCAN.
+    ///
+    /// # Errors
+    ///
+    /// If they are wrong.
+    pub fn parse(request: Request<'a>) -> Result<Filter<'a>> {
         let mut filter = Filter { pattern: None, kind: None, keys: Filter::KEYS };
         let mut pattern = None;
         let mut options = Options::new(request, 2);
@@ -98,14 +110,20 @@ impl<'a> Filter<'a> {
                 _ if is_word(option, "match") => pattern = Some(options.value()?),
                 _ if is_word(option, "type") => filter.kind = Some(options.value()?),
                 _ if is_word(option, "count") => filter.keys = count(options.value()?)?,
-                _ => return Err(Error::SYNTAX),
+                _ => return Err(unknown_option(option)),
             }
         }
         filter.pattern = pattern.filter(|pattern| *pattern != b"*").map(|it| Pattern::new(it, false));
         Ok(filter)
     }
 
-    fn matches(&self, key: &[u8], type_name: &str) -> bool {
+    /// Whether it names keys of one type only.
+    pub fn asks_for_type(&self) -> bool {
+        self.kind.is_some()
+    }
+
+    /// Whether it names a key of this type.
+    pub fn matches(&self, key: &[u8], type_name: &str) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
             && self.kind.is_none_or(|kind| is_word(kind, type_name))
     }

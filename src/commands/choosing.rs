@@ -176,7 +176,7 @@ impl<'a> Selection<'a> {
                 _ if is_word(option, "match") => pattern = Some(options.value()?),
                 _ if is_word(option, "count") => selection.count = count(options.value()?)?,
                 _ if only_names.is_some_and(|word| is_word(option, word)) => selection.only_names = true,
-                _ => return Err(Error::SYNTAX),
+                _ => return Err(unknown_option(option)),
             }
         }
         selection.pattern = pattern.filter(|pattern| *pattern != b"*").map(|it| Pattern::new(it, false));
@@ -221,7 +221,7 @@ pub(super) fn count(text: &[u8]) -> Result<usize> {
 
 /// Reads a cursor as `strtoul` of C does, to which Redis leaves it: an empty text is zero, and a negative
 /// number wraps around.
-pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
+pub fn parse_cursor(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     let number: u64 = match text {
@@ -237,6 +237,15 @@ pub(super) fn reply_scanned(next: u64, found: &[impl AsRef<[u8]>], reply: Reply<
         |reply| reply.bulk(itoa::Buffer::new().format(next).as_bytes()),
         |reply| reply.array_of(found.iter(), |string, reply| reply.bulk(string.as_ref())),
     ))
+}
+
+/// The error for an option that a command that scans does not have.
+pub(super) fn unknown_option(option: &[u8]) -> Error {
+    match option {
+        _ if is_word(option, "novalues") => Error::fixed("ERR NOVALUES option can only be used in HSCAN"),
+        _ if is_word(option, "noscores") => Error::fixed("ERR NOSCORES option can only be used in ZSCAN"),
+        _ => Error::SYNTAX,
+    }
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ fn dump(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
 }
 
 /// Makes a payload of a value.
-pub(super) fn payload_of(value: Value<'_>, keyspace: &Keyspace) -> Vec<u8> {
+pub fn payload_of(value: Value<'_>, keyspace: &Keyspace) -> Vec<u8> {
     let (mut payload, limit) = (vec![value.rdb_type()], keyspace.limits().of(value.facts.kind));
     let mut compressor = keyspace.compresses_dumps().then(Compressor::default);
     // A buffer that keeps everything has no errors.
@@ -72,14 +72,26 @@ pub(super) fn payload_of(value: Value<'_>, keyspace: &Keyspace) -> Vec<u8> {
 }
 
 /// The value of a payload.
-struct Payload {
+#[derive(Debug)]
+pub struct Payload {
     facts: &'static TypeFacts,
     bytes: Vec<u8>,
     loaded: Loaded,
 }
 
+impl Payload {
+    /// The value.
+    pub fn value(&self) -> Value<'_> {
+        Value { facts: self.facts, content: self.loaded.content(&self.bytes) }
+    }
+}
+
 /// Reads the value of a payload.
-fn read_payload(payload: &[u8], tx: &Transaction<'_>) -> std::result::Result<Payload, DumpError> {
+///
+/// # Errors
+///
+/// [`DumpError`]
+pub fn read_payload(payload: &[u8], tx: &Transaction<'_>) -> std::result::Result<Payload, DumpError> {
     let (content, author) = dump::verified(payload)?;
     let mut decoder = Decoder::new(content, tx.value_bytes_max());
     let number = decoder.byte().map_err(|_| DumpError::BadFormat)?;
@@ -138,8 +150,7 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
         }
         return Ok(reply.ok());
     }
-    let content = payload.loaded.content(&payload.bytes);
-    tx.put_any(key, Value { facts: payload.facts, content }, expiry);
+    tx.put_any(key, payload.value(), expiry);
     tx.set_use(key, options.idle, options.frequency);
     if was_there {
         // Redis deletes the old value first, so the key is new again.

@@ -89,6 +89,9 @@ impl Error {
     pub const MISSING: Error =
         Error::fixed("ERR Script attempted to access a key that it has not declared, which is not held here");
 
+    /// A client whose wait another client has ended.
+    pub const UNBLOCKED: Error = Error::fixed("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+
     /// A text that is known beforehand.
     pub const fn fixed(text: &'static str) -> Error {
         Error(Cow::Borrowed(text.as_bytes()))

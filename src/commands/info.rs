@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::acl::log::Reason;
@@ -44,6 +45,7 @@ const SECTIONS: &[(&str, bool, Describe)] = &[
     ("Cluster", true, |section, _| section.field("cluster_enabled", 0)),
     ("Keyspace", true, keyspace),
     ("Locks", true, locks),
+    ("Store", true, store),
 ];
 
 /// The sections that tell the same of many things, of which [`numbers`] has no fields.
@@ -107,6 +109,10 @@ fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     for (name, _, describe) in asked {
         let mut section = Section::default();
         describe(&mut section, &view);
+        if *name == "Store" && section.0.is_empty() {
+            // There is none.
+            continue;
+        }
         if !text.is_empty() {
             text.push_str("\r\n");
         }
@@ -172,6 +178,25 @@ fn locks(section: &mut Section, view: &View<'_>) {
     section.field("lock_lens", u8::from(instance.config.lock_lens.get()));
     for (name, value) in super::locks::fields(instance, now_ms, unfollowed) {
         section.field(format!("locks_{}", name.replace('-', "_")), value);
+    }
+}
+
+/// How the store does, if there is one.
+fn store(section: &mut Section, view: &View<'_>) {
+    let Some(remote) = view.instance.remote.get() else { return };
+    let health = &remote.health;
+    section.field("store_connected", u8::from(health.is_connected.load(Ordering::Relaxed)));
+    section.field("store_away", u8::from(health.is_away.load(Ordering::Relaxed)));
+    for (name, counter) in [
+        ("store_connections", &health.connections),
+        ("store_batches", &health.batches),
+        ("store_requests", &health.requests),
+        ("store_batch_microseconds", &health.took_us),
+        ("store_overtaken", &health.overtaken),
+        ("store_failed", &health.failed),
+        ("store_unknown", &health.unknown),
+    ] {
+        section.field(name, counter.load(Ordering::Relaxed));
     }
 }
 

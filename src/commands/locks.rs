@@ -6,10 +6,12 @@ use crate::clients::Who;
 use crate::digest;
 use crate::glob::Pattern;
 use crate::instance::Instance;
-use crate::keyspace::WaitingClients;
+use crate::keyspace::{Token, WaitingClients};
 use crate::lens::{Finding, Lock, Refused, Rule, Tenure};
+use crate::remote::row::Row;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
+use crate::types;
 
 use super::args::{self, Options, is_word};
 use super::error::Error;
@@ -52,29 +54,74 @@ const LOCKS_LIST: Command = Command {
 };
 
 fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let (mut pattern, mut count) = (None, usize::MAX);
-    let mut options = Options::new(request, 2);
-    while let Some(option) = options.next() {
-        match option {
-            _ if is_word(option, "match") => pattern = Some(Pattern::new(options.value()?, false)),
-            _ if is_word(option, "count") => {
-                let asked = args::integer(options.value()?)?;
-                count = usize::try_from(asked).ok().filter(|count| *count > 0).ok_or(Error::SYNTAX)?;
-            }
-            _ => return Err(Error::SYNTAX),
-        }
-    }
+    let choice = Choice::parse(request)?;
     let now_ms = context.tx.now_ms();
     let tx = &*context.tx;
     let mut held = context.instance.lens.held(now_ms, |lock| {
         // Not all that happens to a lock is told: what is in the keyspace decides.
-        lock.database == tx.database()
-            && pattern.as_ref().is_none_or(|pattern| pattern.matches(&lock.key))
-            && tx.is_lock(&lock.key)
+        lock.database == tx.database() && choice.has(&lock.key) && tx.is_lock(&lock.key)
     });
     held.sort_by_key(|lock| lock.tenure.since_ms);
-    let shown: Vec<_> = held.iter().take(count).map(|lock| describe(context, lock, now_ms, false)).collect();
+    let shown: Vec<_> =
+        held.iter().take(choice.count).map(|lock| describe(context, lock, now_ms, false)).collect();
     Ok(reply.tree(&tree::array(shown)))
+}
+
+/// Which locks LOCKS LIST lists.
+pub struct Choice<'a> {
+    pattern: Option<Pattern<'a>>,
+    /// How many at most.
+    pub count: usize,
+}
+
+impl<'a> Choice<'a> {
+    /// Reads the options of LOCKS LIST.
+    ///
+    /// # Errors
+    ///
+    /// If they are wrong.
+    pub fn parse(request: Request<'a>) -> Result<Choice<'a>> {
+        let mut choice = Choice { pattern: None, count: usize::MAX };
+        let mut options = Options::new(request, 2);
+        while let Some(option) = options.next() {
+            match option {
+                _ if is_word(option, "match") => {
+                    choice.pattern = Some(Pattern::new(options.value()?, false));
+                }
+                _ if is_word(option, "count") => {
+                    let asked = args::integer(options.value()?)?;
+                    choice.count =
+                        usize::try_from(asked).ok().filter(|count| *count > 0).ok_or(Error::SYNTAX)?;
+                }
+                _ => return Err(Error::SYNTAX),
+            }
+        }
+        Ok(choice)
+    }
+
+    /// Whether a key is among them.
+    pub fn has(&self, key: &[u8]) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
+    }
+}
+
+/// A lock in the store, of which is known what its row says. Its holder may be connected elsewhere.
+pub fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<OwnedFrame> {
+    let live = row.live.as_ref().filter(|live| live.is_lock)?;
+    let tenure = row.tenure.as_ref()?;
+    let or_null = |value: Option<u64>| value.map_or(tree::null(), |value| tree::integer(value as i64));
+    Some(tree::map([
+        ("key", tree::bulk(key)),
+        ("state", tree::bulk("held")),
+        ("holder", tree::bulk(&tenure.holder)),
+        ("since", tree::integer(tenure.since_ms as i64)),
+        ("held-ms", tree::integer(now_ms.saturating_sub(tenure.since_ms) as i64)),
+        ("expires-at", or_null(live.expires_at_ms)),
+        ("expires-in-ms", or_null(live.expires_at_ms.map(|at_ms| at_ms.saturating_sub(now_ms)))),
+        ("type", tree::bulk(types::ALL.iter().find(|facts| facts.kind == live.kind)?.name)),
+        ("token-digest", tree::bulk(digest::to_text(Token::of(&live.value).digest))),
+        ("fencing", tree::integer(tenure.fence)),
+    ]))
 }
 
 const LOCKS_GET: Command = Command {

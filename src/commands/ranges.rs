@@ -52,6 +52,7 @@ const APPEND: Command = Command {
     summary: "Appends to a string, or writes it if it is absent; answers its new length.",
     since: "2.0.0",
     complexity: "O(1). The amortized time complexity is O(1) assuming the appended value is small and the already present value is of any size, since the dynamic string library used by Redis will double the free space available on every reallocation.",
+    changes_part: true,
     arguments: &[Argument::KEY, Argument::string("value")],
     example: &[
         ("APPEND mykey Hello", "(integer) 5"),
@@ -85,6 +86,7 @@ const SETRANGE: Command = Command {
     summary: "Overwrites a string from an offset on, and pads it with zero bytes as far as need be.",
     since: "2.2.0",
     complexity: "O(1), not counting the time taken to copy the new string in place. Usually, this string is very small so the amortized complexity is O(1). Otherwise, complexity is O(M) with M being the length of the value argument.",
+    changes_part: true,
     arguments: &[Argument::KEY, Argument::integer("offset"), Argument::string("value")],
     example: &[
         ("SET key1 \"Hello World\"", "OK"),

@@ -102,6 +102,7 @@ pub fn ended(instance: &Instance, session: &mut Session) {
 /// Ends the transaction, and the watching of keys. The caller holds none of these.
 fn end(instance: &Instance, session: &mut Session) {
     session.queue = None;
+    session.watched_in_store.clear();
     instance.keyspace.unwatch(&mut session.watching);
 }
 
@@ -221,6 +222,7 @@ const UNWATCH: Command = Command {
 
 fn unwatch(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     if !context.session.runs_queue() {
+        context.session.watched_in_store.clear();
         context.instance.keyspace.unwatch(&mut context.session.watching);
     }
     // Otherwise EXEC holds the watched keys, which it has looked at already. Their watching ends with it.

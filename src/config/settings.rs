@@ -68,6 +68,20 @@ pub struct Config {
     pub busy_reply_threshold: Integer,
     /// Bytes of a client's incomplete requests.
     pub client_query_buffer_limit: Integer,
+    /// The URL of the store in which keys live; empty for none.
+    pub store: Text,
+    /// Which keys live there.
+    pub store_keys: Text,
+    /// The name of this server among those that use the store; empty for the machine's.
+    pub store_name: Text,
+    /// Milliseconds that a request waits for the store.
+    pub store_timeout: Integer,
+    /// Bytes of a value in the store.
+    pub store_value_max_bytes: Integer,
+    /// Requests that travel to the store together.
+    pub store_batch_max: Integer,
+    /// The file with the certificate authorities of the store; empty for those of the system.
+    pub store_tls_ca_cert_file: Text,
     /// Whether it is followed who holds which lock.
     pub lock_lens: Flag,
     /// Whether the server goes on in the background.

@@ -7,22 +7,32 @@
 
 pub mod meter;
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use crate::clients::Paused;
 use crate::commands::Command;
 use crate::commands::door::admission::{admit, busy, does_any};
 use crate::commands::door::origin::Origin;
+use crate::commands::door::placing::{Place, place};
 use crate::commands::door::run::{conclude, run, settle};
 use crate::commands::door::traces::{error_bytes, is_small, show};
-use crate::commands::facts::lookup::{Finder, Registered, resolve};
+use crate::commands::error::Error;
+use crate::commands::facts::lookup::{Finder, PlainRun, Registered, find, resolve};
 use crate::commands::facts::{Result, Run, Scope};
 use crate::commands::faults::{Fate, strike};
 use crate::commands::tracking::answered;
 use crate::commands::transactions::{ended, queue, refused};
 use crate::engine::memory::{NotBegun, Unfinished, begin};
+use crate::engine::remote::{self, NotAnswered};
+use crate::engine::whole;
 use crate::instance::Instance;
 use crate::keyspace::{Keyspace, Spot};
+use crate::remote::Remote;
+use crate::remote::batch::Seat;
+use crate::remote::row::Key;
 use crate::resp::{Reply, Request};
-use crate::session::{Contention, Session, Wait};
+use crate::session::{AttemptResult, Pending, Session, Wait};
 
 use meter::Meter;
 
@@ -38,8 +48,12 @@ pub struct Plan {
 impl Plan {
     /// For a request.
     #[inline(always)]
-    pub fn new(keyspace: &Keyspace, finder: &mut Finder<'_>, request: Request<'_>) -> Plan {
+    pub fn new(instance: &Instance, finder: &mut Finder<'_>, request: Request<'_>) -> Plan {
         let command = finder.find(request.name());
+        let keyspace = &instance.keyspace;
+        if let Some(remote) = instance.remote.get() {
+            return Plan::beside_store(keyspace, remote, command, request);
+        }
         let spot = command.and_then(|registered| match &registered.plain {
             Some(plain) => request.get(plain.key).map(|key| Spot::of(keyspace.hash(key))),
             None => Plan::spot_of_any(keyspace, registered, request),
@@ -47,9 +61,27 @@ impl Plan {
         Plan { command, spot }
     }
 
+    /// Beside a store. A request that names a key there has no spot, so that it does not take the short cut.
+    fn beside_store(
+        keyspace: &Keyspace,
+        remote: &Remote,
+        command: Option<&'static Registered>,
+        request: Request<'_>,
+    ) -> Plan {
+        let key = command.and_then(|registered| registered.command.only_key_in(request));
+        let key = key.filter(|key| !remote.settings.places.has(key));
+        Plan { command, spot: key.map(|key| Spot::of(keyspace.hash(key))) }
+    }
+
     #[inline(never)]
     fn spot_of_any(keyspace: &Keyspace, registered: &Registered, request: Request<'_>) -> Option<Spot> {
-        registered.command.only_key_in(request).map(|key| Spot::of(keyspace.hash(key)))
+        let command = registered.command;
+        if command.keys.is_empty() { None } else { Plan::spot_of_named(keyspace, command, request) }
+    }
+
+    #[inline(never)]
+    fn spot_of_named(keyspace: &Keyspace, command: &Command, request: Request<'_>) -> Option<Spot> {
+        command.only_key_in(request).map(|key| Spot::of(keyspace.hash(key)))
     }
 
     /// Fetches what it needs from memory, while other requests are executed.
@@ -75,6 +107,9 @@ pub fn execute(
         return true;
     }
     execute_any(instance, session, *request, plan, meter, out);
+    if !session.ahead.is_empty() && session.wait.is_none() {
+        session.ahead.answered();
+    }
     meter.look(session);
     !session.is_closing && session.wait.is_none()
 }
@@ -102,14 +137,19 @@ fn execute_plain(
     let mark = out.len();
     let mut unfinished = None;
     let result = {
-        let begun = instance.keyspace.begin_at(session.database, request.at(plain.key), spot);
+        let key = request.at(plain.key);
+        let begun = instance.keyspace.begin_at(session.database, key, spot);
         let Ok(mut tx) = begun else { return false };
         session.last_command = registered.command.name;
         let reply = Reply::new(out, session.protocol);
         let result = match plain.run {
-            Run::Read(handler) => handler(&tx, *request, reply),
-            Run::Write(handler) => handler(&mut tx, *request, reply),
-            _ => return false,
+            PlainRun::Read(handler) => handler(&tx, *request, reply),
+            PlainRun::Write { handler, changes_part } => {
+                if changes_part && tx.shares_text(key) {
+                    return false;
+                }
+                handler(&mut tx, *request, reply)
+            }
         };
         if tx.leaves_anything() {
             settle(registered.command, instance, session, &mut tx, *request, None);
@@ -174,7 +214,7 @@ fn execute_any(
             let ran = begin_and_run(instance, session, registered.command, request, spot, out);
             let result = match ran {
                 Ok(result) => result,
-                Err(contention) => return postpone(session, contention, is_heard),
+                Err(wait) => return postpone(session, wait, is_heard),
             };
             let reply_bytes = match &result {
                 Ok(()) => out.len() - mark,
@@ -214,14 +254,13 @@ fn execute_any(
 /// Lets a request wait until what it needs may be free. It is tried again then. Nothing has happened yet,
 /// except that the faults have seen it.
 #[cold]
-fn postpone(session: &mut Session, contention: Contention, is_heard: bool) {
-    session.wait = Some(Wait::Contention(contention));
+fn postpone(session: &mut Session, wait: Wait, is_heard: bool) {
+    session.wait = Some(wait);
     session.was_delayed = true;
     session.is_unheard = !is_heard;
 }
 
-/// Runs an admitted request on a transaction over what it needs. Returns an error if another client keeps
-/// that for more than a moment.
+/// Runs an admitted request on a transaction over what it needs. Returns an error if it has to wait first.
 fn begin_and_run(
     instance: &Instance,
     session: &mut Session,
@@ -229,13 +268,47 @@ fn begin_and_run(
     request: Request<'_>,
     spot: Option<Spot>,
     out: &mut Vec<u8>,
-) -> std::result::Result<Result<()>, Contention> {
+) -> std::result::Result<Result<()>, Wait> {
+    if let Some(remote) = instance.remote.get() {
+        match place(&remote.settings.places, session, command, request) {
+            Ok(Place::Memory) => {}
+            Ok(Place::Store(keys)) => {
+                return run_in_store((instance, remote), session, command, request, keys, out);
+            }
+            Ok(Place::Everywhere) => {
+                return run_everywhere((instance, remote), session, command, request, out);
+            }
+            Err(error) => {
+                ended_if_exec(instance, session, command);
+                return Ok(Err(error));
+            }
+        }
+    }
+    run_in_memory(instance, session, command, request, spot, out)
+}
+
+/// Runs an admitted request on keys in memory.
+#[inline]
+fn run_in_memory(
+    instance: &Instance,
+    session: &mut Session,
+    command: &'static Command,
+    request: Request<'_>,
+    spot: Option<Spot>,
+    out: &mut Vec<u8>,
+) -> std::result::Result<Result<()>, Wait> {
     let (result, rest) = {
+        let refuse = |why| match why {
+            NotBegun::Busy => Ok(Err(busy(instance))),
+            NotBegun::Contended(contention) => Err(Wait::Contention(contention)),
+        };
         let mut begun = match begin(instance, session, command, request, spot) {
             Ok(begun) => begun,
-            Err(NotBegun::Busy) => return Ok(Err(busy(instance))),
-            Err(NotBegun::Contended(contention)) => return Err(contention),
+            Err(why) => return refuse(why),
         };
+        if let Err(why) = begun.copy_shared(instance, session, command, request, spot) {
+            return refuse(why);
+        }
         let reply = Reply::new(out, session.protocol);
         let result = run(command, instance, session, &mut begun.tx, request, reply, None).map(|_sent| ());
         if session.outbox.is_some() {
@@ -244,10 +317,112 @@ fn begin_and_run(
         (result, begun.end(session))
     };
     rest.finish(instance, session, out);
+    ended_if_exec(instance, session, command);
+    Ok(result)
+}
+
+/// Ends the transaction that EXEC has run or refused.
+fn ended_if_exec(instance: &Instance, session: &mut Session, command: &Command) {
     if command.scope == Scope::Queue {
         ended(instance, session);
     }
+}
+
+/// Runs an admitted request that concerns all keys, in memory and in the store.
+#[cold]
+fn run_everywhere(
+    (instance, remote): (&Instance, &Arc<Remote>),
+    session: &mut Session,
+    command: &'static Command,
+    request: Request<'_>,
+    out: &mut Vec<u8>,
+) -> std::result::Result<Result<()>, Wait> {
+    let in_memory = |session: &mut Session, out: &mut Vec<u8>| {
+        let ran = run_in_memory(instance, session, command, request, None, out);
+        ran.unwrap_or(Err(Error::fixed("TRYAGAIN Another client has all keys for long")))
+    };
+    match whole::execute(remote, session, command, request, in_memory, out) {
+        Ok(result) => Ok(result),
+        Err(_not_answered) => Err(Wait::Store),
+    }
+}
+
+/// Runs an admitted request on keys in the store. Returns an error if it has to wait first.
+#[cold]
+fn run_in_store(
+    place: (&Instance, &Arc<Remote>),
+    session: &mut Session,
+    command: &'static Command,
+    request: Request<'_>,
+    keys: Vec<Key>,
+    out: &mut Vec<u8>,
+) -> std::result::Result<Result<()>, Wait> {
+    let result = match remote::execute(place, session, command, request, keys, out) {
+        Ok(result) => result,
+        Err(NotAnswered::Busy) => Err(busy(place.0)),
+        Err(NotAnswered::Store) => return Err(Wait::Store),
+        Err(NotAnswered::Contended(contention)) => return Err(Wait::Contention(contention)),
+    };
+    ended_if_exec(place.0, session, command);
     Ok(result)
+}
+
+/// The most requests that travel beside one of their client.
+const AHEAD_MAX: usize = 256;
+/// The most bytes of their replies, about.
+const AHEAD_BYTES_MAX: usize = 1 << 20;
+/// How long they run at most, about: other clients wait for the thread.
+const AHEAD_TIME_MAX: Duration = Duration::from_millis(2);
+
+/// Lets the store begin with a request that waits for it. Requests behind it in the client's pipeline travel
+/// with it, as long as they only read or write keys in the store. The store does all of them or none, so it
+/// does none before those in front of it.
+#[cold]
+pub fn set_off<'r>(
+    instance: &Instance,
+    session: &mut Session,
+    meter: &mut Meter<'_>,
+    requests: impl Iterator<Item = Request<'r>>,
+) {
+    let Some(remote) = instance.remote.get() else { return };
+    let seat = session.pending.as_ref().and_then(|pending| pending.seat_for_others());
+    if let Some(seat) = seat.filter(|_| session.ahead.is_empty()) {
+        let was_delayed = std::mem::take(&mut session.was_delayed);
+        meter.look(session);
+        if meter.is_plain() && session.user.is_unrestricted() {
+            let (began, mut reply_bytes) = (Instant::now(), 0);
+            for request in requests.take(AHEAD_MAX) {
+                let Some(pending) = run_ahead((instance, remote), session, request, seat) else { break };
+                reply_bytes += pending.result.as_ref().map_or(0, AttemptResult::reply_bytes);
+                session.ahead.push(pending);
+                if reply_bytes > AHEAD_BYTES_MAX || began.elapsed() > AHEAD_TIME_MAX {
+                    break;
+                }
+            }
+        }
+        session.was_delayed = was_delayed;
+    }
+    remote.set_off();
+}
+
+/// Runs a request of which nothing is special, if it can travel beside another one.
+fn run_ahead(
+    (instance, remote): (&Instance, &Arc<Remote>),
+    session: &mut Session,
+    request: Request<'_>,
+    beside: Seat,
+) -> Option<Box<Pending>> {
+    let registered = admit(instance, session, find(&instance.names, request.name()), request, true).ok()?;
+    let command = registered.command;
+    if !matches!(command.run, Run::Read(_) | Run::Write(_)) {
+        return None;
+    }
+    match place(&remote.settings.places, session, command, request) {
+        Ok(Place::Store(keys)) => {
+            remote::run_ahead((instance, remote), session, command, request, keys, beside)
+        }
+        _ => None,
+    }
 }
 
 /// Whether a request that was admitted has to wait for the end of a pause.
@@ -340,7 +515,7 @@ mod tests {
             let request = OwnedRequest::of_line(line.as_bytes()).expect("a line");
             let request = request.request().expect("a request");
             meter.look(session);
-            let plan = Plan::new(&instance.keyspace, &mut finder, request);
+            let plan = Plan::new(instance, &mut finder, request);
             execute(instance, session, &request, &plan, &mut meter, &mut out);
         }
         meter.finish(session);

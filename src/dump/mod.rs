@@ -22,6 +22,10 @@ pub static CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_RE
 
 /// The version of the format that Redis 7.0 writes.
 pub const VERSION: u16 = 10;
+/// The version of the format that Redis 7.2 writes, the first that says when a stream's consumer was active.
+pub const VERSION_WITH_ACTIVITY: u16 = 11;
+/// The form of a stream with such a consumer.
+pub const STREAM_WITH_ACTIVITY: u8 = 21;
 /// The version of the format that Redis 7.4 writes, the first with expiring fields. Keyfast writes it where
 /// there are some.
 pub const VERSION_WITH_FIELD_EXPIRIES: u16 = 12;
@@ -84,6 +88,7 @@ pub fn sign(mut payload: Vec<u8>) -> Vec<u8> {
         Some(&(collections::HASH_EXPIRING | collections::HASH_LISTPACK_EXPIRING)) => {
             VERSION_WITH_FIELD_EXPIRIES
         }
+        Some(&STREAM_WITH_ACTIVITY) => VERSION_WITH_ACTIVITY,
         Some(&STREAM_WITH_PRODUCERS) => VERSION_WITH_PRODUCERS,
         _ => VERSION,
     };

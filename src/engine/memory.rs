@@ -3,14 +3,22 @@
 use std::time::Instant;
 
 use crate::commands::Command;
-use crate::commands::facts::{Flags, Group, Scope};
+use crate::commands::facts::{Flags, Group, KeyFlags, Scope};
 use crate::commands::transactions::queued;
 use crate::instance::Instance;
-use crate::keyspace::{Garbage, Keyspace, Missed, NotNow, Prepared, Served, Spot, Transaction, complete};
+use crate::keyspace::{
+    Garbage, Hold, Keyspace, Missed, NotNow, Prepared, Served, Shared, Spot, Transaction, complete,
+};
 use crate::resp::Request;
 use crate::scripting::{NotYet, Turn};
 use crate::session::{Contention, Session};
 use crate::values::LONG_TEXT_BYTES;
+
+/// How often shared strings are copied without a lock before a command. Another client that changes them
+/// meanwhile makes the copy useless. After so many tries they are copied under the lock.
+const COPYING_TRIES_MAX: usize = 8;
+/// Copying this many bytes takes some milliseconds: other threads serve the clients of this one meanwhile.
+const LONG_COPY_BYTES: usize = 16 << 20;
 
 /// What a command runs on.
 #[derive(Debug)]
@@ -30,6 +38,15 @@ pub enum NotBegun {
     Busy,
     /// Another client has what it needs, for more than a moment.
     Contended(Contention),
+}
+
+impl From<NotNow> for NotBegun {
+    fn from(why: NotNow) -> NotBegun {
+        match why {
+            NotNow::Busy => NotBegun::Busy,
+            NotNow::Contended(shard) => NotBegun::Contended(Contention::Shard(shard)),
+        }
+    }
 }
 
 /// Begins a transaction over what a request needs; `spot` is that of its key, if it names exactly one.
@@ -58,14 +75,11 @@ pub fn begin<'a>(
     }
     let prepared = prepare(session, command, request);
     let flushes = instance.keyspace.flushes();
-    let mut begun = match lock(instance, session, command, request, spot) {
-        Ok(tx) => Begun { tx, turn, flushes },
-        Err(NotNow::Busy) => return Err(NotBegun::Busy),
-        Err(NotNow::Contended(shard)) => return Err(NotBegun::Contended(Contention::Shard(shard))),
-    };
-    if !prepared.is_empty() {
-        begun.tx.prepare(prepared);
-    }
+    let hold = lock(instance, session, command, request, spot)?;
+    // Nothing below takes the address of the transaction, so that the compiler builds it where the caller
+    // keeps it. It takes some 100 instructions to move one.
+    let tx = instance.keyspace.begin_on(session.database, hold, prepared);
+    let mut begun = Begun { tx, turn, flushes };
     if session.leaves_keys_untouched {
         begun.tx.leave_untouched();
     }
@@ -75,7 +89,62 @@ pub fn begin<'a>(
     Ok(begun)
 }
 
-impl Begun<'_> {
+impl<'a> Begun<'a> {
+    /// Copies the long strings that the command may change in part and that others share, while no other
+    /// client waits for them. Called before the command runs.
+    ///
+    /// # Errors
+    ///
+    /// [`NotBegun`]
+    #[inline(always)]
+    pub fn copy_shared(
+        &mut self,
+        instance: &'a Instance,
+        session: &Session,
+        command: &Command,
+        request: Request<'a>,
+        spot: Option<Spot>,
+    ) -> Result<(), NotBegun> {
+        let may_share = match command.scope {
+            Scope::Queue => session.queue.as_ref().is_some_and(|queue| !queue.is_broken),
+            _ if !command.changes_part => false,
+            _ => command.only_key_in(request).is_some_and(|key| self.tx.shares_text(key)),
+        };
+        if may_share { self.copy_any_shared(instance, session, command, request, spot) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn copy_any_shared(
+        &mut self,
+        instance: &'a Instance,
+        session: &Session,
+        command: &Command,
+        request: Request<'a>,
+        spot: Option<Spot>,
+    ) -> Result<(), NotBegun> {
+        for _ in 0..COPYING_TRIES_MAX {
+            let shared = match &session.queue {
+                Some(queue) if command.scope == Scope::Queue => {
+                    let keys =
+                        queued(queue).filter_map(|(queued, request)| key_changed(queued.command, request));
+                    self.tx.shared_texts(keys)
+                }
+                _ => self.tx.shared_texts(key_changed(command, request).into_iter()),
+            };
+            if shared.is_empty() {
+                break;
+            }
+            self.tx.let_go();
+            if shared.iter().map(Shared::bytes).sum::<usize>() >= LONG_COPY_BYTES {
+                instance.hand_over();
+            }
+            let copied = shared.into_iter().map(Shared::copied).collect();
+            self.tx.hold_again(lock(instance, session, command, request, spot)?);
+            self.tx.replace_shared(copied);
+        }
+        Ok(())
+    }
+
     /// Logs the changes. Returns what is left to do when this is dropped, which unlocks the shards.
     pub fn end(&mut self, session: &mut Session) -> Ended {
         let mut unfinished = None;
@@ -157,9 +226,18 @@ fn prepare(session: &Session, command: &Command, request: Request<'_>) -> Vec<Pr
     }
 }
 
+/// The key of the string of which a request may change a part.
+fn key_changed<'a>(command: &Command, request: Request<'a>) -> Option<&'a [u8]> {
+    if !command.changes_part {
+        return None;
+    }
+    let (key, flags) = command.keys_of(request).next()?;
+    (!flags.contains(KeyFlags::RO)).then_some(key)
+}
+
 /// The turn to run scripts, where the command needs it.
 #[cold]
-fn take_turn<'a>(
+pub(super) fn take_turn<'a>(
     instance: &'a Instance,
     session: &Session,
     command: &Command,
@@ -176,46 +254,58 @@ fn take_turn<'a>(
     instance.scripting.take_turn().map(Some)
 }
 
-/// A transaction over what the command needs; `spot` is that of the request's key, if it names exactly one.
+/// Locks what the command needs; `spot` is that of the request's key, if it names exactly one.
+#[inline(always)]
 fn lock<'a>(
     instance: &'a Instance,
     session: &Session,
     command: &Command,
     request: Request<'a>,
     spot: Option<Spot>,
-) -> Result<Transaction<'a>, NotNow> {
-    let (keyspace, database) = (&instance.keyspace, session.database);
-    match (command.scope, command.only_key_in(request)) {
+) -> Result<Hold<'a>, NotNow> {
+    let keyspace = &instance.keyspace;
+    match command.scope {
         // A script may come to hold more than the keys that it declares.
-        (Scope::Keys | Scope::Script, Some(key)) => {
-            let spot = spot.unwrap_or_else(|| Spot::of(keyspace.hash(key)));
-            keyspace.begin_at(database, key, spot)
-        }
-        (Scope::Keys | Scope::Script, None) if command.leaves_keys_unnamed(request) => {
-            keyspace.begin_all_for_client(database)
-        }
-        (Scope::Keys | Scope::Script, None) => {
-            let keys = command.keys_of(request).map(|(key, _)| key);
-            match keys.clone().next() {
-                Some(_) => keyspace.begin_many(database, keys),
-                None => Ok(keyspace.begin_none(database)),
-            }
-        }
-        (Scope::Everything, _) => keyspace.begin_all_for_client(database),
-        (Scope::Queue, _) => begin_queued(keyspace, session),
+        Scope::Keys | Scope::Script => {}
+        Scope::Everything => return keyspace.hold_all(),
+        Scope::Queue => return lock_queued(keyspace, session),
+    }
+    if let Some(spot) = spot
+        && let Some(key) = command.known_only_key_in(request)
+    {
+        return keyspace.hold_at(key, spot);
+    }
+    if command.keys.is_empty() { Ok(Hold::nothing()) } else { lock_named(keyspace, command, request) }
+}
+
+/// Locks the keys that a request names.
+fn lock_named<'a>(
+    keyspace: &'a Keyspace,
+    command: &Command,
+    request: Request<'a>,
+) -> Result<Hold<'a>, NotNow> {
+    if let Some(key) = command.only_key_in(request) {
+        return keyspace.hold_at(key, Spot::of(keyspace.hash(key)));
+    }
+    if command.leaves_keys_unnamed(request) {
+        return keyspace.hold_all();
+    }
+    let keys = command.keys_of(request).map(|(key, _)| key);
+    match keys.clone().next() {
+        Some(_) => keyspace.hold_many(keys),
+        None => Ok(Hold::nothing()),
     }
 }
 
-/// A transaction over what the commands need that a client has queued, and over the keys that it watches.
-fn begin_queued<'a>(keyspace: &'a Keyspace, session: &Session) -> Result<Transaction<'a>, NotNow> {
-    let database = session.database;
-    let Some(queue) = &session.queue else { return Ok(keyspace.begin_none(database)) };
+/// Locks what the commands need that a client has queued, and the keys that it watches.
+fn lock_queued<'a>(keyspace: &'a Keyspace, session: &Session) -> Result<Hold<'a>, NotNow> {
+    let Some(queue) = &session.queue else { return Ok(Hold::nothing()) };
     if queue.is_broken {
-        return Ok(keyspace.begin_none(database));
+        return Ok(Hold::nothing());
     }
     if queued(queue).any(|(registered, request)| registered.command.needs_everything(request)) {
-        return keyspace.begin_all_for_client(database);
+        return keyspace.hold_all();
     }
     let keys = queued(queue).flat_map(|(registered, request)| registered.command.keys_of(request));
-    keyspace.begin_many(database, session.watching.keys().chain(keys.map(|(key, _)| key)))
+    keyspace.hold_many(session.watching.keys().chain(keys.map(|(key, _)| key)))
 }

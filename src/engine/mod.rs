@@ -1,6 +1,10 @@
 //! Where transactions come from.
 //!
-//! Handlers only see a transaction; an engine begins it over what a request needs, and ends it. There is one
-//! engine, [`memory`]; another one could fetch a command's keys from elsewhere and write them back.
+//! Handlers only see a transaction; an engine begins it over what a request needs, and ends it. The data of
+//! [`memory`] is in this process. That of [`remote`] is in a store outside of it: a request runs on an
+//! [`overlay`] of the rows of its keys.
 
 pub mod memory;
+pub mod overlay;
+pub mod remote;
+pub mod whole;

@@ -4,8 +4,10 @@
 //! Cells of half the size would mostly do, and that is how their size is estimated; where they do not, the
 //! next larger ones are taken. Neighbors that are outside of the area are left out.
 
+use std::sync::Arc;
+
 use super::cell::Bounds;
-use super::{Cell, EARTH_RADIUS_M, Position, RADIANS, Span};
+use super::{Cell, EARTH_RADIUS_M, Polygon, Position, RADIANS, Span};
 
 /// From this distance on, a cell is a quarter of the map. Redis: `MERCATOR_MAX`.
 const HALF_EQUATOR_M: f64 = 20_037_726.37;
@@ -40,8 +42,8 @@ pub enum Shape {
         /// From south to north.
         height: f64,
     },
-    /// What is within the lines between these places, on a flat map.
-    Polygon(Vec<Position>),
+    /// What is within the lines between some places, on a flat map.
+    Polygon(Arc<Polygon>),
 }
 
 /// Cells around one, in the order in which they are searched, as steps to the east and to the north.
@@ -49,14 +51,14 @@ const AROUND: [(i32, i32); 9] =
     [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)];
 
 impl Area {
-    /// A polygon, whose center is the mean of its corners. There must be corners.
-    pub fn polygon(corners: Vec<Position>) -> Area {
-        let center = mean(&corners);
-        Area { center, shape: Shape::Polygon(corners), unit_m: 1.0 }
+    /// A polygon, whose center is the mean of its corners.
+    pub fn polygon(polygon: Arc<Polygon>) -> Area {
+        Area { center: polygon.center(), shape: Shape::Polygon(polygon), unit_m: 1.0 }
     }
 
-    /// The distance of a place from the center, in meters; `None` if the place is outside.
-    pub fn distance(&self, place: Position) -> Option<f64> {
+    /// The distance of a place from the center, in meters; `None` if the place is outside. Adds the number of
+    /// edges of a polygon that were looked at to `compared`.
+    pub fn distance(&self, place: Position, compared: &mut u64) -> Option<f64> {
         let distance = || self.center.distance_to(place);
         match &self.shape {
             Shape::Circle { radius } => Some(distance()).filter(|distance| *distance <= radius * self.unit_m),
@@ -67,7 +69,7 @@ impl Area {
                     && place.distance_to(along) <= height * self.unit_m / 2.0;
                 is_within.then(distance)
             }
-            Shape::Polygon(corners) => is_within(place, corners).then(distance),
+            Shape::Polygon(polygon) => polygon.contains(place, compared).then(distance),
         }
     }
 
@@ -108,7 +110,7 @@ impl Area {
     /// The degrees between which the area lies, which may be more than there are.
     fn bounds(&self) -> Bounds {
         let (width, height) = match &self.shape {
-            Shape::Polygon(corners) => return bounds_of(corners),
+            Shape::Polygon(polygon) => return polygon.bounds(),
             Shape::Circle { radius } => (*radius, *radius),
             Shape::Box { width, height } => (width / 2.0, height / 2.0),
         };
@@ -169,40 +171,4 @@ fn is_covered(bounds: Bounds, cell: Cell, ends_cover: bool) -> bool {
         || is_beyond(0, -1, &|cell| cell.latitudes.min > latitudes.min)
         || is_beyond(1, 0, &|cell| cell.longitudes.max < longitudes.max)
         || is_beyond(-1, 0, &|cell| cell.longitudes.min > longitudes.min))
-}
-
-fn bounds_of(corners: &[Position]) -> Bounds {
-    let span = |degrees: fn(&Position) -> f64| Span {
-        min: corners.iter().map(degrees).fold(f64::INFINITY, f64::min),
-        max: corners.iter().map(degrees).fold(f64::NEG_INFINITY, f64::max),
-    };
-    Bounds { longitudes: span(|corner| corner.longitude), latitudes: span(|corner| corner.latitude) }
-}
-
-/// The place in the middle of some places: that of the sum of their directions from the middle of the earth.
-fn mean(places: &[Position]) -> Position {
-    let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
-    for place in places {
-        let (longitude, latitude) = (place.longitude * RADIANS, place.latitude * RADIANS);
-        x += latitude.cos() * longitude.cos();
-        y += latitude.cos() * longitude.sin();
-        z += latitude.sin();
-    }
-    Position {
-        longitude: f64::atan2(y, x) / RADIANS,
-        latitude: f64::atan2(z, (x * x + y * y).sqrt()) / RADIANS,
-    }
-}
-
-/// Whether a place is within a polygon: a line from it to the east crosses the edges an odd number of times.
-fn is_within(place: Position, corners: &[Position]) -> bool {
-    let starts = corners.iter().skip(corners.len() - 1).chain(corners);
-    let crosses = |(one, other): &(&Position, &Position)| {
-        (one.latitude > place.latitude) != (other.latitude > place.latitude)
-            && place.longitude
-                < (other.longitude - one.longitude) * (place.latitude - one.latitude)
-                    / (other.latitude - one.latitude)
-                    + one.longitude
-    };
-    corners.iter().zip(starts).filter(crosses).count() % 2 == 1
 }

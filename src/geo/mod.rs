@@ -9,10 +9,12 @@
 mod area;
 mod cell;
 mod nearest;
+mod polygon;
 
 pub use area::{Area, Shape};
 pub use cell::Cell;
 pub use nearest::sort_first;
+pub use polygon::Polygon;
 
 /// The longitudes that a place can have.
 const LONGITUDES: Span = Span { min: -180.0, max: 180.0 };

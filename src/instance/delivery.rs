@@ -12,7 +12,8 @@ use crate::clients::Who;
 use crate::events::EventClass;
 use crate::keyspace::{Effect, LockNews};
 use crate::lens::{Cause, Lens};
-use crate::pubsub::Kind;
+use crate::pubsub::{KINDS, Kind};
+use crate::remote::news::{Ears, News};
 use crate::resp::Request;
 use crate::session::{Item, LockItem, Session};
 
@@ -33,6 +34,13 @@ impl Instance {
     /// Sends a message to all clients that listen to a channel: now, or with the outbox of an EXEC or a
     /// script. Returns how many listen.
     pub fn publish(&self, session: &mut Session, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
+        if let Some(remote) = self.remote.get() {
+            let news = News::message(kind as u8, channel, message);
+            match session.may_not_wait {
+                false => remote.tell(&news),
+                true => session.outbox().add_elsewhere(news),
+            }
+        }
         match session.may_not_wait {
             false => self.pubsub.publish(kind, channel, message),
             true => self.publish_later(session, kind, channel, message),
@@ -90,10 +98,17 @@ impl Instance {
         for effect in later {
             match effect {
                 Effect::Event { name, database, key } => {
+                    let is_in_store = session.keys_in_store.is_some();
                     publish_event(classes, name, database, &key, |channel, message| {
                         self.publish_later(session, Kind::Channel, channel, message);
+                        if is_in_store {
+                            let news = News::message(Kind::Channel as u8, channel, message);
+                            session.outbox().add_elsewhere(news);
+                        }
                     });
                 }
+                // The store knows who holds the locks there.
+                Effect::Lock(_) if session.keys_in_store.is_some() => {}
                 Effect::Lock(news) if Lens::follows(&news) => {
                     let queued = session.queue.as_ref().and_then(|queue| queue.running);
                     let who = Who::of(&session.client);
@@ -122,6 +137,7 @@ impl Instance {
                     };
                     self.pubsub.send_letters(once(letter).chain(from_fn(next)), client.id);
                 }
+                Item::Elsewhere(news) => self.remote.get().into_iter().for_each(|remote| remote.tell(&news)),
                 Item::Own(push) => client.send(&push),
                 Item::Changed { key, by_itself } => {
                     self.tracking.tell(&[Effect::Changed { key, by_itself }], by, &self.clients);
@@ -169,6 +185,50 @@ impl Instance {
 
     pub(super) fn event_classes(&self) -> EventClass {
         EventClass::from_bits(self.config.notify_keyspace_events.get() as u32)
+    }
+}
+
+/// Hearing of other front-ends of the store.
+impl Ears for Instance {
+    fn hear(&self, news: News) {
+        match news {
+            News::Changed(key) => {
+                let key = (*key.name).into();
+                self.tracking.tell(&[Effect::Changed { key, by_itself: false }], None, &self.clients);
+            }
+            News::Expired(key) => {
+                let name = (*key.name).into();
+                self.tracking.tell(&[Effect::Changed { key: name, by_itself: true }], None, &self.clients);
+                let classes = self.event_classes();
+                if classes.contains(EventClass::EXPIRED) {
+                    publish_event(
+                        classes,
+                        "expired",
+                        key.database as usize,
+                        &key.name,
+                        |channel, message| {
+                            self.pubsub.publish(Kind::Channel, channel, message);
+                        },
+                    );
+                }
+            }
+            News::Flushed(_) => self.tracking.tell(&[Effect::Flushed], None, &self.clients),
+            News::Message { kind, channel, message } => {
+                if let Some(kind) = KINDS.get(usize::from(kind)) {
+                    self.pubsub.publish(*kind, &channel, &message);
+                }
+            }
+            News::Here(_) => {}
+        }
+        self.tracking.broadcast(None, &self.clients);
+    }
+
+    fn wants_keys(&self) -> bool {
+        self.followers.interest.is_tracked()
+    }
+
+    fn wants_expired(&self) -> bool {
+        self.event_classes().contains(EventClass::EXPIRED)
     }
 }
 

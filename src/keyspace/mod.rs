@@ -63,9 +63,11 @@ use store::sync::Mutex;
 pub use store::table::DatabaseSize;
 pub use totals::Totals;
 pub use transaction::change::Change;
-pub use transaction::long_texts::{Missed, Prepared, complete};
+pub use transaction::long_texts::{Copied, Missed, Prepared, Shared, complete};
 pub use transaction::parts::Part;
-pub use transaction::{Everything, Expiry, Facts, HoldsSome, Missing, NotEverything, Transaction, Walk};
+pub use transaction::{
+    Everything, Expiry, Facts, Hold, HoldsSome, Missing, NotEverything, Transaction, Walk,
+};
 
 /// The most shards that a keyspace has. In a prototype with 8 million keys the longest insert while tables
 /// grow was 343 ms with one shard and 0.55 ms with 1,024. With 4,096 shards reads became 5–10% slower.

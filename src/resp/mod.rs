@@ -10,6 +10,7 @@
 pub mod number;
 pub mod reply;
 pub mod request;
+pub mod shortest;
 pub mod tree;
 
 pub use reply::{Nested, Reply, Sent};

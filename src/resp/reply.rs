@@ -6,7 +6,7 @@
 
 use redis_protocol::resp3::types::OwnedFrame;
 
-use super::number::write_general;
+use super::shortest::write_shortest;
 use super::{Protocol, tree};
 
 /// The proof that a reply was written. Only this module makes one.
@@ -197,7 +197,7 @@ impl<'a> Reply<'a> {
     /// A number with a fraction: a double in RESP3, its text in RESP2.
     pub fn double(self, value: f64) -> Sent {
         let mut text = Vec::new();
-        write_general(&mut text, value, 17);
+        write_shortest(&mut text, value);
         self.marked(b',', &text)
     }
 

@@ -6,7 +6,7 @@ use super::host::Host;
 use super::interpreter::{Failure, Tick};
 use super::libraries;
 use super::running::Killed;
-use crate::resp::number::write_general;
+use crate::resp::shortest::write_shortest;
 use crate::resp::{Nested, OwnedRequest, Reply, Sent};
 
 /// How deep a value may be nested that becomes a reply. The text is that of Redis, where the stack of Lua is
@@ -14,15 +14,15 @@ use crate::resp::{Nested, OwnedRequest, Reply, Sent};
 const DEPTH_MAX: usize = 1000;
 const TOO_DEEP: &[u8] = b"ERR reached lua stack limit";
 
-/// Adds a number to a request, as its argument: as `%.17g` prints it. Answers whether there was room.
+/// Adds a number to a request, as its argument: in few digits. Returns whether there was room.
 pub(super) fn push_number(request: &mut OwnedRequest, number: f64) -> bool {
-    /// As far as `%.17g` prints an integer without an exponent.
-    const PLAIN_MAX: f64 = 1e17;
+    /// As far as an integer is printed with all its digits.
+    const PLAIN_MAX: f64 = 1e18;
     if number.trunc() == number && number.abs() < PLAIN_MAX {
         return request.push(itoa::Buffer::new().format(number as i64).as_bytes());
     }
     let mut text = Vec::new();
-    write_general(&mut text, number, 17);
+    write_shortest(&mut text, number);
     request.push(&text)
 }
 

@@ -21,10 +21,13 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, sleep_until};
 
 use crate::clients::{Attention, Client, Leaving, Registration, Waiting};
+use crate::commands::error::Error;
 use crate::commands::waiting::tell_durability;
 use crate::faults::Delay;
 use crate::instance::Instance;
 use crate::keyspace::{Outcome, Waiter};
+use crate::remote::batch::Verdict;
+use crate::remote::whole::NotTold;
 use crate::resp::Reply;
 use crate::resp::reply::write_error;
 use crate::session::{Contention, Session};
@@ -146,6 +149,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             Answered::Paused => self.sit_out_pause().await,
             Answered::Delayed(delay) => self.sit_out_delay(delay).await,
             Answered::Contended(contention) => self.sit_out_contention(contention).await,
+            Answered::InStore => self.sit_out_store().await,
             _ if self.is_writing() => {
                 eviction::limit_clients(&self.conversation.instance);
                 self.yield_to_others().await
@@ -218,6 +222,45 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             }
         };
         self.sit_out(freed, false).await
+    }
+
+    /// Waits until the store has answered, or until it may have something for the client.
+    async fn sit_out_store(&mut self) -> io::Result<()> {
+        let Some(mut pending) = self.conversation.session.pending.take() else { return Ok(()) };
+        if let Some(ticket) = pending.ticket.take() {
+            let tries = pending.tries;
+            let answered = async {
+                pending.verdict = Some(ticket.await.unwrap_or(Verdict::Unknown));
+                if tries > PATIENT_TRIES {
+                    // Clients that keep overtaking each other pause for different times.
+                    sleep(Duration::from_millis(fastrand::u64(0..u64::from(tries)))).await;
+                }
+            };
+            self.sit_out(answered, true).await?;
+        } else if let Some(answering) = pending.answering.take() {
+            let gone = || Err(NotTold::Unknown);
+            let answered = async { pending.told = Some(answering.await.unwrap_or_else(|_gone| gone())) };
+            self.sit_out(answered, true).await?;
+        } else if let Some(listening) = pending.listening.take() {
+            let client = Arc::clone(&self.conversation.session.client);
+            client.set_waiting(Waiting::Yes);
+            let unblocked = &mut pending.unblocked;
+            let until = pending.until;
+            let ended = async {
+                let mut heard = pin!(listening.heard(until));
+                *unblocked = poll_fn(|context| match client.poll_waiting_ended(context, || false) {
+                    Poll::Ready(how) => Poll::Ready(Some(how)),
+                    Poll::Pending => heard.as_mut().poll(context).map(|()| None),
+                })
+                .await;
+            };
+            self.sit_out(ended, true).await?;
+            self.conversation.session.client.set_waiting(Waiting::No);
+            pending.verdict = Some(Verdict::Again);
+            pending.listening = Some(listening);
+        }
+        self.conversation.session.pending = Some(pending);
+        Ok(())
     }
 
     /// Reads what a waiting client sends, to be executed later, and notices that it has left.
@@ -301,7 +344,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         match ended {
             // Unless the client wants no reply, or a fault has dropped it.
             Waiting::Failed if !last_reply.is_empty() => {
-                write_error(&mut self.conversation.output, UNBLOCKED)
+                write_error(&mut self.conversation.output, Error::UNBLOCKED.as_bytes())
             }
             _ => self.conversation.output.extend_from_slice(&last_reply),
         }
@@ -464,8 +507,7 @@ impl Drop for Place {
 /// How often to check whether a shard is free: often at first, since most are held for some milliseconds.
 const SHARD_GLANCE_MIN: Duration = Duration::from_millis(1);
 const SHARD_GLANCE_MAX: Duration = Duration::from_millis(8);
+/// How often a request on keys in the store is overtaken before it rests.
+const PATIENT_TRIES: u32 = 4;
 /// How often to check whether a script that runs for too long is over.
 const SCRIPT_GLANCE: Duration = Duration::from_millis(10);
-
-/// The error for a client whose wait another client has ended.
-const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";

@@ -8,8 +8,8 @@ use bytes::BytesMut;
 
 use crate::allocator;
 use crate::clients::Input;
-use crate::dispatch::execute;
 use crate::dispatch::meter::Meter;
+use crate::dispatch::{execute, set_off};
 use crate::faults::Delay;
 use crate::instance::Instance;
 use crate::keyspace::Waiter;
@@ -49,6 +49,8 @@ pub(super) enum Answered {
     Delayed(Delay),
     /// Not all: the next one needs what another client has had for more than a moment.
     Contended(Contention),
+    /// Not all: the next one waits for the store.
+    InStore,
     /// Not all: the client waits for its last reply, which begins here. If it waits for keys, another client
     /// may serve it.
     Waiting { reply: usize, until: Option<Instant>, awaited: Awaited },
@@ -223,6 +225,12 @@ impl Conversation {
                     // It was not executed.
                     *done -= 1;
                     break Answered::Contended(contention);
+                }
+                Some(Wait::Store) => {
+                    // It is executed again when the store has answered.
+                    *done -= 1;
+                    set_off(instance, session, &mut meter, reader.requests(input, *done + 1));
+                    break Answered::InStore;
                 }
                 Some(Wait::Delay(delay)) => {
                     // It was not executed.

@@ -47,7 +47,7 @@ impl Intake {
     pub(super) fn plan(&mut self, instance: &Instance, session: &Session) {
         let (keyspace, mut finder) = (&instance.keyspace, Finder::new(&instance.names));
         let requests = self.reader.requests(&self.input, self.done);
-        self.plans.extend(requests.map(|request| Plan::new(keyspace, &mut finder, request)));
+        self.plans.extend(requests.map(|request| Plan::new(instance, &mut finder, request)));
         // For a single request, there is nothing to do while memory is fetched.
         if self.plans.len() > 1 {
             self.plans.iter_mut().for_each(|plan| plan.prepare(keyspace, session.database));

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{ChronoLocal, FormatTime};
 use tracing_subscriber::fmt::writer::{BoxMakeWriter, OptionalWriter};
@@ -30,7 +30,7 @@ const FILTERS: [LevelFilter; LOG_LEVELS.len()] =
 
 /// Starts logging where and how the parameters say; answers how to change the level.
 pub(super) fn start(config: &Config) -> impl Fn(usize) + Send + Sync + use<> {
-    let (filter, handle) = reload::Layer::new(FILTERS[config.loglevel.get()]);
+    let (filter, handle) = reload::Layer::new(own(config.loglevel.get()));
     let file = config.logfile.get();
     let is_terminal = file.is_empty() && io::stdout().is_terminal();
     let form = match LOG_FORMATS[config.log_format.get()] {
@@ -52,8 +52,14 @@ pub(super) fn start(config: &Config) -> impl Fn(usize) + Send + Sync + use<> {
     // A second server in one process keeps the first one's log.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     move |level| {
-        let _ = handle.reload(FILTERS[level]);
+        let _ = handle.reload(own(level));
     }
+}
+
+/// Lets through the lines of this program alone. Libraries log each byte that they send to a store, and
+/// passwords may be among them.
+fn own(level: usize) -> Targets {
+    Targets::new().with_target(env!("CARGO_CRATE_NAME"), FILTERS[level])
 }
 
 /// What a line looks like.

@@ -45,6 +45,7 @@ use crate::commands::door::replay;
 use crate::config::Config;
 use crate::instance::{Hooks, Instance, MakeEffective};
 use crate::options::Startup;
+use crate::remote::{self, Remote, Settings};
 
 use listener::Doors;
 use lookout::{Lookout, hand_over};
@@ -96,6 +97,14 @@ impl Server {
         let instance = Arc::new(Instance::new(config, threads, commands::known(&renamed), hooks));
         instance.declare_users(&users)?;
         instance.load_users()?;
+        if let Some(settings) = Settings::of(&instance.config)? {
+            let remote = Arc::new(Remote::new(settings));
+            runtime.spawn(remote::run(Arc::clone(&remote)));
+            runtime.spawn(remote::answer_questions(Arc::clone(&remote)));
+            runtime.spawn(remote::exchange_news(Arc::clone(&remote), Arc::clone(&instance)));
+            // It is set here only.
+            let _ = instance.remote.set(remote);
+        }
         let metrics = Metrics::serve(&instance, runtime.handle())?;
         let doors = {
             let _entered = runtime.enter();

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::clients::Who;
 use crate::keyspace::{LockChange, LockNews};
 use crate::pubsub::Letter;
+use crate::remote::news::News;
 
 /// Bytes that changed keys may take. A client that gets so much news is cut off.
 const KEY_BYTES_MAX: usize = 32 << 20;
@@ -43,6 +44,8 @@ pub struct Outbox {
 pub enum Item {
     /// A message to one of those who listen.
     Letter(Letter),
+    /// News for other front-ends of the store.
+    Elsewhere(News),
     /// A push to the client itself.
     Own(Vec<u8>),
     /// A key is not what it was.
@@ -104,6 +107,11 @@ impl Outbox {
     /// Adds a message.
     pub fn add_letter(&mut self, letter: Letter) {
         self.items.push(Item::Letter(letter));
+    }
+
+    /// Adds news for other front-ends of the store.
+    pub fn add_elsewhere(&mut self, news: News) {
+        self.items.push(Item::Elsewhere(news));
     }
 
     /// Adds a push to the client itself. The commands that have one are queued, which bounds them.

@@ -48,39 +48,40 @@ pub struct LoggedRequest {
     pub client_name: Vec<u8>,
 }
 
-/// From where on a log notes requests, and how many it keeps.
+/// The least measure that a log notes.
 #[derive(Clone, Copy, Debug)]
-pub struct LogLimits {
-    /// The least that is noted; negative for nothing.
-    pub least: i64,
-    /// How many are kept.
-    pub length_max: usize,
-}
+pub struct Least(u64);
 
-impl LogLimits {
+impl Least {
+    /// Of a parameter's value. If that is negative, the log notes nothing: as a number without a sign it is
+    /// larger than any measure.
+    #[inline]
+    pub fn of(value: i64) -> Least {
+        Least(value as u64)
+    }
+
     /// Whether a request of this measure is noted.
     #[inline]
     pub fn takes(self, measure: u64) -> bool {
-        u64::try_from(self.least).is_ok_and(|least| measure >= least) && self.length_max > 0
+        measure >= self.0
     }
 }
 
 impl CommandLog {
-    /// Notes a request that `describe` makes if it has this measure; the oldest beyond the limit go.
-    #[inline]
-    pub fn note(&self, limits: LogLimits, measure: u64, describe: impl FnOnce() -> LoggedRequest) {
-        if limits.takes(measure) {
-            self.add(LoggedRequest { measure, ..describe() }, limits);
+    /// Notes a request of this measure that `describe` makes; the oldest beyond `length_max` go.
+    #[cold]
+    pub fn note(&self, measure: u64, length_max: usize, describe: impl FnOnce() -> LoggedRequest) {
+        if length_max > 0 {
+            self.add(LoggedRequest { measure, ..describe() }, length_max);
         }
     }
 
-    #[cold]
-    fn add(&self, mut request: LoggedRequest, limits: LogLimits) {
+    fn add(&self, mut request: LoggedRequest, length_max: usize) {
         let mut log = self.0.lock();
         request.id = log.next_id;
         log.next_id += 1;
         log.entries.push_front(request);
-        log.entries.truncate(limits.length_max);
+        log.entries.truncate(length_max);
     }
 
     /// The newest, at most so many.
@@ -142,14 +143,19 @@ mod tests {
             address: String::new(),
             client_name: Vec::new(),
         };
-        for measure in 0..6 {
-            log.note(LogLimits { least: 1, length_max: 3 }, measure, request);
-            log.note(LogLimits { least: -1, length_max: 3 }, measure, request);
-            log.note(LogLimits { least: 0, length_max: 0 }, measure, request);
+        for measure in 1..6 {
+            log.note(measure, 3, request);
+            log.note(measure, 0, request);
         }
         let kept: Vec<_> = log.newest(10).iter().map(|request| (request.id, request.measure)).collect();
         assert_eq!(kept, [(4, 5), (3, 4), (2, 3)]);
         log.clear();
         assert!(log.is_empty());
+    }
+
+    #[test]
+    fn a_negative_limit_stands_for_none() {
+        assert!(Least::of(0).takes(0) && Least::of(1).takes(1) && !Least::of(2).takes(1));
+        assert!(!Least::of(-1).takes(0) && !Least::of(-1).takes(i64::MAX as u64));
     }
 }

@@ -17,15 +17,33 @@ pub struct LongText(Arc<Vec<u8>>);
 impl LongText {
     /// A new string with a copy of `bytes`, filled up with zeros to `bytes_min`.
     pub fn new(bytes: &[u8], bytes_min: usize) -> LongText {
-        let mut text = Vec::with_capacity(bytes.len().max(bytes_min));
-        text.extend_from_slice(bytes);
-        text.resize(bytes.len().max(bytes_min), 0);
+        if bytes.len() >= bytes_min {
+            return LongText(Arc::new(bytes.to_vec()));
+        }
+        // The system has zeros at hand: memory that is not used yet takes no time.
+        let mut text = vec![0; bytes_min];
+        text[..bytes.len()].copy_from_slice(bytes);
         LongText(Arc::new(text))
     }
 
     /// The string.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// A new string with a copy of the bytes.
+    pub fn copied(&self) -> LongText {
+        LongText::new(self.as_bytes(), 0)
+    }
+
+    /// Whether another copy shares the bytes, so that a change in place copies them first.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// Whether the two share their bytes.
+    pub fn is_same(&self, other: &LongText) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// The string, to be changed in place.
@@ -35,6 +53,11 @@ impl LongText {
 
     /// Fills the string up with zeros to this length.
     pub fn grow(&mut self, bytes: usize) {
+        if bytes / 2 > self.len() {
+            // There are fewer bytes to copy than zeros to write.
+            *self = LongText::new(&self.0, bytes);
+            return;
+        }
         let text = Arc::make_mut(&mut self.0);
         // No spare room: the system moves pages of a long buffer without copying them.
         text.reserve_exact(bytes.saturating_sub(text.len()));

@@ -3,7 +3,9 @@
 //!
 //! `KEYFAST_TEST_SEED`, which a failure shows, makes the same run again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
@@ -201,4 +203,85 @@ fn a_copy_of_a_long_string_costs_no_memory_until_one_of_the_two_changes() {
     client.line("OBJECT ENCODING k").is("raw");
     client.line("TYPE k").is_simple("string");
     client.line("LPUSH k x").is_error("WRONGTYPE Operation against a key holding the wrong kind of value");
+}
+
+/// Changes a part of a long string in a thread of its own. Returns how long that took, and the longest time
+/// for which another client of the same key waited.
+fn change_beside(client: &mut Client, other: &mut Client, requests: &[&str]) -> (Duration, Duration) {
+    let sent: Vec<u8> = requests.iter().flat_map(|line| request(line.split(' '))).collect();
+    thread::scope(|scope| {
+        let change = scope.spawn(move || {
+            let begun = Instant::now();
+            client.send(&sent);
+            requests.iter().for_each(|_| client.reply().ignored());
+            begun.elapsed()
+        });
+        let mut longest = Duration::ZERO;
+        while !change.is_finished() {
+            let begun = Instant::now();
+            other.line("STRLEN copy").ignored();
+            longest = longest.max(begun.elapsed());
+        }
+        (change.join().expect("the client gets its replies"), longest)
+    })
+}
+
+#[test]
+fn no_other_client_waits_while_a_shared_string_is_copied_for_a_change() {
+    const BYTES: usize = 64 << 20;
+    let server = Server::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    client.cmd(["SET", "k", &"v".repeat(BYTES)]).is_ok();
+    for requests in [
+        &["SETRANGE copy 3 x"][..],
+        &["APPEND copy x"],
+        &["SETBIT copy 24 1"],
+        &["BITFIELD copy SET u8 24 120"],
+        &["MULTI", "SETRANGE copy 3 x", "EXEC"],
+    ] {
+        // A busy machine delays each client at times: one round of many has to be quick.
+        let mut rounds = (0..30).map(|_| {
+            client.line("COPY k copy REPLACE").is(1);
+            change_beside(&mut client, &mut other, requests)
+        });
+        let is_quick = |(took, longest): &(Duration, Duration)| *longest * 3 < *took;
+        assert!(rounds.any(|round| is_quick(&round)), "the other client waits for {requests:?}");
+    }
+    client.line("GETRANGE k 2 5").is("vvvv");
+    client.line("GETRANGE copy 2 5").is("vxvv");
+}
+
+#[test]
+fn no_change_of_a_shared_string_is_lost() {
+    const CHANGES: usize = 200;
+    let server = Server::start();
+    server.client().cmd(["SET", "k", &"v".repeat(LONG)]).is_ok();
+    let lengths: BTreeSet<i64> = thread::scope(|scope| {
+        let append = |mut client: Client| {
+            let append = move |_| {
+                client.line("COPY k copy REPLACE").is(1);
+                client.line("APPEND k x").integer()
+            };
+            scope.spawn(move || (0..CHANGES).map(append).collect::<Vec<_>>())
+        };
+        let clients: Vec<_> = (0..4).map(|_| append(server.client())).collect();
+        clients.into_iter().flat_map(|client| client.join().expect("all are answered")).collect()
+    });
+    let all = LONG as i64 + 1..=(LONG + 4 * CHANGES) as i64;
+    assert!(lengths.into_iter().eq(all), "each client has seen the changes of all others");
+}
+
+#[test]
+fn zeros_that_fill_up_a_string_take_no_time_and_no_memory_until_they_are_used() {
+    const BYTES: usize = 256 << 20;
+    let mut client = Server::start().into_client();
+    let resident = |client: &mut Client| client.info("used_memory_rss").parse::<usize>().expect("a number");
+    let before = resident(&mut client);
+    client.line(&format!("SETBIT new {} 1", 8 * BYTES - 1)).is(0);
+    client.cmd(["SET", "long", &"v".repeat(LONG)]).is_ok();
+    client.line(&format!("SETRANGE long {} x", BYTES - 1)).is(BYTES as i64);
+    assert!(resident(&mut client) < before + BYTES / 4, "the system has not given the memory yet");
+    client.line(&format!("GETRANGE long {} {}", LONG - 1, LONG)).is("v\0");
+    client.line(&format!("GETRANGE long {} -1", BYTES - 2)).is("\0x");
+    client.line(&format!("GETRANGE new {} -1", BYTES - 2)).is("\0\u{1}");
 }

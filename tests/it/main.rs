@@ -60,6 +60,7 @@ mod security;
 mod sorting;
 mod stalls;
 mod starting;
+mod store;
 mod streams;
 mod supervising;
 mod surface;

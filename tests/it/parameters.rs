@@ -43,6 +43,13 @@ const OWN: &[&str] = &[
     // Since Redis 7.2.
     "set-max-listpack-entries",
     "set-max-listpack-value",
+    "store",
+    "store-batch-max",
+    "store-keys",
+    "store-name",
+    "store-timeout",
+    "store-tls-ca-cert-file",
+    "store-value-max-bytes",
 ];
 
 /// The recorded lines, column by column.

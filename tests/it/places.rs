@@ -172,3 +172,93 @@ fn corners_are_read_before_anything_is_made_room_for() {
     assert_eq!(client.line("GEOPOS g a").reply(), client.line("GEOPOS g a").reply());
     client.line("GEOSEARCH g BYPOLYGON 3 0 0 3 0 0 3").is(Reply::Array(vec![Reply::from("a")]));
 }
+
+/// A polygon around a point as the words of BYPOLYGON.
+fn round_polygon(corners: usize) -> Vec<String> {
+    let corner = |number: usize| {
+        let angle = number as f64 / corners as f64 * std::f64::consts::TAU;
+        [format!("{:.9}", 10.0 * angle.cos()), format!("{:.9}", 10.0 * angle.sin())]
+    };
+    let count = [String::from("BYPOLYGON"), corners.to_string()];
+    count.into_iter().chain((0..corners).flat_map(corner)).collect()
+}
+
+/// Places between 10 degrees west, east, south and north.
+fn fill(client: &mut Client, places: usize) {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut degrees = || format!("{:.6}", random.f64() * 20.0 - 10.0);
+    for number in (0..places).step_by(1000) {
+        let some = (number..number + 1000).flat_map(|number| [degrees(), degrees(), number.to_string()]);
+        client.cmd(["GEOADD".to_owned(), "g".to_owned()].into_iter().chain(some)).is(1000);
+    }
+}
+
+/// With one comparison for each corner and place these would take minutes.
+#[test]
+fn a_polygon_with_many_corners_is_searched_soon() {
+    if is_redis() {
+        return;
+    }
+    let server = Server::start();
+    let mut client = server.client();
+    fill(&mut client, 20_000);
+    let search = |corners| ["GEOSEARCH", "g"].map(str::to_owned).into_iter().chain(round_polygon(corners));
+    let names = |client: &mut Client, corners| client.cmd(search(corners)).items();
+    let few = names(&mut client, 1000).len();
+    assert!((15_000..16_500).contains(&few), "{few}");
+    let many = names(&mut client, 100_000);
+    assert!(many.len().abs_diff(few) < 20, "{} {few}", many.len());
+    // It is the same within a transaction, where others wait, and in a small set.
+    client.line("MULTI").is_ok();
+    client.cmd(search(100_000)).ignored();
+    assert_eq!(client.line("EXEC").items(), [Reply::Array(many.clone())]);
+    let store = ["GEOSEARCHSTORE", "found", "g"].map(str::to_owned).into_iter();
+    client.cmd(store.chain(round_polygon(100_000))).is(many.len() as i64);
+    client.line("DEL g").is(1);
+    client.line("GEOADD g 0 0 within 9 9 beyond").is(2);
+    assert_eq!(names(&mut client, 100_000), [Reply::from("within")]);
+    client.line("SET g text").is_ok();
+    client.cmd(search(100_000)).is_error("WRONGTYPE Operation against a key holding the wrong kind of value");
+    client.line("DEL g").is(1);
+    assert_eq!(names(&mut client, 100_000), []);
+}
+
+/// All edges of a zigzag are at the latitudes of all places.
+#[test]
+fn others_do_not_wait_for_polygons_and_some_take_too_long() {
+    if is_redis() {
+        return;
+    }
+    let server = Server::start_with(&["--io-threads", "2"]);
+    let (mut client, mut other) = (server.client(), server.client());
+    fill(&mut client, 5000);
+    let zigzag = |corners: usize| {
+        let corner = |number: usize| {
+            let longitude = number as f64 * 20.0 / corners as f64 - 10.0;
+            [format!("{longitude:.9}"), if number.is_multiple_of(2) { "-11" } else { "11" }.to_owned()]
+        };
+        let count = ["BYPOLYGON".to_owned(), corners.to_string()];
+        count.into_iter().chain((0..corners).flat_map(corner)).collect::<Vec<_>>()
+    };
+    let search = |corners| ["GEOSEARCH", "g"].map(str::to_owned).into_iter().chain(zigzag(corners));
+    let found = client.cmd(search(1000)).items().len();
+    assert!((1000..4000).contains(&found), "{found}");
+    // While one client compares, another one has the key.
+    client.send(&crate::client::request(search(10_000)));
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    other.line("ZADD g 0 later").is(1);
+    assert!((1000..4000).contains(&client.reply().items().len()));
+    // Where others would wait, it ends sooner.
+    client.line("MULTI").is_ok();
+    client.cmd(search(10_000)).ignored();
+    let replies = client.line("EXEC").reply().to_string();
+    let error = "ERR the polygon has too many edges at the latitudes of too many places";
+    assert_eq!(replies, format!("[(error) {error}]"));
+    let store = ["GEOSEARCHSTORE", "found", "g"].map(str::to_owned).into_iter();
+    client.cmd(store.chain(zigzag(10_000))).is_error(error);
+    client.line("EXISTS found").is(0);
+    // The places that come first are enough.
+    client.line("MULTI").is_ok();
+    client.cmd(search(10_000).chain(["COUNT", "10", "ANY"].map(str::to_owned))).ignored();
+    assert!(!client.line("EXEC").reply().to_string().contains("error"));
+}

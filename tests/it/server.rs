@@ -1,12 +1,14 @@
 //! Starts the real program on a port of its own, and ends it.
 //!
 //! With `KEYFAST_TEST_SERVER=/path/to/redis-server` the same conversations are held with a real Redis, which
-//! tells whether a test asks for the right thing.
+//! tells whether a test asks for the right thing. With `KEYFAST_TEST_STORE=postgres://user@host:port` each
+//! server keeps its keys in a database of its own there, and with `etcd://host:port` below a prefix of its
+//! own.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -49,6 +51,11 @@ pub(crate) fn is_redis() -> bool {
     std::env::var_os("KEYFAST_TEST_SERVER").is_some()
 }
 
+/// The store in which servers keep their keys, if they do.
+pub(crate) fn store() -> Option<String> {
+    std::env::var("KEYFAST_TEST_STORE").ok().filter(|_| !is_redis())
+}
+
 impl Server {
     /// A server with nothing in it, on a free port of the loopback address.
     pub(crate) fn start() -> Server {
@@ -78,6 +85,9 @@ impl Server {
         }
         let mut command = Command::new(program);
         command.args(arguments).args(options).stdin(Stdio::null());
+        if let Some(store) = store().filter(|_| !options.contains(&"--store")) {
+            command.args(["--store", &new_place(&store)]);
+        }
         Server::run(&mut command, port)
     }
 
@@ -204,6 +214,19 @@ impl Output {
             self.has_changed.wait_timeout_while(printed, PATIENCE, |printed| is_missing(printed)).unwrap();
         if waited.timed_out() { Err(printed.text.clone()) } else { Ok(()) }
     }
+}
+
+/// The URL of a new database in a store.
+fn new_place(store: &str) -> String {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    if store.starts_with("etcd:") {
+        return format!("{store}/{name}");
+    }
+    let statement = format!("CREATE DATABASE {name}");
+    let made = Command::new("psql").args(["-qc", &statement, &format!("{store}/postgres")]).status();
+    assert!(made.expect("psql runs").success());
+    format!("{store}/{name}?sslmode=disable")
 }
 
 /// A port that was free a moment ago.

@@ -352,3 +352,135 @@ fn a_client_that_waits_for_a_group_learns_at_once_that_the_stream_is_gone() {
         waiting.reply().is_error("UNBLOCKED the stream key no longer exists");
     }
 }
+
+/// What is known of the consumers of the group `g`: name, idle, inactive. Their entries are left out.
+fn known_consumers(client: &mut Client, key: &str) -> Vec<String> {
+    let script = "local all = {} for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', ARGV[1], 'g')) do \
+                  all[#all + 1] = c[2] .. ' ' .. c[6] .. ' ' .. c[8] end return all";
+    let items = client.cmd(["EVAL", script, "0", key]).items();
+    items.iter().map(|item| item.to_string().trim_matches('"').to_owned()).collect()
+}
+
+/// As in Redis from 7.2 on.
+#[test]
+fn a_consumer_is_known_from_its_first_attempt_on_and_active_when_it_gets_an_entry() {
+    let server = Server::start_with(&["--enable-clock-command", "yes"]);
+    let mut client = server.client();
+    client.line("CLOCK FREEZE").is_ok();
+    client.line("XGROUP CREATE s g 0 MKSTREAM").is_ok();
+    // Whoever gets nothing is known, and was never active.
+    for line in [
+        "XREADGROUP GROUP g new STREAMS s >",
+        "XREADGROUP GROUP g old STREAMS s 0",
+        "XCLAIM s g claims 0 1-1",
+        "XAUTOCLAIM s g takes 0 0",
+        "XGROUP CREATECONSUMER s g made",
+    ] {
+        client.line("CLOCK ADVANCE 100").is_ok();
+        client.line(line).ignored();
+    }
+    let known = ["claims 200 -1", "made 0 -1", "new 400 -1", "old 300 -1", "takes 100 -1"];
+    assert_eq!(known_consumers(&mut client, "s"), known);
+    let consumers = client.line("XINFO CONSUMERS s g").items();
+    let fields = "[\"name\", \"claims\", \"pending\", (integer) 0, \"idle\", (integer) 200, \
+                  \"inactive\", (integer) -1]";
+    assert_eq!(consumers[0].to_string(), fields);
+    (1..=4).for_each(|n| client.line(&format!("XADD s 1-{n} a {n}")).ignored());
+    // Entries are pending for whoever was active: not those that need no acknowledgement, nor those that
+    // the consumer has got before.
+    for line in [
+        "XREADGROUP GROUP g new COUNT 2 STREAMS s >",
+        "XREADGROUP GROUP g old COUNT 1 NOACK STREAMS s >",
+        "XCLAIM s g claims 0 1-1 JUSTID",
+        "XAUTOCLAIM s g takes 0 1-2 COUNT 1",
+        "XREADGROUP GROUP g takes STREAMS s 0",
+        "XCLAIM s g made 10000 1-1",
+    ] {
+        client.line("CLOCK ADVANCE 100").is_ok();
+        client.line(line).ignored();
+    }
+    let known = ["claims 300 300", "made 0 -1", "new 500 500", "old 400 -1", "takes 100 200"];
+    assert_eq!(known_consumers(&mut client, "s"), known);
+    // Nobody is heard of by these.
+    client.line("CLOCK ADVANCE 100").is_ok();
+    client.line("XACK s g 1-1").is(1);
+    client.line("XGROUP CREATECONSUMER s g new").is(0);
+    let known = ["claims 400 400", "made 100 -1", "new 600 600", "old 500 -1", "takes 200 300"];
+    assert_eq!(known_consumers(&mut client, "s"), known);
+    let full = client.line("XINFO STREAM s FULL").reply().to_string();
+    assert!(full.contains("\"active-time\", (integer) -1, \"pel-count\", (integer) 0"), "{full}");
+}
+
+#[test]
+fn a_consumer_that_waits_is_known_meanwhile_and_when_it_waits_in_vain() {
+    let server = Server::start();
+    let (mut client, mut waiting) = (server.client(), server.client());
+    client.line("XGROUP CREATE s g 0 MKSTREAM").is_ok();
+    waiting.send(&request("XREADGROUP GROUP g c BLOCK 0 STREAMS s >".split(' ')));
+    wait_until(|| client.info("blocked_clients") == "1", "the client does not wait");
+    let known = client.line("XINFO CONSUMERS s g").reply().to_string();
+    assert!(known.starts_with("[[\"name\", \"c\"") && known.ends_with("(integer) -1]]"), "{known}");
+    client.line("XADD s 1-1 a 1").ignored();
+    let reply = waiting.reply().reply().to_string();
+    assert_eq!(reply, "[[\"s\", [[\"1-1\", [\"a\", \"1\"]]]]]");
+    let known = client.line("XINFO CONSUMERS s g").reply().to_string();
+    assert!(!known.contains("-1"), "{known}");
+    // Of several streams, those that have nothing know it, too.
+    client.line("XGROUP CREATE empty g 0 MKSTREAM").is_ok();
+    client.line("XADD s 1-2 a 2").ignored();
+    client.line("XREADGROUP GROUP g both STREAMS empty s > >").ignored();
+    assert_eq!(client.line("XINFO CONSUMERS empty g").items().len(), 1);
+    for line in ["MULTI", "XREADGROUP GROUP g inside STREAMS s >", "EXEC"] {
+        client.line(line).ignored();
+    }
+    assert_eq!(client.line("XINFO CONSUMERS s g").items().len(), 3);
+}
+
+#[test]
+fn a_copy_keeps_when_a_consumer_was_active_and_a_payload_when_it_was_heard_of() {
+    let folder = Folder::new("streams-active");
+    let options = ["--enable-clock-command", "yes", "--save", "3600 1"];
+    let payload = |client: &mut Client, key: &str| match client.cmd(["DUMP", key]).reply() {
+        crate::client::Reply::Bulk(payload) => payload,
+        other => panic!("{other}"),
+    };
+    let now_ms = |client: &mut Client| {
+        let seconds = client.line("TIME").items();
+        let digits = |at: usize| seconds[at].to_string().trim_matches('"').parse::<u64>().unwrap();
+        digits(0) * 1000 + digits(1) / 1000
+    };
+    let mut client = folder.serve(&options).into_client();
+    client.line("CLOCK FREEZE").is_ok();
+    let frozen_ms = now_ms(&mut client);
+    client.line("XADD s 1-1 a 1").ignored();
+    client.line("XGROUP CREATE s g 0").is_ok();
+    client.line("XREADGROUP GROUP g c STREAMS s >").ignored();
+    // Redis 7.0 has one time for both.
+    let plain = payload(&mut client, "s");
+    assert_eq!((plain[0], plain[plain.len() - 10]), (19, 10));
+    client.line("CLOCK ADVANCE 100").is_ok();
+    client.line("XREADGROUP GROUP g c STREAMS s >").ignored();
+    client.line("XGROUP CREATECONSUMER s g never").is(1);
+    client.line("CLOCK ADVANCE 100").is_ok();
+    let known = ["c 100 200", "never 100 -1"];
+    assert_eq!(known_consumers(&mut client, "s"), known);
+    let dump = payload(&mut client, "s");
+    assert_eq!((dump[0], dump[dump.len() - 10]), (19, 10), "the form that all servers read");
+    client.cmd([&b"RESTORE"[..], b"restored", b"0", &dump]).is_ok();
+    client.cmd([&b"RESTORE"[..], b"plain", b"0", &plain]).is_ok();
+    client.line("COPY s copied").is(1);
+    assert_eq!(known_consumers(&mut client, "copied"), known);
+    assert_eq!(known_consumers(&mut client, "restored"), ["c 100 100", "never 100 100"]);
+    assert_eq!(known_consumers(&mut client, "plain"), ["c 200 200"]);
+    let described = client.line("XINFO STREAM s FULL").reply().to_string();
+    assert!(described.contains(&format!("\"active-time\", (integer) {frozen_ms}")), "{described}");
+    client.line("SAVE").is_ok();
+    drop(client);
+    let mut client = folder.serve(&options).into_client();
+    // The other clock was ahead.
+    client.line("CLOCK ADVANCE 1000").is_ok();
+    for consumer in known_consumers(&mut client, "s") {
+        let times: Vec<&str> = consumer.split(' ').skip(1).collect();
+        assert_eq!(times[0], times[1], "{consumer}");
+    }
+}

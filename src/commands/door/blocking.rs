@@ -13,7 +13,7 @@ use crate::session::{Blocked, Session, Wait};
 
 /// Runs a blocking command. If there is nothing to take, the client waits. A command within EXEC or a script
 /// does not wait: it replies at once that there is nothing.
-pub(super) fn run(
+pub(in crate::commands) fn run(
     command: &'static Command,
     blocking: &'static Blocking,
     session: &mut Session,
@@ -31,6 +31,7 @@ pub(super) fn run(
         Taken::Later => return Err(Error::MISSING),
     };
     if session.may_not_wait || !waits {
+        session.found_nothing = waits;
         return Ok((blocking.nothing)(reply));
     }
     let until = match &resumed {
@@ -56,6 +57,16 @@ pub(super) fn run(
     session.blocked = Some(Blocked { waiter, until, again });
     // What the client gets when its time is over.
     Ok(reply.nil_array())
+}
+
+/// When a blocking command that begins now times out; `None` for never.
+///
+/// # Errors
+///
+/// If the request is wrong.
+pub fn deadline(blocking: &Blocking, request: Request<'_>) -> Result<Option<Instant>> {
+    let timeout = patience((blocking.check)(request)?)?;
+    Ok(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
 }
 
 /// A blocking command that tries again whenever its key has changed.

@@ -15,6 +15,7 @@ use crate::statistics::commands::Usage;
 use super::admission::{ScriptLimits, admit_call, not_saved};
 use super::origin::Origin;
 use super::permission;
+use super::placing::may_call;
 use super::run::run;
 use super::traces::{Measures, charge, error_bytes, is_brief, is_thorough, show};
 use crate::commands::error::Error;
@@ -143,6 +144,9 @@ impl<'a, 'k> Bridge<'a, 'k> {
         let command = registered.command;
         if instance.clients.has_monitors() {
             show(instance, session, Origin::Script, command, request);
+        }
+        if let Some(remote) = instance.remote.get() {
+            may_call(&remote.settings.places, session, command, request)?;
         }
         tx.select(session.database);
         if command.needs_everything(request) {

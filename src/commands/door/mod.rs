@@ -6,10 +6,11 @@
 //! clients by the dispatcher. [`traces`] are what a command leaves in the statistics and logs.
 
 pub mod admission;
-mod blocking;
+pub mod blocking;
 pub mod intent;
 pub mod origin;
 pub mod permission;
+pub mod placing;
 pub mod replay;
 pub mod room;
 pub mod run;

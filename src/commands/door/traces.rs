@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use crate::clients::Address;
-use crate::config::Integer;
 use crate::excerpt::excerpt;
 use crate::instance::Instance;
 use crate::resp::Request;
 use crate::resp::reply::write_quoted;
 use crate::session::Session;
-use crate::statistics::command_log::{LogLimits, LoggedRequest, cut};
+use crate::statistics::command_log::{Least, LoggedRequest, cut};
 
 use super::origin::Origin;
 use crate::commands::facts::lookup::Registered;
@@ -82,22 +81,24 @@ pub fn charge(
         return;
     }
     let describe = || describe(instance, session, registered.command, request);
-    let limits = |least: &Integer, length_max: &Integer| LogLimits {
-        least: least.get(),
-        length_max: length_max.size(),
-    };
     let logs = &statistics.command_logs;
-    let slow = limits(&config.slowlog_log_slower_than, &config.slowlog_max_len);
-    logs.slow.note(slow, nanos / 1000, describe);
-    let large = limits(&config.commandlog_request_larger_than, &config.commandlog_large_request_max_len);
-    // What a script calls has no bytes: its client has not sent it. Others are added up where it may matter.
-    let sent = Some(request).filter(|_| origin != Origin::Script);
-    if large.takes(sent.map_or(0, |request| request.bytes_as_array_max() as u64)) {
-        let bytes = sent.map_or(0, |request| request.bytes_as_array() as u64);
-        logs.large_requests.note(large, bytes, describe);
+    let least = Least::of(config.slowlog_log_slower_than.get());
+    if least.takes(nanos / 1000) {
+        logs.slow.note(nanos / 1000, config.slowlog_max_len.size(), describe);
     }
-    let large = limits(&config.commandlog_reply_larger_than, &config.commandlog_large_reply_max_len);
-    logs.large_replies.note(large, reply_bytes as u64, describe);
+    let least = Least::of(config.commandlog_request_larger_than.get());
+    // What a script calls has no bytes: its client has not sent it. Others are added up where it may matter.
+    let is_sent = origin != Origin::Script;
+    if least.takes(if is_sent { request.bytes_as_array_max() as u64 } else { 0 }) {
+        let bytes = if is_sent { request.bytes_as_array() as u64 } else { 0 };
+        if least.takes(bytes) {
+            logs.large_requests.note(bytes, config.commandlog_large_request_max_len.size(), describe);
+        }
+    }
+    let (least, bytes) = (Least::of(config.commandlog_reply_larger_than.get()), reply_bytes as u64);
+    if least.takes(bytes) {
+        logs.large_replies.note(bytes, config.commandlog_large_reply_max_len.size(), describe);
+    }
 }
 
 /// What a log keeps of a request.

@@ -38,6 +38,9 @@ pub struct Command {
     pub is_brief: bool,
     /// The most arguments of a request for which that is so. The command's name counts.
     pub brief_arguments_max: usize,
+    /// Whether it may change a part of the string of its key. A long string that others share is copied
+    /// before it runs.
+    pub changes_part: bool,
     /// Whether it may run other commands that change data, or publishes messages: Redis would have to send
     /// it to its replicas, like a command that [`writes`](Self::writes).
     pub may_replicate: bool,
@@ -75,6 +78,7 @@ impl Command {
         complexity: "",
         is_brief: false,
         brief_arguments_max: usize::MAX,
+        changes_part: false,
         may_replicate: false,
         deprecated: None,
         is_system: false,
@@ -119,6 +123,15 @@ impl Command {
     pub fn only_key_in<'a>(&self, request: Request<'a>) -> Option<&'a [u8]> {
         match self.keys {
             [spec] if spec.is_of_keys() => request.get(spec.only_position(request)?),
+            _ => None,
+        }
+    }
+
+    /// The same for a request of which is known that it names exactly one.
+    #[inline]
+    pub fn known_only_key_in<'a>(&self, request: Request<'a>) -> Option<&'a [u8]> {
+        match self.keys {
+            [spec] => request.get(spec.known_only_position(request)?),
             _ => None,
         }
     }

@@ -128,6 +128,7 @@ impl KeySpec {
     /// The position of the key in a request that has exactly one.
     pub(super) fn only_position(&self, request: Request<'_>) -> Option<usize> {
         match self.search {
+            _ if self.is_fixed() => (request.len() > self.first).then_some(self.first),
             None => {
                 let end = self.end_among(request.len(), self.stated(request));
                 (end > self.first && end - self.first <= self.step).then_some(self.first)
@@ -138,6 +139,12 @@ impl KeySpec {
             }
             Some(_) => None,
         }
+    }
+
+    /// The position of the key in a request of which is known that it has exactly one.
+    #[inline]
+    pub(super) fn known_only_position(&self, request: Request<'_>) -> Option<usize> {
+        if self.search.is_none() { Some(self.first) } else { self.only_position(request) }
     }
 
     /// The positions of the keys in a request.

@@ -8,10 +8,12 @@ use std::sync::LazyLock;
 
 use crate::commands::all;
 use crate::commands::error::Error;
+use crate::keyspace::Transaction;
 use crate::name_table::{NameTable, Packed};
-use crate::resp::Request;
+use crate::resp::{Reply, Request};
 
 use super::command::{Arity, Command, Run, Scope};
+use super::context::Result;
 use super::key_spec::KeySpec;
 
 /// A command, or a subcommand, as the server knows it.
@@ -36,19 +38,37 @@ pub struct Plain {
     pub key: usize,
     /// How many arguments there may be, the command's name among them.
     pub arguments: Range<usize>,
-    /// The handler, of those that read or write keys.
-    pub run: Run,
+    /// Its handler.
+    pub run: PlainRun,
+}
+
+/// The handler of a command that reads or writes keys.
+#[derive(Clone, Copy, Debug)]
+pub enum PlainRun {
+    /// Reads them.
+    Read(fn(&Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
+    /// Writes them.
+    Write {
+        /// The handler.
+        handler: fn(&mut Transaction<'_>, Request<'_>, Reply<'_>) -> Result,
+        /// Whether it changes a part of a string.
+        changes_part: bool,
+    },
 }
 
 impl Plain {
     fn of(command: &Command) -> Option<Plain> {
-        let is_on_keys = matches!(command.run, Run::Read(_) | Run::Write(_));
-        let key = command.only_key().filter(|_| command.is_brief && is_on_keys)?;
+        let run = match command.run {
+            Run::Read(handler) => PlainRun::Read(handler),
+            Run::Write(handler) => PlainRun::Write { handler, changes_part: command.changes_part },
+            _ => return None,
+        };
+        let key = command.only_key().filter(|_| command.is_brief)?;
         let arguments = match command.arity {
             Arity::Exactly(count) => count..count + 1,
             Arity::AtLeast(least) => least..command.brief_arguments_max.saturating_add(1),
         };
-        Some(Plain { key, arguments, run: command.run })
+        Some(Plain { key, arguments, run })
     }
 }
 
@@ -180,7 +200,7 @@ pub fn count() -> usize {
 ///
 /// If there is no such subcommand.
 #[inline]
-pub fn resolve(registered: &'static Registered, request: Request<'_>) -> Result<&'static Registered, Error> {
+pub fn resolve(registered: &'static Registered, request: Request<'_>) -> Result<&'static Registered> {
     if registered.subcommands.is_empty() {
         return Ok(registered);
     }

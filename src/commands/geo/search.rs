@@ -1,6 +1,8 @@
 //! A search for places in an area: its request, and the places that it finds.
 
-use crate::geo::{Area, Position, Shape, sort_first};
+use std::sync::Arc;
+
+use crate::geo::{Area, Polygon, Position, Shape, sort_first};
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 use crate::types::sorted_sets::gathering::Gathering;
@@ -8,7 +10,7 @@ use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 
 use super::super::args::{Options, integer, is_word};
 use super::super::error::Error;
-use super::super::facts::Result;
+use super::super::facts::{Context, Result};
 use super::super::sorted_sets::store;
 use super::{coordinate_text, distance_text, position, unit_m};
 
@@ -90,6 +92,39 @@ struct Found<'t> {
     distance: f64,
 }
 
+/// How many edges of a polygon places are compared with, at most, while others wait: a tenth of a second.
+const HELD_EDGES_MAX: u64 = 20_000_000;
+/// The same while others go on, and one thread does nothing else: some seconds.
+const FREE_EDGES_MAX: u64 = 1_000_000_000;
+/// Requests with so many arguments name many corners.
+const ARGUMENTS_MANY: usize = 1000;
+
+/// Runs GEOSEARCH. Where it may take long to compare the corners of a polygon with places, no other client
+/// waits for the key, or for this thread.
+///
+/// # Errors
+///
+/// As for [`read`].
+pub(super) fn search(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let form = Form::Search;
+    let has_polygon = request.from(form.options()).any(|option| is_word(option, "bypolygon"));
+    let set = context.tx.get::<SortedSet>(request.at(form.source()))?;
+    let is_large = matches!(set, Some(SortedSetView::Large(_))) || request.len() > ARGUMENTS_MANY;
+    if context.session.may_not_wait || !has_polygon || !is_large {
+        return Search::parse(form, false, request, set)?.answer(set, HELD_EDGES_MAX, reply);
+    }
+    let (large, packed) = match set {
+        None => (None, None),
+        Some(SortedSetView::Large(ranking)) => (Some(ranking.share()), None),
+        Some(SortedSetView::Packed(packed)) => (None, Some(packed.to_vec())),
+    };
+    context.tx.let_go();
+    context.instance.hand_over();
+    let large = large.as_ref().map(SortedSetView::Large);
+    let set = large.or(packed.as_deref().map(SortedSetView::Packed));
+    Search::parse(form, false, request, set)?.answer(set, FREE_EDGES_MAX, reply)
+}
+
 /// Runs a command that only reads.
 ///
 /// # Errors
@@ -97,7 +132,7 @@ struct Found<'t> {
 /// Those of the request, and [`Error::WRONG_TYPE`], in the order in which Redis finds them.
 pub(super) fn read(form: Form, tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let set = tx.get::<SortedSet>(request.at(form.source()))?;
-    Search::parse(form, false, request, set)?.answer(set, reply)
+    Search::parse(form, false, request, set)?.answer(set, HELD_EDGES_MAX, reply)
 }
 
 /// Runs a command that may write its result to a key.
@@ -108,8 +143,8 @@ pub(super) fn read(form: Form, tx: &Transaction<'_>, request: Request<'_>, reply
 pub(super) fn write(form: Form, tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let set = tx.get::<SortedSet>(request.at(form.source()))?;
     let search = Search::parse(form, true, request, set)?;
-    let Some(target) = search.target else { return search.answer(set, reply) };
-    let found = search.find(set);
+    let Some(target) = search.target else { return search.answer(set, HELD_EDGES_MAX, reply) };
+    let found = search.find(set, HELD_EDGES_MAX)?;
     let mut gathering = Gathering::with_room(found.len());
     for Found { member, score, distance, .. } in &found {
         gathering.insert(member, if search.stores_distances { distance / search.unit_m } else { *score });
@@ -267,24 +302,33 @@ impl<'a> Search<'a> {
             _ => None,
         };
         match self.shape.clone()? {
-            Shape::Polygon(corners) => Some(Area::polygon(corners)),
+            Shape::Polygon(polygon) => Some(Area::polygon(polygon)),
             shape => Some(Area { center: center?, shape, unit_m: self.unit_m }),
         }
     }
 
-    /// The places that the request asks for, in the order of the reply.
-    fn find<'t>(&self, set: Option<SortedSetView<'t>>) -> Vec<Found<'t>> {
-        let Some((set, area)) = set.zip(self.area()) else { return Vec::new() };
+    /// The places that the request asks for, in the order of the reply. They are compared with so many edges
+    /// of a polygon at most.
+    fn find<'t>(&self, set: Option<SortedSetView<'t>>, edges_max: u64) -> Result<Vec<Found<'t>>> {
+        const TOO_MANY: Error =
+            Error::fixed("ERR the polygon has too many edges at the latitudes of too many places");
+        let Some((set, area)) = set.zip(self.area()) else { return Ok(Vec::new()) };
         let count = if self.count == 0 { usize::MAX } else { self.count };
         let places = area.cells().into_iter().flat_map(|cell| {
             let scores = cell.scores();
             set.range(set.first_at_least(scores.start)..set.first_at_least(scores.end))
         });
+        let mut compared = 0;
         let found = places.filter_map(|(member, score)| {
             let place = Position::of_score(score);
-            area.distance(place).map(|distance| Found { member, score, place, distance })
+            let distance = area.distance(place, &mut compared);
+            if compared > edges_max {
+                return Some(Err(TOO_MANY));
+            }
+            distance.map(|distance| Ok(Found { member, score, place, distance }))
         });
-        let mut found: Vec<Found<'_>> = found.take(if self.is_any { count } else { usize::MAX }).collect();
+        let found = found.take(if self.is_any { count } else { usize::MAX });
+        let mut found = found.collect::<Result<Vec<Found<'_>>>>()?;
         // The nearest are meant where there is a limit.
         let order = self.order.or((self.count > 0 && !self.is_any).then_some(Order::NearestFirst));
         let compare = |one: &Found<'_>, other: &Found<'_>| one.distance.total_cmp(&other.distance);
@@ -294,12 +338,12 @@ impl<'a> Search<'a> {
             Some(Order::FarthestFirst) => sort_first(&mut found, count, |one, other| compare(other, one)),
         }
         found.truncate(count);
-        found
+        Ok(found)
     }
 
     /// Replies with the places.
-    fn answer(&self, set: Option<SortedSetView<'_>>, reply: Reply<'_>) -> Result {
-        let found = self.find(set);
+    fn answer(&self, set: Option<SortedSetView<'_>>, edges_max: u64, reply: Reply<'_>) -> Result {
+        let found = self.find(set, edges_max)?;
         let additions = [self.with_distances, self.with_hashes, self.with_coordinates];
         let parts_of_each = 1 + additions.into_iter().filter(|is_wanted| *is_wanted).count();
         reply.nested(|parts| {
@@ -347,7 +391,8 @@ fn polygon(options: &mut Options<'_>) -> Result<Shape> {
     let corners = usize::try_from(corners).ok().filter(|corners| (3..=options.left() / 2).contains(corners));
     let corners = corners.ok_or(Error::fixed("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices"))?;
     let corners = (0..corners).map(|_| position(options.value()?, options.value()?));
-    Ok(Shape::Polygon(corners.collect::<Result<_>>()?))
+    let corners = corners.collect::<Result<Vec<_>>>()?;
+    Ok(Shape::Polygon(Arc::new(Polygon::new(&corners))))
 }
 
 /// The position of the key behind the last of these words among the options of a request.

@@ -8,7 +8,7 @@ use super::super::facts::{
     Result, Run,
 };
 use super::UNITS;
-use super::search::{Form, read, target_position, write};
+use super::search::{Form, read, search, target_position, write};
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[GEORADIUS, GEORADIUSBYMEMBER, GEORADIUSBYMEMBER_RO, GEORADIUS_RO, GEOSEARCH, GEOSEARCHSTORE];
@@ -224,9 +224,9 @@ fn georadiusbymember_ro(tx: &Transaction<'_>, request: Request<'_>, reply: Reply
 const GEOSEARCH: Command = Command {
     name: "geosearch",
     arity: Arity::AtLeast(7),
-
+    flags: Flags::READONLY,
     keys: &[SOURCE],
-    categories: Categories::GEO,
+    categories: Categories::GEO.and(Categories::READ),
     group: Group::Geo,
     summary: "Returns the places within a circle, a box or a polygon.",
     since: "6.2.0",
@@ -239,13 +239,9 @@ const GEOSEARCH: Command = Command {
         ("GEOSEARCH Sicily FROMMEMBER Palermo BYBOX 400 100 km WITHDIST", "[[\"Palermo\", \"0.0000\"]]"),
         ("GEOSEARCH Sicily BYPOLYGON 3 14 37 16 37 15 39", "[\"Catania\"]"),
     ],
-    run: Run::Read(geosearch),
+    run: Run::Server(search),
     ..Command::DEFAULTS
 };
-
-fn geosearch(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    read(Form::Search, tx, request, reply)
-}
 
 const GEOSEARCHSTORE: Command = Command {
     name: "geosearchstore",
@@ -270,7 +266,7 @@ const GEOSEARCHSTORE: Command = Command {
     example: &[
         ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),
         ("GEOSEARCHSTORE near Sicily FROMLONLAT 15 37 BYRADIUS 100 km STOREDIST", "(integer) 1"),
-        ("ZRANGE near 0 -1 WITHSCORES", "[\"Catania\", \"56.441257870158204\"]"),
+        ("ZRANGE near 0 -1 WITHSCORES", "[\"Catania\", \"56.4412578701582\"]"),
     ],
     run: Run::Write(geosearchstore),
     ..Command::DEFAULTS

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::keyspace::Transaction;
+use crate::resp::shortest::write_shortest;
 use crate::resp::{Reply, Request};
 use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 
@@ -114,10 +115,11 @@ fn zscan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
     };
     let next = match set {
         SortedSetView::Large(ranking) => {
+            // As in Redis, here alone with all digits.
             selection.over(|cursor| ranking.scan(cursor), |(member, score)| add(member, score, score::write))
         }
         SortedSetView::Packed(_) => {
-            set.iter().for_each(|(member, score)| add(member, score, score::write_packed));
+            set.iter().for_each(|(member, score)| add(member, score, write_shortest));
             0
         }
     };

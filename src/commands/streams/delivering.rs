@@ -42,7 +42,9 @@ pub(super) fn read<'r>(
             let Some((key, id)) = reading.streams(request).find(|(key, _)| *key == only) else {
                 return Ok(Taken::Nothing(reply));
             };
-            let Some(part) = waited_part(tx, &reading, key, id)? else { return Ok(Taken::Nothing(reply)) };
+            let part = waited_part(tx, &reading, key, id)?;
+            meet(tx, &reading, key)?;
+            let Some(part) = part else { return Ok(Taken::Nothing(reply)) };
             parts.push(part);
         }
         None => {
@@ -55,9 +57,10 @@ pub(super) fn read<'r>(
                 }
                 parts.extend(part);
             }
-            // Redis looks each key up again.
+            // Redis looks each key up again. Since 7.2 it hears of the consumer whatever this one gets.
             for (key, _) in reading.streams(request) {
                 let _ = tx.get::<Stream>(key)?;
+                meet(tx, &reading, key)?;
             }
         }
     }
@@ -170,7 +173,7 @@ pub(super) fn next_claim_ms(tx: &mut Transaction<'_>, request: Request<'_>) -> O
     Some(next_ms.max(PAUSE_MS))
 }
 
-/// Adds the consumer to the group of a stream, or notes that it was heard of.
+/// Adds the consumer to the group of a stream, if this is there, or notes that it was heard of.
 fn meet(tx: &mut Transaction<'_>, reading: &Reading<'_>, key: &[u8]) -> Result<()> {
     let Some((group, consumer)) = reading.group else { return Ok(()) };
     let now_ms = tx.now_ms();
@@ -206,7 +209,6 @@ fn write(
                     None if idle.is_empty() => continue,
                     None => Part { behind: EntryId::MAX, ..*part },
                 };
-                meet(tx, reading, part.key)?;
                 if !is_map {
                     out.array(2);
                 }
@@ -264,6 +266,9 @@ fn write_new(
     tx.adjust::<Stream, _>(part.key, |stream| {
         let number = stream.view().group(group).and_then(|group| group.find_consumer(consumer));
         if let Some(consumer) = number {
+            if !idle.is_empty() || !ids.is_empty() && !reading.is_acknowledged {
+                stream.note_activity(group, consumer, now_ms);
+            }
             for (id, before) in idle {
                 let count = before.count.wrapping_add(1);
                 stream.deliver(group, id, Delivery { consumer, at_ms: now_ms, count });

@@ -65,10 +65,13 @@ fn consumers(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     reply.nested(|parts| {
         parts.array(group.consumers_count());
         for (_, consumer) in group.consumers() {
-            parts.map(3);
+            let inactive_ms =
+                consumer.active_ms().map_or(-1, |active_ms| (now_ms as i64).wrapping_sub(active_ms as i64));
+            parts.map(4);
             text(parts, "name", consumer.name());
             number(parts, "pending", consumer.pending_count() as i64);
             number(parts, "idle", now_ms.saturating_sub(consumer.seen_ms()) as i64);
+            number(parts, "inactive", inactive_ms);
         }
         Ok(())
     })
@@ -246,9 +249,10 @@ fn group_in_full(parts: &mut Nested<'_>, writer: &mut EntryWriter, group: &Consu
     name(parts, "consumers");
     parts.array(group.consumers_count());
     for (_, consumer) in group.consumers() {
-        parts.map(4);
+        parts.map(5);
         text(parts, "name", consumer.name());
         number(parts, "seen-time", consumer.seen_ms() as i64);
+        number(parts, "active-time", consumer.active_ms().map_or(-1, |active_ms| active_ms as i64));
         number(parts, "pel-count", consumer.pending_count() as i64);
         name(parts, "pending");
         parts.array(shown(consumer.pending_count()));

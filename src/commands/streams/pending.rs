@@ -298,7 +298,8 @@ fn idle_ms_min(text: &[u8], command: &str) -> Result<i64> {
     parse_integer(text).map(|number| number.max(0)).ok_or_else(wrong)
 }
 
-/// Adds the consumer that claims entries to its group, or notes that it was heard of. Returns its number.
+/// Adds the consumer that claims entries to its group, or notes that it was heard of, whether it gets any or
+/// not. Returns its number.
 fn meet(tx: &mut Transaction<'_>, key: &[u8], group: &[u8], name: &[u8]) -> Result<u32> {
     let now_ms = tx.now_ms();
     let met = tx.adjust::<Stream, _>(key, |stream| stream.meet_consumer(group, name, now_ms))?;
@@ -318,14 +319,7 @@ fn xclaim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     let claim = Claim::parse(request, now_ms)?;
     // A moment that cannot be is taken for now: the clocks of clients differ.
     let at_ms = claim.at_ms.filter(|at_ms| (0..=now_ms).contains(at_ms)).unwrap_or(now_ms) as u64;
-    // A consumer that gets nothing is not made.
-    let gets_any = tx.peek::<Stream>(key)?.is_some_and(|stream| {
-        claim
-            .ids
-            .iter()
-            .any(|id| stream.get(*id).is_some() && claim.count_before(stream, group, *id, now_ms).is_some())
-    });
-    let consumer = if gets_any { meet(tx, key, group, request.at(3))? } else { 0 };
+    let consumer = meet(tx, key, group, request.at(3))?;
     let mut claimed = Vec::new();
     tx.adjust::<Stream, _>(key, |stream| {
         let before = stream.view().group(group).map(|group| (group.last_id, group.entries_read));
@@ -343,6 +337,9 @@ fn xclaim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
             let count = claim.count.unwrap_or(if claim.just_ids { before } else { before.wrapping_add(1) });
             stream.deliver(group, *id, Delivery { consumer, at_ms, count });
             claimed.push(*id);
+        }
+        if !claimed.is_empty() {
+            stream.note_activity(group, consumer, now_ms as u64);
         }
     })?;
     reply.nested(|parts| write_claimed(tx, key, &claimed, claim.just_ids, parts))
@@ -458,9 +455,11 @@ fn xautoclaim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) 
             }
         }
     }
-    // A consumer that gets nothing is not made.
-    let consumer = if claimed.is_empty() { 0 } else { meet(tx, key, group, request.at(3))? };
+    let consumer = meet(tx, key, group, request.at(3))?;
     tx.adjust::<Stream, _>(key, |stream| {
+        if !claimed.is_empty() {
+            stream.note_activity(group, consumer, now_ms);
+        }
         for (id, delivery) in &claimed {
             stream.deliver(group, *id, Delivery { consumer, ..*delivery });
         }

@@ -9,6 +9,7 @@ mod network;
 mod observing;
 mod persistence;
 mod process;
+mod store;
 pub mod words;
 
 use super::Parameter;
@@ -30,6 +31,7 @@ pub static FAMILIES: &[Family] = &[
     Family { title: "Memory", parameters: memory::PARAMETERS },
     Family { title: "Collections", parameters: collections::PARAMETERS },
     Family { title: "Persistence", parameters: persistence::PARAMETERS },
+    Family { title: "Store", parameters: store::PARAMETERS },
     Family { title: "Observing", parameters: observing::PARAMETERS },
     Family { title: "Process", parameters: process::PARAMETERS },
 ];

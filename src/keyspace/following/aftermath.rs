@@ -10,8 +10,8 @@ use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::table::Table;
 use crate::keyspace::transaction::Transaction;
 use crate::keyspace::transaction::long_texts::{Missed, Prepared};
-use crate::values::Structure;
 use crate::values::tree::Remains;
+use crate::values::{LongText, Structure};
 
 /// What a transaction leaves behind. Nearly always it is empty.
 #[derive(Debug, Default)]
@@ -29,6 +29,8 @@ pub(in crate::keyspace) struct Aftermath {
     pub(in crate::keyspace) served: Vec<Served>,
     /// Copies of long arguments, for commands that write them.
     pub(in crate::keyspace) prepared: Vec<Prepared>,
+    /// Long strings to let go of when the locks are free.
+    pub(in crate::keyspace) texts: Vec<LongText>,
     /// Long strings that are missing in the replies.
     pub(in crate::keyspace) missed: Vec<Missed>,
     /// Tables and entries to free when the locks are free.
@@ -116,6 +118,18 @@ impl Transaction<'_> {
 }
 
 impl Left {
+    /// What is left behind by a transaction that owns these copies of long arguments.
+    #[inline(always)]
+    pub(in crate::keyspace) fn with_prepared(prepared: Vec<Prepared>) -> Left {
+        if prepared.is_empty() { Left::default() } else { Left::holding(prepared) }
+    }
+
+    #[cold]
+    fn holding(prepared: Vec<Prepared>) -> Left {
+        let aftermath = Aftermath { prepared, ..Aftermath::default() };
+        Left(ManuallyDrop::new(Some(Box::new(aftermath))))
+    }
+
     /// What was left behind, if anything was.
     #[inline(always)]
     pub(in crate::keyspace) fn if_any(&mut self) -> Option<&mut Aftermath> {

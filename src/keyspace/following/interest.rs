@@ -42,6 +42,11 @@ impl Interest {
         };
     }
 
+    /// Whether any client keeps copies of keys.
+    pub fn is_tracked(&self) -> bool {
+        self.load().tracking()
+    }
+
     /// Sets whether any client waits for a key.
     pub(in crate::keyspace) fn set_blocked(&self, is_any: bool) {
         match is_any {
@@ -55,6 +60,12 @@ impl Interest {
             true => self.0.fetch_or(JOURNAL, Ordering::Relaxed),
             false => self.0.fetch_and(!JOURNAL, Ordering::Relaxed),
         };
+    }
+
+    /// Takes over what the clients of another keyspace want to know. No log and no waiting client follows.
+    pub fn follow(&self, other: &Interest) {
+        let wanted = other.0.load(Ordering::Relaxed) & (CLASSES | TRACKING);
+        self.0.store(wanted, Ordering::Relaxed);
     }
 
     pub(in crate::keyspace) fn add_watched(&self) {

@@ -268,6 +268,15 @@ impl Transaction<'_> {
         }
     }
 
+    /// Marks a key that is a lock already: it comes from elsewhere.
+    pub fn follow_again(&mut self, key: &[u8]) {
+        let database = self.database();
+        let (spot, shard) = self.shard_mut(key);
+        if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
+            entry.set_lock(true);
+        }
+    }
+
     /// Whether a key is marked as a lock and has not expired.
     pub fn is_lock(&self, key: &[u8]) -> bool {
         let (spot, shard) = self.shard(key);

@@ -184,6 +184,17 @@ impl Table {
         self.entries.insert(spot.hash, entry, rehash);
     }
 
+    /// The entry at the place where a key was touched: probably that of the key.
+    #[inline]
+    pub(in crate::keyspace) fn touched(&self, spot: Spot) -> Option<&Entry> {
+        self.entries.get(spot.place)
+    }
+
+    /// Whether a snapshot waits for an entry of this table.
+    pub(in crate::keyspace) fn awaits(&self, entry: &Entry) -> bool {
+        entry.epoch() != self.epoch
+    }
+
     /// The entry of a key. The caller may change only its value.
     pub(in crate::keyspace) fn entry_mut(&mut self, spot: Spot, key: &[u8]) -> Option<&mut Entry> {
         let place = self.place(spot, key)?;

@@ -1,13 +1,21 @@
 //! Holding more shards than the transaction was begun with. Only a script does, and one script at a time: see
 //! [`locking`](crate::keyspace::store::locking).
 
-use super::{Held, Transaction, is_same};
+use super::{Held, Hold, Transaction, is_same};
 
 /// A script named a key, and its transaction may not hold more shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing;
 
-impl Transaction<'_> {
+impl<'a> Transaction<'a> {
+    /// Holds this after everything was [unlocked](Self::let_go), for a command that has not begun.
+    pub fn hold_again(&mut self, Hold(held): Hold<'a>) {
+        self.held = held;
+        // What is held now is looked at for the first time.
+        self.now_ms.set(0);
+        self.wanted = self.keyspace.followers.interest.load();
+    }
+
     /// Allows the transaction to hold more shards from now on. The caller has the turn of scripts: no other
     /// transaction may wait for a shard while it holds others.
     pub fn allow_more(&mut self) {
@@ -38,7 +46,8 @@ impl Transaction<'_> {
         self.keyspace.shard_numbers().try_for_each(|number| self.hold_shard(number))
     }
 
-    /// Unlocks everything, for a command that has read all that it needs. It uses no key any more.
+    /// Unlocks everything, for a command that has read all that it needs. It uses no key any more, unless the
+    /// transaction [holds](Self::hold_again) them again.
     pub fn let_go(&mut self) {
         self.held = Held::Many(Vec::new());
     }

@@ -3,6 +3,13 @@
 //! A long string that a request may write is [copied](Prepared::of) before the transaction begins. A long
 //! string that a command reads is left out of its reply ([`Transaction::reply_text`]). The transaction shares
 //! it, and [`complete`] copies it into the reply when the locks are free.
+//!
+//! A string that is shared must be copied before a part of it changes: a snapshot waits for it, another key
+//! or a reply has it, too. Before a command that may change it, the transaction names such strings
+//! ([`Transaction::shared_texts`]) and unlocks everything. The caller [copies](Shared::copied) them, locks
+//! everything again, and the transaction puts the copies in their place ([`Transaction::replace_shared`]). If
+//! another client has changed a string meanwhile, it begins anew. A script holds its locks from the beginning
+//! to the end: what it changes is copied under them.
 
 use std::mem::take;
 use std::ops::Range;
@@ -32,6 +39,32 @@ impl Prepared {
     }
 }
 
+/// A long string that others share, so that it is copied before a part of it changes.
+#[derive(Debug)]
+pub struct Shared<'k> {
+    key: &'k [u8],
+    text: LongText,
+}
+
+impl<'k> Shared<'k> {
+    /// Bytes that are to be copied.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Copies it, for a caller that holds no lock.
+    pub fn copied(self) -> Copied<'k> {
+        Copied { copy: self.text.copied(), shared: self }
+    }
+}
+
+/// The same with its copy.
+#[derive(Debug)]
+pub struct Copied<'k> {
+    shared: Shared<'k>,
+    copy: LongText,
+}
+
 /// A long string that is missing in a reply.
 #[derive(Debug)]
 pub struct Missed {
@@ -42,11 +75,6 @@ pub struct Missed {
 }
 
 impl Transaction<'_> {
-    /// Takes copies of long arguments, for commands that write them.
-    pub fn prepare(&self, prepared: Vec<Prepared>) {
-        self.leave(|aftermath| aftermath.prepared = prepared);
-    }
-
     /// Returns a long string to keep: the prepared copy of these bytes, or a new one.
     #[cold]
     pub(super) fn long_text(&self, bytes: &[u8]) -> LongText {
@@ -58,6 +86,51 @@ impl Transaction<'_> {
         match prepared.find(is_same) {
             Some(prepared) => prepared.text.clone(),
             None => LongText::new(bytes, bytes.len()),
+        }
+    }
+
+    /// The long strings of these keys that are shared, each once.
+    pub fn shared_texts<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Vec<Shared<'k>> {
+        let shared = keys.filter_map(|key| Some(Shared { key, text: self.shared_text(key)?.clone() }));
+        let mut shared: Vec<Shared<'k>> = shared.collect();
+        shared.sort_unstable_by_key(|shared| shared.key);
+        shared.dedup_by_key(|shared| shared.key);
+        shared
+    }
+
+    /// Whether a change of a part of the string of a key copies a long string first. Nearly always a look at
+    /// the place where the key was touched is enough. If the entry has moved since, the look may miss a long
+    /// string, and it is copied under the lock.
+    #[inline(always)]
+    pub fn shares_text(&self, key: &[u8]) -> bool {
+        let (spot, shard) = self.shard(key);
+        let touched = shard.table(self.database).and_then(|table| table.touched(spot));
+        touched.is_none_or(|entry| entry.structure().is_some()) && self.shared_text(key).is_some()
+    }
+
+    #[inline(never)]
+    fn shared_text(&self, key: &[u8]) -> Option<&LongText> {
+        let (spot, shard) = self.shard(key);
+        let table = shard.table(self.database)?;
+        let entry = table.find(spot, key)?;
+        match entry.structure() {
+            Some(Structure::Text(text)) if text.is_shared() || table.awaits(entry) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Puts copies in the place of shared strings, unless these have been replaced since.
+    pub fn replace_shared(&mut self, copied: Vec<Copied<'_>>) {
+        let database = self.database;
+        for Copied { shared: Shared { key, text }, copy } in copied {
+            let is_there = self.shared_text(key).is_some_and(|shared| shared.is_same(&text));
+            let (spot, shard) = self.shard_mut(key);
+            let entry = if is_there { shard.table_mut(database).entry_mut(spot, key) } else { None };
+            let left = match entry.and_then(Entry::structure_mut) {
+                Some(Structure::Text(own)) => std::mem::replace(own, copy),
+                _ => copy,
+            };
+            self.leave(|aftermath| aftermath.texts.extend([text, left]));
         }
     }
 
@@ -110,4 +183,86 @@ fn fill(out: &mut Vec<u8>, missed: Vec<Missed>) {
         (rest, done) = (after, at);
     }
     out.extend_from_slice(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::keyspace::{Expiry, Keyspace, SavedKey, Slice, Use};
+
+    const BYTES: usize = LONG_TEXT_BYTES;
+
+    fn begin(keyspace: &Keyspace) -> Transaction<'_> {
+        keyspace.begin_many(0, [&b"k"[..]].into_iter()).unwrap()
+    }
+
+    fn text<'t>(tx: &'t Transaction<'_>) -> &'t [u8] {
+        tx.entry(b"k").and_then(|entry| entry.text().ok()).unwrap_or_default()
+    }
+
+    /// Copies what is shared. Meanwhile another client does what `meanwhile` does.
+    fn copy_shared<'a>(keyspace: &'a Keyspace, tx: &mut Transaction<'a>, meanwhile: impl FnOnce()) -> usize {
+        let shared = tx.shared_texts([&b"k"[..], b"k"].into_iter());
+        tx.let_go();
+        meanwhile();
+        let copied: Vec<Copied<'_>> = shared.into_iter().map(Shared::copied).collect();
+        let copies = copied.len();
+        tx.hold_again(keyspace.hold_many([&b"k"[..]].into_iter()).unwrap());
+        tx.replace_shared(copied);
+        copies
+    }
+
+    fn change(tx: &mut Transaction<'_>) {
+        tx.change_part(b"k", BYTES, |part| part.bytes_mut(0..1)[0] = b'x').unwrap();
+    }
+
+    #[test]
+    fn a_string_for_which_a_snapshot_waits_is_copied_without_locks() {
+        let keyspace = Keyspace::alone(1);
+        begin(&keyspace).put(b"k", &vec![b'v'; BYTES], Expiry::Never);
+        assert!(!begin(&keyspace).shares_text(b"k"));
+        let mut snapshot = keyspace.begin_all(0).unwrap().begin_snapshot().unwrap();
+        let mut tx = begin(&keyspace);
+        assert!(tx.shares_text(b"k"));
+        assert_eq!(copy_shared(&keyspace, &mut tx, || ()), 1);
+        assert!(!tx.shares_text(b"k"), "it has bytes of its own");
+        let address = text(&tx).as_ptr();
+        change(&mut tx);
+        assert_eq!(text(&tx).as_ptr(), address, "they are not copied once more");
+        assert_eq!(text(&tx)[..2], *b"xv");
+        drop(tx);
+        let (mut slice, mut saved) = (Slice::default(), Vec::new());
+        while keyspace.begin_walk().take_slice(&mut snapshot, &mut slice) {
+            let keep = |key: &SavedKey<'_>| {
+                saved.push(key.value.content.text().unwrap()[..2].to_vec());
+                Ok::<_, Infallible>(())
+            };
+            slice.each(&keyspace, Use::Omitted, keep).unwrap();
+        }
+        assert_eq!(saved, [b"vv"]);
+    }
+
+    #[test]
+    fn a_copy_of_what_has_changed_meanwhile_is_not_used() {
+        let keyspace = Keyspace::alone(1);
+        let put = |value: u8| begin(&keyspace).put(b"k", &vec![value; BYTES], Expiry::Never);
+        put(b'v');
+        let reply = {
+            let tx = begin(&keyspace);
+            let Some(Structure::Text(text)) = tx.entry(b"k").and_then(Entry::structure) else { panic!() };
+            text.clone()
+        };
+        let mut tx = begin(&keyspace);
+        assert_eq!(copy_shared(&keyspace, &mut tx, || put(b'w')), 1);
+        assert_eq!(text(&tx)[..2], *b"ww");
+        change(&mut tx);
+        assert_eq!(text(&tx)[..2], *b"xw");
+        assert!(reply.as_bytes().starts_with(b"vv"));
+        tx.let_go();
+        begin(&keyspace).remove(b"k");
+        let mut tx = begin(&keyspace);
+        assert_eq!(copy_shared(&keyspace, &mut tx, || ()), 0, "nothing is there");
+    }
 }

@@ -38,6 +38,8 @@ use crate::keyspace::store::sync::MutexGuard;
 use crate::keyspace::{Keyspace, Spot};
 use crate::values::{Content, HASH_KIND, Type, Value, WrongType};
 
+use long_texts::Prepared;
+
 pub use everything::{Everything, NotEverything};
 pub use holding::Missing;
 pub use reading::Facts;
@@ -78,6 +80,17 @@ pub(in crate::keyspace) enum Held<'a> {
     Many(HeldShards<'a>),
 }
 
+/// What a transaction is to hold. It is small, so that it costs little to pass it on.
+#[derive(Debug)]
+pub struct Hold<'a>(Held<'a>);
+
+impl Hold<'_> {
+    /// Nothing.
+    pub fn nothing() -> Self {
+        Hold(Held::Many(Vec::new()))
+    }
+}
+
 impl Held<'_> {
     /// Every held shard.
     pub(in crate::keyspace) fn shards_mut(&mut self) -> impl Iterator<Item = &mut Shard> {
@@ -114,9 +127,7 @@ impl Keyspace {
         key: &'a [u8],
         spot: Spot,
     ) -> Result<Transaction<'a>, NotNow> {
-        debug_assert_eq!(spot.hash, self.hash(key));
-        let shard = self.lock_for_client(self.shard_of(spot.hash))?;
-        Ok(self.transaction(database, Held::One { key, spot, shard }))
+        Ok(self.transaction(database, self.hold_at(key, spot)?.0))
     }
 
     /// Begins a transaction on any number of keys, for a client's request.
@@ -129,20 +140,54 @@ impl Keyspace {
         database: usize,
         keys: impl Iterator<Item = &'k [u8]>,
     ) -> Result<Transaction<'_>, NotNow> {
-        let mut wanted = ShardSet::default();
-        for key in keys {
-            wanted.add(self.shard_of(self.hash(key)));
-        }
-        Ok(self.transaction(database, Held::Many(self.lock_many_for_client(wanted.numbers())?)))
+        Ok(self.transaction(database, self.hold_many(keys)?.0))
     }
 
-    /// Begins a transaction on everything, for a client's request. Other clients wait until it ends.
+    /// Begins a transaction on what is held. It owns these copies of long arguments. The transaction is
+    /// large: the caller should build it where it stays.
+    #[inline(always)]
+    pub fn begin_on<'a>(
+        &'a self,
+        database: usize,
+        Hold(held): Hold<'a>,
+        prepared: Vec<Prepared>,
+    ) -> Transaction<'a> {
+        let left = RefCell::new(Left::with_prepared(prepared));
+        Transaction { left, ..self.transaction(database, held) }
+    }
+
+    /// Holds a key that has been [touched](Keyspace::touch), for a client's request.
     ///
     /// # Errors
     ///
     /// [`NotNow`]
-    pub fn begin_all_for_client(&self, database: usize) -> Result<Transaction<'_>, NotNow> {
-        Ok(self.transaction(database, Held::Many(self.lock_many_for_client(self.shard_numbers())?)))
+    #[inline(always)]
+    pub fn hold_at<'a>(&'a self, key: &'a [u8], spot: Spot) -> Result<Hold<'a>, NotNow> {
+        debug_assert_eq!(spot.hash, self.hash(key));
+        let shard = self.lock_for_client(self.shard_of(spot.hash))?;
+        Ok(Hold(Held::One { key, spot, shard }))
+    }
+
+    /// Holds any number of keys, for a client's request.
+    ///
+    /// # Errors
+    ///
+    /// [`NotNow`]
+    pub fn hold_many<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Result<Hold<'_>, NotNow> {
+        let mut wanted = ShardSet::default();
+        for key in keys {
+            wanted.add(self.shard_of(self.hash(key)));
+        }
+        Ok(Hold(Held::Many(self.lock_many_for_client(wanted.numbers())?)))
+    }
+
+    /// Holds everything, for a client's request. Other clients wait until it ends.
+    ///
+    /// # Errors
+    ///
+    /// [`NotNow`]
+    pub fn hold_all(&self) -> Result<Hold<'_>, NotNow> {
+        Ok(Hold(Held::Many(self.lock_many_for_client(self.shard_numbers())?)))
     }
 
     /// Begins a transaction on everything. Other clients wait until it ends.
@@ -160,6 +205,11 @@ impl Keyspace {
     pub(in crate::keyspace) fn begin_all_at_last(&self, database: usize) -> Everything<Box<Transaction<'_>>> {
         let held = self.lock_all_at_last();
         Everything::of(Box::new(self.transaction(database, Held::Many(held))))
+    }
+
+    /// Begins a transaction on everything, in a keyspace that no other thread uses.
+    pub fn begin_alone(&self, database: usize) -> Transaction<'_> {
+        self.transaction(database, Held::Many(self.lock_all_at_last()))
     }
 
     /// Begins a transaction that holds nothing. It may lock one shard after the other.

@@ -218,6 +218,9 @@ impl Teller {
         if self.instance.keyspace.is_busy() {
             return Some("a script runs for too long");
         }
+        if self.instance.remote.get().is_some_and(|remote| remote.health.is_away.load(Ordering::Relaxed)) {
+            return Some("the store cannot be reached");
+        }
         let begun = timeout(THREAD_PATIENCE, self.serving.spawn(async {})).await;
         match begun {
             Ok(Ok(())) => None,

@@ -212,17 +212,30 @@ fn tell_long_events(page: &mut Page, instance: &Instance) {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::sync::Arc;
 
     use super::*;
     use crate::commands::known;
     use crate::config::Config;
     use crate::instance::Hooks;
+    use crate::remote::places::Places;
+    use crate::remote::{Remote, Settings, Target};
 
     fn fields() -> Vec<(String, String)> {
         let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
         let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
         // Some fields are there only where there is a log.
         instance.persistence.aof.turn(true);
+        // Others where there is a store.
+        let settings = Settings {
+            target: Target::Postgres("postgres://nowhere".to_owned()),
+            places: Places::new(b""),
+            name: "server".to_owned(),
+            patience: Duration::from_secs(1),
+            batch_requests_max: 1,
+            authorities: None,
+        };
+        let _ = instance.remote.set(Arc::new(Remote::new(settings)));
         let totals = instance.keyspace.totals_soon();
         let fields = info::numbers(&View::new(&instance, totals));
         fields.into_iter().map(|field| (field.name.into_owned(), field.value)).collect()

@@ -430,5 +430,23 @@ pub(super) const METRICS: &[Metric] = &[
     counter("locks_expired", "keyfast_locks_expired_total", "How often a lock expired."),
     counter("locks_reentered", "keyfast_locks_reentered_total", "How often a holder took a lock once more."),
     counter("locks_woken", "keyfast_locks_woken_total", "How often a release woke a client by a list."),
+    // The store.
+    gauge("store_connected", "keyfast_store_connected", "Whether the store is connected."),
+    gauge("store_away", "keyfast_store_away", "Whether requests on keys in the store are refused."),
+    counter("store_connections", "keyfast_store_connections_total", "Connections to the store."),
+    counter("store_batches", "keyfast_store_batches_total", "Batches that the store has answered."),
+    counter("store_requests", "keyfast_store_requests_total", "Requests in them."),
+    counter(
+        "store_batch_microseconds",
+        "keyfast_store_batch_microseconds_total",
+        "Microseconds that the batches took together.",
+    ),
+    counter(
+        "store_overtaken",
+        "keyfast_store_overtaken_total",
+        "Requests that ran again: their guess was wrong, or another front-end was faster.",
+    ),
+    counter("store_failed", "keyfast_store_failed_total", "Requests that the store could not do."),
+    counter("store_unknown", "keyfast_store_unknown_total", "Requests whose outcome is unknown."),
     counter("locks_unfollowed", "keyfast_locks_unfollowed_total", "Locks that were taken and not followed."),
 ];

@@ -388,7 +388,7 @@ fn a_list_that_comes_with_a_database_wakes_the_clients_that_wait_for_it() {
         let got = tasks(&keyspace, 3, move |keyspace, number| match number {
             0 | 1 => Client::new(number, &[&a]).pop(keyspace),
             _ => {
-                let mut all = keyspace.begin_all_for_client(0).unwrap();
+                let mut all = keyspace.begin_on(0, keyspace.hold_all().unwrap(), Vec::new());
                 all.everything_mut().unwrap().swap_databases(0, 1);
                 finish(all);
                 None

@@ -1,7 +1,8 @@
 //! Scores as texts.
 //!
 //! Redis leaves reading to `strtod` of C, so a score may be decimal or hexadecimal, with an exponent or
-//! without, or a word for infinity. It prints scores with 17 digits, from which each can be read again.
+//! without, or a word for infinity. Payloads, digests and the log have 17 digits, as in Redis 7.0, from which
+//! each score can be read again. Replies have fewer: see [`shortest`](crate::resp::shortest).
 
 use rustc_apfloat::ieee::Double;
 use rustc_apfloat::{Float, Round};
@@ -43,12 +44,12 @@ fn read_all(text: &[u8]) -> Option<Read> {
     }
 }
 
-/// Prints a score.
+/// Prints a score with all digits.
 pub fn write(text: &mut Vec<u8>, score: f64) {
     write_general(text, score, DIGITS);
 }
 
-/// Prints a score as ZSCAN and DUMP have it in Redis if a sorted set is small: there a whole number is an
+/// Prints a score as DUMP of Redis 7.0 has it if a sorted set is small: there a whole number is an
 /// integer, even one with more digits than a printed score has.
 pub fn write_packed(text: &mut Vec<u8>, score: f64) {
     /// Redis: the bounds of `double2ll`.

@@ -216,6 +216,11 @@ impl Change<'_, Stream> {
         Some((number, is_new))
     }
 
+    /// Notes that a consumer has got entries.
+    pub fn note_activity(&mut self, group: &[u8], consumer: u32, now_ms: u64) {
+        self.ledger().change_group(group, |group| group.set_active(consumer, Some(now_ms)));
+    }
+
     /// Removes a consumer; returns how many entries it had not acknowledged, if there was such a consumer.
     pub fn remove_consumer(&mut self, group: &[u8], name: &[u8]) -> Option<usize> {
         let bytes_before = self.large_bytes();

@@ -5,7 +5,7 @@ use std::io;
 
 use super::Stream;
 use crate::dump::strings::{DecodeError, Source, write_length, write_string};
-use crate::dump::{Compressor, STREAM_WITH_PRODUCERS};
+use crate::dump::{Compressor, STREAM_WITH_ACTIVITY, STREAM_WITH_PRODUCERS};
 use crate::keyspace::records;
 use crate::values::tree::Ledger;
 use crate::values::tree::ledger::{EntryId, Group, MESSAGES, Message, Producers, SECONDS};
@@ -13,12 +13,12 @@ use crate::values::{Content, Limit, Loaded, Sink, Structure, Type};
 
 /// The RDB type of streams before Redis 7.0, without counters.
 const STREAM: u8 = 15;
-/// The one of Redis 7.0 and Valkey. Keyfast writes it.
+/// The one of Redis 7.0, which Keyfast writes where it has all that there is.
 const STREAM_2: u8 = 19;
-/// The one of Redis 7.2, where a consumer has a second time.
-const STREAM_3: u8 = 21;
+/// The time at which a consumer has got an entry that never has. Redis: -1.
+const NEVER: u64 = u64::MAX;
 /// The RDB types that are read.
-pub(super) const RDB_TYPES: &[u8] = &[STREAM, STREAM_2, STREAM_3, STREAM_WITH_PRODUCERS];
+pub(super) const RDB_TYPES: &[u8] = &[STREAM, STREAM_2, STREAM_WITH_ACTIVITY, STREAM_WITH_PRODUCERS];
 
 const WRONG_KEY: DecodeError = DecodeError::Invalid("a block of a stream has no ID");
 const WRONG_COUNT: DecodeError = DecodeError::Invalid("Stream metadata contradicts the entries.");
@@ -40,9 +40,13 @@ fn producers(stream: &Ledger) -> Option<&Producers> {
     stream.producers().filter(|producers| !producers.is_new())
 }
 
-/// The RDB type as which a stream is written.
+/// The RDB type as which a stream is written: that of 7.0, which all servers read, wherever it has room. It
+/// has one time for a consumer, when it was heard of.
 pub(super) fn rdb_type(content: Content<'_>) -> u8 {
-    if producers(Stream::view(content)).is_some() { STREAM_WITH_PRODUCERS } else { STREAM_2 }
+    match Stream::view(content) {
+        stream if producers(stream).is_some() => STREAM_WITH_PRODUCERS,
+        _ => STREAM_2,
+    }
 }
 
 /// Writes a stream as Redis does.
@@ -66,9 +70,9 @@ pub(super) fn save(
     write_id(out, stream.max_deleted_id);
     write_length(out, stream.entries_added);
     write_length(out, stream.groups().len() as u64);
-    let producers = producers(stream);
+    let (producers, rdb_type) = (producers(stream), rdb_type(content));
     for group in stream.groups() {
-        save_group(sink, group, producers.is_some(), compressor.as_deref_mut())?;
+        save_group(sink, group, rdb_type != STREAM_2, compressor.as_deref_mut())?;
     }
     if let Some(producers) = producers {
         save_producers(sink, producers)?;
@@ -102,7 +106,7 @@ fn save_producers(sink: &mut dyn Sink, producers: &Producers) -> io::Result<()> 
 fn save_group(
     sink: &mut dyn Sink,
     group: &Group,
-    has_second_time: bool,
+    has_activity: bool,
     mut compressor: Option<&mut Compressor>,
 ) -> io::Result<()> {
     let out = sink.buffer();
@@ -122,8 +126,9 @@ fn save_group(
     for (_, consumer) in group.consumers() {
         let out = sink.buffer();
         write_string(out, consumer.name(), compressor.as_deref_mut());
-        for _ in 0..if has_second_time { 2 } else { 1 } {
-            out.extend_from_slice(&consumer.seen_ms().to_le_bytes());
+        out.extend_from_slice(&consumer.seen_ms().to_le_bytes());
+        if has_activity {
+            out.extend_from_slice(&consumer.active_ms().unwrap_or(NEVER).to_le_bytes());
         }
         write_length(out, consumer.pending_count() as u64);
         for id in consumer.pending(EntryId::ZERO, EntryId::MAX) {
@@ -243,10 +248,12 @@ fn load_consumers(rdb_type: u8, input: &mut dyn Source, group: &mut Group) -> Re
     for _ in 0..input.length()? {
         input.string(&mut name)?;
         let seen_ms = read_moment(input)?;
-        if matches!(rdb_type, STREAM_3 | STREAM_WITH_PRODUCERS) {
-            let _ = read_moment(input)?;
-        }
+        let active_ms = match rdb_type {
+            STREAM_WITH_ACTIVITY | STREAM_WITH_PRODUCERS => read_moment(input)?,
+            _ => seen_ms,
+        };
         let (consumer, is_new) = group.add_consumer(&name, seen_ms);
+        group.set_active(consumer, Some(active_ms).filter(|active_ms| *active_ms != NEVER));
         if !is_new {
             return Err(DOUBLE_CONSUMER);
         }

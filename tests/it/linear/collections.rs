@@ -289,15 +289,27 @@ fn draw_for_fields(random: &mut Rng, token: i64) -> Request {
     }
 }
 
+/// Collections cross the limits of their encodings often.
+const LIMITS: [[&str; 2]; 3] = [
+    ["--list-max-listpack-size", "3"],
+    ["--zset-max-listpack-entries", "3"],
+    ["--hash-max-listpack-entries", "3"],
+];
+
 /// Lets clients use collections; checks what they were told.
 fn record_and_check(draw: fn(&mut Rng, i64) -> Request) -> Vec<Told> {
-    let limits = [
-        ["--list-max-listpack-size", "3"],
-        ["--zset-max-listpack-entries", "3"],
-        ["--hash-max-listpack-entries", "3"],
-    ];
     let threads: &[&str] = if is_redis() { &[] } else { &["--io-threads", "4"] };
-    let server = Server::start_with(&[limits.as_flattened(), threads].concat());
+    record_and_check_over(&[Server::start_with(&[LIMITS.as_flattened(), threads].concat())], draw)
+}
+
+/// The same with collections of all kinds, over servers that show the same keys.
+pub(crate) fn check_collections_over(servers: &[Server]) {
+    for draw in [draw_for_lists, draw_for_members, draw_for_fields] {
+        record_and_check_over(servers, draw);
+    }
+}
+
+fn record_and_check_over(servers: &[Server], draw: fn(&mut Rng, i64) -> Request) -> Vec<Told> {
     let (started, barrier) = (Instant::now(), Barrier::new(CLIENTS));
     let nanos = || started.elapsed().as_nanos() as u64;
     let ask = |client: &mut Client, collection: usize, number: usize| {
@@ -319,7 +331,7 @@ fn record_and_check(draw: fn(&mut Rng, i64) -> Request) -> Vec<Told> {
         let ask = &ask;
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {
-                let mut client = server.client();
+                let mut client = servers[number % servers.len()].client();
                 let all = move || (0..COLLECTIONS).map(|at| ask(&mut client, at, number)).collect::<Vec<_>>();
                 scope.spawn(all)
             })

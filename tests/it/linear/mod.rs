@@ -14,7 +14,7 @@
 //! `KEYFAST_HISTORY_OPERATIONS=300000` makes the histories longer; 100,000 is what they are without it.
 
 mod checker;
-mod collections;
+pub(crate) mod collections;
 mod faults;
 mod recorder;
 mod register;
@@ -26,7 +26,7 @@ use std::thread;
 
 use checker::check;
 use faults::{FAULTS, Play, play};
-use recorder::{CONNECTIONS, Watch, record};
+use recorder::{CONNECTIONS, Watch, record, record_while};
 use register::{Answer, Moment, Operation, Request, Token};
 
 use crate::client::{Client, Reply};
@@ -56,6 +56,27 @@ fn record_and_check(keys: usize) -> Vec<Operation> {
     let server = start_on_four_threads();
     let history = record(&server, keys, operations());
     assert_explained(&history);
+    assert_told(&history);
+    history
+}
+
+/// The same over several servers that show the same keys, as long as the function says so. Returns how many
+/// requests were sent, and how many answers were lost.
+#[track_caller]
+pub(crate) fn record_and_check_over(
+    servers: &[Server],
+    keys: usize,
+    goes_on: impl Fn() -> bool + Sync,
+) -> (usize, usize) {
+    let history = record_while(servers, keys, goes_on);
+    assert_explained(&history);
+    assert_told(&history);
+    (history.len(), history.iter().filter(|operation| operation.answer == Answer::Lost).count())
+}
+
+/// Whether a history has met what it is to tell about.
+#[track_caller]
+fn assert_told(history: &[Operation]) {
     for (request, answer) in [
         (Request::SetNx(A, None), YES),
         (Request::SetNx(A, None), NO),
@@ -70,7 +91,6 @@ fn record_and_check(keys: usize) -> Vec<Operation> {
         let count = history.iter().filter(is_such).count();
         assert!(count >= history.len() / 20_000, "{count} times {request:?} was answered {answer:?}");
     }
-    history
 }
 
 #[test]

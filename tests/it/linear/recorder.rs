@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
 
@@ -13,6 +13,8 @@ use crate::server::{Server, is_redis};
 pub(super) const CONNECTIONS: usize = 16;
 /// Of so many requests one is sent by a client that does not live to read the answer.
 const REQUESTS_PER_CRASH: u32 = 250;
+/// A client that was refused asks again after so long.
+const REFUSED: Duration = Duration::from_millis(5);
 /// Longest life of a key that expires: long enough to be met alive, short enough to end within the history.
 const LIFETIME_MS_MAX: u64 = 8;
 
@@ -32,14 +34,25 @@ impl Watch {
 
 /// Has 16 connections ask so many times for so many keys.
 pub(super) fn record(server: &Server, keys: usize, operations: usize) -> Vec<Operation> {
-    let (watch, asked) = (Watch::start(), AtomicUsize::new(0));
+    let asked = AtomicUsize::new(0);
+    record_while(std::slice::from_ref(server), keys, || asked.fetch_add(1, Ordering::Relaxed) < operations)
+}
+
+/// Has 16 connections to several servers, which show the same keys, ask as long as the function says so.
+pub(super) fn record_while(
+    servers: &[Server],
+    keys: usize,
+    goes_on: impl Fn() -> bool + Sync,
+) -> Vec<Operation> {
+    let watch = Watch::start();
     thread::scope(|scope| {
         let recorders: Vec<_> = (0..CONNECTIONS)
             .map(|connection| {
-                let (watch, asked) = (&watch, &asked);
+                let (watch, goes_on) = (&watch, &goes_on);
                 scope.spawn(move || {
+                    let server = &servers[connection % servers.len()];
                     let mut asker = Asker::new(server, watch, connection, keys);
-                    while asked.fetch_add(1, Ordering::Relaxed) < operations {
+                    while goes_on() {
                         asker.ask();
                     }
                     asker.history
@@ -91,11 +104,15 @@ impl<'s> Asker<'s> {
                 self.client = self.server.client();
                 (Answer::Lost, None)
             }
-            false => {
-                let reply = self.client.reply().reply();
-                let ended = self.watch.now();
-                (read_answer(request, &reply), Some(ended))
-            }
+            false => match self.client.reply().reply() {
+                // A store was away. The server says whether it has not done the request, or does not know.
+                Reply::Error(text) if text.starts_with("STOREDOWN Outcome unknown") => (Answer::Lost, None),
+                Reply::Error(text) if text.starts_with("STOREDOWN ") || text.starts_with("TRYAGAIN ") => {
+                    thread::sleep(REFUSED);
+                    return;
+                }
+                reply => (read_answer(request, &reply), Some(self.watch.now())),
+            },
         };
         let operation = Operation { connection: self.connection, key, request, answer, sent, ended };
         let written = operation.written().filter(|_| matches!(answer, Answer::Done(true) | Answer::Found(_)));

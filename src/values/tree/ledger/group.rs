@@ -44,6 +44,8 @@ pub struct Consumer {
     name: Box<[u8]>,
     /// When it was heard of last, in milliseconds since 1970.
     seen_ms: u64,
+    /// When it has got an entry last, in milliseconds since 1970, if it ever has.
+    active_ms: Option<u64>,
     /// The IDs of its pending entries.
     pending: Sequence,
 }
@@ -79,6 +81,11 @@ impl Consumer {
         self.seen_ms
     }
 
+    /// When it has got an entry last, in milliseconds since 1970, if it ever has.
+    pub fn active_ms(&self) -> Option<u64> {
+        self.active_ms
+    }
+
     /// How many entries it has not acknowledged.
     pub fn pending_count(&self) -> usize {
         self.pending.len()
@@ -96,7 +103,7 @@ impl Consumer {
 
 impl Clone for Consumer {
     fn clone(&self) -> Consumer {
-        Consumer { name: self.name.clone(), seen_ms: self.seen_ms, pending: self.pending.share() }
+        Consumer { name: self.name.clone(), pending: self.pending.share(), ..*self }
     }
 }
 
@@ -168,7 +175,7 @@ impl Group {
             Ok(at) => return (self.by_name[at], false),
             Err(at) => at,
         };
-        let consumer = Consumer { name: name.into(), seen_ms, pending: Sequence::new() };
+        let consumer = Consumer { name: name.into(), seen_ms, active_ms: None, pending: Sequence::new() };
         self.consumers_bytes += consumer.bytes();
         let free = self.consumers.iter().position(Option::is_none).unwrap_or(self.consumers.len());
         match self.consumers.get_mut(free) {
@@ -184,6 +191,11 @@ impl Group {
     /// Notes that a consumer was heard of.
     pub fn see_consumer(&mut self, number: u32, seen_ms: u64) {
         self.change_consumer(number, |consumer| consumer.seen_ms = seen_ms);
+    }
+
+    /// Notes when a consumer has got an entry last, if it ever has.
+    pub fn set_active(&mut self, number: u32, active_ms: Option<u64>) {
+        self.change_consumer(number, |consumer| consumer.active_ms = active_ms);
     }
 
     fn change_consumer(&mut self, number: u32, change: impl FnOnce(&mut Consumer)) {

@@ -1,0 +1,145 @@
+//! Finds out where the keys of a request live: in memory or in the store. No request has keys in both.
+
+use crate::commands::error::Error;
+use crate::commands::facts::{Command, Result, Scope};
+use crate::commands::transactions::queued;
+use crate::remote::places::Places;
+use crate::remote::row::Key;
+use crate::resp::Request;
+use crate::session::Session;
+
+/// The error for a request with keys in both places.
+const CROSSSTORE: Error = Error::fixed("CROSSSTORE Keys in request don't live in the same store");
+
+/// Bytes of a key in the store: PostgreSQL's index takes 2,700.
+const KEY_BYTES_MAX: usize = 2_048;
+
+/// Where the keys of a request live.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In memory, or it has none.
+    Memory,
+    /// In the store: these, each one once.
+    Store(Vec<Key>),
+    /// It concerns all keys, in memory and in the store.
+    Everywhere,
+}
+
+/// Where the keys of a request live.
+///
+/// # Errors
+///
+/// If they live in both places, or if the command cannot be offered for keys in a store.
+pub fn place(places: &Places, session: &Session, command: &Command, request: Request<'_>) -> Result<Place> {
+    let mut sorting = Sorting { places, database: session.database, keys: Vec::new(), has_memory: false };
+    match &session.queue {
+        Some(queue) if command.scope == Scope::Queue && !queue.is_broken => {
+            for (registered, request) in queued(queue) {
+                if is_about_all(registered.command) || registered.command.name == "swapdb" {
+                    return Err(not_offered(registered.command));
+                }
+                sorting.add_request(registered.command, request);
+            }
+            session.watching.keys().for_each(|key| sorting.add(key));
+            sorting.keys.extend(session.watched_in_store.iter().map(|(key, _)| key.clone()));
+            if !sorting.keys.is_empty() {
+                for (registered, request) in queued(queue) {
+                    may_be_offered(registered.command, request)?;
+                    if registered.command.name == "select" || registered.command.needs_everything(request) {
+                        return Err(not_offered(registered.command));
+                    }
+                }
+            }
+        }
+        None if is_about_all(command) => return Ok(Place::Everywhere),
+        _ => {
+            sorting.add_request(command, request);
+            if !sorting.keys.is_empty() || command.name == "swapdb" {
+                may_be_offered(command, request)?;
+            }
+        }
+    }
+    sorting.place()
+}
+
+/// Whether a script may use the keys of a command that it calls. They live where the keys live that the
+/// script has declared; in a store, they are among these.
+///
+/// # Errors
+///
+/// If not.
+pub fn may_call(places: &Places, session: &Session, command: &Command, request: Request<'_>) -> Result<()> {
+    let mut keys = command.keys_of(request).map(|(key, _)| key);
+    let may = match &session.keys_in_store {
+        Some(declared) => {
+            let is_declared = |key: &[u8]| {
+                declared.iter().any(|one| one.database as usize == session.database && *one.name == *key)
+            };
+            !command.needs_everything(request) && keys.all(is_declared)
+        }
+        None => !is_about_all(command) && command.name != "swapdb" && !keys.any(|key| places.has(key)),
+    };
+    match may {
+        true => Ok(()),
+        false => Err(Error::fixed("ERR Beside a store, a script may only use the keys that it has declared")),
+    }
+}
+
+/// Whether a command concerns all keys.
+fn is_about_all(command: &Command) -> bool {
+    matches!(command.name, "dbsize" | "keys" | "scan" | "randomkey" | "flushdb" | "flushall" | "locks|list")
+}
+
+/// Whether a command can be offered for keys in a store.
+fn may_be_offered(command: &Command, request: Request<'_>) -> Result<()> {
+    let names_database = || request.from(3).any(|option| option.eq_ignore_ascii_case(b"db"));
+    match command.name {
+        "move" | "swapdb" => Err(not_offered(command)),
+        "copy" if names_database() => Err(not_offered(command)),
+        _ if command.leaves_keys_unnamed(request) => Err(not_offered(command)),
+        _ => Ok(()),
+    }
+}
+
+fn not_offered(command: &Command) -> Error {
+    Error::text(format!("ERR {} cannot do this with keys in a store", command.name.to_uppercase()))
+}
+
+/// The keys of a request, as they are sorted by where they live.
+struct Sorting<'p> {
+    places: &'p Places,
+    database: usize,
+    keys: Vec<Key>,
+    has_memory: bool,
+}
+
+impl Sorting<'_> {
+    fn add_request(&mut self, command: &Command, request: Request<'_>) {
+        command.keys_of(request).for_each(|(key, _)| self.add(key));
+    }
+
+    fn add(&mut self, key: &[u8]) {
+        match self.places.has(key) {
+            true => self.keys.push(Key::new(self.database, key)),
+            false => self.has_memory = true,
+        }
+    }
+
+    fn place(mut self) -> Result<Place> {
+        if self.keys.iter().any(|key| key.name.len() > KEY_BYTES_MAX) {
+            return Err(Error::text(format!(
+                "ERR A key in the store may have {KEY_BYTES_MAX} bytes at most"
+            )));
+        }
+        match (self.keys.len(), self.has_memory) {
+            (0, _) => return Ok(Place::Memory),
+            (_, true) => return Err(CROSSSTORE),
+            (1, _) => {}
+            _ => {
+                self.keys.sort_unstable();
+                self.keys.dedup();
+            }
+        }
+        Ok(Place::Store(self.keys))
+    }
+}

@@ -1,0 +1,172 @@
+//! Runs a request on rows of a store, in a keyspace of its own that holds nothing else.
+//!
+//! The keyspace's clock stands at the store's time. What the request has changed is taken out afterwards, and
+//! the effects for other clients wait in the session's outbox.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::commands::Command;
+use crate::commands::door::run::run;
+use crate::commands::dumping::{payload_of, read_payload};
+use crate::commands::error::Error;
+use crate::commands::facts::{Result, Run};
+use crate::instance::Instance;
+use crate::keyspace::{Expiry, Keyspace, Transaction, complete};
+use crate::remote::row::{Key, Live, Row};
+use crate::resp::{OwnedRequest, Reply, Request};
+use crate::session::{Outbox, Session};
+use crate::values::STRING_KIND;
+
+/// What a request has done.
+#[derive(Debug)]
+pub struct Ran {
+    /// Its reply, or its error.
+    pub reply: std::result::Result<Vec<u8>, Error>,
+    /// What it writes to each key.
+    pub written: Vec<Option<Arc<Row>>>,
+    /// What it does for other clients.
+    pub outbox: Option<Box<Outbox>>,
+    /// Whether it found nothing to take, and would wait.
+    pub found_nothing: bool,
+    /// Whether all of its keys were there.
+    pub has_keys: bool,
+    /// The request with which it would wait, if that is another one.
+    pub waits_with: Option<OwnedRequest>,
+    /// Whether a value that is as it was may have changed on the way.
+    pub renews: bool,
+    /// The moment at which it ran, in milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+/// A request, and the rows on which it runs.
+#[derive(Clone, Copy)]
+pub struct Work<'a> {
+    /// Its command.
+    pub command: &'static Command,
+    /// The request.
+    pub request: Request<'a>,
+    /// Its keys.
+    pub keys: &'a Arc<[Key]>,
+    /// Their rows.
+    pub rows: &'a [Arc<Row>],
+    /// The moment at the store, in milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+/// Runs a request on the rows of its keys. Nothing is done by that yet.
+///
+/// # Errors
+///
+/// If a row cannot be read, or a new value is longer than one in the store may be.
+pub fn run_on_rows(instance: &Instance, session: &mut Session, work: Work<'_>) -> Result<Ran> {
+    let overlay = instance.overlays.take(instance, work.now_ms);
+    let keyspace = &overlay.keyspace;
+    let ran = load(keyspace, work).and_then(|()| run_loaded(keyspace, instance, session, work));
+    session.outbox = None;
+    let mut tx = keyspace.begin_alone(0);
+    for key in work.keys.iter() {
+        tx.select(key.database as usize);
+        tx.remove(&key.name);
+    }
+    end(tx);
+    instance.overlays.give_back(overlay);
+    ran
+}
+
+fn load(keyspace: &Keyspace, work: Work<'_>) -> Result<()> {
+    let mut tx = keyspace.begin_alone(0);
+    let mut loaded = Ok(());
+    for (key, row) in work.keys.iter().zip(work.rows) {
+        let Some(live) = &row.live else { continue };
+        let expiry = match live.expires_at_ms {
+            Some(moment_ms) => Expiry::At(moment_ms),
+            None => Expiry::Never,
+        };
+        tx.select(key.database as usize);
+        if live.kind == STRING_KIND {
+            tx.put(&key.name, &live.value, expiry);
+        } else {
+            match read_payload(&live.value, &tx) {
+                Ok(payload) => tx.put_any(&key.name, payload.value(), expiry),
+                Err(_) => loaded = Err(Error::fixed("ERR The store has a value that cannot be read")),
+            }
+        }
+        if live.is_lock {
+            tx.follow_again(&key.name);
+        }
+    }
+    end(tx);
+    loaded
+}
+
+fn run_loaded(
+    keyspace: &Keyspace,
+    instance: &Instance,
+    session: &mut Session,
+    work: Work<'_>,
+) -> Result<Ran> {
+    let Work { command, request, keys, rows, .. } = work;
+    let mut tx = keyspace.begin_alone(session.database);
+    let changes = |tx: &Transaction<'_>| tx.everything().map_or(0, |all| all.changes());
+    let (mut out, before) = (Vec::new(), changes(&tx));
+    // What it does for other clients waits, and a command that finds nothing does not wait in here.
+    (session.may_not_wait, session.found_nothing) = (true, false);
+    session.keys_in_store = Some(Arc::clone(keys));
+    let reply = Reply::new(&mut out, session.protocol);
+    let result = run(command, instance, session, &mut tx, request, reply, None).map(|_sent| ());
+    session.may_not_wait = false;
+    session.keys_in_store = None;
+    complete(&mut out, tx.take_missed());
+    let made = changes(&tx) - before;
+    let mut written = vec![None; keys.len()];
+    if made > 0 {
+        for ((key, row), written) in keys.iter().zip(rows).zip(&mut written) {
+            tx.select(key.database as usize);
+            let live = live(&tx, &key.name);
+            // As in memory, a change that leaves the only key as it was still makes the EXEC of its watchers
+            // fail.
+            if live != row.live || keys.len() == 1 {
+                *written = Some(Arc::new(Row { live, ..Row::default() }));
+            }
+        }
+    }
+    let renews = made > written.iter().flatten().count() as u64;
+    let (found_nothing, waits_with) = match command.run {
+        Run::Block(blocking) if session.found_nothing && result.is_ok() => {
+            (true, blocking.waiting.waits_with.map(|waits_with| waits_with(&tx, request)))
+        }
+        _ => (false, None),
+    };
+    let outbox = session.outbox.take();
+    end(tx);
+    let limit = instance.config.store_value_max_bytes.size();
+    let lengths = written.iter().flatten().filter_map(|row| row.live.as_ref()).map(|live| live.value.len());
+    if lengths.max().is_some_and(|bytes| bytes > limit) {
+        return Err(Error::text(format!(
+            "ERR A value in the store may have {limit} bytes at most (store-value-max-bytes)"
+        )));
+    }
+    let (reply, now_ms) = (result.map(|()| out), work.now_ms);
+    let has_keys = rows.iter().all(|row| row.live.is_some());
+    Ok(Ran { reply, written, outbox, found_nothing, has_keys, waits_with, renews, now_ms })
+}
+
+/// A key as it is now.
+fn live(tx: &Transaction<'_>, name: &[u8]) -> Option<Live> {
+    let expires_at_ms = tx.peek_expiry(name)?;
+    let value = tx.get_any(name)?;
+    let kind = value.facts.kind;
+    let value = match value.content.text() {
+        Some(text) if kind == STRING_KIND => Bytes::copy_from_slice(text),
+        _ => Bytes::from(payload_of(value, tx.keyspace())),
+    };
+    Some(Live { kind, value, expires_at_ms, is_lock: tx.is_lock(name) })
+}
+
+/// Ends a transaction and drops its effects.
+fn end(mut tx: Transaction<'_>) {
+    tx.commit();
+    drop(tx.take_effects());
+}

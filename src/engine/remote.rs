@@ -1,0 +1,437 @@
+//! The engine whose data is in a store outside this process.
+//!
+//! A request runs as often as needed. First it runs on a guess, and travels to the store with its changes.
+//! Meanwhile its client waits. Then the request is executed again: if the store has done it, the reply of the
+//! last run is its reply. Otherwise it runs on the rows that the store has returned. If it changes nothing on
+//! these, that is its reply, for the rows were read while it waited.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::oneshot::error::TryRecvError;
+
+use crate::clients::Waiting;
+use crate::commands::Command;
+use crate::commands::args::is_word;
+use crate::commands::door::blocking::deadline;
+use crate::commands::error::Error;
+use crate::commands::facts::{Blocking, Result, Run, Scope, WaitingRules};
+use crate::commands::locks::describe_in_store;
+use crate::engine::memory::take_turn;
+use crate::engine::overlay::{Ran, Work, run_on_rows};
+use crate::excerpt::excerpt;
+use crate::instance::Instance;
+use crate::remote::batch::{Attempt, AttemptPart, Seat, Verdict};
+use crate::remote::row::{Key, Row};
+use crate::remote::{Looked, NotJoined, Remote};
+use crate::resp::{OwnedRequest, Reply, Request};
+use crate::scripting::NotYet;
+use crate::session::{AttemptResult, Contention, Pending, Session};
+
+/// Commands that want to know the rows themselves.
+const WATCH: &str = "watch";
+const LOCKS_GET: &str = "locks|get";
+/// The most runs of a request that the store has not done. After that, its client gets TRYAGAIN.
+const TRIES_MAX: u32 = 100;
+/// How often it runs before it has joined a batch, while others change the rows.
+const LOOKS_MAX: u32 = 16;
+
+/// Why a request has no reply yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAnswered {
+    /// It waits for the store, as the session's `pending` says.
+    Store,
+    /// It waits for something that another client has.
+    Contended(Contention),
+    /// A script has been running for too long.
+    Busy,
+}
+
+/// Executes a request on keys in the store, and appends its reply to `out`.
+///
+/// # Errors
+///
+/// [`NotAnswered`]: the caller executes the request again when the wait is over.
+pub fn execute(
+    (instance, remote): (&Instance, &Arc<Remote>),
+    session: &mut Session,
+    command: &'static Command,
+    request: Request<'_>,
+    keys: Vec<Key>,
+    out: &mut Vec<u8>,
+) -> std::result::Result<Result<()>, NotAnswered> {
+    let own = session.pending.take();
+    let mut pending = session.ahead.take(own);
+    if let Some(ticket) = &mut pending.ticket {
+        // It travelled with the request before it, whose verdict has just come.
+        match ticket.try_recv() {
+            Ok(verdict) => pending.verdict = Some(verdict),
+            Err(TryRecvError::Closed) => pending.verdict = Some(Verdict::Unknown),
+            Err(TryRecvError::Empty) => {
+                session.pending = Some(pending);
+                return Err(NotAnswered::Store);
+            }
+        }
+        pending.ticket = None;
+    }
+    let waits_with = pending.waits_with.take();
+    let request = waits_with.as_ref().and_then(OwnedRequest::request).unwrap_or(request);
+    let mut errand = Errand { instance, remote, command, request, keys: keys.into(), pending };
+    match errand.go_on(session, out) {
+        Ok(result) => Ok(result),
+        Err(why) => {
+            let mut pending = errand.pending;
+            pending.waits_with = pending.waits_with.or(waits_with);
+            session.pending = Some(pending);
+            Err(why)
+        }
+    }
+}
+
+/// Runs a request whose client waits for the one before it, which travels in this seat, so that both travel
+/// in one group. Returns how far it is, or `None` if it has to wait. In that case nothing has happened.
+pub fn run_ahead(
+    (instance, remote): (&Instance, &Arc<Remote>),
+    session: &mut Session,
+    command: &'static Command,
+    request: Request<'_>,
+    keys: Vec<Key>,
+    beside: Seat,
+) -> Option<Box<Pending>> {
+    let began = Some(Instant::now());
+    let pending = Box::new(Pending { began, ..Pending::default() });
+    let mut errand = Errand { instance, remote, command, request, keys: keys.into(), pending };
+    match errand.attempt(session, Some(beside)) {
+        Err(NotAnswered::Store) if errand.pending.result.is_some() => Some(errand.pending),
+        _ => None,
+    }
+}
+
+/// A request on its way.
+struct Errand<'a, 'r> {
+    instance: &'a Instance,
+    remote: &'a Arc<Remote>,
+    command: &'static Command,
+    request: Request<'r>,
+    keys: Arc<[Key]>,
+    pending: Box<Pending>,
+}
+
+/// What comes next, where it is not a reply.
+type Stopped = std::result::Result<Result<()>, NotAnswered>;
+
+impl Errand<'_, '_> {
+    fn go_on(&mut self, session: &mut Session, out: &mut Vec<u8>) -> Stopped {
+        match self.pending.unblocked.take() {
+            None => {}
+            Some(Waiting::Failed) => return Ok(Err(Error::UNBLOCKED)),
+            Some(_) => {
+                let _ = Reply::new(out, session.protocol).nil_array();
+                return Ok(Ok(()));
+            }
+        }
+        match (self.pending.verdict.take(), self.pending.result.take()) {
+            (Some(Verdict::Done), Some(result)) => return self.conclude(session, result, out),
+            (Some(Verdict::Overtaken(rows)), Some(_)) => {
+                self.pending.tries += 1;
+                self.pending.told_rows = Some(Arc::clone(&rows));
+                let rows: Option<Vec<_>> = self.keys.iter().map(|key| rows.get(key).cloned()).collect();
+                if let Some(rows) = rows
+                    && let Some(result) = self.answer_from(session, &rows)?
+                {
+                    return self.conclude(session, result, out);
+                }
+            }
+            (Some(Verdict::Failed(why)), _) => {
+                return Ok(Err(Error::text(format!("STOREDOWN The store has not done this: {why}"))));
+            }
+            (Some(Verdict::Unknown), _) => return Ok(Err(OUTCOME_UNKNOWN)),
+            (Some(_), Some(_)) => self.pending.tries += 1,
+            // It has waited for others.
+            (Some(_), None) | (None, _) => {}
+        }
+        if self.pending.tries > TRIES_MAX {
+            return Ok(Err(Error::fixed("TRYAGAIN Other clients keep changing these keys")));
+        }
+        let began = *self.pending.began.get_or_insert_with(Instant::now);
+        if began.elapsed() >= self.remote.settings.patience {
+            return Ok(Err(Error::fixed("TRYAGAIN The store was too slow to do this in time")));
+        }
+        // Those that have travelled beside it were not done either.
+        session.ahead.clear();
+        self.attempt(session, None)
+    }
+
+    /// The result on rows that the store has returned, if the request changes none of them.
+    fn answer_from(
+        &mut self,
+        session: &mut Session,
+        rows: &[Arc<Row>],
+    ) -> std::result::Result<Option<AttemptResult>, NotAnswered> {
+        if self.is_watch(session) {
+            let watched = self.keys.iter().cloned().zip(rows.iter().cloned());
+            session.watched_in_store.extend(watched);
+            return Ok(Some(AttemptResult::of(b"+OK\r\n".to_vec())));
+        }
+        if self.command.name == LOCKS_GET {
+            let mut reply = Vec::new();
+            let described = rows
+                .first()
+                .and_then(|row| describe_in_store(&self.keys[0].name, row, self.remote.clock.now_ms()));
+            let answer = Reply::new(&mut reply, session.protocol);
+            let _ = match described {
+                Some(described) => answer.tree(&described),
+                None => answer.nil(),
+            };
+            return Ok(Some(AttemptResult::of(reply)));
+        }
+        if self.command.scope == Scope::Queue {
+            let is_overtaken = session.watched_in_store.iter().any(|(key, seen)| {
+                let now = self.keys.iter().zip(rows).find(|(other, _)| *other == key);
+                now.is_none_or(|(_, now)| {
+                    now.version != seen.version || now.live.is_some() != seen.live.is_some()
+                })
+            });
+            if is_overtaken {
+                let mut reply = Vec::new();
+                let _ = Reply::new(&mut reply, session.protocol).nil_array();
+                return Ok(Some(AttemptResult::of(reply)));
+            }
+        }
+        let ran = match self.run(session, rows)? {
+            Ok(ran) => ran,
+            Err(error) => return Ok(Some(AttemptResult::failed(error))),
+        };
+        let changes_nothing = ran.written.iter().all(Option::is_none);
+        Ok(changes_nothing.then(|| AttemptResult::from(ran)))
+    }
+
+    /// Runs the request on a guess, and lets it travel to the store, beside another one if there is one.
+    fn attempt(&mut self, session: &mut Session, beside: Option<Seat>) -> Stopped {
+        let keys_max = self.remote.settings.target.limits().request_keys;
+        if self.keys.len() > keys_max {
+            return Ok(Err(Error::text(format!(
+                "ERR A request may name {keys_max} keys in this store at most"
+            ))));
+        }
+        if let Run::Block(blocking) = self.command.run
+            && self.pending.listening.is_none()
+        {
+            // Before it looks, so that no change is missed.
+            self.pending.listening = Some(self.remote.listen(self.keys.to_vec()));
+            match deadline(blocking, self.request) {
+                Ok(until) => self.pending.until = until,
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        for _ in 0..LOOKS_MAX {
+            let mut rows = match self.remote.look(&self.keys, self.pending.told_rows.as_deref()) {
+                Looked::Rows(rows) => rows,
+                Looked::After(ticket) => {
+                    self.pending.ticket = Some(ticket);
+                    return Err(NotAnswered::Store);
+                }
+                Looked::Away => return Ok(Err(Error::fixed("STOREDOWN The store cannot be reached"))),
+            };
+            let mut are_strict = vec![false; rows.len()];
+            self.expect_watched(session, &mut rows, &mut are_strict);
+            let ran = match self.wants_rows(session) {
+                true => Ran::nothing(rows.len()),
+                false => match self.run(session, &rows)? {
+                    Ok(ran) => ran,
+                    // An error about the request, or about a row that was really read.
+                    Err(error) => return Ok(Err(error)),
+                },
+            };
+            if let Err(error) = &ran.reply
+                && error.as_bytes().starts_with(KILLED)
+            {
+                // It has written nothing, and does not run again.
+                return Ok(Err(Error::bytes(error.as_bytes().to_vec())));
+            }
+            let parts = self.keys.iter().zip(&rows).zip(are_strict).zip(&ran.written);
+            let parts = parts.map(|(((key, seen), is_strict), written)| AttemptPart {
+                key: key.clone(),
+                seen: Arc::clone(seen),
+                is_strict,
+                written: written.clone(),
+                lifetime_ms: self.lifetime_ms(seen, written.as_deref(), ran.now_ms),
+            });
+            let holder = self.holder(session, &ran);
+            let attempt = Attempt { parts: parts.collect(), holder, renews: ran.renews, beside };
+            match self.remote.join(attempt) {
+                Ok((ticket, seat)) => {
+                    (self.pending.ticket, self.pending.seat) = (Some(ticket), Some(seat));
+                    self.pending.result = Some(AttemptResult::from(ran));
+                    return Err(NotAnswered::Store);
+                }
+                Err(NotJoined::Changed) => {}
+                Err(NotJoined::Left) => return Err(NotAnswered::Store),
+                Err(NotJoined::After(ticket)) => {
+                    self.pending.ticket = Some(ticket);
+                    return Err(NotAnswered::Store);
+                }
+                Err(NotJoined::Full) => {
+                    return Ok(Err(Error::fixed("TRYAGAIN Too many requests wait for the store")));
+                }
+            }
+        }
+        Ok(Err(Error::fixed("TRYAGAIN Other clients keep changing these keys")))
+    }
+
+    /// How long a key lives from now on, if the request has said so. That ends by the store's clock.
+    fn lifetime_ms(&self, seen: &Row, written: Option<&Row>, now_ms: u64) -> Option<u64> {
+        let expires_at_ms = written?.expires_at_ms()?;
+        let names_moment = matches!(self.command.name, "expireat" | "pexpireat" | "restore")
+            || self.request.from(1).any(|word| is_word(word, "exat") || is_word(word, "pxat"));
+        (seen.expires_at_ms() != Some(expires_at_ms) && !names_moment)
+            .then(|| expires_at_ms.saturating_sub(now_ms))
+    }
+
+    /// Who this front-end and this client are, for people who look into the store.
+    fn holder(&self, session: &Session, ran: &Ran) -> Arc<str> {
+        if ran.written.iter().all(Option::is_none) {
+            return Arc::default();
+        }
+        let (client, front) = (&session.client, &self.remote.settings.name);
+        let name = excerpt(&client.profile.lock().name).into_owned();
+        let name = String::from_utf8_lossy(&name);
+        format!("{front} id={} addr={} name={name}", client.id, client.address).into()
+    }
+
+    /// Whether it watches keys. In a transaction that is being queued, it fails.
+    fn is_watch(&self, session: &Session) -> bool {
+        self.command.name == WATCH && session.queue.is_none()
+    }
+
+    /// Whether it wants to know the rows themselves.
+    fn wants_rows(&self, session: &Session) -> bool {
+        self.command.name == LOCKS_GET || self.is_watch(session)
+    }
+
+    /// A watched key must be as it was when it was watched. A command that wants to know the rows reads them.
+    fn expect_watched(&self, session: &Session, rows: &mut [Arc<Row>], are_strict: &mut [bool]) {
+        if self.wants_rows(session) {
+            rows.fill(Arc::new(Row { version: Row::UNREAD, ..Row::default() }));
+            are_strict.fill(true);
+        }
+        if self.command.scope == Scope::Queue {
+            for (key, seen) in &session.watched_in_store {
+                if let Ok(place) = self.keys.binary_search(key) {
+                    rows[place] = Arc::clone(seen);
+                    are_strict[place] = true;
+                }
+            }
+        }
+    }
+
+    /// Whether a client that waits goes on waiting with this reply: its key has become something else.
+    fn goes_on_waiting(&self, reply: &std::result::Result<Vec<u8>, Vec<u8>>) -> bool {
+        let Run::Block(blocking) = self.command.run else { return false };
+        self.pending.has_waited
+            && blocking.waiting.gone.is_none()
+            && reply.as_ref().is_err_and(|error| is_wrong_type(error))
+            // Otherwise it may be the key to which it moves what it takes.
+            && self.command.keys_of(self.request).count() <= blocking.keys
+    }
+
+    fn run(&self, session: &mut Session, rows: &[Arc<Row>]) -> std::result::Result<Result<Ran>, NotAnswered> {
+        let turn = take_turn(self.instance, session, self.command).map_err(|why| match why {
+            NotYet::Busy => NotAnswered::Busy,
+            NotYet::Contended => NotAnswered::Contended(Contention::Turn),
+        })?;
+        if turn.as_ref().is_some_and(|turn| turn.has_waited) {
+            session.began = Instant::now();
+        }
+        // Of a row that is there, the store says when it has expired. A clock that is ahead of it does not.
+        let last_ms = rows.iter().filter_map(|row| Some(row.expires_at_ms()?.saturating_sub(1))).min();
+        let now_ms = last_ms.unwrap_or(u64::MAX).min(self.remote.clock.now_ms());
+        let work = Work { command: self.command, request: self.request, keys: &self.keys, rows, now_ms };
+        Ok(run_on_rows(self.instance, session, work))
+    }
+
+    /// Gives the client its reply. What the request does for other clients is delivered now.
+    fn conclude(&mut self, session: &mut Session, result: AttemptResult, out: &mut Vec<u8>) -> Stopped {
+        let AttemptResult { reply, found_nothing, has_keys, waits_with, outbox } = result;
+        if found_nothing || self.goes_on_waiting(&reply) {
+            self.pending.has_waited = true;
+            self.pending.told_rows = None;
+            self.pending.waits_with = waits_with;
+            if self.pending.until.is_none_or(|until| Instant::now() < until) {
+                (self.pending.tries, self.pending.began) = (0, None);
+                return Err(NotAnswered::Store);
+            }
+            let _ = Reply::new(out, session.protocol).nil_array();
+            return Ok(Ok(()));
+        }
+        if let Run::Block(Blocking { waiting: WaitingRules { gone: Some(gone), .. }, .. }) = self.command.run
+            && self.pending.has_waited
+            && reply.as_ref().is_err_and(|error| !has_keys || is_wrong_type(error))
+        {
+            return Ok(Err(Error::fixed(gone)));
+        }
+        session.outbox = outbox;
+        if session.outbox.is_some() {
+            self.instance.deliver(session, self.request);
+        }
+        Ok(match reply {
+            Ok(reply) => {
+                out.extend_from_slice(&reply);
+                Ok(())
+            }
+            Err(error) => Err(Error::bytes(error)),
+        })
+    }
+}
+
+/// How the error of a script begins that was killed.
+const KILLED: &[u8] = b"ERR Script killed by user with SCRIPT KILL";
+
+/// The error for a request that may have been done.
+pub(super) const OUTCOME_UNKNOWN: Error =
+    Error::fixed("STOREDOWN Outcome unknown: the store has not said in time whether it has done this");
+
+fn is_wrong_type(error: &[u8]) -> bool {
+    error == Error::WRONG_TYPE.as_bytes()
+}
+
+impl Ran {
+    /// Of a request that only wants to know the rows.
+    fn nothing(keys: usize) -> Ran {
+        Ran {
+            now_ms: 0,
+            reply: Ok(Vec::new()),
+            written: vec![None; keys],
+            outbox: None,
+            found_nothing: false,
+            has_keys: true,
+            waits_with: None,
+            renews: false,
+        }
+    }
+}
+
+impl AttemptResult {
+    fn of(reply: Vec<u8>) -> AttemptResult {
+        AttemptResult {
+            reply: Ok(reply),
+            found_nothing: false,
+            has_keys: true,
+            waits_with: None,
+            outbox: None,
+        }
+    }
+
+    fn failed(error: Error) -> AttemptResult {
+        let reply = Err(error.as_bytes().to_vec());
+        AttemptResult { reply, found_nothing: false, has_keys: true, waits_with: None, outbox: None }
+    }
+}
+
+impl From<Ran> for AttemptResult {
+    fn from(ran: Ran) -> AttemptResult {
+        let Ran { reply, outbox, found_nothing, has_keys, waits_with, .. } = ran;
+        let reply = reply.map_err(|error| error.as_bytes().to_vec());
+        AttemptResult { reply, found_nothing, has_keys, waits_with, outbox }
+    }
+}

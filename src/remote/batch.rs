@@ -1,0 +1,118 @@
+//! What travels to a store and back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::row::{Key, KeyMap, Row};
+
+/// What one request has read and written, on a guess.
+#[derive(Debug)]
+pub struct Attempt {
+    /// Its keys: each one once.
+    pub parts: Vec<AttemptPart>,
+    /// Who makes it, for people.
+    pub holder: Arc<str>,
+    /// Whether a value that it leaves as it was may have changed on the way: a lock that was released and
+    /// taken again.
+    pub renews: bool,
+    /// The place of another request of the same client. If the store does one of them, it does both.
+    pub beside: Option<Seat>,
+}
+
+/// The place of a request in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// The number of the batch, within this front-end.
+    pub batch: u64,
+    /// Its group, which may become a part of another one.
+    pub group: usize,
+}
+
+/// One key of an attempt.
+#[derive(Debug)]
+pub struct AttemptPart {
+    /// The key.
+    pub key: Key,
+    /// The row on which the request ran.
+    pub seen: Arc<Row>,
+    /// Whether even the version of an absent row must be the same, as for a key that is watched.
+    pub is_strict: bool,
+    /// What the request writes, if it does. Its version does not count.
+    pub written: Option<Arc<Row>>,
+    /// How many milliseconds from now on the key lives, if the request has said so.
+    pub lifetime_ms: Option<u64>,
+}
+
+impl Attempt {
+    /// How often a name may travel in one batch: etcd wants it for each condition and each operation.
+    const NAME_COPIES: usize = 5;
+
+    /// Bytes that it takes while it travels, about.
+    pub fn bytes(&self) -> usize {
+        let names = self.parts.iter().map(|part| part.key.name.len() * Attempt::NAME_COPIES).sum::<usize>();
+        names + self.parts.iter().filter_map(|part| Some(part.written.as_ref()?.bytes())).sum::<usize>()
+    }
+}
+
+/// The attempts that travel together.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// In ascending order of the slots of their keys, each key once.
+    pub parts: Vec<Part>,
+    /// How many groups there are.
+    pub groups: usize,
+}
+
+/// One key of a batch.
+#[derive(Debug)]
+pub struct Part {
+    /// The key.
+    pub key: Key,
+    /// The group to which it belongs: its writes are all made, or none is.
+    pub group: usize,
+    /// The row that the store must have, for the group to be done.
+    pub seen: Arc<Row>,
+    /// Whether even the version of an absent row must be the same.
+    pub is_strict: bool,
+    /// What the group writes.
+    pub written: Option<Arc<Row>>,
+    /// Whether its value has changed on the way, though it may be the same again.
+    pub is_renewed: bool,
+    /// How many milliseconds from now on it lives, by the store's clock; `None` if its expiry is a moment.
+    pub lifetime_ms: Option<u64>,
+    /// Who writes it, for people.
+    pub holder: Option<Arc<str>>,
+}
+
+/// What a store has done with a batch.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// The version of all rows that it has written.
+    pub version: i64,
+    /// What it has of the keys of groups that it has not done, by the places of their parts.
+    pub rows: HashMap<usize, Row>,
+    /// When keys expire that were given a lifetime, by the places of their parts.
+    pub expiries: HashMap<usize, u64>,
+    /// Whether each group was done.
+    pub done: Vec<bool>,
+}
+
+/// What has come of one request.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// The rows were as guessed, and what it writes is written.
+    Done,
+    /// The rows were others: these. Nothing was written.
+    Overtaken(Arc<KeyMap<Arc<Row>>>),
+    /// Nothing is known of the rows. Nothing was written.
+    Again,
+    /// The store could not do it. Nothing was written.
+    Failed(Arc<str>),
+    /// The store has not said in time whether it has done it.
+    Unknown,
+}
+
+/// A promise of a verdict.
+pub type Ticket = oneshot::Receiver<Verdict>;

@@ -1,0 +1,283 @@
+//! How front-ends hear of each other in etcd.
+//!
+//! Each front-end has a key with a lease, which it keeps alive instead of writing heartbeats. When the
+//! front-end ends, etcd removes the key. The front-end writes its news into this key. All front-ends watch
+//! these keys, and a watch returns each revision of a key.
+//!
+//! etcd itself sends the changes of keys, also expiries. The front-end watches them while one of its clients
+//! waits for a key, or tracks what it has read. Every batch writes the ledger of its front-end in the same
+//! revision, so a front-end recognizes its own changes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::messages::{Event, RangeRequest, WatchCreateRequest, WatchRequest, WatchResponse, Watching, put};
+use super::names::{Named, Names};
+use super::wire::{Wire, describe};
+use crate::remote::Remote;
+use crate::remote::news::{Ears, HEARTBEAT, Incoming, News, Wants};
+
+/// How long the key of a front-end is there after it was heard of last, in seconds.
+const PRESENCE_SECONDS: i64 = 10;
+/// How many heartbeats are between two signs of life.
+const KEEP_ALIVE_EVERY: u32 = 3;
+/// How long changes are watched after they were wanted last.
+const WANTED: Duration = Duration::from_secs(5);
+/// The most bytes of news in one write: etcd accepts 1.5 MiB.
+const PIECE_BYTES: usize = 512 << 10;
+
+/// Receives and sends news until the process ends.
+pub(in crate::remote) async fn run(remote: &Arc<Remote>, ears: impl Ears) {
+    loop {
+        if let Err(why) = listen(remote, &ears).await {
+            tracing::debug!("No news from the store: {why}");
+        }
+        tokio::time::sleep(HEARTBEAT / 4).await;
+    }
+}
+
+async fn listen(remote: &Arc<Remote>, ears: &impl Ears) -> Result<(), String> {
+    let Some(front) = remote.front() else { return Err("not connected yet".to_owned()) };
+    let patience = remote.settings.patience;
+    let opened = timeout(patience, super::open(remote)).await.map_err(|_elapsed| "no answer in time")?;
+    let (wire, names) = opened?;
+    let mut session = Session {
+        remote,
+        ears,
+        front,
+        wire,
+        names,
+        incoming: Incoming::default(),
+        others: HashSet::new(),
+        lease: 0,
+        letter: 0,
+    };
+    session.serve().await.map_err(|status| describe(&status))
+}
+
+/// One connection.
+struct Session<'r, E> {
+    remote: &'r Arc<Remote>,
+    ears: &'r E,
+    front: i64,
+    wire: Wire,
+    names: Names,
+    incoming: Incoming,
+    /// The other front-ends that are there.
+    others: HashSet<i64>,
+    /// The lease of the key that says that this one is there.
+    lease: i64,
+    /// The number of the last letter to the others.
+    letter: u64,
+}
+
+/// A watch, which ends with this. It has a stream of its own: etcd knows the user of a stream by the token
+/// that was shown at its beginning, and that of an old one may have expired.
+struct Watch {
+    responses: Streaming<WatchResponse>,
+    /// etcd may end a stream that nothing can be asked on.
+    _requests: mpsc::Sender<WatchRequest>,
+}
+
+impl<E: Ears> Session<'_, E> {
+    async fn serve(&mut self) -> Result<(), Status> {
+        let begun = self.begin().await?;
+        let mut news = self.watch(self.names.all_news(), begun + 1).await?;
+        let mut changes: Option<Watch> = None;
+        let (mut ticks, mut beats) = (interval(HEARTBEAT), 0);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut wanted = Instant::now();
+        // Changes before this were not received.
+        self.remote.look_again();
+        loop {
+            if self.remote.has_listeners() || self.ears.wants_keys() {
+                wanted = Instant::now();
+                if changes.is_none() {
+                    changes = Some(self.watch(self.names.all_changes(), 0).await?);
+                    // Changes before this were not received.
+                    self.remote.look_again();
+                    if self.ears.wants_keys() {
+                        self.ears.hear(News::Flushed(None));
+                    }
+                }
+            } else if wanted.elapsed() > WANTED {
+                changes = None;
+            }
+            let bytes = self.remote.outgoing.take();
+            if !bytes.is_empty() {
+                self.within(self.send(&bytes)).await?;
+                self.letter += 1;
+            }
+            tokio::select! {
+                response = news.responses.message() => {
+                    let Some(response) = response? else { return Ok(()) };
+                    self.hear_news(response)?;
+                }
+                response = next(&mut changes) => {
+                    let Some(response) = response? else { return Ok(()) };
+                    self.hear_changes(response)?;
+                }
+                () = self.remote.outgoing.work.notified() => {}
+                _ = ticks.tick() => {
+                    if self.remote.front() != Some(self.front) {
+                        return Ok(());
+                    }
+                    beats += 1;
+                    if beats % KEEP_ALIVE_EVERY == 0 {
+                        self.within(self.keep_alive()).await?;
+                    }
+                    self.greet();
+                }
+            }
+        }
+    }
+
+    /// Begins to watch keys, from a revision on or from now on.
+    async fn watch(&self, [key, range_end]: [Bytes; 2], start_revision: i64) -> Result<Watch, Status> {
+        let begun = async {
+            if start_revision == 0 {
+                // This logs in again where the token has expired.
+                self.wire.range(RangeRequest { key: self.names.format(), ..RangeRequest::default() }).await?;
+            }
+            let (sender, requests) = mpsc::channel(1);
+            let request = Watching::Create(WatchCreateRequest { key, range_end, start_revision });
+            let full = |_| Status::unavailable("the watch does not take requests");
+            sender.try_send(WatchRequest { request: Some(request) }).map_err(full)?;
+            let mut responses = self.wire.watch(ReceiverStream::new(requests)).await?;
+            match responses.message().await? {
+                Some(first) if first.created => still_watched(&first)?,
+                _ => return Err(Status::unavailable("the watch does not begin")),
+            }
+            Ok(Watch { responses, _requests: sender })
+        };
+        self.within(begun).await
+    }
+
+    /// Says that this front-end is there, and looks which others are. Returns the revision of that.
+    async fn begin(&mut self) -> Result<i64, Status> {
+        self.lease = self.within(self.wire.grant(PRESENCE_SECONDS)).await?;
+        let here = put(self.names.news(self.front), Bytes::new(), self.lease);
+        self.within(self.wire.all(vec![here])).await?;
+        let [key, range_end] = self.names.all_news();
+        let request = RangeRequest { key, range_end, keys_only: true, ..RangeRequest::default() };
+        let found = self.within(self.wire.range(request)).await?;
+        for key in found.kvs {
+            if let Some(Named::News(other)) = self.names.read(&key.key) {
+                self.others.insert(other);
+            }
+        }
+        self.greet();
+        Ok(found.header.map_or(0, |header| header.revision))
+    }
+
+    /// Notes which front-ends are there. Changes of keys need no news: etcd sends them.
+    fn greet(&mut self) {
+        self.others.remove(&self.front);
+        for other in &self.others {
+            self.remote.outgoing.hear(*other, Wants::default());
+        }
+        self.remote.outgoing.tidy();
+    }
+
+    async fn keep_alive(&self) -> Result<(), Status> {
+        let (here, ledger) =
+            tokio::try_join!(self.wire.keep_alive(self.lease), self.wire.keep_alive(self.front))?;
+        match here && ledger {
+            true => Ok(()),
+            false => Err(Status::not_found("etcd has taken this front-end for gone")),
+        }
+    }
+
+    /// Sends news to the other front-ends.
+    async fn send(&self, bytes: &[u8]) -> Result<(), Status> {
+        let letter = self.letter + 1;
+        let mut pieces = bytes.chunks(PIECE_BYTES).peekable();
+        while let Some(piece) = pieces.next() {
+            let head = [&letter.to_be_bytes()[..], &[u8::from(pieces.peek().is_some())]].concat();
+            let value = [&head, piece].concat().into();
+            self.wire.all(vec![put(self.names.news(self.front), value, self.lease)]).await?;
+        }
+        Ok(())
+    }
+
+    /// What comes of something, unless it takes longer than a request may.
+    async fn within<T>(&self, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        let done = timeout(self.remote.settings.patience, future).await;
+        done.unwrap_or_else(|_elapsed| Err(Status::deadline_exceeded("no answer in time")))
+    }
+
+    fn hear_news(&mut self, response: WatchResponse) -> Result<(), Status> {
+        still_watched(&response)?;
+        for event in response.events {
+            let Some(key) = event.kv else { continue };
+            let Some(Named::News(other)) = self.names.read(&key.key) else { continue };
+            if other == self.front {
+                continue;
+            }
+            if event.kind == Event::GONE {
+                self.others.remove(&other);
+                continue;
+            }
+            if self.others.insert(other) {
+                self.greet();
+            }
+            let Some((letter, rest)) = key.value.split_first_chunk() else { continue };
+            let Some((has_more, bytes)) = rest.split_first() else { continue };
+            let letter = u64::from_be_bytes(*letter);
+            let heard = self.incoming.add_bytes(other, letter, *has_more != 0, bytes);
+            for news in heard.into_iter().flatten() {
+                match &news {
+                    News::Here(_) | News::Expired(_) => continue,
+                    News::Changed(key) => self.remote.changed_elsewhere(key),
+                    News::Flushed(_) => self.remote.look_again(),
+                    News::Message { .. } => {}
+                }
+                self.ears.hear(news);
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_changes(&mut self, response: WatchResponse) -> Result<(), Status> {
+        still_watched(&response)?;
+        let (mut keys, mut authors) = (Vec::new(), HashMap::new());
+        for event in response.events {
+            let Some(key) = event.kv else { continue };
+            match self.names.read(&key.key) {
+                Some(Named::Ledger(front)) => drop(authors.insert(key.mod_revision, front)),
+                Some(Named::Key(name)) => keys.push((name, key.mod_revision)),
+                _ => {}
+            }
+        }
+        for (key, revision) in keys {
+            if authors.get(&revision) != Some(&self.front) {
+                self.remote.changed_elsewhere(&key);
+                self.ears.hear(News::Changed(key));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a watch says next; without a watch, nothing ever.
+async fn next(watch: &mut Option<Watch>) -> Result<Option<WatchResponse>, Status> {
+    match watch {
+        Some(watch) => watch.responses.message().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A watch that has ended, begins anew with the connection.
+fn still_watched(response: &WatchResponse) -> Result<(), Status> {
+    match response.canceled {
+        true => Err(Status::unavailable(response.cancel_reason.clone())),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,204 @@
+//! Rows in etcd: one key each, under a prefix.
+//!
+//! A batch is one transaction. It counts the batch in the front-end's ledger, if the ledger does not know of
+//! this batch yet, and does the groups. A batch that comes too late finds another number there, and does
+//! nothing. If a connection is lost, the ledger tells whether the batch was done, and in which revision. etcd
+//! keeps the revisions before it for some time, so what each group has found can be read again.
+//!
+//! If etcd is silent, that is the same as a lost connection. A batch that is only slow is mostly done before
+//! the question what has become of it; otherwise it does nothing, and its requests run again.
+//!
+//! A batch that only reads is not counted, and etcd writes nothing for it.
+//!
+//! All reads are linearizable: on a node that is cut off from the others they fail.
+//!
+//! - **Versions** of rows and fencing numbers are revisions of etcd. They only grow, over all front-ends,
+//!   keys and leaders.
+//! - **Expiry** is by leases: [`leases`] tells how late keys go. A key is there as long as etcd has it. The
+//!   moment that is written beside the value is that of the writer's own clock, and only tells how long the
+//!   key should live yet: the clock of this process stands in for that of the store, since etcd has none to
+//!   tell. So PTTL of two front-ends differs as their clocks do, and moments that requests name (EXPIREAT)
+//!   are taken by the clock of the front-end. Fields of hashes that expire are within a value, of which etcd
+//!   knows nothing: they expire by the clock of the front-end that is asked.
+//! - **WATCH** sees every change, also that an absent key was made and deleted, or has expired: [`groups`]
+//!   tells how. EXEC may fail though nothing has changed if an absent key was watched for half an hour.
+//! - **Limits** of etcd are these of a request: 60 keys, and a value of about 1.4 MiB. A batch has 120 keys.
+//! - **Space**: an etcd whose database is full (`--quota-backend-bytes`) does no batch that writes, not even
+//!   one that deletes, until its alarm is disarmed.
+//! - **The history** that etcd keeps grows with each change until it is compacted: etcd should be started
+//!   with `--auto-compaction-retention`. If it was compacted since a connection was lost, the outcome is
+//!   unknown.
+
+mod ears;
+mod groups;
+mod leases;
+mod messages;
+mod names;
+mod whole;
+mod wire;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(super) use ears::run as exchange_news;
+use tonic::Status;
+pub(super) use whole::run as answer_questions;
+
+use super::Remote;
+use super::batch::{Answer, Batch};
+use super::clock::own_us;
+use super::store::{Failure, Front, Store, Timed};
+use super::target::{EtcdPlace, Target};
+use groups::{Groups, OPERATIONS_MAX};
+use leases::{Leases, Life, Lives};
+use messages::{
+    KeyValue, RangeResponse, RequestOp, ResponseOp, TxnRequest, TxnResponse, is_absent, is_less, put, range,
+};
+use names::{FORMAT, Names};
+use wire::{Wire, describe, failure, is_about_lease};
+
+/// How long a front-end's ledger is kept after it was heard of last, in seconds.
+const LEDGER_SECONDS: i64 = 24 * 3_600;
+
+/// A connection.
+pub(super) struct Etcd {
+    wire: Wire,
+    names: Names,
+    front: i64,
+    leases: Leases,
+}
+
+impl Store for Etcd {
+    async fn connect(remote: &Remote, front: &mut Option<Front>) -> Result<Timed<Etcd>, String> {
+        let (wire, names) = open(remote).await?;
+        let front = match front {
+            Some(front) => front,
+            None => {
+                let id = register(&wire, &names).await.map_err(|status| describe(&status))?;
+                front.insert(Front { id, last: 0 })
+            }
+        };
+        Ok((Etcd { wire, names, front: front.id, leases: Leases::default() }, system_us()))
+    }
+
+    async fn exchange(&mut self, batch: &Batch, number: i64) -> Result<Timed<Answer>, Failure> {
+        let groups = Groups::of(batch, &self.names);
+        if let Some(success) = groups.only_looks() {
+            // etcd writes nothing for a transaction that only reads.
+            let found = self.wire.txn_soon(TxnRequest { success, ..TxnRequest::default() }).await;
+            let found = found.map_err(|status| failure(&status))?;
+            let version = found.revision();
+            return Ok((groups.judge(found.responses, version), system_us()));
+        }
+        let (now_ms, now_us) = (system_us() as u64 / 1_000, own_us());
+        let lives: Lives = batch.parts.iter().map(|part| Life::of(part, now_ms, now_us)).collect();
+        self.leases
+            .prepare(&self.wire, &lives, groups.needs_mark())
+            .await
+            .map_err(|status| failure(&status))?;
+        let ledger = self.names.ledger(self.front);
+        let mut success = vec![put(ledger.clone(), names::ledger(number, true), self.front)];
+        success.extend(groups.operations(&self.leases, &lives));
+        let compare = vec![is_less(ledger, names::before(number))];
+        let done = self.wire.txn_soon(TxnRequest { compare, success, failure: Vec::new() }).await;
+        let done = done.map_err(|status| {
+            if is_about_lease(&status) {
+                self.leases.forget();
+            }
+            failure(&status)
+        })?;
+        if !done.succeeded {
+            return Err(Failure::Lost("its ledger is gone, or knows of a later batch".to_owned()));
+        }
+        let version = done.revision();
+        let mut answer = groups.answer(done.responses.into_iter().skip(1), version);
+        for (place, (_, expires_at_ms)) in lives.into_iter().enumerate() {
+            answer.expiries.extend(expires_at_ms.map(|moment_ms| (place, moment_ms)));
+        }
+        Ok((answer, system_us()))
+    }
+
+    async fn settle(&mut self, batch: &Batch, number: i64) -> Result<Option<Answer>, Failure> {
+        let ledger = self.names.ledger(self.front);
+        let settled = self.wire.txn_soon(TxnRequest {
+            compare: vec![is_less(ledger.clone(), names::before(number))],
+            success: vec![put(ledger.clone(), names::ledger(number, false), self.front)],
+            failure: vec![range(ledger)],
+        });
+        let settled = settled.await.map_err(|status| failure(&status))?;
+        if settled.succeeded {
+            return Ok(None);
+        }
+        let found = settled.responses.into_iter().next().and_then(ResponseOp::into_key);
+        let Some(KeyValue { value, mod_revision: version, .. }) = found else {
+            return Err(Failure::Refused("etcd has forgotten this front-end".to_owned()));
+        };
+        if value == names::ledger(number, false) {
+            return Ok(None);
+        }
+        if value != names::ledger(number, true) {
+            return Err(Failure::Refused("another front-end has taken its number".to_owned()));
+        }
+        // All conditions were looked at in the revision before.
+        let groups = Groups::of(batch, &self.names);
+        let mut found = Vec::with_capacity(batch.parts.len());
+        for reads in groups.reads_at(version - 1).chunks(OPERATIONS_MAX) {
+            let read = TxnRequest { success: reads.to_vec(), ..TxnRequest::default() };
+            found.extend(self.wire.txn_soon(read).await.map_err(|status| failure(&status))?.responses);
+        }
+        Ok(Some(groups.judge(found, version)))
+    }
+}
+
+/// Where it is.
+fn place(remote: &Remote) -> Result<&EtcdPlace, String> {
+    match &remote.settings.target {
+        Target::Etcd(place) => Ok(place),
+        Target::Postgres(_) => Err("not etcd".to_owned()),
+    }
+}
+
+/// Connects, and looks whether what is there can be read.
+async fn open(remote: &Remote) -> Result<(Wire, Names), String> {
+    let place = place(remote)?;
+    let names = Names::new(&place.prefix);
+    let (wire, found) = Wire::open(place, &remote.settings, names.format()).await?;
+    let format = match format_of(found) {
+        Some(format) => format,
+        None => begin(&wire, &names).await.map_err(|status| describe(&status))?,
+    };
+    match format.as_str() {
+        FORMAT => Ok((wire, names)),
+        other => Err(format!("its keys are of version {other}, and this program needs version {FORMAT}")),
+    }
+}
+
+fn format_of(found: RangeResponse) -> Option<String> {
+    let key = found.kvs.into_iter().next()?;
+    Some(String::from_utf8_lossy(&key.value).into_owned())
+}
+
+/// Writes the version of the form, if no other front-end is faster. Returns what is there.
+async fn begin(wire: &Wire, names: &Names) -> Result<String, Status> {
+    let key = names.format();
+    let begun = wire.txn(TxnRequest {
+        compare: vec![is_absent(key.clone())],
+        success: vec![put(key.clone(), FORMAT.into(), 0)],
+        failure: vec![range(key)],
+    });
+    let TxnResponse { responses, .. } = begun.await?;
+    let found = responses.into_iter().next().and_then(ResponseOp::into_key);
+    Ok(found.map_or(FORMAT.to_owned(), |key| String::from_utf8_lossy(&key.value).into_owned()))
+}
+
+/// Makes the front-end's ledger. Its number is that of the ledger's lease, which no other has.
+async fn register(wire: &Wire, names: &Names) -> Result<i64, Status> {
+    let id = wire.grant(LEDGER_SECONDS).await?;
+    let operation: RequestOp = put(names.ledger(id), names::ledger(0, true), id);
+    wire.all(vec![operation]).await?;
+    Ok(id)
+}
+
+/// Microseconds since 1970 by the clock of this machine.
+fn system_us() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
+}

@@ -1,0 +1,337 @@
+//! The batch that forms while another one is under way.
+//!
+//! Requests run one after the other on the rows as they are so far in the batch. So of several requests for
+//! one key each sees what those before it have done, and the store writes the key once. Requests that share a
+//! key, even over others, are one group: the store does all of them or none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::NotJoined;
+use super::batch::{Attempt, Batch, Part, Seat, Ticket, Verdict};
+use super::row::{Key, KeyMap, KeySet, Row};
+use super::target::Limits;
+
+/// The rows of a request's keys.
+#[derive(Debug)]
+pub enum Looked {
+    /// In the order of the keys.
+    Rows(Vec<Arc<Row>>),
+    /// A batch has to come to its end first.
+    After(Ticket),
+    /// The store has been away for longer than a request waits.
+    Away,
+}
+
+/// What was collected so far.
+#[derive(Debug, Default)]
+pub(super) struct Forming {
+    /// How many batches were taken before.
+    number: u64,
+    slots: KeyMap<Slot>,
+    groups: Vec<Group>,
+    requests: usize,
+    bytes: usize,
+    weight: usize,
+}
+
+/// One key of the batch.
+#[derive(Debug)]
+struct Slot {
+    group: usize,
+    /// The row that the store must have.
+    seen: Arc<Row>,
+    is_strict: bool,
+    /// The row as the requests so far leave it.
+    image: Arc<Row>,
+    is_written: bool,
+    /// Whether the value has changed on the way.
+    is_renewed: bool,
+    lifetime_ms: Option<u64>,
+    holder: Option<Arc<str>>,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    /// The group that it has become a part of.
+    joined: Option<usize>,
+    waiting: Vec<oneshot::Sender<Verdict>>,
+}
+
+/// A batch that is ready to be sent, and the requests that wait for each of its groups.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) batch: Batch,
+    pub(super) waiting: Vec<Vec<oneshot::Sender<Verdict>>>,
+    pub(super) requests: usize,
+}
+
+impl Taken {
+    /// Gives all requests that wait this verdict.
+    pub(super) fn end(self, verdict: &Verdict) {
+        self.waiting.into_iter().flatten().for_each(|waiting| drop(waiting.send(verdict.clone())));
+    }
+}
+
+impl Forming {
+    /// How many requests there are.
+    pub(super) fn requests(&self) -> usize {
+        self.requests
+    }
+
+    /// Bytes of what they write.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The row of a key as the requests so far leave it, if one of them names it.
+    pub(super) fn image(&self, key: &Key) -> Option<Arc<Row>> {
+        self.slots.get(key).map(|slot| Arc::clone(&slot.image))
+    }
+
+    /// What the batch would weigh with this request.
+    pub(super) fn weight_with(&self, attempt: &Attempt) -> usize {
+        let new_keys = attempt.parts.iter().filter(|part| !self.slots.contains_key(&part.key)).count();
+        self.weight + Limits::weight(attempt.parts.len(), new_keys, attempt.beside.is_some())
+    }
+
+    /// Adds a request.
+    ///
+    /// # Errors
+    ///
+    /// [`NotJoined`]
+    pub(super) fn join(&mut self, attempt: Attempt) -> Result<(Ticket, Seat), NotJoined> {
+        if attempt.beside.is_some_and(|seat| seat.batch != self.number) {
+            return Err(NotJoined::Left);
+        }
+        for part in &attempt.parts {
+            match self.slots.get(&part.key) {
+                Some(slot) if part.is_strict && (slot.is_written || slot.image != part.seen) => {
+                    // Whether it is still as it was watched is known when the batch has come to its end.
+                    let (sender, ticket) = oneshot::channel();
+                    let group = self.root(slot.group);
+                    self.groups[group].waiting.push(sender);
+                    return Err(NotJoined::After(ticket));
+                }
+                Some(slot) if !Arc::ptr_eq(&slot.image, &part.seen) && slot.image != part.seen => {
+                    return Err(NotJoined::Changed);
+                }
+                _ => {}
+            }
+        }
+        self.bytes += attempt.bytes();
+        self.weight = self.weight_with(&attempt);
+        self.requests += 1;
+        let mut group = attempt.beside.map(|seat| self.root(seat.group));
+        for part in &attempt.parts {
+            if let Some(slot) = self.slots.get(&part.key) {
+                let other = self.root(slot.group);
+                group = Some(group.map_or(other, |group| self.merge(group, other)));
+            }
+        }
+        let group = group.unwrap_or_else(|| {
+            self.groups.push(Group::default());
+            self.groups.len() - 1
+        });
+        for part in attempt.parts {
+            let slot = self.slots.entry(part.key).or_insert_with(|| Slot {
+                group,
+                image: Arc::clone(&part.seen),
+                seen: part.seen,
+                is_strict: false,
+                is_written: false,
+                is_renewed: false,
+                lifetime_ms: None,
+                holder: None,
+            });
+            slot.is_strict |= part.is_strict;
+            if let Some(written) = part.written {
+                if written.expires_at_ms() != slot.image.expires_at_ms() {
+                    slot.lifetime_ms = part.lifetime_ms;
+                }
+                let is_same = match (&written.live, &slot.image.live) {
+                    (Some(new), Some(old)) => {
+                        !attempt.renews && new.value == old.value && new.kind == old.kind
+                    }
+                    _ => false,
+                };
+                (slot.image, slot.is_written) = (written, true);
+                if !is_same {
+                    slot.is_renewed = true;
+                    slot.holder = Some(Arc::clone(&attempt.holder));
+                }
+            }
+        }
+        let (sender, ticket) = oneshot::channel();
+        self.groups[group].waiting.push(sender);
+        Ok((ticket, Seat { batch: self.number, group }))
+    }
+
+    /// The group that a group has become a part of.
+    fn root(&self, group: usize) -> usize {
+        root_of(&self.groups, group)
+    }
+
+    /// Makes two groups one.
+    fn merge(&mut self, one: usize, other: usize) -> usize {
+        if one == other {
+            return one;
+        }
+        let waiting = std::mem::take(&mut self.groups[other].waiting);
+        self.groups[other].joined = Some(one);
+        self.groups[one].waiting.extend(waiting);
+        one
+    }
+
+    /// Takes everything.
+    pub(super) fn take(&mut self) -> Taken {
+        let next = Forming { number: self.number + 1, ..Forming::default() };
+        let Forming { slots, mut groups, requests, .. } = std::mem::replace(self, next);
+        let (mut numbers, mut taken) = (HashMap::new(), Taken { requests, ..Taken::default() });
+        for (key, slot) in slots {
+            let root = root_of(&groups, slot.group);
+            let group = *numbers.entry(root).or_insert_with(|| {
+                taken.waiting.push(std::mem::take(&mut groups[root].waiting));
+                taken.waiting.len() - 1
+            });
+            taken.batch.parts.push(Part {
+                key,
+                group,
+                seen: slot.seen,
+                is_strict: slot.is_strict,
+                written: slot.is_written.then_some(slot.image),
+                is_renewed: slot.is_renewed,
+                lifetime_ms: slot.lifetime_ms,
+                holder: slot.holder,
+            });
+        }
+        // Every front-end locks rows in this order.
+        taken.batch.parts.sort_by_cached_key(|part| (part.key.slot(), part.key.clone()));
+        taken.batch.groups = taken.waiting.len();
+        taken
+    }
+}
+
+/// The group that a group has become a part of.
+fn root_of(groups: &[Group], mut group: usize) -> usize {
+    while let Some(joined) = groups[group].joined {
+        group = joined;
+    }
+    group
+}
+
+/// The keys of the batch that is under way, and the requests that wait for its end.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    keys: KeySet,
+    waiting: Vec<oneshot::Sender<Verdict>>,
+}
+
+impl InFlight {
+    /// A batch is sent.
+    pub(super) fn begin(&mut self, batch: &Batch) {
+        self.keys = batch.parts.iter().map(|part| part.key.clone()).collect();
+    }
+
+    /// It has come to its end.
+    pub(super) fn end(&mut self) {
+        self.keys.clear();
+        self.give_up(&Verdict::Again);
+    }
+
+    /// How many wait for that.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// A promise of that, if one of these keys is under way.
+    pub(super) fn wait_for<'k>(&mut self, mut keys: impl Iterator<Item = &'k Key>) -> Option<Ticket> {
+        if self.keys.is_empty() || !keys.any(|key| self.keys.contains(key)) {
+            return None;
+        }
+        Some(self.wait())
+    }
+
+    /// A promise of the end of the batch that is under way, or else of the next one.
+    pub(super) fn wait(&mut self) -> Ticket {
+        let (sender, ticket) = oneshot::channel();
+        self.waiting.push(sender);
+        ticket
+    }
+
+    /// Gives all requests that wait this verdict.
+    pub(super) fn give_up(&mut self, verdict: &Verdict) {
+        for waiting in self.waiting.drain(..) {
+            let _ = waiting.send(verdict.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::remote::batch::AttemptPart;
+    use crate::remote::row::Live;
+
+    fn row(version: i64, value: &'static str) -> Arc<Row> {
+        let live = Live {
+            kind: 0,
+            value: Bytes::from_static(value.as_bytes()),
+            expires_at_ms: None,
+            is_lock: false,
+        };
+        Arc::new(Row { version, live: Some(live), ..Row::default() })
+    }
+
+    fn part(key: &str, seen: &Arc<Row>, written: Option<&Arc<Row>>) -> AttemptPart {
+        let (key, seen) = (Key::new(0, key.as_bytes()), Arc::clone(seen));
+        AttemptPart { key, seen, is_strict: false, written: written.cloned(), lifetime_ms: None }
+    }
+
+    #[test]
+    fn requests_that_share_a_key_are_one_group_and_the_store_writes_it_once() {
+        let mut forming = Forming::default();
+        let (absent, one, two) = (Row::absent(), row(0, "1"), row(0, "2"));
+        let mut join = |parts| {
+            forming
+                .join(Attempt { parts, holder: "".into(), renews: false, beside: None })
+                .map(|(_, seat)| seat)
+        };
+        assert!(join(vec![part("a", &absent, Some(&one))]).is_ok());
+        assert!(join(vec![part("b", &absent, Some(&one))]).is_ok());
+        assert!(join(vec![part("c", &absent, None)]).is_ok());
+        assert!(matches!(join(vec![part("a", &absent, Some(&two))]), Err(NotJoined::Changed)));
+        assert!(join(vec![part("a", &one, Some(&two)), part("b", &one, None)]).is_ok());
+        let Taken { batch, waiting, requests } = forming.take();
+        let mut parts: Vec<_> = batch.parts.iter().collect();
+        parts.sort_by_key(|part| &part.key);
+        let names: Vec<_> = parts.iter().map(|part| part.key.name.to_vec()).collect();
+        assert_eq!(
+            (names, requests, batch.groups),
+            (vec![b"a".to_vec(), b"b".to_vec(), b"c".to_vec()], 4, 2)
+        );
+        assert_eq!(parts[0].group, parts[1].group);
+        assert_eq!((parts[0].seen.version, &parts[0].written), (0, &Some(two)));
+        assert_eq!(waiting[parts[0].group].len(), 3);
+        assert_eq!(forming.requests(), 0);
+    }
+    #[test]
+    fn a_request_beside_another_one_weighs_as_much_as_a_key_of_a_larger_group() {
+        let mut forming = Forming::default();
+        let attempt = |key, beside| {
+            let parts = vec![part(key, &Row::absent(), Some(&row(0, "1")))];
+            Attempt { parts, holder: "".into(), renews: false, beside }
+        };
+        assert_eq!(forming.weight_with(&attempt("a", None)), 1);
+        let (_ticket, seat) = forming.join(attempt("a", None)).expect("a seat");
+        assert_eq!(forming.weight_with(&attempt("b", Some(seat))), 3);
+        assert!(forming.join(attempt("b", Some(seat))).is_ok());
+        assert_eq!(forming.take().batch.groups, 1);
+        let late = forming.join(attempt("c", Some(seat)));
+        assert!(matches!(late, Err(NotJoined::Left)), "the batch has left");
+    }
+}

@@ -1,0 +1,35 @@
+//! How the store does: for metrics, INFO and `/healthz`.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Counters of one front-end. Each is for people, and decides nothing but [`is_away`](Health::is_away).
+#[derive(Debug, Default)]
+pub struct Health {
+    /// Whether the store has been away for longer than a request waits. Requests are refused at once then.
+    pub is_away: AtomicBool,
+    /// Whether there is a connection.
+    pub is_connected: AtomicBool,
+    /// Batches that the store has answered.
+    pub batches: AtomicU64,
+    /// Requests in them.
+    pub requests: AtomicU64,
+    /// Requests that ran again, since another front-end was faster or a guess was wrong.
+    pub overtaken: AtomicU64,
+    /// Requests that the store could not do.
+    pub failed: AtomicU64,
+    /// Requests of which the store has not said in time whether it did them.
+    pub unknown: AtomicU64,
+    /// Connections that were made.
+    pub connections: AtomicU64,
+    /// Microseconds that the batches took, together.
+    pub took_us: AtomicU64,
+}
+
+impl Health {
+    pub(super) fn answered(&self, requests: usize, took: Duration) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(requests as u64, Ordering::Relaxed);
+        self.took_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+    }
+}

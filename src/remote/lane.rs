@@ -1,0 +1,322 @@
+//! Sends one batch after the other. While one is under way, the next one forms: the slower the store, the
+//! larger the batches.
+//!
+//! If a connection ends while a batch is under way, the next connection asks the store whether it has done
+//! the batch. If the store does not reply in time, clients get the error that the outcome is unknown. The
+//! lane never sends a batch twice: requests that were not done run again, on new guesses.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+
+use super::batch::{Answer, Verdict};
+use super::clock::own_us;
+use super::forming::Taken;
+use super::gathering::Gathering;
+use super::news::{Ears, News};
+use super::row::{KeyMap, Row};
+use super::store::{Failure, Front, Store};
+use super::target::Target;
+use super::{Remote, State};
+
+/// Pauses between two attempts to connect.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// The pause before a store is asked once more what it has done.
+const PAUSE_BEFORE_ASKING: Duration = Duration::from_millis(50);
+
+/// Serves the requests of a front-end until the process ends.
+pub async fn run(remote: Arc<Remote>) {
+    match &remote.settings.target {
+        #[cfg(feature = "postgres")]
+        Target::Postgres(_) => Lane::<super::postgres::Postgres>::new(&remote).serve().await,
+        #[cfg(feature = "etcd")]
+        Target::Etcd(_) => Lane::<super::etcd::Etcd>::new(&remote).serve().await,
+        #[allow(unreachable_patterns, reason = "a store that is not built in")]
+        _ => {}
+    }
+}
+
+/// Asks the store the clients' questions about all keys, until the process ends.
+pub async fn answer_questions(remote: Arc<Remote>) {
+    match &remote.settings.target {
+        #[cfg(feature = "postgres")]
+        Target::Postgres(_) => super::postgres::answer_questions(&remote).await,
+        #[cfg(feature = "etcd")]
+        Target::Etcd(_) => super::etcd::answer_questions(&remote).await,
+        #[allow(unreachable_patterns, reason = "a store that is not built in")]
+        _ => {}
+    }
+}
+
+/// Receives the news of other front-ends and sends those of this one, until the process ends.
+pub async fn exchange_news(remote: Arc<Remote>, ears: impl Ears) {
+    match &remote.settings.target {
+        #[cfg(feature = "postgres")]
+        Target::Postgres(_) => super::postgres::exchange_news(&remote, ears).await,
+        #[cfg(feature = "etcd")]
+        Target::Etcd(_) => super::etcd::exchange_news(&remote, ears).await,
+        #[allow(unreachable_patterns, reason = "a store that is not built in")]
+        _ => drop(ears),
+    }
+}
+
+/// The connection, and what is under way on it.
+struct Lane<'r, S> {
+    remote: &'r Remote,
+    store: Option<S>,
+    front: Option<Front>,
+    /// The last complaint about the connection, so that it is logged once.
+    complaint: String,
+}
+
+impl<'r, S: Store> Lane<'r, S> {
+    fn new(remote: &'r Remote) -> Lane<'r, S> {
+        Lane { remote, store: None, front: None, complaint: String::new() }
+    }
+
+    async fn serve(&mut self) {
+        self.connect(None).await;
+        let mut gathering = Gathering::default();
+        loop {
+            self.remote.has_formed(1).await;
+            let Some(taken) = self.take() else { continue };
+            let answered = taken.requests;
+            self.send(taken).await;
+            gathering.gather(self.remote, answered).await;
+        }
+    }
+
+    fn take(&self) -> Option<Taken> {
+        let mut state = self.remote.state.lock();
+        if state.forming.requests() == 0 {
+            return None;
+        }
+        let taken = state.forming.take();
+        state.in_flight.begin(&taken.batch);
+        Some(taken)
+    }
+
+    /// Sends a batch, and passes on what has come of it.
+    async fn send(&mut self, mut taken: Taken) {
+        let patience = self.remote.settings.patience;
+        let (Some(front), Some(store)) = (&mut self.front, &mut self.store) else {
+            return self.remote.end(taken, &Verdict::Again);
+        };
+        front.last += 1;
+        let number = front.last;
+        let (began, sent_us) = (Instant::now(), own_us());
+        let exchanged = timeout(patience, store.exchange(&taken.batch, number)).await;
+        let health = &self.remote.health;
+        let lost = match exchanged {
+            Ok(Ok((answer, store_us))) => {
+                self.remote.clock.learn(store_us, sent_us, own_us());
+                health.answered(taken.requests, began.elapsed());
+                return self.remote.finish(taken, answer);
+            }
+            Ok(Err(Failure::Again)) => {
+                // The store has not counted it.
+                front.last -= 1;
+                return self.remote.end(taken, &Verdict::Again);
+            }
+            Ok(Err(Failure::Refused(why))) => {
+                front.last -= 1;
+                health.failed.fetch_add(taken.requests as u64, Ordering::Relaxed);
+                tracing::warn!("The store refused a batch of {} requests: {why}", taken.requests);
+                return self.remote.end(taken, &Verdict::Failed(why.into()));
+            }
+            Ok(Err(Failure::Lost(why))) => why,
+            Err(_elapsed) => format!("no answer within {} ms", patience.as_millis()),
+        };
+        tracing::warn!("Lost the store {}: {lost}", self.remote.settings.target);
+        self.store = None;
+        health.is_connected.store(false, Ordering::Relaxed);
+        // Also if no client waits any more: the next batch may not begin before this one is settled.
+        let deadline = began + patience;
+        let mut complaint = String::new();
+        loop {
+            self.connect(Some((&mut taken, deadline))).await;
+            let Some(store) = &mut self.store else { continue };
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = if left.is_zero() { patience } else { left };
+            match timeout(left, store.settle(&taken.batch, number)).await {
+                Ok(Ok(Some(answer))) => return self.remote.finish(taken, answer),
+                Ok(Ok(None)) => return self.remote.end(taken, &Verdict::Again),
+                Ok(Err(Failure::Refused(why))) => {
+                    // It begins anew, as another front-end.
+                    tracing::error!("The store cannot say what it has done: {why}");
+                    self.remote.give_up(&mut taken);
+                    (self.front, self.store) = (None, None);
+                    self.remote.end(taken, &Verdict::Unknown);
+                    return self.connect(None).await;
+                }
+                unsettled => {
+                    let why = match unsettled {
+                        Ok(Err(Failure::Lost(why))) => why,
+                        // Mostly it still does what was sent on the connection before.
+                        Ok(_) => "another connection keeps it from it".to_owned(),
+                        Err(_elapsed) => "no answer in time".to_owned(),
+                    };
+                    if why != complaint {
+                        tracing::warn!("The store does not say what it has done: {why}");
+                        complaint = why;
+                    }
+                }
+            }
+            self.store = None;
+            self.mind(&mut taken, deadline);
+            // The next connection may be made at once.
+            sleep(PAUSE_BEFORE_ASKING).await;
+        }
+    }
+
+    /// After the deadline, ends the waiting: for the batch under way the outcome is unknown, for other
+    /// requests the store is away.
+    fn mind(&self, taken: &mut Taken, deadline: Instant) {
+        if Instant::now() >= deadline {
+            self.remote.give_up(taken);
+            self.remote.went_away();
+        }
+    }
+
+    /// Connects, however long that takes. Meanwhile requests that have waited for too long get their errors.
+    async fn connect(&mut self, mut under_way: Option<(&mut Taken, Instant)>) {
+        let (remote, began, mut pause) = (self.remote, Instant::now(), PAUSE_MIN);
+        let patience = remote.settings.patience;
+        loop {
+            let left = under_way
+                .as_ref()
+                .map_or(patience, |(_, deadline)| deadline.saturating_duration_since(Instant::now()));
+            let left = left.clamp(PAUSE_MAX.min(patience), patience);
+            let connecting = timeout(left, S::connect(remote, &mut self.front));
+            let complaint = match connecting.await {
+                Ok(Ok((store, store_us))) => {
+                    remote.clock.set(store_us, own_us());
+                    remote.front.store(self.front.map_or(0, |front| front.id), Ordering::Relaxed);
+                    self.store = Some(store);
+                    self.complaint.clear();
+                    remote.came_back();
+                    tracing::info!("Connected to the store {}", remote.settings.target);
+                    return;
+                }
+                Ok(Err(complaint)) => complaint,
+                Err(_elapsed) => "no answer in time".to_owned(),
+            };
+            if complaint != self.complaint {
+                tracing::warn!("Cannot reach the store {}: {complaint}", remote.settings.target);
+                self.complaint = complaint;
+            }
+            if let Some((taken, deadline)) = &mut under_way {
+                self.mind(taken, *deadline);
+            }
+            if began.elapsed() >= patience {
+                remote.went_away();
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+}
+
+impl Remote {
+    /// Passes on what the store has done.
+    fn finish(&self, mut taken: Taken, mut answer: Answer) {
+        let mut found: Vec<KeyMap<Arc<Row>>> = Vec::new();
+        found.resize_with(taken.batch.groups, KeyMap::default);
+        let is_wanted = self.outgoing.wanted().keys;
+        let mut state = self.state.lock();
+        for (index, part) in taken.batch.parts.drain(..).enumerate() {
+            if answer.done[part.group] {
+                if let Some(written) = part.written {
+                    let mut row = Row {
+                        version: answer.version,
+                        live: written.live.clone(),
+                        fence: match part.is_renewed {
+                            true => answer.version,
+                            false => part.seen.fence_after(&written, answer.version),
+                        },
+                        tenure: None,
+                    };
+                    let expires_at_ms = answer.expiries.remove(&index);
+                    if let Some(live) = &mut row.live {
+                        live.expires_at_ms = expires_at_ms.or(live.expires_at_ms);
+                    }
+                    match part.lifetime_ms.is_some() && expires_at_ms.is_none() {
+                        // SETTLE does not return when its life began.
+                        true => state.hints.forget(&part.key),
+                        false => state.hints.put(part.key.clone(), Arc::new(row)),
+                    }
+                    state.wake(&part.key);
+                    if is_wanted {
+                        self.outgoing.tell(&News::Changed(part.key));
+                    }
+                } else if part.seen.live.is_none() {
+                    state.hints.forget(&part.key);
+                } else {
+                    state.hints.put(part.key, part.seen);
+                }
+            } else if let Some(row) = answer.rows.remove(&index) {
+                let row = Arc::new(row);
+                state.hints.put(part.key.clone(), Arc::clone(&row));
+                found[part.group].insert(part.key, row);
+            } else {
+                state.hints.forget(&part.key);
+            }
+        }
+        state.in_flight.end();
+        drop(state);
+        for ((waiting, rows), is_done) in taken.waiting.into_iter().zip(found).zip(answer.done) {
+            let verdict = match is_done {
+                true => Verdict::Done,
+                false => {
+                    self.health.overtaken.fetch_add(waiting.len() as u64, Ordering::Relaxed);
+                    Verdict::Overtaken(Arc::new(rows))
+                }
+            };
+            waiting.into_iter().for_each(|waiting| drop(waiting.send(verdict.clone())));
+        }
+    }
+
+    /// Ends a batch of which nothing was done.
+    fn end(&self, taken: Taken, verdict: &Verdict) {
+        self.state.lock().in_flight.end();
+        taken.end(verdict);
+    }
+
+    /// Ends the waiting for a batch whose outcome is unknown.
+    fn give_up(&self, taken: &mut Taken) {
+        for waiting in taken.waiting.iter_mut().flat_map(|group| group.drain(..)) {
+            self.health.unknown.fetch_add(1, Ordering::Relaxed);
+            let _ = waiting.send(Verdict::Unknown);
+        }
+    }
+
+    /// The store has been away for longer than a request waits.
+    fn went_away(&self) {
+        let verdict = Verdict::Failed("it cannot be reached".into());
+        self.health.is_away.store(true, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        let State { forming, in_flight, .. } = &mut *state;
+        let taken = forming.take();
+        in_flight.give_up(&verdict);
+        drop(state);
+        self.health.failed.fetch_add(taken.requests as u64, Ordering::Relaxed);
+        taken.end(&verdict);
+    }
+
+    /// The store is there, or there again. All guesses are dropped: its clock may be another one, and news
+    /// may have been lost.
+    fn came_back(&self) {
+        let mut state = self.state.lock();
+        state.look_again();
+        let taken = state.forming.take();
+        drop(state);
+        taken.end(&Verdict::Again);
+        self.health.connections.fetch_add(1, Ordering::Relaxed);
+        self.health.is_connected.store(true, Ordering::Relaxed);
+        self.health.is_away.store(false, Ordering::Relaxed);
+        self.work.notify_one();
+    }
+}

@@ -1,0 +1,366 @@
+//! What front-ends send each other: which keys have changed, and messages of PUBLISH.
+//!
+//! The store passes it on, each thing at most once: what is sent while a connection is lost, is lost. So
+//! a client that waits for a change also looks once a second.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::row::Key;
+
+/// How often each front-end says that it is there.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
+/// A front-end that has not been heard of for so long is taken for gone.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// Bytes of news that wait to be sent. Later ones are dropped.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+/// Bytes that travel in one piece of text. PostgreSQL takes 8,000 as text, and each byte becomes two.
+#[cfg(feature = "postgres")]
+const PIECE_BYTES: usize = 3_900;
+
+/// One piece of news.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A key has changed.
+    Changed(Key),
+    /// A key has expired.
+    Expired(Key),
+    /// All keys of a database have gone, or of all databases.
+    Flushed(Option<u32>),
+    /// A message.
+    Message {
+        /// The number of the kind of channel.
+        kind: u8,
+        /// The channel.
+        channel: Box<[u8]>,
+        /// The message.
+        message: Box<[u8]>,
+    },
+    /// The front-end is there, and wants to know this.
+    Here(Wants),
+}
+
+/// What a front-end wants to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// Which keys have changed.
+    pub keys: bool,
+    /// Which keys have expired.
+    pub expired: bool,
+}
+
+impl Wants {
+    const KEYS: u8 = 1;
+    const EXPIRED: u8 = 2;
+
+    /// Whether it wants something that was not wanted before.
+    #[cfg(feature = "postgres")]
+    pub(super) fn more_than(self, before: Wants) -> bool {
+        self.keys && !before.keys || self.expired && !before.expired
+    }
+
+    fn to_bits(self) -> u8 {
+        let bit = |is_wanted: bool, bit: u8| if is_wanted { bit } else { 0 };
+        bit(self.keys, Wants::KEYS) | bit(self.expired, Wants::EXPIRED)
+    }
+
+    fn from_bits(bits: u8) -> Wants {
+        Wants { keys: bits & Wants::KEYS != 0, expired: bits & Wants::EXPIRED != 0 }
+    }
+}
+
+/// What is to be sent, and who is there to hear it.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    waiting: Mutex<Vec<u8>>,
+    /// Wakes the connection that sends it.
+    pub(super) work: Notify,
+    others: Mutex<HashMap<i64, Other>>,
+    /// Whether another front-end is there.
+    has_others: AtomicBool,
+    /// What any of them wants to know, as bits.
+    wanted: AtomicU8,
+}
+
+#[derive(Debug)]
+struct Other {
+    heard: Instant,
+    wants: Wants,
+}
+
+impl Outgoing {
+    /// What other front-ends want to know.
+    pub(super) fn wanted(&self) -> Wants {
+        Wants::from_bits(self.wanted.load(Ordering::Relaxed))
+    }
+
+    /// Sends news soon, if another front-end is there.
+    pub(super) fn tell(&self, news: &News) {
+        let is_greeting = matches!(news, News::Here(_));
+        if !is_greeting && !self.has_others.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        if waiting.len() < WAITING_BYTES_MAX {
+            news.write(&mut waiting);
+            drop(waiting);
+            self.work.notify_one();
+        }
+    }
+
+    /// Takes all that waits.
+    pub(super) fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.waiting.lock())
+    }
+
+    /// Notes that another front-end is there. Returns whether it was not known.
+    pub(super) fn hear(&self, front: i64, wants: Wants) -> bool {
+        let mut others = self.others.lock();
+        let is_new = others.insert(front, Other { heard: Instant::now(), wants }).is_none();
+        self.sum_up(&mut others);
+        is_new
+    }
+
+    /// Forgets front-ends that have gone.
+    pub(super) fn tidy(&self) {
+        self.sum_up(&mut self.others.lock());
+    }
+
+    fn sum_up(&self, others: &mut HashMap<i64, Other>) {
+        others.retain(|_, other| other.heard.elapsed() < SILENCE_MAX);
+        self.has_others.store(!others.is_empty(), Ordering::Relaxed);
+        let wanted = others.values().fold(0, |bits, other| bits | other.wants.to_bits());
+        self.wanted.store(wanted, Ordering::Relaxed);
+    }
+}
+
+impl News {
+    /// A message on a channel of this kind.
+    pub fn message(kind: u8, channel: &[u8], message: &[u8]) -> News {
+        News::Message { kind, channel: channel.into(), message: message.into() }
+    }
+
+    const CHANGED: u8 = 1;
+    const FLUSHED: u8 = 2;
+    const MESSAGE: u8 = 3;
+    const HERE: u8 = 4;
+    const EXPIRED: u8 = 5;
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let text = |out: &mut Vec<u8>, text: &[u8]| {
+            out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            out.extend_from_slice(text);
+        };
+        match self {
+            News::Changed(key) | News::Expired(key) => {
+                out.push(if matches!(self, News::Changed(_)) { News::CHANGED } else { News::EXPIRED });
+                out.extend_from_slice(&key.database.to_le_bytes());
+                text(out, &key.name);
+            }
+            News::Flushed(database) => {
+                out.push(News::FLUSHED);
+                out.extend_from_slice(&database.unwrap_or(u32::MAX).to_le_bytes());
+            }
+            News::Message { kind, channel, message } => {
+                out.extend_from_slice(&[News::MESSAGE, *kind]);
+                text(out, channel);
+                text(out, message);
+            }
+            News::Here(wants) => out.extend_from_slice(&[News::HERE, wants.to_bits()]),
+        }
+    }
+
+    /// Reads everything that was written; `None` if it was not written here.
+    pub(super) fn read_all(mut bytes: &[u8]) -> Option<Vec<News>> {
+        let mut all = Vec::new();
+        while let Some((tag, rest)) = bytes.split_first() {
+            let mut rest = rest;
+            all.push(match *tag {
+                tag @ (News::CHANGED | News::EXPIRED) => {
+                    let database = number(&mut rest)?;
+                    let key = Key { database, name: text(&mut rest)?.into() };
+                    if tag == News::CHANGED { News::Changed(key) } else { News::Expired(key) }
+                }
+                News::FLUSHED => {
+                    let database = number(&mut rest)?;
+                    News::Flushed((database != u32::MAX).then_some(database))
+                }
+                News::MESSAGE => {
+                    let kind = byte(&mut rest)?;
+                    let channel = text(&mut rest)?.into();
+                    News::Message { kind, channel, message: text(&mut rest)?.into() }
+                }
+                News::HERE => News::Here(Wants::from_bits(byte(&mut rest)?)),
+                _ => return None,
+            });
+            bytes = rest;
+        }
+        Some(all)
+    }
+}
+
+fn byte(bytes: &mut &[u8]) -> Option<u8> {
+    let (first, rest) = bytes.split_first()?;
+    *bytes = rest;
+    Some(*first)
+}
+
+fn number(bytes: &mut &[u8]) -> Option<u32> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(u32::from_le_bytes(*number))
+}
+
+fn text<'b>(bytes: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let length = number(bytes)? as usize;
+    let (text, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some(text)
+}
+
+/// Cuts news into pieces of text: the front-end, the letter's number, whether more follows, and the bytes in
+/// hexadecimal.
+#[cfg(feature = "postgres")]
+pub(super) fn cut(front: i64, letter: u64, bytes: &[u8]) -> Vec<String> {
+    let pieces = bytes.chunks(PIECE_BYTES);
+    let last = pieces.len().saturating_sub(1);
+    let text = |piece: &[u8]| piece.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    pieces
+        .enumerate()
+        .map(|(index, piece)| format!("{front} {letter} {} {}", u8::from(index < last), text(piece)))
+        .collect()
+}
+
+/// Puts the pieces of others' news together again.
+#[derive(Debug, Default)]
+pub(super) struct Incoming(HashMap<i64, (u64, Vec<u8>)>);
+
+impl Incoming {
+    /// Adds a piece of text. Returns whose news are complete, and the news.
+    #[cfg(feature = "postgres")]
+    pub(super) fn add(&mut self, piece: &str) -> Option<(i64, Vec<News>)> {
+        let mut parts = piece.split(' ');
+        let front: i64 = parts.next()?.parse().ok()?;
+        let letter: u64 = parts.next()?.parse().ok()?;
+        let has_more = parts.next()? == "1";
+        let text = parts.next()?.as_bytes();
+        let begun = self.0.entry(front).or_default();
+        if begun.0 != letter {
+            // A piece was lost.
+            *begun = (letter, Vec::new());
+        }
+        for digits in text.chunks(2) {
+            let digits = std::str::from_utf8(digits).ok()?;
+            begun.1.push(u8::from_str_radix(digits, 16).ok()?);
+        }
+        Some((front, self.complete(front, has_more)?))
+    }
+
+    /// Adds a piece that is not text. Returns the news if they are complete.
+    #[cfg(feature = "etcd")]
+    pub(super) fn add_bytes(
+        &mut self,
+        front: i64,
+        letter: u64,
+        has_more: bool,
+        bytes: &[u8],
+    ) -> Option<Vec<News>> {
+        let begun = self.0.entry(front).or_default();
+        if begun.0 != letter {
+            // A piece was lost.
+            *begun = (letter, Vec::new());
+        }
+        begun.1.extend_from_slice(bytes);
+        self.complete(front, has_more)
+    }
+
+    fn complete(&mut self, front: i64, has_more: bool) -> Option<Vec<News>> {
+        if has_more && self.0.get(&front)?.1.len() < WAITING_BYTES_MAX {
+            return None;
+        }
+        let (_, bytes) = self.0.remove(&front)?;
+        News::read_all(&bytes)
+    }
+}
+
+/// What a front-end does with the news of others.
+pub trait Ears: Send + Sync + 'static {
+    /// Hears what has happened elsewhere.
+    fn hear(&self, news: News);
+
+    /// Whether its clients want to know which keys change, beside clients that wait for keys.
+    fn wants_keys(&self) -> bool;
+
+    /// Whether its clients want to know which keys expire.
+    fn wants_expired(&self) -> bool;
+}
+
+/// It passes all calls on.
+impl<T: Ears> Ears for Arc<T> {
+    fn hear(&self, news: News) {
+        (**self).hear(news);
+    }
+
+    fn wants_keys(&self) -> bool {
+        (**self).wants_keys()
+    }
+
+    fn wants_expired(&self) -> bool {
+        (**self).wants_expired()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(feature = "postgres")]
+    fn news_arrive_as_they_were_sent_in_any_number_of_pieces() {
+        let all = [
+            News::Changed(Key::new(3, b"k\0\xff")),
+            News::Message { kind: 1, channel: b"c".as_slice().into(), message: vec![b'm'; 20_000].into() },
+            News::Flushed(None),
+            News::Flushed(Some(2)),
+            News::Here(Wants { keys: true, expired: false }),
+            News::Expired(Key::new(0, b"lock")),
+        ];
+        let mut bytes = Vec::new();
+        all.iter().for_each(|news| news.write(&mut bytes));
+        let pieces = cut(7, 1, &bytes);
+        assert!(pieces.len() == 6 && pieces.iter().all(|piece| piece.len() < 8_000));
+        let mut incoming = Incoming::default();
+        let (last, first) = pieces.split_last().unwrap();
+        assert!(first.iter().all(|piece| incoming.add(piece).is_none()));
+        assert_eq!(incoming.add(last), Some((7, all.to_vec())));
+        assert_eq!(incoming.add(&pieces[1]), None);
+        assert_eq!(
+            incoming.add(&cut(7, 2, &[News::HERE, 0])[0]),
+            Some((7, vec![News::Here(Wants::default())]))
+        );
+        assert!(
+            incoming.add("7 3 0 zz").is_none()
+                && incoming.add("").is_none()
+                && incoming.add("7 4 0 09").is_none()
+        );
+    }
+
+    #[test]
+    fn changed_keys_are_sent_while_another_front_end_wants_them() {
+        let outgoing = Outgoing::default();
+        outgoing.tell(&News::Flushed(None));
+        assert!(outgoing.take().is_empty() && !outgoing.wanted().keys);
+        let wants = Wants { keys: true, expired: false };
+        assert!(outgoing.hear(2, Wants::default()) && !outgoing.hear(2, wants));
+        outgoing.tell(&News::Flushed(None));
+        assert!(!outgoing.take().is_empty() && outgoing.wanted() == wants);
+        outgoing.others.lock().values_mut().for_each(|other| other.heard -= SILENCE_MAX);
+        outgoing.tidy();
+        assert!(!outgoing.wanted().keys);
+    }
+}

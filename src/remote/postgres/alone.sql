@@ -1,0 +1,61 @@
+-- A batch in which every key is alone in its group, as with most locks. $1 is the front-end, $2 the batch's number,
+-- and the arrays have one element a key, in ascending order of the slots: each front-end writes rows in the same order.
+--
+-- op: 0 reads, 1 writes a key that is there, 2 deletes one, 3 writes a key that is absent. An expiry is a moment, or a
+-- lifetime that begins now by the clock of this server; -1 for never.
+WITH
+{lane}
+due AS MATERIALIZED (
+    SELECT u.* FROM lane, unnest(
+        $3::int[], $4::bytea[], $5::int[], $6::smallint[], $7::bool[], $8::bigint[],
+        $9::text[], $10::bytea[], $11::bigint[], $12::bool[], $13::bool[], $14::text[], $15::bool[], $16::bigint[]
+    ) WITH ORDINALITY u(database, key, grp, op, is_live, version,
+                        kind, value, expires_ms, is_lifetime, keeps_fence, holder, is_lock, slot, place)
+),
+-- Keys that are absent are written first. If a key is there, nothing is written.
+{insert}
+{update}
+-- What is only read, and what could not be written. A slot is as good as a key: a hash of 62 bits.
+rest AS MATERIALIZED (
+    SELECT * FROM due p
+    WHERE p.op = 0 OR NOT p.slot = ANY (ARRAY(SELECT slot FROM inserted UNION ALL SELECT slot FROM updated))
+),
+-- The rows that are not as they were guessed, and those that have expired. One that could not be written, and seems to
+-- be as it was guessed, was changed by another front-end after this statement had begun: nothing is known of it.
+found AS MATERIALIZED (
+    SELECT * FROM (
+        SELECT p.place, p.grp, p.op, p.database, p.slot, p.key, COALESCE(o.version, 0) AS version,
+            COALESCE(o.live, false) AS live, o.kind, o.value, o.expires, o.is_lock, o.holder, o.fence, o.since,
+            COALESCE(NOT o.live AND o.expires > '-infinity', false) AS has_expired,
+            CASE WHEN p.is_live THEN (o.version = p.version AND o.live) IS NOT true ELSE o.live IS true END AS is_wrong
+        FROM rest p LEFT JOIN LATERAL (
+            SELECT *, k.expires > clock_timestamp() AS live FROM keyfast.keys k
+            WHERE k.database = p.database AND k.slot = p.slot AND k.key = p.key
+        ) o ON true
+    ) f WHERE op > 0 OR is_wrong OR has_expired
+),
+{bury}
+judged AS MATERIALIZED (
+    SELECT *, is_wrong AND NOT is_unsure AS is_known, op > 0 OR is_wrong OR is_unsure AS is_undone FROM (
+        SELECT *, has_expired AND NOT place = ANY (ARRAY(SELECT place FROM buried)::bigint[]) AS is_unsure FROM found
+    ) f
+),
+noted AS (
+    INSERT INTO keyfast.undone AS u (front, number, groups)
+    SELECT $1::bigint, $2::bigint, array_agg(grp) FROM judged WHERE is_undone HAVING count(*) > 0
+    ON CONFLICT (front) DO UPDATE SET number = excluded.number, groups = excluded.groups
+)
+-- Rows that are not as they were guessed; groups of which nothing is known, as another front-end was faster; when keys
+-- expire that were written; and the store's time.
+SELECT 0::smallint AS what, place, version, live, kind, value,
+    CASE WHEN expires < 'infinity' AND expires > '-infinity'
+        THEN (extract(epoch FROM expires) * 1000)::bigint ELSE -1 END,
+    is_lock, holder, fence, (extract(epoch FROM since) * 1000)::bigint
+FROM judged WHERE is_known
+UNION ALL SELECT 1::smallint, grp, 0, false, NULL, NULL, 0, NULL, NULL, NULL, NULL
+FROM judged WHERE is_undone AND NOT is_known
+UNION ALL SELECT 3::smallint, slot, 0, false, NULL, NULL, (extract(epoch FROM expires) * 1000)::bigint,
+    NULL, NULL, NULL, NULL
+FROM (SELECT * FROM inserted UNION ALL SELECT * FROM updated) w WHERE expires < 'infinity' AND expires > '-infinity'
+UNION ALL SELECT 2::smallint, 0, 0, false, NULL, NULL,
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, NULL, NULL, NULL, NULL FROM lane

@@ -1,0 +1,201 @@
+//! A batch as PostgreSQL's statements take it: column by column.
+
+use tokio_postgres::types::ToSql;
+
+use crate::remote::batch::{Batch, Part};
+use crate::types;
+
+/// The latest expiry that PostgreSQL can store, about: the year 280,000. Later ones become this one.
+const EXPIRES_AT_MS_MAX: u64 = 8_800_000_000_000_000;
+
+/// The parts of a batch.
+#[derive(Default)]
+pub(super) struct Columns<'b> {
+    /// Whether every key is alone in its group, and no version of an absent row counts.
+    pub(super) is_all_alone: bool,
+    databases: Vec<i32>,
+    keys: Vec<&'b [u8]>,
+    groups: Vec<i32>,
+    ops: Vec<i16>,
+    are_live: Vec<bool>,
+    versions: Vec<i64>,
+    kinds: Vec<&'static str>,
+    values: Vec<&'b [u8]>,
+    expiries: Vec<i64>,
+    are_lifetimes: Vec<bool>,
+    keep_fences: Vec<bool>,
+    holders: Vec<&'b str>,
+    are_locks: Vec<bool>,
+    slots: Vec<i64>,
+    are_locked: Vec<bool>,
+    are_strict: Vec<bool>,
+}
+
+/// What is done with a key: `op` of the statements.
+const READ: i16 = 0;
+const WRITE: i16 = 1;
+const DELETE: i16 = 2;
+const INSERT: i16 = 3;
+
+impl<'b> Columns<'b> {
+    /// Of a batch.
+    pub(super) fn of(batch: &'b Batch) -> Columns<'b> {
+        // How many keys each group has, and whether it writes any.
+        let mut groups = vec![(0, false); batch.groups];
+        for part in &batch.parts {
+            let (keys, writes) = &mut groups[part.group];
+            *keys += 1;
+            *writes |= part.written.is_some();
+        }
+        let mut columns = Columns { is_all_alone: true, ..Columns::default() };
+        for part in &batch.parts {
+            let (keys, writes) = groups[part.group];
+            columns.is_all_alone &= keys == 1 && !part.is_strict;
+            columns.add(part, keys == 1, writes);
+        }
+        columns
+    }
+
+    fn add(&mut self, part: &'b Part, is_alone: bool, writes: bool) {
+        let written = part.written.as_ref().map(|row| row.live.as_ref());
+        let is_free = is_alone && part.seen.live.is_none() && !part.is_strict;
+        let op = match written {
+            None => READ,
+            // It was made and deleted again within the batch.
+            Some(None) if is_free => READ,
+            Some(None) => DELETE,
+            Some(Some(_)) if is_free => INSERT,
+            Some(Some(_)) => WRITE,
+        };
+        let live = written.flatten();
+        let is_same = match (live, &part.seen.live) {
+            (Some(new), Some(old)) => !part.is_renewed && new.value == old.value && new.kind == old.kind,
+            _ => false,
+        };
+        let expires_at_ms = part.lifetime_ms.or(live.and_then(|live| live.expires_at_ms));
+        self.databases.push(part.key.database as i32);
+        self.keys.push(&part.key.name);
+        self.groups.push(part.group as i32);
+        self.ops.push(op);
+        self.are_live.push(part.seen.live.is_some());
+        self.versions.push(part.seen.version);
+        self.kinds.push(live.map_or("none", |live| name_of(live.kind)));
+        self.values.push(live.map_or(&[], |live| &live.value));
+        self.expiries.push(expires_at_ms.map_or(-1, |moment_ms| moment_ms.min(EXPIRES_AT_MS_MAX) as i64));
+        self.are_lifetimes.push(part.lifetime_ms.is_some());
+        self.keep_fences.push(is_same);
+        self.holders.push(part.holder.as_deref().unwrap_or_default());
+        self.are_locks.push(live.is_some_and(|live| live.is_lock));
+        self.slots.push(part.key.slot());
+        self.are_locked.push(writes && op != INSERT);
+        self.are_strict.push(part.is_strict);
+    }
+
+    /// Whether it writes one key, and does nothing else.
+    pub(super) fn is_lone_write(&self) -> bool {
+        self.is_all_alone && self.ops.len() == 1 && self.ops[0] != READ
+    }
+
+    /// Whether a key is written that is absent.
+    pub(super) fn is_insert(&self, index: usize) -> bool {
+        self.ops[index] == INSERT
+    }
+
+    /// The place of the key with this slot.
+    pub(super) fn place_of(&self, slot: i64) -> Option<usize> {
+        self.slots.binary_search(&slot).ok()
+    }
+
+    /// The arguments of the statement for the only key of a batch.
+    pub(super) fn lone_arguments<'a>(
+        &'a self,
+        front: &'a i64,
+        number: &'a i64,
+    ) -> [&'a (dyn ToSql + Sync); 14] {
+        [
+            front,
+            number,
+            &self.databases[0],
+            &self.keys[0],
+            &self.ops[0],
+            &self.versions[0],
+            &self.kinds[0],
+            &self.values[0],
+            &self.expiries[0],
+            &self.are_lifetimes[0],
+            &self.keep_fences[0],
+            &self.holders[0],
+            &self.are_locks[0],
+            &self.slots[0],
+        ]
+    }
+
+    /// The arguments of the statement for such a batch.
+    pub(super) fn arguments<'a>(&'a self, front: &'a i64, number: &'a i64) -> Vec<&'a (dyn ToSql + Sync)> {
+        let Columns { databases, keys, groups, ops, are_live, versions, kinds, values, .. } = self;
+        let Columns { expiries, are_lifetimes, keep_fences, holders, are_locks, slots, .. } = self;
+        let mut arguments: Vec<&(dyn ToSql + Sync)> = vec![
+            front,
+            number,
+            databases,
+            keys,
+            groups,
+            ops,
+            are_live,
+            versions,
+            kinds,
+            values,
+            expiries,
+            are_lifetimes,
+            keep_fences,
+            holders,
+            are_locks,
+            slots,
+        ];
+        if !self.is_all_alone {
+            arguments.extend([&self.are_locked as &(dyn ToSql + Sync), &self.are_strict]);
+        }
+        arguments
+    }
+}
+
+/// Keys that are to be locked, and are probably absent.
+#[derive(Default)]
+pub(super) struct Missing<'b> {
+    databases: Vec<i32>,
+    keys: Vec<&'b [u8]>,
+    slots: Vec<i64>,
+}
+
+impl<'b> Missing<'b> {
+    /// Of a batch.
+    pub(super) fn of(batch: &'b Batch, columns: &Columns<'_>) -> Missing<'b> {
+        let mut missing = Missing::default();
+        if columns.is_all_alone {
+            return missing;
+        }
+        for (part, is_locked) in batch.parts.iter().zip(&columns.are_locked) {
+            if *is_locked && part.seen.live.is_none() {
+                missing.databases.push(part.key.database as i32);
+                missing.keys.push(&part.key.name);
+                missing.slots.push(part.key.slot());
+            }
+        }
+        missing
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The arguments of the statement that makes rows for them.
+    pub(super) fn arguments(&self) -> [&(dyn ToSql + Sync); 3] {
+        [&self.databases, &self.keys, &self.slots]
+    }
+}
+
+/// The name of a type.
+fn name_of(kind: u8) -> &'static str {
+    types::ALL.iter().find(|facts| facts.kind == kind).map_or("none", |facts| facts.name)
+}

@@ -1,0 +1,174 @@
+//! The connection on which a front-end receives the news of others, and sends its own. It also frees rows
+//! and finds keys that have expired: one front-end at a time does.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::{AsyncMessage, Client, Error};
+
+use super::{Closing, describe, open, sweeping};
+use crate::remote::Remote;
+use crate::remote::news::{Ears, HEARTBEAT, Incoming, News, Wants, cut};
+
+const SEEN: &str = "UPDATE keyfast.fronts SET seen = clock_timestamp() WHERE front = $1";
+const NOTIFY: &str = "SELECT pg_notify('keyfast', piece) FROM unnest($1::text[]) piece";
+/// How many heartbeats are between two looks for rows to free.
+const FREE_EVERY: u32 = 2;
+/// How many are between two signs of life in the front-end's own row.
+const SEEN_EVERY: u32 = 600;
+/// How often keys are looked for that have expired.
+const EXPIRED_EVERY: Duration = Duration::from_millis(100);
+
+/// What has arrived.
+#[derive(Debug, Default)]
+struct Inbox {
+    pieces: Mutex<VecDeque<String>>,
+    woken: Notify,
+    is_over: AtomicBool,
+}
+
+/// Pieces that may wait. Later ones are lost, as if the connection had been.
+const PIECES_MAX: usize = 100_000;
+
+/// Receives and sends news until the process ends.
+pub(in crate::remote) async fn run(remote: &Arc<Remote>, ears: impl Ears) {
+    let mut complaint = String::new();
+    loop {
+        match listen(remote, &ears).await {
+            // The connection for batches has said so already.
+            Err(_) if !remote.health.is_connected.load(Ordering::Relaxed) => {}
+            Err(why) if why != complaint => {
+                tracing::warn!("No news of other front-ends from the store: {why}");
+                complaint = why;
+            }
+            Err(_) => {}
+            Ok(()) => complaint.clear(),
+        }
+        sleep(HEARTBEAT / 4).await;
+    }
+}
+
+async fn listen(remote: &Arc<Remote>, ears: &impl Ears) -> Result<(), String> {
+    let Some(front) = remote.front() else { return Err("not connected yet".to_owned()) };
+    let patience = remote.settings.patience;
+    let inbox = Arc::<Inbox>::default();
+    let arriving = Arc::clone(&inbox);
+    let opened = timeout(patience, open(remote, move |message| arriving.take(message)));
+    let (client, socket) = opened.await.map_err(|_elapsed| "no answer in time")??;
+    let _closing = Closing::of(socket);
+    let served = serve(remote, ears, front, &client, &inbox).await;
+    served.map_err(|error| describe(&error))
+}
+
+impl Inbox {
+    /// Takes what has arrived; `None` if the connection has ended.
+    fn take(&self, message: Option<AsyncMessage>) {
+        match message {
+            Some(AsyncMessage::Notification(notification)) => {
+                let mut pieces = self.pieces.lock();
+                if pieces.len() < PIECES_MAX {
+                    pieces.push_back(notification.payload().to_owned());
+                }
+            }
+            Some(_) => return,
+            None => self.is_over.store(true, Ordering::Relaxed),
+        }
+        self.woken.notify_one();
+    }
+}
+
+async fn serve(
+    remote: &Arc<Remote>,
+    ears: &impl Ears,
+    front: i64,
+    client: &Client,
+    inbox: &Inbox,
+) -> Result<(), Error> {
+    client.batch_execute("LISTEN keyfast").await?;
+    // Changes before this were not received.
+    remote.look_again();
+    let notify = client.prepare(NOTIFY).await?;
+    let (mut incoming, mut letter, mut beats) = (Incoming::default(), 0, 0);
+    let mut beaten: Option<Instant> = None;
+    let (mut frees, mut wanted) = (false, Wants::default());
+    let mut looked = Instant::now();
+    loop {
+        let wants_keys = remote.has_listeners() || ears.wants_keys();
+        let wants = Wants { keys: wants_keys, expired: wants_keys || ears.wants_expired() };
+        if beaten.is_none_or(|beaten| beaten.elapsed() >= HEARTBEAT) || wants.more_than(wanted) {
+            wanted = wants;
+            beaten = Some(Instant::now());
+            remote.outgoing.tell(&News::Here(wants));
+            remote.outgoing.tidy();
+            beats += 1;
+            if beats % FREE_EVERY == 0 {
+                frees = frees || sweeping::may_free(client).await?;
+                if frees {
+                    sweeping::free(client).await?;
+                }
+            }
+            if beats % SEEN_EVERY == 0 {
+                client.execute(SEEN, &[&front]).await?;
+            }
+        }
+        let looks_for_expired = frees && (wants.expired || remote.outgoing.wanted().expired);
+        if looks_for_expired && looked.elapsed() >= EXPIRED_EVERY {
+            looked = Instant::now();
+            for key in sweeping::bury_expired(client).await? {
+                remote.changed_elsewhere(&key);
+                let news = News::Expired(key);
+                remote.outgoing.tell(&news);
+                ears.hear(news);
+            }
+        }
+        let bytes = remote.outgoing.take();
+        if !bytes.is_empty() {
+            letter += 1;
+            let pieces = cut(front, letter, &bytes);
+            client.query(&notify, &[&pieces]).await?;
+        }
+        let arrived: Vec<String> = inbox.pieces.lock().drain(..).collect();
+        for piece in arrived {
+            let Some((other, all)) = incoming.add(&piece) else { continue };
+            if other == front {
+                continue;
+            }
+            for news in all {
+                match &news {
+                    News::Here(wants) => {
+                        if remote.outgoing.hear(other, *wants) {
+                            // It does not know of this one yet.
+                            beaten = None;
+                        }
+                        continue;
+                    }
+                    News::Changed(key) | News::Expired(key) => remote.changed_elsewhere(key),
+                    News::Flushed(_) => remote.look_again(),
+                    News::Message { .. } => {}
+                }
+                ears.hear(news);
+            }
+        }
+        if inbox.is_over.load(Ordering::Relaxed) || remote.front() != Some(front) {
+            return Ok(());
+        }
+        if beaten.is_none() {
+            continue;
+        }
+        let left = HEARTBEAT.saturating_sub(beaten.map_or(HEARTBEAT, |beaten| beaten.elapsed()));
+        let left = match looks_for_expired {
+            true => left.min(EXPIRED_EVERY.saturating_sub(looked.elapsed())),
+            false => left,
+        };
+        tokio::select! {
+            () = inbox.woken.notified() => {}
+            () = remote.outgoing.work.notified() => {}
+            () = sleep(left) => {}
+        }
+    }
+}

@@ -1,0 +1,49 @@
+-- What Keyfast keeps in PostgreSQL. Keyfast creates this when it first connects, if its user may; otherwise run it
+-- once as a user who may, and grant Keyfast's user all rights on the schema. Only Keyfast may write here: psql may
+-- read.
+CREATE SCHEMA keyfast;
+
+-- The version of these tables. Each front-end checks it when it connects.
+CREATE TABLE keyfast.schema_version (version int NOT NULL);
+INSERT INTO keyfast.schema_version VALUES (1);
+
+-- One row a key. A key that was deleted keeps its row for some minutes, as kind 'none' with expiry '-infinity', so
+-- that its next holder gets a higher fencing number.
+CREATE TABLE keyfast.keys (
+    database int NOT NULL,
+    key bytea NOT NULL,
+    -- A hash of the key, by which SCAN goes on.
+    slot bigint NOT NULL,
+    kind text NOT NULL,
+    -- A string as it is; any other value as DUMP makes it.
+    value bytea NOT NULL,
+    expires timestamptz NOT NULL,
+    -- Different after each change.
+    version bigint NOT NULL,
+    -- Grows whenever the value changes, over all keys.
+    fence bigint NOT NULL,
+    -- When that was, or when the key was deleted.
+    since timestamptz NOT NULL,
+    -- Who has written it: the front-end's name and the client's.
+    holder text NOT NULL,
+    -- Whether the key is a lock: it was written because it was absent.
+    is_lock bool NOT NULL,
+    PRIMARY KEY (database, slot, key)
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX keys_expires ON keyfast.keys (expires, since) WHERE expires < 'infinity';
+CREATE SEQUENCE keyfast.fence;
+
+-- One row a front-end, with its last batch. So a front-end that has lost its connection learns what the store did.
+CREATE TABLE keyfast.fronts (
+    front bigint PRIMARY KEY,
+    name text NOT NULL,
+    last bigint NOT NULL,
+    seen timestamptz NOT NULL
+) WITH (fillfactor = 50);
+-- The groups of its last batch that were not done, if there were any.
+CREATE TABLE keyfast.undone (
+    front bigint PRIMARY KEY,
+    number bigint NOT NULL,
+    groups int[] NOT NULL
+) WITH (fillfactor = 50);
+CREATE SEQUENCE keyfast.front;

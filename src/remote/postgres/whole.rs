@@ -1,0 +1,123 @@
+//! Statements about all keys. They run on a connection of their own, so that no batch waits for them.
+//!
+//! Each one writes a message into the log of PostgreSQL, so that it waits for the replicas: a primary that
+//! was deposed answers nothing.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error};
+
+use super::{BARRIER, Closing, check_schema, describe, is_lost, open};
+use crate::remote::Remote;
+use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told};
+
+const COUNT: &str = "SELECT count(*) FROM keyfast.keys WHERE database = $1 AND expires > clock_timestamp()";
+const NAMES: &str = "
+    SELECT key, kind, slot FROM keyfast.keys WHERE database = $1 AND expires > clock_timestamp() LIMIT $2";
+const SOME: &str = "
+    SELECT key, kind, slot FROM keyfast.keys
+    WHERE database = $1 AND slot >= $2 AND expires > clock_timestamp() ORDER BY slot LIMIT $3";
+/// Columns as those of a batch, and the key.
+const LOCKS: &str = "
+    SELECT 0::smallint, 0::bigint, version, true, kind, value,
+        CASE WHEN expires < 'infinity' THEN (extract(epoch FROM expires) * 1000)::bigint ELSE -1 END,
+        is_lock, holder, fence, (extract(epoch FROM since) * 1000)::bigint, key
+    FROM keyfast.keys WHERE database = $1 AND is_lock AND expires > clock_timestamp()
+    ORDER BY since LIMIT $2";
+/// Writers wait, so that no key survives that was written before one that is deleted. The next statement sees
+/// all keys.
+const BEFORE_FLUSH: &str = "LOCK TABLE keyfast.keys IN SHARE ROW EXCLUSIVE MODE";
+const FLUSH: &str = "
+    UPDATE keyfast.keys SET kind = 'none', value = '', expires = '-infinity', since = clock_timestamp(),
+        holder = '', is_lock = false, version = -nextval('keyfast.fence')
+    WHERE ($1::int IS NULL OR database = $1) AND expires > clock_timestamp()";
+
+/// Asks the clients' questions until the process ends.
+pub(in crate::remote) async fn run(remote: &Arc<Remote>) {
+    let Some(mut questions) = remote.questions.receiver.lock().take() else { return };
+    let mut connection: Option<(Client, Closing)> = None;
+    while let Some((question, asker)) = questions.recv().await {
+        // Once the statements are sent, they may be done although no answer comes.
+        let mut is_sent = false;
+        let answered = timeout(remote.settings.patience, async {
+            if connection.as_ref().is_none_or(|(client, _)| client.is_closed()) {
+                let (mut client, socket) = open(remote, |_message| ()).await?;
+                let closing = Closing::of(socket);
+                // A front-end that has just been started may be the first.
+                check_schema(&mut client).await.map_err(|wrong| wrong.0)?;
+                // Counting may read the whole table.
+                client.batch_execute("SET enable_seqscan = on").await.map_err(|error| describe(&error))?;
+                connection = Some((client, closing));
+            }
+            let Some((client, _)) = &mut connection else { return Err("no connection".to_owned()) };
+            is_sent = true;
+            let answer = ask(client, question).await;
+            // An answer that says why is an answer.
+            is_sent = answer.as_ref().is_err_and(is_lost);
+            answer.map_err(|error| describe(&error))
+        });
+        let answer = match answered.await {
+            Ok(Ok(told)) => Ok(told),
+            Ok(Err(why)) if !is_sent => Err(NotTold::NotDone(why.into())),
+            Ok(Err(_)) => {
+                connection = None;
+                Err(NotTold::Unknown)
+            }
+            Err(_elapsed) => {
+                connection = None;
+                Err(if is_sent { NotTold::Unknown } else { NotTold::NotDone("it cannot be reached".into()) })
+            }
+        };
+        // The client may have left.
+        let _ = asker.send(answer);
+    }
+}
+
+async fn ask(client: &mut Client, question: Question) -> Result<Told, Error> {
+    let tx = client.transaction().await?;
+    let mut told = Told::default();
+    match question {
+        Question::Count(database) => {
+            let row = tx.query_one(COUNT, &[&(database as i32)]).await?;
+            told.count = usize::try_from(row.get::<_, i64>(0)).unwrap_or(0);
+        }
+        Question::Names(database) => {
+            let limit = NAMES_MAX as i64 + 1;
+            read(&mut told, tx.query(NAMES, &[&(database as i32), &limit]).await?);
+        }
+        Question::Some { database, from, keys, with_types: _ } => {
+            let limit = keys.min(NAMES_MAX) as i64;
+            let arguments: [&(dyn ToSql + Sync); 3] = [&(database as i32), &from, &limit];
+            let last = read(&mut told, tx.query(SOME, &arguments).await?);
+            told.next = last.filter(|_| told.keys.len() as i64 == limit).map(|slot| slot + 1);
+        }
+        Question::Any { database, from } => {
+            for from in [from, 0] {
+                if told.keys.is_empty() {
+                    read(&mut told, tx.query(SOME, &[&(database as i32), &from, &1_i64]).await?);
+                }
+            }
+        }
+        Question::Locks(database) => {
+            for row in tx.query(LOCKS, &[&(database as i32), &(LOCKS_MAX as i64)]).await? {
+                told.locks.push((row.get(11), super::read(&row)));
+            }
+        }
+        Question::Flush(database) => {
+            let database = database.map(|database| database as i32);
+            tx.batch_execute(BEFORE_FLUSH).await?;
+            told.count = tx.execute(FLUSH, &[&database]).await? as usize;
+        }
+    }
+    tx.execute(BARRIER, &[]).await?;
+    tx.commit().await?;
+    Ok(told)
+}
+
+/// Reads keys; returns the slot of the last one.
+fn read(told: &mut Told, rows: Vec<tokio_postgres::Row>) -> Option<i64> {
+    told.keys.extend(rows.iter().map(|row| (row.get::<_, Vec<u8>>(0), row.get::<_, String>(1))));
+    rows.last().map(|row| row.get(2))
+}

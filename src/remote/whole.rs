@@ -1,0 +1,99 @@
+//! What concerns all keys of the store: counting them, naming them, deleting them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::row::Row;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// How many keys a database has.
+    Count(u32),
+    /// The names of all keys of a database.
+    Names(u32),
+    /// Some keys of a database.
+    Some {
+        /// The database.
+        database: u32,
+        /// The first slot that is wanted.
+        from: i64,
+        /// How many keys are wanted.
+        keys: usize,
+        /// Whether their types are wanted, too.
+        with_types: bool,
+    },
+    /// Any key of a database.
+    Any {
+        /// The database.
+        database: u32,
+        /// A random slot.
+        from: i64,
+    },
+    /// The locks of a database, those first that are held for longest.
+    Locks(u32),
+    /// Deletes all keys, of a database or of all.
+    Flush(Option<u32>),
+}
+
+/// The most keys that are named at once.
+pub const NAMES_MAX: usize = 1_000_000;
+
+/// The most locks that are listed at once.
+pub const LOCKS_MAX: usize = 4_096;
+
+/// What the store says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// A number of keys.
+    pub count: usize,
+    /// Keys with the names of their types, if these are known.
+    pub keys: Vec<(Vec<u8>, String)>,
+    /// Locks.
+    pub locks: Vec<(Vec<u8>, Row)>,
+    /// Where to go on, if there may be more.
+    pub next: Option<i64>,
+}
+
+/// Why the store has not said anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotTold {
+    /// It has done nothing, for this reason.
+    NotDone(Arc<str>),
+    /// It may have done it.
+    Unknown,
+}
+
+impl fmt::Display for NotTold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NotTold::NotDone(why) => why,
+            NotTold::Unknown => "no answer in time",
+        })
+    }
+}
+
+/// A question on its way.
+pub(super) type Asked = (Question, oneshot::Sender<Result<Told, NotTold>>);
+
+/// Questions that wait.
+const WAITING_MAX: usize = 1_000;
+
+/// The questions of all clients, one after the other.
+#[derive(Debug)]
+pub(super) struct Questions {
+    pub(super) sender: mpsc::Sender<Asked>,
+    pub(super) receiver: parking_lot::Mutex<Option<mpsc::Receiver<Asked>>>,
+}
+
+impl Default for Questions {
+    fn default() -> Questions {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        Questions { sender, receiver: parking_lot::Mutex::new(Some(receiver)) }
+    }
+}
+
+/// Receives the store's answer.
+pub type Answering = oneshot::Receiver<Result<Told, NotTold>>;

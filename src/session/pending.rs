@@ -1,0 +1,116 @@
+//! A request whose keys live in a store, from its first run to its reply.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Outbox;
+use crate::clients::Waiting;
+use crate::remote::Listening;
+use crate::remote::batch::{Seat, Ticket, Verdict};
+use crate::remote::row::{KeyMap, Row};
+use crate::remote::whole::{Answering, NotTold, Told};
+use crate::resp::OwnedRequest;
+
+/// How far the request is.
+#[derive(Debug, Default)]
+pub struct Pending {
+    /// What it waits for; `None` if it waits for a change of its keys.
+    pub ticket: Option<Ticket>,
+    /// What has come of that.
+    pub verdict: Option<Verdict>,
+    /// What it has done in its last run, if the verdict is about that; otherwise it is about other requests.
+    pub result: Option<AttemptResult>,
+    /// Where it is in the batch with which it travels.
+    pub seat: Option<Seat>,
+    /// Rows that the store has returned instead of doing the request.
+    pub told_rows: Option<Arc<KeyMap<Arc<Row>>>>,
+    /// Whether it has waited for a change of its keys.
+    pub has_waited: bool,
+    /// The request with which it waits, if that is another one: the `$` of XREAD is what it was at first.
+    pub waits_with: Option<OwnedRequest>,
+    /// How often the store has not done it.
+    pub tries: u32,
+    /// When it ran first; not counting the time in which it waits for a change of its keys.
+    pub began: Option<Instant>,
+    /// The keys for which it waits, if its command does.
+    pub listening: Option<Listening>,
+    /// When that wait times out; `None` for never.
+    pub until: Option<Instant>,
+    /// The answer to a question about all keys, for which it waits.
+    pub answering: Option<Answering>,
+    /// That answer.
+    pub told: Option<Result<Told, NotTold>>,
+    /// How another client has ended it, if one has.
+    pub unblocked: Option<Waiting>,
+}
+
+impl Pending {
+    /// Where it is in a batch, if it has its reply once the batch is done. A request that may wait for its
+    /// keys even then is nothing to travel with.
+    pub fn seat_for_others(&self) -> Option<Seat> {
+        self.seat.filter(|_| self.result.is_some() && self.listening.is_none())
+    }
+}
+
+/// Requests that travel beside the one before them: their client has sent them without waiting for replies.
+/// They are executed in turn, and each finds here how far it is.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    waiting: VecDeque<Box<Pending>>,
+    /// Whether the request that is being executed is one of them, or the one before them.
+    is_expected: bool,
+}
+
+impl Ahead {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Adds the last one.
+    pub fn push(&mut self, pending: Box<Pending>) {
+        self.waiting.push_back(pending);
+    }
+
+    /// How far the request is that is executed now. `own` is that of a request that has waited itself.
+    pub fn take(&mut self, own: Option<Box<Pending>>) -> Box<Pending> {
+        self.is_expected = true;
+        own.or_else(|| self.waiting.pop_front()).unwrap_or_default()
+    }
+
+    /// Forgets all: none of them was done.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Notes that a request has its reply. If it was none of these, they are not those that follow.
+    pub fn answered(&mut self) {
+        if !std::mem::take(&mut self.is_expected) {
+            self.waiting.clear();
+        }
+    }
+}
+
+/// What a run of a request comes to once the store has done it.
+#[derive(Debug)]
+pub struct AttemptResult {
+    /// Its reply, or its error.
+    pub reply: Result<Vec<u8>, Vec<u8>>,
+    /// Whether it found nothing to take, and waits until there is something.
+    pub found_nothing: bool,
+    /// Whether all of its keys were there.
+    pub has_keys: bool,
+    /// The request with which it waits, if that is another one.
+    pub waits_with: Option<OwnedRequest>,
+    /// What it does for other clients.
+    pub outbox: Option<Box<Outbox>>,
+}
+
+impl AttemptResult {
+    /// Bytes of its reply, or of its error.
+    pub fn reply_bytes(&self) -> usize {
+        let (Ok(bytes) | Err(bytes)) = &self.reply;
+        bytes.len()
+    }
+}
