@@ -78,7 +78,12 @@ pub fn execute(
     let request = waits_with.as_ref().and_then(OwnedRequest::request).unwrap_or(request);
     let mut errand = Errand { instance, remote, command, request, keys: keys.into(), pending };
     match errand.go_on(session, out) {
-        Ok(result) => Ok(result),
+        Ok(result) => {
+            if errand.pending.listening.is_some() {
+                session.client.set_waiting(Waiting::No);
+            }
+            Ok(result)
+        }
         Err(why) => {
             let mut pending = errand.pending;
             pending.waits_with = pending.waits_with.or(waits_with);

@@ -243,7 +243,10 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             self.sit_out(answered, true).await?;
         } else if let Some(listening) = pending.listening.take() {
             let client = Arc::clone(&self.conversation.session.client);
-            client.set_waiting(Waiting::Yes);
+            // It goes on waiting while it asks the store again, and another client may have ended that meanwhile.
+            if client.waiting() == Waiting::No {
+                client.set_waiting(Waiting::Yes);
+            }
             let unblocked = &mut pending.unblocked;
             let until = pending.until;
             let ended = async {
@@ -255,7 +258,6 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
                 .await;
             };
             self.sit_out(ended, true).await?;
-            self.conversation.session.client.set_waiting(Waiting::No);
             pending.verdict = Some(Verdict::Again);
             pending.listening = Some(listening);
         }

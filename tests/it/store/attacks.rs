@@ -448,13 +448,20 @@ fn fencing_numbers_of_a_key_only_grow() {
 #[test]
 fn many_clients_wait_in_bounded_memory_and_are_told_in_time_when_the_store_is_away() {
     let Some(cluster) = Postgres::start("many", 1) else { return };
-    let front = cluster.front(&["--store-timeout", "1500", "--maxclients", "4000"]);
-    let mut clients: Vec<Client> = (0..3000).map(|_| front.client()).collect();
-    for (number, client) in clients.iter_mut().enumerate() {
-        client.send(&request(["SETNX", &format!("key:{number}"), "1"]));
-    }
+    let clients_of = |front: &Server| -> Vec<Client> {
+        let mut clients: Vec<Client> = (0..3000).map(|_| front.client()).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.send(&request(["SETNX", &format!("key:{number}"), "1"]));
+        }
+        clients
+    };
     // More than fit into one batch, at once: no client gets TRYAGAIN.
-    clients.iter_mut().for_each(|client| client.reply().is(1));
+    let patient = cluster.front(&["--maxclients", "4000"]);
+    clients_of(&patient).iter_mut().for_each(|client| client.reply().is(1));
+    drop(patient);
+    let front = cluster.front(&["--store-timeout", "1500", "--maxclients", "4000"]);
+    let mut clients = clients_of(&front);
+    clients.iter_mut().for_each(|client| client.reply().ignored());
     let before = front.resident_bytes();
     cluster.signal(0, "STOP");
     let began = Instant::now();
@@ -591,6 +598,31 @@ fn clients_that_wait_know_what_they_wait_for() {
     nap();
     other.line("RPUSH source a").is(1);
     waiter.reply().is_error("WRONGTYPE Operation against a key holding the wrong kind of value");
+}
+
+#[test]
+fn a_client_waits_even_while_it_looks_for_what_it_waits_for() {
+    let Some((_cluster, one, other)) = pair("looking") else { return };
+    let (mut waiter, mut other, mut watching) = (one.client(), other.client(), one.client());
+    let id = waiter.line("CLIENT ID").integer();
+    for round in 0..20 {
+        waiter.send(&request(["BLPOP", "list", "0"]));
+        let waits = |watching: &mut Client| {
+            let line = watching.line(&format!("CLIENT LIST ID {id}")).text();
+            line.contains(" flags=b ")
+        };
+        eventually("it waits", || waits(&mut watching));
+        // Each time it looks, it finds nothing.
+        for request in ["MULTI", "RPUSH list a", "DEL list", "EXEC"] {
+            other.line(request).ignored();
+        }
+        for _ in 0..100 {
+            assert!(waits(&mut watching), "round {round}");
+        }
+        watching.line(&format!("CLIENT UNBLOCK {id}")).is(1);
+        waiter.reply().is_nil();
+        watching.line(&format!("CLIENT UNBLOCK {id}")).is(0);
+    }
 }
 
 #[test]

@@ -66,9 +66,9 @@ impl Cluster {
     }
 }
 
-/// A front-end of a store, with these options.
+/// A front-end of a store, with these options. It is patient, for a busy machine, unless they say otherwise.
 pub(crate) fn front(url: &str, options: &[&str]) -> Server {
-    let server = Server::start_with(&[&["--store", url], options].concat());
+    let server = Server::start_with(&[&["--store", url, "--store-timeout", "20000"], options].concat());
     server.wait_for_output("Connected to the store");
     server
 }
