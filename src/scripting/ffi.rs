@@ -17,7 +17,7 @@
 //! - A [`Runner`] belongs to the Lua that it was made for, and goes no further than that: an [`Interpreter`]
 //!   has both. It runs nothing while Lua runs something else.
 //! - The tables that are lent to scripts are given only to those that do nothing but look at their items,
-//!   which their bytecode tells ([`only_looks`](super::bytecode::Traits)): nobody else ever has them.
+//!   which their bytecode tells ([`only_looks`](super::bytecode::only_looks)): nobody else ever has them.
 //! - No panic may leave a function that Lua calls: [`ask`] catches it.
 //! - The functions of `lua/additions.h` are called as that file says. [`Functions::write`] is never given to
 //!   scripts: it writes tables that are read-only to them.

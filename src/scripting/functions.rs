@@ -1,6 +1,6 @@
 //! What is known of libraries: their code, and the functions that it registers.
 //!
-//! The functions themselves are with the [`Loader`](super::loader::Loader). Changes are made all at once:
+//! The functions themselves are with the [`Loader`]. Changes are made all at once:
 //! whoever changes what is known works on a copy, which takes the place of the original when nothing can
 //! fail any more. Copies share the libraries.
 

@@ -1,9 +1,8 @@
 //! The locks and atomic numbers of the keyspace.
 //!
 //! In the unit tests of the feature `shuttle` these are the types of a model. At each use the model may
-//! switch to another task, so that [`interleavings`](crate::keyspace::interleavings) can try the orders in
-//! which things may happen. The model knows orders, but no weak memory. That is enough: every relaxed read
-//! here happens under a lock.
+//! switch to another task, so that `keyspace::interleavings` can try the orders in which things may happen.
+//! The model knows orders, but no weak memory. That is enough: every relaxed read here happens under a lock.
 
 #[cfg(not(all(test, feature = "shuttle")))]
 pub(in crate::keyspace) use std::sync::atomic::{AtomicBool, AtomicU64};
