@@ -29,8 +29,9 @@ const SETBIT: Command = Command {
     summary: "Writes one bit of a string, which grows as far as need be; answers what it was.",
     since: "2.2.0",
     complexity: "O(1)",
-    is_brief: true,
     changes_part: true,
+    // Below 1,000,000 bits: what is missing in front of it is padded.
+    is_brief_part: Some(|request| request.at(2).len() <= 6),
     arguments: &[Argument::KEY, Argument::integer("offset"), Argument::integer("value")],
     example: &[
         ("SETBIT mykey 1 1", "(integer) 0"),

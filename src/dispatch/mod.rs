@@ -144,8 +144,9 @@ fn execute_plain(
         let reply = Reply::new(out, session.protocol);
         let result = match plain.run {
             PlainRun::Read(handler) => handler(&tx, *request, reply),
-            PlainRun::Write { handler, changes_part } => {
-                if changes_part && tx.shares_text(key) {
+            PlainRun::Write(handler) => handler(&mut tx, *request, reply),
+            PlainRun::ChangePart { handler, is_brief } => {
+                if !is_brief(request) || tx.has_long_text(key) {
                     return false;
                 }
                 handler(&mut tx, *request, reply)

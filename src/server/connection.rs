@@ -243,7 +243,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             self.sit_out(answered, true).await?;
         } else if let Some(listening) = pending.listening.take() {
             let client = Arc::clone(&self.conversation.session.client);
-            // It goes on waiting while it asks the store again, and another client may have ended that meanwhile.
+            // It goes on waiting while it asks the store again. Meanwhile another client may have ended that.
             if client.waiting() == Waiting::No {
                 client.set_waiting(Waiting::Yes);
             }

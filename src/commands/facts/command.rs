@@ -38,6 +38,10 @@ pub struct Command {
     pub is_brief: bool,
     /// The most arguments of a request for which that is so. The command's name counts.
     pub brief_arguments_max: usize,
+    /// For which requests that is so while the string of the key is short, if the command
+    /// [changes a part](Self::changes_part) of it and is not brief always. Elsewhere than on the fast path its
+    /// time is taken.
+    pub is_brief_part: Option<fn(&Request<'_>) -> bool>,
     /// Whether it may change a part of the string of its key. A long string that others share is copied
     /// before it runs.
     pub changes_part: bool,
@@ -78,6 +82,7 @@ impl Command {
         complexity: "",
         is_brief: false,
         brief_arguments_max: usize::MAX,
+        is_brief_part: None,
         changes_part: false,
         may_replicate: false,
         deprecated: None,

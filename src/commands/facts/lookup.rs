@@ -48,22 +48,27 @@ pub enum PlainRun {
     /// Reads them.
     Read(fn(&Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
     /// Writes them.
-    Write {
+    Write(WriteHandler),
+    /// Changes a part of a string, which takes the plain way only while the string is short.
+    ChangePart {
         /// The handler.
-        handler: fn(&mut Transaction<'_>, Request<'_>, Reply<'_>) -> Result,
-        /// Whether it changes a part of a string.
-        changes_part: bool,
+        handler: WriteHandler,
+        /// For which requests it takes that way.
+        is_brief: fn(&Request<'_>) -> bool,
     },
 }
 
+type WriteHandler = fn(&mut Transaction<'_>, Request<'_>, Reply<'_>) -> Result;
+
 impl Plain {
     fn of(command: &Command) -> Option<Plain> {
-        let run = match command.run {
-            Run::Read(handler) => PlainRun::Read(handler),
-            Run::Write(handler) => PlainRun::Write { handler, changes_part: command.changes_part },
+        let run = match (command.run, command.is_brief_part) {
+            (Run::Write(handler), Some(is_brief)) => PlainRun::ChangePart { handler, is_brief },
+            (Run::Read(handler), _) if command.is_brief => PlainRun::Read(handler),
+            (Run::Write(handler), _) if command.is_brief => PlainRun::Write(handler),
             _ => return None,
         };
-        let key = command.only_key().filter(|_| command.is_brief)?;
+        let key = command.only_key()?;
         let arguments = match command.arity {
             Arity::Exactly(count) => count..count + 1,
             Arity::AtLeast(least) => least..command.brief_arguments_max.saturating_add(1),

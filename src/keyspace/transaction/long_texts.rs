@@ -108,6 +108,15 @@ impl Transaction<'_> {
         touched.is_none_or(|entry| entry.structure().is_some()) && self.shared_text(key).is_some()
     }
 
+    /// Whether a key has a long string, as far as the place shows where the key was touched: if the entry has
+    /// moved since, the answer may be no.
+    #[inline(always)]
+    pub fn has_long_text(&self, key: &[u8]) -> bool {
+        let (spot, shard) = self.shard(key);
+        let touched = shard.table(self.database).and_then(|table| table.touched(spot));
+        touched.is_some_and(|entry| matches!(entry.structure(), Some(Structure::Text(_))))
+    }
+
     #[inline(never)]
     fn shared_text(&self, key: &[u8]) -> Option<&LongText> {
         let (spot, shard) = self.shard(key);
