@@ -2,9 +2,9 @@
 //!
 //! [`options`] reads the command line; [`session`] holds the conversation with the server: it connects (and
 //! again, when the connection is lost), sends a command and prints the reply. [`connection`] is the socket,
-//! plain or in TLS, [`replies`] decodes what comes out of it, [`mod@format`] prints it as people, scripts, CSV or
-//! JSON want it. What is sent comes from the arguments, from standard input, or from the line editor of
-//! [`repl`], which takes hints and help from [`help`]. The other files are modes of their own.
+//! plain or in TLS, [`replies`] decodes what comes out of it, [`mod@format`] prints it as people, scripts,
+//! CSV or JSON want it. What is sent comes from the arguments, from standard input, or from the line editor
+//! of [`repl`], which takes hints and help from [`help`]. The other files are modes of their own.
 //!
 //! Texts, formats and exit codes are those of redis-cli 7.0.15, measured; `tests/it/cli.rs` compares them
 //! byte for byte. It trusts a server no more than the server trusts its clients: nothing that is only

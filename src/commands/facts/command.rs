@@ -38,13 +38,12 @@ pub struct Command {
     pub is_brief: bool,
     /// The most arguments of a request for which that is so. The command's name counts.
     pub brief_arguments_max: usize,
-    /// For which requests that is so while the string of the key is short, if the command
-    /// [changes a part](Self::changes_part) of it and is not brief always. Elsewhere than on the fast path its
-    /// time is taken.
-    pub is_brief_part: Option<fn(&Request<'_>) -> bool>,
     /// Whether it may change a part of the string of its key. A long string that others share is copied
     /// before it runs.
     pub changes_part: bool,
+    /// Such a command may depend on its string and its arguments. It runs on the fast path where the string
+    /// is short and this returns true for the request; everywhere else its time is taken.
+    pub is_brief_part: Option<fn(&Request<'_>) -> bool>,
     /// Whether it may run other commands that change data, or publishes messages: Redis would have to send
     /// it to its replicas, like a command that [`writes`](Self::writes).
     pub may_replicate: bool,
@@ -82,8 +81,8 @@ impl Command {
         complexity: "",
         is_brief: false,
         brief_arguments_max: usize::MAX,
-        is_brief_part: None,
         changes_part: false,
+        is_brief_part: None,
         may_replicate: false,
         deprecated: None,
         is_system: false,

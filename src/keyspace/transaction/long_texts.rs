@@ -108,13 +108,18 @@ impl Transaction<'_> {
         touched.is_none_or(|entry| entry.structure().is_some()) && self.shared_text(key).is_some()
     }
 
-    /// Whether a key has a long string, as far as the place shows where the key was touched: if the entry has
-    /// moved since, the answer may be no.
+    /// Whether a key has a long string. A look at the place where the key was touched is nearly always
+    /// enough. If the entry has moved since, the look may miss a long string.
     #[inline(always)]
     pub fn has_long_text(&self, key: &[u8]) -> bool {
         let (spot, shard) = self.shard(key);
         let touched = shard.table(self.database).and_then(|table| table.touched(spot));
-        touched.is_some_and(|entry| matches!(entry.structure(), Some(Structure::Text(_))))
+        touched.is_none_or(|entry| entry.structure().is_some()) && self.finds_long_text(key)
+    }
+
+    #[inline(never)]
+    fn finds_long_text(&self, key: &[u8]) -> bool {
+        matches!(self.entry(key).and_then(Entry::structure), Some(Structure::Text(_)))
     }
 
     #[inline(never)]
