@@ -347,6 +347,8 @@ const LOCKS_RESET: Command = Command {
 fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     context.instance.lens.reset();
     context.tx.everything_mut()?.reset_unfollowed_locks();
+    // What was reported before must not cost the client reports of what it does next.
+    context.instance.allow_lock_news();
     Ok(reply.ok())
 }
 

@@ -311,6 +311,23 @@ fn more_locks_than_can_be_followed_are_counted() {
 }
 
 #[test]
+fn after_a_reset_what_was_followed_before_counts_no_more() {
+    let server = Server::start_with(&["--enable-debug-command", "yes"]);
+    let mut client = server.client3();
+    // Otherwise a tenth of a second later as much may be reported as before.
+    client.line("DEBUG PAUSE-CRON 1").is_ok();
+    let unfollowed = |client: &mut Client| integer(&client.line("LOCKS STATS").reply(), "unfollowed");
+    for number in 0..1000 {
+        client.line(&format!("SETNX lock:{number} t")).is(1);
+    }
+    assert!(unfollowed(&mut client) > 0);
+    client.line("LOCKS RESET").is_ok();
+    client.line("SETNX lock t").is(1);
+    assert_eq!(text(&client.line("LOCKS GET lock").reply(), "state"), "held");
+    assert_eq!(unfollowed(&mut client), 0);
+}
+
+#[test]
 fn bad_requests_are_errors() {
     let mut client = Server::start().into_client();
     client.line("LOCKS LIST COUNT 0").is_error("ERR syntax error");
