@@ -104,7 +104,9 @@ pub fn run_ahead(
     beside: Seat,
 ) -> Option<Box<Pending>> {
     let began = Some(Instant::now());
-    let pending = Box::new(Pending { began, ..Pending::default() });
+    // What the store has returned to the one before it are the rows of both. A long one is found nowhere else.
+    let told_rows = session.pending.as_ref().and_then(|before| before.told_rows.clone());
+    let pending = Box::new(Pending { began, told_rows, ..Pending::default() });
     let mut errand = Errand { instance, remote, command, request, keys: keys.into(), pending };
     match errand.attempt(session, Some(beside)) {
         Err(NotAnswered::Store) if errand.pending.result.is_some() => Some(errand.pending),

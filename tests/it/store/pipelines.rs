@@ -9,6 +9,7 @@ use crate::client::{Client, Reply};
 
 on_both! {
     requests_that_are_sent_together_travel_together
+    long_values_are_changed_together_after_one_wrong_guess
     each_request_sees_what_those_before_it_have_done
 }
 
@@ -69,6 +70,23 @@ fn requests_that_are_sent_together_travel_together(kind: Kind) {
     assert_eq!((texts[0], &texts[1..6]), ("OK", &counts[..]));
     // A client that waits for a key does not get what it pushes later itself.
     assert_eq!(texts[6..], ["(nil)", r#"["b", "e"]"#, r#""4""#]);
+}
+
+/// No front-end keeps a long value, so the first guess of all keys is wrong, but not the second one.
+fn long_values_are_changed_together_after_one_wrong_guess(kind: Kind) {
+    let Some((_cluster, one, _)) = pair(kind, "long") else { return };
+    let mut client = one.client();
+    let long = "x".repeat(100_000);
+    client.cmd(["HSET", "hash", "long", &long]).is(1);
+    client.cmd(["RPUSH", "list", &long]).is(1);
+    let before = number(&client.info("store_overtaken"));
+    let lines: Vec<_> =
+        (0..10).flat_map(|n| [format!("HSET hash {n} {n}"), format!("RPUSH list {n}")]).collect();
+    let expected: Vec<_> = (0..10).flat_map(|n| [Reply::from(1), Reply::from(n + 2)]).collect();
+    assert_eq!(pipeline(&mut client, &lines), expected);
+    // On a slow machine, each of them travels alone, after one wrong guess for all that are left.
+    let overtaken = number(&client.info("store_overtaken")) - before;
+    assert!(overtaken <= (lines.len() * lines.len()) as u64, "{overtaken} times");
 }
 
 /// What a client expects of its own keys.
