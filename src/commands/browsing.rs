@@ -80,8 +80,8 @@ fn scan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 
 /// The keys, of some with their types, that match a pattern.
 pub fn matching(pattern: &[u8], keys: Vec<(Vec<u8>, String)>) -> Vec<Vec<u8>> {
-    let pattern = Pattern::new(pattern, false);
-    keys.into_iter().map(|(key, _)| key).filter(|key| pattern.matches(key)).collect()
+    let (is_all, pattern) = (pattern == b"*", Pattern::new(pattern, false));
+    keys.into_iter().map(|(key, _)| key).filter(|key| is_all || pattern.matches(key)).collect()
 }
 
 /// Which keys SCAN names, and how many it looks at.

@@ -21,6 +21,7 @@ macro_rules! on_both {
 mod attacks;
 mod cable;
 pub(crate) mod cluster;
+mod collections;
 pub(crate) mod differs;
 mod etcd;
 mod linear;
