@@ -332,14 +332,22 @@ impl Errand<'_, '_> {
         }
     }
 
-    /// Whether a client that waits goes on waiting with this reply: its key has become something else.
-    fn goes_on_waiting(&self, reply: &std::result::Result<Vec<u8>, Vec<u8>>) -> bool {
-        let Run::Block(blocking) = self.command.run else { return false };
-        self.pending.has_waited
-            && blocking.waiting.gone.is_none()
-            && reply.as_ref().is_err_and(|error| is_wrong_type(error))
-            // Otherwise it may be the key to which it moves what it takes.
-            && self.command.keys_of(self.request).count() <= blocking.keys
+    /// The rows as a client sees them that waits: a key that has become something else counts as absent, and
+    /// it may still be served from another one.
+    fn seen_while_waiting(&self, session: &Session, rows: &[Arc<Row>]) -> Option<Vec<Arc<Row>>> {
+        let Run::Block(blocking) = self.command.run else { return None };
+        if !self.pending.has_waited || blocking.waiting.gone.is_some() {
+            return None;
+        }
+        let mut seen = rows.to_vec();
+        for (name, _) in self.command.keys_of(self.request).take(blocking.keys) {
+            if let Ok(place) = self.keys.binary_search(&Key::new(session.database, name))
+                && rows[place].live.as_ref().is_some_and(|live| live.kind != blocking.kind)
+            {
+                seen[place] = Row::absent();
+            }
+        }
+        Some(seen)
     }
 
     fn run(&self, session: &mut Session, rows: &[Arc<Row>]) -> std::result::Result<Result<Ran>, NotAnswered> {
@@ -353,6 +361,8 @@ impl Errand<'_, '_> {
         // Of a row that is there, the store says when it has expired. A clock that is ahead of it does not.
         let last_ms = rows.iter().filter_map(|row| Some(row.expires_at_ms()?.saturating_sub(1))).min();
         let now_ms = last_ms.unwrap_or(u64::MAX).min(self.remote.clock.now_ms());
+        let seen = self.seen_while_waiting(session, rows);
+        let rows = seen.as_deref().unwrap_or(rows);
         let work = Work { command: self.command, request: self.request, keys: &self.keys, rows, now_ms };
         Ok(run_on_rows(self.instance, session, work))
     }
@@ -360,7 +370,7 @@ impl Errand<'_, '_> {
     /// Gives the client its reply. What the request does for other clients is delivered now.
     fn conclude(&mut self, session: &mut Session, result: AttemptResult, out: &mut Vec<u8>) -> Stopped {
         let AttemptResult { reply, found_nothing, has_keys, waits_with, outbox } = result;
-        if found_nothing || self.goes_on_waiting(&reply) {
+        if found_nothing {
             self.pending.has_waited = true;
             self.pending.told_rows = None;
             self.pending.waits_with = waits_with;
