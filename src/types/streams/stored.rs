@@ -226,7 +226,8 @@ fn load_group(rdb_type: u8, input: &mut dyn Source, stream: &mut Ledger) -> Resu
             let first = stream.first().map(|first| first.id);
             super::counting::entries_up_to(stream, first, last_id)
         }
-        _ => Some(input.length()?).filter(|read| *read <= i64::MAX as u64),
+        // A count that began near the end of all numbers may be beyond it.
+        _ => Some(input.length()?).filter(|read| *read != u64::MAX),
     };
     if !stream.add_group(&name, last_id, entries_read) {
         return Err(DOUBLE_GROUP);

@@ -7,6 +7,7 @@ use crate::client::request;
 on_both! {
     a_key_without_a_name_is_listed_like_others
     a_client_that_waits_is_served_though_one_of_its_keys_became_something_else
+    a_group_that_has_read_more_than_there_are_numbers_is_kept_as_it_is
 }
 
 fn a_key_without_a_name_is_listed_like_others(kind: Kind) {
@@ -46,4 +47,14 @@ fn a_client_that_waits_is_served_though_one_of_its_keys_became_something_else(ki
         let got = waiter.reply().reply().to_string();
         assert!(got.contains(reply), "{wait:?}: {got}");
     }
+}
+
+fn a_group_that_has_read_more_than_there_are_numbers_is_kept_as_it_is(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "numbers") else { return };
+    let (mut one, mut other) = (one.client(), other.client());
+    one.line("XGROUP CREATE stream group $ MKSTREAM ENTRIESREAD 9223372036854775807").is_ok();
+    one.line("XADD stream 1-1 f v").is("1-1");
+    one.line("XREADGROUP GROUP group alice COUNT 1 STREAMS stream >").ignored();
+    let groups = other.line("XINFO GROUPS stream").reply().to_string();
+    assert!(groups.contains(r#""entries-read", (integer) -9223372036854775808"#), "{groups}");
 }
