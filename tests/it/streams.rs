@@ -170,8 +170,14 @@ fn a_rewritten_log_says_what_was_added_before_it_says_what_groups_have_read() {
 
 #[test]
 fn a_stream_goes_on_below_an_entry_that_was_deleted_after_a_restart_too() {
-    let options = [ALWAYS, &["--aof-use-rdb-preamble", "no"]].concat();
-    let folder = Folder::new("streams-below");
+    for preamble in ["no", "yes"] {
+        goes_on_below_an_entry_that_was_deleted(preamble);
+    }
+}
+
+fn goes_on_below_an_entry_that_was_deleted(preamble: &str) {
+    let options = [ALWAYS, &["--aof-use-rdb-preamble", preamble]].concat();
+    let folder = Folder::new(&format!("streams-below-{preamble}"));
     let description = |client: &mut Client| client.line("XINFO STREAM s").reply().to_string();
     let mut before = {
         let mut client = folder.serve(&options).into_client();

@@ -231,19 +231,25 @@ impl Block {
     }
 
     /// Takes a listpack from a file if it is the one of a block behind an ID. Returns it with its number of
-    /// entries that are not deleted and its last ID.
+    /// entries that are not deleted and the ID of the last one of these.
+    ///
+    /// A deleted entry may be anywhere behind the base: XSETID takes no notice of it, so those that came later
+    /// may have smaller IDs.
     ///
     /// # Errors
     ///
-    /// [`DecodeError::Invalid`] if the listpack is damaged, its numbers contradict each other, or its IDs do
-    /// not ascend.
+    /// [`DecodeError::Invalid`] if the listpack is damaged, its numbers contradict each other, or the IDs of
+    /// its entries do not ascend.
     pub(super) fn checked(
         listpack: Vec<u8>,
         base: EntryId,
         behind: Option<EntryId>,
     ) -> Result<(Block, usize, EntryId), DecodeError> {
         let block = Block(listpack);
-        let (mut live, mut deleted, mut last) = (0, 0, behind);
+        if behind.is_some_and(|behind| base <= behind) {
+            return Err(CORRUPT);
+        }
+        let (mut live, mut deleted, mut last) = (0, 0, None);
         let announced = {
             let mut elements = Listpack::new(&block.0)?;
             let mut next = || elements.next().transpose()?.ok_or(CORRUPT);
@@ -272,20 +278,22 @@ impl Block {
                     elements.next().ok_or(CORRUPT)??;
                 }
                 pieces += parts;
-                let is_ascending = id >= base && last.is_none_or(|last| last < id);
+                let is_deleted = flags & IS_DELETED != 0;
+                let is_ascending = id >= base && (is_deleted || last.is_none_or(|last| last < id));
                 if integer(elements.next().ok_or(CORRUPT)??) != Some(pieces) || !is_ascending {
                     return Err(CORRUPT);
                 }
-                last = Some(id);
-                *if flags & IS_DELETED == 0 { &mut live } else { &mut deleted } += 1;
+                if is_deleted {
+                    deleted += 1;
+                } else {
+                    (live, last) = (live + 1, Some(id));
+                }
             }
             announced
         };
-        match last {
-            Some(last) if announced == (live, deleted) && live + deleted > 0 => {
-                Ok((block, live as usize, last))
-            }
-            _ => Err(CORRUPT),
+        match announced == (live, deleted) && live + deleted > 0 {
+            true => Ok((block, live as usize, last.unwrap_or(base))),
+            false => Err(CORRUPT),
         }
     }
 }
@@ -349,8 +357,8 @@ impl<'l> Entries<'l> {
     pub(super) fn find(mut self, id: EntryId) -> Option<Entry<'l>> {
         loop {
             let entry = self.forth()?;
-            if entry.id >= id {
-                return (entry.id == id && !entry.is_deleted).then_some(entry);
+            if entry.id >= id && !entry.is_deleted {
+                return (entry.id == id).then_some(entry);
             }
         }
     }
