@@ -26,7 +26,7 @@ use crate::remote::row::{Key, Row};
 use crate::remote::{Looked, NotJoined, Remote};
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::scripting::NotYet;
-use crate::session::{AttemptResult, Contention, Pending, Session};
+use crate::session::{AttemptResult, Contention, Outbox, Pending, Session};
 
 /// Commands that want to know the rows themselves.
 const WATCH: &str = "watch";
@@ -371,6 +371,10 @@ impl Errand<'_, '_> {
     fn conclude(&mut self, session: &mut Session, result: AttemptResult, out: &mut Vec<u8>) -> Stopped {
         let AttemptResult { reply, found_nothing, has_keys, waits_with, outbox } = result;
         if found_nothing {
+            if !self.pending.has_waited {
+                // As in memory, where it looks before it waits: it may have made a consumer.
+                self.deliver(session, outbox);
+            }
             self.pending.has_waited = true;
             self.pending.told_rows = None;
             self.pending.waits_with = waits_with;
@@ -387,10 +391,7 @@ impl Errand<'_, '_> {
         {
             return Ok(Err(Error::fixed(gone)));
         }
-        session.outbox = outbox;
-        if session.outbox.is_some() {
-            self.instance.deliver(session, self.request);
-        }
+        self.deliver(session, outbox);
         Ok(match reply {
             Ok(reply) => {
                 out.extend_from_slice(&reply);
@@ -398,6 +399,14 @@ impl Errand<'_, '_> {
             }
             Err(error) => Err(Error::bytes(error)),
         })
+    }
+
+    /// Delivers what a run has done for other clients.
+    fn deliver(&self, session: &mut Session, outbox: Option<Box<Outbox>>) {
+        session.outbox = outbox;
+        if session.outbox.is_some() {
+            self.instance.deliver(session, self.request);
+        }
     }
 }
 

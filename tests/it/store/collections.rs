@@ -7,6 +7,8 @@ use crate::client::request;
 on_both! {
     a_key_without_a_name_is_listed_like_others
     a_client_that_waits_is_served_though_one_of_its_keys_became_something_else
+    what_a_client_does_before_it_waits_is_heard_of
+    entries_may_follow_a_deleted_one_with_a_larger_id
     a_group_that_has_read_more_than_there_are_numbers_is_kept_as_it_is
 }
 
@@ -47,6 +49,38 @@ fn a_client_that_waits_is_served_though_one_of_its_keys_became_something_else(ki
         let got = waiter.reply().reply().to_string();
         assert!(got.contains(reply), "{wait:?}: {got}");
     }
+}
+
+fn what_a_client_does_before_it_waits_is_heard_of(kind: Kind) {
+    let Some((_cluster, one, _)) = pair(kind, "heard") else { return };
+    let (mut listener, mut client) = (one.client(), one.client());
+    client.line("CONFIG SET notify-keyspace-events Est").is_ok();
+    client.line("XGROUP CREATE stream group $ MKSTREAM").is_ok();
+    listener.line("PSUBSCRIBE __key*").ignored();
+    let mut hears = |event: &str, key: &str| {
+        let message = format!(r#"["pmessage", "__key*", "__keyevent@0__:{event}", "{key}"]"#);
+        assert_eq!(listener.reply().reply().to_string(), message);
+    };
+    client.line("XREADGROUP GROUP group alice BLOCK 20 STREAMS stream >").is_nil();
+    hears("xgroup-createconsumer", "stream");
+    client.line("SADD set x").is(1);
+    hears("sadd", "set");
+}
+
+fn entries_may_follow_a_deleted_one_with_a_larger_id(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "deleted") else { return };
+    let (mut one, mut other) = (one.client(), other.client());
+    one.line("XADD stream 1-1 f v").is("1-1");
+    one.line("XADD stream 5-1 f v").is("5-1");
+    one.line("XDEL stream 5-1").is(1);
+    // XSETID takes no notice of what was deleted.
+    one.line("XSETID stream 3-1").is_ok();
+    other.line("XADD stream 3-2 a b").is("3-2");
+    one.line("XADD stream 5-1 c d").is("5-1");
+    let entries = other.line("XRANGE stream - +").reply().to_string();
+    assert_eq!(entries, r#"[["1-1", ["f", "v"]], ["3-2", ["a", "b"]], ["5-1", ["c", "d"]]]"#);
+    other.line("XDEL stream 3-2 5-1").is(2);
+    one.line("XLEN stream").is(1);
 }
 
 fn a_group_that_has_read_more_than_there_are_numbers_is_kept_as_it_is(kind: Kind) {
