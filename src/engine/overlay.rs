@@ -110,7 +110,7 @@ fn run_loaded(
     let Work { command, request, keys, rows, .. } = work;
     let mut tx = keyspace.begin_alone(session.database);
     let changes = |tx: &Transaction<'_>| tx.everything().map_or(0, |all| all.changes());
-    let (mut out, before) = (Vec::new(), changes(&tx));
+    let (mut out, before, expired_before) = (Vec::new(), changes(&tx), keyspace.expired_fields());
     // What it does for other clients waits, and a command that finds nothing does not wait in here.
     (session.may_not_wait, session.found_nothing) = (true, false);
     session.keys_in_store = Some(Arc::clone(keys));
@@ -120,8 +120,10 @@ fn run_loaded(
     session.keys_in_store = None;
     complete(&mut out, tx.take_missed());
     let made = changes(&tx) - before;
+    // A command that only reads comes across fields that have expired, too. They go once.
+    let has_freed = keyspace.expired_fields() > expired_before;
     let mut written = vec![None; keys.len()];
-    if made > 0 {
+    if made > 0 || has_freed {
         for ((key, row), written) in keys.iter().zip(rows).zip(&mut written) {
             tx.select(key.database as usize);
             let live = live(&tx, &key.name);

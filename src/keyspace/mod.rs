@@ -248,6 +248,11 @@ impl Keyspace {
         self.flushes.load(Ordering::Relaxed)
     }
 
+    /// How many fields of hashes were freed because they had expired.
+    pub fn expired_fields(&self) -> u64 {
+        self.losses.expired_fields()
+    }
+
     /// The moment and the rules for the stamps of used keys.
     pub fn access(&self) -> &Access {
         &self.access

@@ -1,5 +1,8 @@
 //! Where a collection in a store is to be like one in memory, and once was not.
 
+use std::thread;
+use std::time::Duration;
+
 use super::cluster::{Kind, eventually};
 use super::pair;
 use crate::client::request;
@@ -8,6 +11,7 @@ on_both! {
     a_key_without_a_name_is_listed_like_others
     a_client_that_waits_is_served_though_one_of_its_keys_became_something_else
     what_a_client_does_before_it_waits_is_heard_of
+    fields_expire_once
     entries_may_follow_a_deleted_one_with_a_larger_id
     a_group_that_has_read_more_than_there_are_numbers_is_kept_as_it_is
 }
@@ -65,6 +69,34 @@ fn what_a_client_does_before_it_waits_is_heard_of(kind: Kind) {
     hears("xgroup-createconsumer", "stream");
     client.line("SADD set x").is(1);
     hears("sadd", "set");
+}
+
+fn fields_expire_once(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "fields") else { return };
+    let (mut listener, mut client, mut other) = (one.client(), one.client(), other.client());
+    client.line("CONFIG SET notify-keyspace-events Eghs").is_ok();
+    client.line("HSET hash f 1 g 2").is(2);
+    client.line("HSET short f 1").is(1);
+    for key in ["hash", "short"] {
+        client.line(&format!("HPEXPIRE {key} 50 FIELDS 1 f")).ignored();
+    }
+    thread::sleep(Duration::from_millis(60));
+    listener.line("PSUBSCRIBE *").ignored();
+    for _ in 0..3 {
+        client.line("HLEN hash").is(1);
+        client.line("HLEN short").is(0);
+    }
+    client.line("SADD last x").is(1);
+    let mut events = vec![listener.reply().reply().to_string()];
+    while !events.last().is_some_and(|event| event.contains("sadd")) {
+        events.push(listener.reply().reply().to_string());
+    }
+    let event = |event: &str, key: &str| format!(r#"["pmessage", "*", "__keyevent@0__:{event}", "{key}"]"#);
+    let expected = [("hexpired", "hash"), ("hexpired", "short"), ("del", "short"), ("sadd", "last")]
+        .map(|(e, key)| event(e, key));
+    assert_eq!(events, expected);
+    other.line("DBSIZE").is(2);
+    other.line("SETNX short again").is(1);
 }
 
 fn entries_may_follow_a_deleted_one_with_a_larger_id(kind: Kind) {
