@@ -6,7 +6,8 @@ keys. The round ends with a comparison of all values. Elements and limits are su
 packed values in both directions.
 
 Replies are compared as they are, but for the order of what has no order. A command that picks at random is checked
-by what it may pick. The third argument is the seed, the fourth the number of rounds.
+by what it may pick. The third argument is the seed, the fourth the number of rounds. With `postgres` or `etcd` as the
+fifth, the keys of the first server live there: what differs by design is left out then.
 """
 
 import random
@@ -20,7 +21,9 @@ ROUNDS = 12
 COMMANDS = 1_500  # of a round, about
 DIFFERENCES_MAX = 10
 CLOCK_MS = 500  # both read the clock a moment apart
+STORE_CLOCK_MS = 8_000  # a store has a clock of its own, and etcd's counts whole seconds
 LATE_SECONDS_MAX = 30
+SERVED_SECONDS_MAX = 5  # by a store, where a client may also have nothing to get
 DATABASES = [2, 1, 0]  # those that commands may reach
 
 KEYS = ["a", "b", "c", "d", "e", "f"]
@@ -29,6 +32,7 @@ COUNTED = ["visitors", "guests", "both"]  # HyperLogLogs
 DAMAGED = "damaged"
 ALL_KEYS = KEYS + PLACES + COUNTED + [DAMAGED]
 one_of = random.choice
+store = ""  # where the keys of the first server live, if not in its memory
 
 
 class Reply(tuple):
@@ -88,7 +92,7 @@ class Pool:
     def __init__(self):
         self.names = one_of([5, 20, 140, 600, 3000])
         self.numbers = one_of([0, 0, 0.5, 1])
-        self.long = one_of([0, 0.01, 0.05])
+        self.long = one_of([0, 0.01, 0.05]) if store != "etcd" else 0  # a value there has 1.4 MiB at most
         self.has_one_score = random.random() < 0.25  # where ranges of members are defined
         self.sorts = random.random() < 0.3  # Redis 7.0 keeps a sorted set that was sorted in a skiplist
         self.streams = one_of([0, 0.2, 0.6, 0.9])
@@ -599,11 +603,24 @@ BLOCKING = {"blpop", "brpop", "blmove", "brpoplpush", "blmpop", "bzpopmin", "bzp
             "xread", "xreadgroup"}
 
 
+def can_be_in_store(command):
+    """What concerns two databases, or keys that the request does not name, is refused for keys in a store.
+
+    Where members have different scores, what their ranges are depends on the encoding, which differs there."""
+    if command[0] in ("sort", "sort_ro"):
+        return "nosort" in command or not {"by", "get"} & set(command)
+    if pool.has_one_score and (command[0] == "geosearchstore" or {"store", "storedist"} & set(command)):
+        return False
+    return command[0] not in ("move", "swapdb") and not (command[0] == "copy" and "db" in command)
+
+
 def make(known):
     """A random command that both servers have; sometimes with a word too much, too little or at odds."""
     while True:
         command = one_of(STREAM_MAKERS if random.random() < pool.streams else MAKERS)()
         if command[0] not in known or (not pool.has_one_score and (set(command) & BY_MEMBER)):
+            continue
+        if store and not can_be_in_store(command):
             continue
         if command[0] in ("sort", "sort_ro") and not pool.sorts:
             continue
@@ -624,6 +641,8 @@ def make(known):
 
 def in_script(command):
     keys = [word for word in command[1:] if word in ALL_KEYS]
+    if store:  # where a script may use no other keys, and a command may be at odds
+        keys = [word for word in command[1:] if len(str(word)) < 30][:50]
     call = one_of(["call", "call", "pcall"])
     body = one_of([f"return redis.{call}(unpack(ARGV))", f"redis.setresp(3) return redis.{call}(unpack(ARGV))",
                    f"local r = redis.{call}(unpack(ARGV)) return r"])
@@ -679,8 +698,13 @@ def are_alike(command, one, other):
     if inner(command)[0].startswith(("z", "bz", "geo", "exec")) and numbered(one) == numbered(other):
         return True
     if inner(command)[0] in TIMES and isinstance(one, int) and isinstance(other, int):
-        return min(one, other) >= 0 and abs(one - other) <= CLOCK_MS
+        return min(one, other) >= 0 and abs(one - other) <= (STORE_CLOCK_MS if store else CLOCK_MS)
     return False
+
+
+def sorted_alike(one, other):
+    """Whether the sets are alike that two ZSCANs have found."""
+    return isinstance(one, set) and isinstance(other, set) and are_alike(["zscan"], sorted(one), sorted(other))
 
 
 def show(value):
@@ -773,7 +797,7 @@ class Comparison:
         if problem:
             raise problem
 
-    def check_events(self, is_loose=False):
+    def check_events(self, is_loose=False, counts_misses=True):
         """The events since the last time, those of misses apart: an expired key is missed first here.
 
         After commands for one server only, misses do not count, and SPOP is the same as SREM."""
@@ -789,7 +813,9 @@ class Comparison:
                     break
                 event = b" ".join(message[2:]).decode("latin-1")
                 # Since Redis 7.2 a consumer comes to be when it asks for something.
-                if "xgroup-createconsumer" not in event and "xgroup-delconsumer" not in event:
+                # Keys in a store expire a little later for those who hear of it.
+                new_or_late = ["xgroup-createconsumer", "xgroup-delconsumer"] + ["expired"] * bool(store)
+                if not any(each in event for each in new_or_late):
                     got.append(event)
             seen.append(got)
         if is_loose:
@@ -797,7 +823,7 @@ class Comparison:
         # SORT looks up what belongs to the members of a set, which are in any order.
         misses = [sorted(each for each in got if "keymiss" in each) for got in seen]
         seen = [[each for each in got if "keymiss" not in each] for got in seen]
-        if seen[0] == seen[1] and not is_loose:
+        if seen[0] == seen[1] and counts_misses and not is_loose:
             seen = misses
         if seen[0] != seen[1]:
             place = next((at for at, pair in enumerate(zip(*seen)) if pair[0] != pair[1]), min(map(len, seen)))
@@ -818,13 +844,30 @@ class Comparison:
             else:
                 commands.append(command)
         waiters = self.begin_waiting() if random.random() < 0.15 else []
-        if random.random() < 0.15:
+        if waiters and store:
+            self.one_by_one(commands)
+        elif random.random() < 0.15:
             self.watched(commands if ["multi"] in commands else commands[:3])
         else:
             self.pipeline(commands)
         if waiters:
             self.end_waiting(*waiters)
-        self.check_events()
+        # In a store, a client that waits looks for all its keys again when one of them has changed.
+        self.check_events(counts_misses=not (waiters and store))
+
+    def one_by_one(self, commands):
+        """The same, until the client that waits is served, which is a little later in a store.
+
+        What is added and gone again at once is not seen by that client there, and left out."""
+        at_once = {"multi", "exec", "maxlen", "minid"}
+        for command in commands:
+            if at_once & set(map(str, command)):
+                continue
+            self.pipeline([command])
+            ours, theirs = (connection.socket for connection in self.waiting)
+            if select.select([theirs], [], [], 0)[0]:
+                select.select([ours], [], [], SERVED_SECONDS_MAX)
+                break
 
     def watched(self, commands):
         """The same, while others watch a key: whether it counts as changed."""
@@ -838,7 +881,10 @@ class Comparison:
         for connection in self.watching:
             connection.command("multi")
             results.append(connection.command("exec"))
-        if results[0] != results[1]:
+        # What only concerns groups and caches is no change in memory. In a store, it is one like others.
+        names = {inner(command)[0] for command in commands}
+        is_quiet = store and results[1] == [] and any(each[0] == "x" or each == "pfcount" for each in names)
+        if results[0] != results[1] and not is_quiet:
             self.differ(f"whether {name} is changed by {show(commands)}", *results)
 
     def begin_waiting(self):
@@ -869,7 +915,8 @@ class Comparison:
         for server, each in zip(self.main, ids):
             server.command("client", "unblock", each)
         replies = [connection.reply() for connection in self.waiting]
-        if replies[0] != replies[1]:
+        has_empty = store and replies[0] == Reply((b"*", None)) and [] in flat(replies[1])  # nothing new, after COPY
+        if not (has_empty or are_alike(command, *replies)):
             self.differ(f"waiting: {show(command)}", *replies)
 
     def restore(self):
@@ -957,7 +1004,7 @@ class Comparison:
                 if cursor == b"0":
                     break
             found.append(seen)
-        if found[0] != found[1]:
+        if found[0] != found[1] and not (store and verb == "zscan" and sorted_alike(*found)):
             if isinstance(found[0], set) and isinstance(found[1], set):
                 found = [sorted(found[0] - found[1]), sorted(found[1] - found[0])]
             self.differ(f"{verb} {name} {words} (what only one has)", *found)
@@ -972,6 +1019,9 @@ class Comparison:
     def check_values(self, names):
         """Compares values by their digests."""
         for name in names:
+            if store:
+                self.check_content(name)
+                continue
             digests = [server.command("debug", "digest-value", name) for server in self.main]
             if digests[0] == digests[1]:
                 continue
@@ -987,6 +1037,14 @@ class Comparison:
         reply = server.command(*command) if command else None
         return sorted(flat(reply)) if kind == "set" else reply
 
+    def check_content(self, name):
+        """Compares a value by what it holds: in a store it has no digest."""
+        kind = self.both("type", name)[0][1].decode()
+        whole = [self.content(server, name, kind) for server in self.main]
+        whole = [plain(["hgetall"], each) if kind == "hash" else each for each in whole]
+        if whole[0] != whole[1] and (kind != "zset" or numbered(whole[0]) != numbered(whole[1])):
+            self.differ(f"{name} ({kind})", *whole)
+
     def check_round(self):
         self.check_events()
         for database in DATABASES:
@@ -998,6 +1056,8 @@ class Comparison:
             for name in names[0]:
                 self.both("pttl", name)
                 self.check_encoding(name)
+        if store:
+            return
         digests = [server.command("debug", "digest") for server in self.main]
         if digests[0] != digests[1]:
             self.differ("the digest of all", *digests)
@@ -1008,6 +1068,8 @@ class Comparison:
         if kind == b"stream":
             self.both("xinfo", "stream", name, "full", "count", 0)
             self.both("xinfo", "groups", name)
+        if store:
+            return  # it packs a value anew for each request
         ours, theirs = (server.command("object", "encoding", name) for server in self.main)
         newer = {b"list": {b"quicklist": b"listpack"}, b"set": {b"hashtable": b"listpack"}}.get(kind, {})
         if pool.sorts and kind == b"zset":
@@ -1050,7 +1112,9 @@ class Comparison:
             elif draw < 0.8:
                 self.restore()
             else:
-                one_of([self.pop_random, self.pick_random, self.scan, self.expire_now])()
+                own = [self.pop_random, self.pick_random, self.scan]
+                # In etcd, a key lives for two seconds at least.
+                one_of(own if store == "etcd" else [*own, self.expire_now])()
                 self.check_events(is_loose=True)
         self.check_round()
 
@@ -1085,12 +1149,15 @@ def flat(reply):
 
 
 def main():
+    global store
     ports = [int(port) for port in sys.argv[1:3]]
     seed = sys.argv[3] if len(sys.argv) > 3 else "1"
+    store = sys.argv[5] if len(sys.argv) > 5 else ""
     comparison = Comparison(ports, seed)
     comparison.start_over()
     comparison.rounds(int(sys.argv[4]) if len(sys.argv) > 4 else ROUNDS)
-    print(f"{comparison.sent} random commands on types, {comparison.differences} differences (seed {seed})")
+    where = f" in {store}" if store else ""
+    print(f"{comparison.sent} random commands on types{where}, {comparison.differences} differences (seed {seed})")
     sys.exit(1 if comparison.differences else 0)
 
 
