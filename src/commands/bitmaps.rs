@@ -30,8 +30,8 @@ const SETBIT: Command = Command {
     since: "2.2.0",
     complexity: "O(1)",
     changes_part: true,
-    // Below 1,000,000 bits: what is missing in front of it is padded.
-    is_brief_part: Some(|request| request.at(2).len() <= 6),
+    // The offset is below 100,000,000 bits: what is missing in front of it is padded.
+    is_brief_part: Some(|request, _| request.at(2).len() <= 8),
     arguments: &[Argument::KEY, Argument::integer("offset"), Argument::integer("value")],
     example: &[
         ("SETBIT mykey 1 1", "(integer) 0"),

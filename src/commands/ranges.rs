@@ -53,7 +53,7 @@ const APPEND: Command = Command {
     since: "2.0.0",
     complexity: "O(1). The amortized time complexity is O(1) assuming the appended value is small and the already present value is of any size, since the dynamic string library used by Redis will double the free space available on every reallocation.",
     changes_part: true,
-    is_brief_part: Some(|_| true),
+    is_brief_part: Some(|_, is_long| !is_long),
     arguments: &[Argument::KEY, Argument::string("value")],
     example: &[
         ("APPEND mykey Hello", "(integer) 5"),
@@ -88,8 +88,8 @@ const SETRANGE: Command = Command {
     since: "2.2.0",
     complexity: "O(1), not counting the time taken to copy the new string in place. Usually, this string is very small so the amortized complexity is O(1). Otherwise, complexity is O(M) with M being the length of the value argument.",
     changes_part: true,
-    // Below 100,000: what is missing in front of it is padded.
-    is_brief_part: Some(|request| request.at(2).len() <= 5),
+    // The offset is below 100,000: what is missing in front of it is padded.
+    is_brief_part: Some(|request, is_long| !is_long && request.at(2).len() <= 5),
     arguments: &[Argument::KEY, Argument::integer("offset"), Argument::string("value")],
     example: &[
         ("SET key1 \"Hello World\"", "OK"),

@@ -146,7 +146,8 @@ fn execute_plain(
             PlainRun::Read(handler) => handler(&tx, *request, reply),
             PlainRun::Write(handler) => handler(&mut tx, *request, reply),
             PlainRun::ChangePart { handler, is_brief } => {
-                if !is_brief(request) || tx.has_long_text(key) {
+                let shared = tx.long_text_shared(key);
+                if shared == Some(true) || !is_brief(request, shared.is_some()) {
                     return false;
                 }
                 handler(&mut tx, *request, reply)

@@ -104,7 +104,7 @@ pub fn run_ahead(
     beside: Seat,
 ) -> Option<Box<Pending>> {
     let began = Some(Instant::now());
-    // What the store has returned to the one before it are the rows of both. A long one is found nowhere else.
+    // Both run on the rows that the store has returned to the one before it. A long one is nowhere else.
     let told_rows = session.pending.as_ref().and_then(|before| before.told_rows.clone());
     let pending = Box::new(Pending { began, told_rows, ..Pending::default() });
     let mut errand = Errand { instance, remote, command, request, keys: keys.into(), pending };

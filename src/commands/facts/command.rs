@@ -10,6 +10,9 @@ use super::context::{Context, Result};
 use super::flags::{Categories, Flags, KeyFlags};
 use super::key_spec::KeySpec;
 
+/// See [`Command::is_brief_part`].
+pub type IsBriefPart = fn(&Request<'_>, bool) -> bool;
+
 /// One command, or one subcommand.
 #[derive(Debug)]
 pub struct Command {
@@ -41,9 +44,9 @@ pub struct Command {
     /// Whether it may change a part of the string of its key. A long string that others share is copied
     /// before it runs.
     pub changes_part: bool,
-    /// Such a command may depend on its string and its arguments. It runs on the fast path where the string
-    /// is short and this returns true for the request; everywhere else its time is taken.
-    pub is_brief_part: Option<fn(&Request<'_>) -> bool>,
+    /// The time of such a command may depend on its arguments and its string. It runs on the fast path where
+    /// this returns true for the request, and for whether the string is long. Elsewhere its time is taken.
+    pub is_brief_part: Option<IsBriefPart>,
     /// Whether it may run other commands that change data, or publishes messages: Redis would have to send
     /// it to its replicas, like a command that [`writes`](Self::writes).
     pub may_replicate: bool,

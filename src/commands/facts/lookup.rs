@@ -12,7 +12,7 @@ use crate::keyspace::Transaction;
 use crate::name_table::{NameTable, Packed};
 use crate::resp::{Reply, Request};
 
-use super::command::{Arity, Command, Run, Scope};
+use super::command::{Arity, Command, IsBriefPart, Run, Scope};
 use super::context::Result;
 use super::key_spec::KeySpec;
 
@@ -49,12 +49,12 @@ pub enum PlainRun {
     Read(fn(&Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
     /// Writes them.
     Write(WriteHandler),
-    /// Changes a part of a string, which takes the plain way only while the string is short.
+    /// Changes a part of a string, which takes the plain way only where that is brief.
     ChangePart {
         /// The handler.
         handler: WriteHandler,
-        /// For which requests it takes that way.
-        is_brief: fn(&Request<'_>) -> bool,
+        /// The command's [`is_brief_part`](Command::is_brief_part).
+        is_brief: IsBriefPart,
     },
 }
 

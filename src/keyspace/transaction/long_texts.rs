@@ -98,37 +98,43 @@ impl Transaction<'_> {
         shared
     }
 
-    /// Whether a change of a part of the string of a key copies a long string first. Nearly always a look at
-    /// the place where the key was touched is enough. If the entry has moved since, the look may miss a long
-    /// string, and it is copied under the lock.
+    /// Whether a change of a part of the string of a key copies a long string first.
     #[inline(always)]
     pub fn shares_text(&self, key: &[u8]) -> bool {
-        let (spot, shard) = self.shard(key);
-        let touched = shard.table(self.database).and_then(|table| table.touched(spot));
-        touched.is_none_or(|entry| entry.structure().is_some()) && self.shared_text(key).is_some()
+        self.long_text_shared(key) == Some(true)
     }
 
-    /// Whether a key has a long string. A look at the place where the key was touched is nearly always
-    /// enough. If the entry has moved since, the look may miss a long string.
+    /// Whether others share the long string of a key; `None` if it has none. Nearly always a look at the
+    /// place where the key was touched is enough. If the entry has moved since, the look may miss a long
+    /// string, and it is copied under the lock.
     #[inline(always)]
-    pub fn has_long_text(&self, key: &[u8]) -> bool {
+    pub fn long_text_shared(&self, key: &[u8]) -> Option<bool> {
         let (spot, shard) = self.shard(key);
         let touched = shard.table(self.database).and_then(|table| table.touched(spot));
-        touched.is_none_or(|entry| entry.structure().is_some()) && self.finds_long_text(key)
+        if touched.is_none_or(|entry| entry.structure().is_some()) {
+            self.find_long_text_shared(key)
+        } else {
+            None
+        }
     }
 
     #[inline(never)]
-    fn finds_long_text(&self, key: &[u8]) -> bool {
-        matches!(self.entry(key).and_then(Entry::structure), Some(Structure::Text(_)))
-    }
-
-    #[inline(never)]
-    fn shared_text(&self, key: &[u8]) -> Option<&LongText> {
+    fn find_long_text_shared(&self, key: &[u8]) -> Option<bool> {
         let (spot, shard) = self.shard(key);
         let table = shard.table(self.database)?;
         let entry = table.find(spot, key)?;
         match entry.structure() {
-            Some(Structure::Text(text)) if text.is_shared() || table.awaits(entry) => Some(text),
+            Some(Structure::Text(text)) => Some(text.is_shared() || table.awaits(entry)),
+            _ => None,
+        }
+    }
+
+    fn shared_text(&self, key: &[u8]) -> Option<&LongText> {
+        if self.find_long_text_shared(key) != Some(true) {
+            return None;
+        }
+        match self.entry(key)?.structure() {
+            Some(Structure::Text(text)) => Some(text),
             _ => None,
         }
     }

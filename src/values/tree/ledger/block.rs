@@ -233,8 +233,8 @@ impl Block {
     /// Takes a listpack from a file if it is the one of a block behind an ID. Returns it with its number of
     /// entries that are not deleted and the ID of the last one of these.
     ///
-    /// A deleted entry may be anywhere behind the base: XSETID takes no notice of it, so those that came later
-    /// may have smaller IDs.
+    /// A deleted entry may be anywhere behind the base: XSETID takes no notice of it, so those that came
+    /// later may have smaller IDs.
     ///
     /// # Errors
     ///
