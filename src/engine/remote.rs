@@ -387,9 +387,14 @@ impl Errand<'_, '_> {
         }
         if let Run::Block(Blocking { waiting: WaitingRules { gone: Some(gone), .. }, .. }) = self.command.run
             && self.pending.has_waited
-            && reply.as_ref().is_err_and(|error| !has_keys || is_wrong_type(error))
+            && let Err(error) = &reply
         {
-            return Ok(Err(Error::fixed(gone)));
+            if !has_keys || is_wrong_type(error) {
+                return Ok(Err(Error::fixed(gone.value)));
+            }
+            if error.starts_with(b"NOGROUP ") {
+                return Ok(Err(Error::fixed(gone.group)));
+            }
         }
         self.deliver(session, outbox);
         Ok(match reply {

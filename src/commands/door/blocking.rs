@@ -99,8 +99,8 @@ impl Attempt for Retry {
     }
 
     fn end_without_value(&self, out: &mut Vec<u8>) -> bool {
-        let Some(error) = &self.blocking.waiting.gone else { return false };
-        let _ = Reply::new(out, self.protocol).error(error.as_bytes());
+        let Some(gone) = &self.blocking.waiting.gone else { return false };
+        let _ = Reply::new(out, self.protocol).error(gone.value.as_bytes());
         true
     }
 

@@ -29,8 +29,8 @@ pub struct WaitingRules {
     pub waits_with: Option<fn(&Transaction<'_>, Request<'_>) -> OwnedRequest>,
     /// Whether clients may find something where one before them has found nothing.
     pub is_shared: bool,
-    /// The error for a client that waits for a key whose value is gone.
-    pub gone: Option<&'static str>,
+    /// The errors for a client that waits for what is gone, if it does not go on waiting.
+    pub gone: Option<Gone>,
     /// In how many milliseconds the client may find something though no key changes, if it may.
     pub again: Option<fn(&mut Transaction<'_>, Request<'_>) -> Option<u64>>,
 }
@@ -39,6 +39,15 @@ impl WaitingRules {
     /// The request waits as it is, and until it gets something.
     pub const PLAIN: WaitingRules =
         WaitingRules { waits_with: None, is_shared: false, gone: None, again: None };
+}
+
+/// The errors for a client that has begun to wait.
+#[derive(Debug)]
+pub struct Gone {
+    /// The value of its key is gone.
+    pub value: &'static str,
+    /// The group in it is gone.
+    pub group: &'static str,
 }
 
 /// For how long a client is ready to wait.

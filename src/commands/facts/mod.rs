@@ -18,7 +18,7 @@ mod key_spec;
 pub mod lookup;
 
 pub use argument::{Argument, ArgumentKind};
-pub use blocking::{Blocking, Take, Taken, Timeout, WaitingRules};
+pub use blocking::{Blocking, Gone, Take, Taken, Timeout, WaitingRules};
 pub use command::{Arity, Command, Deprecated, Group, IsBriefPart, Run, Scope, Secrets};
 pub use context::{Context, Result};
 pub use flags::{Categories, Flags, KeyFlags};

@@ -70,6 +70,9 @@ pub(super) fn read<'r>(
     write(tx, &reading, &parts, reply).map(Taken::Something)
 }
 
+/// What a client gets that has waited for a group.
+pub(super) const GROUP_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
+
 /// What a client gets that has waited for a stream. As in Redis, entries that are gone again wake it, too.
 fn waited_part<'a>(
     tx: &mut Transaction<'_>,
@@ -80,10 +83,7 @@ fn waited_part<'a>(
     let Some(stream) = tx.peek::<Stream>(key)? else { return Ok(None) };
     let behind = match reading.group {
         None => ids::parse(id)?,
-        Some((name, _)) => {
-            let gone = "NOGROUP the consumer group this client was blocked on no longer exists";
-            stream.group(name).ok_or(Error::fixed(gone))?.last_id
-        }
+        Some((name, _)) => stream.group(name).ok_or(Error::fixed(GROUP_GONE))?.last_id,
     };
     let has_more = stream.last_id > behind || has_idle(tx, reading, key)?;
     let idle_ms_min = reading.idle_ms_min;

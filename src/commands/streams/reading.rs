@@ -8,11 +8,11 @@ use crate::types::streams::Stream;
 use crate::values::STREAM_KIND;
 use crate::values::tree::ledger::EntryId;
 
-use super::delivering::{next_claim_ms, read};
+use super::delivering::{GROUP_GONE, next_claim_ms, read};
 use super::wishes::Reading;
 use crate::commands::args::is_word;
 use crate::commands::facts::{
-    Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Run, WaitingRules,
+    Argument, Arity, Blocking, Categories, Command, Flags, Gone, Group, KeyFlags, KeySpec, Run, WaitingRules,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XREAD, XREADGROUP];
@@ -88,7 +88,7 @@ const XREADGROUP: Command = Command {
         waiting: WaitingRules {
             waits_with: None,
             is_shared: true,
-            gone: Some("UNBLOCKED the stream key no longer exists"),
+            gone: Some(Gone { value: "UNBLOCKED the stream key no longer exists", group: GROUP_GONE }),
             again: Some(next_claim_ms),
         },
     }),
