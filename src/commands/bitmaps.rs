@@ -9,6 +9,7 @@ use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
 use crate::values::Encoding;
 
+use super::amounts;
 use super::args::{self, is_word};
 use super::bitfield;
 use super::error::Error;
@@ -117,6 +118,7 @@ const BITCOUNT: Command = Command {
     summary: "Counts the bits that are set in a string, or in a part of it.",
     since: "2.6.0",
     complexity: "O(N)",
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::KEY,
         Argument::block(
@@ -207,6 +209,7 @@ const BITPOS: Command = Command {
     summary: "Finds the first bit of a string, or of a part of it, that is set, or that is not.",
     since: "2.8.7",
     complexity: "O(N)",
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::KEY,
         Argument::integer("bit"),

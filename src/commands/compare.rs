@@ -8,6 +8,7 @@ use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
 
+use super::amounts;
 use super::args::Options;
 use super::error::Error;
 use super::facts::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
@@ -128,6 +129,7 @@ const DIGEST: Command = Command {
     summary: "Tells the digest of a string, to compare with later: 16 hexadecimal digits of XXH3.",
     since: "8.4.0",
     complexity: "O(N) where N is the length of the string value.",
+    reads_much: Some(amounts::all),
     arguments: &[Argument::KEY],
     example: &[
         ("SET mykey \"Hello world\"", "OK"),

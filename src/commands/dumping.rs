@@ -8,58 +8,35 @@ use crate::events::EventClass;
 use crate::keyspace::{Expiry, Keyspace, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types;
-use crate::values::expiring::Expiring;
-use crate::values::{Content, Loaded, Structure, TypeFacts, Value};
+use crate::values::{Loaded, TypeFacts, Value};
 
+use super::amounts;
 use super::args::{self, Options, is_word};
 use super::error::Error;
-use super::facts::{
-    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use super::facts::{Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(super) const COMMANDS: &[Command] = &[DUMP, RESTORE];
 
 const DUMP: Command = Command {
     name: "dump",
     arity: Arity::Exactly(2),
-    flags: Flags::READONLY,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::KEYSPACE.and(Categories::READ),
+    categories: Categories::KEYSPACE,
     group: Group::Generic,
     summary: "Makes a payload of a key's value, for RESTORE.",
     since: "2.6.0",
     complexity: "O(1) to access the key and additional O(N*M) to serialize it, where N is the number of Redis objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1).",
     tips: &["nondeterministic_output"],
+    reads_much: Some(amounts::all),
     arguments: &[Argument::KEY],
     example: &[("DUMP nosuchkey", "(nil)")],
-    run: Run::Server(dump),
+    run: Run::Read(dump),
     ..Command::DEFAULTS
 };
 
-fn dump(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let keyspace = context.tx.keyspace();
-    let value = match context.tx.get_any(request.at(1)) {
-        Some(Value { facts, content: Content::Large(structure) }) => Ok((facts, structure.share(), 0)),
-        Some(Value { facts, content: Content::Expiring(Expiring::Large(map), now_ms) }) => {
-            Ok((facts, Structure::Expiring(Box::new(map.share())), now_ms))
-        }
-        found => Err(found.map(|value| payload_of(value, keyspace))),
-    };
-    let (facts, share, now_ms) = match value {
-        Ok(large) => large,
-        Err(payload) => return Ok(reply.bulk_or_nil(payload.as_deref())),
-    };
-    // A large value takes long, so no other client waits for its key, or for this thread.
-    if !context.session.may_not_wait {
-        context.tx.let_go();
-        context.instance.hand_over();
-    }
-    let content = match &share {
-        Structure::Expiring(map) => Content::Expiring(Expiring::Large(map), now_ms),
-        share => Content::Large(share),
-    };
-    let payload = payload_of(Value { facts, content }, keyspace);
-    Ok(reply.bulk(&payload))
+fn dump(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let payload = tx.get_any(request.at(1)).map(|value| payload_of(value, tx.keyspace()));
+    Ok(reply.bulk_or_nil(payload.as_deref()))
 }
 
 /// Makes a payload of a value.

@@ -7,6 +7,7 @@ use crate::resp::{Reply, Request};
 use crate::types::hashes::{Hash, HashView};
 use crate::values::expiring::Expiring;
 
+use super::amounts;
 use super::args;
 use super::choosing::{Selection, Wanted, reply_scanned};
 use super::error::Error;
@@ -189,6 +190,7 @@ const HGETALL: Command = Command {
     since: "2.0.0",
     complexity: "O(N) where N is the size of the hash.",
     tips: &["nondeterministic_output_order"],
+    reads_much: Some(amounts::all),
     arguments: &[Argument::KEY],
     example: &[("HSET myhash field1 Hello", "(integer) 1"), ("HGETALL myhash", "[\"field1\", \"Hello\"]")],
     run: Run::Read(hgetall),
@@ -215,6 +217,7 @@ const HKEYS: Command = Command {
     since: "2.0.0",
     complexity: "O(N) where N is the size of the hash.",
     tips: &["nondeterministic_output_order"],
+    reads_much: Some(amounts::all),
     arguments: &[Argument::KEY],
     example: &[
         ("HSET myhash field1 Hello field2 World", "(integer) 2"),
@@ -240,6 +243,7 @@ const HVALS: Command = Command {
     since: "2.0.0",
     complexity: "O(N) where N is the size of the hash.",
     tips: &["nondeterministic_output_order"],
+    reads_much: Some(amounts::all),
     arguments: &[Argument::KEY],
     example: &[
         ("HSET myhash field1 Hello field2 World", "(integer) 2"),
@@ -436,6 +440,7 @@ const HRANDFIELD: Command = Command {
     since: "6.2.0",
     complexity: "O(N) where N is the number of fields returned",
     tips: &["nondeterministic_output"],
+    reads_much: Some(amounts::as_counted),
     arguments: &[
         Argument::KEY,
         Argument::block(
@@ -489,6 +494,7 @@ const HSCAN: Command = Command {
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
     tips: &["nondeterministic_output"],
+    reads_much: Some(amounts::with_count),
     arguments: &[
         Argument::KEY,
         Argument::integer("cursor"),

@@ -6,6 +6,7 @@
 //! [`secrets`] decides what others may see of a request; the metrics are made of [`info`], too.
 
 pub mod absent;
+mod amounts;
 pub mod args;
 pub mod browsing;
 pub mod choosing;

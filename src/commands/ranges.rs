@@ -8,6 +8,7 @@ use crate::lcs::{self, CommonSubsequence, Match, TooLong};
 use crate::resp::{Reply, Request, tree};
 use crate::types::strings::Text;
 
+use super::amounts;
 use super::args::{self, Options, is_word};
 use super::error::Error;
 use super::facts::{
@@ -187,6 +188,7 @@ const LCS: Command = Command {
     summary: "Finds the longest subsequence that two strings have in common.",
     since: "7.0.0",
     complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::new("key1", ArgumentKind::Key),
         Argument::new("key2", ArgumentKind::Key),

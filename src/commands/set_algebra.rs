@@ -10,6 +10,7 @@ use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::sets::{self, FACTS, Member, NewSet, Set, SetView};
 
+use super::amounts;
 use super::args::{self, is_word};
 use super::error::Error;
 use super::facts::{
@@ -29,6 +30,7 @@ const SINTER: Command = Command {
     since: "1.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
     tips: &["nondeterministic_output_order"],
+    reads_much: Some(amounts::all),
     arguments: &[Argument::KEY.multiple()],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
@@ -123,6 +125,7 @@ const SINTERCARD: Command = Command {
     summary: "Returns how many members are in all of several sets.",
     since: "7.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -186,6 +189,7 @@ const SUNION: Command = Command {
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
     tips: &["nondeterministic_output_order"],
+    reads_much: Some(amounts::all),
     arguments: &[Argument::KEY.multiple()],
     example: &[
         ("SADD key1 1", "(integer) 1"),
@@ -214,6 +218,7 @@ const SUNIONCARD: Command = Command {
     summary: "Returns how many members are in any of several sets, exactly or nearly.",
     since: "8.10.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -293,6 +298,7 @@ const SDIFF: Command = Command {
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
     tips: &["nondeterministic_output_order"],
+    reads_much: Some(amounts::all),
     arguments: &[Argument::KEY.multiple()],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
@@ -334,6 +340,7 @@ const SDIFFCARD: Command = Command {
     summary: "Returns how many members of the first set are in none of the others.",
     since: "8.10.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),

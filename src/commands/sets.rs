@@ -4,6 +4,7 @@ use crate::keyspace::{Change, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::sets::{Member, Set, SetView};
 
+use super::amounts;
 use super::args;
 use super::choosing::{Selection, Wanted, reply_scanned};
 use super::error::Error;
@@ -132,6 +133,7 @@ const SMEMBERS: Command = Command {
     since: "1.0.0",
     complexity: "O(N) where N is the set cardinality.",
     tips: &["nondeterministic_output_order"],
+    reads_much: Some(amounts::all),
     arguments: &[Argument::KEY],
     example: &[("SADD myset 3 1 2", "(integer) 3"), ("SMEMBERS myset", "[\"1\", \"2\", \"3\"]")],
     run: Run::Read(smembers),
@@ -229,6 +231,7 @@ const SRANDMEMBER: Command = Command {
     is_brief: true,
     brief_arguments_max: 2,
     tips: &["nondeterministic_output"],
+    reads_much: Some(amounts::as_counted),
     arguments: &[Argument::KEY, Argument::integer("count").since("2.6.0").optional()],
     example: &[
         ("SADD myset one", "(integer) 1"),
@@ -312,6 +315,7 @@ const SSCAN: Command = Command {
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
     tips: &["nondeterministic_output"],
+    reads_much: Some(amounts::with_count),
     arguments: &[
         Argument::KEY,
         Argument::integer("cursor"),

@@ -288,7 +288,7 @@ pub(super) fn prepare(session: &mut Session, command: &Command, request: Request
 /// Remembers what a command has read, before its shards are free. Of a script that has read anything all
 /// keys are remembered that it declares, as in Redis.
 #[cold]
-pub(super) fn remember(instance: &Instance, session: &mut Session, command: &Command, request: Request<'_>) {
+pub fn remember(instance: &Instance, session: &mut Session, command: &Command, request: Request<'_>) {
     let Some(tracks) = &mut session.tracking else { return };
     if command.scope == Scope::Script {
         tracks.script_ended();

@@ -23,6 +23,7 @@ use crate::commands::facts::{Result, Run, Scope};
 use crate::commands::faults::{Fate, strike};
 use crate::commands::tracking::answered;
 use crate::commands::transactions::{ended, queue, refused};
+use crate::engine::aside::Copies;
 use crate::engine::memory::{NotBegun, Unfinished, begin};
 use crate::engine::remote::{self, NotAnswered};
 use crate::engine::whole;
@@ -312,7 +313,11 @@ fn run_in_memory(
             return refuse(why);
         }
         let reply = Reply::new(out, session.protocol);
-        let result = run(command, instance, session, &mut begun.tx, request, reply, None).map(|_sent| ());
+        let result = match Copies::of(instance, command, &begun.tx, request) {
+            Some(copies) => copies.run(command, instance, session, &mut begun.tx, request, reply),
+            None => run(command, instance, session, &mut begun.tx, request, reply, None),
+        }
+        .map(|_sent| ());
         if session.outbox.is_some() {
             instance.deliver(session, request);
         }

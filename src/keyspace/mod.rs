@@ -61,6 +61,7 @@ pub use store::shard::KeyspaceCounters;
 use store::shard::LockedShard;
 use store::sync::Mutex;
 pub use store::table::DatabaseSize;
+use totals::ReadsOfCopies;
 pub use totals::Totals;
 pub use transaction::change::Change;
 pub use transaction::long_texts::{Copied, Missed, Prepared, Shared, complete};
@@ -110,6 +111,7 @@ pub struct Keyspace {
     following_clock: Mutex<()>,
     pool: Pool,
     losses: Losses,
+    reads_of_copies: ReadsOfCopies,
     lock_allowance: Allowance,
     /// Whether a script has held shards for so long that no other client should wait for them.
     is_busy: Arc<AtomicBool>,
@@ -158,6 +160,7 @@ impl Keyspace {
             following_clock: Mutex::default(),
             pool: Pool::default(),
             losses: Losses::default(),
+            reads_of_copies: ReadsOfCopies::default(),
             lock_allowance: Allowance::default(),
             is_busy: Arc::default(),
             long_held: LongHeld::default(),

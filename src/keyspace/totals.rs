@@ -3,12 +3,34 @@
 //! One transaction over everything counts them at once. The caller then prints them without holding a shard.
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Keyspace;
 use super::store::locking::HeldShards;
 use super::store::shard::KeyspaceCounters;
 use super::store::table::DatabaseSize;
 use super::transaction::{Everything, Held, Transaction};
+
+/// Reads of requests that ran on copies of their keys, since the start or since CONFIG RESETSTAT.
+#[derive(Debug, Default)]
+pub(super) struct ReadsOfCopies {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl ReadsOfCopies {
+    /// Adds them to the counters.
+    pub(super) fn add_to(&self, counters: &mut KeyspaceCounters) {
+        counters.hits += self.hits.load(Ordering::Relaxed);
+        counters.misses += self.misses.load(Ordering::Relaxed);
+    }
+
+    /// Sets both to zero.
+    pub(super) fn reset(&self) {
+        self.hits.store(0, Ordering::Relaxed);
+        self.misses.store(0, Ordering::Relaxed);
+    }
+}
 
 /// Sums over all shards.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +65,12 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
 }
 
 impl Keyspace {
+    /// Counts reads of a request that ran on copies of its keys.
+    pub fn count_reads_of_copies(&self, hits: u64, misses: u64) {
+        self.reads_of_copies.hits.fetch_add(hits, Ordering::Relaxed);
+        self.reads_of_copies.misses.fetch_add(misses, Ordering::Relaxed);
+    }
+
     /// Sums up all shards, but waits for none: returns `None` if another thread holds a shard for more than a
     /// moment.
     pub fn totals_soon(&self) -> Option<Totals> {

@@ -34,6 +34,7 @@ mod groups;
 mod hyperloglog;
 mod instances;
 mod keys;
+mod large_reads;
 mod libraries;
 mod limits;
 mod linear;

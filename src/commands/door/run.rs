@@ -34,7 +34,28 @@ pub fn run(
     reply: Reply<'_>,
     script: Option<Request<'_>>,
 ) -> Result {
-    let sent = match command.run {
+    let sent = handle(command, instance, session, tx, request, reply, script);
+    if tx.leaves_anything() {
+        settle(command, instance, session, tx, request, script);
+    }
+    if session.tracking.is_some() {
+        tracking::remember(instance, session, command, request);
+    }
+    sent
+}
+
+/// Calls the handler of an admitted request. What it did for other clients stays in the transaction.
+#[inline(always)]
+pub fn handle(
+    command: &'static Command,
+    instance: &Instance,
+    session: &mut Session,
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    reply: Reply<'_>,
+    script: Option<Request<'_>>,
+) -> Result {
+    match command.run {
         Run::Read(handler) => handler(tx, request, reply),
         Run::Write(handler) => handler(tx, request, reply),
         Run::Block(blocking) => blocking::run(command, blocking, session, tx, request, reply),
@@ -49,14 +70,7 @@ pub fn run(
         }
         Run::Help(command) => Ok(help(command(), reply)),
         Run::Subcommands => Err(Error::wrong_arity(command.name)),
-    };
-    if tx.leaves_anything() {
-        settle(command, instance, session, tx, request, script);
     }
-    if session.tracking.is_some() {
-        tracking::remember(instance, session, command, request);
-    }
-    sent
 }
 
 /// Delivers what a command did, before the locks are free, to clients that follow it.

@@ -13,6 +13,9 @@ use super::key_spec::KeySpec;
 /// See [`Command::is_brief_part`].
 pub type IsBriefPart = fn(&Request<'_>, bool) -> bool;
 
+/// See [`Command::reads_much`].
+pub type ReadsMuch = fn(Request<'_>) -> bool;
+
 /// One command, or one subcommand.
 #[derive(Debug)]
 pub struct Command {
@@ -47,6 +50,9 @@ pub struct Command {
     /// The time of such a command may depend on its arguments and its string. It runs on the fast path where
     /// this returns true for the request, and for whether the string is long. Elsewhere its time is taken.
     pub is_brief_part: Option<IsBriefPart>,
+    /// Whether a request may read so much of a large value that it takes long. Such a request only reads, and
+    /// it runs on a copy of the value that shares its nodes, while no lock is held. `None`: none does.
+    pub reads_much: Option<ReadsMuch>,
     /// Whether it may run other commands that change data, or publishes messages: Redis would have to send
     /// it to its replicas, like a command that [`writes`](Self::writes).
     pub may_replicate: bool,
@@ -86,6 +92,7 @@ impl Command {
         brief_arguments_max: usize::MAX,
         changes_part: false,
         is_brief_part: None,
+        reads_much: None,
         may_replicate: false,
         deprecated: None,
         is_system: false,

@@ -3,6 +3,7 @@
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 
+use super::super::amounts;
 use super::super::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Keyword,
     Result, Run,
@@ -81,6 +82,7 @@ const GEORADIUS: Command = Command {
         since: "6.2.0",
         replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
     }),
+    reads_much: Some(amounts::all_unless_stored),
     arguments: &[
         Argument::KEY,
         LONGITUDE,
@@ -120,6 +122,7 @@ const GEORADIUS_RO: Command = Command {
     since: "3.2.10",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`GEOSEARCH` with the `BYRADIUS` argument" }),
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::KEY,
         LONGITUDE,
@@ -158,6 +161,7 @@ const GEORADIUSBYMEMBER: Command = Command {
         since: "6.2.0",
         replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
     }),
+    reads_much: Some(amounts::all_unless_stored),
     arguments: &[
         Argument::KEY,
         Argument::string("member"),
@@ -198,6 +202,7 @@ const GEORADIUSBYMEMBER_RO: Command = Command {
         since: "6.2.0",
         replaced_by: "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
     }),
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::KEY,
         Argument::string("member"),
@@ -232,6 +237,7 @@ const GEOSEARCH: Command = Command {
     since: "6.2.0",
     complexity: "O(N+log(M)) where N is the number of elements in the grid-aligned bounding box area around the shape provided as the filter and M is the number of items inside the shape",
 
+    reads_much: Some(amounts::all_outside_polygons),
     arguments: &[Argument::KEY, FROM, BY, ORDER, COUNT, WITHCOORD, WITHDIST, WITHHASH],
     example: &[
         ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),

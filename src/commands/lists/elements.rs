@@ -8,6 +8,7 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::types::lists::{Beside, List, ListEnd, ListView};
 
+use super::super::amounts;
 use super::super::args::{self, Options, is_word};
 use super::super::error::Error;
 use super::super::facts::{
@@ -47,6 +48,7 @@ const LRANGE: Command = Command {
     summary: "Returns the elements from one position to another; negative positions count from the tail.",
     since: "1.0.0",
     complexity: "O(S+N) where S is the distance of start offset from HEAD for small lists, from nearest end (HEAD or TAIL) for large lists; and N is the number of elements in the specified range.",
+    reads_much: Some(amounts::between_ranks),
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("stop")],
     example: &[
         ("RPUSH mylist one two three", "(integer) 3"),
@@ -118,6 +120,7 @@ const LPOS: Command = Command {
     summary: "Returns the positions of elements that are equal to a given one.",
     since: "6.0.6",
     complexity: "O(N) where N is the number of elements in the list, for the average case. When searching for elements near the head or the tail of the list, or when the MAXLEN option is provided, the command may run in constant time.",
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::KEY,
         Argument::string("element"),

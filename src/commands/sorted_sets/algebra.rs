@@ -3,6 +3,7 @@
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 
+use super::super::amounts;
 use super::super::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
@@ -21,6 +22,7 @@ const ZUNION: Command = Command {
     summary: "Returns the members of any of several sorted sets, with their scores added up.",
     since: "6.2.0",
     complexity: "O(N)+O(M*log(M)) with N being the sum of the sizes of the input sorted sets, and M being the number of elements in the resulting sorted set.",
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -108,6 +110,7 @@ const ZINTER: Command = Command {
     summary: "Returns the members that several sorted sets have in common, with their scores added up.",
     since: "6.2.0",
     complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -195,6 +198,7 @@ const ZINTERCARD: Command = Command {
     summary: "Returns how many members several sorted sets have in common.",
     since: "7.0.0",
     complexity: "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.",
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -230,6 +234,7 @@ const ZDIFF: Command = Command {
     summary: "Returns the members of the first sorted set that the others have not.",
     since: "6.2.0",
     complexity: "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.",
+    reads_much: Some(amounts::all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),

@@ -8,6 +8,7 @@ use crate::types::sorted_sets::gathering::Gathering;
 use crate::types::sorted_sets::ranges::Bounds;
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
 
+use super::super::amounts;
 use super::super::args::{self, Options, is_word};
 use super::super::error::Error;
 use super::super::facts::{
@@ -28,6 +29,7 @@ const ZRANGE: Command = Command {
     summary: "Returns the members in a range of ranks, scores or bytes.",
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements returned.",
+    reads_much: Some(amounts::in_range),
     arguments: &[
         Argument::KEY,
         Argument::string("start"),
@@ -181,6 +183,7 @@ const ZREVRANGE: Command = Command {
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements returned.",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `REV` argument" }),
+    reads_much: Some(amounts::between_ranks),
     arguments: &[
         Argument::KEY,
         Argument::integer("start"),
@@ -210,6 +213,7 @@ const ZRANGEBYSCORE: Command = Command {
     since: "1.0.5",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYSCORE` argument" }),
+    reads_much: Some(amounts::within_limit),
     arguments: &[
         Argument::KEY,
         Argument::double("min"),
@@ -246,6 +250,7 @@ const ZREVRANGEBYSCORE: Command = Command {
         since: "6.2.0",
         replaced_by: "`ZRANGE` with the `REV` and `BYSCORE` arguments",
     }),
+    reads_much: Some(amounts::within_limit),
     arguments: &[
         Argument::KEY,
         Argument::double("max"),
@@ -278,6 +283,7 @@ const ZRANGEBYLEX: Command = Command {
     since: "2.8.9",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYLEX` argument" }),
+    reads_much: Some(amounts::within_limit),
     arguments: &[
         Argument::KEY,
         Argument::string("min"),
@@ -309,6 +315,7 @@ const ZREVRANGEBYLEX: Command = Command {
         since: "6.2.0",
         replaced_by: "`ZRANGE` with the `REV` and `BYLEX` arguments",
     }),
+    reads_much: Some(amounts::within_limit),
     arguments: &[
         Argument::KEY,
         Argument::string("max"),

@@ -8,6 +8,7 @@ mod options;
 mod order;
 mod pattern;
 
+use crate::commands::amounts;
 use crate::commands::door::permission::may_read_all_keys;
 use crate::commands::error::Error;
 use crate::commands::facts::{
@@ -71,6 +72,7 @@ const SORT: Command = Command {
     summary: "Returns or stores the elements of a list, a set or a sorted set in another order.",
     since: "1.0.0",
     complexity: "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).",
+    reads_much: Some(amounts::all_unless_stored),
     arguments: &[Argument::KEY, BY, LIMIT, GET, ORDER, ALPHA, STORE],
     example: &[
         ("RPUSH mylist 3 10 2", "(integer) 3"),
@@ -99,6 +101,7 @@ const SORT_RO: Command = Command {
     summary: "Returns the elements of a list, a set or a sorted set in another order.",
     since: "7.0.0",
     complexity: "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).",
+    reads_much: Some(amounts::all),
     arguments: &[Argument::KEY, BY, LIMIT, GET, ORDER, ALPHA],
     example: &[("RPUSH mylist c a b", "(integer) 3"), ("SORT_RO mylist ALPHA", "[\"a\", \"b\", \"c\"]")],
     run: Run::Server(sort_ro),

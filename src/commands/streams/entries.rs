@@ -9,6 +9,7 @@ use crate::values::tree::ledger::{BLOCK_BYTES_MAX, EntryId, ID_TEXT_BYTES_MAX};
 use super::EntryWriter;
 use super::ids::{self, NewId};
 use super::options::{IDMP, Options, REFERENCES, TRIM, natural};
+use crate::commands::amounts;
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
@@ -172,6 +173,7 @@ const XRANGE: Command = Command {
     summary: "Returns the entries from one ID to another.",
     since: "5.0.0",
     complexity: "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
+    reads_much: Some(amounts::within_count),
     arguments: &[
         Argument::KEY,
         Argument::string("start"),
@@ -192,6 +194,7 @@ const XREVRANGE: Command = Command {
     name: "xrevrange",
     summary: "Returns the entries from one ID to another, the last one first.",
     complexity: "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
+    reads_much: Some(amounts::within_count),
     arguments: &[
         Argument::KEY,
         Argument::string("end"),

@@ -118,6 +118,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
             sum.hits += shard.hits.get();
             sum.misses += shard.misses.get();
         }
+        self.keyspace.reads_of_copies.add_to(&mut sum);
         sum.expired = self.keyspace.losses.expired();
         sum.expired_fields = self.keyspace.losses.expired_fields();
         sum.evicted = self.keyspace.losses.evicted();
@@ -203,6 +204,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
             shard.reset_counters();
         }
         self.keyspace.losses.reset();
+        self.keyspace.reads_of_copies.reset();
     }
 
     /// Sets the number of locks that are not followed to zero.

@@ -5,14 +5,14 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Transaction;
+use super::{Expiry, Transaction};
 use crate::allocator::taken_bytes;
 use crate::events::EventClass;
 use crate::keyspace::Spot;
 use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::shard::Shard;
-use crate::values::{Encoding, Limit, Type, TypeFacts, Value, WrongType};
+use crate::values::{Encoding, Limit, Structure, Type, TypeFacts, Value, WrongType};
 
 /// The most bytes of a value while a log is replayed, whatever the parameters are now: the largest value that
 /// `proto-max-bulk-len` has ever allowed. A damaged offset must not take all memory.
@@ -129,6 +129,20 @@ impl Transaction<'_> {
             bytes: entry.bytes(),
             large_bytes: entry.bytes_in_all() - entry.bytes(),
         })
+    }
+
+    /// Bytes of the value of a key that lie outside its entry; 0 if it is small or absent.
+    pub fn large_bytes(&self, key: &[u8]) -> usize {
+        self.find(key).and_then(Entry::structure).map_or(0, Structure::bytes)
+    }
+
+    /// Copies a key with its expiry to the same database of another transaction. The copy of a large value
+    /// shares its nodes. Counts a use.
+    pub fn copy_to(&self, other: &mut Transaction<'_>, key: &[u8]) {
+        if let Some(entry) = self.peek_entry(key) {
+            let expiry = entry.expires_at_ms().map_or(Expiry::Never, Expiry::At);
+            other.put_any(key, self.value_of(entry), expiry);
+        }
     }
 
     /// Notes a use of a key, even in a transaction that notes none; returns whether the key is there.

@@ -1,0 +1,177 @@
+//! Runs a request that reads much of a large value while it holds no lock.
+//!
+//! What it reads is copied into a keyspace that holds nothing else. That takes no time: a copy of a large
+//! value shares its nodes. Then the locks are free, so other clients use the keys meanwhile, and other
+//! threads serve the clients of this one. The copies are those of one moment, at which their clock stands.
+//!
+//! EXEC and scripts hold their locks to the end, and what they read is read under them.
+
+use crate::commands::Command;
+use crate::commands::door::run::handle;
+use crate::commands::facts::Result;
+use crate::commands::tracking::remember;
+use crate::instance::{Doer, Instance, Overlay};
+use crate::keyspace::{KeyspaceCounters, Transaction};
+use crate::resp::{Reply, Request};
+use crate::session::Session;
+use crate::values::LONG_TEXT_BYTES;
+
+/// Reading this many bytes takes some milliseconds: other threads serve the clients of this one meanwhile.
+const LONG_READ_BYTES: usize = 4 << 20;
+
+/// Copies of what a request reads.
+#[derive(Debug)]
+pub struct Copies {
+    overlay: Overlay,
+    /// Bytes of the large values.
+    bytes: usize,
+}
+
+impl Copies {
+    /// Copies what a request reads, if it reads much of a large value. If something has expired, the request
+    /// shall free it, so it runs on the keyspace itself.
+    #[inline(always)]
+    pub fn of(
+        instance: &Instance,
+        command: &Command,
+        tx: &Transaction<'_>,
+        request: Request<'_>,
+    ) -> Option<Copies> {
+        let reads_much = command.reads_much?;
+        if reads_much(request) { Copies::of_large(instance, command, tx, request) } else { None }
+    }
+
+    #[inline(never)]
+    fn of_large(
+        instance: &Instance,
+        command: &Command,
+        tx: &Transaction<'_>,
+        request: Request<'_>,
+    ) -> Option<Copies> {
+        let keys = command.keys_of(request).map(|(key, _)| key);
+        let bytes = keys.clone().map(|key| tx.large_bytes(key)).sum();
+        if bytes < LONG_TEXT_BYTES || command.leaves_keys_unnamed(request) || tx.has_seen_expired() {
+            return None;
+        }
+        let overlay = instance.overlays.take(instance, tx.now_ms());
+        overlay.keyspace.set_compresses_dumps(instance.keyspace.compresses_dumps());
+        let mut copies = overlay.keyspace.begin_alone(tx.database());
+        keys.for_each(|key| tx.copy_to(&mut copies, key));
+        copies.commit();
+        drop(copies);
+        Some(Copies { overlay, bytes })
+    }
+
+    /// Runs the request on them, and unlocks everything before.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command.
+    #[cold]
+    pub fn run(
+        self,
+        command: &'static Command,
+        instance: &Instance,
+        session: &mut Session,
+        tx: &mut Transaction<'_>,
+        request: Request<'_>,
+        reply: Reply<'_>,
+    ) -> Result {
+        if session.tracking.is_some() {
+            // Whoever changes a key from now on sends the client news of it.
+            remember(instance, session, command, request);
+        }
+        tx.let_go();
+        if self.bytes >= LONG_READ_BYTES {
+            instance.hand_over();
+        }
+        let mut copies = self.overlay.keyspace.begin_alone(tx.database());
+        let before = counts(&copies);
+        let sent = handle(command, instance, session, &mut copies, request, reply, None);
+        let after = counts(&copies);
+        instance.keyspace.count_reads_of_copies(after.hits - before.hits, after.misses - before.misses);
+        let effects = copies.take_effects();
+        if !effects.is_empty() {
+            let doer = Doer { session, command: command.name, request, is_script: false };
+            instance.notify(effects, Some(doer));
+        }
+        command.keys_of(request).for_each(|(key, _)| {
+            copies.remove(key);
+        });
+        copies.commit();
+        drop(copies.take_effects());
+        if let Some(garbage) = copies.take_large_garbage() {
+            instance.free(garbage);
+        }
+        drop(copies);
+        instance.overlays.give_back(self.overlay);
+        sent
+    }
+}
+
+/// What an overlay has counted since it was made.
+fn counts(tx: &Transaction<'_>) -> KeyspaceCounters {
+    tx.everything().map(|all| all.counters()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::clients::Address;
+    use crate::commands::facts::{Context, KeyFlags, KeySpec, Run};
+    use crate::commands::known;
+    use crate::config::Config;
+    use crate::engine::memory::begin;
+    use crate::instance::Hooks;
+    use crate::keyspace::Expiry;
+    use crate::resp::OwnedRequest;
+    use crate::types::strings::Text;
+
+    /// Deletes its key in the server's keyspace, and replies with the length that it had.
+    const LOOK: &Command = &Command {
+        name: "look",
+        keys: &[KeySpec::first(KeyFlags::RO)],
+        reads_much: Some(|_| true),
+        run: Run::Server(look),
+        ..Command::DEFAULTS
+    };
+
+    fn look(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+        let mut other = context.instance.keyspace.begin_all(0).expect("nothing is in its way");
+        assert!(other.remove(request.at(1)));
+        drop(other);
+        Ok(reply.count(context.tx.get::<Text>(request.at(1))?.map_or(0, <[u8]>::len)))
+    }
+
+    #[test]
+    fn others_have_the_keys_while_the_request_reads_them() {
+        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
+        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let nowhere = Address::Unix(Path::new("").into());
+        let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
+        let mut session = Session::new(registration.client.clone(), &instance.users);
+        let request = OwnedRequest::of_line(b"LOOK k").expect("a line");
+        let request = request.request().expect("a request");
+        let put = |bytes: usize| {
+            let mut tx = instance.keyspace.begin(0, b"k").expect("nothing is in its way");
+            tx.put(b"k", &vec![b'v'; bytes], Expiry::Never);
+        };
+        put(LONG_TEXT_BYTES - 1);
+        let begun = begin(&instance, &mut session, LOOK, request, None).expect("nothing is in its way");
+        assert!(Copies::of(&instance, LOOK, &begun.tx, request).is_none());
+        drop(begun);
+        put(LONG_TEXT_BYTES);
+        let mut begun = begin(&instance, &mut session, LOOK, request, None).expect("nothing is in its way");
+        let copies = Copies::of(&instance, LOOK, &begun.tx, request).expect("the value is large");
+        let mut out = Vec::new();
+        let reply = Reply::new(&mut out, session.protocol);
+        let ran = copies.run(LOOK, &instance, &mut session, &mut begun.tx, request, reply);
+        assert!(ran.is_ok());
+        drop(begun);
+        assert_eq!(out, format!(":{LONG_TEXT_BYTES}\r\n").into_bytes());
+        let all = instance.keyspace.begin_all(0).expect("nothing is in its way");
+        assert_eq!((all.database_size().keys, all.counters().hits), (0, 1));
+    }
+}
