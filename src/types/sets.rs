@@ -1,9 +1,9 @@
 //! Sets of different members.
 //!
-//! A small set is packed. Behind the count stands a width:
+//! A small set is packed. Its first byte is a width:
 //!
 //! - 2, 4 or 8: all members are integers. They follow in ascending order, each in so many bytes.
-//! - 0: the members follow as strings, in the order in which they were added.
+//! - 0: a count follows, and the members as strings, in the order in which they were added.
 //!
 //! A large set is a map whose values are empty. The limits are those of Redis 7.2, which packs sets of
 //! strings as well.
@@ -29,7 +29,7 @@ pub enum Set {}
 
 impl Type for Set {
     const FACTS: &'static TypeFacts = &FACTS;
-    const EMPTY: &'static [u8] = &[0, 0, 2];
+    const EMPTY: &'static [u8] = &[2];
     type View<'v> = SetView<'v>;
 
     #[inline(always)]
@@ -64,8 +64,12 @@ pub const FACTS: TypeFacts = TypeFacts {
 /// The longest text of an integer.
 const INTEGER_BYTES_MAX: usize = 20;
 
-/// Where the members of a packed set begin.
-const MEMBERS: usize = COUNT_BYTES + 1;
+/// Where the members of a packed set of integers begin.
+const INTEGERS: usize = 1;
+/// The count of a packed set of strings.
+const COUNT: Range<usize> = 1..1 + COUNT_BYTES;
+/// Where the members of a packed set of strings begin.
+const MEMBERS: usize = COUNT.end;
 /// The width of a packed set of strings.
 const STRINGS: u8 = 0;
 
@@ -124,12 +128,9 @@ impl fmt::Debug for Member<'_> {
 
 impl<'v> SetView<'v> {
     fn packed(packed: &'v [u8]) -> SetView<'v> {
-        match packed.get(COUNT_BYTES) {
-            None | Some(&STRINGS) => SetView::Strings(packed),
-            Some(width) => SetView::Integers(Integers {
-                width: usize::from(*width),
-                bytes: packed.get(MEMBERS..).unwrap_or_default(),
-            }),
+        match packed.split_first() {
+            None | Some((&STRINGS, _)) => SetView::Strings(packed),
+            Some((width, bytes)) => SetView::Integers(Integers { width: usize::from(*width), bytes }),
         }
     }
 
@@ -137,7 +138,7 @@ impl<'v> SetView<'v> {
     pub fn len(self) -> usize {
         match self {
             SetView::Integers(integers) => integers.len(),
-            SetView::Strings(packed) => packed::count(packed),
+            SetView::Strings(packed) => packed::count(packed.get(COUNT).unwrap_or_default()),
             SetView::Large(map) => map.len(),
         }
     }
@@ -224,7 +225,7 @@ impl<'v> Integers<'v> {
 
     /// The bytes of the integer at a position, in the packed set.
     fn place(self, position: usize) -> Range<usize> {
-        let start = MEMBERS + position * self.width;
+        let start = INTEGERS + position * self.width;
         start..start + self.width
     }
 }
@@ -291,7 +292,8 @@ impl Change<'_, Set> {
                     return false;
                 }
                 if len < limit.entries.min(COUNT_MAX) && member.len() <= limit.bytes {
-                    self.splice(end..end, &[Length::of(member).bytes(), member], 1);
+                    self.splice(end..end, &[Length::of(member).bytes(), member], 0);
+                    self.set_count(len + 1);
                     return true;
                 }
             }
@@ -306,28 +308,33 @@ impl Change<'_, Set> {
         let SetView::Integers(integers) = self.view() else { return };
         let (width, place) = (width_of(integer).max(integers.width), integers.place(position).start);
         if width == integers.width {
-            self.splice(place..place, &[&integer.to_le_bytes()[..width]], 1);
+            self.splice(place..place, &[&integer.to_le_bytes()[..width]], 0);
             return;
         }
         let mut widened = vec![width as u8];
         for wide in integers.iter() {
             widened.extend_from_slice(&wide.to_le_bytes()[..width]);
         }
-        let at = 1 + position * width;
+        let at = INTEGERS + position * width;
         widened.splice(at..at, integer.to_le_bytes()[..width].iter().copied());
         let end = self.packed().len();
-        self.splice(COUNT_BYTES..end, &[&widened], 1);
+        self.splice(0..end, &[&widened], 0);
     }
 
     /// Packs a set of integers as strings.
     fn turn_into_strings(&mut self) {
-        let mut strings = vec![STRINGS];
+        let mut strings = head_of_strings(self.view().len()).to_vec();
         for member in self.view().iter() {
             strings.extend_from_slice(Length::of(&member).bytes());
             strings.extend_from_slice(&member);
         }
         let end = self.packed().len();
-        self.splice(COUNT_BYTES..end, &[&strings], 0);
+        self.splice(0..end, &[&strings], 0);
+    }
+
+    /// Sets the number of members of a packed set of strings.
+    fn set_count(&mut self, members: usize) {
+        self.splice(COUNT, &[&head_of_strings(members)[COUNT]], 0);
     }
 
     /// Removes a member; returns whether it was there.
@@ -351,9 +358,12 @@ impl Change<'_, Set> {
             SetView::Strings(packed) => find(packed, member),
             SetView::Large(_) => None,
         };
-        let was_there = place.is_some();
+        let (was_there, len) = (place.is_some(), self.view().len());
         if let Some(place) = place {
-            self.splice(place, &[], -1);
+            self.splice(place, &[], 0);
+            if let SetView::Strings(_) = self.view() {
+                self.set_count(len - 1);
+            }
         }
         was_there
     }
@@ -367,6 +377,12 @@ impl Change<'_, Set> {
         self.empty();
         members
     }
+}
+
+/// The bytes before the members of a packed set of so many strings, [`COUNT_MAX`] at most.
+fn head_of_strings(members: usize) -> [u8; MEMBERS] {
+    let [low, high] = u16::try_from(members).unwrap_or(u16::MAX).to_le_bytes();
+    [STRINGS, low, high]
 }
 
 /// The map of a packed set.
@@ -390,7 +406,7 @@ pub struct NewSet {
 impl NewSet {
     /// An empty set that is packed up to a limit.
     pub fn within(limit: Limit) -> NewSet {
-        NewSet { limit, members: Structure::map(), arrivals: packed::EMPTY.to_vec() }
+        NewSet { limit, members: Structure::map(), arrivals: Vec::new() }
     }
 
     /// Adds a member; returns whether it is new.
@@ -426,27 +442,25 @@ impl NewSet {
     }
 
     fn packed(&self) -> Option<Vec<u8>> {
-        let len = u16::try_from(self.len()).ok().filter(|_| self.may_be_packed())?;
-        let strings = || Strings::of(&self.arrivals);
+        if !self.may_be_packed() {
+            return None;
+        }
+        let strings = || Strings::from(&self.arrivals, 0);
         let integers: Option<Vec<i64>> = strings().map(parse).collect();
-        let mut packed = len.to_le_bytes().to_vec();
         if self.len() <= self.limit.integers
             && let Some(mut integers) = integers
         {
             integers.sort_unstable();
             let width = integers.iter().map(|integer| width_of(*integer)).max().unwrap_or(2);
-            packed.push(width as u8);
+            let mut packed = vec![width as u8];
             integers.iter().for_each(|integer| packed.extend_from_slice(&integer.to_le_bytes()[..width]));
             return Some(packed);
         }
         if self.len() > self.limit.entries || strings().any(|member| member.len() > self.limit.bytes) {
             return None;
         }
-        packed.push(STRINGS);
-        for member in strings() {
-            packed.extend_from_slice(Length::of(member).bytes());
-            packed.extend_from_slice(member);
-        }
+        let mut packed = head_of_strings(self.len()).to_vec();
+        packed.extend_from_slice(&self.arrivals);
         Some(packed)
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod expiring;
 pub mod packed;
+pub mod pairs;
 pub mod tree;
 
 mod limits;

@@ -145,11 +145,6 @@ impl<'p> Packer<'p> {
         self.packed.extend_from_slice(string);
     }
 
-    /// Appends bytes as they are.
-    pub fn raw(&mut self, bytes: &[u8]) {
-        self.packed.extend_from_slice(bytes);
-    }
-
     /// How many elements there are.
     pub fn count(&self) -> usize {
         self.count

@@ -15,6 +15,7 @@ use crate::keyspace::following::records::Recorder;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::Transaction;
 use crate::values::packed::COUNT_BYTES;
+use crate::values::pairs;
 use crate::values::tree::{Ledger, Map, Ranking, Remains, Sequence};
 use crate::values::{Content, HASH_KIND, LIST_KIND, Limit, Structure, Type, Value, WrongType};
 
@@ -113,6 +114,13 @@ impl<T: Type> Change<'_, T> {
             let count = self.packed().first_chunk().map_or(0, |count| u16::from_le_bytes(*count));
             self.entry.splice(0..COUNT_BYTES, &[&count.wrapping_add_signed(added).to_le_bytes()]);
         }
+    }
+
+    /// Replaces a range of packed [`pairs`] by other bytes. There are so many pairs afterwards.
+    pub fn splice_pairs(&mut self, range: Range<usize>, parts: &[&[u8]], pairs: usize) {
+        self.entry.splice(range, parts);
+        let (place, count) = pairs::counted(pairs);
+        self.entry.splice(place, &[&count]);
     }
 
     /// Replaces a packed collection by a large one. The elements stay the same.

@@ -11,7 +11,7 @@ use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::Transaction;
 use crate::keyspace::transaction::change::Change;
 use crate::values::expiring::{self, Expiring};
-use crate::values::packed::{self, Packer};
+use crate::values::pairs;
 use crate::values::tree::{ExpiringMap, Remains};
 use crate::values::{Structure, Type};
 
@@ -76,14 +76,9 @@ fn settle(entry: &mut Entry) {
         return;
     }
     if let Expiring::Packed(bytes) = fields {
-        let mut plain = Vec::with_capacity(bytes.len());
-        let mut packer = Packer::begin(&mut plain);
-        for pair in expiring::pairs(bytes) {
-            packer.string(pair.name);
-            packer.string(pair.value);
-            packer.count_one();
-        }
-        debug_assert_eq!(packed::count(bytes), packed::count(&plain));
+        let mut plain = pairs::EMPTY.to_vec();
+        expiring::pairs(bytes).for_each(|pair| pairs::push(&mut plain, pair.name, pair.value));
+        debug_assert_eq!(fields.len(), pairs::count(&plain));
         return replace_packed(entry, &plain, false);
     }
     if let Some(structure) = entry.structure_mut()

@@ -1,10 +1,11 @@
 //! Changing a hash.
 
-use super::{Hash, find, unpacked};
+use super::{Hash, pairs_of, unpacked};
 use crate::keyspace::Change;
 use crate::values::Structure;
 use crate::values::expiring::{self, EARLIEST, Expiring, Pair};
-use crate::values::packed::{self, COUNT_MAX, Length};
+use crate::values::packed::{self, COUNT_MAX};
+use crate::values::pairs::{self, Lengths};
 use crate::values::tree::ExpiringMap;
 
 /// What must hold for the expiry of a field to be changed.
@@ -105,26 +106,18 @@ impl Change<'_, Hash> {
 
     fn insert_packed(&mut self, field: &[u8], value: &[u8]) -> bool {
         let (limit, packed) = (self.limit(), self.packed());
-        let found = find(packed, field).map(|found| found.place);
+        let found = pairs::find(packed, field).map(|pair| pair.place);
         let end = packed.len();
         let is_short = field.len() <= limit.bytes && value.len() <= limit.bytes;
         // Also where a field gets another value: the limit may have been lowered.
-        let fields = packed::count(packed) + usize::from(found.is_none());
+        let fields = pairs::count(packed) + usize::from(found.is_none());
         if !is_short || fields > limit.entries.min(COUNT_MAX) {
             self.unpack();
             return self.map_mut().is_some_and(|map| map.insert(field, value));
         }
-        let (field_length, value_length) = (Length::of(field), Length::of(value));
-        match found {
-            Some(place) => {
-                self.splice(place, &[value_length.bytes(), value], 0);
-                false
-            }
-            None => {
-                self.splice(end..end, &[field_length.bytes(), field, value_length.bytes(), value], 1);
-                true
-            }
-        }
+        let (lengths, is_new) = (Lengths::of(field, value), found.is_none());
+        self.splice_pairs(found.unwrap_or(end..end), &lengths.parts(field, value), fields);
+        is_new
     }
 
     /// Sets the value and the expiry of a field in a hash of which some fields expire. Returns whether the
@@ -182,8 +175,9 @@ impl Change<'_, Hash> {
             map.remove(field)
         } else if self.expiring().is_some() {
             self.remove_beside_expiries(field)
-        } else if let Some(found) = find(self.packed(), field) {
-            self.splice(found.pair, &[], -1);
+        } else if let Some(place) = pairs::find(self.packed(), field).map(|pair| pair.place) {
+            let fields = pairs::count(self.packed()) - 1;
+            self.splice_pairs(place, &[], fields);
             true
         } else {
             false
@@ -217,7 +211,7 @@ impl Change<'_, Hash> {
         if self.map_mut().is_some() {
             return self.begin_expiries();
         }
-        let packed = expiring::pack(super::pairs(self.packed()).map(|(field, value)| (field, value, None)));
+        let packed = expiring::pack(pairs_of(self.packed()).map(|(field, value)| (field, value, None)));
         self.replace_packed(&packed);
     }
 

@@ -1,7 +1,7 @@
 //! Hashes: values by fields.
 //!
-//! A small hash is packed: the strings of its fields and values in turn, in the order in which they were
-//! written. A large hash is a map. If some of its fields expire, either form has their moments, too
+//! A small hash is packed as [`pairs`] of fields and values, in the order in which they were written. A large
+//! hash is a map. If some of its fields expire, either form has their moments, too
 //! ([`expiring`](crate::values::expiring)); a hash that has lost its last moment has the form without them.
 
 mod changing;
@@ -9,12 +9,10 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
-
 use crate::dump::collections::HASH_TYPES;
 use crate::events::EventClass;
 use crate::values::expiring::Expiring;
-use crate::values::packed::{self, Strings};
+use crate::values::pairs::{self, Pairs};
 use crate::values::tree::Map;
 use crate::values::{Content, HASH_KIND, Structure, Type, TypeFacts};
 
@@ -27,7 +25,7 @@ pub enum Hash {}
 
 impl Type for Hash {
     const FACTS: &'static TypeFacts = &FACTS;
-    const EMPTY: &'static [u8] = packed::EMPTY;
+    const EMPTY: &'static [u8] = pairs::EMPTY;
     type View<'v> = HashView<'v>;
 
     #[inline(always)]
@@ -36,7 +34,7 @@ impl Type for Hash {
             Content::Bytes(packed) => HashView::Packed(packed),
             Content::Large(Structure::Map(map)) => HashView::Large(map),
             Content::Large(Structure::Expiring(map)) => HashView::Expiring(Expiring::Large(map), 0),
-            Content::Large(_) => HashView::Packed(packed::EMPTY),
+            Content::Large(_) => HashView::Packed(pairs::EMPTY),
             Content::Expiring(fields, now_ms) => HashView::Expiring(fields, now_ms),
         }
     }
@@ -82,7 +80,7 @@ impl<'v> HashView<'v> {
     /// The number of fields.
     pub fn len(self) -> usize {
         match self {
-            HashView::Packed(packed) => packed::count(packed),
+            HashView::Packed(packed) => pairs::count(packed),
             HashView::Large(map) => map.len(),
             HashView::Expiring(fields, now_ms) => fields.len() - fields.expired(now_ms),
         }
@@ -97,7 +95,7 @@ impl<'v> HashView<'v> {
     #[inline]
     pub fn get(self, field: &[u8]) -> Option<&'v [u8]> {
         match self {
-            HashView::Packed(packed) => find(packed, field).map(|found| found.value),
+            HashView::Packed(packed) => pairs::find(packed, field).map(|pair| pair.value),
             HashView::Large(map) => map.get(field),
             HashView::Expiring(fields, now_ms) => fields.get(field, now_ms).map(|(value, _)| value),
         }
@@ -128,7 +126,7 @@ impl<'v> HashView<'v> {
     /// Fields with their values.
     pub fn iter(self) -> impl Iterator<Item = (&'v [u8], &'v [u8])> {
         let (small, large, expiring) = match self {
-            HashView::Packed(packed) => (Some(pairs(packed)), None, None),
+            HashView::Packed(packed) => (Some(pairs_of(packed)), None, None),
             HashView::Large(map) => (None, Some(map.iter()), None),
             HashView::Expiring(fields, now_ms) => (None, None, Some(fields.iter(now_ms))),
         };
@@ -140,47 +138,23 @@ impl<'v> HashView<'v> {
     /// [`iter`](Self::iter).
     pub fn at(self, position: usize) -> Option<(&'v [u8], &'v [u8])> {
         match self {
-            HashView::Packed(packed) => pairs(packed).nth(position),
+            HashView::Packed(packed) => pairs_of(packed).nth(position),
             HashView::Large(map) => map.at(position),
             HashView::Expiring(fields, now_ms) => fields.at(position, now_ms),
         }
     }
 }
 
-/// A field that was found in a packed hash.
-struct Found<'v> {
-    value: &'v [u8],
-    /// The bytes of the field and of its value, with their lengths.
-    pair: Range<usize>,
-    /// The bytes of the value with its length.
-    place: Range<usize>,
-}
-
-#[inline]
-fn find<'v>(packed: &'v [u8], field: &[u8]) -> Option<Found<'v>> {
-    let mut strings = Strings::of(packed);
-    loop {
-        let start = strings.place();
-        let is_wanted = strings.next()? == field;
-        let middle = strings.place();
-        let value = strings.next()?;
-        if is_wanted {
-            let end = strings.place();
-            return Some(Found { value, pair: start..end, place: middle..end });
-        }
-    }
-}
-
-fn pairs(packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let mut strings = Strings::of(packed);
-    std::iter::from_fn(move || Some((strings.next()?, strings.next()?)))
+/// The fields of a packed hash with their values.
+fn pairs_of(packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    Pairs::of(packed).map(|pair| (pair.name, pair.value))
 }
 
 /// The map of a packed hash.
 fn unpacked(packed: &[u8]) -> Map {
     let mut map = Structure::map();
-    for (field, value) in pairs(packed) {
-        map.insert(field, value);
+    for pair in Pairs::of(packed) {
+        map.insert(pair.name, pair.value);
     }
     map
 }

@@ -5,14 +5,15 @@
 
 use std::io;
 
-use super::{Hash, HashView, find, unpacked};
+use super::{Hash, HashView, pairs_of, unpacked};
 use crate::dump::Compressor;
 use crate::dump::collections::{self, HASH, HASH_EXPIRING, HASH_LISTPACK, HASH_LISTPACK_EXPIRING};
 use crate::dump::packed::writing::ListpackWriter;
 use crate::dump::strings::{DecodeError, Source, write_length, write_string};
 use crate::keyspace::records;
 use crate::values::expiring;
-use crate::values::packed::{COUNT_MAX, Packer};
+use crate::values::packed::COUNT_MAX;
+use crate::values::pairs;
 use crate::values::tree::{ExpiringMap, Map};
 use crate::values::{Content, Limit, Loaded, Sink, Structure, Type};
 
@@ -109,17 +110,17 @@ pub(super) fn load(
     limit: Limit,
     value: &mut Vec<u8>,
 ) -> Result<Loaded, DecodeError> {
-    let mut packer = Packer::begin(value);
+    value.extend_from_slice(pairs::EMPTY);
     let mut read = Read::Packed;
-    collections::hash(rdb_type, input, &mut |field, value, at_ms| {
-        let is_short = field.len() <= limit.bytes && value.len() <= limit.bytes;
+    collections::hash(rdb_type, input, &mut |field, content, at_ms| {
+        let is_short = field.len() <= limit.bytes && content.len() <= limit.bytes;
         read = match std::mem::replace(&mut read, Read::Packed) {
-            Read::Packed if !(is_short && packer.count() < limit.entries.min(COUNT_MAX)) => {
-                Read::Large(unpacked(packer.packed()))
+            Read::Packed if !(is_short && pairs::count(value) < limit.entries.min(COUNT_MAX)) => {
+                Read::Large(unpacked(value))
             }
             Read::Packed if at_ms.is_some() => {
                 let owned = |(field, value): (&[u8], &[u8])| (field.to_vec(), value.to_vec(), None);
-                Read::Expiring(super::pairs(packer.packed()).map(owned).collect())
+                Read::Expiring(pairs_of(value).map(owned).collect())
             }
             Read::Expiring(fields) if !(is_short && fields.len() < limit.entries.min(COUNT_MAX)) => {
                 let mut map = ExpiringMap::of(Structure::map());
@@ -135,18 +136,16 @@ pub(super) fn load(
             read = Read::LargeExpiring(ExpiringMap::of(map));
         }
         let is_new = match &mut read {
-            Read::Large(map) => map.insert(field, value),
-            Read::LargeExpiring(map) => map.insert(field, value, at_ms).is_none(),
+            Read::Large(map) => map.insert(field, content),
+            Read::LargeExpiring(map) => map.insert(field, content, at_ms).is_none(),
             Read::Expiring(fields) if fields.iter().any(|(other, _, _)| other == field) => false,
             Read::Expiring(fields) => {
-                fields.push((field.to_vec(), value.to_vec(), at_ms));
+                fields.push((field.to_vec(), content.to_vec(), at_ms));
                 true
             }
-            Read::Packed if find(packer.packed(), field).is_some() => false,
+            Read::Packed if pairs::find(value, field).is_some() => false,
             Read::Packed => {
-                packer.string(field);
-                packer.string(value);
-                packer.count_one();
+                pairs::push(value, field, content);
                 true
             }
         };

@@ -6,7 +6,7 @@ use super::packing::{self, Found, Packed};
 use super::{SortedSet, SortedSetView, score};
 use crate::keyspace::Change;
 use crate::values::Structure;
-use crate::values::packed::{COUNT_BYTES, Length};
+use crate::values::pairs::{self, Lengths};
 use crate::values::tree::Ranking;
 
 /// From so many members on, the log has the positions of a removed range rather than its members.
@@ -60,8 +60,9 @@ impl Change<'_, SortedSet> {
     /// has become if it has no room for the member, which is to be inserted there.
     fn set_packed(&mut self, found: Option<Found>, member: &[u8], score: f64) -> Option<&mut Ranking> {
         let (limit, packed) = (self.limit(), self.packed());
-        let (member_length, score_bytes) = (Length::of(member), Packed::of(score));
-        let record = [member_length.bytes(), member, score_bytes.bytes()];
+        let score_bytes = Packed::of(score);
+        let lengths = Lengths::of(member, score_bytes.bytes());
+        let record = lengths.parts(member, score_bytes.bytes());
         if let Some(found) = found {
             if found.score != score {
                 self.move_packed(found, member, score, record);
@@ -73,22 +74,24 @@ impl Change<'_, SortedSet> {
             self.unpack();
             return self.ranking_mut();
         }
-        let place = packing::place(packed, COUNT_BYTES, member, score);
-        self.splice(place..place, &record, 1);
+        let place = packing::place(packed, pairs::FIRST, member, score);
+        self.splice_pairs(place..place, &record, members);
         None
     }
 
     /// Replaces a record by another one, which may belong to another place: the records between are moved.
-    fn move_packed(&mut self, found: Found, member: &[u8], score: f64, record: [&[u8]; 3]) {
-        let (old, [length, name, bytes]) = (found.record, record);
+    fn move_packed(&mut self, found: Found, member: &[u8], score: f64, record: [&[u8]; 5]) {
+        let (old, [lengths, name_length, name, score_length, bytes]) = (found.record, record);
         if score > found.score {
             let place = packing::place(self.packed(), old.end, member, score);
             let between = self.packed()[old.end..place].to_vec();
-            self.splice(old.start..place, &[&between, length, name, bytes], 0);
+            let parts = [&between, lengths, name_length, name, score_length, bytes];
+            self.splice(old.start..place, &parts, 0);
         } else {
-            let place = packing::place(self.packed(), COUNT_BYTES, member, score);
+            let place = packing::place(self.packed(), pairs::FIRST, member, score);
             let between = self.packed()[place..old.start].to_vec();
-            self.splice(place..old.end, &[length, name, bytes, &between], 0);
+            let parts = [lengths, name_length, name, score_length, bytes, &between];
+            self.splice(place..old.end, &parts, 0);
         }
     }
 
@@ -98,7 +101,8 @@ impl Change<'_, SortedSet> {
             Some(ranking) => ranking.remove(member).is_some(),
             None => match packing::find(self.packed(), member) {
                 Some(found) => {
-                    self.splice(found.record, &[], -1);
+                    let members = pairs::count(self.packed()) - 1;
+                    self.splice_pairs(found.record, &[], members);
                     true
                 }
                 None => false,
@@ -123,8 +127,8 @@ impl Change<'_, SortedSet> {
             self.leave(remains, bytes);
         } else {
             let records = packing::records(self.packed(), positions.clone());
-            // A packed sorted set has at most as many members as its count can say.
-            self.splice(records, &[], (positions.len() as u16).wrapping_neg() as i16);
+            let members = pairs::count(self.packed()) - positions.len();
+            self.splice_pairs(records, &[], members);
         }
     }
 

@@ -10,7 +10,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
 use super::packing::{self, Packed};
-use crate::values::packed::Packer;
+use crate::values::pairs;
 use crate::values::{Limit, Structure};
 
 /// Members with scores, in the order in which they came until they are [sorted](Gathering::sort).
@@ -108,12 +108,8 @@ impl Gathering {
             ranking.fill(self.iter());
             return Some(Structure::Ranking(ranking));
         }
-        let mut packer = Packer::begin(value);
-        for (member, score) in self.iter() {
-            packer.string(member);
-            packer.raw(Packed::of(score).bytes());
-            packer.count_one();
-        }
+        value.extend_from_slice(pairs::EMPTY);
+        self.iter().for_each(|(member, score)| pairs::push(value, member, Packed::of(score).bytes()));
         None
     }
 }

@@ -23,7 +23,7 @@ use crate::dump::packed::writing::ListpackWriter;
 use crate::dump::strings::{DecodeError, Source, write_length, write_string};
 use crate::events::EventClass;
 use crate::keyspace::records;
-use crate::values::packed;
+use crate::values::pairs;
 use crate::values::tree::Ranking;
 use crate::values::{Content, Limit, Loaded, SORTED_SET_KIND, Sink, Type, TypeFacts};
 
@@ -35,7 +35,7 @@ pub enum SortedSet {}
 
 impl Type for SortedSet {
     const FACTS: &'static TypeFacts = &FACTS;
-    const EMPTY: &'static [u8] = packed::EMPTY;
+    const EMPTY: &'static [u8] = pairs::EMPTY;
     type View<'v> = SortedSetView<'v>;
 
     #[inline(always)]
@@ -77,7 +77,7 @@ impl<'v> SortedSetView<'v> {
     #[inline]
     pub fn len(self) -> usize {
         match self {
-            SortedSetView::Packed(packed) => packed::count(packed),
+            SortedSetView::Packed(packed) => pairs::count(packed),
             SortedSetView::Large(ranking) => ranking.len(),
         }
     }

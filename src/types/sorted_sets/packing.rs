@@ -1,12 +1,12 @@
 //! The packed form of sorted sets.
 //!
-//! A member and its score are two packed strings, in the order of (score, member). The string of an integer
-//! is its bytes from the lowest on, without those that its sign implies. Any other score is the eight bytes
-//! of the number.
+//! It is [`pairs`] of members and scores, in the order of (score, member). An integer is its bytes from the
+//! lowest on, without those that its sign implies. Any other score is the eight bytes of the number.
 
 use std::ops::Range;
 
-use crate::values::packed::{self, COUNT_MAX, Strings};
+use crate::values::packed::COUNT_MAX;
+use crate::values::pairs::{self, Pairs};
 use crate::values::tree::Ranking;
 use crate::values::{Limit, Structure};
 
@@ -18,34 +18,33 @@ const INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
 /// A member of a packed sorted set.
 pub(super) struct Found {
     pub(super) score: f64,
-    /// The bytes of the member and its score, with their lengths.
+    /// The bytes of the pair.
     pub(super) record: Range<usize>,
 }
 
-/// The bytes of a score with their length in front.
+/// The bytes of a score.
 pub(super) struct Packed {
-    bytes: [u8; 9],
+    bytes: [u8; 8],
     used: usize,
 }
 
 impl Packed {
     /// Packs a score. -0 becomes +0, as in the listpacks of Redis.
     pub(super) fn of(score: f64) -> Packed {
-        let mut bytes = [0; 9];
+        let mut bytes = [0; 8];
         let integer = score as i64;
         let used = if score.abs() <= INTEGER_MAX && integer as f64 == score {
             // One bit more than the digits: the sign.
             let digits = u64::BITS - (integer ^ integer >> 63).leading_zeros();
             let used = if integer == 0 { 0 } else { digits as usize / 8 + 1 };
             debug_assert!(used <= INTEGER_BYTES_MAX);
-            bytes[1..].copy_from_slice(&integer.to_le_bytes());
+            bytes.copy_from_slice(&integer.to_le_bytes());
             used
         } else {
-            bytes[1..].copy_from_slice(&score.to_bits().to_le_bytes());
+            bytes.copy_from_slice(&score.to_bits().to_le_bytes());
             8
         };
-        bytes[0] = used as u8;
-        Packed { bytes, used: 1 + used }
+        Packed { bytes, used }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -53,7 +52,7 @@ impl Packed {
     }
 }
 
-/// The score in a packed string.
+/// The score of these bytes.
 #[inline]
 fn unpack(string: &[u8]) -> f64 {
     if let Ok(bytes) = string.try_into() {
@@ -68,44 +67,30 @@ fn unpack(string: &[u8]) -> f64 {
 
 /// All members with their scores.
 pub(super) fn scored(packed: &[u8]) -> impl Iterator<Item = (&[u8], f64)> {
-    let mut strings = Strings::of(packed);
-    std::iter::from_fn(move || Some((strings.next()?, unpack(strings.next()?))))
+    Pairs::of(packed).map(|pair| (pair.name, unpack(pair.value)))
 }
 
 /// Finds a member.
 #[inline]
 pub(super) fn find(packed: &[u8], member: &[u8]) -> Option<Found> {
-    let mut strings = Strings::of(packed);
-    loop {
-        let start = strings.place();
-        let is_wanted = strings.next()? == member;
-        let score = strings.next()?;
-        if is_wanted {
-            return Some(Found { score: unpack(score), record: start..strings.place() });
-        }
-    }
+    pairs::find(packed, member).map(|pair| Found { score: unpack(pair.value), record: pair.place })
 }
 
 /// Returns where a member with this score belongs: the place of the first record behind it. All records in
 /// front of the place `from` are before it.
 pub(super) fn place(packed: &[u8], from: usize, member: &[u8], score: f64) -> usize {
-    let mut strings = Strings::from(packed, from);
-    loop {
-        let start = strings.place();
-        let (Some(other), Some(other_score)) = (strings.next(), strings.next()) else { return start };
-        let other_score = unpack(other_score);
-        if other_score > score || other_score == score && other > member {
-            return start;
-        }
-    }
+    let is_behind =
+        |other: &[u8], other_score: f64| other_score > score || other_score == score && other > member;
+    let behind = Pairs::from(packed, from).find(|pair| is_behind(pair.name, unpack(pair.value)));
+    behind.map_or(packed.len(), |pair| pair.place.start)
 }
 
 /// The bytes of the records at some positions that there are.
 pub(super) fn records(packed: &[u8], positions: Range<usize>) -> Range<usize> {
-    let mut strings = Strings::of(packed);
+    let mut pairs = Pairs::of(packed);
     let mut skip = |count: usize| {
-        strings.by_ref().take(2 * count).for_each(drop);
-        strings.place()
+        pairs.by_ref().take(count).for_each(drop);
+        pairs.place()
     };
     let start = skip(positions.start);
     start..skip(positions.len())
@@ -123,7 +108,7 @@ pub(super) fn unpacked(packed: &[u8]) -> Ranking {
     for (member, score) in scored(packed) {
         ranking.insert(member, score);
     }
-    debug_assert_eq!(ranking.len(), packed::count(packed));
+    debug_assert_eq!(ranking.len(), pairs::count(packed));
     ranking
 }
 
@@ -140,15 +125,12 @@ mod tests {
         let others =
             [0.1, -1.5e300, 5e-324, f64::INFINITY, f64::NEG_INFINITY, 1e17, -9_007_199_254_740_994.0];
         for score in edges.chain(others) {
-            let packed = Packed::of(score);
-            let (length, string) = packed.bytes().split_first().unwrap();
-            assert_eq!(usize::from(*length), string.len());
-            assert_eq!(unpack(string), score);
+            assert_eq!(unpack(Packed::of(score).bytes()), score);
         }
-        for (score, bytes) in [(0.0, 1), (-0.0, 1), (-1.0, 2), (127.0, 2), (128.0, 3), (-128.0, 2), (0.5, 9)]
+        for (score, bytes) in [(0.0, 0), (-0.0, 0), (-1.0, 1), (127.0, 1), (128.0, 2), (-128.0, 1), (0.5, 8)]
         {
             assert_eq!(Packed::of(score).bytes().len(), bytes, "{score}");
         }
-        assert!(unpack(&Packed::of(-0.0).bytes()[1..]).is_sign_positive());
+        assert!(unpack(Packed::of(-0.0).bytes()).is_sign_positive());
     }
 }
