@@ -4,7 +4,7 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::scripting::running::{Kind, Unkilled};
 use crate::scripting::shebang::{self, Flags as ScriptFlags};
-use crate::scripting::{Callable, Digest, Interpreter, Invocation};
+use crate::scripting::{Callable, Digest, Interpreter, Invocation, Known};
 
 use super::args::is_word;
 use super::door::admission::busy;
@@ -135,16 +135,16 @@ fn run_text(
 ) -> Result {
     let instance = context.instance;
     show_script(context, request);
-    let keys = key_count(request)?;
-    let digest = Digest::of(request.at(1));
+    let (text, keys) = (request.at(1), key_count(request)?);
     instance.scripting.with(|interpreter| {
         // Compiling is part of the run: it takes time, too, and SCRIPT KILL may come before the script has
         // begun. With a run of its own for each of the two, that kill would end with the first one.
         let _run = instance.scripting.running.begin(context.session.began);
-        if interpreter.script(&digest).is_none() {
-            define(interpreter, &digest, request.at(1), false)?;
-        }
-        run_script(context, interpreter, &digest, keys, is_read_only, request, reply)
+        let known = match interpreter.script_of(text) {
+            Some(known) => known,
+            None => define(interpreter, text, false)?,
+        };
+        run_script(context, interpreter, known, keys, is_read_only, request, reply)
     })
 }
 
@@ -159,8 +159,9 @@ fn run_known(
     let digest = Digest::parse(request.at(1)).ok_or(NO_SCRIPT)?;
     let keys = key_count(request)?;
     instance.scripting.with(|interpreter| {
+        let known = interpreter.script(&digest).ok_or(NO_SCRIPT)?;
         let _run = instance.scripting.running.begin(context.session.began);
-        run_script(context, interpreter, &digest, keys, is_read_only, request, reply)
+        run_script(context, interpreter, known, keys, is_read_only, request, reply)
     })
 }
 
@@ -175,9 +176,9 @@ pub(super) fn key_count(request: Request<'_>) -> Result<usize> {
 }
 
 /// Makes a script known.
-fn define(interpreter: &mut Interpreter, digest: &Digest, text: &[u8], is_kept: bool) -> Result<()> {
+fn define(interpreter: &mut Interpreter, text: &[u8], is_kept: bool) -> Result<Known> {
     let (flags, code) = flags_of(text)?;
-    interpreter.define(digest, text, code, flags, is_kept).map_err(Error::bytes)
+    interpreter.define(text, code, flags, is_kept).map_err(Error::bytes)
 }
 
 /// What the first line of a script says it may do, and what is to be compiled.
@@ -206,15 +207,14 @@ pub(super) fn flags_of(text: &[u8]) -> Result<(ScriptFlags, &[u8])> {
 fn run_script(
     context: &mut Context<'_, '_>,
     interpreter: &mut Interpreter,
-    digest: &Digest,
+    known: Known,
     keys: usize,
     is_read_only: bool,
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
-    let known = interpreter.script(digest).ok_or(NO_SCRIPT)?;
     let mut bridge = Bridge::new(context, request, known.flags, is_read_only)?;
-    let what = Callable::Script(digest, known);
+    let what = Callable::Script(&known);
     let invocation = Invocation { what, request, keys };
     let answered = reply.attempt(|reply| interpreter.run(invocation, &mut bridge, reply));
     bridge.conclude(answered)
@@ -265,9 +265,8 @@ const SCRIPT_LOAD: Command = Command {
 };
 
 fn load(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let digest = Digest::of(request.at(2));
-    context.instance.scripting.with(|interpreter| define(interpreter, &digest, request.at(2), true))?;
-    Ok(reply.bulk(digest.as_bytes()))
+    let known = context.instance.scripting.with(|interpreter| define(interpreter, request.at(2), true))?;
+    Ok(reply.bulk(known.digest.as_bytes()))
 }
 
 const SCRIPT_EXISTS: Command = Command {

@@ -269,8 +269,14 @@ fn scripts_are_forgotten_once_too_many_have_come_unless_they_were_loaded_to_stay
         client.cmd(["EVAL", &format!("return {number}"), "0"]).is(number);
     }
     client.cmd(["EVALSHA", &kept, "0"]).is("kept");
-    client.cmd(["EVALSHA", &first, "0"]).is_error("NOSCRIPT No matching script. Please use EVAL.");
+    let is_forgotten = "NOSCRIPT No matching script. Please use EVAL.";
+    client.cmd(["EVALSHA", &first, "0"]).is_error(is_forgotten);
     client.cmd(["EVAL", "return 0", "0"]).is(0);
+    client.cmd(["EVALSHA", &first, "0"]).is(0);
+    client.line("SCRIPT FLUSH").is_ok();
+    client.cmd(["EVALSHA", &first, "0"]).is_error(is_forgotten);
+    client.cmd(["EVAL", "return 0", "0"]).is(0);
+    client.cmd(["EVALSHA", &first, "0"]).is(0);
 }
 
 #[test]

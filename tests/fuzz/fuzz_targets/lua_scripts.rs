@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use keyfast::resp::{OwnedRequest, Protocol, Reply, Request};
 use keyfast::scripting::running::Killed;
 use keyfast::scripting::shebang::Flags;
-use keyfast::scripting::{Callable, Digest, Failure, Host, Interpreter, Invocation, Refused};
+use keyfast::scripting::{Callable, Failure, Host, Interpreter, Invocation, Refused};
 use libfuzzer_sys::fuzz_target;
 
 /// After so many looks at the time, which is after 100,000 instructions each, a script is killed.
@@ -111,17 +111,18 @@ impl Server {
 
     fn reply(&mut self, script: &[u8], arguments: &[&[u8]]) -> Result<Vec<u8>, Failure> {
         self.ticks.store(0, Ordering::Relaxed);
-        let digest = Digest::of(script);
-        if self.interpreter.script(&digest).is_none() {
-            let defined = self.interpreter.define(&digest, script, script, Flags::default(), false);
-            defined.map_err(|text| Failure { text, is_counted: false })?;
-        }
-        let known = self.interpreter.script(&digest).expect("it was just defined");
+        let known = match self.interpreter.script_of(script) {
+            Some(known) => known,
+            None => {
+                let defined = self.interpreter.define(script, script, Flags::default(), false);
+                defined.map_err(|text| Failure { text, is_counted: false })?
+            }
+        };
         let mut request = OwnedRequest::default();
         let given = [&b"EVAL"[..], script, b"0"].into_iter().chain(arguments.iter().copied());
         given.for_each(|argument| assert!(request.push(argument)));
         let request = request.request().expect("a whole request");
-        let invocation = Invocation { what: Callable::Script(&digest, known), request, keys: 0 };
+        let invocation = Invocation { what: Callable::Script(&known), request, keys: 0 };
         let mut out = Vec::new();
         let protocol = if script.len() % 2 == 0 { Protocol::Resp2 } else { Protocol::Resp3 };
         let answered = self.interpreter.run(invocation, &mut Echo, Reply::new(&mut out, protocol));
