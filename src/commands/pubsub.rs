@@ -1,5 +1,6 @@
 //! Channels: SUBSCRIBE, PUBLISH and what is around them.
 
+use crate::instance::Instance;
 use crate::pubsub::Kind;
 use crate::resp::{Reply, Request, Sent};
 use crate::session::{Replies, Session};
@@ -211,12 +212,12 @@ const PUBLISH: Command = Command {
     arguments: &[Argument::string("channel"), Argument::string("message")],
     example: &[("PUBLISH mychannel Hello", "(integer) 0")],
     may_replicate: true,
-    run: Run::Server(publish),
+    run: Run::Message(publish),
     ..Command::DEFAULTS
 };
 
-fn publish(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(context.instance.publish(context.session, Kind::Channel, request.at(1), request.at(2))))
+fn publish(instance: &Instance, session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(instance.publish(session, Kind::Channel, request.at(1), request.at(2))))
 }
 
 const SPUBLISH: Command = Command {
@@ -232,12 +233,12 @@ const SPUBLISH: Command = Command {
     arguments: &[Argument::string("shardchannel"), Argument::string("message")],
     example: &[("SPUBLISH orders Hello", "(integer) 0")],
     may_replicate: true,
-    run: Run::Server(spublish),
+    run: Run::Message(spublish),
     ..Command::DEFAULTS
 };
 
-fn spublish(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(context.instance.publish(context.session, Kind::Shard, request.at(1), request.at(2))))
+fn spublish(instance: &Instance, session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(instance.publish(session, Kind::Shard, request.at(1), request.at(2))))
 }
 
 const PUBSUB: Command = Command {

@@ -60,6 +60,7 @@ pub fn handle(
         Run::Write(handler) => handler(tx, request, reply),
         Run::Block(blocking) => blocking::run(command, blocking, session, tx, request, reply),
         Run::Session(handler) => handler(session, request, reply),
+        Run::Message(handler) => handler(instance, session, request, reply),
         Run::Server(handler) => {
             if script.is_none() {
                 // What a script does is not the client's own state.
@@ -70,6 +71,23 @@ pub fn handle(
         }
         Run::Help(command) => Ok(help(command(), reply)),
         Run::Subcommands => Err(Error::wrong_arity(command.name)),
+    }
+}
+
+/// Runs an admitted request of a command that uses no key, on its own and without a transaction. Returns
+/// `None` for any other command; then nothing has happened yet.
+#[inline]
+pub fn run_without_keys(
+    command: &'static Command,
+    instance: &Instance,
+    session: &mut Session,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Option<Result> {
+    match command.run {
+        Run::Session(handler) => Some(handler(session, request, reply)),
+        Run::Message(handler) => Some(handler(instance, session, request, reply)),
+        _ => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! One command: its facts, its documentation and its handler, side by side in one constant.
 
+use crate::instance::Instance;
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 use crate::session::Session;
@@ -230,6 +231,8 @@ pub enum Run {
     Block(&'static Blocking),
     /// Works on the state of the client's own connection.
     Session(fn(&mut Session, Request<'_>, Reply<'_>) -> Result),
+    /// Sends a message to other clients. It uses no key and changes no state, of the server or of the client.
+    Message(fn(&Instance, &mut Session, Request<'_>, Reply<'_>) -> Result),
     /// Works on the server, or on keys and the client's state together.
     Server(fn(&mut Context<'_, '_>, Request<'_>, Reply<'_>) -> Result),
     /// Lists the subcommands of this command.
@@ -245,6 +248,7 @@ impl std::fmt::Debug for Run {
             Run::Write(_) => "Write",
             Run::Block(_) => "Block",
             Run::Session(_) => "Session",
+            Run::Message(_) => "Message",
             Run::Server(_) => "Server",
             Run::Help(_) => "Help",
             Run::Subcommands => "Subcommands",
