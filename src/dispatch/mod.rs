@@ -47,14 +47,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For a request.
+    /// For a request, on a server without a store.
     #[inline(always)]
-    pub fn new(instance: &Instance, finder: &mut Finder<'_>, request: Request<'_>) -> Plan {
+    pub fn new(keyspace: &Keyspace, finder: &mut Finder<'_>, request: Request<'_>) -> Plan {
         let command = finder.find(request.name());
-        let keyspace = &instance.keyspace;
-        if let Some(remote) = instance.remote.get() {
-            return Plan::beside_store(keyspace, remote, command, request);
-        }
         let spot = command.and_then(|registered| match &registered.plain {
             Some(plain) => request.get(plain.key).map(|key| Spot::of(keyspace.hash(key))),
             None => Plan::spot_of_any(keyspace, registered, request),
@@ -63,12 +59,13 @@ impl Plan {
     }
 
     /// Beside a store. A request that names a key there has no spot, so that it does not take the short cut.
-    fn beside_store(
+    pub fn beside_store(
         keyspace: &Keyspace,
         remote: &Remote,
-        command: Option<&'static Registered>,
+        finder: &mut Finder<'_>,
         request: Request<'_>,
     ) -> Plan {
+        let command = finder.find(request.name());
         let key = command.and_then(|registered| registered.command.only_key_in(request));
         let key = key.filter(|key| !remote.settings.places.has(key));
         Plan { command, spot: key.map(|key| Spot::of(keyspace.hash(key))) }
@@ -526,7 +523,7 @@ mod tests {
             let request = OwnedRequest::of_line(line.as_bytes()).expect("a line");
             let request = request.request().expect("a request");
             meter.look(session);
-            let plan = Plan::new(instance, &mut finder, request);
+            let plan = Plan::new(&instance.keyspace, &mut finder, request);
             execute(instance, session, &request, &plan, &mut meter, &mut out);
         }
         meter.finish(session);
