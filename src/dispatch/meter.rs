@@ -16,6 +16,9 @@ use crate::resp::Request;
 use crate::session::Session;
 use crate::statistics::commands::{Tally, Usage};
 
+/// After a command that took so long, the states are looked at again.
+const LONG: Duration = Duration::from_millis(1);
+
 /// Follows one batch of requests from the first one to the last one.
 #[derive(Debug)]
 pub struct Meter<'a> {
@@ -28,6 +31,8 @@ pub struct Meter<'a> {
     is_tallying: bool,
     /// The same, and the client is in no special state, and no command has to wait.
     is_plain: bool,
+    /// Whether a command has run for long since the last look.
+    took_long: bool,
     /// Whether a client sees every command (MONITOR).
     pub(super) is_watched: bool,
     /// Which commands have to wait for the end of a pause (CLIENT PAUSE), in a pause.
@@ -44,6 +49,7 @@ impl Meter<'_> {
             mark: Instant::now(),
             is_tallying: false,
             is_plain: false,
+            took_long: false,
             is_watched: false,
             paused: None,
             tally: Tally::default(),
@@ -53,6 +59,7 @@ impl Meter<'_> {
     /// Looks at all the special states. The caller calls it after everything that may have changed one.
     pub fn look(&mut self, session: &Session) {
         let instance = self.instance;
+        self.took_long = false;
         let is_limited = instance.config.maxmemory.get() > 0 || instance.keyspace.is_busy();
         let is_troubled = instance.faults.are_planted() || instance.refuses_writes();
         self.is_watched = instance.clients.has_monitors();
@@ -65,6 +72,12 @@ impl Meter<'_> {
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         self.is_plain
+    }
+
+    /// The same after a command that has changed no state. If it took long, another client may have.
+    #[inline(always)]
+    pub(super) fn is_still_plain(&self) -> bool {
+        self.is_plain && !self.took_long
     }
 
     /// Notes that a command is about to run. Returns whether it is tallied.
@@ -114,6 +127,7 @@ impl Meter<'_> {
         reply_bytes: usize,
     ) {
         let took = self.advance(session.ended.take().unwrap_or_else(Instant::now));
+        self.took_long |= took >= LONG;
         let measures = Measures { took, reply_bytes };
         charge(self.instance, session, registered, request, Origin::Request, measures);
     }

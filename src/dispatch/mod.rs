@@ -82,6 +82,15 @@ impl Plan {
         command.only_key_in(request).map(|key| Spot::of(keyspace.hash(key)))
     }
 
+    /// Whether executing it changes no special state of the server or the client. A script cannot call
+    /// a command that does (NOSCRIPT).
+    #[inline]
+    fn changes_no_state(&self) -> bool {
+        let Some(Registered { command, .. }) = self.command else { return false };
+        matches!(command.run, Run::Read(_) | Run::Write(_) | Run::Message(_))
+            || command.scope == Scope::Script
+    }
+
     /// Fetches what it needs from memory, while other requests are executed.
     #[inline(always)]
     pub fn prepare(&mut self, keyspace: &Keyspace, database: usize) {
@@ -108,7 +117,9 @@ pub fn execute(
     if !session.ahead.is_empty() && session.wait.is_none() {
         session.ahead.answered();
     }
-    meter.look(session);
+    if !plan.changes_no_state() || !meter.is_still_plain() {
+        meter.look(session);
+    }
     !session.is_closing && session.wait.is_none()
 }
 
@@ -517,17 +528,27 @@ mod tests {
 
     /// Executes requests as a client sends them; returns the replies.
     fn say(instance: &Instance, session: &mut Session, lines: &[&str]) -> String {
-        let (mut meter, mut finder, mut out) =
-            (Meter::new(instance), Finder::new(&instance.names), Vec::new());
+        let (mut meter, mut out) = (Meter::new(instance), Vec::new());
         for line in lines {
-            let request = OwnedRequest::of_line(line.as_bytes()).expect("a line");
-            let request = request.request().expect("a request");
             meter.look(session);
-            let plan = Plan::new(&instance.keyspace, &mut finder, request);
-            execute(instance, session, &request, &plan, &mut meter, &mut out);
+            say_one(instance, session, line, &mut meter, &mut out);
         }
         meter.finish(session);
         String::from_utf8(out).expect("text")
+    }
+
+    /// Executes one of a batch.
+    fn say_one(
+        instance: &Instance,
+        session: &mut Session,
+        line: &str,
+        meter: &mut Meter<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let request = OwnedRequest::of_line(line.as_bytes()).expect("a line");
+        let request = request.request().expect("a request");
+        let plan = Plan::new(&instance.keyspace, &mut Finder::new(&instance.names), request);
+        execute(instance, session, &request, &plan, meter, out);
     }
 
     /// Runs EXEC's handler. Then undoes what it did, as if the commit had been overtaken.
@@ -544,6 +565,18 @@ mod tests {
         session.outbox = None;
         instance.keyspace.begin_all(0).expect("nothing is in its way").flush_database();
         String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn what_others_have_done_during_a_long_command_concerns_the_next_one() {
+        let (instance, mut session, _registration) = server();
+        let (mut meter, mut out) = (Meter::new(&instance), Vec::new());
+        meter.look(&session);
+        instance.clients.pause.begin(Instant::now() + Duration::from_secs(60), Paused::Writes);
+        for line in ["EVAL 'for i = 1, 5000000 do end return 1' 0", "SET k v"] {
+            say_one(&instance, &mut session, line, &mut meter, &mut out);
+        }
+        assert_eq!((out.as_slice(), session.wait), (&b":1\r\n"[..], Some(Wait::Pause)));
     }
 
     #[test]
