@@ -149,9 +149,10 @@ impl<'a, 'k> Bridge<'a, 'k> {
             may_call(&remote.settings.places, session, command, request)?;
         }
         tx.select(session.database);
-        if command.needs_everything(request) {
+        let plain_key = registered.plain.as_ref().map(|plain| request.at(plain.key));
+        if plain_key.is_none() && command.needs_everything(request) {
             tx.hold_everything()?;
-        } else if let Some(key) = command.only_key_in(request) {
+        } else if let Some(key) = plain_key.or_else(|| command.only_key_in(request)) {
             tx.hold(std::iter::once(key))?;
         } else {
             tx.hold(command.keys_of(request).map(|(key, _)| key))?;
