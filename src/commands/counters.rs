@@ -106,9 +106,13 @@ fn decrby(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 }
 
 fn add(tx: &mut Transaction<'_>, key: &[u8], amount: i64, reply: Reply<'_>) -> Result {
-    let before = tx.peek::<Text>(key)?.map_or(Ok(0), args::integer)?;
+    // A new counter has no expiry to look for.
+    let (before, expiry) = match tx.peek::<Text>(key)? {
+        Some(text) => (args::integer(text)?, Expiry::Keep),
+        None => (0, Expiry::Never),
+    };
     let after = before.checked_add(amount).ok_or(Error::OVERFLOW)?;
-    tx.put(key, itoa::Buffer::new().format(after).as_bytes(), Expiry::Keep);
+    tx.put(key, itoa::Buffer::new().format(after).as_bytes(), expiry);
     tx.event(EventClass::STRING, "incrby", key);
     Ok(reply.integer(after))
 }
