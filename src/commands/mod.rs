@@ -99,6 +99,7 @@ pub const FAMILIES: &[&[Command]] = &[
     streams::entries::COMMANDS,
     streams::deleting::COMMANDS,
     streams::producers::COMMANDS,
+    streams::releasing::COMMANDS,
     streams::reading::COMMANDS,
     streams::groups::COMMANDS,
     streams::pending::COMMANDS,

@@ -33,6 +33,11 @@ pub const VERSION_WITH_FIELD_EXPIRIES: u16 = 12;
 pub const VERSION_WITH_PRODUCERS: u16 = 13;
 /// The form of a stream with producers.
 pub const STREAM_WITH_PRODUCERS: u8 = 26;
+/// The version of the format that Redis 8.8 writes, the first with entries of a stream that a consumer has
+/// given back.
+pub const VERSION_WITH_RELEASED: u16 = 14;
+/// The form of a stream with such entries.
+pub const STREAM_WITH_RELEASED: u8 = 27;
 /// The newest version of Redis that is read: 12 is that of Redis 7.4 to 8.4, 13 of 8.6, 14 of 8.8, 15 of
 /// 8.10. What they brought are types of values, each with a number of its own.
 pub const VERSION_MAX: u16 = 15;
@@ -90,6 +95,7 @@ pub fn sign(mut payload: Vec<u8>) -> Vec<u8> {
         }
         Some(&STREAM_WITH_ACTIVITY) => VERSION_WITH_ACTIVITY,
         Some(&STREAM_WITH_PRODUCERS) => VERSION_WITH_PRODUCERS,
+        Some(&STREAM_WITH_RELEASED) => VERSION_WITH_RELEASED,
         _ => VERSION,
     };
     payload.extend(version.to_le_bytes());

@@ -53,6 +53,7 @@ mod persistence;
 mod places;
 mod protocol;
 mod race;
+mod releasing;
 mod replaying;
 mod replies;
 mod rslock;

@@ -7,7 +7,7 @@ use crate::server::Server;
 
 /// Holds a conversation: a line, and the reply to it, in turn.
 #[track_caller]
-fn talk(client: &mut Client, conversation: &[(&str, &str)]) {
+pub(crate) fn talk(client: &mut Client, conversation: &[(&str, &str)]) {
     for (line, reply) in conversation {
         assert_eq!(client.line(line).reply().to_string(), *reply, "{line}");
     }

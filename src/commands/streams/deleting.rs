@@ -17,7 +17,7 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] = &[XACKDEL, XDELEX];
 
 /// The IDs behind their number, as COMMAND DOCS prints them.
-const IDS: Argument =
+pub(super) const IDS: Argument =
     Argument::block("ids", &[Argument::integer("numids"), Argument::string("id").multiple()]).token("IDS");
 
 /// There is no such entry; of XACKDEL: it was not pending.

@@ -270,7 +270,7 @@ fn write_new(
                 stream.note_activity(group, consumer, now_ms);
             }
             for (id, before) in idle {
-                let count = before.count.wrapping_add(1);
+                let count = before.count_after();
                 stream.deliver(group, id, Delivery { consumer, at_ms: now_ms, count });
             }
             stream.read(group, consumer, &ids, now_ms, reading.is_acknowledged);
@@ -307,9 +307,11 @@ fn write_history(
             };
             writer.entry(entry, out);
             let delivery = group.pending_at(id);
-            delivered.extend(delivery.map(|delivery| {
-                (id, Delivery { at_ms: now_ms, count: delivery.count.wrapping_add(1), ..delivery })
-            }));
+            delivered.extend(
+                delivery.map(|delivery| {
+                    (id, Delivery { at_ms: now_ms, count: delivery.count_after(), ..delivery })
+                }),
+            );
         }
     }
     tx.adjust::<Stream, _>(part.key, |stream| {

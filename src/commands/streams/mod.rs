@@ -3,8 +3,9 @@
 //! Each file is a family: [`entries`] for what a stream has, [`deleting`] for entries that groups may still
 //! need, [`producers`] for those that name their messages, [`reading`] for clients that follow streams, alone
 //! or in groups, and [`delivering`] for what these get, [`groups`] for the groups themselves, [`pending`] for
-//! entries that were delivered and not acknowledged, [`info`] for what is known of all of these. [`ids`]
-//! reads IDs, [`options`] and [`wishes`] what several commands are asked.
+//! entries that were delivered and not acknowledged, [`releasing`] for those that a consumer gives back,
+//! [`info`] for what is known of all of these. [`ids`] reads IDs, [`options`] and [`wishes`] what several
+//! commands are asked.
 
 pub(super) mod deleting;
 pub(super) mod entries;
@@ -13,6 +14,7 @@ pub(super) mod info;
 pub(super) mod pending;
 pub(super) mod producers;
 pub(super) mod reading;
+pub(super) mod releasing;
 
 mod delivering;
 mod ids;

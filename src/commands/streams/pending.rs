@@ -163,7 +163,7 @@ fn xpending(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     let idle_ms = |delivery: &Delivery| now_ms.saturating_sub(delivery.at_ms as i64);
     let listed = own
         .chain(all)
-        .filter(|(_, delivery)| listing.idle_ms_min == 0 || idle_ms(delivery) >= listing.idle_ms_min)
+        .filter(|(_, delivery)| is_idle(delivery, listing.idle_ms_min, now_ms))
         .take(listing.count);
     reply.nested(|parts| {
         parts.array_counted(|parts| {
@@ -173,7 +173,8 @@ fn xpending(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
                 writer.id(id, parts);
                 let name = group.consumer(delivery.consumer).map_or(&[][..], |consumer| consumer.name());
                 let _ = parts.part().bulk(name);
-                let _ = parts.part().integer(idle_ms(&delivery).max(0));
+                let idle_ms = if delivery.has_consumer() { idle_ms(&delivery).max(0) } else { -1 };
+                let _ = parts.part().integer(idle_ms);
                 let _ = parts.part().integer(delivery.count as i64);
                 count += 1;
             }
@@ -281,16 +282,20 @@ impl Claim {
         Ok(claim)
     }
 
-    /// How often an entry was delivered before it is claimed, or nothing if it cannot be.
-    fn count_before(&self, stream: &Ledger, group: &[u8], id: EntryId, now_ms: i64) -> Option<u64> {
-        let is_idle = |delivery: &Delivery| {
-            self.idle_ms_min == 0 || now_ms.saturating_sub(delivery.at_ms as i64) >= self.idle_ms_min
-        };
+    /// How an entry was delivered before it is claimed, or nothing if it cannot be.
+    fn before(&self, stream: &Ledger, group: &[u8], id: EntryId, now_ms: i64) -> Option<Delivery> {
+        let is_idle = |delivery: &Delivery| is_idle(delivery, self.idle_ms_min, now_ms);
         match stream.group(group)?.pending_at(id) {
-            Some(delivery) => Some(delivery).filter(is_idle).map(|delivery| delivery.count),
-            None => self.is_forced.then_some(1),
+            Some(delivery) => Some(delivery).filter(is_idle),
+            None => self.is_forced.then_some(Delivery { count: 1, ..Delivery::released(1) }),
         }
     }
+}
+
+/// Whether an entry has been pending for so long. One that no consumer has need not wait.
+fn is_idle(delivery: &Delivery, idle_ms_min: i64, now_ms: i64) -> bool {
+    let idle_ms = now_ms.saturating_sub(delivery.at_ms as i64);
+    idle_ms_min == 0 || !delivery.has_consumer() || idle_ms >= idle_ms_min
 }
 
 fn idle_ms_min(text: &[u8], command: &str) -> Result<i64> {
@@ -333,8 +338,9 @@ fn xclaim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
                 stream.acknowledge(group, &[*id]);
                 continue;
             }
-            let Some(before) = claim.count_before(stream.view(), group, *id, now_ms) else { continue };
-            let count = claim.count.unwrap_or(if claim.just_ids { before } else { before.wrapping_add(1) });
+            let Some(before) = claim.before(stream.view(), group, *id, now_ms) else { continue };
+            let count_after = if claim.just_ids { before.count } else { before.count_after() };
+            let count = claim.count.unwrap_or(count_after);
             stream.deliver(group, *id, Delivery { consumer, at_ms, count });
             claimed.push(*id);
         }
@@ -446,11 +452,9 @@ fn xautoclaim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) 
             if stream.get(id).is_none() {
                 deleted.push(id);
                 count -= 1;
-            } else if idle_ms_min == 0 || (now_ms as i64).saturating_sub(delivery.at_ms as i64) >= idle_ms_min
-            {
-                let count_before = delivery.count;
-                let count_after = if just_ids { count_before } else { count_before.wrapping_add(1) };
-                claimed.push((id, Delivery { consumer: 0, at_ms: now_ms, count: count_after }));
+            } else if is_idle(&delivery, idle_ms_min, now_ms as i64) {
+                let deliveries = if just_ids { delivery.count } else { delivery.count_after() };
+                claimed.push((id, Delivery { consumer: 0, at_ms: now_ms, count: deliveries }));
                 count -= 1;
             }
         }

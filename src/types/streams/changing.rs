@@ -262,6 +262,49 @@ impl Change<'_, Stream> {
         self.note_alone("XCLAIM", &claim);
     }
 
+    /// Gives pending entries back to a group: no consumer has them any more, and the next one that claims
+    /// pending entries gets them first. `is_forced`: those that are not pending are then, as if they had been
+    /// delivered 0 times. `count` returns the number of deliveries from the one before. Returns how many
+    /// entries the group has got.
+    pub fn release(
+        &mut self,
+        group: &[u8],
+        ids: &[EntryId],
+        is_forced: bool,
+        count: impl Fn(u64) -> u64,
+    ) -> usize {
+        let mut released: Vec<(EntryId, u64)> = Vec::new();
+        for id in ids {
+            let stream = self.view();
+            let before = match stream.group(group).and_then(|group| group.pending_at(*id)) {
+                Some(delivery) => delivery.count,
+                None if is_forced && stream.get(*id).is_some() => 0,
+                None => continue,
+            };
+            let count = count(before);
+            self.ledger().change_group(group, |group| group.deliver(*id, Delivery::released(count)));
+            released.push((*id, count));
+        }
+        self.note_released(group, &released);
+        released.len()
+    }
+
+    /// Notes entries that were given back, those with the same number of deliveries together.
+    fn note_released(&mut self, group: &[u8], entries: &[(EntryId, u64)]) {
+        if !self.is_logged() {
+            return self.count_more(entries.len());
+        }
+        for same in entries.chunk_by(|(_, one), (_, other)| one == other) {
+            let ids: Vec<Vec<u8>> = same.iter().map(|(id, _)| id.text()).collect();
+            let (len, count) = (number(ids.len()), number(same[0].1));
+            let mut arguments: Vec<&[u8]> = vec![group, b"FAIL", b"IDS", &len];
+            arguments.extend(ids.iter().map(Vec::as_slice));
+            arguments.extend([&b"RETRYCOUNT"[..], &count, b"FORCE"]);
+            self.note_alone("XNACK", &arguments);
+            self.count_more(same.len() - 1);
+        }
+    }
+
     /// Moves a group behind entries that one of its consumers gets, and makes them pending for it if it is
     /// to acknowledge them.
     pub fn read(&mut self, group: &[u8], consumer: u32, ids: &[EntryId], now_ms: u64, is_acknowledged: bool) {

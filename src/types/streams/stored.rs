@@ -5,10 +5,10 @@ use std::io;
 
 use super::Stream;
 use crate::dump::strings::{DecodeError, Source, write_length, write_string};
-use crate::dump::{Compressor, STREAM_WITH_ACTIVITY, STREAM_WITH_PRODUCERS};
+use crate::dump::{Compressor, STREAM_WITH_ACTIVITY, STREAM_WITH_PRODUCERS, STREAM_WITH_RELEASED};
 use crate::keyspace::records;
 use crate::values::tree::Ledger;
-use crate::values::tree::ledger::{EntryId, Group, MESSAGES, Message, Producers, SECONDS};
+use crate::values::tree::ledger::{Delivery, EntryId, Group, MESSAGES, Message, Producers, SECONDS};
 use crate::values::{Content, Limit, Loaded, Sink, Structure, Type};
 
 /// The RDB type of streams before Redis 7.0, without counters.
@@ -18,7 +18,8 @@ const STREAM_2: u8 = 19;
 /// The time at which a consumer has got an entry that never has. Redis: -1.
 const NEVER: u64 = u64::MAX;
 /// The RDB types that are read.
-pub(super) const RDB_TYPES: &[u8] = &[STREAM, STREAM_2, STREAM_WITH_ACTIVITY, STREAM_WITH_PRODUCERS];
+pub(super) const RDB_TYPES: &[u8] =
+    &[STREAM, STREAM_2, STREAM_WITH_ACTIVITY, STREAM_WITH_PRODUCERS, STREAM_WITH_RELEASED];
 
 const WRONG_KEY: DecodeError = DecodeError::Invalid("a block of a stream has no ID");
 const WRONG_COUNT: DecodeError = DecodeError::Invalid("Stream metadata contradicts the entries.");
@@ -28,6 +29,7 @@ const DOUBLE_PENDING: DecodeError = DecodeError::Invalid("Duplicated global PEL 
 const NOT_PENDING: DecodeError = DecodeError::Invalid("Consumer entry not found in group global PEL");
 const WRONG_PRODUCERS: DecodeError = DecodeError::Invalid("Stream IDMP configuration out of range");
 const DOUBLE_MESSAGE: DecodeError = DecodeError::Invalid("Duplicate stream IDMP entry");
+const NOT_FREE: DecodeError = DecodeError::Invalid("Stream NACK zone entry has a consumer assigned");
 const NO_OWNER: DecodeError = DecodeError::Invalid("NACK entry without consumer");
 
 fn write_id(out: &mut Vec<u8>, id: EntryId) {
@@ -44,6 +46,7 @@ fn producers(stream: &Ledger) -> Option<&Producers> {
 /// has one time for a consumer, when it was heard of.
 pub(super) fn rdb_type(content: Content<'_>) -> u8 {
     match Stream::view(content) {
+        stream if stream.groups().any(|group| group.released_count() > 0) => STREAM_WITH_RELEASED,
         stream if producers(stream).is_some() => STREAM_WITH_PRODUCERS,
         _ => STREAM_2,
     }
@@ -72,10 +75,12 @@ pub(super) fn save(
     write_length(out, stream.groups().len() as u64);
     let (producers, rdb_type) = (producers(stream), rdb_type(content));
     for group in stream.groups() {
-        save_group(sink, group, rdb_type != STREAM_2, compressor.as_deref_mut())?;
+        save_group(sink, group, rdb_type, compressor.as_deref_mut())?;
     }
-    if let Some(producers) = producers {
-        save_producers(sink, producers)?;
+    match producers {
+        Some(producers) => save_producers(sink, producers)?,
+        None if rdb_type == STREAM_WITH_RELEASED => save_producers(sink, &Producers::default())?,
+        None => {}
     }
     sink.pass_on()
 }
@@ -106,7 +111,7 @@ fn save_producers(sink: &mut dyn Sink, producers: &Producers) -> io::Result<()> 
 fn save_group(
     sink: &mut dyn Sink,
     group: &Group,
-    has_activity: bool,
+    rdb_type: u8,
     mut compressor: Option<&mut Compressor>,
 ) -> io::Result<()> {
     let out = sink.buffer();
@@ -127,11 +132,18 @@ fn save_group(
         let out = sink.buffer();
         write_string(out, consumer.name(), compressor.as_deref_mut());
         out.extend_from_slice(&consumer.seen_ms().to_le_bytes());
-        if has_activity {
+        if rdb_type != STREAM_2 {
             out.extend_from_slice(&consumer.active_ms().unwrap_or(NEVER).to_le_bytes());
         }
         write_length(out, consumer.pending_count() as u64);
         for id in consumer.pending(EntryId::ZERO, EntryId::MAX) {
+            sink.buffer().extend_from_slice(&id.to_bytes());
+            sink.pass_on()?;
+        }
+    }
+    if rdb_type == STREAM_WITH_RELEASED {
+        write_length(sink.buffer(), group.released_count() as u64);
+        for id in group.released() {
             sink.buffer().extend_from_slice(&id.to_bytes());
             sink.pass_on()?;
         }
@@ -186,7 +198,7 @@ pub(super) fn load(
     for _ in 0..input.length()? {
         load_group(rdb_type, input, &mut stream)?;
     }
-    if rdb_type == STREAM_WITH_PRODUCERS {
+    if matches!(rdb_type, STREAM_WITH_PRODUCERS | STREAM_WITH_RELEASED) {
         load_producers(input, &mut stream)?;
     }
     Ok(Loaded::Large(Structure::Ledger(stream)))
@@ -239,19 +251,24 @@ fn load_group(rdb_type: u8, input: &mut dyn Source, stream: &mut Ledger) -> Resu
                 return Err(DOUBLE_PENDING);
             }
         }
-        load_consumers(rdb_type, input, group)
+        load_consumers(rdb_type, input, group)?;
+        let released = if rdb_type == STREAM_WITH_RELEASED { input.length()? } else { 0 };
+        if released != group.released_count() as u64 {
+            return Err(NO_OWNER);
+        }
+        load_released(input, group)
     });
     loaded.unwrap_or(Err(DOUBLE_GROUP))
 }
 
 fn load_consumers(rdb_type: u8, input: &mut dyn Source, group: &mut Group) -> Result<(), DecodeError> {
-    let (mut name, mut owned) = (Vec::new(), 0);
+    let mut name = Vec::new();
     for _ in 0..input.length()? {
         input.string(&mut name)?;
         let seen_ms = read_moment(input)?;
         let active_ms = match rdb_type {
-            STREAM_WITH_ACTIVITY | STREAM_WITH_PRODUCERS => read_moment(input)?,
-            _ => seen_ms,
+            STREAM | STREAM_2 => seen_ms,
+            _ => read_moment(input)?,
         };
         let (consumer, is_new) = group.add_consumer(&name, seen_ms);
         group.set_active(consumer, Some(active_ms).filter(|active_ms| *active_ms != NEVER));
@@ -262,10 +279,22 @@ fn load_consumers(rdb_type: u8, input: &mut dyn Source, group: &mut Group) -> Re
             if !group.own(read_raw_id(input)?, consumer) {
                 return Err(NOT_PENDING);
             }
-            owned += 1;
         }
     }
-    if owned == group.pending_count() { Ok(()) } else { Err(NO_OWNER) }
+    Ok(())
+}
+
+/// Reads the entries that no consumer has, in the order in which they were given back.
+fn load_released(input: &mut dyn Source, group: &mut Group) -> Result<(), DecodeError> {
+    for _ in 0..group.released_count() {
+        let id = read_raw_id(input)?;
+        let delivery = group.pending_at(id).ok_or(NOT_PENDING)?;
+        if delivery.has_consumer() {
+            return Err(NOT_FREE);
+        }
+        group.deliver(id, Delivery::released(delivery.count));
+    }
+    Ok(())
 }
 
 /// Appends the requests that write a stream. An entry can only become pending while it is there, so those
@@ -380,6 +409,23 @@ fn log_group(sink: &mut dyn Sink, key: &[u8], group: &Group) -> io::Result<()> {
     records::request(sink.buffer(), &create);
     for (_, consumer) in group.consumers() {
         records::request(sink.buffer(), &[b"XGROUP", b"CREATECONSUMER", key, name, consumer.name()]);
+        sink.pass_on()?;
+    }
+    for id in group.released() {
+        let count = group.pending_at(id).map_or(0, |delivery| delivery.count);
+        let words: [&[u8]; 10] = [
+            b"XNACK",
+            key,
+            name,
+            b"FAIL",
+            b"IDS",
+            b"1",
+            &id.text(),
+            b"RETRYCOUNT",
+            first.format(count).as_bytes(),
+            b"FORCE",
+        ];
+        records::request(sink.buffer(), &words);
         sink.pass_on()?;
     }
     for (id, delivery) in group.pending(EntryId::ZERO, EntryId::MAX) {

@@ -3,7 +3,7 @@
 A round sends some thousand commands to both servers on the ports given, Keyfast's first, and compares the replies, then
 what each server has, and whether a stream that one server dumps is the same when the other restores it. Streams begin
 with an entry of the far future, so the IDs that the servers choose are the same. Times are blanked. The third argument
-is the seed, the fourth the number of rounds.
+is the seed, the fourth the number of rounds. XNACK comes in if both servers know it: Redis since 8.8.
 """
 
 import random
@@ -21,6 +21,7 @@ GROUPS = ["g", "h"]
 CONSUMERS = ["c1", "c2", "c3"]
 STRINGS = ["s", "t"]
 one_of = random.choice
+KNOWS_XNACK = False  # Whether both servers do.
 
 
 def entry_id():
@@ -64,6 +65,11 @@ def command():
     fields = ["f", random.randint(0, 3)] + (["other", "x"] if random.random() < 0.3 else [])
     name = one_of(STRINGS)
     kind = random.random()
+    if KNOWS_XNACK and random.random() < 0.08:
+        retries = ["RETRYCOUNT", random.randint(-1, 9)] if random.random() < 0.3 else []
+        force = ["FORCE"] if random.random() < 0.3 else []
+        words = one_of([ids() + retries + force, retries + force + ids(), force + ids() + retries + ids()])
+        return ["XNACK", key, group, one_of(["SILENT", "FAIL", "fatal", "FORCE"])] + words
     if kind < 0.22:
         # Entries come and go.
         return ["XADD", key] + (trim() if random.random() < 0.3 else policy()) + ["*"] + fields
@@ -143,8 +149,13 @@ def described(connection, key):
     for group in GROUPS:
         pending = connection.command("XPENDING", key, group, "-", "+", 1000)
         if isinstance(pending, list):
-            pending = [[item[0], item[1], item[3]] for item in pending]
+            pending = [[item[0], item[1], item[2] == -1, item[3]] for item in pending]
         parts.append((group, None if is_error(pending) else pending))
+    full = connection.command("XINFO", "STREAM", key, "FULL")
+    if isinstance(full, list):
+        groups = dict(zip(full[::2], full[1::2]))[b"groups"]
+        # Keyfast has the number once there was one.
+        parts.append([dict(zip(group[::2], group[1::2])).get(b"nacked-count", 0) for group in groups])
     return parts
 
 
@@ -196,6 +207,8 @@ def main():
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     rounds = int(sys.argv[4]) if len(sys.argv) > 4 else ROUNDS
     servers = [Connection(port) for port in ports]
+    global KNOWS_XNACK
+    KNOWS_XNACK = all(server.command("COMMAND", "INFO", "XNACK")[0] for server in servers)
     differences = 0
     for number in range(rounds):
         random.seed(seed + number)

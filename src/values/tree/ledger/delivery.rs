@@ -5,7 +5,7 @@ use super::id::EntryId;
 /// How an entry was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// The number of the consumer that has it.
+    /// The number of the consumer that has it, or [`NO_CONSUMER`](Self::NO_CONSUMER).
     pub consumer: u32,
     /// When it was delivered, in milliseconds since 1970.
     pub at_ms: u64,
@@ -14,7 +14,27 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// The record of a pending entry. The number is that of the index by time, or 0.
+    /// The number that stands for no consumer: the entry was given back, and waits for the next one.
+    pub const NO_CONSUMER: u32 = u32::MAX;
+    /// The highest number of deliveries. Redis: `LLONG_MAX`.
+    pub const COUNT_MAX: u64 = i64::MAX as u64;
+
+    /// That of an entry that was given back after so many deliveries.
+    pub fn released(count: u64) -> Delivery {
+        Delivery { consumer: Delivery::NO_CONSUMER, at_ms: 0, count }
+    }
+
+    /// Whether a consumer has the entry.
+    pub fn has_consumer(&self) -> bool {
+        self.consumer != Delivery::NO_CONSUMER
+    }
+
+    /// The number of deliveries with one more, which stays at the highest.
+    pub fn count_after(&self) -> u64 {
+        if self.count == Delivery::COUNT_MAX { self.count } else { self.count.wrapping_add(1) }
+    }
+
+    /// The record of a pending entry. The number is that of the index in which it is, or 0.
     pub(super) fn record(self, id: EntryId, number: u64) -> Vec<u8> {
         let mut record = Vec::with_capacity(32);
         record.extend_from_slice(&id.to_bytes());

@@ -34,8 +34,14 @@ pub struct Group {
     by_name: Vec<u32>,
     /// Bytes of the consumers.
     consumers_bytes: usize,
-    /// The pending entries by the time of their delivery, once a client has asked for them.
+    /// The pending entries by the time of their delivery, once a client has asked for them. Those that no
+    /// consumer has are not there.
     idle: Option<Box<Idle>>,
+    /// The pending entries that no consumer has, in the order in which they were given back, once there was
+    /// one.
+    released: Option<Box<Idle>>,
+    /// How many pending entries no consumer has.
+    released_count: usize,
 }
 
 /// A consumer of a group.
@@ -115,6 +121,7 @@ impl Clone for Group {
             consumers: self.consumers.clone(),
             by_name: self.by_name.clone(),
             idle: self.idle.clone(),
+            released: self.released.clone(),
             ..*self
         }
     }
@@ -123,9 +130,18 @@ impl Clone for Group {
 impl Group {
     /// A group without consumers.
     pub(super) fn new(name: &[u8], last_id: EntryId, entries_read: Option<u64>) -> Group {
-        let (consumers, by_name, consumers_bytes, idle) = Default::default();
-        let pending = Sequence::new();
-        Group { name: name.into(), last_id, entries_read, pending, consumers, by_name, consumers_bytes, idle }
+        Group {
+            name: name.into(),
+            last_id,
+            entries_read,
+            pending: Sequence::new(),
+            consumers: Vec::new(),
+            by_name: Vec::new(),
+            consumers_bytes: 0,
+            idle: None,
+            released: None,
+            released_count: 0,
+        }
     }
 
     /// Its name.
@@ -142,6 +158,7 @@ impl Group {
             + self.pending.bytes()
             + self.consumers_bytes
             + self.idle.as_ref().map_or(0, |idle| idle.bytes())
+            + self.released.as_ref().map_or(0, |released| released.bytes())
     }
 
     /// The number of consumers.
@@ -272,7 +289,29 @@ impl Group {
         records.map(|record| (EntryId::of_record(record), Delivery::of_record(record)))
     }
 
-    /// Makes an entry pending, or changes how it was delivered.
+    /// How many pending entries no consumer has.
+    pub fn released_count(&self) -> usize {
+        self.released_count
+    }
+
+    /// Whether a consumer has ever given an entry back, as far as this is known.
+    pub fn has_released(&self) -> bool {
+        self.released.is_some()
+    }
+
+    /// The pending entries that no consumer has, in the order in which they were given back. Those that were
+    /// deleted meanwhile may come last.
+    pub fn released(&self) -> impl Iterator<Item = EntryId> {
+        let indexed = self.released.iter().flat_map(|released| released.entries()).map(|(id, _)| id);
+        let is_whole = self.released.as_ref().map_or(0, |released| released.len()) == self.released_count;
+        let all = self.pending.range(0..if is_whole { 0 } else { self.pending.len() });
+        let is_forgotten = |(delivery, number): (Delivery, u64)| !delivery.has_consumer() && number == 0;
+        let forgotten = all.filter(move |record| is_forgotten(Delivery::with_number(record)));
+        indexed.chain(forgotten.map(EntryId::of_record))
+    }
+
+    /// Makes an entry pending, or changes how it was delivered. One that no consumer has any more is behind
+    /// all that were given back before.
     pub fn deliver(&mut self, id: EntryId, delivery: Delivery) {
         let found = search(&self.pending, id);
         let before = found.ok().and_then(|at| self.pending.get(at)).map(Delivery::with_number);
@@ -302,22 +341,43 @@ impl Group {
         drop(self.pending.remove(at..at + 1));
         if let Some((delivery, number)) = delivery {
             self.take_from(delivery.consumer, id);
-            if let Some(idle) = &mut self.idle {
-                idle.remove(id, delivery.at_ms, number);
-            }
+            self.forget_delivery(id, delivery, number);
         }
         true
     }
 
-    /// Puts a delivery into the index by time, if there is one; returns its number there.
+    /// Puts a delivery into the index to which it belongs, if there is one, and takes the one before out of
+    /// its own; returns the number in the index, or 0.
     fn index_delivery(&mut self, id: EntryId, before: Option<(Delivery, u64)>, delivery: Delivery) -> u64 {
-        let Some(idle) = self.idle.as_mut().filter(|idle| idle.covers(id)) else { return 0 };
         if let Some((before, number)) = before {
-            idle.remove(id, before.at_ms, number);
+            self.forget_delivery(id, before, number);
         }
-        let number = idle.next_number();
-        idle.add(id, delivery.at_ms, number);
+        let index = if delivery.has_consumer() {
+            self.idle.as_mut().filter(|idle| idle.covers(id))
+        } else {
+            self.released_count += 1;
+            Some(self.released.get_or_insert_default())
+        };
+        let Some(index) = index else { return 0 };
+        let number = index.next_number();
+        index.add(id, delivery.at_ms, number);
         number
+    }
+
+    /// Takes a delivery that is over out of its index.
+    fn forget_delivery(&mut self, id: EntryId, delivery: Delivery, number: u64) {
+        if !delivery.has_consumer() {
+            self.released_count -= 1;
+        }
+        if let Some(index) = self.index_of(delivery) {
+            index.remove(id, delivery.at_ms, number);
+        }
+    }
+
+    /// The index to which a delivery belongs, if there is one.
+    fn index_of(&mut self, delivery: Delivery) -> Option<&mut Idle> {
+        let index = if delivery.has_consumer() { &mut self.idle } else { &mut self.released };
+        index.as_deref_mut()
     }
 
     /// Adds some pending entries to the index by time, which is made if it is not there; returns whether it
@@ -332,7 +392,9 @@ impl Group {
         for record in self.pending.range(positions).take(STEP_ENTRIES) {
             idle.up_to = EntryId::of_record(record);
             let (delivery, number) = Delivery::with_number(record);
-            idle.add(idle.up_to, delivery.at_ms, number);
+            if delivery.has_consumer() {
+                idle.add(idle.up_to, delivery.at_ms, number);
+            }
         }
         if search(&self.pending, idle.up_to).is_ok_and(|at| at + 1 < self.pending.len()) {
             return false;
@@ -341,20 +403,24 @@ impl Group {
         true
     }
 
-    /// The pending entries with the times of their deliveries, the one that was delivered first in front, as
-    /// far as the [index by time](Self::index_some) has them.
+    /// The pending entries with the times of their deliveries: those that no consumer has, and then the one
+    /// that was delivered first, as far as the [index by time](Self::index_some) has them.
     pub fn by_idle_time(&self) -> impl Iterator<Item = (EntryId, u64)> {
-        self.idle.iter().flat_map(|idle| idle.entries())
+        self.released.iter().chain(&self.idle).flat_map(|index| index.entries())
     }
 
-    /// Removes entries from the index by time alone: they are still pending, but were deleted.
+    /// Removes entries from their index alone: they are still pending, but were deleted.
     pub fn forget_idle(&mut self, ids: &[EntryId]) {
         for id in ids {
-            let delivery = search(&self.pending, *id).ok().and_then(|at| self.pending.get(at));
-            if let (Some((delivery, number)), Some(idle)) =
-                (delivery.map(Delivery::with_number), &mut self.idle)
-            {
-                idle.remove(*id, delivery.at_ms, number);
+            let Ok(at) = search(&self.pending, *id) else { continue };
+            let Some(found) = self.pending.get(at).map(Delivery::with_number) else { continue };
+            let (delivery, number) = found;
+            if let Some(index) = self.index_of(delivery) {
+                index.remove(*id, delivery.at_ms, number);
+            }
+            if !delivery.has_consumer() {
+                // So it is found among those that no consumer has: see `released`.
+                self.pending.replace(at, &delivery.record(*id, 0));
             }
         }
     }
@@ -374,14 +440,17 @@ impl Group {
         if search(&self.pending, id) != Err(len) {
             return false;
         }
-        self.pending.insert(len, &Delivery { consumer: u32::MAX, at_ms, count }.record(id, 0));
+        let consumer = Delivery::NO_CONSUMER;
+        self.pending.insert(len, &Delivery { consumer, at_ms, count }.record(id, 0));
+        self.released_count += 1;
         true
     }
 
     /// Gives a pending entry that no consumer has to a consumer; returns false if there is no such entry.
     pub fn own(&mut self, id: EntryId, consumer: u32) -> bool {
-        let is_free = |delivery: &Delivery| delivery.consumer == u32::MAX;
-        let Some(delivery) = self.pending_at(id).filter(is_free) else { return false };
+        let Some(delivery) = self.pending_at(id).filter(|delivery| !delivery.has_consumer()) else {
+            return false;
+        };
         self.deliver(id, Delivery { consumer, ..delivery });
         true
     }
@@ -411,8 +480,8 @@ impl remains::Branch for Group {
     fn take_apart(self: Arc<Self>, kids: &mut Vec<Rest>) -> usize {
         let Some(mut group) = Arc::into_inner(self) else { return 0 };
         group.pending.clear().give_to(kids);
-        if let Some(mut idle) = group.idle {
-            idle.clear().give_to(kids);
+        for mut index in group.idle.into_iter().chain(group.released) {
+            index.clear().give_to(kids);
         }
         kids.extend(group.consumers.drain(..).flatten().map(Rest::from));
         size_of::<Group>() + group.name.len()

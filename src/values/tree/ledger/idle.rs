@@ -3,6 +3,9 @@
 //!
 //! A group has this index only once a client has asked for idle entries. It is built in steps, in the order
 //! of the IDs, so that no client waits for another one's long list.
+//!
+//! Entries that consumers have given back (XNACK) come before all of these, whatever their IDs, in the order
+//! in which they were given back. They have an index of their own of the same kind, with 0 as their time.
 
 use super::super::remains::Remains;
 use super::super::sequence::Sequence;
@@ -68,6 +71,10 @@ impl Idle {
         if let Ok(at) = self.records.search(&record(id, at_ms, number)) {
             drop(self.records.remove(at..at + 1));
         }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
     }
 
     /// Removes everything; returns what is to be freed.

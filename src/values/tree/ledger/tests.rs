@@ -97,12 +97,14 @@ fn a_group_is_what_its_model_is() {
     assert!(ledger.add_group(b"g", EntryId::ZERO, None) && !ledger.add_group(b"g", EntryId::ZERO, None));
     let before = ledger.bytes();
     let mut model: BTreeMap<EntryId, Delivery> = BTreeMap::new();
+    // Those that no consumer has, in the order in which they were given back.
+    let mut released: Vec<EntryId> = Vec::new();
     let mut copies = Vec::new();
     for step in 0..4000_u64 {
         let id = EntryId { ms: random.u64(0..40), seq: random.u64(0..5) };
         let name = [b'a' + random.u8(0..5)];
         if random.u32(0..200) == 0 {
-            copies.push((ledger.share(), model.clone()));
+            copies.push((ledger.share(), model.clone(), released.clone()));
         }
         ledger.change_group(b"g", |group| match random.u32(0..50) {
             0 => {
@@ -112,8 +114,19 @@ fn a_group_is_what_its_model_is() {
                 assert_eq!(removed, own);
                 model.retain(|_, delivery| Some(delivery.consumer) != number);
             }
-            1..20 => assert_eq!(group.acknowledge(id), model.remove(&id).is_some()),
+            1..20 => {
+                assert_eq!(group.acknowledge(id), model.remove(&id).is_some());
+                released.retain(|other| *other != id);
+            }
+            20..28 => {
+                group.deliver(id, Delivery::released(step));
+                model.insert(id, Delivery::released(step));
+                released.retain(|other| *other != id);
+                released.push(id);
+            }
+            28..32 => drop(group.index_some()),
             _ => {
+                released.retain(|other| *other != id);
                 let (consumer, _) = group.add_consumer(&name, step);
                 let delivery = Delivery { consumer, at_ms: step, count: random.u64(..) >> random.u32(0..64) };
                 group.deliver(id, delivery);
@@ -121,9 +134,11 @@ fn a_group_is_what_its_model_is() {
             }
         });
     }
-    copies.push((ledger.share(), model.clone()));
-    for (ledger, model) in &copies {
+    copies.push((ledger.share(), model.clone(), released.clone()));
+    for (ledger, model, released) in &copies {
         let group = ledger.group(b"g").unwrap();
+        assert!(group.released().eq(released.iter().copied()));
+        assert_eq!(group.released_count(), released.len());
         let all: Vec<_> = group.pending(EntryId::ZERO, EntryId::MAX).collect();
         assert_eq!(all, model.iter().map(|(id, delivery)| (*id, *delivery)).collect::<Vec<_>>());
         assert!(group.consumers().map(|(_, consumer)| consumer.name()).is_sorted());
@@ -138,6 +153,18 @@ fn a_group_is_what_its_model_is() {
             group.find_consumer(name).map(|number| group.remove_consumer(number).0)
         });
     }
+    ledger.change_group(b"g", |group| {
+        let own: Vec<EntryId> = model.keys().copied().filter(|id| !released.contains(id)).collect();
+        assert!(own.into_iter().all(|id| group.pending_at(id).is_none()));
+        while !group.index_some() {}
+        assert!(group.by_idle_time().eq(released.iter().map(|id| (*id, 0))));
+        // Those that were deleted are forgotten by the index alone.
+        let (gone, left) = released.split_at(released.len() / 2);
+        group.forget_idle(gone);
+        assert!(group.by_idle_time().eq(left.iter().map(|id| (*id, 0))));
+        assert_eq!(group.released().count(), released.len());
+        assert!(released.iter().all(|id| group.acknowledge(*id)) && group.released_count() == 0);
+    });
     assert!(ledger.bytes() < before + 1000);
     assert!(ledger.remove_group(b"g").is_some() && ledger.groups().len() == 0);
 }
