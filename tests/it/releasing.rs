@@ -1,4 +1,5 @@
-//! Entries that a consumer gives back to its group (XNACK of Redis 8.8).
+//! Entries that a consumer gives back to its group (XNACK of Redis 8.8), and limits on what a client reads of
+//! several streams (MAXCOUNT and MAXSIZE of Redis 8.10).
 
 use crate::aof::{ALWAYS, wait_for_rewrite, wait_until};
 use crate::client::{Client, request};
@@ -270,4 +271,142 @@ fn what_was_given_back_survives_in_the_log_and_in_snapshots() {
     client.line("XACK s g 4-1").is(1);
     let payload = dump(&mut client, "s");
     assert_eq!((payload[0], payload[payload.len() - 10]), (19, 10));
+}
+
+/// What three streams have of six entries each, of some 40 bytes in replies.
+fn three_streams(client: &mut Client) {
+    for key in ["a", "b", "c"] {
+        for number in 1..=6 {
+            client.line(&format!("XADD {key} {number}-1 field value")).ignored();
+        }
+        client.line(&format!("XGROUP CREATE {key} g 0")).is_ok();
+    }
+}
+
+/// The key of a stream and the IDs that were read of it, in turn.
+fn read(client: &mut Client, line: &str) -> String {
+    let reply = client.line(line).reply().to_string();
+    let parts = reply.split('"').skip(1).step_by(2).filter(|part| !["field", "value"].contains(part));
+    parts.map(|part| part.trim_end_matches("-1")).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_reply_has_so_many_entries_of_all_streams() {
+    let server = Server::start();
+    let mut client = server.client();
+    three_streams(&mut client);
+    for (line, expected) in [
+        ("XREAD MAXCOUNT 7 STREAMS a b c 0 0 0", "a 1 2 3 4 5 6 b 1"),
+        ("XREAD COUNT 2 MAXCOUNT 5 STREAMS a b c 0 0 0", "a 1 2 b 1 2 c 1"),
+        ("XREAD MAXCOUNT 2 COUNT 2 STREAMS a b c 0 0 0", "a 1 2"),
+        ("XREAD MAXCOUNT 9223372036854775807 STREAMS a b 5 5", "a 5 6 b 5 6"),
+        ("XREAD MAXCOUNT 3 STREAMS absent a 0 0", "a 1 2 3"),
+        ("XREADGROUP GROUP g Alice COUNT 2 MAXCOUNT 3 STREAMS a b c > > >", "a 1 2 b 1"),
+        ("XREADGROUP GROUP g Alice MAXCOUNT 5 STREAMS a b c > > >", "a 3 4 5 6 b 2"),
+        ("XREADGROUP GROUP g Bob CLAIM 0 MAXCOUNT 7 STREAMS a b > >", "a 1 2 3 4 5 6 b 1"),
+        // What he has got before.
+        ("XREADGROUP GROUP g Bob MAXCOUNT 6 STREAMS a b c 0 0 0", "a 1 2 3 4 5 6"),
+        ("XREADGROUP GROUP g Bob MAXCOUNT 7 STREAMS a b 0 0", "a 1 2 3 4 5 6 b 1"),
+    ] {
+        assert_eq!(read(&mut client, line), expected, "{line}");
+    }
+    // No stream that the reply did not reach has heard of either.
+    talk(
+        &mut client,
+        &[("XINFO CONSUMERS c g", "[]"), ("XPENDING c g", "[(integer) 0, (nil), (nil), (nil)]")],
+    );
+    assert_eq!(read(&mut client, "XPENDING b g - + 9"), "1 Bob 2 Alice");
+    // Nothing to read: all of them have.
+    talk(&mut client, &[("XREADGROUP GROUP g Carol MAXCOUNT 1 STREAMS a a > >", "(nil)")]);
+    assert!(client.line("XINFO CONSUMERS a g").reply().to_string().contains("Carol"));
+}
+
+#[test]
+fn a_reply_ends_with_the_first_entry_that_is_beyond_its_size() {
+    let server = Server::start();
+    let mut client = server.client();
+    three_streams(&mut client);
+    // A stream begins with "*2\r\n$1\r\na\r\n", and an entry is as long as
+    // "*2\r\n$3\r\n1-1\r\n*2\r\n$5\r\nfield\r\n$5\r\nvalue\r\n": 11 and 39 bytes.
+    for (line, expected) in [
+        ("XREAD MAXSIZE 1 STREAMS a b 0 0", "a 1"),
+        ("XREAD MAXSIZE 50 STREAMS a b 0 0", "a 1"),
+        ("XREAD MAXSIZE 51 STREAMS a b 0 0", "a 1 2"),
+        ("XREAD MAXSIZE 89 STREAMS a b 0 0", "a 1 2"),
+        ("XREAD MAXSIZE 90 STREAMS a b 0 0", "a 1 2 3"),
+        // What lies before a stream counts with the headers, which are known by then.
+        ("XREAD MAXSIZE 249 STREAMS a b 0 0", "a 1 2 3 4 5 6"),
+        ("XREAD MAXSIZE 250 STREAMS a b 0 0", "a 1 2 3 4 5 6 b"),
+        ("XREAD MAXSIZE 260 STREAMS a b 0 0", "a 1 2 3 4 5 6 b"),
+        ("XREAD MAXSIZE 261 STREAMS a b 0 0", "a 1 2 3 4 5 6 b 1"),
+        ("XREAD MAXSIZE 90 MAXCOUNT 2 STREAMS a b 0 0", "a 1 2"),
+        ("XREADGROUP GROUP g Alice MAXSIZE 51 STREAMS a b > >", "a 1 2"),
+        ("XREADGROUP GROUP g Bob CLAIM 0 MAXSIZE 50 STREAMS a b > >", "a 1"),
+        ("XREADGROUP GROUP g Alice MAXSIZE 50 STREAMS a b 0 0", "a 2"),
+    ] {
+        assert_eq!(read(&mut client, line), expected, "{line}");
+    }
+    // Only what was written was delivered.
+    assert_eq!(read(&mut client, "XPENDING a g - + 9"), "1 Bob 2 Alice");
+    // What a transaction has written before does not count, and in RESP3 there is no array for a stream.
+    client.line("MULTI").is_ok();
+    client.line("XRANGE a - +").ignored();
+    client.line("XREAD MAXSIZE 51 STREAMS a b 0 0").ignored();
+    let reply = client.line("EXEC").reply().to_string();
+    assert!(
+        reply.ends_with("[[\"a\", [[\"1-1\", [\"field\", \"value\"]], [\"2-1\", [\"field\", \"value\"]]]]]]")
+    );
+    let mut client = server.client3();
+    assert_eq!(read(&mut client, "XREAD MAXSIZE 46 STREAMS a b 0 0"), "a 1");
+    assert_eq!(read(&mut client, "XREAD MAXSIZE 47 STREAMS a b 0 0"), "a 1 2");
+    let script = "return #redis.call('XREAD', 'MAXSIZE', 51, 'STREAMS', 'a', '0')[1][2]";
+    client.cmd(["EVAL", script, "0"]).is(2);
+}
+
+#[test]
+fn limits_are_checked_and_hold_for_a_client_that_has_waited() {
+    let server = Server::start();
+    let (mut client, mut waits) = (server.client(), server.client());
+    three_streams(&mut client);
+    talk(
+        &mut client,
+        &[
+            ("XREAD MAXCOUNT 0 STREAMS a 0", "(error) ERR MAXCOUNT must be a positive integer"),
+            ("XREAD MAXCOUNT -1 STREAMS a 0", "(error) ERR MAXCOUNT must be a positive integer"),
+            ("XREAD MAXCOUNT x STREAMS a 0", "(error) ERR value is not an integer or out of range"),
+            ("XREAD MAXSIZE 0 STREAMS a 0", "(error) ERR MAXSIZE must be a positive integer"),
+            (
+                "XREAD MAXSIZE 9223372036854775808 STREAMS a 0",
+                "(error) ERR value is not an integer or out of range",
+            ),
+            (
+                "XREAD COUNT 3 MAXCOUNT 2 STREAMS a 0",
+                "(error) ERR MAXCOUNT must be greater than or equal to COUNT",
+            ),
+            ("XREAD COUNT 3 MAXCOUNT 2 STREAMS", "(error) ERR syntax error"),
+            (
+                "XREAD MAXCOUNT 2 STREAMS a x",
+                "(error) ERR Invalid stream ID specified as stream command argument",
+            ),
+            (
+                "XREADGROUP MAXCOUNT 1 COUNT 2 NOACK STREAMS a >",
+                "(error) ERR Missing GROUP option for XREADGROUP",
+            ),
+            ("COMMAND GETKEYS XREAD MAXSIZE 1 MAXCOUNT 9 STREAMS a b 0 0", "[\"a\", \"b\"]"),
+            ("COMMAND GETKEYS XREAD MAXSIZE STREAMS STREAMS a 0", "[\"a\"]"),
+        ],
+    );
+    waits.send(&request("XREADGROUP GROUP g Alice BLOCK 0 MAXCOUNT 2 STREAMS late >".split(' ')));
+    assert!(waits.reply().reply().to_string().contains("NOGROUP"));
+    client.line("XGROUP CREATE late g 0 MKSTREAM").is_ok();
+    waits
+        .send(&request("XREADGROUP GROUP g Alice BLOCK 0 MAXCOUNT 2 MAXSIZE 1000 STREAMS late >".split(' ')));
+    wait_until(|| client.info("blocked_clients") == "1", "it does not wait");
+    client.line("MULTI").is_ok();
+    for number in 1..=3 {
+        client.line(&format!("XADD late {number}-1 field value")).ignored();
+    }
+    client.line("EXEC").ignored();
+    let reply = waits.reply().reply().to_string();
+    assert!(reply.contains("\"2-1\"") && !reply.contains("\"3-1\""), "{reply}");
 }

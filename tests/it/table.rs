@@ -22,9 +22,12 @@ const DOCUMENTED_OTHERWISE: &[(&str, &str, &str)] = &[
     ("setnx", "doc_flags", "deprecated"),
 ];
 
-/// Options that the pages of Redis 8.8 tell, which is newer than the servers of the files.
-const OF_LATER_PAGES: &[(&str, &[&str], &str)] =
-    &[("8.8.0", &["zinter", "zinterstore", "zunion", "zunionstore"], "COUNT")];
+/// Options that the pages of Redis 8.8 and 8.10 tell, which are newer than the servers of the files.
+const OF_LATER_PAGES: &[(&str, &[&str], &str)] = &[
+    ("8.8.0", &["zinter", "zinterstore", "zunion", "zunionstore"], "COUNT"),
+    ("8.10.0", &["xread", "xreadgroup"], "MAXCOUNT"),
+    ("8.10.0", &["xread", "xreadgroup"], "MAXSIZE"),
+];
 
 /// The families of commands that no Redis has.
 const OWN: &[&str] = &["clock", "fault", "locks"];

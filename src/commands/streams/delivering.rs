@@ -8,6 +8,7 @@ use crate::resp::{Protocol, Reply, Request, Sent};
 use crate::types::streams::Stream;
 use crate::values::tree::ledger::{Delivery, EntryId};
 
+use super::budget::Budget;
 use super::wishes::Reading;
 use super::{EntryWriter, ids, no_key_or_group};
 use crate::commands::error::Error;
@@ -38,14 +39,15 @@ pub(super) fn read<'r>(
     match only {
         Some(only) => {
             reading.has_waited = true;
-            reading.count = if reading.count == 0 { COUNT_WAITED } else { reading.count };
+            if reading.count == 0 {
+                reading.count = reading.count_of_all.unwrap_or(COUNT_WAITED);
+            }
             let Some((key, id)) = reading.streams(request).find(|(key, _)| *key == only) else {
                 return Ok(Taken::Nothing(reply));
             };
             let part = waited_part(tx, &reading, key, id)?;
             meet(tx, &reading, key)?;
-            let Some(part) = part else { return Ok(Taken::Nothing(reply)) };
-            parts.push(part);
+            parts.push((key, part));
         }
         None => {
             // All is checked before anything changes.
@@ -55,16 +57,14 @@ pub(super) fn read<'r>(
                     // As in Redis: the streams behind it have nothing to claim.
                     reading.idle_ms_min = None;
                 }
-                parts.extend(part);
-            }
-            // Redis looks each key up again. Since 7.2 it hears of the consumer whatever this one gets.
-            for (key, _) in reading.streams(request) {
-                let _ = tx.get::<Stream>(key)?;
-                meet(tx, &reading, key)?;
+                parts.push((key, part));
             }
         }
     }
-    if parts.is_empty() {
+    if parts.iter().all(|(_, part)| part.is_none()) {
+        for (key, _) in &parts {
+            reach(tx, &reading, key)?;
+        }
         return Ok(Taken::Nothing(reply));
     }
     write(tx, &reading, &parts, reply).map(Taken::Something)
@@ -184,25 +184,42 @@ fn meet(tx: &mut Transaction<'_>, reading: &Reading<'_>, key: &[u8]) -> Result<(
     Ok(())
 }
 
-/// Writes what is read, and notes what a group has read.
+/// Begins with the next stream. Redis looks its key up again, and since 7.2 it hears of the consumer whatever
+/// this one gets.
+fn reach(tx: &mut Transaction<'_>, reading: &Reading<'_>, key: &[u8]) -> Result<()> {
+    // What a client has waited for was looked up a moment ago.
+    if reading.has_waited {
+        return Ok(());
+    }
+    let _ = tx.get::<Stream>(key)?;
+    meet(tx, reading, key)
+}
+
+/// Writes what is read of each stream, until the reply has enough, and notes what a group has read.
 fn write(
     tx: &mut Transaction<'_>,
     reading: &Reading<'_>,
-    parts: &[Part<'_>],
+    parts: &[(&[u8], Option<Part<'_>>)],
     reply: Reply<'_>,
 ) -> Result<Sent> {
     let mut writer = EntryWriter::default();
     let is_map = reply.protocol() == Protocol::Resp3;
     reply.nested(|out| {
+        let mut budget = Budget::of_reply(reading.count_of_all, reading.bytes_max, out.written());
         out.map_or_array_counted(|out| {
             let mut count = 0;
-            for part in parts {
+            for (key, part) in parts {
+                if !budget.begin_stream(reading.count, out.written()) {
+                    break;
+                }
+                reach(tx, reading, key)?;
+                let Some(part) = part else { continue };
                 // A stream may come twice: the group has read it then.
                 let behind = match (reading.group, part.is_history) {
                     (Some((group, _)), false) => new_of_group(tx, part.key, group, reading.has_waited)?,
                     _ => Some(part.behind),
                 };
-                let idle = idle_entries(tx, reading, part.idle_ms_min, part.key, reading.count)?;
+                let idle = idle_entries(tx, reading, part.idle_ms_min, part.key, budget.count())?;
                 let idle = idle.map(|(idle, _)| idle).unwrap_or_default();
                 let part = match behind {
                     Some(behind) => Part { behind, ..*part },
@@ -214,8 +231,8 @@ fn write(
                 }
                 let _ = out.part().bulk(part.key);
                 match part.is_history {
-                    true => write_history(tx, reading, &part, &mut writer, out)?,
-                    false => write_new(tx, reading, &part, idle, &mut writer, out)?,
+                    true => write_history(tx, reading, &part, &mut budget, &mut writer, out)?,
+                    false => write_new(tx, reading, &part, idle, &mut budget, &mut writer, out)?,
                 }
                 count += 1;
             }
@@ -239,10 +256,11 @@ fn write_new(
     reading: &Reading<'_>,
     part: &Part<'_>,
     idle: Vec<(EntryId, Delivery)>,
+    budget: &mut Budget,
     writer: &mut EntryWriter,
     out: &mut Nested<'_>,
 ) -> Result<()> {
-    let (mut ids, now_ms) = (Vec::new(), tx.now_ms());
+    let (mut ids, mut taken, now_ms) = (Vec::new(), Vec::new(), tx.now_ms());
     let tells_deliveries = part.idle_ms_min.is_some();
     if let Some(stream) = tx.peek::<Stream>(part.key)? {
         let from = part.behind.next().unwrap_or(EntryId::MAX);
@@ -251,25 +269,27 @@ fn write_new(
                 ids.push(entry.id);
             }
         });
-        let claimed = idle.iter().filter_map(|(id, delivery)| {
-            Some((stream.get(*id)?, now_ms.saturating_sub(delivery.at_ms), delivery.count))
+        let claimed = idle.into_iter().filter_map(|(id, delivery)| {
+            let entry = stream.get(id)?;
+            taken.push((id, delivery));
+            Some((entry, now_ms.saturating_sub(delivery.at_ms), delivery.count))
         });
         match tells_deliveries {
             true => {
                 let entries = claimed.chain(new.map(|entry| (entry, 0, 0)));
-                writer.deliveries(entries, reading.count, out)?;
+                writer.deliveries(entries, budget, out)?;
             }
-            false => writer.entries(new, reading.count, out)?,
+            false => writer.entries(new, budget, out)?,
         }
     }
     let Some((group, consumer)) = reading.group else { return Ok(()) };
     tx.adjust::<Stream, _>(part.key, |stream| {
         let number = stream.view().group(group).and_then(|group| group.find_consumer(consumer));
         if let Some(consumer) = number {
-            if !idle.is_empty() || !ids.is_empty() && !reading.is_acknowledged {
+            if !taken.is_empty() || !ids.is_empty() && !reading.is_acknowledged {
                 stream.note_activity(group, consumer, now_ms);
             }
-            for (id, before) in idle {
+            for (id, before) in taken {
                 let count = before.count_after();
                 stream.deliver(group, id, Delivery { consumer, at_ms: now_ms, count });
             }
@@ -284,6 +304,7 @@ fn write_history(
     tx: &mut Transaction<'_>,
     reading: &Reading<'_>,
     part: &Part<'_>,
+    budget: &mut Budget,
     writer: &mut EntryWriter,
     out: &mut Nested<'_>,
 ) -> Result<()> {
@@ -295,24 +316,25 @@ fn write_history(
         && let Some(consumer) = group.find_consumer(name).and_then(|number| group.consumer(number))
     {
         let from = part.behind.next().unwrap_or(EntryId::MAX);
-        let pending = consumer.pending(from, EntryId::MAX);
-        let count = if reading.count == 0 { pending.len() } else { reading.count.min(pending.len()) };
-        out.array(count);
-        for id in pending.take(count) {
-            let Some(entry) = stream.get(id) else {
-                out.array(2);
-                writer.id(id, out);
-                let _ = out.part().nil_array();
-                continue;
-            };
-            writer.entry(entry, out);
-            let delivery = group.pending_at(id);
-            delivered.extend(
-                delivery.map(|delivery| {
+        let mut pending = consumer.pending(from, EntryId::MAX);
+        out.array_counted(|out| {
+            let mut count = 0;
+            while let Some(id) = budget.next(&mut pending, out) {
+                count += 1;
+                let Some(entry) = stream.get(id) else {
+                    out.array(2);
+                    writer.id(id, out);
+                    let _ = out.part().nil_array();
+                    continue;
+                };
+                writer.entry(entry, out);
+                let delivery = group.pending_at(id);
+                delivered.extend(delivery.map(|delivery| {
                     (id, Delivery { at_ms: now_ms, count: delivery.count_after(), ..delivery })
-                }),
-            );
-        }
+                }));
+            }
+            Ok::<_, Error>(count)
+        })?;
     }
     tx.adjust::<Stream, _>(part.key, |stream| {
         for (id, delivery) in delivered {

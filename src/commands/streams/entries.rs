@@ -7,6 +7,7 @@ use crate::values::tree::Ledger;
 use crate::values::tree::ledger::{BLOCK_BYTES_MAX, EntryId, ID_TEXT_BYTES_MAX};
 
 use super::EntryWriter;
+use super::budget::Budget;
 use super::ids::{self, NewId};
 use super::options::{IDMP, Options, REFERENCES, TRIM, natural};
 use crate::commands::amounts;
@@ -226,10 +227,10 @@ fn range(tx: &Transaction<'_>, request: Request<'_>, is_back: bool, reply: Reply
     if count == Some(0) {
         return Ok(reply.nil_array());
     }
-    let (mut writer, count) = (EntryWriter::default(), count.unwrap_or(0));
+    let (mut writer, mut budget) = (EntryWriter::default(), Budget::of_count(count.unwrap_or(0)));
     reply.nested(|parts| match is_back {
-        true => writer.entries(stream.range_back(start, end), count, parts),
-        false => writer.entries(stream.range(start, end), count, parts),
+        true => writer.entries(stream.range_back(start, end), &mut budget, parts),
+        false => writer.entries(stream.range(start, end), &mut budget, parts),
     })
 }
 

@@ -8,6 +8,7 @@ use crate::types::streams::counting::lag;
 use crate::values::tree::Ledger;
 use crate::values::tree::ledger::{Consumer, Entry, EntryId, Group as ConsumerGroup};
 
+use super::budget::Budget;
 use super::{EntryWriter, no_group, wrong_subcommand};
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
@@ -211,7 +212,7 @@ fn describe(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
             return Ok(());
         };
         name(parts, "entries");
-        writer.entries(stream.range(EntryId::ZERO, EntryId::MAX), count, parts)?;
+        writer.entries(stream.range(EntryId::ZERO, EntryId::MAX), &mut Budget::of_count(count), parts)?;
         name(parts, "groups");
         parts.array(stream.groups().len());
         for group in stream.groups() {

@@ -2,10 +2,10 @@
 //!
 //! Each file is a family: [`entries`] for what a stream has, [`deleting`] for entries that groups may still
 //! need, [`producers`] for those that name their messages, [`reading`] for clients that follow streams, alone
-//! or in groups, and [`delivering`] for what these get, [`groups`] for the groups themselves, [`pending`] for
-//! entries that were delivered and not acknowledged, [`releasing`] for those that a consumer gives back,
-//! [`info`] for what is known of all of these. [`ids`] reads IDs, [`options`] and [`wishes`] what several
-//! commands are asked.
+//! or in groups, [`delivering`] for what these get, [`budget`] for how much of it, [`groups`] for the groups
+//! themselves, [`pending`] for entries that were delivered and not acknowledged, [`releasing`] for those that
+//! a consumer gives back, [`info`] for what is known of all of these. [`ids`] reads IDs, [`options`] and
+//! [`wishes`] what several commands are asked.
 
 pub(super) mod deleting;
 pub(super) mod entries;
@@ -16,6 +16,7 @@ pub(super) mod producers;
 pub(super) mod reading;
 pub(super) mod releasing;
 
+mod budget;
 mod delivering;
 mod ids;
 mod options;
@@ -26,6 +27,7 @@ use crate::values::tree::ledger::{Entry, EntryId};
 
 use super::error::Error;
 use super::facts::Result;
+use budget::Budget;
 
 /// Writes entries into replies. What it needs to print them is used again.
 #[derive(Default)]
@@ -57,18 +59,17 @@ impl EntryWriter {
         }
     }
 
-    /// Entries, each with the milliseconds since its delivery and the number of its deliveries, so many at
-    /// most; 0 for all.
+    /// Entries, each with the milliseconds since its delivery and the number of its deliveries, as far as
+    /// there is room.
     fn deliveries<'l>(
         &mut self,
-        entries: impl Iterator<Item = (Entry<'l>, u64, u64)>,
-        count: usize,
+        mut entries: impl Iterator<Item = (Entry<'l>, u64, u64)>,
+        budget: &mut Budget,
         parts: &mut Nested<'_>,
     ) -> Result<()> {
-        let count_max = if count == 0 { usize::MAX } else { count };
         parts.array_counted(|parts| {
             let mut count = 0;
-            for (entry, idle_ms, deliveries) in entries.take(count_max) {
+            while let Some((entry, idle_ms, deliveries)) = budget.next(&mut entries, parts) {
                 parts.array(4);
                 self.halves(entry, parts);
                 let _ = parts.part().integer(idle_ms as i64);
@@ -79,17 +80,16 @@ impl EntryWriter {
         })
     }
 
-    /// Entries, so many at most; 0 for all.
+    /// Entries, as far as there is room.
     fn entries<'l>(
         &mut self,
-        entries: impl Iterator<Item = Entry<'l>>,
-        count: usize,
+        mut entries: impl Iterator<Item = Entry<'l>>,
+        budget: &mut Budget,
         parts: &mut Nested<'_>,
     ) -> Result<()> {
-        let count_max = if count == 0 { usize::MAX } else { count };
         parts.array_counted(|parts| {
             let mut count = 0;
-            for entry in entries.take(count_max) {
+            while let Some(entry) = budget.next(&mut entries, parts) {
                 self.entry(entry, parts);
                 count += 1;
             }

@@ -22,6 +22,10 @@ const STREAMS: Argument =
     Argument::block("streams", &[Argument::KEY.multiple(), Argument::string("id").multiple()])
         .token("STREAMS");
 
+/// The most entries of all streams, and the most bytes, as COMMAND DOCS prints them.
+const MAX_COUNT: Argument = Argument::integer("maxcount").token("MAXCOUNT").since("8.10.0").optional();
+const MAX_SIZE: Argument = Argument::integer("maxsize").token("MAXSIZE").since("8.10.0").optional();
+
 const XREAD: Command = Command {
     name: "xread",
     arity: Arity::AtLeast(4),
@@ -34,6 +38,8 @@ const XREAD: Command = Command {
     complexity: "For each stream mentioned: O(N) with N being the number of elements being returned, it means that XREAD-ing with a fixed COUNT is O(1). Note that when the BLOCK option is used, XADD will pay O(M) time in order to serve the M clients blocked on the stream getting new data.",
     arguments: &[
         Argument::integer("count").token("COUNT").optional(),
+        MAX_COUNT,
+        MAX_SIZE,
         Argument::integer("milliseconds").token("BLOCK").optional(),
         STREAMS,
     ],
@@ -64,6 +70,8 @@ const XREADGROUP: Command = Command {
         Argument::block("group_consumer", &[Argument::string("group"), Argument::string("consumer")])
             .token("GROUP"),
         Argument::integer("count").token("COUNT").optional(),
+        MAX_COUNT,
+        MAX_SIZE,
         Argument::integer("milliseconds").token("BLOCK").optional(),
         Argument::integer("min-idle-time").token("CLAIM").since("8.4.0").optional(),
         Argument::pure_token("noack", "NOACK").optional(),
@@ -103,7 +111,12 @@ fn keys(request: Request<'_>) -> Range<usize> {
             _ if is_word(option, "streams") => {
                 return at + 1..at + 1 + (request.len() - at - 1) / 2;
             }
-            _ if ["block", "count", "claim"].iter().any(|word| is_word(option, word)) => 2,
+            _ if ["block", "count", "maxcount", "maxsize", "claim"]
+                .iter()
+                .any(|word| is_word(option, word)) =>
+            {
+                2
+            }
             _ if is_word(option, "group") => 3,
             _ => 1,
         };

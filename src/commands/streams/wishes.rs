@@ -13,6 +13,10 @@ pub(super) struct Reading<'a> {
     pub(super) group: Option<(&'a [u8], &'a [u8])>,
     /// The most entries of each stream; 0 for any number.
     pub(super) count: usize,
+    /// The most entries of all streams (MAXCOUNT).
+    pub(super) count_of_all: Option<usize>,
+    /// The most bytes of the reply, beside those of its first entry (MAXSIZE).
+    pub(super) bytes_max: Option<usize>,
     pub(super) timeout: Timeout<'a>,
     /// For how long entries must have been pending that the client wants, too, in milliseconds (CLAIM).
     pub(super) idle_ms_min: Option<u64>,
@@ -29,6 +33,8 @@ impl<'a> Reading<'a> {
         let mut reading = Reading {
             group: None,
             count: 0,
+            count_of_all: None,
+            bytes_max: None,
             timeout: Timeout::None,
             idle_ms_min: None,
             is_acknowledged: false,
@@ -51,6 +57,14 @@ impl<'a> Reading<'a> {
             } else if is_word(option, "count") && more > 0 {
                 at += 1;
                 reading.count = integer(request.at(at))?.max(0) as usize;
+            } else if is_word(option, "maxcount") && more > 0 {
+                at += 1;
+                let error = "ERR MAXCOUNT must be a positive integer";
+                reading.count_of_all = Some(at_least_one(request.at(at), error)?);
+            } else if is_word(option, "maxsize") && more > 0 {
+                at += 1;
+                let error = "ERR MAXSIZE must be a positive integer";
+                reading.bytes_max = Some(at_least_one(request.at(at), error)?);
             } else if is_word(option, "streams") && more > 0 {
                 if !more.is_multiple_of(2) {
                     return Err(Error::fixed(
@@ -82,6 +96,9 @@ impl<'a> Reading<'a> {
         if is_group && reading.group.is_none() {
             return Err(Error::fixed("ERR Missing GROUP option for XREADGROUP"));
         }
+        if reading.count_of_all.is_some_and(|all| all < reading.count) {
+            return Err(Error::fixed("ERR MAXCOUNT must be greater than or equal to COUNT"));
+        }
         Ok(reading)
     }
 
@@ -97,6 +114,10 @@ impl<'a> Reading<'a> {
 
 fn only_of_groups(option: &str) -> Error {
     Error::text(format!("ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."))
+}
+
+fn at_least_one(text: &[u8], error: &'static str) -> Result<usize> {
+    usize::try_from(integer(text)?).ok().filter(|number| *number > 0).ok_or(Error::fixed(error))
 }
 
 fn idle_ms_min(text: &[u8]) -> Result<u64> {
