@@ -1,5 +1,7 @@
 //! The state that all clients of one running server share.
 
+pub mod processor;
+
 mod aof;
 mod delivery;
 mod ending;

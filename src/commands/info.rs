@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::acl::log::Reason;
 use crate::config::{EVICTION_POLICIES, print_percentile};
-use crate::instance::{Instance, system_bytes};
+use crate::instance::{Instance, processor, system_bytes};
 use crate::keyspace::Totals;
 use crate::pubsub::Kind as PubSubKind;
 use crate::resp::{Reply, Request};
@@ -441,15 +441,8 @@ fn replication(section: &mut Section, view: &View<'_>) {
 
 /// Processor time of this process and of its main thread, in seconds.
 fn cpu(section: &mut Section, _: &View<'_>) {
-    /// Units of `/proc/*/stat` in a second, on every Linux there is.
-    const TICKS: f64 = 100.0;
-    let times = |file: &str, fields: [usize; 2]| {
-        let stat = fs::read_to_string(file).unwrap_or_default();
-        // The name of the program, in parentheses, may contain blanks.
-        let after_name = stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()).unwrap_or_default();
-        let times: Vec<f64> = after_name.split(' ').map(|field| field.parse().unwrap_or(0.0)).collect();
-        fields.map(|field| times.get(field).copied().unwrap_or(0.0) / TICKS)
-    };
+    let seconds = |ticks: f64| ticks / processor::TICKS;
+    let times = |file: &str, fields: [usize; 2]| processor::ticks(file, fields).map(seconds);
     let [user, system] = times("/proc/self/stat", [11, 12]);
     let [user_children, system_children] = times("/proc/self/stat", [13, 14]);
     let [user_main, system_main] = times(&format!("/proc/self/task/{}/stat", std::process::id()), [11, 12]);

@@ -42,6 +42,7 @@ mod fingerprint;
 mod functions;
 mod geo;
 mod hashes;
+mod hot_keys;
 mod hyperloglog;
 mod introspection;
 mod keys;
@@ -120,6 +121,7 @@ pub const FAMILIES: &[&[Command]] = &[
     server::COMMANDS,
     saving::COMMANDS,
     slow::COMMANDS,
+    hot_keys::COMMANDS,
     latency::COMMANDS,
     locks::COMMANDS,
     memory::COMMANDS,

@@ -1,4 +1,4 @@
-//! Measures what a batch of requests does, for INFO, SLOWLOG and LATENCY.
+//! Measures what a batch of requests does, for INFO, SLOWLOG, LATENCY and HOTKEYS.
 //!
 //! Brief commands ([`is_brief`]) are only tallied, and share the time that a run of them takes. All others
 //! are timed one by one. Without pipelining, a run is one command, and its time is exact. The commands that
@@ -25,7 +25,7 @@ pub struct Meter<'a> {
     instance: &'a Instance,
     /// All time up to here has been counted.
     mark: Instant,
-    /// Whether the server is in none of these states: MONITOR, a low limit of SLOWLOG or COMMANDLOG,
+    /// Whether the server is in none of these states: MONITOR, HOTKEYS, a low limit of SLOWLOG or COMMANDLOG,
     /// `maxmemory`, a planted fault, a script that takes too long, data that cannot be saved. One look
     /// instead of many.
     is_tallying: bool,
@@ -63,7 +63,8 @@ impl Meter<'_> {
         let is_limited = instance.config.maxmemory.get() > 0 || instance.keyspace.is_busy();
         let is_troubled = instance.faults.are_planted() || instance.refuses_writes();
         self.is_watched = instance.clients.has_monitors();
-        self.is_tallying = !is_thorough(instance) && !self.is_watched && !is_limited && !is_troubled;
+        let is_followed = self.is_watched || instance.statistics.hot_keys.is_active();
+        self.is_tallying = !is_thorough(instance) && !is_followed && !is_limited && !is_troubled;
         self.paused = instance.clients.pause.paused();
         self.is_plain = self.is_tallying && session.is_plain() && self.paused.is_none();
     }

@@ -4,11 +4,12 @@
 //! What is counted with every batch of requests is counted by each thread in a share of its own, so that
 //! threads never write to the same cache line; whoever asks adds the shares up. [`commands`] counts the use
 //! of each command, [`errors`] the kinds of errors; [`command_log`] keeps the slowest and the longest
-//! requests and [`latency`] the longest events.
+//! requests, [`latency`] the longest events, and [`hot_keys`] the keys that take most.
 
 pub mod command_log;
 pub mod commands;
 pub mod errors;
+pub mod hot_keys;
 pub mod latency;
 
 use std::cell::Cell;
@@ -20,6 +21,7 @@ use parking_lot::Mutex;
 use command_log::CommandLogs;
 use commands::{CommandShare, CommandTotals, Tally, Untracked, Usage};
 use errors::ErrorCounts;
+use hot_keys::HotKeys;
 use latency::LatencyEvents;
 
 /// What is counted.
@@ -58,6 +60,8 @@ pub struct Statistics {
     pub command_logs: CommandLogs,
     /// The longest events.
     pub latency: LatencyEvents,
+    /// The keys that take most, while a client wants to know.
+    pub hot_keys: HotKeys,
     /// Commands a second, lately.
     pub commands_rate: Rate,
     /// Bytes read a second, lately.
@@ -92,6 +96,7 @@ impl Statistics {
             errors: ErrorCounts::default(),
             command_logs: CommandLogs::default(),
             latency: LatencyEvents::default(),
+            hot_keys: HotKeys::default(),
             commands_rate: Rate::default(),
             input_rate: Rate::default(),
             output_rate: Rate::default(),

@@ -31,6 +31,7 @@ mod faults;
 mod fields;
 mod functions;
 mod groups;
+mod hot_keys;
 mod hyperloglog;
 mod instances;
 mod keys;

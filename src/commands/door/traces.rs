@@ -1,5 +1,5 @@
 //! What a command leaves in statistics and logs: its use is counted, MONITOR shows it, SLOWLOG and LATENCY
-//! note it if it took long, and COMMANDLOG if it or its reply was long.
+//! note it if it took long, COMMANDLOG if it or its reply was long, and HOTKEYS its keys.
 
 use std::time::Duration;
 
@@ -67,6 +67,12 @@ pub fn charge(
     let statistics = &instance.statistics;
     let nanos = took.as_nanos() as u64;
     statistics.add_call(registered.number, nanos);
+    if statistics.hot_keys.is_active() && origin != Origin::Script {
+        // What a script takes is charged to the keys that it declares.
+        let keys = registered.command.keys_of(request).map(|(key, _)| key);
+        let bytes = (request.bytes_as_array() + reply_bytes) as u64;
+        statistics.hot_keys.note(keys, nanos, bytes, instance.clock.now_ms());
+    }
     let config = &instance.config;
     let threshold_ms = config.latency_monitor_threshold.size() as u64;
     if threshold_ms > 0 && nanos / 1_000_000 >= threshold_ms {
