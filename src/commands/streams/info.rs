@@ -216,7 +216,7 @@ fn describe(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
         name(parts, "groups");
         parts.array(stream.groups().len());
         for group in stream.groups() {
-            parts.map(if group.has_released() { 8 } else { 7 });
+            parts.map(if group.released_count() > 0 { 8 } else { 7 });
             text(parts, "name", group.name());
             progress(parts, &mut writer, stream, first, group);
             group_in_full(parts, &mut writer, group, count);
@@ -233,13 +233,13 @@ fn entry_if_any(parts: &mut Nested<'_>, writer: &mut EntryWriter, key: &str, ent
     }
 }
 
-/// Writes what is pending in a group, in all and for each consumer: three pairs, and a fourth once a consumer
-/// has given an entry back.
+/// Writes what is pending in a group, in all and for each consumer: three pairs, and a fourth while there
+/// are entries that were given back.
 fn group_in_full(parts: &mut Nested<'_>, writer: &mut EntryWriter, group: &ConsumerGroup, count: usize) {
     let shown = |all: usize| if count == 0 { all } else { all.min(count) };
     let owner = |number: u32| group.consumer(number).map_or(&[][..], Consumer::name);
     number(parts, "pel-count", group.pending_count() as i64);
-    if group.has_released() {
+    if group.released_count() > 0 {
         number(parts, "nacked-count", group.released_count() as i64);
     }
     name(parts, "pending");

@@ -154,7 +154,7 @@ def described(connection, key):
     full = connection.command("XINFO", "STREAM", key, "FULL")
     if isinstance(full, list):
         groups = dict(zip(full[::2], full[1::2]))[b"groups"]
-        # Keyfast has the number once there was one.
+        # Keyfast has the number while it is not 0.
         parts.append([dict(zip(group[::2], group[1::2])).get(b"nacked-count", 0) for group in groups])
     return parts
 

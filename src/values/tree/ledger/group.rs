@@ -294,11 +294,6 @@ impl Group {
         self.released_count
     }
 
-    /// Whether a consumer has ever given an entry back, as far as this is known.
-    pub fn has_released(&self) -> bool {
-        self.released.is_some()
-    }
-
     /// The pending entries that no consumer has, in the order in which they were given back. Those that were
     /// deleted meanwhile may come last.
     pub fn released(&self) -> impl Iterator<Item = EntryId> {
