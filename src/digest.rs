@@ -1,6 +1,7 @@
-//! The digest of a value that DIGEST tells and IFDEQ compares: XXH3 of 64 bits, in hexadecimal.
+//! The digest of a value that DIGEST tells and IFDEQ compares: XXH3 of 64 bits, in hexadecimal. And the name
+//! that a message gets from what it has: XXH3 of 128 bits.
 
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Digits of a digest.
 pub const DIGITS: usize = 16;
@@ -10,9 +11,27 @@ pub fn digest(value: &[u8]) -> u64 {
     xxh3_64(value)
 }
 
-/// A digest of a field and its value. Where one ends and the other begins matters.
-pub fn of_pair(field: &[u8], value: &[u8]) -> u128 {
-    xxh3_128_with_seed(value, xxh3_64(field)).wrapping_add(xxh3_128_with_seed(field, value.len() as u64))
+/// The name that Redis gives a message (IDMPAUTO). It does not depend on the order of the fields, but on
+/// where a field ends and its value begins.
+pub fn of_pairs<'p>(pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>) -> [u8; 16] {
+    /// The lower half of a number, and the upper one.
+    fn halves(number: u128) -> [u64; 2] {
+        [number as u64, (number >> 64) as u64]
+    }
+    let (mut sums, mut differences) = ([0_u64; 2], [0_u64; 2]);
+    for (field, value) in pairs {
+        let mut state = Xxh3::new();
+        state.update(field);
+        state.update(&(field.len() as u64).to_le_bytes());
+        state.update(value);
+        for (at, half) in halves(state.digest128()).into_iter().enumerate() {
+            sums[at] = sums[at].wrapping_add(half);
+            differences[at] ^= half;
+        }
+    }
+    let low = sums[0] ^ differences[1].rotate_left(1);
+    let high = sums[1] ^ differences[0].rotate_left(1);
+    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
 }
 
 /// A digest as clients are told it: 16 digits, in lower case.
@@ -34,6 +53,20 @@ mod tests {
     fn digests_are_those_of_redis() {
         assert_eq!(to_text(digest(b"Hello world")), "b6acb9d84a38ff74");
         assert_eq!(to_text(5), "0000000000000005");
+    }
+
+    /// Taken from a stream that Redis 8.6.3 has dumped.
+    #[test]
+    fn names_of_messages_are_those_of_redis() {
+        let name = |pairs: &[(&[u8], &[u8])]| {
+            let name = of_pairs(pairs.iter().copied());
+            name.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        assert_eq!(name(&[(b"f", b"v")]), "6e95729ee727f0814aedffba55730079");
+        assert_eq!(name(&[(b"a", b"1"), (b"b", b"2")]), "c5b282935f77a53123e1ff7a302a11f2");
+        assert_eq!(name(&[(b"b", b"2"), (b"a", b"1")]), "c5b282935f77a53123e1ff7a302a11f2");
+        assert_eq!(name(&[(b"ab", b"c")]), "16a40e6f34744cb4db57cd2b7d195a72");
+        assert_eq!(name(&[(b"a", b"bc")]), "cd716045a670276ba36d448ef5da2ace");
     }
 
     #[test]

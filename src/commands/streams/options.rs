@@ -86,8 +86,7 @@ impl<'r> NamedMessage<'r> {
             return Cow::Borrowed(name);
         }
         let values = fields.clone().skip(1).step_by(2);
-        let pairs = fields.step_by(2).zip(values).map(|(field, value)| digest::of_pair(field, value));
-        Cow::Owned(pairs.fold(0_u128, u128::wrapping_add).to_be_bytes().to_vec())
+        Cow::Owned(digest::of_pairs(fields.step_by(2).zip(values)).to_vec())
     }
 }
 
