@@ -227,6 +227,41 @@ fn a_log_of_redis_names_messages_that_were_added_and_that_were_not() {
 }
 
 #[test]
+fn counts_beyond_the_largest_number_of_clients_survive_in_the_log() {
+    for rewritten in [None, Some("yes"), Some("no")] {
+        let folder = Folder::new(&format!("streams-counts-{}", rewritten.unwrap_or("log")));
+        let options = [ALWAYS, &["--aof-use-rdb-preamble", rewritten.unwrap_or("no")]].concat();
+        let mut client = folder.serve(&options).into_client();
+        for line in [
+            "XADD s 1-1 f v",
+            "XSETID s 1-1 ENTRIESADDED 9223372036854775807",
+            "XADD s 2-1 f v",
+            "XGROUP CREATE s g 1-1 ENTRIESREAD 9223372036854775807",
+            "XREADGROUP GROUP g c STREAMS s >",
+            // The log has the number of all entries with it.
+            "XSETID s 3-1",
+        ] {
+            client.line(line).ignored();
+        }
+        if rewritten.is_some() {
+            client.line("BGREWRITEAOF").ignored();
+            crate::aof::wait_for_rewrite(&mut client);
+        }
+        drop(client);
+        let mut client = folder.serve(&options).into_client();
+        let of_stream = client.line("XINFO STREAM s").reply().to_string();
+        let of_group = client.line("XINFO GROUPS s").reply().to_string();
+        assert!(of_stream.contains("\"entries-added\", (integer) -9223372036854775808"), "{of_stream}");
+        assert!(of_stream.contains("\"last-generated-id\", \"3-1\""), "{of_stream}");
+        assert!(of_group.contains("\"entries-read\", (integer) -9223372036854775808"), "{of_group}");
+        // Clients cannot give such numbers.
+        let wrong = "ERR value is not an integer or out of range";
+        client.line("XSETID s 3-1 ENTRIESADDED 9223372036854775808").is_error(wrong);
+        client.line("XGROUP SETID s g 0 ENTRIESREAD 9223372036854775808").is_error(wrong);
+    }
+}
+
+#[test]
 fn messages_are_remembered_after_a_restart_and_by_copies() {
     for options in [ALWAYS, &["--save", "3600 1"], &["--appendonly", "yes", "--aof-use-rdb-preamble", "no"]] {
         let folder = Folder::new(&format!("streams-producers-{}", options.concat().len()));

@@ -9,7 +9,7 @@ use crate::values::tree::ledger::{BLOCK_BYTES_MAX, EntryId, ID_TEXT_BYTES_MAX};
 use super::EntryWriter;
 use super::budget::Budget;
 use super::ids::{self, NewId};
-use super::options::{IDMP, Options, REFERENCES, TRIM, natural};
+use super::options::{IDMP, Options, REFERENCES, TRIM, logged_count, natural};
 use crate::commands::amounts;
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
@@ -298,7 +298,10 @@ fn xsetid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         let value = request.get(at + 1).ok_or(Error::SYNTAX)?;
         match option {
             _ if is_word(option, "entriesadded") => {
-                added = Some(natural(value, "ERR entries_added must be positive")? as u64);
+                added = Some(match logged_count(tx, value) {
+                    Some(added) => added,
+                    None => natural(value, "ERR entries_added must be positive")? as u64,
+                });
             }
             _ if is_word(option, "maxdeletedid") => {
                 max_deleted = ids::parse(value)?;

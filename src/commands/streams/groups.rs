@@ -7,6 +7,7 @@ use crate::types::streams::Stream;
 use crate::values::tree::Ledger;
 use crate::values::tree::ledger::EntryId;
 
+use super::options::logged_count;
 use super::{ids, no_group, wrong_subcommand};
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
@@ -79,7 +80,7 @@ struct Options {
 }
 
 impl Options {
-    fn parse(request: Request<'_>, may_make_stream: bool) -> Result<Options> {
+    fn parse(tx: &Transaction<'_>, request: Request<'_>, may_make_stream: bool) -> Result<Options> {
         let mut options = Options::default();
         let mut at = 5;
         while let Some(option) = request.get(at) {
@@ -88,12 +89,9 @@ impl Options {
                 options.makes_stream = true;
                 at += 1;
             } else if let Some(value) = value {
-                options.entries_read = match integer(value)? {
-                    -1 => None,
-                    read => Some(
-                        u64::try_from(read)
-                            .map_err(|_| Error::fixed("ERR value for ENTRIESREAD must be positive or -1"))?,
-                    ),
+                options.entries_read = match logged_count(tx, value) {
+                    Some(read) => Some(read),
+                    None => entries_read(value)?,
                 };
                 at += 2;
             } else {
@@ -101,6 +99,15 @@ impl Options {
             }
         }
         Ok(options)
+    }
+}
+
+/// Reads how many entries a group has read: -1 if that is not known.
+fn entries_read(text: &[u8]) -> Result<Option<u64>> {
+    let below_zero = Error::fixed("ERR value for ENTRIESREAD must be positive or -1");
+    match integer(text)? {
+        -1 => Ok(None),
+        read => u64::try_from(read).map(Some).map_err(|_| below_zero),
     }
 }
 
@@ -114,7 +121,7 @@ fn id_or_last(text: &[u8], stream: Option<&Ledger>) -> Result<EntryId> {
 
 fn create(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     const ARGUMENTS_MAX: usize = 8;
-    let options = Options::parse(request, true)?;
+    let options = Options::parse(tx, request, true)?;
     let (key, name) = (request.at(2), request.at(3));
     let stream = tx.peek::<Stream>(key)?;
     if stream.is_none() && !options.makes_stream {
@@ -176,7 +183,7 @@ const SETID: Command = Command {
 };
 
 fn setid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let options = Options::parse(request, false)?;
+    let options = Options::parse(tx, request, false)?;
     check_group(tx, request)?;
     if !matches!(request.len(), 5 | 7) {
         return Err(wrong_subcommand("xgroup", request.at(1)));

@@ -218,6 +218,13 @@ impl Rules {
     }
 }
 
+/// A count of entries in the log. One that began near the highest number that a client may give may be beyond
+/// it.
+pub(super) fn logged_count(tx: &Transaction<'_>, text: &[u8]) -> Option<u64> {
+    let text = Some(text).filter(|_| tx.is_replay())?;
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
 /// An integer that is not below zero.
 pub(super) fn natural(text: &[u8], below_zero: &'static str) -> Result<usize> {
     let number = parse_integer(text).ok_or(Error::NOT_AN_INTEGER)?;
