@@ -3,7 +3,8 @@
 A round sends some thousand commands to both servers on the ports given, Keyfast's first, and compares the replies, then
 what each server has, and whether a stream that one server dumps is the same when the other restores it. Streams begin
 with an entry of the far future, so the IDs that the servers choose are the same. Times are blanked. The third argument
-is the seed, the fourth the number of rounds. XNACK comes in if both servers know it: Redis since 8.8.
+is the seed, the fourth the number of rounds. XNACK comes in if both servers know it (Redis since 8.8), and so do
+MAXCOUNT and MAXSIZE (since 8.10).
 """
 
 import random
@@ -21,7 +22,7 @@ GROUPS = ["g", "h"]
 CONSUMERS = ["c1", "c2", "c3"]
 STRINGS = ["s", "t"]
 one_of = random.choice
-KNOWS_XNACK = False  # Whether both servers do.
+KNOWS_XNACK = KNOWS_LIMITS = False  # Whether both servers do.
 
 
 def entry_id():
@@ -85,6 +86,9 @@ def command():
         claim = ["CLAIM", one_of([0, 0, 1_000_000, -1, "x"])] if random.random() < 0.6 else []
         count = ["COUNT", random.randint(1, 6)] if random.random() < 0.8 else []
         noack = ["NOACK"] if random.random() < 0.1 else []
+        if KNOWS_LIMITS and random.random() < 0.3:
+            count += one_of([["MAXCOUNT", random.randint(0, 9)], ["MAXSIZE", random.randint(0, 900)],
+                             ["MAXCOUNT", random.randint(1, 9), "MAXSIZE", random.randint(1, 900)]])
         streams = one_of([[key, ">"], [key, "0"], ["a", "b", ">", ">"], ["a", "b", "0", ">"]])
         return ["XREADGROUP", "GROUP", group, consumer] + claim + count + noack + ["STREAMS"] + streams
     if kind < 0.72:
@@ -207,8 +211,10 @@ def main():
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     rounds = int(sys.argv[4]) if len(sys.argv) > 4 else ROUNDS
     servers = [Connection(port) for port in ports]
-    global KNOWS_XNACK
+    global KNOWS_XNACK, KNOWS_LIMITS
     KNOWS_XNACK = all(server.command("COMMAND", "INFO", "XNACK")[0] for server in servers)
+    limited = [server.command("XREAD", "MAXCOUNT", 1, "MAXSIZE", 1, "STREAMS", "absent", "0") for server in servers]
+    KNOWS_LIMITS = not any(is_error(reply) for reply in limited)
     differences = 0
     for number in range(rounds):
         random.seed(seed + number)
