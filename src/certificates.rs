@@ -60,7 +60,12 @@ pub fn read_key(file: &NamedFile) -> Result<PrivateKeyDer<'static>, String> {
     }
 }
 
-fn read(file: &NamedFile) -> Result<Vec<u8>, String> {
+/// The text of such a file.
+///
+/// # Errors
+///
+/// With one line for people, which names the file.
+pub fn read(file: &NamedFile) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
     let read = File::open(&file.path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text));
     read.map_err(|error| format!("{file}: {}", files::reason(&error)))?;

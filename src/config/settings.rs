@@ -82,6 +82,10 @@ pub struct Config {
     pub store_batch_max: Integer,
     /// The file with the certificate authorities of the store; empty for those of the system.
     pub store_tls_ca_cert_file: Text,
+    /// The file with the certificate that this server shows the store; empty for none.
+    pub store_tls_cert_file: Text,
+    /// The file with its key.
+    pub store_tls_key_file: Text,
     /// Whether it is followed who holds which lock.
     pub lock_lens: Flag,
     /// Whether the server goes on in the background.

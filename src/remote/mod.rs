@@ -42,7 +42,6 @@ mod postgres;
 pub mod row;
 mod store;
 mod target;
-#[cfg(any(feature = "etcd", feature = "postgres"))]
 mod tls;
 pub mod whole;
 
@@ -54,7 +53,6 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Config, Text};
-use crate::files::NamedFile;
 use batch::{Attempt, Seat, Ticket};
 use clock::StoreClock;
 pub use forming::Looked;
@@ -66,6 +64,7 @@ use news::{News, Outgoing};
 use places::Places;
 use row::{Key, KeyMap, Row};
 pub use target::{BadTarget, Limits, Target};
+pub use tls::TlsFiles;
 use whole::{Answering, NotTold, Question, Questions};
 
 /// The most requests that wait for a place in a batch. More are refused.
@@ -84,8 +83,8 @@ pub struct Settings {
     pub patience: Duration,
     /// The most requests that travel in one batch.
     pub batch_requests_max: usize,
-    /// The certificate authorities of the store; `None` for those of the system.
-    pub authorities: Option<NamedFile>,
+    /// What TLS needs to know.
+    pub tls: TlsFiles,
 }
 
 impl Settings {
@@ -112,7 +111,11 @@ impl Settings {
             name,
             patience: Duration::from_millis(config.store_timeout.size() as u64),
             batch_requests_max: config.store_batch_max.size(),
-            authorities: config.file_of(&config.store_tls_ca_cert_file),
+            tls: TlsFiles {
+                authorities: config.file_of(&config.store_tls_ca_cert_file),
+                certificate: config.file_of(&config.store_tls_cert_file),
+                key: config.file_of(&config.store_tls_key_file),
+            },
         }))
     }
 }

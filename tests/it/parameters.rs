@@ -49,6 +49,8 @@ const OWN: &[&str] = &[
     "store-name",
     "store-timeout",
     "store-tls-ca-cert-file",
+    "store-tls-cert-file",
+    "store-tls-key-file",
     "store-value-max-bytes",
 ];
 

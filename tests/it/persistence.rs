@@ -505,9 +505,9 @@ fn a_file_that_cannot_be_loaded_is_left_alone() {
     let path = dump(&folder);
     let complaint =
         |why: &str| format!("keyfast: Fatal error loading the DB {}: {why}. Exiting.\n", path.display());
-    fs::write(&path, b"REDIS0010\xfe\x00\x1b\x08mystream\x00\xff\0\0\0\0\0\0\0\0").unwrap();
-    let stream = "key 'mystream' in database 0 is a stream of Redis 8, which is not supported (offset 11)";
-    assert_eq!(refusal(&folder), complaint(stream));
+    fs::write(&path, b"REDIS0010\xfe\x00\x1c\x08my array\x00\xff\0\0\0\0\0\0\0\0").unwrap();
+    let array = "key 'my array' in database 0 is an array, which is not supported (offset 11)";
+    assert_eq!(refusal(&folder), complaint(array));
     fs::write(&path, b"REDIS0010\xfe\x20\x00\x01k\x01v\xff\0\0\0\0\0\0\0\0").unwrap();
     let databases = "Data file was created with a Redis server configured to handle more than 16 databases";
     assert_eq!(refusal(&folder), complaint(databases));

@@ -66,4 +66,22 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         place: Place::Field(|config| Field::Text(&config.store_tls_ca_cert_file)),
         ..Parameter::DEFAULTS
     },
+    Parameter {
+        name: "store-tls-cert-file",
+        help: "File with the certificate that the store asks this server for, in PEM; empty for none",
+        default: "",
+        kind: Kind::Text,
+        changes: Changes::AtStart,
+        place: Place::Field(|config| Field::Text(&config.store_tls_cert_file)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "store-tls-key-file",
+        help: "File with the key of that certificate, in PEM",
+        default: "",
+        kind: Kind::Text,
+        changes: Changes::AtStart,
+        place: Place::Field(|config| Field::Text(&config.store_tls_key_file)),
+        ..Parameter::DEFAULTS
+    },
 ];

@@ -12,7 +12,7 @@ use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::tokio_stream::{Stream, once};
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
@@ -21,6 +21,7 @@ use super::messages::{
     LeaseKeepAliveResponse, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse, WatchRequest,
     WatchResponse,
 };
+use crate::certificates::read;
 use crate::remote::store::Failure;
 use crate::remote::target::{EtcdPlace, Login};
 use crate::remote::{Settings, tls};
@@ -44,6 +45,29 @@ struct Session {
     token: Mutex<Option<Token>>,
 }
 
+/// How a connection speaks TLS.
+#[derive(Clone)]
+struct Secured {
+    config: ClientTlsConfig,
+    shows_certificate: bool,
+}
+
+impl Secured {
+    fn of(settings: &Settings) -> Result<Secured, String> {
+        // Refuses a wrong certificate or key with a line for people.
+        let _config = settings.tls.client_config()?;
+        let trusted = settings.tls.trusted()?;
+        let config = ClientTlsConfig::new().trust_anchors(trusted.roots).timeout(settings.patience);
+        Ok(match settings.tls.pair()? {
+            Some((certificate, key)) => {
+                let identity = Identity::from_pem(read(certificate)?, read(key)?);
+                Secured { config: config.identity(identity), shows_certificate: true }
+            }
+            None => Secured { config, shows_certificate: false },
+        })
+    }
+}
+
 /// What a call shows.
 type Token = MetadataValue<Ascii>;
 
@@ -60,13 +84,7 @@ impl Wire {
         key: Bytes,
     ) -> Result<(Wire, RangeResponse), String> {
         let patience = settings.patience;
-        let tls = match place.is_tls {
-            true => {
-                let trusted = tls::trusted(settings.authorities.as_ref())?;
-                Some(ClientTlsConfig::new().trust_anchors(trusted.roots).timeout(patience))
-            }
-            false => None,
-        };
+        let tls = if place.is_tls { Some(Secured::of(settings)?) } else { None };
         let mut tries = JoinSet::new();
         for (number, host) in place.hosts.iter().enumerate() {
             let (host, key, tls, login) = (host.clone(), key.clone(), tls.clone(), place.login.clone());
@@ -94,28 +112,34 @@ impl Wire {
     async fn open_host(
         host: &str,
         patience: Duration,
-        tls: Option<ClientTlsConfig>,
+        tls: Option<Secured>,
         login: Option<Login>,
         key: Bytes,
     ) -> Result<(Wire, RangeResponse), String> {
-        let is_tls = tls.is_some();
-        let scheme = if is_tls { "https" } else { "http" };
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let ends = match &tls {
+            None => "it ends the connection: it may want TLS (?sslmode=require)",
+            Some(Secured { shows_certificate: false, .. }) => {
+                "it ends the connection: it may ask for a certificate (store-tls-cert-file)"
+            }
+            Some(_) => "it ends the connection: it may not trust the certificate (store-tls-cert-file)",
+        };
         let endpoint =
             Endpoint::from_shared(format!("{scheme}://{host}")).map_err(|error| in_one_line(&error))?;
         let mut endpoint = endpoint.connect_timeout(patience).tcp_nodelay(true).timeout(patience);
         if let Some(tls) = tls {
             let name = host.rsplit_once(':').map_or(host, |(name, _port)| name);
             // An address of version 6 is in brackets.
-            let tls = tls.domain_name(name.trim_start_matches('[').trim_end_matches(']'));
+            let tls = tls.config.domain_name(name.trim_start_matches('[').trim_end_matches(']'));
             endpoint = endpoint.tls_config(tls).map_err(|error| in_one_line(&error))?;
         }
         let channel = endpoint.connect().await.map_err(|error| in_one_line(&error))?;
         let session = login.map(|login| Arc::new(Session { login, token: Mutex::default() }));
         let wire = Wire { channel, session };
         // What etcd itself says has no cause.
-        let why = |status: Status| match std::error::Error::source(&status).is_some() && !is_tls {
-            true => "it ends the connection: it may want TLS (?sslmode=require)".to_owned(),
-            false => describe(&status),
+        let why = |status: Status| match std::error::Error::source(&status) {
+            Some(_) => ends.to_owned(),
+            None => describe(&status),
         };
         loop {
             // A call that has come while the nodes had no leader is never answered. The caller's patience

@@ -32,8 +32,6 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
-use tokio_rustls::rustls::ClientConfig;
-use tokio_rustls::rustls::crypto::ring::default_provider;
 pub(super) use whole::run as answer_questions;
 
 use super::Remote;
@@ -441,7 +439,7 @@ async fn open(
     let (configs, patience) = (targets(remote)?, remote.settings.patience);
     let tls = match configs.iter().all(|config| config.get_ssl_mode() == SslMode::Disable) {
         true => None,
-        false => Some(connector(remote)?),
+        false => Some(MakeRustlsConnect::new(remote.settings.tls.client_config()?)),
     };
     let is_alone = configs.len() == 1;
     let mut tries = JoinSet::new();
@@ -475,15 +473,6 @@ async fn open(
     complaints.sort();
     let complaints: Vec<String> = complaints.into_iter().map(|(_, complaint)| complaint).collect();
     Err(complaints.join("; "))
-}
-
-/// What connects by TLS.
-fn connector(remote: &Remote) -> Result<MakeRustlsConnect, String> {
-    let trusted = tls::trusted(remote.settings.authorities.as_ref())?;
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    Ok(MakeRustlsConnect::new(config.with_root_certificates(trusted).with_no_client_auth()))
 }
 
 async fn open_host(

@@ -219,7 +219,7 @@ mod tests {
     use crate::config::Config;
     use crate::instance::Hooks;
     use crate::remote::places::Places;
-    use crate::remote::{Remote, Settings, Target};
+    use crate::remote::{Remote, Settings, Target, TlsFiles};
 
     fn fields() -> Vec<(String, String)> {
         let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
@@ -233,7 +233,7 @@ mod tests {
             name: "server".to_owned(),
             patience: Duration::from_secs(1),
             batch_requests_max: 1,
-            authorities: None,
+            tls: TlsFiles::default(),
         };
         let _ = instance.remote.set(Arc::new(Remote::new(settings)));
         let totals = instance.keyspace.totals_soon();

@@ -21,6 +21,8 @@ pub(crate) struct Etcd {
     options: Vec<String>,
     /// Certificate and key, if clients must use TLS.
     certificate: Option<[String; 2]>,
+    /// Whose certificates clients must have, if they need any.
+    authority: Option<String>,
     /// Where the nodes are, unless they are on the test's own machine.
     network: Option<Network>,
 }
@@ -50,6 +52,7 @@ impl Etcd {
             nodes: (0..nodes).map(|_| Mutex::default()).collect(),
             options: options.iter().map(|option| (*option).to_owned()).collect(),
             certificate: None,
+            authority: None,
             network,
         };
         (0..nodes).for_each(|node| etcd.start_node(node));
@@ -77,6 +80,9 @@ impl Etcd {
         if let Some([file, key]) = &self.certificate {
             for_clients = for_clients.replace("http:", "https:");
             certificate.extend(["--cert-file", file, "--key-file", key]);
+            if let Some(authority) = &self.authority {
+                certificate.extend(["--client-cert-auth", "--trusted-ca-file", authority]);
+            }
         }
         let all: Vec<String> = self
             .ports
@@ -112,6 +118,12 @@ impl Etcd {
         self.kill_node(0);
         self.start_node(0);
         eventually("the node leads", || self.leader().is_some());
+    }
+
+    /// The same, and asks for a certificate that this authority has signed.
+    pub(crate) fn ask_for_certificates(&mut self, certificate: [String; 2], authority: &str) {
+        self.authority = Some(authority.to_owned());
+        self.use_tls(certificate);
     }
 
     /// Has etcd ask users for their passwords: `root`, and `me`, which may do all with the keys of Keyfast.

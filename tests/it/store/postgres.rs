@@ -94,20 +94,33 @@ impl Postgres {
 
     /// Has the only node use this certificate and key, if there are any, and let users in by these lines.
     pub(crate) fn secure(&self, certificate: Option<[String; 2]>, access: &str) {
-        if let Some(certificate) = certificate {
-            for (from, name) in certificate.into_iter().zip(["server.crt", "server.key"]) {
-                let path = Path::new(&self.data(0)).join(name);
-                fs::copy(from, &path).expect("a file for PostgreSQL");
-                fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("permissions");
-                if let Some((user, group)) = owner() {
-                    chown(&path, Some(user), Some(group)).expect("a file for PostgreSQL's user");
-                }
-            }
+        if let Some([certificate, key]) = certificate {
+            self.give_files([(certificate, "server.crt"), (key, "server.key")]);
             self.append(0, "postgresql.conf", "ssl = on\n");
         }
         fs::write(Path::new(&self.data(0)).join("pg_hba.conf"), access).expect("a file of PostgreSQL");
         self.stop_node(0, "fast");
         self.start_node(0);
+    }
+
+    /// Has it use TLS, and ask for a certificate that this authority has signed.
+    pub(crate) fn ask_for_certificates(&self, [certificate, key]: [String; 2], authority: &str) {
+        self.give_files([(certificate, "server.crt"), (key, "server.key"), (authority.to_owned(), "ca.crt")]);
+        self.append(0, "postgresql.conf", "ssl_ca_file = 'ca.crt'\n");
+        self.append(0, "postgresql.conf", "ssl = on\n");
+        self.secure(None, "hostssl all all 127.0.0.1/32 trust clientcert=verify-ca\n");
+    }
+
+    /// Copies files to the only node.
+    fn give_files(&self, files: impl IntoIterator<Item = (String, &'static str)>) {
+        for (from, name) in files {
+            let path = Path::new(&self.data(0)).join(name);
+            fs::copy(from, &path).expect("a file for PostgreSQL");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("permissions");
+            if let Some((user, group)) = owner() {
+                chown(&path, Some(user), Some(group)).expect("a file for PostgreSQL's user");
+            }
+        }
     }
 
     /// A front-end with these options.

@@ -186,6 +186,64 @@ fn etcd_asks_for_a_password_with_and_without_tls() {
     }
 }
 
+/// The store asks for a certificate: a front-end with the right one is let in, one with none or another is
+/// not.
+fn asks_for_certificates(
+    (store, url): (&str, &str),
+    (files, authority): (&Certificates, &str),
+    (none, untrusted): (&str, &str),
+) {
+    let trusting = ["--store-tls-ca-cert-file", authority];
+    let shows = |certificate: &str, key: &str| {
+        let [certificate, key] = [certificate, key].map(|name| files.file(name));
+        ["--store-tls-cert-file".to_owned(), certificate, "--store-tls-key-file".to_owned(), key]
+    };
+    let with = |own: &[String]| -> Vec<String> {
+        trusting.iter().map(|option| (*option).to_owned()).chain(own.iter().cloned()).collect()
+    };
+    let refused = |own: &[String], why: &str| {
+        let options = with(own);
+        is_refused(url, &options.iter().map(String::as_str).collect::<Vec<_>>(), why);
+    };
+    let options = with(&shows("client.pem", "client.key"));
+    drop(are_let_in(url, &options.iter().map(String::as_str).collect::<Vec<_>>()));
+    refused(&[], none);
+    refused(&shows("client.pem", "server.key"), "the key does not belong to the certificate");
+    refused(
+        &shows("client.pem", "client.key")[..2],
+        "store-tls-cert-file and store-tls-key-file are needed both",
+    );
+    refused(&shows("none.pem", "client.key"), "none.pem: No such file");
+    // One of another authority.
+    let (_others, other, _) = certificates(&format!("{}-other", store));
+    let [certificate, key] = &other;
+    refused(
+        &["--store-tls-cert-file", certificate, "--store-tls-key-file", key].map(str::to_owned),
+        untrusted,
+    );
+}
+
+#[test]
+fn postgresql_asks_for_a_certificate() {
+    let Some(store) = Postgres::start("secure-certificate", 1) else { return };
+    let (files, certificate, authority) = certificates("certificate");
+    store.ask_for_certificates(certificate, &authority);
+    let url = store.url_of("keyfast", "localhost", "?sslmode=require");
+    let why = ("connection requires a valid client certificate", "TLS: received fatal alert: ");
+    asks_for_certificates(("postgresql", &url), (&files, &authority), why);
+}
+
+#[test]
+fn etcd_asks_for_a_certificate() {
+    let Some(mut etcd) = Etcd::start("secure-certificate", 1) else { return };
+    let (files, certificate, authority) = certificates("etcd-certificate");
+    etcd.ask_for_certificates(certificate, &authority);
+    let url = format!("etcd://localhost:{}?sslmode=require", etcd.port(0));
+    let why = ["ask for a certificate", "not trust the certificate"];
+    let [none, untrusted] = why.map(|why| format!("it may {why} (store-tls-cert-file)"));
+    asks_for_certificates(("etcd", &url), (&files, &authority), (&none, &untrusted));
+}
+
 #[test]
 fn clients_do_not_notice_that_tokens_of_etcd_expire() {
     let keys = Folder::new("token-keys");
