@@ -226,6 +226,45 @@ fn a_log_of_redis_names_messages_that_were_added_and_that_were_not() {
         .is_error("ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs");
 }
 
+/// Checked with Redis 8.6.3.
+#[test]
+fn a_plus_stands_for_the_last_entry_of_a_stream() {
+    let server = Server::start();
+    let (mut client, mut waits) = (server.client(), server.client());
+    for (line, expected) in [
+        ("XADD s 1-1 f v", "\"1-1\""),
+        ("XADD s 2-0 f w", "\"2-0\""),
+        ("XREAD STREAMS s absent + +", "[[\"s\", [[\"2-0\", [\"f\", \"w\"]]]]]"),
+        (
+            "XREAD COUNT 5 STREAMS s s + 1",
+            "[[\"s\", [[\"2-0\", [\"f\", \"w\"]]]], \
+             [\"s\", [[\"1-1\", [\"f\", \"v\"]], [\"2-0\", [\"f\", \"w\"]]]]]",
+        ),
+        ("XDEL s 2-0", "(integer) 1"),
+        ("XREAD BLOCK 0 STREAMS s +", "[[\"s\", [[\"1-1\", [\"f\", \"v\"]]]]]"),
+        ("XGROUP CREATE s g 0", "OK"),
+        (
+            "XREADGROUP GROUP g c STREAMS s +",
+            "(error) ERR The + ID is meaningless in the context of XREADGROUP: you want to read the history \
+             of this consumer by specifying a proper ID, or use the > ID to get new messages. The + ID would \
+             just return an empty result set.",
+        ),
+        ("XDEL s 1-1", "(integer) 1"),
+        ("XREAD STREAMS s +", "(nil)"),
+        ("XREAD BLOCK 1 STREAMS s absent + +", "(nil)"),
+    ] {
+        assert_eq!(client.line(line).reply().to_string(), expected, "{line}");
+    }
+    // A client that waits gets the last one of those that come at once.
+    waits.send(&request("XREAD BLOCK 0 STREAMS absent s + +".split(' ')));
+    crate::aof::wait_until(|| client.info("blocked_clients") == "1", "it does not wait");
+    client.line("MULTI").is_ok();
+    client.line("XADD s 3-1 f x").ignored();
+    client.line("XADD s 4-1 f y").ignored();
+    client.line("EXEC").ignored();
+    assert_eq!(waits.reply().reply().to_string(), "[[\"s\", [[\"4-1\", [\"f\", \"y\"]]]]]");
+}
+
 #[test]
 fn counts_beyond_the_largest_number_of_clients_survive_in_the_log() {
     for rewritten in [None, Some("yes"), Some("no")] {

@@ -82,6 +82,10 @@ fn waited_part<'a>(
 ) -> Result<Option<Part<'a>>> {
     let Some(stream) = tx.peek::<Stream>(key)? else { return Ok(None) };
     let behind = match reading.group {
+        None if id == b"+" => match stream.last() {
+            Some(last) => before(last.id),
+            None => return Ok(None),
+        },
         None => ids::parse(id)?,
         Some((name, _)) => stream.group(name).ok_or(Error::fixed(GROUP_GONE))?.last_id,
     };
@@ -107,13 +111,8 @@ fn part<'a>(
         None => None,
     };
     let behind = match (id, group) {
-        (b"$", Some(_)) => {
-            return Err(Error::fixed(
-                "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of \
-                 this consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID \
-                 would just return an empty result set.",
-            ));
-        }
+        (b"$", Some(_)) => return Err(meaningless("$")),
+        (b"+", Some(_)) => return Err(meaningless("+")),
         (b">", None) => {
             return Err(Error::fixed(
                 "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> \
@@ -121,6 +120,7 @@ fn part<'a>(
             ));
         }
         (b"$", None) => stream.map_or(EntryId::ZERO, |stream| stream.last_id),
+        (b"+", None) => stream.and_then(|stream| stream.last()).map_or(EntryId::ZERO, |last| before(last.id)),
         (b">", Some(_)) => EntryId::MAX,
         (id, _) => ids::parse(id)?,
     };
@@ -134,6 +134,20 @@ fn part<'a>(
     let has_more = has_new || has_idle(tx, reading, key)?;
     let idle_ms_min = reading.idle_ms_min;
     Ok(has_more.then_some(Part { key, behind, is_history: false, idle_ms_min }))
+}
+
+/// The ID behind which an entry is the first one.
+fn before(id: EntryId) -> EntryId {
+    id.previous().unwrap_or(EntryId::ZERO)
+}
+
+/// What a client is told that reads with a group behind an ID that only stands for one without.
+fn meaningless(id: &str) -> Error {
+    Error::text(format!(
+        "ERR The {id} ID is meaningless in the context of XREADGROUP: you want to read the history of this \
+         consumer by specifying a proper ID, or use the > ID to get new messages. The {id} ID would just \
+         return an empty result set."
+    ))
 }
 
 /// Whether a stream has an entry that the client may claim.

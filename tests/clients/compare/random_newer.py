@@ -91,6 +91,8 @@ def command():
                              ["MAXCOUNT", random.randint(1, 9), "MAXSIZE", random.randint(1, 900)]])
         streams = one_of([[key, ">"], [key, "0"], ["a", "b", ">", ">"], ["a", "b", "0", ">"]])
         return ["XREADGROUP", "GROUP", group, consumer] + claim + count + noack + ["STREAMS"] + streams
+    if kind < 0.69:
+        return ["XREAD", "COUNT", 3, "STREAMS", "a", "b", one_of(["+", "$", entry_id()]), one_of(["+", "0"])]
     if kind < 0.72:
         # Each entry gets a moment of its own, so that both servers claim in the same order.
         return ["XCLAIM", key, group, consumer, 0, entry_id(), "TIME", random.randint(1, 10**9), "FORCE"]
