@@ -228,6 +228,23 @@ fn a_log_of_redis_names_messages_that_were_added_and_that_were_not() {
 
 /// Checked with Redis 8.6.3.
 #[test]
+fn a_block_stays_if_its_last_entry_was_deleted_and_the_rule_does_not_apply_to_it() {
+    let mut client = Server::start().into_client();
+    for rule in ["ACKED", "DELREF"] {
+        for line in ["FLUSHALL", "XADD s 1-1 f v", "XADD s 2-1 f v", "XADD s 3-1 f v", "XDEL s 3-1"] {
+            client.line(line).ignored();
+        }
+        for (least, trimmed, blocks) in [("2-5", 2, 1), ("2-6", 0, 1), ("4-1", 0, 0)] {
+            client.line(&format!("XTRIM s MINID {least} {rule}")).is(trimmed);
+            let info = client.line("XINFO STREAM s").reply().to_string();
+            let expected = format!("\"length\", (integer) 0, \"radix-tree-keys\", (integer) {blocks}");
+            assert!(info.contains(&expected), "{rule} {least}: {info}");
+        }
+    }
+}
+
+/// Checked with Redis 8.6.3.
+#[test]
 fn a_plus_stands_for_the_last_entry_of_a_stream() {
     let server = Server::start();
     let (mut client, mut waits) = (server.client(), server.client());

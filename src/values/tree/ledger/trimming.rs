@@ -123,17 +123,18 @@ impl Ledger {
                     left -= 1;
                 }
             }
-            blocks.push((kept.id, places));
+            blocks.push((kept.id, places, may_go_on));
             if !may_go_on {
                 break;
             }
             place = place.map(|place| self.blocks.behind(place));
         }
         let mut remains = Remains::default();
-        for (id, places) in blocks {
+        for (id, places, may_leave) in blocks {
             let Some(place) = self.blocks.find(id) else { continue };
             let live = self.blocks.get(place).map_or(0, |kept| kept.live as usize);
-            if places.len() == live {
+            // One that ends with a deleted entry to which the rule does not apply stays, as in Redis.
+            if may_leave && places.len() == live {
                 remains.append(self.blocks.remove(place));
             } else if !places.is_empty() {
                 self.blocks.change(place, -(places.len() as i32), |_, block| block.delete(&places));
