@@ -293,7 +293,6 @@ fn type_name(author: Author, number: u8) -> Option<&'static str> {
         (4 | 9 | 13 | 16, _) => "a hash",
         (29..=32, Author::Redis) => "a hash of Redis 8",
         (15 | 19 | 21, _) => "a stream",
-        (26 | 27, Author::Redis) => "a stream of Redis 8",
         (28, Author::Redis) => "an array",
         (33, Author::Redis) => "a rate limit",
         (6 | 7, _) => "of a module's type",
