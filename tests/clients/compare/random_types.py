@@ -380,6 +380,11 @@ def entry_id():
          "18446744073709551615-18446744073709551615", "18446744073709551616", "-1", " 1-+1", "1-*"])])
 
 
+def read_id():
+    """Redis reads the last entry behind "+" since 7.4 only."""
+    return next(found for found in iter(entry_id, None) if found != "+")
+
+
 def edge_id():
     return one_of(["-", "+", "-", "+", entry_id(), entry_id(), f"({entry_id()}"])
 
@@ -422,9 +427,9 @@ STREAM_MAKERS = [
     lambda: ["xdel", stream(), *ids()],
     lambda: ["xtrim", stream(), *trim()],
     lambda: ["xsetid", stream(), new_id(), *sum(some(["entriesadded", count()], ["maxdeletedid", entry_id()]), [])],
-    lambda: ["xread", *reading([entry_id, entry_id, lambda: "$", lambda: "0"])],
+    lambda: ["xread", *reading([read_id, read_id, lambda: "$", lambda: "0"])],
     lambda: ["xreadgroup", "group", group(), consumer(), *some("noack"),
-             *reading([lambda: ">", lambda: ">", lambda: ">", lambda: "0", entry_id])],
+             *reading([lambda: ">", lambda: ">", lambda: ">", lambda: "0", read_id])],
     lambda: ["xreadgroup", "group", group(), consumer(), *reading([lambda: ">"])],
     lambda: ["xgroup", "create", stream(), group(), one_of(["$", "0", "0", entry_id()]), *some("mkstream"),
              *one_of([[], [], ["entriesread", count()]])],
