@@ -244,19 +244,21 @@ impl Persistence {
             state.last_took = current.map(|current| current.started.elapsed());
             state.last_preserved_bytes = most_preserved;
         }
+        // A client that sees the snapshot ended sees its result, too.
+        match &ended {
+            Ended::Saved => self.has_failed.store(false, Ordering::Relaxed),
+            Ended::Failed if is_in_background => self.has_failed.store(true, Ordering::Relaxed),
+            Ended::Failed | Ended::Abandoned => {}
+        }
         drop(state);
         match &ended {
             Ended::Saved => {
                 tracing::info!("DB saved on disk");
-                self.has_failed.store(false, Ordering::Relaxed);
                 if is_in_background {
                     tracing::info!("Background saving terminated with success");
                 }
             }
-            Ended::Failed if is_in_background => {
-                tracing::warn!("Background saving error");
-                self.has_failed.store(true, Ordering::Relaxed);
-            }
+            Ended::Failed if is_in_background => tracing::warn!("Background saving error"),
             Ended::Failed | Ended::Abandoned => {}
         }
         self.ended.notify_waiters();

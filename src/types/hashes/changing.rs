@@ -106,7 +106,7 @@ impl Change<'_, Hash> {
 
     fn insert_packed(&mut self, field: &[u8], value: &[u8]) -> bool {
         let (limit, packed) = (self.limit(), self.packed());
-        let found = pairs::find(packed, field).map(|pair| pair.place);
+        let found = pairs::find(packed, field).map(|pair| (pair.place, pair.value.len()));
         let end = packed.len();
         let is_short = field.len() <= limit.bytes && value.len() <= limit.bytes;
         // Also where a field gets another value: the limit may have been lowered.
@@ -115,9 +115,19 @@ impl Change<'_, Hash> {
             self.unpack();
             return self.map_mut().is_some_and(|map| map.insert(field, value));
         }
-        let (lengths, is_new) = (Lengths::of(field, value), found.is_none());
-        self.splice_pairs(found.unwrap_or(end..end), &lengths.parts(field, value), fields);
-        is_new
+        let lengths = Lengths::of(field, value);
+        match found {
+            // The lengths stay.
+            Some((place, bytes)) if bytes == value.len() => {
+                self.splice(place.end - bytes..place.end, &[value], 0)
+            }
+            Some((place, _)) => self.splice(place, &lengths.parts(field, value), 0),
+            None => {
+                self.splice_pairs(end..end, &lengths.parts(field, value), fields);
+                return true;
+            }
+        }
+        false
     }
 
     /// Sets the value and the expiry of a field in a hash of which some fields expire. Returns whether the
