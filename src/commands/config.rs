@@ -59,7 +59,7 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
         let shown = parameters().filter(|parameter| !parameter.is_hidden);
         let mut named: Vec<_> =
             shown.flat_map(|parameter| parameter.names().map(move |name| (name, parameter))).collect();
-        named.sort_by_key(|(name, _)| *name);
+        named.sort_unstable_by_key(|(name, _)| *name);
         let meant = named.into_iter().filter(|(name, _)| pattern.matches(name.as_bytes()));
         meant.for_each(|(name, parameter)| add(name.as_bytes(), parameter));
     }

@@ -44,6 +44,6 @@ pub fn parameters() -> impl Iterator<Item = &'static Parameter> + Clone {
 /// All parameters in the order of their names.
 pub fn by_name() -> Vec<&'static Parameter> {
     let mut sorted: Vec<_> = parameters().collect();
-    sorted.sort_by_key(|parameter| parameter.name);
+    sorted.sort_unstable_by_key(|parameter| parameter.name);
     sorted
 }

@@ -104,7 +104,7 @@ impl Wire {
                 Err(_) => {}
             }
         }
-        complaints.sort();
+        complaints.sort_unstable();
         let complaints: Vec<String> = complaints.into_iter().map(|(_, complaint)| complaint).collect();
         Err(complaints.join("; "))
     }

@@ -470,7 +470,7 @@ async fn open(
             Err(_) => {}
         }
     }
-    complaints.sort();
+    complaints.sort_unstable();
     let complaints: Vec<String> = complaints.into_iter().map(|(_, complaint)| complaint).collect();
     Err(complaints.join("; "))
 }
