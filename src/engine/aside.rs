@@ -16,7 +16,7 @@ use crate::resp::{Reply, Request};
 use crate::session::Session;
 use crate::values::LONG_TEXT_BYTES;
 
-/// Reading this many bytes takes some milliseconds: other threads serve the clients of this one meanwhile.
+/// From so many bytes on, other threads serve the clients of this one while the request reads them.
 const LONG_READ_BYTES: usize = 4 << 20;
 
 /// Copies of what a request reads.
@@ -78,7 +78,7 @@ impl Copies {
         reply: Reply<'_>,
     ) -> Result {
         if session.tracking.is_some() {
-            // Whoever changes a key from now on sends the client news of it.
+            // The client gets an invalidation for each change of these keys from now on.
             remember(instance, session, command, request);
         }
         tx.let_go();

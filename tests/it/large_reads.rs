@@ -111,7 +111,7 @@ const READS: &[&str] = &[
     "LRANGE l 0 x",
     "ZRANGE z 0 -1 BYSCORE BYLEX",
     "SINTER s l",
-    "GEOSEARCH g FROMMEMBER nobody BYRADIUS 1 km",
+    "GEOSEARCH g FROMMEMBER absent BYRADIUS 1 km",
     "SMEMBERS nothing",
     "SRANDMEMBER s 0",
     "SORT l BY nosort GET x* LIMIT 0 3",

@@ -132,7 +132,7 @@ fn what_was_given_back_first_is_claimed_first() {
     // What has a consumer waits.
     talk(&mut client, &[("XNACK s g FAIL IDS 1 2-1", "(integer) 1")]);
     assert_eq!(claimed(&mut client, "XREADGROUP GROUP g Bob CLAIM 100000 STREAMS s >"), ["2-1"]);
-    // A deleted entry stays pending, and is in nobody's way.
+    // A deleted entry stays pending, and no command fails because of it.
     talk(&mut client, &[("XNACK s g FAIL IDS 3 1-1 3-1 2-1", "(integer) 3"), ("XDEL s 3-1", "(integer) 1")]);
     assert_eq!(claimed(&mut client, &claim(9)), ["1-1", "2-1"]);
     assert_eq!(nacked(&mut client), Some("1".to_owned()));

@@ -141,7 +141,7 @@ fn before(id: EntryId) -> EntryId {
     id.previous().unwrap_or(EntryId::ZERO)
 }
 
-/// What a client is told that reads with a group behind an ID that only stands for one without.
+/// The error for an ID that XREADGROUP does not take, though XREAD does.
 fn meaningless(id: &str) -> Error {
     Error::text(format!(
         "ERR The {id} ID is meaningless in the context of XREADGROUP: you want to read the history of this \
