@@ -29,8 +29,8 @@ pub(super) fn in_range(request: Request<'_>) -> bool {
     match behind(request, 4, "limit", 2) {
         Some(count) => is_many(count),
         None => {
-            let is_by_rank = behind(request, 4, "byscore", 0).or(behind(request, 4, "bylex", 0)).is_none();
-            !is_by_rank || between_ranks(request)
+            let is_other = |option: &[u8]| is_word(option, "byscore") || is_word(option, "bylex");
+            request.from(4).any(is_other) || between_ranks(request)
         }
     }
 }

@@ -54,12 +54,12 @@ struct Secured {
 
 impl Secured {
     fn of(settings: &Settings) -> Result<Secured, String> {
-        // Refuses a wrong certificate or key with a line for people.
-        let _config = settings.tls.client_config()?;
         let trusted = settings.tls.trusted()?;
         let config = ClientTlsConfig::new().trust_anchors(trusted.roots).timeout(settings.patience);
         Ok(match settings.tls.pair()? {
             Some((certificate, key)) => {
+                // Refuses a wrong certificate or key with a line for people.
+                let _config = settings.tls.client_config()?;
                 let identity = Identity::from_pem(read(certificate)?, read(key)?);
                 Secured { config: config.identity(identity), shows_certificate: true }
             }
