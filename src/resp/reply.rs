@@ -398,9 +398,10 @@ impl Nested<'_> {
     ) -> Result<(), E> {
         let start = self.out.len();
         let items = write(self)?;
-        let mut front = Vec::new();
-        header(&mut front, kind, items as i64);
-        self.out.splice(start..start, front);
+        let end = self.out.len();
+        header(self.out, kind, items as i64);
+        let header_bytes = self.out.len() - end;
+        self.out[start..].rotate_right(header_bytes);
         Ok(())
     }
 

@@ -23,24 +23,28 @@ mod options;
 mod wishes;
 
 use crate::resp::reply::Nested;
-use crate::values::tree::ledger::{Entry, EntryId};
+use crate::values::tree::ledger::{Entry, EntryId, ID_TEXT_BYTES_MAX};
 
 use super::error::Error;
 use super::facts::Result;
 use budget::Budget;
 
 /// Writes entries into replies. What it needs to print them is used again.
-#[derive(Default)]
 struct EntryWriter {
-    id: Vec<u8>,
+    id: [u8; ID_TEXT_BYTES_MAX],
     digits: itoa::Buffer,
+}
+
+impl Default for EntryWriter {
+    fn default() -> EntryWriter {
+        EntryWriter { id: [0; ID_TEXT_BYTES_MAX], digits: itoa::Buffer::new() }
+    }
 }
 
 impl EntryWriter {
     /// An ID.
     fn id(&mut self, id: EntryId, parts: &mut Nested<'_>) {
-        id.write(&mut self.id);
-        let _ = parts.part().bulk(&self.id);
+        let _ = parts.part().bulk(id.digits(&mut self.id));
     }
 
     /// An entry: its ID, and its fields and values in turn.

@@ -39,32 +39,62 @@ impl<'a> Listpack<'a> {
         }
         Ok(Listpack { rest, announced, count: 0 })
     }
+}
 
-    /// Begins to read at an element of a listpack that was checked before. It ends with the last element.
-    pub fn at(listpack: &'a [u8], place: usize) -> Listpack<'a> {
+/// Elements of a listpack that was checked before, to its last one.
+#[derive(Clone, Debug)]
+pub struct Elements<'a>(&'a [u8]);
+
+impl<'a> Elements<'a> {
+    /// Begins to read at the element at a place.
+    pub fn at(listpack: &'a [u8], place: usize) -> Elements<'a> {
         let end = listpack.len().saturating_sub(1);
-        Listpack { rest: listpack.get(place..end).unwrap_or_default(), announced: COUNT_UNKNOWN, count: 0 }
+        Elements(listpack.get(place..end).unwrap_or_default())
     }
 
     /// Bytes of the elements that were not read yet. The terminator follows them.
     pub fn bytes_left(&self) -> usize {
-        self.rest.len()
+        self.0.len()
     }
 
-    /// Reads an element of a listpack that was checked before.
+    /// Reads an element that is an integer.
     #[inline]
-    pub fn element(&mut self) -> Option<Element<'a>> {
-        read_unchecked(&mut self.rest)
+    pub fn integer(&mut self) -> Option<i64> {
+        match self.next()? {
+            Element::Integer(integer) => Some(integer),
+            Element::Text(_) => None,
+        }
     }
 
-    /// Passes over so many elements of a listpack that was checked before.
+    /// Passes over so many elements.
     #[inline]
-    pub fn skip_elements(&mut self, elements: usize) -> Option<()> {
+    pub fn pass_over(&mut self, elements: usize) -> Option<()> {
         for _ in 0..elements {
-            let bytes = element_bytes_at(self.rest)?;
-            self.rest = self.rest.get(bytes..)?;
+            let bytes = element_bytes_at(self.0)?;
+            self.0 = self.0.get(bytes..)?;
         }
         Some(())
+    }
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = Element<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Element<'a>> {
+        // Nearly all elements are small integers and short texts, whose backlen is one byte.
+        match *self.0 {
+            [small @ 0x00..=0x7f, _, ref rest @ ..] => {
+                self.0 = rest;
+                Some(Element::Integer(i64::from(small)))
+            }
+            [first @ 0x80..=0xbf, ref rest @ ..] => {
+                let (text, rest) = rest.split_at_checked(usize::from(first & 0x3f))?;
+                self.0 = rest.get(1..)?;
+                Some(Element::Text(text))
+            }
+            _ => read_unchecked(&mut self.0),
+        }
     }
 }
 
@@ -134,7 +164,6 @@ fn read_element<'a>(rest: &mut &'a [u8]) -> Option<Element<'a>> {
 }
 
 /// Takes an element from the front, and passes over the length behind it.
-#[inline]
 fn read_unchecked<'a>(rest: &mut &'a [u8]) -> Option<Element<'a>> {
     let bytes_before = rest.len();
     let element = read_content(rest)?;

@@ -286,6 +286,7 @@ pub struct Range<'l> {
 impl<'l> Iterator for Range<'l> {
     type Item = Entry<'l>;
 
+    #[inline]
     fn next(&mut self) -> Option<Entry<'l>> {
         loop {
             let Some(entries) = &mut self.entries else {

@@ -16,7 +16,7 @@ use std::mem::take;
 use super::id::EntryId;
 use crate::allocator::taken_bytes;
 use crate::dump::packed::Element;
-use crate::dump::packed::listpack::{Listpack, element_before};
+use crate::dump::packed::listpack::{Elements, Listpack, element_before};
 use crate::dump::packed::writing::{ListpackWriter, replace_by_integer};
 use crate::dump::strings::DecodeError;
 
@@ -53,8 +53,8 @@ pub struct Entry<'l> {
 #[derive(Clone, Debug)]
 pub struct Fields<'l> {
     /// The names, if they are those of the block.
-    names: Option<Listpack<'l>>,
-    rest: Listpack<'l>,
+    names: Option<Elements<'l>>,
+    rest: Elements<'l>,
     left: usize,
 }
 
@@ -64,8 +64,8 @@ impl<'l> Iterator for Fields<'l> {
     #[inline]
     fn next(&mut self) -> Option<(Element<'l>, Element<'l>)> {
         self.left = self.left.checked_sub(1)?;
-        let name = self.names.as_mut().unwrap_or(&mut self.rest).element()?;
-        Some((name, self.rest.element()?))
+        let name = self.names.as_mut().unwrap_or(&mut self.rest).next()?;
+        Some((name, self.rest.next()?))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -77,7 +77,7 @@ impl ExactSizeIterator for Fields<'_> {}
 
 /// What the elements in front of the entries say.
 struct Front<'l> {
-    names: Listpack<'l>,
+    names: Elements<'l>,
     names_count: usize,
     /// Where the first entry begins.
     entries: usize,
@@ -118,34 +118,34 @@ impl Block {
 
     /// The number of all entries, deleted or not.
     pub(super) fn count(&self) -> usize {
-        let mut elements = Listpack::at(&self.0, FIRST);
-        let mut number = || elements.element().and_then(integer).unwrap_or(0);
+        let mut elements = Elements::at(&self.0, FIRST);
+        let mut number = || elements.integer().unwrap_or(0);
         number().saturating_add(number()).max(0) as usize
     }
 
     fn front(&self) -> Option<Front<'_>> {
-        let mut elements = Listpack::at(&self.0, FIRST);
+        let mut elements = Elements::at(&self.0, FIRST);
         // How many entries there are, and how many are deleted.
-        elements.skip_elements(2)?;
-        let names_count = usize::try_from(integer(elements.element()?)?).ok()?;
+        elements.pass_over(2)?;
+        let names_count = usize::try_from(elements.integer()?).ok()?;
         let names = elements.clone();
-        elements.skip_elements(names_count + 1)?;
+        elements.pass_over(names_count + 1)?;
         Some(Front { names, names_count, entries: self.place(&elements) })
     }
 
     /// Where the next element of a reader begins.
-    fn place(&self, elements: &Listpack<'_>) -> usize {
+    fn place(&self, elements: &Elements<'_>) -> usize {
         self.0.len() - 1 - elements.bytes_left()
     }
 
     /// Whether the names of some fields are those of the block.
     fn has_names<'f>(&self, fields: impl ExactSizeIterator<Item = &'f [u8]>) -> bool {
-        let mut names = Listpack::at(&self.0, FIRST);
-        let (_, _, count) = (names.element(), names.element(), names.element());
-        let names_count = count.and_then(integer).and_then(|count| usize::try_from(count).ok());
+        let mut names = Elements::at(&self.0, FIRST);
+        let (_, _, count) = (names.next(), names.next(), names.integer());
+        let names_count = count.and_then(|count| usize::try_from(count).ok());
         let mut digits = itoa::Buffer::new();
         names_count.and_then(|count| count.checked_mul(2)) == Some(fields.len())
-            && fields.step_by(2).all(|name| names.element().is_some_and(|own| own.text(&mut digits) == name))
+            && fields.step_by(2).all(|name| names.next().is_some_and(|own| own.text(&mut digits) == name))
     }
 
     /// Appends an entry to the block, which has the ID `base`.
@@ -191,7 +191,7 @@ impl Block {
             *byte = small as u8;
             return;
         }
-        let live = Listpack::at(&self.0, FIRST).element().and_then(integer).unwrap_or(0);
+        let live = Elements::at(&self.0, FIRST).integer().unwrap_or(0);
         self.replace(FIRST, live + added);
     }
 
@@ -207,14 +207,14 @@ impl Block {
     pub(super) fn delete(&mut self, places: &[usize]) {
         // Flags keep their size, so all places stay where they are until the counts change.
         for place in places {
-            let flags = Listpack::at(&self.0, *place).element().and_then(integer).unwrap_or(0);
+            let flags = Elements::at(&self.0, *place).integer().unwrap_or(0);
             self.replace(*place, flags | IS_DELETED);
         }
         self.count_live(-(places.len() as i64));
-        let mut elements = Listpack::at(&self.0, FIRST);
-        let _ = elements.element();
+        let mut elements = Elements::at(&self.0, FIRST);
+        let _ = elements.next();
         let place = self.place(&elements);
-        let deleted = elements.element().and_then(integer).unwrap_or(0);
+        let deleted = elements.integer().unwrap_or(0);
         self.replace(place, deleted + places.len() as i64);
     }
 
@@ -313,17 +313,17 @@ impl<'l> Entries<'l> {
     #[inline]
     fn read(&self, place: usize) -> Option<(Entry<'l>, usize)> {
         let front = self.front.as_ref()?;
-        let mut rest = Listpack::at(&self.block.0, place);
-        let flags = integer(rest.element()?)?;
-        let id = self.base.plus(integer(rest.element()?)?, integer(rest.element()?)?);
+        let mut rest = Elements::at(&self.block.0, place);
+        let flags = rest.integer()?;
+        let id = self.base.plus(rest.integer()?, rest.integer()?);
         let has_names = flags & HAS_NAMES_OF_BLOCK != 0;
         let left = match has_names {
             true => front.names_count,
-            false => usize::try_from(integer(rest.element()?)?).ok()?,
+            false => usize::try_from(rest.integer()?).ok()?,
         };
         let names = has_names.then(|| front.names.clone());
         let fields = Fields { names, rest: rest.clone(), left };
-        rest.skip_elements(if has_names { left } else { 2 * left } + 1)?;
+        rest.pass_over(if has_names { left } else { 2 * left } + 1)?;
         Some((Entry { id, fields, is_deleted: flags & IS_DELETED != 0, place }, self.block.place(&rest)))
     }
 
@@ -345,7 +345,7 @@ impl<'l> Entries<'l> {
         }
         let listpack = &self.block.0;
         let mut place = element_before(listpack, self.end)?;
-        let pieces = Listpack::at(listpack, place).element().and_then(integer)?;
+        let pieces = Elements::at(listpack, place).integer()?;
         for _ in 0..pieces {
             place = element_before(listpack, place)?;
         }
