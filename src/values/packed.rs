@@ -53,6 +53,18 @@ impl<'v> Strings<'v> {
     pub fn place(&self) -> usize {
         self.at
     }
+
+    /// Passes over so many strings, to the end at most.
+    #[inline]
+    pub fn pass_over(&mut self, strings: usize) {
+        for _ in 0..strings {
+            match self.packed.get(self.at) {
+                None => return,
+                Some(short) if *short < TWO_BYTES => self.at += 1 + usize::from(*short),
+                Some(_) => _ = self.next(),
+            }
+        }
+    }
 }
 
 impl<'v> Iterator for Strings<'v> {

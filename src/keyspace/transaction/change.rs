@@ -220,12 +220,34 @@ impl Transaction<'_> {
         event: &'static str,
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> Result<Option<R>, WrongType> {
-        let now_ms = match self.peek_entry(key) {
-            None => return Ok(None),
-            Some(entry) if entry.kind() != T::FACTS.kind => return Err(WrongType),
-            Some(entry) if entry.has_field_expiries() => self.field_moment_ms(),
-            Some(_) => 0,
-        };
+        let Some(now_ms) = self.moment_of::<T>(key)? else { return Ok(None) };
+        Ok(Some(self.change_at(key, event, now_ms, change)))
+    }
+
+    /// The moment at which a collection is looked at; `None` if it is absent.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`]
+    #[inline]
+    fn moment_of<T: Type>(&self, key: &[u8]) -> Result<Option<u64>, WrongType> {
+        match self.peek_entry(key) {
+            None => Ok(None),
+            Some(entry) if entry.kind() != T::FACTS.kind => Err(WrongType),
+            Some(entry) if entry.has_field_expiries() => Ok(Some(self.field_moment_ms())),
+            Some(_) => Ok(Some(0)),
+        }
+    }
+
+    /// Changes a collection that is there and has this type.
+    #[inline]
+    fn change_at<T: Type, R>(
+        &mut self,
+        key: &[u8],
+        event: &'static str,
+        now_ms: u64,
+        change: impl FnOnce(&mut Change<'_, T>) -> R,
+    ) -> R {
         let changed = self.change_entry::<T, R>(key, now_ms, change);
         if changed.is_empty {
             self.remove_emptied(key);
@@ -240,7 +262,7 @@ impl Transaction<'_> {
                 self.follow_depth(key);
             }
         }
-        Ok(Some(changed.result))
+        changed.result
     }
 
     /// Changes what a collection has beside its elements; returns `None` if the key is absent. The log gets
@@ -285,9 +307,8 @@ impl Transaction<'_> {
         event: &'static str,
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> Result<R, WrongType> {
-        if self.peek_entry(key).is_some() {
-            let changed = self.change(key, event, change)?;
-            return Ok(changed.expect("the key was there a moment ago"));
+        if let Some(now_ms) = self.moment_of::<T>(key)? {
+            return Ok(self.change_at(key, event, now_ms, change));
         }
         self.make_way(key);
         let hash = self.insert_empty::<T>(key);

@@ -175,7 +175,7 @@ fn place(packed: &[u8], position: usize) -> Range<usize> {
         return packed.len()..packed.len();
     }
     let mut strings = Strings::of(packed);
-    strings.by_ref().take(position).for_each(drop);
+    strings.pass_over(position);
     let start = strings.place();
     strings.next();
     start..strings.place()

@@ -104,7 +104,11 @@ impl<'v> ListView<'v> {
     #[inline]
     pub fn get(self, position: usize) -> Option<&'v [u8]> {
         match self {
-            ListView::Packed(packed) => Strings::of(packed).nth(position),
+            ListView::Packed(packed) => {
+                let mut strings = Strings::of(packed);
+                strings.pass_over(position);
+                strings.next()
+            }
             ListView::Large(sequence) => sequence.get(position),
         }
     }
@@ -121,7 +125,7 @@ impl<'v> ListView<'v> {
         match self {
             ListView::Packed(packed) => {
                 let mut strings = Strings::of(packed);
-                strings.by_ref().take(start).for_each(drop);
+                strings.pass_over(start);
                 Elements::Packed { strings, left: end - start }
             }
             ListView::Large(sequence) => Elements::Large(sequence.range(start..end)),
@@ -131,6 +135,7 @@ impl<'v> ListView<'v> {
     /// The same elements in reverse.
     pub fn reversed(self, positions: Range<usize>) -> Elements<'v> {
         match self.range(positions) {
+            elements if elements.len() <= 1 => elements,
             Elements::Large(records) => Elements::LargeReversed(records.rev()),
             elements => Elements::PackedReversed(elements.collect::<Vec<_>>().into_iter().rev()),
         }
