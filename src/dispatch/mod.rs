@@ -281,7 +281,7 @@ fn begin_and_run(
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, Wait> {
     if let Some(remote) = instance.remote.get() {
-        match place(&remote.settings.places, session, command, request) {
+        match place(&remote.settings.places, instance.keyspace.databases(), session, command, request) {
             Ok(Place::Memory) => {}
             Ok(Place::Store(keys)) => {
                 return run_in_store((instance, remote), session, command, request, keys, out);
@@ -436,7 +436,7 @@ fn run_ahead(
     if !matches!(command.run, Run::Read(_) | Run::Write(_)) {
         return None;
     }
-    match place(&remote.settings.places, session, command, request) {
+    match place(&remote.settings.places, instance.keyspace.databases(), session, command, request) {
         Ok(Place::Store(keys)) => {
             remote::run_ahead((instance, remote), session, command, request, keys, beside)
         }

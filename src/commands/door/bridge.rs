@@ -146,7 +146,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
             show(instance, session, Origin::Script, command, request);
         }
         if let Some(remote) = instance.remote.get() {
-            may_call(&remote.settings.places, session, command, request)?;
+            may_call(&remote.settings.places, tx.databases(), session, command, request)?;
         }
         tx.select(session.database);
         let plain_key = registered.plain.as_ref().map(|plain| request.at(plain.key));

@@ -1,5 +1,6 @@
 //! Finds out where the keys of a request live: in memory or in the store. No request has keys in both.
 
+use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{Command, Result, Scope};
 use crate::commands::transactions::queued;
@@ -25,13 +26,20 @@ pub enum Place {
     Everywhere,
 }
 
-/// Where the keys of a request live.
+/// Where the keys of a request live. There are so many databases.
 ///
 /// # Errors
 ///
 /// If they live in both places, or if the command cannot be offered for keys in a store.
-pub fn place(places: &Places, session: &Session, command: &Command, request: Request<'_>) -> Result<Place> {
-    let mut sorting = Sorting { places, database: session.database, keys: Vec::new(), has_memory: false };
+pub fn place(
+    places: &Places,
+    databases: usize,
+    session: &Session,
+    command: &Command,
+    request: Request<'_>,
+) -> Result<Place> {
+    let named = Named { database: session.database, databases };
+    let mut sorting = Sorting { places, named, keys: Vec::new(), has_memory: false };
     match &session.queue {
         Some(queue) if command.scope == Scope::Queue && !queue.is_broken => {
             for (registered, request) in queued(queue) {
@@ -40,7 +48,7 @@ pub fn place(places: &Places, session: &Session, command: &Command, request: Req
                 }
                 sorting.add_request(registered.command, request);
             }
-            session.watching.keys().for_each(|key| sorting.add(key));
+            session.watching.keys().for_each(|key| sorting.add(session.database, key));
             sorting.keys.extend(session.watched_in_store.iter().map(|(key, _)| key.clone()));
             if !sorting.keys.is_empty() {
                 for (registered, request) in queued(queue) {
@@ -68,16 +76,22 @@ pub fn place(places: &Places, session: &Session, command: &Command, request: Req
 /// # Errors
 ///
 /// If not.
-pub fn may_call(places: &Places, session: &Session, command: &Command, request: Request<'_>) -> Result<()> {
-    let mut keys = command.keys_of(request).map(|(key, _)| key);
+pub fn may_call(
+    places: &Places,
+    databases: usize,
+    session: &Session,
+    command: &Command,
+    request: Request<'_>,
+) -> Result<()> {
+    let mut keys = Named { database: session.database, databases }.keys(command, request);
     let may = match &session.keys_in_store {
         Some(declared) => {
-            let is_declared = |key: &[u8]| {
-                declared.iter().any(|one| one.database as usize == session.database && *one.name == *key)
+            let is_declared = |(database, key): (usize, &[u8])| {
+                declared.iter().any(|one| one.database as usize == database && *one.name == *key)
             };
             !command.needs_everything(request) && keys.all(is_declared)
         }
-        None => !is_about_all(command) && command.name != "swapdb" && !keys.any(|key| places.has(key)),
+        None => !is_about_all(command) && command.name != "swapdb" && !keys.any(|(_, key)| places.has(key)),
     };
     match may {
         true => Ok(()),
@@ -92,10 +106,8 @@ fn is_about_all(command: &Command) -> bool {
 
 /// Whether a command can be offered for keys in a store.
 fn may_be_offered(command: &Command, request: Request<'_>) -> Result<()> {
-    let names_database = || request.from(3).any(|option| option.eq_ignore_ascii_case(b"db"));
     match command.name {
-        "move" | "swapdb" => Err(not_offered(command)),
-        "copy" if names_database() => Err(not_offered(command)),
+        "swapdb" => Err(not_offered(command)),
         _ if command.leaves_keys_unnamed(request) => Err(not_offered(command)),
         _ => Ok(()),
     }
@@ -105,22 +117,62 @@ fn not_offered(command: &Command) -> Error {
     Error::text(format!("ERR {} cannot do this with keys in a store", command.name.to_uppercase()))
 }
 
+/// Finds the keys that requests name, with their databases.
+#[derive(Clone, Copy)]
+struct Named {
+    /// The client's own database.
+    database: usize,
+    /// How many there are.
+    databases: usize,
+}
+
+impl Named {
+    fn keys<'r>(self, command: &Command, request: Request<'r>) -> impl Iterator<Item = (usize, &'r [u8])> {
+        let target = self.target(command, request);
+        let (moves, copies) = (command.name == "move", command.name == "copy");
+        let named = command.keys_of(request).enumerate().map(move |(number, (key, _))| match target {
+            Some(target) if copies && number == 1 => (target, key),
+            _ => (self.database, key),
+        });
+        named.chain(target.filter(|_| moves).map(|target| (target, request.at(1))))
+    }
+
+    /// The database to which MOVE or COPY takes a key, if the request names one that there is.
+    fn target(self, command: &Command, request: Request<'_>) -> Option<usize> {
+        let number = match command.name {
+            "move" => request.get(2),
+            "copy" => {
+                let mut options = request.from(3);
+                let mut last = None;
+                while let Some(option) = options.next() {
+                    if is_word(option, "db") {
+                        last = options.next();
+                    }
+                }
+                last
+            }
+            _ => None,
+        };
+        args::database(number?, self.databases).ok()
+    }
+}
+
 /// The keys of a request, as they are sorted by where they live.
 struct Sorting<'p> {
     places: &'p Places,
-    database: usize,
+    named: Named,
     keys: Vec<Key>,
     has_memory: bool,
 }
 
 impl Sorting<'_> {
     fn add_request(&mut self, command: &Command, request: Request<'_>) {
-        command.keys_of(request).for_each(|(key, _)| self.add(key));
+        self.named.keys(command, request).for_each(|(database, key)| self.add(database, key));
     }
 
-    fn add(&mut self, key: &[u8]) {
+    fn add(&mut self, database: usize, key: &[u8]) {
         match self.places.has(key) {
-            true => self.keys.push(Key::new(self.database, key)),
+            true => self.keys.push(Key::new(database, key)),
             false => self.has_memory = true,
         }
     }

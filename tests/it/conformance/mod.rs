@@ -441,8 +441,11 @@ fn play(server: &Server, group: &str, case: &Case, is_monitored: bool) -> Played
             wait_until_it_waits(server, client);
         }
         if let (Some(key), false) = (late, step.wait.is_zero()) {
-            let mut client = server.client();
-            eventually("the key expires", || client.line(&format!("EXISTS {key}")).integer() == 0);
+            // A case may have moved it.
+            let (mut client, mut other) = (server.client(), server.client());
+            other.line("SELECT 1").is_ok();
+            let mut is_gone = |client: &mut Client| client.line(&format!("EXISTS {key}")).integer() == 0;
+            eventually("the key expires", || is_gone(&mut client) && is_gone(&mut other));
         }
         if let (Ok(reply), Some(name)) = (&reply, &step.keep) {
             let digits = reply.iter().copied().filter(u8::is_ascii_digit).map(char::from);

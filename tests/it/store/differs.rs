@@ -24,6 +24,10 @@ const LATE_IN_ETCD: &[(&str, &str, &str)] = &[
     ("expiry", "expired keys leave scan and keys", "k"),
     ("transactions", "watch a key that expires", "k"),
     ("hashes", "hash expires", "h"),
+    ("lists", "list under key commands", "l"),
+    ("sets", "set under key commands", "v"),
+    ("sortedsets", "zset under key commands", "z"),
+    ("streams", "stream under key commands", "z"),
     ("blocking", "expired list does not serve", "l"),
 ];
 
@@ -47,14 +51,9 @@ const DIFFERS: &[(&str, &[&str], &str)] = &[
     ("sort", &["sort in multi lua events"], UNDECLARED),
     ("streams", &["xclaim", "xinfo stream full", "xinfo consumers with times left out"], UNDECLARED),
     ("blocking", &["blocking in scripts does not block"], UNDECLARED),
-    ("hashes", &["hash under key commands"], DATABASES),
-    ("keys", &["copy", "databases"], DATABASES),
-    ("lists", &["list under key commands"], DATABASES),
-    ("sets", &["set under key commands"], DATABASES),
-    ("sortedsets", &["zset under key commands"], DATABASES),
-    ("streams", &["stream under key commands"], DATABASES),
+    ("keys", &["databases"], DATABASES),
     ("transactions", &["multi with select"], DATABASES),
-    ("blocking", &["key becomes a list by move", "key becomes a list by swapdb"], DATABASES),
+    ("blocking", &["key becomes a list by swapdb"], DATABASES),
     (
         "sort",
         &["sort by weights", "sort store"],

@@ -51,6 +51,7 @@ on_both! {
     a_blocked_client_is_woken_wherever_it_is_connected
     messages_events_and_news_of_read_keys_cross_over
     only_keys_that_match_live_there_and_no_request_names_both
+    keys_go_to_other_databases
     what_is_too_long_is_refused_and_harms_nobody
     a_store_that_is_away_is_said_to_be_and_used_as_soon_as_it_is_back
     a_lock_tells_who_holds_it_wherever_that_is_and_its_fencing_number_only_grows
@@ -262,13 +263,59 @@ fn only_keys_that_match_live_there_and_no_request_names_both(kind: Kind) {
     seen.sort();
     assert_eq!(seen, names);
     client.line("SCAN 0 TYPE list").ignored();
-    for refused in ["MOVE lock:a 1", "COPY lock:a lock:b DB 1", "SORT lock:a BY w_*", "SWAPDB 0 1"] {
+    for refused in ["SORT lock:a BY w_*", "SWAPDB 0 1"] {
         let text = client.line(refused).text();
         assert!(text.ends_with("cannot do this with keys in a store"), "{refused}: {text}");
     }
     client.line("MOVE a 1").is(1);
     client.line("FLUSHALL").is_ok();
     client.line("DBSIZE").is(0);
+}
+
+fn keys_go_to_other_databases(kind: Kind) {
+    let Some(cluster) = Cluster::start(kind, "databases") else { return };
+    let (first, second) = (cluster.front(&[]), cluster.front(&[]));
+    let (mut client, mut other) = (first.client(), second.client());
+    other.line("SELECT 1").is_ok();
+    client.line("SET k v PX 100000").is_ok();
+    client.line("RPUSH list a b").is(2);
+    client.line("MOVE absent 1").is(0);
+    client.line("MOVE k 0").is_error("ERR source and destination objects are the same");
+    client.line("MOVE k 16").is_error("ERR DB index is out of range");
+    client.line("MOVE k x").is_error("ERR value is not an integer or out of range");
+    client.line("MOVE k 1").is(1);
+    client.line("EXISTS k").is(0);
+    other.line("GET k").is("v");
+    assert!((1..=100_000).contains(&other.line("PTTL k").integer()));
+    // Where there is a key of this name, it stays.
+    client.line("SET k new").is_ok();
+    client.line("MOVE k 1").is(0);
+    client.line("COPY k k DB 1").is(0);
+    other.line("GET k").is("v");
+    client.line("COPY k k DB 1 REPLACE").is(1);
+    other.line("GET k").is("new");
+    client.line("COPY list copied db 2 DB 1").is(1);
+    other.line("LRANGE copied 0 -1").is(Reply::Array(vec![Reply::from("a"), "b".into()]));
+    other.line("MOVE copied 0").is(1);
+    client.line("LLEN copied").is(2);
+    // A client that waits in the other database is served.
+    other.send(b"BLPOP copied 0\r\n");
+    client.line("MULTI").is_ok();
+    client.line("RPUSH copied c").is_simple("QUEUED");
+    client.line("MOVE copied 1").is_simple("QUEUED");
+    client.line("EXEC").is(Reply::Array(vec![Reply::from(3), 1.into()]));
+    other.reply().is(Reply::Array(vec![Reply::from("copied"), "a".into()]));
+    other.line("LLEN copied").is(2);
+    client.line("EXISTS copied").is(0);
+    // A script names keys of its client's database only.
+    for script in ["redis.call('move', KEYS[1], 1)", "redis.call('copy', KEYS[1], KEYS[2], 'DB', '1')"] {
+        let text = client.cmd(["EVAL", script, "2", "list", "there"]).text();
+        assert!(text.starts_with("ERR Beside a store, a script may only use the keys"), "{script}: {text}");
+    }
+    client.line("LLEN list").is(2);
+    other.line("EXISTS list there").is(0);
+    client.cmd(["EVAL", "return redis.call('copy', KEYS[1], KEYS[2])", "2", "list", "there"]).is(1);
+    client.line("LLEN there").is(2);
 }
 
 fn what_is_too_long_is_refused_and_harms_nobody(kind: Kind) {
