@@ -70,6 +70,11 @@ pub fn run_on_rows(instance: &Instance, session: &mut Session, work: Work<'_>) -
         tx.select(key.database as usize);
         tx.remove(&key.name);
     }
+    debug_assert!(
+        is_empty(&tx),
+        "a request has written a key that it does not name: {:?}",
+        work.command.name
+    );
     end(tx);
     instance.overlays.give_back(overlay);
     ran
@@ -153,6 +158,11 @@ fn run_loaded(
     let (reply, now_ms) = (result.map(|()| out), work.now_ms);
     let has_keys = rows.iter().all(|row| row.live.is_some());
     Ok(Ran { reply, written, outbox, found_nothing, has_keys, waits_with, renews, now_ms })
+}
+
+/// Whether no database has a key.
+fn is_empty(tx: &Transaction<'_>) -> bool {
+    tx.everything().is_ok_and(|all| all.totals().sizes.iter().all(|size| size.keys == 0))
 }
 
 /// A key as it is now.

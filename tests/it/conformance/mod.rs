@@ -444,7 +444,7 @@ fn play(server: &Server, group: &str, case: &Case, is_monitored: bool) -> Played
             // A case may have moved it.
             let (mut client, mut other) = (server.client(), server.client());
             other.line("SELECT 1").is_ok();
-            let mut is_gone = |client: &mut Client| client.line(&format!("EXISTS {key}")).integer() == 0;
+            let is_gone = |client: &mut Client| client.line(&format!("EXISTS {key}")).integer() == 0;
             eventually("the key expires", || is_gone(&mut client) && is_gone(&mut other));
         }
         if let (Ok(reply), Some(name)) = (&reply, &step.keep) {
