@@ -207,6 +207,11 @@ mod tests {
         assert!(Strings::of(&packed).eq(strings.iter().map(|string| &**string)));
         let place = find(&mut Strings::of(&packed), &[b'x'; 253]).unwrap();
         assert_eq!(Strings::from(&packed, place.end).next(), Some(&[b'x'; 254][..]));
+        for passed in 0..=strings.len() + 1 {
+            let mut rest = Strings::of(&packed);
+            rest.pass_over(passed);
+            assert_eq!(rest.next(), strings.get(passed).map(Vec::as_slice), "{passed}");
+        }
     }
 
     #[test]

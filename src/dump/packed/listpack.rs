@@ -386,6 +386,24 @@ mod tests {
         }
 
         #[test]
+        fn what_was_checked_is_read_the_same_without_checks(
+            elements in vec(element(), 0..20),
+            passed in 0..25_usize,
+        ) {
+            const FIRST: usize = 6;
+            let encoded: Vec<u8> = elements.iter().flat_map(|content| encoded(content)).collect();
+            let blob = listpack(elements.len() as u16, &encoded);
+            let checked = read(&blob).unwrap();
+            let mut unchecked = Elements::at(&blob, FIRST);
+            prop_assert_eq!(unchecked.clone().collect::<Vec<_>>(), &checked[..]);
+            prop_assert_eq!(unchecked.pass_over(passed).is_some(), passed <= checked.len());
+            if let Some(rest) = checked.get(passed..) {
+                prop_assert_eq!(unchecked.bytes_left() == 0, rest.is_empty());
+                prop_assert_eq!(unchecked.collect::<Vec<_>>(), rest);
+            }
+        }
+
+        #[test]
         fn garbage_does_no_harm(elements in vec(any::<u8>(), 0..100), announced in any::<u16>()) {
             let _ = read(&elements);
             let _ = read(&listpack(announced, &elements));
