@@ -46,6 +46,8 @@ const fn subject(name: &'static str, next: Next) -> Subject {
 }
 
 const SUBJECTS: &[Subject] = &[
+    // What each command costs that does nothing.
+    subject("PING", |line, _, _| put(line, format_args!("PING"))),
     subject("HSET, 20 fields", |line, random, _| {
         put(line, format_args!("HSET hash:{} field:{:02} other", random.below(KEYS), random.below(20)));
     }),
