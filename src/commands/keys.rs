@@ -261,15 +261,7 @@ const COPY: Command = Command {
 
 fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let (source, target) = (request.at(1), request.at(2));
-    let (mut database, mut replaces) = (tx.database(), false);
-    let mut options = Options::new(request, 3);
-    while let Some(option) = options.next() {
-        match option {
-            _ if is_word(option, "replace") => replaces = true,
-            _ if is_word(option, "db") => database = args::database(options.value()?, tx.databases())?,
-            _ => return Err(Error::SYNTAX),
-        }
-    }
+    let (database, replaces) = copy_options(request, tx.database(), tx.databases())?;
     if source == target && database == tx.database() {
         return Err(Error::SAME_OBJECT);
     }
@@ -279,6 +271,24 @@ fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
         tx.event_in(database, EventClass::GENERIC, "copy_to", target);
     }
     Ok(reply.bool(is_copied))
+}
+
+/// The database to which COPY takes a key, of so many, and whether it may replace one there.
+///
+/// # Errors
+///
+/// Those of the options.
+pub(super) fn copy_options(request: Request<'_>, own: usize, databases: usize) -> Result<(usize, bool)> {
+    let (mut database, mut replaces) = (own, false);
+    let mut options = Options::new(request, 3);
+    while let Some(option) = options.next() {
+        match option {
+            _ if is_word(option, "replace") => replaces = true,
+            _ if is_word(option, "db") => database = args::database(options.value()?, databases)?,
+            _ => return Err(Error::SYNTAX),
+        }
+    }
+    Ok((database, replaces))
 }
 
 const MOVE: Command = Command {

@@ -80,6 +80,12 @@ impl<'v> Iterator for Strings<'v> {
         self.at = start + length;
         self.packed.get(start..self.at)
     }
+
+    #[inline]
+    fn nth(&mut self, passed: usize) -> Option<&'v [u8]> {
+        self.pass_over(passed);
+        self.next()
+    }
 }
 
 /// The start and the length of a long string.
@@ -209,8 +215,7 @@ mod tests {
         assert_eq!(Strings::from(&packed, place.end).next(), Some(&[b'x'; 254][..]));
         for passed in 0..=strings.len() + 1 {
             let mut rest = Strings::of(&packed);
-            rest.pass_over(passed);
-            assert_eq!(rest.next(), strings.get(passed).map(Vec::as_slice), "{passed}");
+            assert_eq!(rest.nth(passed), strings.get(passed).map(Vec::as_slice), "{passed}");
         }
     }
 

@@ -1,8 +1,9 @@
 //! Finds out where the keys of a request live: in memory or in the store. No request has keys in both.
 
-use crate::commands::args::{self, is_word};
+use crate::commands::args;
 use crate::commands::error::Error;
 use crate::commands::facts::{Command, Result, Scope};
+use crate::commands::keys::copy_options;
 use crate::commands::transactions::queued;
 use crate::remote::places::Places;
 use crate::remote::row::Key;
@@ -106,10 +107,9 @@ fn is_about_all(command: &Command) -> bool {
 
 /// Whether a command can be offered for keys in a store.
 fn may_be_offered(command: &Command, request: Request<'_>) -> Result<()> {
-    match command.name {
-        "swapdb" => Err(not_offered(command)),
-        _ if command.leaves_keys_unnamed(request) => Err(not_offered(command)),
-        _ => Ok(()),
+    match command.name == "swapdb" || command.leaves_keys_unnamed(request) {
+        true => Err(not_offered(command)),
+        false => Ok(()),
     }
 }
 
@@ -128,32 +128,17 @@ struct Named {
 
 impl Named {
     fn keys<'r>(self, command: &Command, request: Request<'r>) -> impl Iterator<Item = (usize, &'r [u8])> {
-        let target = self.target(command, request);
-        let (moves, copies) = (command.name == "move", command.name == "copy");
-        let named = command.keys_of(request).enumerate().map(move |(number, (key, _))| match target {
-            Some(target) if copies && number == 1 => (target, key),
+        // If the request names no database that there is, it fails when it runs.
+        let (copied_to, moved_to) = match command.name {
+            "copy" => (copy_options(request, self.database, self.databases).ok(), None),
+            "move" => (None, args::database(request.at(2), self.databases).ok()),
+            _ => (None, None),
+        };
+        let named = command.keys_of(request).enumerate().map(move |(number, (key, _))| match copied_to {
+            Some((database, _)) if number == 1 => (database, key),
             _ => (self.database, key),
         });
-        named.chain(target.filter(|_| moves).map(|target| (target, request.at(1))))
-    }
-
-    /// The database to which MOVE or COPY takes a key, if the request names one that there is.
-    fn target(self, command: &Command, request: Request<'_>) -> Option<usize> {
-        let number = match command.name {
-            "move" => request.get(2),
-            "copy" => {
-                let mut options = request.from(3);
-                let mut last = None;
-                while let Some(option) = options.next() {
-                    if is_word(option, "db") {
-                        last = options.next();
-                    }
-                }
-                last
-            }
-            _ => None,
-        };
-        args::database(number?, self.databases).ok()
+        named.chain(moved_to.map(|database| (database, request.at(1))))
     }
 }
 

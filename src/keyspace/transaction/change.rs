@@ -276,10 +276,8 @@ impl Transaction<'_> {
         key: &[u8],
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> Result<Option<R>, WrongType> {
-        match self.peek_entry(key) {
-            None => return Ok(None),
-            Some(entry) if entry.kind() != T::FACTS.kind => return Err(WrongType),
-            Some(_) => {}
+        if self.moment_of::<T>(key)?.is_none() {
+            return Ok(None);
         }
         let changed = self.change_entry::<T, R>(key, 0, change);
         if let Some((records, count)) = changed.steps.filter(|(_, count)| *count > 0) {

@@ -104,11 +104,7 @@ impl<'v> ListView<'v> {
     #[inline]
     pub fn get(self, position: usize) -> Option<&'v [u8]> {
         match self {
-            ListView::Packed(packed) => {
-                let mut strings = Strings::of(packed);
-                strings.pass_over(position);
-                strings.next()
-            }
+            ListView::Packed(packed) => Strings::of(packed).nth(position),
             ListView::Large(sequence) => sequence.get(position),
         }
     }
