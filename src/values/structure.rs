@@ -23,7 +23,7 @@ pub enum Structure {
     Expiring(Box<ExpiringMap>),
 }
 
-/// The seed of all maps. It is random, so clients cannot choose names whose hashes are alike.
+/// The seed of all maps, random in each process. Their hash has further secrets: see [`Map::new`].
 static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
 
 impl Structure {

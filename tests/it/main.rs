@@ -17,6 +17,7 @@ mod cli;
 mod cli_modes;
 mod clock;
 mod collections;
+mod collisions;
 mod commands;
 mod configuring;
 mod conformance;

@@ -16,10 +16,11 @@
 mod branch;
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher};
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
-use foldhash::quality::FixedState;
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
 
 use self::branch::{BRANCH_BITS, Branch, Kid, Node, SLOTS, branch_bytes, shift, slot};
 use super::page::{PAGE_BYTES_MAX, Page, Record};
@@ -33,10 +34,15 @@ const MERGING_BYTES_MAX: usize = PAGE_BYTES_MAX / 4;
 /// Names of this length or longer have their length in eight more bytes.
 const LONG_NAME_BYTES: usize = 255;
 
+/// The numbers that names are multiplied with, random in each process. If they were the library's constants
+/// (`FixedState`), a client that knows these could choose names that all have one hash, whatever a map's seed.
+static SHARED_SEED: LazyLock<SharedSeed> =
+    LazyLock::new(|| SharedSeed::from_u64(RandomState::new().hash_one(0)));
+
 /// Bytes by names. A copy that [`Map::share`] makes takes the same nodes; a write copies those it changes.
 pub struct Map {
     root: Node,
-    hasher: FixedState,
+    hasher: SeedableRandomState,
     len: usize,
     bytes: usize,
 }
@@ -49,11 +55,11 @@ struct Spot<'m> {
 }
 
 impl Map {
-    /// An empty map whose order follows from the seed. Copies have the seed of the original.
+    /// An empty map whose order follows from the seed, within one process. Copies have the original's seed.
     pub fn new(seed: u64) -> Map {
         let root = Page::empty();
         let bytes = root.bytes();
-        let hasher = FixedState::with_seed(seed);
+        let hasher = SeedableRandomState::with_seed(seed, &SHARED_SEED);
         Map { root: Node::Page(root), hasher, len: 0, bytes }
     }
 
@@ -377,7 +383,7 @@ fn find(page: &Page<1>, hash: u64, name: &[u8]) -> Option<usize> {
     None
 }
 
-fn hash_of_record(hasher: FixedState) -> impl Fn(&[u8]) -> u64 {
+fn hash_of_record(hasher: SeedableRandomState) -> impl Fn(&[u8]) -> u64 {
     move |record| {
         let mut hasher = hasher.build_hasher();
         hasher.write(split_record(record).0);

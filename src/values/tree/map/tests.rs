@@ -274,3 +274,34 @@ fn collect(node: &Node, pages: &mut Vec<Arc<[u8]>>) {
         Node::Branch(branch) => branch.kids.iter().for_each(|kid| collect(&kid.node, pages)),
     }
 }
+
+/// The constants with which foldhash's `FixedState` combines a name. A name of which eight bytes are such a constant
+/// has a hash there that does not depend on its other eight bytes: one factor of the product is 0.
+const CONSTANTS: [u64; 6] = [
+    0xc0ac_29b7_c97c_50dd,
+    0x3f84_d5b5_b547_0917,
+    0x9216_d5d9_8979_fb1b,
+    0xd131_0ba6_98df_b5ac,
+    0x2ffd_72db_d01a_dfb7,
+    0xb8e1_afed_6a26_7e96,
+];
+
+#[test]
+fn names_that_contain_a_constant_of_the_library_have_different_hashes() {
+    let map = Map::new(7);
+    for constant in CONSTANTS.map(u64::to_ne_bytes) {
+        for length in [12_usize, 16, 24, 32, 48, 64, 96, 200] {
+            for at in (0..=length - 8).step_by(4) {
+                let name = |number: u32| {
+                    let mut name = vec![0; length];
+                    let free = if at >= 4 { 0 } else { at + 8 };
+                    name[free..free + 4].copy_from_slice(&number.to_ne_bytes());
+                    name[at..at + 8].copy_from_slice(&constant);
+                    name
+                };
+                let hashes: HashSet<u64> = (0..1_000).map(|number| map.hash(&name(number))).collect();
+                assert_eq!(hashes.len(), 1_000, "{constant:x?} at {at} of {length} bytes");
+            }
+        }
+    }
+}
