@@ -36,7 +36,7 @@ const DEBUG: Command = Command {
     scope: Scope::Everything,
     is_system: true,
     group: Group::Server,
-    summary: "For those who test clients and servers; off unless `enable-debug-command` says otherwise.",
+    summary: "Provides tools for testing clients and servers; off unless `enable-debug-command` allows it.",
     since: "1.0.0",
     complexity: "Depends on subcommand.",
     run: Run::Server(debug),

@@ -18,7 +18,7 @@ const HGETDEL: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Returns the values of fields of a hash, and deletes the fields.",
+    summary: "Returns the values of hash fields and deletes the fields.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of specified fields",
     arguments: &[Argument::KEY, FIELDS],
@@ -153,7 +153,7 @@ const HGETEX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Returns the values of fields of a hash, and changes when the fields expire.",
+    summary: "Returns the values of hash fields and sets or removes their expiry.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of specified fields",
     arguments: &[
@@ -220,7 +220,7 @@ const HSETEX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Sets fields of a hash, and when they expire.",
+    summary: "Sets hash fields, with optional conditions and an optional expiry.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of fields being set.",
     arguments: &[

@@ -85,7 +85,7 @@ const INFO: Command = Command {
     scope: Scope::Everything,
     categories: Categories::DANGEROUS,
     group: Group::Server,
-    summary: "Tells the state of the server, all of it or some sections.",
+    summary: "Returns the state of the server: all sections, or those named.",
     since: "1.0.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
