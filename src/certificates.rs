@@ -135,7 +135,7 @@ pub struct Validity {
     pub version: u8,
     /// From when on it holds, in seconds since 1970.
     pub begins_s: i64,
-    /// Until when.
+    /// Until when it is valid, in seconds since 1970.
     pub ends_s: i64,
 }
 

@@ -22,7 +22,7 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 /// The longest delay: nobody waits longer for the end of a test.
 pub const DELAY_MS_MAX: u64 = 60 * 60 * 1000;
 
-/// All faults.
+/// The faults of one server that are planted now.
 #[derive(Debug, Default)]
 pub struct Faults {
     /// Looked at once a batch; the rest only if it is set.
@@ -40,7 +40,7 @@ struct State {
     clearings: u64,
 }
 
-/// One fault.
+/// One fault: which requests it strikes, and what it does to them.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// A number that no other has or had; given when it is planted.

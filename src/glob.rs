@@ -84,9 +84,9 @@ impl<'p> Pattern<'p> {
 /// A part of a pattern that matches exactly one byte.
 #[derive(Clone, Copy, Debug)]
 enum Element<'p> {
-    /// Any byte.
+    /// Any one byte (`?`).
     Any,
-    /// This one.
+    /// Exactly this byte.
     Byte(u8),
     /// Those of a class, or all others.
     Class { items: Items<'p>, is_negated: bool },

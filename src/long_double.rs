@@ -21,7 +21,7 @@ const EXPONENT_BIAS: i32 = 16_383;
 pub struct LongDouble(X87DoubleExtended);
 
 impl LongDouble {
-    /// 0
+    /// The number 0.
     pub const ZERO: LongDouble = LongDouble(X87DoubleExtended::ZERO);
 
     /// Reads a number as `strtold` of C does, without blanks around it: decimal or hexadecimal, with an

@@ -126,7 +126,7 @@ pub struct Queue {
 pub struct Queued {
     /// The number of the command that was found and admitted.
     pub number: usize,
-    /// The request.
+    /// The request, with its own copy of the arguments.
     pub request: OwnedRequest,
 }
 
@@ -191,10 +191,10 @@ pub enum Contention {
 /// Which replies a client wants (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replies {
-    /// All.
+    /// Every command gets its reply.
     #[default]
     On,
-    /// None.
+    /// No command gets a reply.
     Off,
     /// Not that to the command which follows.
     SkipNext,

@@ -193,7 +193,7 @@ impl Tracking {
         Ok(Tracks { number, options, is_exception: false, has_read: false, declared: None })
     }
 
-    /// Ends it.
+    /// Ends tracking for a client, and frees what is remembered for it.
     pub fn end(&self, interest: &Interest, tracks: &Tracks) {
         let mut table = self.0.lock();
         let Some(tracker) = table.trackers.remove(&tracks.number) else { return };
@@ -283,7 +283,7 @@ impl Tracking {
     }
 }
 
-/// Telling.
+/// Notifying clients of changed keys.
 impl Tracking {
     /// Tells those who have read what has changed; [`broadcast`](Self::broadcast) tells those who listen.
     /// `by` is the number of the client whose command did it: it is told once it is answered.

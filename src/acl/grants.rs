@@ -49,7 +49,7 @@ impl PasswordHash {
         if text.iter().all(is_digit) { Ok(PasswordHash(hash)) } else { Err(Mistake::NotAHash) }
     }
 
-    /// Its digits.
+    /// The 64 lower-case hexadecimal digits of the SHA-256.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

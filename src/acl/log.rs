@@ -39,7 +39,7 @@ pub struct Entry {
     pub refusal: Refusal,
 }
 
-/// One refusal.
+/// One refusal, as ACL LOG lists it.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     /// What was refused.
@@ -61,11 +61,11 @@ pub struct Refusal {
 pub enum Reason {
     /// To be let in.
     Auth,
-    /// A command.
+    /// Running a command or subcommand.
     Command,
-    /// A key.
+    /// Using a key in this way.
     Key,
-    /// A channel.
+    /// Using a channel or a pattern of channels.
     Channel,
 }
 
@@ -132,7 +132,7 @@ impl AclLog {
         self.log.lock().entries.iter().take(count).cloned().collect()
     }
 
-    /// Forgets them.
+    /// Removes all entries (ACL LOG RESET).
     pub fn clear(&self) {
         self.log.lock().entries.clear();
     }

@@ -44,7 +44,7 @@ pub fn shown_rule(rule: &[u8]) -> &[u8] {
     }
 }
 
-/// One user.
+/// One user. Its permissions may change while its connections use it.
 #[derive(Debug)]
 pub struct User {
     name: Box<[u8]>,
@@ -64,7 +64,7 @@ impl User {
         }
     }
 
-    /// Its name.
+    /// The user's name; any bytes without blanks.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
@@ -99,7 +99,7 @@ impl User {
     }
 }
 
-/// All users.
+/// All users of one server, and the log of refusals.
 #[derive(Debug)]
 pub struct Users {
     catalog: Catalog,
@@ -259,7 +259,7 @@ impl Users {
     }
 }
 
-/// Its name.
+/// Prints the name; bytes that are not UTF-8 become `\u{fffd}`.
 impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(&self.name))

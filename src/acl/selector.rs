@@ -48,7 +48,7 @@ pub struct Attempt<'a, Keys, Channels> {
     pub first_argument: Option<&'a [u8]>,
     /// The keys, and how each is used.
     pub keys: Keys,
-    /// The channels.
+    /// The channels, or the patterns of channels.
     pub channels: Channels,
     /// Whether these are patterns of channels, which only the same pattern allows.
     pub channels_are_patterns: bool,
@@ -57,7 +57,7 @@ pub struct Attempt<'a, Keys, Channels> {
 /// What of an attempt is not allowed. Of two denials the greater one is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
-    /// The command.
+    /// The command itself, whatever its keys.
     Command,
     /// One of the keys: which, from zero.
     Key(usize),

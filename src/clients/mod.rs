@@ -106,7 +106,7 @@ pub enum Attention {
 pub enum Waiting {
     /// It does not.
     No = 0,
-    /// It does.
+    /// The client waits for its keys, in a blocking command.
     Yes = 1,
     /// It is to go on as if its time were over.
     TimedOut = 2,
@@ -131,11 +131,11 @@ pub struct Profile {
     pub state: State,
     /// CLIENT CAPA redirect.
     pub can_be_redirected: bool,
-    /// CLIENT NO-EVICT.
+    /// CLIENT NO-EVICT: the limit `maxmemory-clients` never disconnects it.
     pub is_kept_from_eviction: bool,
-    /// MONITOR.
+    /// Whether it gets every command of other clients (MONITOR).
     pub is_monitor: bool,
-    /// CLIENT TRACKING.
+    /// CLIENT TRACKING; `None` while it is off.
     pub tracking: Option<Tracked>,
     seen_as: Option<Arc<Who>>,
 }
@@ -147,7 +147,7 @@ pub struct State {
     pub database: usize,
     /// The protocol it speaks.
     pub protocol: Protocol,
-    /// CLIENT NO-TOUCH.
+    /// CLIENT NO-TOUCH: its commands do not count as a use of their keys.
     pub leaves_keys_untouched: bool,
     /// The name of its last command, with its subcommand.
     pub last_command: &'static str,
@@ -199,7 +199,7 @@ pub struct Tracked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Leaving {
-    /// Nobody asked.
+    /// The client stays.
     Not = 0,
     /// When what it has sent is answered.
     WhenAnswered = 1,
@@ -208,7 +208,7 @@ pub enum Leaving {
 }
 
 impl Clients {
-    /// Nobody yet.
+    /// A registry without clients. New clients start with these limits on their output.
     pub fn new(output_limits: Arc<OutputLimits>) -> Clients {
         Clients {
             connected: Mutex::default(),
@@ -288,7 +288,7 @@ impl Clients {
         self.monitor_count.store(monitors.len(), Ordering::Relaxed);
     }
 
-    /// Ends that.
+    /// Stops sending every command to a client.
     pub fn remove_monitor(&self, client: &Client) {
         let mut monitors = self.monitors.lock();
         client.profile.lock().is_monitor = false;
@@ -329,7 +329,7 @@ impl Clients {
 #[derive(Debug)]
 pub struct Registration {
     clients: Arc<Clients>,
-    /// The client.
+    /// The client that is registered.
     pub client: Arc<Client>,
 }
 

@@ -27,7 +27,7 @@ struct Current {
 pub enum Paused {
     /// Those that write.
     Writes,
-    /// All.
+    /// All commands, whether they read or write.
     All,
 }
 
@@ -43,7 +43,7 @@ impl Pause {
         self.is_on.store(true, Ordering::Release);
     }
 
-    /// Ends it.
+    /// Ends the pause at once, and lets all clients go on.
     pub fn end(&self) {
         *self.current.lock() = None;
         self.is_on.store(false, Ordering::Release);

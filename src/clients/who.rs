@@ -9,7 +9,7 @@ use crate::excerpt::excerpt;
 /// A client as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
-    /// Its number.
+    /// The client's number (CLIENT ID).
     pub id: u64,
     /// Where it connects from.
     pub address: Address,

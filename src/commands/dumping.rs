@@ -57,7 +57,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// The value.
+    /// The value, which borrows from this payload.
     pub fn value(&self) -> Value<'_> {
         Value { facts: self.facts, content: self.loaded.content(&self.bytes) }
     }

@@ -266,7 +266,7 @@ pub enum Fate {
     Spared,
     /// All but its reply.
     Unheard,
-    /// An error.
+    /// An error in place of its reply; it was not executed.
     Failed(Error),
     /// Nothing for now, and nothing at all if its connection is being closed.
     Withheld,

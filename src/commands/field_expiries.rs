@@ -226,7 +226,7 @@ impl Fields {
         self.count
     }
 
-    /// The fields.
+    /// The fields, in the order of the request.
     pub(super) fn iter<'r>(self, request: Request<'r>) -> impl Iterator<Item = &'r [u8]> {
         (self.first..self.first + self.count).map(move |at| request.at(at))
     }

@@ -56,7 +56,7 @@ fn reply_values(fields: Fields, mut values: Vec<Option<Vec<u8>>>, reply: Reply<'
 enum Moment {
     /// Takes it off.
     Persist,
-    /// Keeps it.
+    /// Keeps it (KEEPTTL).
     Keep,
     /// Sets it, in milliseconds since 1970.
     At(u64),

@@ -54,7 +54,7 @@ const LISTS: &[&str] = &["Commandstats", "Errorstats", "Latencystats", "Keyspace
 /// What INFO and metrics are made of.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// The server.
+    /// The server that is described.
     pub instance: &'a Instance,
     /// What its shards come to; none if they could not be had. Then the fields that need them are missing.
     pub totals: Option<Totals>,
@@ -72,7 +72,7 @@ impl<'a> View<'a> {
 /// A line of INFO.
 #[derive(Debug)]
 pub struct Field {
-    /// Its name.
+    /// The name before the colon.
     pub name: Cow<'static, str>,
     /// Its value, as INFO prints it.
     pub value: String,

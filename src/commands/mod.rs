@@ -70,7 +70,7 @@ use crate::instance::KnownCommands;
 
 pub use facts::Command;
 
-/// All commands.
+/// All commands, by the file that has them.
 pub const FAMILIES: &[&[Command]] = &[
     strings::COMMANDS,
     several::COMMANDS,

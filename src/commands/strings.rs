@@ -209,7 +209,7 @@ struct SetOptions<'a> {
 /// What must hold for a key to be written, or deleted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition<'a> {
-    /// Nothing.
+    /// The request states no condition.
     None,
     /// It is absent.
     Absent,
@@ -331,7 +331,7 @@ impl<'a> SetOptions<'a> {
 /// When a key is to expire, as it was asked.
 #[derive(Clone, Copy)]
 pub(super) enum Expires<'a> {
-    /// Never.
+    /// It does not expire; an earlier expiry is removed.
     Never,
     /// When it did before.
     Keep,

@@ -43,13 +43,13 @@ pub struct Ran {
 /// A request, and the rows on which it runs.
 #[derive(Clone, Copy)]
 pub struct Work<'a> {
-    /// Its command.
+    /// The request's command, or subcommand.
     pub command: &'static Command,
-    /// The request.
+    /// The request as its client sent it.
     pub request: Request<'a>,
-    /// Its keys.
+    /// The keys that it names.
     pub keys: &'a Arc<[Key]>,
-    /// Their rows.
+    /// One row for each key, in the order of the keys.
     pub rows: &'a [Arc<Row>],
     /// The moment at the store, in milliseconds since 1970.
     pub now_ms: u64,

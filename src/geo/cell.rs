@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::{LATITUDES, LONGITUDES, Position, Span};
 
-/// A cell.
+/// One cell of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Its number from the west on. Behind the last is the cell of the end of the range alone.

@@ -9,7 +9,7 @@
 use super::cell::Bounds;
 use super::{Position, RADIANS, Span};
 
-/// A polygon.
+/// A polygon that is ready for many comparisons.
 #[derive(Clone, Debug)]
 pub struct Polygon {
     /// In the order of their southern ends.

@@ -41,7 +41,7 @@ pub enum Code {
     Zeros,
     /// Zeros, in two bytes.
     ManyZeros,
-    /// Another value.
+    /// A value from 1 to 32, in one byte.
     Value,
 }
 

@@ -21,7 +21,7 @@ const POOL_MAX: usize = 16;
 /// The keys that may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Candidates {
-    /// All keys.
+    /// All keys, with an expiry or without.
     All,
     /// Keys with an expiry.
     Expiring,
@@ -36,7 +36,7 @@ pub enum First {
     LeastUsed,
     /// The key that expires next first.
     NextToExpire,
-    /// Any key.
+    /// Any key, at random.
     Any,
 }
 

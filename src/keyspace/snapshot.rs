@@ -46,9 +46,9 @@ impl Keyspace {
 pub struct SavedKey<'a> {
     /// The number of its database.
     pub database: usize,
-    /// The key.
+    /// The key's name.
     pub key: &'a [u8],
-    /// Its value.
+    /// The value that the key had when the snapshot began.
     pub value: Value<'a>,
     /// When it expires, in milliseconds since 1970.
     pub expires_at_ms: Option<u64>,
@@ -61,7 +61,7 @@ pub struct SavedKey<'a> {
 /// What a snapshot contains about the use of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Nothing.
+    /// Nothing about their use.
     Omitted,
     /// For how long each key was not used.
     Idle,

@@ -9,7 +9,7 @@ use crate::resp::Request;
 /// Which command of which client did something.
 #[derive(Clone)]
 pub struct Cause<'a> {
-    /// The client.
+    /// The client that sent the request.
     pub who: Arc<Who>,
     /// The command's name.
     pub command: &'static str,

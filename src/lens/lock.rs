@@ -22,9 +22,9 @@ const REFUSED_MAX: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Lock {
     pub(super) hash: u64,
-    /// Its database.
+    /// The number of the key's database.
     pub database: usize,
-    /// Its key.
+    /// The key that acts as a lock.
     pub key: Box<[u8]>,
     /// The time for which somebody holds it, or did last.
     pub tenure: Tenure,
@@ -47,7 +47,7 @@ pub struct Lock {
 /// The time for which one client holds a lock.
 #[derive(Clone, Debug)]
 pub struct Tenure {
-    /// The client.
+    /// The client that holds it, or held it.
     pub holder: Arc<Who>,
     /// A number that only grows, from one holder of a lock to the next.
     pub fence: u64,
@@ -92,7 +92,7 @@ pub enum End {
 }
 
 impl End {
-    /// Its name.
+    /// Its name in LOCKS GET.
     pub fn name(self) -> &'static str {
         match self {
             End::Released => "released",
@@ -118,9 +118,9 @@ pub struct Ended {
 /// A client that did not get a lock.
 #[derive(Clone, Debug)]
 pub struct Refused {
-    /// The client.
+    /// The client, as it was at its last attempt.
     pub who: Arc<Who>,
-    /// How often.
+    /// How many attempts failed since the lock is followed.
     pub times: u64,
     /// When the last time, in milliseconds since 1970.
     pub last_ms: u64,

@@ -44,7 +44,7 @@ pub struct Lens {
     counters: Counters,
 }
 
-/// Some locks.
+/// The locks whose keys' hashes belong to one mutex.
 #[derive(Debug, Default)]
 struct Segment {
     /// The hashes of the locks' keys, in the order of the locks.

@@ -35,7 +35,7 @@ impl Rule {
         Rule::ReleasedTwice,
     ];
 
-    /// Its name.
+    /// Its name in LOCKS LOG, LOCKS STATS, INFO and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Rule::NoExpiry => "no-expiry",

@@ -50,7 +50,7 @@ pub enum Item {
     Own(Vec<u8>),
     /// A key is not what it was.
     Changed {
-        /// The key.
+        /// The key that has changed.
         key: Box<[u8]>,
         /// No command did it: the key had expired.
         by_itself: bool,
@@ -61,7 +61,7 @@ pub enum Item {
     Read {
         /// The number of the client's tracking.
         tracker: u64,
-        /// The key.
+        /// The key that it has read.
         key: Box<[u8]>,
     },
     /// Something happened to a lock.
@@ -73,11 +73,11 @@ pub enum Item {
 /// What happened to a lock, and which command did it.
 #[derive(Debug)]
 pub struct LockItem {
-    /// What happened.
+    /// What happened to the lock, and when.
     pub news: LockNews,
     /// The client, as it was.
     pub who: Arc<Who>,
-    /// The command.
+    /// The name of the command that did it.
     pub command: &'static str,
     /// The index of the request in the client's queue, if EXEC runs it, or the script that called it.
     pub queued: Option<usize>,

@@ -39,7 +39,7 @@ pub struct Pending {
     pub until: Option<Instant>,
     /// The answer to a question about all keys, for which it waits.
     pub answering: Option<Answering>,
-    /// That answer.
+    /// The answer that has come to that question, until the request uses it.
     pub told: Option<Result<Told, NotTold>>,
     /// How another client has ended it, if one has.
     pub unblocked: Option<Waiting>,

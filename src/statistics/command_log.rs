@@ -99,7 +99,7 @@ impl CommandLog {
         self.len() == 0
     }
 
-    /// Forgets them.
+    /// Removes all entries.
     pub fn clear(&self) {
         self.0.lock().entries.clear();
     }

@@ -37,7 +37,7 @@ pub struct Tally {
 /// Such calls by scripts, with the time that the scripts ran which made them.
 #[derive(Debug, Default)]
 pub struct Called {
-    /// The calls.
+    /// The calls that were made, by command.
     pub tally: Tally,
     /// What they share.
     pub took: Duration,
@@ -108,7 +108,7 @@ type Histogram = [u64; BUCKETS];
 /// What all threads have counted of one command.
 #[derive(Clone, Debug)]
 pub struct CommandTotals {
-    /// All uses.
+    /// The sum of all threads' uses.
     pub usage: Usage,
     histogram: Histogram,
 }

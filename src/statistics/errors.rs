@@ -45,7 +45,7 @@ impl ErrorCounts {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Forgets them.
+    /// Sets all counts to zero (CONFIG RESETSTAT).
     pub(super) fn reset(&self) {
         self.kinds.lock().clear();
         self.total.store(0, Ordering::Relaxed);

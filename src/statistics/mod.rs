@@ -210,7 +210,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Redis: `STATS_METRIC_SAMPLES`.
+    /// The mean is over this many samples. Redis: `STATS_METRIC_SAMPLES`.
     const SAMPLES: usize = 16;
 
     /// The mean of the samples.

@@ -8,7 +8,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 pub struct Overlap {
     /// The one that it asked for.
     pub prefix: Vec<u8>,
-    /// The other.
+    /// The prefix that overlaps with it.
     pub other: Vec<u8>,
     /// Whether it had that before.
     pub is_old: bool,

@@ -160,7 +160,7 @@ impl<'v> SetView<'v> {
         }
     }
 
-    /// The members.
+    /// The members, in no particular order.
     pub fn iter(self) -> impl Iterator<Item = Member<'v>> {
         let (integers, strings, large) = match self {
             SetView::Integers(integers) => (Some(integers), None, None),

@@ -28,9 +28,9 @@ const LONG: u8 = u8::MAX;
 /// A pair in a packed collection.
 #[derive(Clone, Debug)]
 pub struct Pair<'v> {
-    /// Its name.
+    /// The field's name.
     pub name: &'v [u8],
-    /// Its value.
+    /// The field's value.
     pub value: &'v [u8],
     /// Its bytes in the collection.
     pub place: Range<usize>,
@@ -44,7 +44,7 @@ pub struct Pairs<'v> {
 }
 
 impl<'v> Pairs<'v> {
-    /// All pairs.
+    /// All pairs of a packed collection.
     #[inline]
     pub fn of(packed: &'v [u8]) -> Pairs<'v> {
         Pairs { packed, at: FIRST }

@@ -15,7 +15,7 @@ use crate::commands::scripting::flags_of;
 /// What a request may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intent {
-    /// Change data.
+    /// Change data in the keyspace.
     pub writes: bool,
     /// Change data, or send a message: what a replica would have to get.
     pub may_replicate: bool,

@@ -12,7 +12,7 @@ pub type Result<T = Sent> = std::result::Result<T, Error>;
 /// What is given to a handler that works on the server.
 #[derive(Debug)]
 pub struct Context<'a, 'k> {
-    /// The server.
+    /// The server that the client is connected to.
     pub instance: &'a Instance,
     /// The client's state.
     pub session: &'a mut Session,

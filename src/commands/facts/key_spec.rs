@@ -39,7 +39,7 @@ pub enum KeySearch {
     Keyword(Keyword),
     /// Keys behind a word. The first half of what follows it are keys.
     Behind {
-        /// The word.
+        /// The word in front of the keys, such as `STREAMS`.
         word: &'static str,
         /// From which position on clients are told to look for the word.
         from: usize,

@@ -27,7 +27,7 @@ pub struct Registered {
     pub is_brief_alone: bool,
     /// What it takes to run it, if it is brief, concerns exactly one key and nothing else, and is one.
     pub plain: Option<Plain>,
-    /// Its subcommands.
+    /// The subcommands, numbered too.
     pub subcommands: Box<[Registered]>,
 }
 
@@ -38,20 +38,20 @@ pub struct Plain {
     pub key: usize,
     /// How many arguments there may be, the command's name among them.
     pub arguments: Range<usize>,
-    /// Its handler.
+    /// The handler that runs on the shard of the key.
     pub run: PlainRun,
 }
 
 /// The handler of a command that reads or writes keys.
 #[derive(Clone, Copy, Debug)]
 pub enum PlainRun {
-    /// Reads them.
+    /// Reads the key.
     Read(fn(&Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
-    /// Writes them.
+    /// Writes the key.
     Write(WriteHandler),
     /// Changes a part of a string, which takes the plain way only where that is brief.
     ChangePart {
-        /// The handler.
+        /// The handler, which writes the key.
         handler: WriteHandler,
         /// The command's [`is_brief_part`](Command::is_brief_part).
         is_brief: IsBriefPart,

@@ -88,7 +88,7 @@ struct Found<'t> {
     member: &'t [u8],
     score: f64,
     place: Position,
-    /// In meters.
+    /// From the center, in meters.
     distance: f64,
 }
 

@@ -158,7 +158,7 @@ fn zpopmin(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 pub(in crate::commands) enum Side {
     /// The lowest scores.
     Lowest,
-    /// The highest.
+    /// The highest scores.
     Highest,
 }
 

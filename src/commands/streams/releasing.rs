@@ -60,7 +60,7 @@ const XNACK: Command = Command {
 enum Mode {
     /// The last delivery does not count.
     Silent,
-    /// It counts.
+    /// The last delivery counts, as one that failed.
     Fail,
     /// No consumer is to try the entry any more.
     Fatal,

@@ -10,14 +10,14 @@ pub enum Effect {
     Event {
         /// Its name, such as `set`.
         name: &'static str,
-        /// The database.
+        /// The number of the key's database.
         database: usize,
-        /// The key.
+        /// The key that the event is about.
         key: Box<[u8]>,
     },
     /// A key has changed, and some client keeps copies of keys.
     Changed {
-        /// The key.
+        /// The key that has changed, in any database.
         key: Box<[u8]>,
         /// Whether the server removed the key, because it expired or memory was short, and not a command.
         by_itself: bool,
@@ -33,13 +33,13 @@ pub enum Effect {
 pub struct LockNews {
     /// The hash of its key.
     pub hash: u64,
-    /// Its database.
+    /// The number of its database.
     pub database: usize,
-    /// Its key.
+    /// The key that is the lock.
     pub key: Box<[u8]>,
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
-    /// What.
+    /// What happened to it.
     pub change: LockChange,
     /// For a hash that was made, its field, cut if it is long. For a lock that was freed, the list that wakes
     /// the next holder, if the same commands have made one.
@@ -51,14 +51,14 @@ pub struct LockNews {
 pub enum LockChange {
     /// It was absent and is taken now.
     Taken {
-        /// Its value.
+        /// What is known of its value, which is not kept.
         token: Token,
         /// When it expires.
         expires_at_ms: Option<u64>,
     },
     /// A hash was made together with its expiry, with one field and the value 1.
     TakenAsHash {
-        /// Its field.
+        /// What is known of its field, the token of its holder.
         token: Token,
         /// When it expires.
         expires_at_ms: Option<u64>,

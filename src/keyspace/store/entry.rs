@@ -255,7 +255,7 @@ impl Entry {
         }
     }
 
-    /// The key.
+    /// The key's name.
     #[inline]
     pub(in crate::keyspace) fn key(&self) -> &[u8] {
         let shape = self.shape();

@@ -137,7 +137,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
     }
 }
 
-/// Changing everything.
+/// What changes all keys, or the clock.
 impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
     /// The same transaction behind a mutable reference.
     pub fn as_mut(&mut self) -> Everything<&mut Transaction<'a>> {

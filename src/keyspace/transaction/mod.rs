@@ -85,7 +85,7 @@ pub(in crate::keyspace) enum Held<'a> {
 pub struct Hold<'a>(Held<'a>);
 
 impl Hold<'_> {
-    /// Nothing.
+    /// No shard, for commands that use no key.
     pub fn nothing() -> Self {
         Hold(Held::Many(Vec::new()))
     }

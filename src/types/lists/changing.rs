@@ -17,7 +17,7 @@ use crate::values::tree::Sequence;
 pub enum Beside {
     /// In front of it.
     Before,
-    /// Behind it.
+    /// Behind it, nearer to the tail.
     After,
 }
 

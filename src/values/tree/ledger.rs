@@ -138,7 +138,7 @@ impl Ledger {
         self.range_back(EntryId::ZERO, EntryId::MAX).next()
     }
 
-    /// An entry.
+    /// The entry of an ID, unless it is absent or deleted.
     pub fn get(&self, id: EntryId) -> Option<Entry<'_>> {
         let kept = self.blocks.get(self.blocks.find(id)?)?;
         kept.block.entries(kept.id).find(id)

@@ -135,7 +135,7 @@ impl<const KEY: usize> Page<KEY> {
         &self.0[layout.keys..][..self.len() * KEY]
     }
 
-    /// A record.
+    /// The record at an index, from 0.
     #[inline(always)]
     pub(super) fn record(&self, i: usize) -> &[u8] {
         let records = &self.0[Layout::of::<KEY>(&self.0).records..];

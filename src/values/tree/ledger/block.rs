@@ -40,7 +40,7 @@ pub(super) struct Block(Vec<u8>);
 /// An entry of a block.
 #[derive(Clone, Debug)]
 pub struct Entry<'l> {
-    /// Its ID.
+    /// The entry's ID.
     pub id: EntryId,
     /// Its fields and values.
     pub fields: Fields<'l>,
@@ -101,7 +101,7 @@ impl Block {
         block
     }
 
-    /// The listpack.
+    /// The bytes of the listpack, as Redis stores it.
     pub(super) fn listpack(&self) -> &[u8] {
         &self.0
     }

@@ -77,7 +77,7 @@ fn positions(records: &Sequence, from: EntryId, to: EntryId) -> Range<usize> {
 }
 
 impl Consumer {
-    /// Its name.
+    /// The consumer's name; any bytes.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
@@ -144,7 +144,7 @@ impl Group {
         }
     }
 
-    /// Its name.
+    /// The group's name; any bytes.
     pub fn name(&self) -> &[u8] {
         &self.name
     }

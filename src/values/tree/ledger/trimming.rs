@@ -10,7 +10,7 @@ use super::{EntryId, Ledger};
 /// Which entries are trimmed: the first ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Trim {
-    /// Which stay.
+    /// Which entries stay.
     pub keep: Keep,
     /// Whether only whole blocks are removed.
     pub is_approximate: bool,
