@@ -1,4 +1,4 @@
-//! Certificates and keys in files, and what is wrong with them, in words that tell a user what to do.
+//! Certificates and keys in files, and what is wrong with them, in words that help a user to mend it.
 //!
 //! The library for TLS names the rule that a certificate breaks. A user wants to know which file is wrong,
 //! and which command makes a better one. So what is common is recognized here: a file that is not in PEM, an

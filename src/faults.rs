@@ -1,4 +1,4 @@
-//! Faults that people plant to see what their clients make of them: FAULT.
+//! Faults that people plant to test how their clients handle them: FAULT.
 //!
 //! While none is planted, that costs one look at a flag for each batch of requests. Otherwise each request
 //! that a client sends, and that would be executed, is shown to the faults, the eldest first: the first that
@@ -19,7 +19,7 @@ use crate::glob;
 pub const FAULTS_MAX: usize = 128;
 /// Bytes of each text of a fault.
 pub const TEXT_BYTES_MAX: usize = 1024;
-/// The longest delay: nobody waits longer for the end of a test.
+/// The longest delay: tests do not last longer.
 pub const DELAY_MS_MAX: u64 = 60 * 60 * 1000;
 
 /// The faults of one server that are planted now.
@@ -62,7 +62,7 @@ pub struct Fault {
 /// What a fault does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Answers this error in place of executing the request.
+    /// Returns this error instead of executing the request.
     Error(Arc<[u8]>),
     /// Executes the request so much later.
     Delay(Duration),
@@ -75,7 +75,7 @@ pub enum Action {
 /// What becomes of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blow {
-    /// It is answered this error.
+    /// Its reply is this error.
     Error(Arc<[u8]>),
     /// It is executed after this.
     Delay(Delay),
@@ -124,7 +124,7 @@ impl Faults {
         self.state.lock().faults.len()
     }
 
-    /// Plants a fault; answers its number.
+    /// Plants a fault; returns its number.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Faults {
         self.state.lock().faults.clone()
     }
 
-    /// Removes one; answers whether it was there. What it has delayed stays delayed.
+    /// Removes one; returns whether it was there. What it has delayed stays delayed.
     pub fn remove(&self, id: u64) -> bool {
         let mut state = self.state.lock();
         let before = state.faults.len();
@@ -155,7 +155,7 @@ impl Faults {
         state.faults.len() < before
     }
 
-    /// Removes all, and ends all delays, those too whose faults are gone already; answers how many there
+    /// Removes all, and ends all delays, those too whose faults are gone already; returns how many there
     /// were.
     pub fn clear(&self) -> usize {
         let mut state = self.state.lock();
@@ -167,8 +167,8 @@ impl Faults {
         count
     }
 
-    /// Lets the eldest fault that fits strike a request of this command and these keys; `is_client` tells
-    /// whether its client has a name.
+    /// Lets the oldest fault that fits strike a request of this command and these keys; `is_client` returns
+    /// whether the request's client has a name.
     pub fn strike<'k>(
         &self,
         command: &str,
@@ -198,7 +198,7 @@ impl Faults {
 
     /// Waits until a delay is over.
     pub async fn over(&self, delay: Delay) {
-        // Made before the look: whoever clears after the look wakes it.
+        // Made before the check: clearing after the check wakes it.
         let cleared = self.cleared.notified();
         if self.state.lock().clearings != delay.clearings {
             return;

@@ -33,8 +33,8 @@ impl fmt::Display for NamedFile {
     }
 }
 
-/// Writes a file in place of the one that is there, with its permissions: whoever reads it sees the old one
-/// or the new one.
+/// Replaces a file in one step and keeps its permissions: readers see the old contents or the new ones, never
+/// a mixture.
 ///
 /// # Errors
 ///

@@ -2,7 +2,7 @@
 //!
 //! A message is put into the mail of every subscriber at once, under the lock of the registry: all
 //! subscribers of a channel see its messages in one order. A subscriber that does not take its mail is cut
-//! off by `client-output-buffer-limit pubsub` and slows nobody down.
+//! off by `client-output-buffer-limit pubsub` and does not slow down others.
 //!
 //! What EXEC or a script publishes is sent once it has ended. Until then each message is a [`Letter`] to each
 //! of its receivers: those who listen when it is published. The receiver's limits count a letter from the
@@ -30,7 +30,7 @@ pub enum Kind {
     Shard,
 }
 
-/// All kinds, in the order in which a client's end of listening is told.
+/// All kinds, in the order in which a client is notified of the end of its subscriptions.
 pub const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
 
 /// Names that there is always room for, once there were so many.
@@ -97,8 +97,8 @@ impl Subscriptions {
         self.bytes + self.total * size_of::<Box<[u8]>>()
     }
 
-    /// The number that a client is told when its subscriptions of a kind change: channels and patterns are
-    /// counted together, those of sharded channels alone.
+    /// The count in the reply to a change of subscriptions of a kind: channels and patterns are counted
+    /// together, sharded channels apart.
     pub fn told(&self, kind: Kind) -> usize {
         match kind {
             Kind::Shard => self.count(Kind::Shard),
@@ -202,7 +202,7 @@ impl PubSub {
         of_name.insert(client.id, Arc::clone(client));
     }
 
-    /// Ends it; answers whether the client listened.
+    /// Ends it; returns whether the client listened.
     pub fn unsubscribe(
         &self,
         kind: Kind,
@@ -320,7 +320,7 @@ impl PubSub {
         refused.into_values().collect()
     }
 
-    /// How many channels or patterns anybody listens to.
+    /// How many channels or patterns have listeners.
     pub fn count(&self, kind: Kind) -> usize {
         self.listeners.lock()[kind as usize].len()
     }
@@ -330,7 +330,7 @@ impl PubSub {
         self.listeners.lock()[kind as usize].get(name).map_or(0, Listeners::len)
     }
 
-    /// The channels that anybody listens to, and that match a pattern if there is one.
+    /// The channels that have listeners, and that match a pattern if there is one.
     pub fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
         let pattern = pattern.map(|pattern| Pattern::new(pattern, false));
         let listeners = self.listeners.lock();

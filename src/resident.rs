@@ -15,9 +15,9 @@ pub fn let_go_of_program() {
     for Range { start, end } in
         std::fs::read_to_string("/proc/self/smaps").iter().flat_map(|map| program(map))
     {
-        // SAFETY: the range is a mapping of this process which nobody may write to, of a file, and no page of
-        // it has become anonymous: all of them are as in the file. That the system lets go of such pages when
-        // memory is short, and reads them again from there, goes for any program at any time.
+        // SAFETY: the range is a read-only mapping of a file into this process, and no page of it has become
+        // anonymous: all of them are as in the file. That the system lets go of such pages when memory is
+        // short, and reads them again from there, goes for any program at any time.
         unsafe { libc::madvise(std::ptr::without_provenance_mut(start), end - start, libc::MADV_DONTNEED) };
     }
 }

@@ -12,9 +12,9 @@ use super::{Access, has_blanks};
 /// All about a user but its name.
 #[derive(Clone, Debug)]
 pub struct Grants {
-    /// Whether anybody may authenticate as this user.
+    /// Whether clients may authenticate as this user (`on`, `off`).
     pub is_enabled: bool,
-    /// Whether any password will do.
+    /// Whether every password is accepted (`nopass`).
     pub needs_no_password: bool,
     /// What was said about checking what RESTORE is given; nothing depends on it, since all is checked.
     sanitizes_payload: Option<bool>,
@@ -75,7 +75,7 @@ impl Grants {
         }
     }
 
-    /// A user who may do everything, without a password: what `default` is until somebody changes it.
+    /// All permissions, without a password: those of `default` until a rule changes them.
     pub(super) fn everything(catalog: &Catalog) -> Grants {
         let mut grants = Grants::none(catalog, true);
         for rule in ["on", "nopass", "~*", "+@all"] {
@@ -139,8 +139,8 @@ impl Grants {
         Ok(())
     }
 
-    /// Whether somebody who gives this password may be this user. How long that takes tells nothing about
-    /// the right ones.
+    /// Whether a client with this password may authenticate as this user. The time it takes reveals nothing
+    /// about the right passwords.
     pub(super) fn admits(&self, password: &[u8]) -> bool {
         if !self.is_enabled || self.needs_no_password {
             return self.is_enabled;

@@ -33,7 +33,7 @@ use log::AclLog;
 use selector::has_blanks;
 pub use selector::{Access, Attempt, Denial, Mistake, Selector};
 
-/// The user of everybody who has not said otherwise.
+/// The user of a client that has not authenticated as another one.
 pub const DEFAULT: &[u8] = b"default";
 
 /// A rule as it may be printed in the log: without the password, or the hash of one.
@@ -75,7 +75,7 @@ impl User {
         self.is_unrestricted.load(Ordering::Relaxed)
     }
 
-    /// Whether it is no longer a user: nobody may do anything in its name.
+    /// Whether the user was removed. Its connections may run no more commands.
     pub fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Acquire)
     }
@@ -139,7 +139,7 @@ impl Users {
         &self.default
     }
 
-    /// Whether everybody who connects is let in.
+    /// Whether clients are let in without a password.
     pub fn admits_everybody(&self) -> bool {
         let grants = self.default.grants();
         grants.is_enabled && grants.needs_no_password
@@ -176,7 +176,7 @@ impl Users {
             return Err(Refused::Name);
         }
         let rules = merge(rules).map_err(Refused::Unclosed)?;
-        // Held all the while, so that nobody else's change is lost.
+        // Held until the end, so that no concurrent change is lost.
         let mut by_name = self.by_name.write();
         let known = by_name.get(name);
         let mut grants = match known {
@@ -207,7 +207,7 @@ impl Users {
         debug_assert!(changed.is_ok());
     }
 
-    /// Removes a user. Whoever is authenticated as it must be made to leave.
+    /// Removes a user. The caller must close the connections of the returned user.
     pub fn remove(&self, name: &[u8]) -> Option<Arc<User>> {
         if name == DEFAULT {
             return None;
@@ -217,9 +217,9 @@ impl Users {
         removed
     }
 
-    /// Puts the users of a file in place of all that there are; `default` is as at the beginning if it is not
-    /// among them. Answers who was there before: whoever is authenticated as one of them must be made to
-    /// leave, as in Redis, even if there is a user of the same name again.
+    /// Replaces all users with those of a file; `default` gets its initial permissions if the file lacks it.
+    /// Returns the former users. The caller must close their connections, as Redis does, even if the file has
+    /// a user of the same name.
     ///
     /// # Errors
     ///

@@ -39,10 +39,10 @@ pub struct Access {
     pub writes: bool,
 }
 
-/// What somebody wants to do.
+/// What a client wants to do: a command, with its keys and channels.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a, Keys, Channels> {
-    /// The command's number; `None` for one that nobody is refused.
+    /// The command's number; `None` for a command that every user may run.
     pub command: Option<usize>,
     /// What follows its name.
     pub first_argument: Option<&'a [u8]>,
@@ -54,7 +54,7 @@ pub struct Attempt<'a, Keys, Channels> {
     pub channels_are_patterns: bool,
 }
 
-/// What of an attempt is not allowed. Of two denials the greater one is told.
+/// What of an attempt is not allowed. The greater one of two denials is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
     /// The command itself, whatever its keys.

@@ -138,7 +138,7 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    /// Bytes that tell where they are.
+    /// Bytes that differ by place, so that a test notices any that are lost or moved.
     fn pattern(from: usize, bytes: usize) -> Vec<u8> {
         (from..from + bytes).map(|place| (place * 7 + place / 251) as u8).collect()
     }

@@ -59,7 +59,7 @@ impl Mail {
         Mail { limits, state: Mutex::new(state), bytes: AtomicUsize::new(0) }
     }
 
-    /// Says whether the client listens to channels, which has limits of its own.
+    /// Sets whether the client listens to channels, for which separate limits apply.
     pub(super) fn set_class(&self, class: ClientClass) {
         self.state.lock().class = class;
     }

@@ -47,7 +47,7 @@ pub struct Clients {
     pub eviction: Mutex<Eviction>,
     count: AtomicUsize,
     last_id: AtomicU64,
-    /// When nobody had connected yet.
+    /// When no client had connected yet.
     began: Instant,
     now_ms: AtomicU64,
 }
@@ -74,7 +74,7 @@ pub struct Client {
     pub descriptor: i32,
     /// When it connected.
     pub connected_at: Instant,
-    /// What it tells about itself.
+    /// Its name, user and settings, which its commands change.
     pub profile: Mutex<Profile>,
     /// When it last sent or took something, by [`Clients::now_ms`].
     last_active_ms: AtomicU64,
@@ -104,13 +104,13 @@ pub enum Attention {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Waiting {
-    /// It does not.
+    /// It does not wait.
     No = 0,
     /// The client waits for its keys, in a blocking command.
     Yes = 1,
-    /// It is to go on as if its time were over.
+    /// It goes on as if its timeout had passed.
     TimedOut = 2,
-    /// It is to be told that it was unblocked.
+    /// It gets the error that it was unblocked.
     Failed = 3,
     /// For the end of a pause (CLIENT PAUSE), which no other client can end for it alone.
     Paused = 4,
@@ -184,14 +184,14 @@ impl State {
     }
 }
 
-/// How a client is told of changed keys.
+/// How a client is notified of changed keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tracked {
-    /// The number of the client that is told instead; 0 for none.
+    /// The number of the client that gets the notifications instead; 0 for none.
     pub redirect: u64,
     /// By prefixes (BCAST).
     pub has_prefixes: bool,
-    /// The other client was not there any more when it was to be told.
+    /// The other client had left when a notification was due.
     pub is_broken: bool,
 }
 
@@ -201,7 +201,7 @@ pub struct Tracked {
 pub enum Leaving {
     /// The client stays.
     Not = 0,
-    /// When what it has sent is answered.
+    /// After the replies to all that it has sent.
     WhenAnswered = 1,
     /// At once, whatever it waits for.
     Now = 2,
@@ -230,7 +230,7 @@ impl Clients {
         self.now_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Milliseconds since the server began, as of a moment ago: good enough to tell who is idle.
+    /// Milliseconds since the server began, as of a moment ago: good enough to find idle clients.
     pub fn now_ms(&self) -> u64 {
         self.now_ms.load(Ordering::Relaxed)
     }
@@ -240,7 +240,7 @@ impl Clients {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Registers a client; it is known until the answer is dropped.
+    /// Registers a client until the returned value is dropped.
     pub fn register(
         self: &Arc<Self>,
         address: Address,
@@ -296,7 +296,7 @@ impl Clients {
         self.monitor_count.store(monitors.len(), Ordering::Relaxed);
     }
 
-    /// Whether anybody sees every command.
+    /// Whether a client gets every command (MONITOR).
     #[inline]
     pub fn has_monitors(&self) -> bool {
         self.monitor_count.load(Ordering::Relaxed) > 0
@@ -434,7 +434,7 @@ impl Client {
         may_hold
     }
 
-    /// Says what its connection has to write.
+    /// Sets the size of the output that its connection has to write.
     pub fn set_output(&self, output: Output) {
         self.footprint.set_output(output);
     }
@@ -465,7 +465,7 @@ impl Client {
         self.mail.take_after_reply(&self.footprint)
     }
 
-    /// Says whether the client listens to channels, which has limits of its own.
+    /// Sets whether the client listens to channels, for which separate limits apply.
     pub fn set_class(&self, class: ClientClass) {
         self.mail.set_class(class);
     }
@@ -475,7 +475,7 @@ impl Client {
         self.profile.lock().state.subscriptions != [0; 3]
     }
 
-    /// Says that it has sent or taken something.
+    /// Records that it has sent or taken something just now.
     pub fn set_active(&self, now_ms: u64) {
         self.last_active_ms.store(now_ms, Ordering::Relaxed);
     }
@@ -490,12 +490,12 @@ impl Client {
         if self.speaks_resp3.load(Ordering::Relaxed) { Protocol::Resp3 } else { Protocol::Resp2 }
     }
 
-    /// Says which version of the protocol it speaks from now on.
+    /// Sets the version of the protocol that it speaks from now on.
     pub fn set_protocol(&self, protocol: Protocol) {
         self.speaks_resp3.store(protocol == Protocol::Resp3, Ordering::Relaxed);
     }
 
-    /// Says that the client waits, or no longer does.
+    /// Sets whether the client waits.
     pub fn set_waiting(&self, waiting: Waiting) {
         self.waiting.store(waiting as u8, Ordering::Release);
     }
@@ -516,7 +516,7 @@ impl Client {
         matches!(self.waiting(), Waiting::Yes | Waiting::Paused)
     }
 
-    /// Ends the client's waiting; answers whether it waited.
+    /// Ends the client's waiting; returns whether it waited.
     pub fn end_waiting(&self, how: Waiting) -> bool {
         let (yes, how) = (Waiting::Yes as u8, how as u8);
         let has_waited = self.waiting.compare_exchange(yes, how, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -532,13 +532,13 @@ impl Client {
         })
     }
 
-    /// Is ready once `look` finds something; whoever changes what it looks at [calls](Self::call).
+    /// Is ready once `look` finds something. Code that changes what `look` reads must [call](Self::call).
     ///
     /// One task serves a client from its beginning to its end, so that it need not be told anew with each
     /// wait whom to wake: waiting costs no more than the look.
     fn poll_until<T>(&self, context: &Context<'_>, look: impl Fn() -> Option<T>) -> Poll<T> {
         if self.task.get().is_none() {
-            // Nobody else sets it.
+            // No other thread sets it.
             let _ = self.task.set(context.waker().clone());
             fence(Ordering::SeqCst); // see `call`
         }

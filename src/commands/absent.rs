@@ -1,8 +1,8 @@
 //! Commands of Redis and Valkey that are not here. Rules about users may name them, so that an ACL file of
 //! another server can be used as it is; ACL CAT lists those of Redis 7.0, and ACL DRYRUN judges them.
 //!
-//! `absent.txt` was made of what redis-server 7.0.15 tells by COMMAND INFO, and after an empty line of what
-//! newer servers do. A line is a name, the arity, the ACL categories, and where the keys are:
+//! `absent.txt` was made from COMMAND INFO of redis-server 7.0.15 and, after an empty line, from that of
+//! newer servers. A line is a name, the arity, the ACL categories, and where the keys are:
 //!
 //! - `i1,0,1,0,rw`: from a position on, so far that the last is 0 behind the first (or, below zero, so many
 //!   before the end of the request), every so many, of one part in so many of the rest; read and written.

@@ -88,7 +88,7 @@ fn set_user(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
     Ok(reply.ok())
 }
 
-/// Makes everybody leave who listens to a channel that its user may listen to no longer.
+/// Closes the connections that listen to a channel which their user may listen to no longer.
 fn close_listeners(context: &mut Context<'_, '_>) {
     let refused = context.instance.pubsub.listeners_refused(|kind, name, client| {
         let user = client.profile.lock().user.clone();
@@ -117,7 +117,7 @@ const ACL_DELUSER: Command = Command {
     arguments: &[Argument::string("username").multiple()],
     example: &[
         ("ACL SETUSER bob", "OK"),
-        ("ACL DELUSER bob nobody", "(integer) 1"),
+        ("ACL DELUSER bob nosuchuser", "(integer) 1"),
         ("ACL DELUSER default", "(error) ERR The 'default' user cannot be removed"),
     ],
     run: Run::Server(remove_users),
@@ -133,7 +133,7 @@ fn remove_users(context: &mut Context<'_, '_>, request: Request<'_>, reply: Repl
     Ok(reply.count(removed.len()))
 }
 
-/// Makes everybody leave who is authenticated as a user that is one no longer; this client is told so first.
+/// Closes the connections of removed users; this client gets its reply first.
 fn close_clients(context: &mut Context<'_, '_>, removed: &[Arc<User>]) {
     for client in context.instance.clients.all() {
         let user = client.profile.lock().user.clone();
@@ -158,7 +158,7 @@ const ACL_GETUSER: Command = Command {
     since: "6.0.0",
     complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
     arguments: &[Argument::string("username")],
-    example: &[("ACL GETUSER nobody", "(nil)")],
+    example: &[("ACL GETUSER nosuchuser", "(nil)")],
     run: Run::Server(get_user),
     ..Command::DEFAULTS
 };

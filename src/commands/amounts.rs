@@ -1,6 +1,6 @@
 //! How much of a large value a request may read, for [`Command::reads_much`](super::facts::Command).
 //!
-//! These functions look at the request only. Where it does not say, it may read the whole value.
+//! These functions look at the request only. Where it does not limit the amount, they assume all of it.
 
 use crate::resp::Request;
 use crate::resp::number::parse_integer;

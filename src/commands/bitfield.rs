@@ -258,7 +258,7 @@ impl Kind {
 }
 
 impl Operation {
-    /// Does it, and answers its result; none if it would not fit and was to fail.
+    /// Does it, and returns its result; none if it would not fit and was to fail.
     fn run(&self, part: &mut Part<'_>) -> Option<i64> {
         let before = self.read(part);
         let wanted = match self.action {

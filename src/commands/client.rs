@@ -1,4 +1,4 @@
-//! CLIENT: what a connection tells about itself, and who else is there.
+//! CLIENT: the settings of a connection, and the list of the others.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -247,7 +247,7 @@ fn kill(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
         let is_own = Arc::ptr_eq(&client, &context.session.client);
         killed += 1;
         if is_own {
-            // It is told how many went with it.
+            // It gets its reply, the number of closed connections, before it is closed.
             context.session.is_closing = true;
         } else {
             client.ask_to_leave(Leaving::Now);
@@ -327,7 +327,7 @@ fn line(
     line
 }
 
-/// The letters that tell what state a client is in.
+/// The letters for a client's state in CLIENT LIST (`flags`).
 pub(super) fn flags(client: &Client, profile: &Profile) -> String {
     let mut flags = String::new();
     if profile.is_monitor {

@@ -218,7 +218,7 @@ const PING: Command = Command {
 fn ping(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
     let is_listening = !session.subscriptions.is_empty() && session.protocol == Protocol::Resp2;
     match request.len() {
-        // To be told from a message.
+        // So that clients can distinguish it from a message.
         1 | 2 if is_listening => {
             let message = request.get(1).unwrap_or(b"");
             Ok(reply.pair(|reply| reply.bulk(b"pong"), |reply| reply.bulk(message)))

@@ -1,4 +1,4 @@
-//! The errors that commands answer, in the words of Redis, which people search for.
+//! The errors of commands, in the words of Redis, which people search for.
 
 use std::borrow::Cow;
 

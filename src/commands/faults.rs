@@ -120,14 +120,14 @@ fn target(names: &NameTable, name: &[u8]) -> Result<&'static str> {
     let quoted = &name[..name.len().min(128)];
     let found = find_full(names, name).ok_or_else(|| Error::quoting("ERR unknown command '", quoted, "'"))?;
     if is_never_struck(found.command) {
-        return Err(Error::quoting("ERR no fault strikes '", quoted, "'"));
+        return Err(Error::quoting("ERR a fault cannot apply to '", quoted, "'"));
     }
     Ok(found.command.name)
 }
 
 fn text(bytes: &[u8]) -> Result<Vec<u8>> {
     if bytes.len() > TEXT_BYTES_MAX {
-        return Err(Error::text(format!("ERR texts of faults may have {TEXT_BYTES_MAX} bytes")));
+        return Err(Error::text(format!("ERR a text of a fault may have at most {TEXT_BYTES_MAX} bytes")));
     }
     Ok(bytes.to_vec())
 }
@@ -137,8 +137,8 @@ fn within(text: &[u8], min: u64, max: u64, what: &str) -> Result<u64> {
     number.ok_or_else(|| Error::text(format!("ERR {what} must be between {min} and {max}")))
 }
 
-/// Clients tell errors apart by their first word: one that has no such word gets that which says nothing.
-/// Line ends become blanks, as in what is answered.
+/// The error that is sent. Clients distinguish errors by their first word: an error without a code word gets
+/// `ERR`. Line ends become blanks, as in every error that is sent.
 fn error_line(mut text: Vec<u8>) -> Vec<u8> {
     if text.first() == Some(&b'-') {
         text.remove(0);

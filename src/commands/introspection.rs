@@ -104,8 +104,8 @@ fn write_info(command: &'static Command, reply: Reply<'_>) -> Sent {
     })
 }
 
-/// The first key, the last and the step between two, as clients were told before there were specifications:
-/// one range over all whose places are the same in all requests.
+/// The first key, the last and the step between two, as COMMAND INFO had them before key specifications: one
+/// range over all whose places are the same in all requests.
 fn key_range(command: &Command) -> Option<(i64, i64, i64)> {
     let mut ranges = command.keys.iter().filter(|spec| spec.count_at.is_none() && spec.search.is_none());
     let first = ranges.next()?;
@@ -372,7 +372,7 @@ fn keys_of<'a>(names: &NameTable, request: Request<'a>) -> Result<Vec<(&'a [u8],
 const COMMAND_HELP: Command =
     Command { categories: Categories::CONNECTION, ..Command::help("command|help", "5.0.0", || &COMMAND) };
 
-/// What the HELP subcommand of a command answers: each subcommand with its arguments and its summary.
+/// The reply of a HELP subcommand: each subcommand with its arguments and its summary.
 pub(super) fn help(command: &'static Command, reply: Reply<'_>) -> Sent {
     let name = command.name.to_ascii_uppercase();
     let mut lines = vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];

@@ -156,13 +156,13 @@ fn latency_doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_
     let events = instance.statistics.latency.all();
     if instance.config.latency_monitor_threshold.get() == 0 && events.is_empty() {
         return Ok(reply.verbatim(
-            "Latency monitoring is off. CONFIG SET latency-monitor-threshold <milliseconds> turns it on, \
-             with the time from which on an event is worth knowing about.\n",
+            "Latency monitoring is off. CONFIG SET latency-monitor-threshold <milliseconds> turns it on; \
+             longer events are then recorded.\n",
         ));
     }
     if events.is_empty() {
         return Ok(
-            reply.verbatim("No event took longer than latency-monitor-threshold: nothing to worry about.\n")
+            reply.verbatim("No event took longer than latency-monitor-threshold: there is no problem to report.\n")
         );
     }
     let mut report = String::from("Events that took longer than latency-monitor-threshold:\n\n");
@@ -174,9 +174,9 @@ fn latency_doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_
             history.longest_ms
         );
     }
-    report += "\nWhat may help:\n\n- SLOWLOG GET names the requests that were slow; those over many keys or \
-               long values are the first to look at.\n- SCAN instead of KEYS, and UNLINK instead of DEL for \
-               long values, let others go on.\n";
+    report += "\nAdvice:\n\n- SLOWLOG GET lists slow requests. Look first at those with many keys or long \
+               values.\n- Use SCAN instead of KEYS, and UNLINK instead of DEL for long values: they do not \
+               delay other clients.\n";
     Ok(reply.verbatim(&report))
 }
 

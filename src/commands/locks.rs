@@ -1,4 +1,4 @@
-//! LOCKS: who holds which lock, who did not get it, and what goes wrong with it. No other server has it.
+//! LOCKS: which client holds which lock, whose attempts failed, and misuse. No other server has it.
 
 use redis_protocol::resp3::types::OwnedFrame;
 
@@ -58,7 +58,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let now_ms = context.tx.now_ms();
     let tx = &*context.tx;
     let mut held = context.instance.lens.held(now_ms, |lock| {
-        // Not all that happens to a lock is told: what is in the keyspace decides.
+        // The lens may have missed news of a lock: the keyspace decides.
         lock.database == tx.database() && choice.has(&lock.key) && tx.is_lock(&lock.key)
     });
     held.sort_by_key(|lock| lock.tenure.since_ms);
@@ -105,7 +105,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// A lock in the store, of which is known what its row says. Its holder may be connected elsewhere.
+/// Describes a lock in the store by its row. Its holder may be connected to another server.
 pub fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<OwnedFrame> {
     let live = row.live.as_ref().filter(|live| live.is_lock)?;
     let tenure = row.tenure.as_ref()?;
@@ -312,7 +312,7 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
     Ok(reply.tree(&tree::map(counted.iter().map(|(name, value)| (*name, tree::integer(*value as i64))))))
 }
 
-/// What LOCKS STATS, INFO and metrics tell. How many locks are not followed is known to the shards alone.
+/// The fields of LOCKS STATS, INFO and metrics. Only the shards know how many locks are not followed.
 pub(super) fn fields(instance: &Instance, now_ms: u64, unfollowed: Option<u64>) -> Vec<(&'static str, u64)> {
     let stats = instance.lens.stats(now_ms);
     let mut fields = vec![

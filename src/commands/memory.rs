@@ -176,31 +176,31 @@ const MEMORY_DOCTOR: Command = Command {
 };
 
 fn doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    /// Redis: less than this says nothing about the rest.
+    /// With less memory than this, the ratios below mean nothing. Redis has the same bound.
     const LITTLE_BYTES: usize = 5 << 20;
     let table_bytes = context.tx.everything()?.totals().table_bytes();
     let memory = MemoryUse::of(context.instance, context.used_memory(), table_bytes);
     let mut findings = Vec::new();
     if memory.used < LITTLE_BYTES {
         return Ok(
-            reply.verbatim("This instance is empty or uses very little memory: there is nothing to find.\n")
+            reply.verbatim("The server uses very little memory: there is nothing to diagnose.\n")
         );
     }
     if memory.peak > memory.used + memory.used / 2 {
         findings.push(
-            "Peak: it once used more than 150% of what it uses now. What was freed may still be held by the \
-             process; MEMORY PURGE gives it back.",
+            "Peak: the server once used more than 150% of its current memory. The process may still hold freed \
+             memory; MEMORY PURGE returns it to the system.",
         );
     }
     if memory.resident > memory.used + memory.used / 2 {
         findings.push(
-            "Fragmentation: the system holds more than 150% of what is used. Values that change their \
-             lengths leave gaps; MEMORY PURGE gives back what can be.",
+            "Fragmentation: the process holds more than 150% of the memory in use. Values that change their \
+             lengths leave gaps; MEMORY PURGE returns free memory to the system.",
         );
     }
     if memory.clients > memory.used / 10 {
         findings
-            .push("Clients: their buffers take more than a tenth of the memory. CLIENT LIST tells whose.");
+            .push("Clients: their buffers take more than 10% of the memory. CLIENT LIST shows the size of each.");
     }
     let report = match findings.as_slice() {
         [] => "No memory problem was found.\n".to_owned(),

@@ -12,7 +12,7 @@ pub(super) const COMMANDS: &[Command] = &[OBJECT];
 /// Integers below this are shared by all keys in Redis, unless each needs to know its own use. Redis:
 /// `OBJ_SHARED_INTEGERS`, `MAXMEMORY_FLAG_NO_SHARED_INTEGERS`.
 const SHARED_INTEGERS: i64 = 10_000;
-/// The number of references that Redis tells of a shared value.
+/// The number of references that Redis reports for a shared value.
 const SHARED_REFERENCES: i64 = i32::MAX as i64;
 
 const OBJECT: Command = Command {

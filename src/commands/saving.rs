@@ -185,7 +185,7 @@ fn shutdown(context: &mut Context<'_, '_>, request: Request<'_>, _: Reply<'_>) -
         (_, true) => Saving::No,
         _ => Saving::IfConfigured,
     };
-    // The client is answered only if the server goes on.
+    // The client gets a reply only if the server goes on.
     session.client.set_waiting(Waiting::Yes);
     session.wait = Some(Wait::ForEver);
     instance.shutdown.ask(ShutdownRequest { saving, is_forced, client: Some(Arc::clone(&session.client)) });

@@ -314,7 +314,7 @@ const SCRIPT_SHOW: Command = Command {
 };
 
 fn show_text(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    // Unlike EVALSHA, it does not tell to use EVAL.
+    // Unlike EVALSHA's, this error does not advise EVAL.
     let unknown = || Error::fixed("NOSCRIPT No matching script.");
     let digest = Digest::parse(request.at(2)).ok_or_else(unknown)?;
     context.instance.scripting.with(|interpreter| {

@@ -45,7 +45,7 @@ fn setnx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     Ok(reply.bool(is_inserted))
 }
 
-/// Tells that a string was written.
+/// Emits the events of a written string: `set`, and `expire` if it has an expiry.
 #[inline(always)]
 pub(super) fn tell_of_write(tx: &Transaction<'_>, key: &[u8], expiry: Expiry) {
     tx.event(EventClass::STRING, "set", key);

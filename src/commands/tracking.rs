@@ -1,4 +1,4 @@
-//! CLIENT TRACKING and what belongs to it: which keys a client keeps copies of, and who is told of changes.
+//! CLIENT TRACKING and its relatives: whose copies of keys are tracked, and where the notifications go.
 
 use crate::clients::Tracked;
 use crate::instance::Instance;
@@ -278,7 +278,7 @@ fn flags(session: &Session) -> Vec<&'static str> {
     .collect()
 }
 
-/// Says which keys a script declares that is to be run for a client that tracks keys.
+/// Records the keys that a script declares, before it runs for a client that tracks keys.
 pub(super) fn prepare(session: &mut Session, command: &Command, request: Request<'_>) {
     if let (Some(tracks), Scope::Script) = (&mut session.tracking, command.scope) {
         tracks.declare(command.keys_of(request).map(|(key, _)| key));

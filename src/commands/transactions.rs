@@ -45,7 +45,7 @@ fn multi(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
     Ok(reply.ok())
 }
 
-/// Puts an admitted command into the client's queue, if there is one and it belongs there, and answers that
+/// Puts an admitted command into the client's queue, if there is one and it belongs there, and returns that
 /// it is.
 pub fn queue(
     session: &mut Session,
@@ -62,7 +62,7 @@ pub fn queue(
     true
 }
 
-/// What a client is told whose command was refused. In a transaction that is the end of it.
+/// The error for a client whose command was refused. It also ends the client's transaction.
 pub fn refused(
     instance: &Instance,
     session: &mut Session,

@@ -85,7 +85,7 @@ fn wait_aof(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
     Ok(tell_durability(instance, session, reply))
 }
 
-/// Tells whether what a client has changed is durable, and on how many replicas, of which there are none.
+/// The reply of WAITAOF: whether the client's changes are durable here, and on how many replicas (none).
 pub fn tell_durability(instance: &Instance, session: &Session, reply: Reply<'_>) -> Sent {
     let is_durable = instance.is_durable(session.logged);
     reply.pair(|reply| reply.count(is_durable.into()), |reply| reply.count(0))

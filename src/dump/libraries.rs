@@ -20,8 +20,8 @@ pub fn encode_libraries<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     sign(payload)
 }
 
-/// Goes over the codes of the libraries in a payload, until one is none: then it answers why, in the words of
-/// Redis.
+/// Iterates over the codes of the libraries in a payload. It ends at the first that is invalid, with an error
+/// in the words of Redis.
 pub struct Libraries<'a> {
     decoder: Decoder<&'a [u8]>,
 }

@@ -30,7 +30,7 @@ const SAVED_BYTES_MIN: usize = 4;
 /// Bytes for which room is made before any of them has come.
 const TRUSTED_BYTES_MAX: usize = 64 << 10;
 
-/// Writes a string, compressed if there is somebody to do it and it is worth it.
+/// Writes a string, compressed if there is a compressor and that saves space.
 pub fn write_string(output: &mut Vec<u8>, string: &[u8], compressor: Option<&mut Compressor>) {
     let integer = if string.len() <= INTEGER_BYTES_MAX { parse_integer(string) } else { None };
     if let Some(integer) = integer {

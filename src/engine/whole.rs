@@ -51,7 +51,7 @@ fn question(
     }))
 }
 
-/// Asks the store, after memory has answered.
+/// Asks the store, once the part of the reply from memory is known.
 ///
 /// # Errors
 ///
@@ -113,7 +113,7 @@ fn on_to_the_store(reply: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// Makes one reply of what memory and the store say.
+/// Joins the parts of a reply from memory and from the store.
 fn join(
     (request, question): (Request<'_>, Question),
     told: Told,

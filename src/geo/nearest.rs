@@ -3,8 +3,8 @@
 //! A search with a limit wants its nearest places in order, and the others not at all. Places that are
 //! equally far come in the order that Redis returns, which follows from how it sorts: a quicksort after
 //! Bentley and McIlroy, "Engineering a Sort Function" (1993), that leaves out the parts behind the limit.
-//! Unlike there, a part that does not get smaller fast enough is sorted in another way, so that nobody can
-//! arrange places for which this takes long.
+//! Unlike there, a part that does not get smaller fast enough is sorted in another way, so that a client
+//! cannot choose places for which this takes long.
 
 use std::cmp::Ordering;
 use std::ops::Range;

@@ -81,7 +81,7 @@ impl Polygon {
     }
 }
 
-/// Tells each node of a tree how far north the edges below it reach; returns how far all of them do.
+/// Sets in each node of a tree how far north the edges below it reach; returns the maximum of all.
 fn grow(edges: &mut [Edge]) -> f64 {
     let middle = edges.len() / 2;
     let Some((souther, [root, norther @ ..])) = edges.split_at_mut_checked(middle) else {

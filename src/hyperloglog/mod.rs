@@ -1,7 +1,8 @@
 //! HyperLogLogs: how many different elements were added, from a few thousand bytes.
 //!
 //! An element's hash selects one of 16,384 registers, and a register keeps the longest run of zero bits that
-//! it has seen in the rest of the hashes. The registers tell the number of elements with an error of 0.81 %.
+//! it has seen in the rest of the hashes. The number of elements follows from the registers, with an error of
+//! 0.81 %.
 //!
 //! A HyperLogLog is a string, whose bytes are those of Redis: a header of 16 bytes with the last count, and
 //! the registers, either [`sparse`] or [`dense`]. Clients can write any bytes into it. A header that is wrong

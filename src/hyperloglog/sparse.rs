@@ -4,8 +4,8 @@
 //! `1vvvvvll` is a run of 1 to 4 registers with a value of 1 to 32. A larger value, or more bytes than
 //! `hll-sparse-max-bytes`, make the HyperLogLog dense.
 //!
-//! Whoever adds an element splits one run and then joins runs that have become alike, only near that place
-//! and only as far as Redis does: the bytes have to be the same.
+//! Adding an element splits one run and then joins runs that have become alike, only near that place and only
+//! as far as Redis does: the bytes have to be the same.
 
 use std::ops::Range;
 

@@ -26,13 +26,13 @@ pub struct Lock {
     pub database: usize,
     /// The key that acts as a lock.
     pub key: Box<[u8]>,
-    /// The time for which somebody holds it, or did last.
+    /// The present or last time for which a client holds it.
     pub tenure: Tenure,
-    /// The ones before, the last one first.
+    /// Earlier times for which clients held it, the last one first.
     pub past: VecDeque<Tenure>,
-    /// How often somebody did not get it, since it is followed.
+    /// How many attempts to take it failed since it is followed.
     pub refused: u64,
-    /// Who did not get it, the last one last.
+    /// The clients whose attempts failed, the last one last.
     pub refused_by: Vec<Refused>,
     /// What happened to it, the first thing first.
     pub steps: VecDeque<Step>,
@@ -79,15 +79,15 @@ pub struct Entered {
 /// How the time for which a client holds a lock ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Its holder let it go, or somebody who knew its value.
+    /// Its holder released it, or another client that knew its value.
     Released,
-    /// Another deleted it.
+    /// Another client deleted it.
     Deleted,
     /// Its time was over.
     Expired,
-    /// Another took it over.
+    /// Another client took it over.
     TakenOver,
-    /// Nobody saw it.
+    /// The end was not seen.
     Unseen,
 }
 
@@ -208,7 +208,7 @@ impl Lock {
         lock
     }
 
-    /// Whether somebody holds it. [`settle`](Self::settle) has to have been called.
+    /// Whether a client holds it. Call [`settle`](Self::settle) first.
     pub fn is_held(&self) -> bool {
         self.tenure.ended.is_none()
     }
@@ -223,12 +223,12 @@ impl Lock {
         self.tenure.entered.as_ref().map_or(0, |entered| entered.depth)
     }
 
-    /// Whether its last holder let it go.
+    /// Whether its last holder released it.
     pub(super) fn was_released(&self) -> bool {
         self.tenure.ended.is_some_and(|ended| ended.how == End::Released)
     }
 
-    /// Sees whether its time is over; answers whether it is now and was not before.
+    /// Ends its time if it has expired by now. Returns whether it did.
     pub(super) fn settle(&mut self, now_ms: u64) -> bool {
         match self.tenure.expires_at_ms {
             Some(at_ms) if self.is_held() && at_ms <= now_ms => {
@@ -239,7 +239,7 @@ impl Lock {
         }
     }
 
-    /// Somebody else holds it from now on.
+    /// Another client holds it from now on.
     pub(super) fn pass_to(&mut self, news: &LockNews, cause: &Cause<'_>, next: Tenure, end: End) {
         self.tenure.ended.get_or_insert(Ended { how: end, at_ms: news.at_ms, by: cause.who.id });
         self.sought_by = None;

@@ -22,7 +22,7 @@ pub struct Usage {
     pub nanos: u64,
     /// How often it was not run at all: wrong arity, no permission.
     pub rejected: u64,
-    /// How often it was run and answered an error.
+    /// How often it ran and returned an error.
     pub failed: u64,
 }
 
@@ -60,7 +60,7 @@ impl Tally {
         self.kinds[0].calls == 0
     }
 
-    /// Adds a call of the command with this number; answers whether there was room.
+    /// Adds a call of the command with this number; returns whether there was room.
     #[inline(always)]
     #[must_use]
     pub fn add(&mut self, command: usize) -> bool {
@@ -79,8 +79,8 @@ impl Tally {
         found.map(|kind| *kind = Calls { command, calls: kind.calls + 1 }).is_some()
     }
 
-    /// Tells of each kind what is to be counted, if they have taken so long all together, and begins anew.
-    /// Answers how many calls there were.
+    /// Calls `count` with the use of each kind, given the time that all have taken together, and starts anew.
+    /// Returns how many calls there were.
     pub fn settle(&mut self, took: Duration, mut count: impl FnMut(usize, Usage)) -> u64 {
         let all: u64 = self.kinds.iter().map(|kind| kind.calls).sum();
         let share = took.as_nanos() as u64 / all.max(1);

@@ -43,7 +43,7 @@ impl LatencyEvents {
         self.0.lock().iter().map(|(event, history)| (*event, history.clone())).collect()
     }
 
-    /// Forgets the events that are meant; answers how many those were.
+    /// Forgets the events that are meant; returns how many those were.
     pub fn forget(&self, is_meant: impl Fn(&str) -> bool) -> usize {
         let mut events = self.0.lock();
         let before = events.len();

@@ -2,9 +2,9 @@
 //! events that took long.
 //!
 //! What is counted with every batch of requests is counted by each thread in a share of its own, so that
-//! threads never write to the same cache line; whoever asks adds the shares up. [`commands`] counts the use
-//! of each command, [`errors`] the kinds of errors; [`command_log`] keeps the slowest and the longest
-//! requests, [`latency`] the longest events, and [`hot_keys`] the keys that take most.
+//! threads never write to the same cache line; readers add the shares up. [`commands`] counts the use of each
+//! command, [`errors`] the kinds of errors; [`command_log`] keeps the slowest and the longest requests,
+//! [`latency`] the longest events, and [`hot_keys`] the keys that take most.
 
 pub mod command_log;
 pub mod commands;
@@ -54,7 +54,7 @@ const COUNTS: usize = Count::Faults as usize + 1;
 pub struct Statistics {
     shares: Box<[Share]>,
     untracked: Mutex<Untracked>,
-    /// How often each kind of error was answered.
+    /// How many errors of each kind were sent to clients.
     pub errors: ErrorCounts,
     /// The slowest requests and the longest.
     pub command_logs: CommandLogs,

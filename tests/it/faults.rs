@@ -318,7 +318,7 @@ fn the_way_out_is_never_struck() {
     for name in ["AUTH", "HELLO", "RESET", "QUIT", "FAULT", "fault|add"] {
         planter
             .cmd(["FAULT", "ADD", "ON", name, "CLOSE"])
-            .is_error(&format!("ERR no fault strikes '{name}'"));
+            .is_error(&format!("ERR a fault cannot apply to '{name}'"));
     }
     planter.line("FAULT CLEAR").is(1);
     planter.line("PING").is_simple("PONG");

@@ -90,7 +90,7 @@ impl<'r> NamedMessage<'r> {
     }
 }
 
-/// Reads what becomes of pending entries that are deleted, if a word tells it.
+/// Reads what becomes of pending entries that are deleted, if this word is such an option.
 pub(super) fn references(word: &[u8]) -> Option<References> {
     let words = [("keepref", References::Stay), ("delref", References::Leave), ("acked", References::Decide)];
     words.into_iter().find(|(name, _)| is_word(word, name)).map(|(_, references)| references)

@@ -125,8 +125,8 @@ impl Token {
 }
 
 /// Reads a value as a moment, which is what the algorithm on SETNX's page stores: in seconds, with or without
-/// a fraction, milliseconds or microseconds since 1970. For the years 2001 to 5138 the magnitude tells the
-/// unit.
+/// a fraction, milliseconds or microseconds since 1970. The unit follows from the magnitude, for the years
+/// 2001 to 5138.
 fn stamp_ms(value: &[u8]) -> Option<u64> {
     const LENGTH_MAX: usize = 32;
     let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= LENGTH_MAX)?;

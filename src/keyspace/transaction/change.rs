@@ -266,7 +266,7 @@ impl Transaction<'_> {
     }
 
     /// Changes what a collection has beside its elements; returns `None` if the key is absent. The log gets
-    /// the change, and it is counted, but clients that watch the key or keep a copy of it are not told.
+    /// the change, and it is counted, but clients that watch the key or keep a copy of it are not notified.
     ///
     /// # Errors
     ///
