@@ -30,7 +30,7 @@ thread_local! {
 struct Local {
     /// Bytes that it has taken and not yet reported; below zero if it has given back more.
     untold_bytes: Cell<isize>,
-    /// It reports when there are so many.
+    /// The number of such bytes at which it reports.
     untold_bytes_max: Cell<isize>,
 }
 
@@ -109,8 +109,8 @@ pub fn give_back() {
     }
 }
 
-/// What an allocation of so many bytes takes: the C library puts eight bytes before it, rounds up to sixteen,
-/// and gives large ones pages of their own.
+/// What an allocation of `bytes` takes: the C library puts eight bytes before it, rounds up to sixteen, and
+/// gives large ones pages of their own.
 #[inline]
 pub fn taken_bytes(bytes: usize) -> usize {
     const LEAST: usize = 32;

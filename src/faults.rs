@@ -64,7 +64,7 @@ pub struct Fault {
 pub enum Action {
     /// Returns this error instead of executing the request.
     Error(Arc<[u8]>),
-    /// Executes the request so much later.
+    /// Executes the request after this time.
     Delay(Duration),
     /// Closes the connection in place of executing the request.
     Close,

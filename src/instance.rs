@@ -331,7 +331,7 @@ impl Instance {
             size => (usize::MAX, 2048 << size.unsigned_abs().min(5)),
         };
         limits.set(LIST_KIND, Limit { entries, bytes, integers: 0 });
-        // No string is packed, but those that are HyperLogLogs have a smaller form.
+        // No string is packed, but HyperLogLogs have a smaller form.
         let bytes = config.hll_sparse_max_bytes.size();
         limits.set(STRING_KIND, Limit { bytes, ..Limit::default() });
     }

@@ -105,7 +105,7 @@ fn read_digits(text: &str) -> Option<X87DoubleExtended> {
     if is_zero {
         return Some(X87DoubleExtended::ZERO);
     }
-    // Beyond so many digits an exponent only says "too large" or "too small".
+    // An exponent with more digits is in any case too large or too small.
     let significant = unsigned_exponent.trim_start_matches('0');
     if significant.len() > 6 {
         return None;

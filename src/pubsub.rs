@@ -1,4 +1,4 @@
-//! Channels: who listens to which, and messages on their way to them.
+//! Channels: which clients listen to which, and messages on their way to them.
 //!
 //! A message is put into the mail of every subscriber at once, under the lock of the registry: all
 //! subscribers of a channel see its messages in one order. A subscriber that does not take its mail is cut
@@ -19,7 +19,7 @@ use crate::clients::Client;
 use crate::glob::{self, Pattern};
 use crate::resp::{Protocol, Reply, Sent};
 
-/// How channels are named by those who listen.
+/// How listeners name channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// By their names (SUBSCRIBE).
@@ -33,7 +33,7 @@ pub enum Kind {
 /// All kinds, in the order in which a client is notified of the end of its subscriptions.
 pub const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
 
-/// Names that there is always room for, once there were so many.
+/// A table that once had this number of names keeps room for them.
 const NAMES_KEPT_MIN: usize = 1024;
 
 /// Who listens to what.
@@ -42,7 +42,7 @@ pub struct PubSub {
     listeners: Mutex<[HashMap<Box<[u8]>, Listeners>; KINDS.len()]>,
 }
 
-/// Those who listen to one channel or pattern, by the numbers of clients.
+/// The listeners of one channel or pattern, by the numbers of clients.
 type Listeners = BTreeMap<u64, Arc<Client>>;
 
 /// What one client listens to.
@@ -112,7 +112,7 @@ impl Subscriptions {
     }
 }
 
-/// A message to those who listen in one way, in each version of the protocol, made when it is first needed.
+/// A message to listeners of one kind, in each version of the protocol, made when it is first needed.
 struct Message<'a> {
     kind: Kind,
     /// The channel or the pattern.
@@ -236,7 +236,7 @@ impl PubSub {
         }
     }
 
-    /// Sends a message to all who listen to a channel, or to a sharded channel. Returns to how many.
+    /// Sends a message to all listeners of a channel, or of a sharded channel. Returns how many there are.
     pub fn publish(&self, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
         self.for_receivers(kind, channel, message, |client, message| message.send_to(client))
     }

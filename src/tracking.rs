@@ -154,7 +154,7 @@ pub struct Totals {
     pub clients: usize,
     /// Keys that any of them has read.
     pub keys: usize,
-    /// Those who have, of each key, together.
+    /// The readers of each key, added up over all keys.
     pub items: usize,
     /// Prefixes that any of them listens to.
     pub prefixes: usize,
@@ -374,7 +374,7 @@ impl Table {
         self.items += 1;
     }
 
-    /// Takes a key out, and returns who had read it.
+    /// Takes a key out, and returns the numbers of its readers.
     fn take_readers(&mut self, key: &[u8]) -> Vec<u64> {
         let Some(readers) = self.readers.remove(key) else { return Vec::new() };
         self.keys.swap_remove(readers.place);
@@ -423,7 +423,7 @@ impl Table {
     fn forget_surplus(&mut self, keys_max: usize, at_most: usize, by: Option<u64>, clients: &Clients) {
         for _ in 0..self.surplus(keys_max).min(at_most) {
             let key = Arc::clone(&self.keys[fastrand::usize(..self.keys.len())]);
-            // Not even one who does not want to hear of its own changes can do without this.
+            // A client that excludes its own changes needs this, too.
             self.invalidate(&key, None, by, clients);
         }
     }
@@ -434,7 +434,7 @@ impl Table {
         self.forget_surplus(keys_max, SURPLUS_PER_READ, reader, clients);
     }
 
-    /// Takes out some of what those had read who no longer track.
+    /// Takes out some of the keys of clients that no longer track.
     fn free_abandoned(&mut self, at_most: usize) {
         for _ in 0..at_most {
             let Some((number, keys)) = self.abandoned.last_mut() else { return };

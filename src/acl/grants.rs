@@ -63,7 +63,7 @@ impl fmt::Debug for PasswordHash {
 }
 
 impl Grants {
-    /// A user who may do nothing, but perhaps use all channels.
+    /// A user without permissions, except perhaps for all channels.
     pub(super) fn none(catalog: &Catalog, all_channels: bool) -> Grants {
         Grants {
             is_enabled: false,

@@ -1,4 +1,4 @@
-//! ACL LOG: who was refused what.
+//! ACL LOG: which users were refused what.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -127,7 +127,7 @@ impl AclLog {
         log.entries.truncate(length_max);
     }
 
-    /// The newest, at most so many.
+    /// The newest entries, the last one first; at most `count`.
     pub fn newest(&self, count: usize) -> Vec<Entry> {
         self.log.lock().entries.iter().take(count).cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! Users: who may do what.
+//! Users and their permissions.
 //!
 //! A [`User`] is a name and its [`Grants`]: how to authenticate and what is allowed then. [`selector`] knows
 //! what one set of rules allows, [`catalog`] what rules may name; [`mod@file`] reads and writes all users,
@@ -6,9 +6,9 @@
 //! commands are kept and printed in the order in which they were given, as Redis 7.2 does. (Redis 7.0 makes
 //! up a shorter list of its own, in an order that differs from run to run.)
 //!
-//! A session holds its user: what changes about a user counts for the next command of all who are
-//! authenticated as it. [`User::is_unrestricted`] is one look at one atomic, so that who may do everything
-//! pays nothing for the rest.
+//! A session holds its user: a change of a user counts for the next command of all connections that are
+//! authenticated as it. [`User::is_unrestricted`] reads one atomic, so that users with all permissions pay
+//! nothing for the rest.
 
 mod catalog;
 mod file;
@@ -122,7 +122,7 @@ pub enum Refused {
 }
 
 impl Users {
-    /// The user `default` alone, who may do everything without a password.
+    /// The user `default` alone, with all permissions and without a password.
     pub fn new(catalog: Catalog) -> Users {
         let default = Arc::new(User::new(DEFAULT, Grants::everything(&catalog), &catalog));
         let by_name = BTreeMap::from([(DEFAULT.into(), Arc::clone(&default))]);

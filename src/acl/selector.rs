@@ -264,7 +264,7 @@ impl Selector {
         }
     }
 
-    /// Writes down a rule about commands in place of those that it makes void.
+    /// Notes a rule about commands, in place of earlier rules that it makes void.
     fn note_rule(&mut self, allow: bool, name: &str) {
         let name = name.to_ascii_lowercase();
         self.command_rules.retain(|rule| {

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-/// A piece that gathers small buffers has room for at least so much, …
+/// A piece that gathers small buffers has room for at least this many bytes, …
 const PIECE_BYTES_MIN: usize = 1 << 10;
 /// … and grows with what waits, up to this. The system takes pieces of this size back when they are freed.
 const PIECE_BYTES_MAX: usize = 256 << 10;
@@ -103,7 +103,7 @@ impl Backlog {
         self.pieces.front().map_or(&[], |first| &first[self.taken..])
     }
 
-    /// Takes so many of the [next](Self::front) bytes away.
+    /// Removes this number of the [next](Self::front) bytes.
     pub fn take(&mut self, bytes: usize) {
         self.taken += bytes;
         self.bytes -= bytes;

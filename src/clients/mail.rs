@@ -13,7 +13,7 @@ use crate::config::{ClientClass, OutputLimits};
 /// Mail that may wait for a client without a limit: Redis has none then, but nothing that a client has not
 /// asked for grows without bound here.
 const BYTES_MAX: usize = 32 << 20;
-/// The same for one that listens to channels, whose limit was taken away on purpose.
+/// The same for a client that listens to channels, whose limit was taken away on purpose.
 const PUBSUB_BYTES_MAX: usize = 1 << 30;
 
 /// What a client may have at any time, so that it is within every limit. Redis: the buffer of replies that
@@ -25,7 +25,7 @@ pub(super) const FREE_BYTES: usize = 16 << 10;
 pub(super) struct Mail {
     limits: Arc<OutputLimits>,
     state: Mutex<State>,
-    /// How much was not taken, for those who look often.
+    /// How many bytes were not taken yet, to be read often without the lock.
     bytes: AtomicUsize,
 }
 
@@ -96,8 +96,8 @@ impl Mail {
         self.state.lock().reserved_bytes -= bytes;
     }
 
-    /// Whether the client may have so many bytes more. If not, what waits is dropped, since the client will
-    /// be cut off.
+    /// Whether the client may have `bytes` more. If not, its mail is dropped, since the client will be cut
+    /// off.
     fn admit(&self, state: &mut State, bytes: usize, footprint: &Footprint) -> bool {
         let total = state.bytes() + state.reserved_bytes + bytes;
         let bytes_max = if state.class == ClientClass::PubSub { PUBSUB_BYTES_MAX } else { BYTES_MAX };
@@ -109,7 +109,7 @@ impl Mail {
         may_stay
     }
 
-    /// Whether the client may have this mail and so many `output_bytes` that its connection has to write.
+    /// Whether the client may have this mail beside `output_bytes` that its connection has to write.
     pub(super) fn may_wait_with(&self, output_bytes: usize) -> bool {
         let mut state = self.state.lock();
         let total = state.bytes() + state.reserved_bytes + output_bytes;

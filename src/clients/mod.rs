@@ -302,7 +302,7 @@ impl Clients {
         self.monitor_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Sends something to all who see every command.
+    /// Sends something to all clients that get every command.
     pub fn send_to_monitors(&self, bytes: &[u8]) {
         self.monitors.lock().iter().for_each(|monitor| monitor.send(bytes));
     }
@@ -370,7 +370,7 @@ impl Client {
         poll_fn(|context| self.poll_asked_to_leave(context, leaving)).await;
     }
 
-    /// The same for one who polls.
+    /// The same, to be polled.
     pub fn poll_asked_to_leave(&self, context: &Context<'_>, leaving: Leaving) -> Poll<()> {
         self.poll_until(context, || (self.leaving() >= leaving).then_some(()))
     }
@@ -424,8 +424,8 @@ impl Client {
         }
     }
 
-    /// Whether so many bytes may wait for the client in its connection, beside its mail. If not, it is asked
-    /// to leave.
+    /// Whether `output_bytes` may wait for the client in its connection, beside its mail. If not, the client
+    /// is asked to leave.
     pub fn may_hold(&self, output_bytes: usize) -> bool {
         let may_hold = self.mail.may_wait_with(output_bytes);
         if !may_hold {
@@ -511,7 +511,7 @@ impl Client {
         }
     }
 
-    /// Whether other clients see it as one that waits.
+    /// Whether other clients see it as waiting.
     pub fn is_blocked(&self) -> bool {
         matches!(self.waiting(), Waiting::Yes | Waiting::Paused)
     }
@@ -534,8 +534,8 @@ impl Client {
 
     /// Is ready once `look` finds something. Code that changes what `look` reads must [call](Self::call).
     ///
-    /// One task serves a client from its beginning to its end, so that it need not be told anew with each
-    /// wait whom to wake: waiting costs no more than the look.
+    /// One task serves a client from its beginning to its end. So it learns once which task to wake, and not
+    /// with each wait: waiting costs no more than the look.
     fn poll_until<T>(&self, context: &Context<'_>, look: impl Fn() -> Option<T>) -> Poll<T> {
         if self.task.get().is_none() {
             // No other thread sets it.

@@ -1,4 +1,4 @@
-//! ACL: who may do what.
+//! ACL: users and their permissions.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ const TOO_LONG: Error = Error::fixed("ERR reply exceeds maximum allowed size (51
 pub(super) enum Wanted {
     /// So many different elements, or all if there are fewer.
     Different(usize),
-    /// Exactly so many elements, each drawn from all.
+    /// Exactly this number of elements, each drawn from all.
     Any(usize),
 }
 

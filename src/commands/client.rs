@@ -260,13 +260,13 @@ fn kill(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     }
 }
 
-/// One line of CLIENT LIST, with the fields of Redis 7.2 in its order, for a client that has done nothing for
-/// so many seconds, or sends the request which is being executed.
+/// One line of CLIENT LIST, with the fields of Redis 7.2 in its order, for a client that has been idle for
+/// `idle_s` seconds, or whose `request` is being executed.
 fn describe(client: &Client, idle_s: u64, request: Option<Request<'_>>) -> String {
     line(client, idle_s, request, |text| String::from_utf8_lossy(text).into_owned())
 }
 
-/// The same without its end, and with long names cut, for those who keep it.
+/// The same without its end, and with long names cut, for logs and records.
 pub fn describe_briefly(client: &Client) -> String {
     let mut line = line(client, 0, None, |text| String::from_utf8_lossy(&excerpt(text)).into_owned());
     line.truncate(line.trim_end().len());
@@ -291,7 +291,7 @@ fn line(
         input.argument_bytes = request.from(0).map(<[u8]>::len).sum();
         memory_bytes += input.query_bytes + input.argument_bytes;
     }
-    // Redis keeps so much in a buffer that each client has, and only what is more in a list.
+    // Redis has a fixed buffer of this size for each client, and a list only for what exceeds it.
     let is_listed = output.bytes > Client::FREE_OUTPUT_BYTES;
     let (listed_pieces, listed_bytes) = if is_listed { (output.pieces, output.memory_bytes) } else { (0, 0) };
     let mut line = String::new();
@@ -442,7 +442,7 @@ fn reply_mode(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> 
         _ if is_word(mode, "skip") => Replies::SkipNext,
         _ => return Err(Error::SYNTAX),
     };
-    // Only the one who wants replies reads this one.
+    // The reply is for a client that has turned replies on; all others get none.
     Ok(reply.ok())
 }
 

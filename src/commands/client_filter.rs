@@ -254,7 +254,7 @@ impl<'a> Filter<'a> {
         Ok(())
     }
 
-    /// Whether a client is meant by the one that asks.
+    /// Whether the filters match a client, for the session that asks.
     pub(super) fn matches(&self, client: &Client, asking: &Session, now_ms: u64) -> bool {
         let is_own = client.id == asking.client.id;
         // The client that asks is not idle.

@@ -1,4 +1,4 @@
-//! Compare, then act: how a lock is let go or extended only by the one who holds it.
+//! Compare, then act: how only its holder releases or extends a lock.
 //!
 //! Two dialects: DELIFEQ is Valkey's, DELEX and DIGEST are those of Redis. SET takes the same conditions.
 

@@ -122,7 +122,7 @@ struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// The name in lower case: that of the table.
+    /// The name in lower case, as the table has it.
     fn shown(&self) -> String {
         String::from_utf8_lossy(self.name).to_ascii_lowercase()
     }
@@ -254,7 +254,7 @@ fn rewrite(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> R
 pub(super) fn rewrite_file(instance: &Instance, writes_all: bool) -> Result<()> {
     let missing = Error::fixed("ERR The server is running without a config file");
     let path = instance.config.file.as_deref().ok_or(missing)?;
-    // Users who have a file of their own are not in this one.
+    // Users from an ACL file are not in this file.
     let users = if instance.acl_file().is_some() { Vec::new() } else { instance.users.describe() };
     // The old one may have been taken away.
     let old = fs::read(path).or_else(|error| match error.kind() {

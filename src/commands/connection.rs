@@ -1,4 +1,4 @@
-//! The connection: who is there, in which protocol, with which database.
+//! The connection: its user, its protocol and its database.
 
 use crate::acl;
 use crate::acl::log::Reason;
@@ -183,7 +183,7 @@ fn auth(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     Ok(reply.ok())
 }
 
-/// Lets a client in that knows the password of a user; who does not is noted.
+/// Authenticates a client by the password of a user; ACL LOG records a failure.
 fn authenticate(
     context: &mut Context<'_, '_>,
     request: Request<'_>,

@@ -132,7 +132,7 @@ fn expire_in(
     expire_at(command, unit_ms, base_ms, tx, request, reply)
 }
 
-/// Makes a key expire so many units after a moment.
+/// Sets a key to expire a number of units after a moment.
 fn expire_at(
     command: &str,
     unit_ms: i64,

@@ -115,7 +115,7 @@ fn parse(names: &NameTable, request: Request<'_>) -> Result<Fault> {
     }
 }
 
-/// The command of a name, if there is one that can be struck.
+/// The command of a name, if a fault may apply to it.
 fn target(names: &NameTable, name: &[u8]) -> Result<&'static str> {
     let quoted = &name[..name.len().min(128)];
     let found = find_full(names, name).ok_or_else(|| Error::quoting("ERR unknown command '", quoted, "'"))?;

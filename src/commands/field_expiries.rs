@@ -239,7 +239,8 @@ impl Fields {
         (0..self.count).map(move |at| (request.at(self.first + 2 * at), request.at(self.first + 2 * at + 1)))
     }
 
-    /// Reads the number of fields at a place of a request, and where they are. Each takes so many arguments.
+    /// Reads the number of fields at a place of a request, and where they are. Each takes `arguments`
+    /// arguments.
     ///
     /// # Errors
     ///
@@ -265,7 +266,7 @@ impl Fields {
         Ok(Fields { first: at + 1, count })
     }
 
-    /// The place behind them, if each takes so many arguments.
+    /// The place behind them, if each takes `arguments` arguments.
     pub(super) fn end(self, arguments: usize) -> usize {
         self.first + self.count * arguments
     }

@@ -41,7 +41,7 @@ impl Fingerprint {
         Ok(all)
     }
 
-    /// That of a value and whether it expires; zeros where there is no such key.
+    /// The fingerprint of a value and whether it expires; zeros if the key is absent.
     pub(super) fn of_value(tx: &Transaction<'_>, key: &[u8]) -> Fingerprint {
         let mut digest = Fingerprint::default();
         digest.add_value(tx, key);

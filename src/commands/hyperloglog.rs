@@ -22,7 +22,7 @@ use super::facts::{
 
 pub(super) const COMMANDS: &[Command] = &[PFADD, PFCOUNT, PFDEBUG, PFMERGE, PFSELFTEST];
 
-/// The byte of the header that says how the registers are kept.
+/// The byte of the header that states the encoding of the registers.
 const FORM: usize = 4;
 /// The last byte of the header.
 const HEADER_END: std::ops::Range<usize> = COUNT.end - 1..COUNT.end;

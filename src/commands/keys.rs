@@ -273,7 +273,7 @@ fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     Ok(reply.bool(is_copied))
 }
 
-/// The database to which COPY takes a key, of so many, and whether it may replace one there.
+/// The database to which COPY copies a key, below `databases`, and whether it may replace a key there.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! MEMORY: who takes how much.
+//! MEMORY: how much memory each part of the server takes.
 
 use crate::allocator;
 use crate::instance::{Instance, resident_bytes};

@@ -118,7 +118,7 @@ fn setrange(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     Ok(reply.count(bytes))
 }
 
-/// The sum of two lengths, if a string may be so long.
+/// The sum of two lengths, unless it exceeds the limit for a string.
 fn checked_length(tx: &Transaction<'_>, bytes: usize, more: usize) -> Result<usize> {
     let sum = bytes.checked_add(more).filter(|sum| *sum <= tx.value_bytes_max());
     sum.ok_or(Error::STRING_TOO_LONG)

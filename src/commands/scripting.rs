@@ -22,7 +22,7 @@ pub(super) const COMMANDS: &[Command] = &[EVAL, EVALSHA, EVALSHA_RO, EVAL_RO, SC
 
 /// The keys of a script.
 const KEYS: &[KeySpec] = &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))];
-/// Those of one that only reads.
+/// The keys of a command that only reads.
 const READ_KEYS: &[KeySpec] = &[KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS))];
 /// What follows a script, or its name.
 const NUMKEYS: Argument = Argument::integer("numkeys");
@@ -220,7 +220,7 @@ fn run_script(
     bridge.conclude(answered)
 }
 
-/// Shows a script before what it calls is shown, to those who see every command.
+/// Sends a script to MONITOR clients before the commands that it calls.
 pub(super) fn show_script(context: &Context<'_, '_>, request: Request<'_>) {
     if context.instance.clients.has_monitors()
         && let Some(registered) = find(&context.instance.names, request.name())

@@ -55,7 +55,7 @@ fn sets_of<'t, 'k>(
     keys.map(|key| Ok(tx.get::<Set>(key)?)).collect()
 }
 
-/// Calls `visit` for each member that all sets have, for so many at most.
+/// Calls `visit` for each member that all sets have, for `most` at most.
 fn intersect<'t>(sets: Vec<Option<SetView<'t>>>, most: usize, visit: impl FnMut(Member<'t>)) {
     let Some(mut sets) = sets.into_iter().collect::<Option<Vec<SetView<'_>>>>() else { return };
     sets.sort_by_key(|set| set.len());
@@ -315,7 +315,7 @@ fn sdiff(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
     Ok(reply.set_of(members.iter(), |member, reply| reply.bulk(member)))
 }
 
-/// Calls `visit` for each member of the first set that no other set has, for so many at most.
+/// Calls `visit` for each member of the first set that no other set has, for `most` at most.
 fn subtract<'t>(sets: &[Option<SetView<'t>>], most: usize, visit: impl FnMut(Member<'t>)) {
     let Some((Some(first), others)) = sets.split_first() else { return };
     let others: Vec<SetView<'_>> = others.iter().flatten().copied().collect();

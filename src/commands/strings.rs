@@ -335,7 +335,7 @@ pub(super) enum Expires<'a> {
     Never,
     /// When it did before.
     Keep,
-    /// In so much time.
+    /// After this time from now.
     In { amount: &'a [u8], unit_ms: i64 },
     /// At a moment.
     At { amount: &'a [u8], unit_ms: i64 },

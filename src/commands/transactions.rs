@@ -92,7 +92,7 @@ fn found(queued: &Queued) -> Option<(&'static Registered, Request<'_>)> {
 }
 
 /// Ends the client's transaction, if there is one, and its watching of keys. EXEC leaves that to its caller,
-/// who calls this once the engine has committed what EXEC did: until then EXEC may have to run again.
+/// which calls this once the engine has committed what EXEC did: until then EXEC may have to run again.
 pub fn ended(instance: &Instance, session: &mut Session) {
     if session.queue.is_some() {
         end(instance, session);

@@ -40,7 +40,7 @@ fn wait(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result
     Ok(reply.count(0))
 }
 
-/// The moment after so many milliseconds; none after 0, which is for ever.
+/// The moment after this many milliseconds; `None` after 0, which means for ever.
 fn end_after(timeout_ms: u64) -> Option<Instant> {
     Some(timeout_ms).filter(|ms| *ms > 0).and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)))
 }

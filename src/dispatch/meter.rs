@@ -16,7 +16,7 @@ use crate::resp::Request;
 use crate::session::Session;
 use crate::statistics::commands::{Tally, Usage};
 
-/// After a command that took so long, the states are looked at again.
+/// After a command that took longer than this, the states are checked again.
 const LONG: Duration = Duration::from_millis(1);
 
 /// Follows one batch of requests from the first one to the last one.

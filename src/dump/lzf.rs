@@ -15,7 +15,7 @@ const REPEATED_MAX: usize = (1 << 8) + (1 << 3);
 const REPEATED_MIN: usize = 3;
 /// Bits of the hash of three bytes.
 const HASH_BITS: u32 = 16;
-/// A repetition of the longest kind takes three bytes: no stream stands for more than so many times its
+/// A repetition of the longest kind takes three bytes: no stream stands for more than this multiple of its
 /// length.
 const RATIO_MAX: usize = REPEATED_MAX / 3 + 1;
 

@@ -156,7 +156,7 @@ impl<R: Read> Source for Decoder<R> {
 }
 
 impl<R: Read> Decoder<R> {
-    /// Reads what has strings of at most so many bytes.
+    /// A reader of strings of at most `string_bytes_max` bytes each.
     pub fn new(input: R, string_bytes_max: usize) -> Decoder<R> {
         Decoder { input, string_bytes_max, compressed: Vec::new() }
     }
@@ -240,7 +240,7 @@ impl<R: Read> Decoder<R> {
     }
 }
 
-/// Reads so many bytes. Room is made for at most twice what has come so far.
+/// Reads `length` bytes. Room is made for at most twice what has come by then.
 fn read_bytes(input: &mut impl Read, length: usize, bytes: &mut Vec<u8>) -> Result<(), DecodeError> {
     bytes.clear();
     while bytes.len() < length {

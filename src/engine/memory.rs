@@ -15,7 +15,7 @@ use crate::session::{Contention, Session};
 use crate::values::LONG_TEXT_BYTES;
 
 /// How often shared strings are copied without a lock before a command. Another client that changes them
-/// meanwhile makes the copy useless. After so many tries they are copied under the lock.
+/// meanwhile makes the copy useless. After this number of tries they are copied under the lock.
 const COPYING_TRIES_MAX: usize = 8;
 /// Copying this many bytes takes some milliseconds: other threads serve the clients of this one meanwhile.
 const LONG_COPY_BYTES: usize = 16 << 20;

@@ -295,7 +295,7 @@ impl Errand<'_, '_> {
             .then(|| expires_at_ms.saturating_sub(now_ms))
     }
 
-    /// Who this front-end and this client are, for people who look into the store.
+    /// The names of this front-end and this client, for people who look into the store.
     fn holder(&self, session: &Session, ran: &Ran) -> Arc<str> {
         if ran.written.iter().all(Option::is_none) {
             return Arc::default();

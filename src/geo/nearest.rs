@@ -16,7 +16,7 @@ const MIDDLE: usize = 40;
 /// A part may be divided so often, for each time that the number of all items can be halved.
 const DIVISIONS_MAX: u32 = 4;
 
-/// Sorts the items so far that the first so many are in order. If these are all, equal ones stay in theirs.
+/// Sorts the items until the first `count` are in order. If these are all, equal ones keep their order.
 pub fn sort_first<T>(items: &mut [T], count: usize, compare: impl Fn(&T, &T) -> Ordering) {
     if count >= items.len() {
         return items.sort_by(compare);

@@ -121,7 +121,7 @@ fn bounds_of(corners: &[Position]) -> Bounds {
     Bounds { longitudes: span(|corner| corner.longitude), latitudes: span(|corner| corner.latitude) }
 }
 
-/// The place in the middle of some places: that of the sum of their directions from the middle of the earth.
+/// The middle of some places: the sum of their directions from the middle of the earth.
 fn mean(places: &[Position]) -> Position {
     let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
     for place in places {

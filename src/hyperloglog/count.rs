@@ -19,12 +19,12 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts so many registers with a value below 64.
+    /// Counts `count` registers with a value below 64.
     pub fn add(&mut self, register: u8, count: u32) {
         self.0[usize::from(register)] += count;
     }
 
-    /// That of some registers.
+    /// The histogram of these registers.
     pub fn of(registers: &[u8; REGISTERS]) -> Histogram {
         let mut histogram = Histogram::default();
         registers.iter().for_each(|register| histogram.add(*register, 1));

@@ -16,7 +16,7 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// That of an element.
+    /// Hashes an element.
     pub fn of(element: &[u8]) -> Observation {
         let hash = hash(element);
         // A bit behind the last ends the run if no other one does.

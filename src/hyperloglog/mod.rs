@@ -86,7 +86,7 @@ pub fn outdate(end: &mut u8) {
     *end |= OUTDATED;
 }
 
-/// Adds to each register's largest value so far that of a HyperLogLog.
+/// Raises each register in `maxima` to its value in a HyperLogLog, if that is larger.
 ///
 /// # Errors
 ///

@@ -180,7 +180,7 @@ impl Default for Slice {
 }
 
 impl Slice {
-    /// An empty piece, which takes at most so many entries, and bytes.
+    /// An empty piece, with room for at most `entries_max` entries and `bytes_max` bytes.
     pub(crate) fn with_limits(entries_max: usize, bytes_max: usize) -> Slice {
         let (copies, bytes, shares, preserved, tables) = Default::default();
         Slice { entries_max, bytes_max, copies, bytes, shares, preserved, tables }

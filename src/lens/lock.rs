@@ -1,4 +1,4 @@
-//! One lock: who holds it, who held it before, and what each command that met it makes of that.
+//! One lock: its holder, its former holders, and what each command on it means.
 //!
 //! A lock is a string with a token for its value, or a hash with the token for its field and the number of
 //! times that its holder has taken it. A holder of a hash has the same token each time. So a script that
@@ -36,7 +36,7 @@ pub struct Lock {
     pub refused_by: Vec<Refused>,
     /// What happened to it, the first thing first.
     pub steps: VecDeque<Step>,
-    /// The list that wakes those who wait for it, once a release has shown it.
+    /// The list that wakes waiting clients, once a release has shown it.
     pub signal: Option<Box<[u8]>>,
     /// How often a release has woken one by that list.
     pub woken: u64,
@@ -70,7 +70,7 @@ pub struct Tenure {
 /// A hash that is a lock.
 #[derive(Clone, Debug)]
 pub struct Entered {
-    /// Its field, cut if it is long: the token of who holds it.
+    /// Its field, cut if it is long: the holder's token.
     pub owner: Box<[u8]>,
     /// How often its holder has taken it and not released it.
     pub depth: u64,
@@ -138,7 +138,7 @@ pub struct Step {
     times: u32,
 }
 
-/// Something that is wrong with a lock, and who was involved.
+/// A kind of misuse, and the clients that were involved.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) rule: Rule,
@@ -346,7 +346,8 @@ impl Lock {
             self.step(news, cause, "wrote it anew");
             return None;
         }
-        // The page of SETNX: who gets an old stamp that has passed holds the lock, any other has lost.
+        // The page of SETNX: a client that gets an old stamp that has passed holds the lock, any other has
+        // lost.
         let has_lost = before.stamp_ms.is_some() && token.stamp_ms.is_some();
         if has_lost && !self.tenure.stamp_has_passed(now_ms) {
             self.tenure.token = token;
@@ -388,7 +389,7 @@ impl Lock {
         self.steps.iter().any(|step| step.what == READ && step.who.id == client && step.last_ms >= since_ms)
     }
 
-    /// Sees whether this is one who held the lock and does not any more.
+    /// Checks whether the client held the lock before and no longer does.
     fn came_back(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
         let (client, is_hash) = (cause.who.id, self.is_hash());
         // Threads with tokens of their own share connections, and a script of theirs shows which one it is.
@@ -430,7 +431,7 @@ impl Lock {
         is_news.then(|| Wrong { rule, clients: self.involved(cause) })
     }
 
-    /// Who did it, and who holds the lock.
+    /// The client that acted, and the lock's holder.
     fn involved(&self, cause: &Cause<'_>) -> Vec<Arc<Who>> {
         let mut clients = vec![Arc::clone(&cause.who)];
         if self.tenure.holder.id != cause.who.id {

@@ -23,9 +23,9 @@ use lock::Wrong;
 pub use lock::{End, Ended, Entered, Lock, Refused, Tenure};
 pub use rules::{Finding, Rule};
 
-/// Locks are kept in so many parts, each behind a mutex of its own…
+/// Locks are kept in this number of segments, each behind a mutex of its own…
 const SEGMENTS: usize = 32;
-/// … of so many locks each.
+/// … of this number of locks each.
 const SEGMENT_LOCKS: usize = 128;
 /// Locks whose keys are longer are not followed.
 const KEY_BYTES_MAX: usize = 1024;

@@ -107,7 +107,7 @@ pub struct Finding {
     pub key: Box<[u8]>,
     /// When it was noticed, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Who was involved; the one who did it comes first.
+    /// The clients that were involved; the one that acted comes first.
     pub clients: Vec<Arc<Who>>,
     /// What had happened to the lock, one step a line.
     pub timeline: Vec<String>,

@@ -16,7 +16,7 @@ use crate::keyspace::{LockChange, LockNews};
 use crate::pubsub::Letter;
 use crate::remote::news::News;
 
-/// Bytes that changed keys may take. A client that gets so much news is cut off.
+/// Bytes that changed keys may take. A client with more news is cut off.
 const KEY_BYTES_MAX: usize = 32 << 20;
 /// What a key takes beside its own bytes, about: an item, and a place in the table.
 const KEY_OVERHEAD_BYTES: usize = 128;
@@ -33,7 +33,7 @@ pub struct Outbox {
     key_bytes: usize,
     /// Whether one item says that all keys have changed.
     has_flushed: bool,
-    /// Whether so many keys have changed that all count as changed. The news comes last.
+    /// Whether too many keys have changed to name them: all count as changed. The news comes last.
     has_too_many_keys: bool,
     lock_news: usize,
     has_too_many_lock_news: bool,
@@ -42,7 +42,7 @@ pub struct Outbox {
 /// One thing to be delivered.
 #[derive(Debug)]
 pub enum Item {
-    /// A message to one of those who listen.
+    /// A message to one listener.
     Letter(Letter),
     /// News for other front-ends of the store.
     Elsewhere(News),

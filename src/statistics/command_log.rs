@@ -1,5 +1,5 @@
-//! The requests that took longest, and those that were or got the longest: COMMANDLOG, and SLOWLOG, which
-//! knows the first of these logs alone.
+//! The slowest requests, the longest requests and those with the longest replies: COMMANDLOG. SLOWLOG shows
+//! the first of these logs.
 
 use std::collections::VecDeque;
 
@@ -38,7 +38,7 @@ pub struct LoggedRequest {
     pub id: u64,
     /// When it was executed, in seconds since 1970.
     pub at_s: u64,
-    /// Why it was noted: its time, or its length, or that of its reply.
+    /// The measure by which it was noted: its time, its length, or the length of its reply.
     pub measure: u64,
     /// Its arguments; long ones and many are cut.
     pub arguments: Vec<Vec<u8>>,
@@ -84,7 +84,7 @@ impl CommandLog {
         log.entries.truncate(length_max);
     }
 
-    /// The newest, at most so many.
+    /// The newest entries, the last one first; at most `count`.
     pub fn newest(&self, count: usize) -> Vec<LoggedRequest> {
         self.0.lock().entries.iter().take(count).cloned().collect()
     }

@@ -206,7 +206,7 @@ impl CommandTotals {
         }
     }
 
-    /// The time within which so many percent of the calls ended, in microseconds.
+    /// The time within which `percent` of the calls ended, in microseconds.
     pub fn percentile_us(&self, percent: f64) -> f64 {
         let calls: u64 = self.histogram.iter().sum();
         let wanted = ((percent / 100.0 * calls as f64).ceil() as u64).clamp(1, calls.max(1));

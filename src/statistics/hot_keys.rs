@@ -38,7 +38,7 @@ pub struct Settings {
     pub count: usize,
     /// After how many milliseconds it ends by itself, if it does.
     pub lasts_ms: Option<u64>,
-    /// One in so many commands is ranked.
+    /// One in this number of commands is ranked.
     pub ratio: u32,
 }
 
@@ -63,7 +63,7 @@ pub struct Report {
     pub nanos: u64,
     /// Bytes of all commands with keys and of their replies.
     pub bytes: u64,
-    /// Bytes of those that were ranked.
+    /// Bytes of the commands that were ranked.
     pub bytes_ranked: u64,
     /// The keys that took most time, with nanoseconds.
     pub by_time: Vec<(Box<[u8]>, u64)>,
@@ -235,7 +235,7 @@ impl Ranking {
         self.taken.insert(key.into(), amount);
     }
 
-    /// Forgets all but those that have taken most.
+    /// Forgets all keys but those with the highest counts.
     fn forget_least(&mut self) {
         let most = self.most(self.keys_reported * KEYS_KEPT);
         self.taken.clear();
@@ -248,7 +248,7 @@ impl Ranking {
         }
     }
 
-    /// The keys that have taken most, so many at most. Where some have taken the same, their names decide.
+    /// The `count` keys with the highest counts, ordered by name where these are equal.
     fn most(&self, count: usize) -> Vec<(Box<[u8]>, u64)> {
         let mut all: Vec<(&[u8], u64)> = self.taken.iter().map(|(key, taken)| (&**key, *taken)).collect();
         all.sort_unstable_by(|(one, taken), (other, others)| others.cmp(taken).then(one.cmp(other)));

@@ -92,7 +92,7 @@ struct Column {
     label: String,
 }
 
-/// The height of a sample that is so much above the lowest, where the highest is so much above it.
+/// The height of a sample that is `above` the lowest, where the highest is `most` above it.
 fn step(above: u64, most: u64) -> u64 {
     let steps = LINES * HEIGHTS.len() as u64;
     (u128::from(above) * u128::from(steps) / u128::from(most.max(1))).min(u128::from(steps) - 1) as u64

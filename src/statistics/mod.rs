@@ -84,7 +84,7 @@ thread_local! {
 }
 
 impl Statistics {
-    /// Nothing counted yet, for so many threads and commands.
+    /// Empty statistics, for this number of threads and commands.
     pub fn new(threads: usize, commands: usize) -> Statistics {
         let share = || Share {
             counts: Default::default(),
@@ -120,13 +120,13 @@ impl Statistics {
         self.share().commands[command].add(usage);
     }
 
-    /// Counts a call of the command with this number, which took so long.
+    /// Counts a call of the command with this number, which took `nanos` nanoseconds.
     pub fn add_call(&self, command: usize, nanos: u64) {
         self.add(Count::CommandsProcessed, 1);
         self.add_usage(command, Usage { calls: 1, nanos, ..Usage::default() });
     }
 
-    /// Counts the calls that were tallied; all together took so long.
+    /// Counts the calls that were tallied, which took `took` together.
     pub fn settle(&self, tally: &mut Tally, took: Duration) {
         let calls = tally.settle(took, |command, usage| self.add_usage(command, usage));
         self.add(Count::CommandsProcessed, calls);
@@ -176,7 +176,7 @@ impl Statistics {
         self.untracked.lock().forget(is_meant);
     }
 
-    /// Brings the rates up to date; called every so many milliseconds.
+    /// Updates the rates; called every `elapsed_ms` milliseconds.
     pub fn sample_rates(&self, elapsed_ms: u64) {
         self.commands_rate.sample(self.total(Count::CommandsProcessed), elapsed_ms);
         self.input_rate.sample(self.total(Count::InputBytes), elapsed_ms);

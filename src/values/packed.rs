@@ -54,7 +54,7 @@ impl<'v> Strings<'v> {
         self.at
     }
 
-    /// Passes over so many strings, to the end at most.
+    /// Skips this number of strings, to the end at most.
     #[inline]
     pub fn pass_over(&mut self, strings: usize) {
         for _ in 0..strings {

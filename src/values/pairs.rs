@@ -18,7 +18,7 @@ pub const EMPTY: &[u8] = &[0];
 const COUNT: usize = 0;
 /// The place of the first pair.
 pub const FIRST: usize = 1;
-/// The greatest count: so many pairs, or more.
+/// The greatest count: it stands for this number of pairs, or more.
 const MANY: u8 = u8::MAX;
 /// The longest name and value whose lengths take half a byte.
 const SHORT_BYTES_MAX: usize = 15;
@@ -106,7 +106,7 @@ pub fn count(packed: &[u8]) -> usize {
     }
 }
 
-/// The place of the count, and the count of so many pairs.
+/// The place of the count, and the count of `pairs` pairs.
 #[inline]
 pub fn counted(pairs: usize) -> (Range<usize>, [u8; 1]) {
     (COUNT..FIRST, [u8::try_from(pairs).unwrap_or(MANY)])

@@ -1,6 +1,6 @@
 //! Whether the user of a session may do what a request asks for.
 //!
-//! Users who may do everything never come here: [`admission`](super::admission) recognizes them by one look.
+//! Users with all permissions never come here: [`admission`](super::admission) recognizes them by one look.
 //! For all others, [`check`] judges each request, and each command of a transaction or a script. A client
 //! that is refused gets the reason, and ACL LOG notes it.
 

@@ -37,7 +37,7 @@ pub fn load_again(instance: &Instance, tx: &mut Everything<&mut Transaction<'_>>
     instance.reload_aof(tx, &mut Replayer::new(instance, true))
 }
 
-/// Runs the requests of a log, one after the other, as a user who may do everything.
+/// Runs the requests of a log, one after the other, as a user with all permissions.
 struct Replayer<'a> {
     instance: &'a Instance,
     session: Session,

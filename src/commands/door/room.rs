@@ -80,7 +80,7 @@ fn free(
     }
 }
 
-/// What a policy says. `None` for the one that frees nothing.
+/// The keys that a policy frees, and in which order. `None` for the policy that frees nothing.
 fn policy(name: &str) -> Option<(Candidates, First)> {
     let (candidates, first) = name.split_once('-')?;
     let candidates = if candidates == "volatile" { Candidates::Expiring } else { Candidates::All };

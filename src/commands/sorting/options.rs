@@ -83,7 +83,7 @@ impl<'a> Sorting<'a> {
         Ok(sorting)
     }
 
-    /// The positions of the elements that are returned, of so many.
+    /// The positions of the elements that are returned, out of `len`.
     pub(super) fn range(&self, len: usize) -> std::ops::Range<usize> {
         let natural = |number: i64| usize::try_from(number);
         let start = natural(self.offset.max(0)).unwrap_or(usize::MAX).min(len);

@@ -158,7 +158,7 @@ fn has_idle(tx: &mut Transaction<'_>, reading: &Reading<'_>, key: &[u8]) -> Resu
 /// Pending entries with their deliveries, and when the first of the others was delivered.
 type IdleEntries = (Vec<(EntryId, Delivery)>, Option<u64>);
 
-/// The entries that the client may claim, so many at most.
+/// The entries that the client may claim, as many as it asks for.
 fn idle_entries(
     tx: &mut Transaction<'_>,
     reading: &Reading<'_>,

@@ -292,7 +292,7 @@ impl Claim {
     }
 }
 
-/// Whether an entry has been pending for so long. One that no consumer has need not wait.
+/// Whether an entry has been pending for at least this time. An entry without a consumer need not wait.
 fn is_idle(delivery: &Delivery, idle_ms_min: i64, now_ms: i64) -> bool {
     let idle_ms = now_ms.saturating_sub(delivery.at_ms as i64);
     idle_ms_min == 0 || !delivery.has_consumer() || idle_ms >= idle_ms_min
@@ -407,7 +407,7 @@ const XAUTOCLAIM: Command = Command {
 fn xautoclaim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     /// Entries that are looked at for each that may be claimed.
     const ATTEMPTS: u64 = 10;
-    /// Redis: so many IDs have a length of 64 bits.
+    /// Redis: the length of this many IDs still fits into 64 bits.
     const COUNT_MAX: u64 = i64::MAX as u64 / 16;
     /// No server has memory for the IDs of more.
     const COUNT_OF_MEMORY: u64 = 1 << 43;

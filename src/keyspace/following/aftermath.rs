@@ -72,7 +72,7 @@ impl Transaction<'_> {
         self.leave(|aftermath| aftermath.garbage.entries.push(entry));
     }
 
-    /// Leaves so many bytes of nodes, to be freed when the locks are free.
+    /// Leaves `bytes` of nodes, to be freed when the locks are free.
     #[inline]
     pub(in crate::keyspace) fn leave_remains(&self, remains: Remains, bytes: usize) {
         if !remains.is_empty() {

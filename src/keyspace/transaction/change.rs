@@ -116,7 +116,7 @@ impl<T: Type> Change<'_, T> {
         }
     }
 
-    /// Replaces a range of packed [`pairs`] by other bytes. There are so many pairs afterwards.
+    /// Replaces a range of packed [`pairs`] by other bytes. Afterwards there are `pairs` pairs.
     pub fn splice_pairs(&mut self, range: Range<usize>, parts: &[&[u8]], pairs: usize) {
         self.entry.splice(range, parts);
         let (place, count) = pairs::counted(pairs);
@@ -184,7 +184,7 @@ impl<T: Type> Change<'_, T> {
         self.changes += changes as u64;
     }
 
-    /// Leaves so many bytes of nodes to be freed when the locks are free.
+    /// Leaves `bytes` of nodes to be freed when the locks are free.
     pub fn leave(&mut self, remains: Remains, bytes: usize) {
         if !remains.is_empty() {
             self.remains.0.append(remains);

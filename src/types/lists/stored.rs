@@ -44,7 +44,7 @@ pub(super) fn log(
 
 /// A node of a quicklist.
 enum Node {
-    /// A listpack of so many elements.
+    /// A listpack with this number of elements.
     Packed(usize),
     /// One element that is larger than a node.
     Plain,

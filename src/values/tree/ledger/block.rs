@@ -28,7 +28,7 @@ const HAS_NAMES_OF_BLOCK: i64 = 2;
 const FIXED_PIECES: i64 = 3;
 /// A block that grows gets this part of its size as spare room...
 const SPARE_SHARE: usize = 8;
-/// ... and at least so many bytes.
+/// ... and at least this number of bytes.
 const SPARE_BYTES_MIN: usize = 64;
 
 const CORRUPT: DecodeError = DecodeError::Invalid("Stream listpack integrity check failed.");
