@@ -1,5 +1,5 @@
 //! The digest of a value that DIGEST returns and IFDEQ compares: XXH3 of 64 bits, in hexadecimal. And the
-//! name that a message gets from what it has: XXH3 of 128 bits.
+//! name that a message gets from its contents: XXH3 of 128 bits.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 

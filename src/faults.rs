@@ -1,9 +1,9 @@
 //! Faults that people plant to test how their clients handle them: FAULT.
 //!
 //! While none is planted, that costs one look at a flag for each batch of requests. Otherwise each request
-//! that a client sends, and that would be executed, is shown to the faults, the eldest first: the first that
-//! fits strikes it, and no other does. A delay holds neither a lock nor a thread: the connection sleeps, and
-//! then executes the request, whether or not its client is still there, as a packet that was late on its way.
+//! that a client sends, and that would be executed, is compared with the faults, the oldest first: only the
+//! first that fits applies to it. A delay holds neither a lock nor a thread: the connection sleeps, and then
+//! executes the request, whether or not its client is still there, as a packet that was late on its way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Files that are made anew or replaced whole, and what the system says when it refuses.
+//! Creates files, replaces them in one step, and reports the system's errors with the file's name.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};

@@ -5,10 +5,9 @@
 //! off by `client-output-buffer-limit pubsub` and does not slow down others.
 //!
 //! What EXEC or a script publishes is sent once it has ended. Until then each message is a [`Letter`] to each
-//! of its receivers: those who listen when it is published. The receiver's limits count a letter from the
-//! moment it is written, as if it had been sent, and cut the receiver off when they are exceeded; what is cut
-//! off gets no more letters. So letters take no more memory than the mail that they will be, but for what a
-//! letter itself takes.
+//! client that listens when it is published. The receiver's limits count a letter from the moment it is
+//! written, as if it had been sent, and cut the receiver off when they are exceeded; it then gets no more
+//! letters. So letters take no more memory than the mail that they will be, besides a fixed size for each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

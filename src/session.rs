@@ -1,6 +1,6 @@
 //! A client's state, without its socket.
 //!
-//! Here is what only the client's own commands need. What other clients may see is in its [`Client`].
+//! This is the state that only the client's own commands need. What other clients may see is in [`Client`].
 
 mod outbox;
 mod pending;

@@ -1,6 +1,6 @@
 //! What rules may name: the commands, by their numbers, and their categories.
 //!
-//! The module that has the commands makes the catalog; this one knows none.
+//! The module with the commands makes the catalog; this module knows no command.
 
 /// The categories of Redis, in its order.
 pub const CATEGORIES: [&str; 21] = [

@@ -1,4 +1,4 @@
-//! What a user is: whether it may authenticate, how, and what it may do.
+//! The rights of a user: whether and how it may authenticate, and what it may do then.
 
 use std::fmt;
 

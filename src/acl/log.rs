@@ -1,4 +1,4 @@
-//! ACL LOG: which users were refused what.
+//! ACL LOG: the commands, keys, channels and logins that were refused.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,9 +2,9 @@
 //!
 //! A [`User`] is a name and its [`Grants`]: how to authenticate and what is allowed then. [`selector`] knows
 //! what one set of rules allows, [`catalog`] what rules may name; [`mod@file`] reads and writes all users,
-//! and [`log`] keeps who was refused what. The rules and their words are those of Redis 7; rules about
-//! commands are kept and printed in the order in which they were given, as Redis 7.2 does. (Redis 7.0 makes
-//! up a shorter list of its own, in an order that differs from run to run.)
+//! and [`log`] keeps the refusals. The rules and their words are those of Redis 7; rules about commands are
+//! kept and printed in the order in which they were given, as Redis 7.2 does. (Redis 7.0 makes up a shorter
+//! list of its own, in an order that differs from run to run.)
 //!
 //! A session holds its user: a change of a user counts for the next command of all connections that are
 //! authenticated as it. [`User::is_unrestricted`] reads one atomic, so that users with all permissions pay

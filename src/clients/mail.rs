@@ -1,4 +1,4 @@
-//! What others send a client without its asking: messages of channels, invalidations, every command.
+//! What a client gets without a request: messages of channels, invalidations, the commands for MONITOR.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

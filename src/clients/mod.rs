@@ -1,4 +1,4 @@
-//! Who is connected: what one client may know of another, and how it can be made to leave.
+//! The connected clients: what one may know of another, and how the server or another client closes it.
 //!
 //! Each connection registers a [`Client`] and is the only one to describe it; CLIENT LIST, CLIENT KILL, the
 //! sweep of idle clients and the shutdown come from other threads. They reach a connection in three ways:

@@ -1,6 +1,6 @@
 //! How much of a large value a request may read, for [`Command::reads_much`](super::facts::Command).
 //!
-//! These functions look at the request only. Where it does not limit the amount, they assume all of it.
+//! These functions look at the request only. If it sets no limit, it may read the whole value.
 
 use crate::resp::Request;
 use crate::resp::number::parse_integer;

@@ -1,6 +1,6 @@
 //! Strings as bits: single ones, counts, and integers of any width.
 //!
-//! Bits are numbered from the highest of the first byte on. What lies beyond the end of a string is zero.
+//! Bits are numbered from the highest bit of the first byte on. Bits beyond the end of a string are zero.
 
 use crate::bits;
 use crate::events::EventClass;

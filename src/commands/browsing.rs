@@ -1,4 +1,4 @@
-//! Finding keys: all at once, a few at a time, any one.
+//! Finding keys: KEYS, SCAN and RANDOMKEY.
 
 use crate::glob::Pattern;
 use crate::keyspace::{Cursor, Names, ScanLimit, Transaction};

@@ -1,5 +1,5 @@
-//! Random elements of collections, and their elements piece by piece: what HRANDFIELD, SRANDMEMBER and
-//! ZRANDMEMBER have in common, and HSCAN, SSCAN and ZSCAN.
+//! Random elements of collections (HRANDFIELD, SRANDMEMBER, ZRANDMEMBER) and scans of them (HSCAN, SSCAN,
+//! ZSCAN): the code that these commands share.
 
 use std::collections::BTreeSet;
 

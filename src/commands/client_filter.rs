@@ -1,5 +1,5 @@
-//! Which clients CLIENT LIST and CLIENT KILL mean: the filters of Redis, and those of Valkey 9, most of which
-//! have an opposite that begins with NOT-.
+//! The filters of CLIENT LIST and CLIENT KILL: those of Redis, and those of Valkey 9, most of which have an
+//! opposite that begins with NOT-.
 //!
 //! Of two filters of the same name the last one counts, except that numbers of clients add up. Where the two
 //! servers refuse the same mistake with different words, the words are those of Redis.

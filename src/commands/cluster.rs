@@ -1,4 +1,4 @@
-//! CLUSTER and what belongs to it, for clients that ask whether the server is a node of a cluster: it is not.
+//! CLUSTER and its relatives, for clients that ask whether the server is a node of a cluster: it is not.
 //!
 //! The commands have the facts of Redis, whose replies are the same where cluster support is disabled. Only
 //! the slot of a key is known without a cluster, as in Valkey 9.

@@ -1,4 +1,4 @@
-//! Strings that are numbers: INCR and its like.
+//! Strings that are numbers: INCR, DECR, INCRBY, DECRBY and INCRBYFLOAT.
 
 use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};

@@ -1,4 +1,4 @@
-//! Until when keys are there.
+//! The expiry of keys: EXPIRE, TTL, PERSIST and their variants.
 
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};

@@ -1,4 +1,4 @@
-//! FAULT: faults planted on purpose, to see what clients make of them.
+//! FAULT: injects faults, to test how clients handle them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[FAULT];
 
-/// Commands that no fault strikes: the way out of a mess, and into the server.
+/// Commands to which no fault applies: with these a client can always log in, and remove faults.
 const NEVER_STRUCK: &[&str] = &["auth", "fault", "hello", "quit", "reset"];
 
 /// Redis has no such commands: the version is Keyfast's own.

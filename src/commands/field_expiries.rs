@@ -1,4 +1,4 @@
-//! Until when fields of hashes are there.
+//! The expiry of hash fields: HEXPIRE, HTTL, HPERSIST and their variants.
 //!
 //! Replies and errors are those of Redis 8. A field's expiry has the same rules as a key's: a moment that is
 //! not in the future deletes the field, and a field that gets a new value has no expiry any more.

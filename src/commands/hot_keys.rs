@@ -1,9 +1,9 @@
-//! HOTKEYS: which keys take most of the server's time, or of its network.
+//! HOTKEYS: the keys that use the most processor time or network traffic.
 //!
-//! A client starts a session, lets the server work, and reads what each of the keys has taken that took most.
-//! The time of a command and its bytes, those of the request and those of the reply, are charged to the keys
-//! that the request names. What EXEC runs is charged to the keys of each of its commands; what a script does,
-//! to the keys that it declares.
+//! A client starts a measurement, lets the server work, and reads the keys that used the most. The server
+//! charges the time of a command, and the bytes of its request and reply, to the keys that the request names.
+//! It charges each command that EXEC runs to the keys of that command, and a script to the keys that it
+//! declares.
 
 use redis_protocol::resp3::types::OwnedFrame;
 

@@ -1,4 +1,4 @@
-//! Keys of any type: whether they are there, and under which name, in which database.
+//! Keys of any type: finding out whether they exist, deleting, renaming, copying and moving them.
 
 use crate::events::EventClass;
 use crate::keyspace::Transaction;

@@ -1,4 +1,4 @@
-//! LATENCY: which events took long, and how long commands take.
+//! LATENCY: slow events, and the distribution of the times of commands.
 
 use std::collections::BTreeMap;
 

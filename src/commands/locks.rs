@@ -1,4 +1,4 @@
-//! LOCKS: which client holds which lock, whose attempts failed, and misuse. No other server has it.
+//! LOCKS: the holders of locks, the clients that wait for them, and misuse. No other server has it.
 
 use redis_protocol::resp3::types::OwnedFrame;
 

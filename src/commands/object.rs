@@ -1,4 +1,4 @@
-//! OBJECT: what there is to know about a key besides its value.
+//! OBJECT: the encoding, the use and the references of a key's value.
 
 use crate::keyspace::{Facts, Transaction};
 use crate::resp::number::parse_integer;

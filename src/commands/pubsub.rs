@@ -1,4 +1,4 @@
-//! Channels: SUBSCRIBE, PUBLISH and what is around them.
+//! Channels: SUBSCRIBE, PUBLISH, PUBSUB and their variants.
 
 use crate::instance::Instance;
 use crate::pubsub::Kind;

@@ -1,4 +1,4 @@
-//! Saving the data to disk, and ending the server, which saves them a last time.
+//! Saves the data to disk (SAVE, BGSAVE, BGREWRITEAOF), also a last time at the end (SHUTDOWN).
 
 use std::sync::Arc;
 

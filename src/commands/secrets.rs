@@ -1,4 +1,4 @@
-//! What others may see of a request (SLOWLOG, MONITOR): everything but passwords.
+//! Hides passwords in requests that other users may see (SLOWLOG, MONITOR).
 //!
 //! Which arguments are secret is a fact of the command ([`Secrets`]), found by the parser that its handler
 //! uses: a word that looks like an option may be a name or a password.

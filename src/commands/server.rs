@@ -1,4 +1,4 @@
-//! The server: how much it holds, emptying it, watching it.
+//! The server as a whole: DBSIZE, FLUSHDB, FLUSHALL, TIME, ROLE, LOLWUT and MONITOR.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Sets of different members.
+//! Sets: adding, removing, testing, choosing and moving members.
 
 use crate::keyspace::{Change, Transaction};
 use crate::resp::{Reply, Request};

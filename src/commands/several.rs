@@ -1,4 +1,4 @@
-//! Several strings in one step: all of it happens, or nothing.
+//! MGET, MSET, MSETNX and MSETEX: several strings in one atomic step.
 
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};

@@ -1,5 +1,5 @@
-//! SLOWLOG and COMMANDLOG: which requests took long, were long themselves, or got a long reply. SLOWLOG is
-//! the older name of the first of these logs.
+//! SLOWLOG and COMMANDLOG: slow requests, large requests and large replies. SLOWLOG is the older name of the
+//! first of these logs.
 
 use crate::instance::Instance;
 use crate::resp::number::parse_integer;

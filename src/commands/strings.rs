@@ -1,4 +1,4 @@
-//! Strings: SETNX, SET, GET and what is around them.
+//! Strings: SETNX, SET, GET and their variants.
 
 use crate::digest;
 use crate::events::EventClass;

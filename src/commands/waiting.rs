@@ -1,4 +1,4 @@
-//! Who waits for what: WAIT, WAITAOF, CLIENT PAUSE and what ends them.
+//! Waiting: WAIT, WAITAOF, CLIENT PAUSE, and the commands that end a wait.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! What FUNCTION DUMP makes of the libraries and FUNCTION RESTORE takes: of each a byte for what it is and
-//! its code as a string, then version and checksum of all.
+//! The payload of FUNCTION DUMP and FUNCTION RESTORE: for each library a byte for its kind and its code as a
+//! string, then the version and the checksum of all.
 
 use super::strings::{Decoder, write_string};
 use super::{Compressor, DumpError, sign, verified};

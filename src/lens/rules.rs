@@ -1,4 +1,4 @@
-//! What goes wrong with locks, and what to do instead.
+//! The kinds of misuse of locks, and the command to use instead.
 //!
 //! The rules are hints: a key that SETNX has made may be a lock, or remember that something was done once.
 

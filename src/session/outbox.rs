@@ -5,8 +5,8 @@
 //! dropped instead leaves no trace.
 //!
 //! Nothing grows without limit. Letters are counted by the limits of their receivers. Changed keys beyond
-//! `KEY_BYTES_MAX` become the news that all keys have changed. Lock news beyond `LOCK_NEWS_MAX` are
-//! dropped, and the lens forgets all locks, as it concludes nothing from silence.
+//! `KEY_BYTES_MAX` become the news that all keys have changed. Lock news beyond `LOCK_NEWS_MAX` are dropped,
+//! and the lens forgets all locks, since missing news prove nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is known of a stream, its groups and their consumers.
+//! XINFO: describes a stream, its groups and their consumers.
 
 use crate::keyspace::Transaction;
 use crate::resp::reply::Nested;

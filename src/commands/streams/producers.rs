@@ -1,4 +1,4 @@
-//! Producers that name their messages (XADD IDMP): what the stream remembers of them.
+//! Producers that name their messages (XADD IDMP), so that a stream can reject duplicates.
 
 use std::ops::RangeInclusive;
 

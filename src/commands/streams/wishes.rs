@@ -1,4 +1,4 @@
-//! What XREAD and XREADGROUP are asked for.
+//! The options and streams of a request of XREAD or XREADGROUP.
 
 use crate::resp::Request;
 use crate::resp::number::parse_integer;

@@ -3,7 +3,7 @@
 //! Entries are only added at the end, so they lie in [`block`]s of a few dozen, one behind the other, and
 //! only the last block grows. A block is a listpack as Redis has it, in the same bytes: an entry takes as
 //! much memory as there, files have the blocks as they are, and whatever depends on where a block ends
-//! (approximate trimming) is the same. [`blocks`] keeps them, [`group`] what was delivered to whom.
+//! (approximate trimming) is the same. [`blocks`] keeps them, [`group`] what was delivered to which consumer.
 
 mod block;
 mod blocks;
