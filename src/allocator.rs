@@ -26,7 +26,7 @@ thread_local! {
     static LOCAL: Local = const { Local::new() };
 }
 
-/// What a thread counts for itself.
+/// The count of one thread.
 struct Local {
     /// Bytes that it has taken and not yet reported; below zero if it has given back more.
     untold_bytes: Cell<isize>,

@@ -79,7 +79,7 @@ fn has(text: &[u8], part: &[u8]) -> bool {
     memchr::memmem::find(text, part).is_some()
 }
 
-/// What is wrong with a pair of a certificate and a key, that the library has refused.
+/// Explains why the library refused a certificate and its key.
 pub fn why_refused(error: &Error, certificate: &CertificateDer<'_>) -> String {
     match error {
         Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
@@ -94,7 +94,7 @@ pub fn why_refused(error: &Error, certificate: &CertificateDer<'_>) -> String {
     }
 }
 
-/// What is wrong with the certificate of the other side.
+/// Explains what is wrong with the certificate of the other side.
 pub fn why_untrusted(error: &Error) -> String {
     let Error::InvalidCertificate(why) = error else { return error.to_string() };
     match why {

@@ -27,7 +27,7 @@ const LETTERS: &[(u8, EventClass)] = &[
 impl EventClass {
     /// No class at all: nothing is published.
     pub const NONE: EventClass = EventClass(0);
-    /// Of keys of any type: deletion, expiry that is set, renaming.
+    /// Events of keys of any type: deletion, expiry that is set, renaming.
     pub const GENERIC: EventClass = EventClass(1);
     /// Events of commands on strings.
     pub const STRING: EventClass = EventClass(1 << 1);
@@ -37,7 +37,7 @@ impl EventClass {
     pub const SET: EventClass = EventClass(1 << 3);
     /// Events of commands on hashes.
     pub const HASH: EventClass = EventClass(1 << 4);
-    /// Of sorted sets.
+    /// Events of commands on sorted sets.
     pub const SORTED_SET: EventClass = EventClass(1 << 5);
     /// Keys that are gone because their time had come.
     pub const EXPIRED: EventClass = EventClass(1 << 6);
@@ -53,7 +53,7 @@ impl EventClass {
     pub const AS_KEYSPACE: EventClass = EventClass(1 << 12);
     /// Events are published to the channel of their name.
     pub const AS_KEYEVENT: EventClass = EventClass(1 << 13);
-    /// What `A` stands for: all but [`MISS`](Self::MISS) and [`NEW`](Self::NEW).
+    /// The classes that `A` stands for: all but [`MISS`](Self::MISS) and [`NEW`](Self::NEW).
     const ALL: EventClass = EventClass(0x3ff);
 
     /// Reads letters such as `KEA`; none if one of them is no class.

@@ -33,7 +33,7 @@ pub struct Faults {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The eldest first.
+    /// The oldest fault first.
     faults: Vec<Fault>,
     last_id: u64,
     /// How often all were cleared away.
@@ -53,13 +53,13 @@ pub struct Fault {
     pub client: Option<Vec<u8>>,
     /// How often it will still strike; always, if it is not said.
     pub times_left: Option<u64>,
-    /// What it does.
+    /// The action that it takes.
     pub action: Action,
     /// How often it has struck.
     pub struck: u64,
 }
 
-/// What a fault does.
+/// The action of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Returns this error instead of executing the request.
@@ -72,7 +72,7 @@ pub enum Action {
     DropReply,
 }
 
-/// What becomes of a request.
+/// The effect of a fault on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blow {
     /// Its reply is this error.
@@ -141,7 +141,7 @@ impl Faults {
         Ok(id)
     }
 
-    /// All of them, the eldest first.
+    /// All faults, the oldest first.
     pub fn all(&self) -> Vec<Fault> {
         self.state.lock().faults.clone()
     }

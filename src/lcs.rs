@@ -13,7 +13,7 @@
 /// Bytes that a table takes here, at most, however much is allowed: enough for two strings of 92,000 bytes.
 const TABLE_BYTES_MAX: usize = 1 << 30;
 
-/// What two strings have in common.
+/// The longest common subsequence of two strings.
 #[derive(Debug)]
 pub struct CommonSubsequence {
     /// Positions in the one string and in the other, the last first.

@@ -13,7 +13,7 @@ const TEXT_BYTES_MAX: usize = 5 * 1024;
 const PLACES: usize = 17;
 /// Bits of the significand.
 const SIGNIFICAND_BITS: i32 = 64;
-/// What is added to the exponents.
+/// The bias of the exponents.
 const EXPONENT_BIAS: i32 = 16_383;
 
 /// A finite number, or an infinite one.

@@ -44,7 +44,7 @@ pub struct PubSub {
 /// The listeners of one channel or pattern, by the numbers of clients.
 type Listeners = BTreeMap<u64, Arc<Client>>;
 
-/// What one client listens to.
+/// The channels and patterns that one client listens to.
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     names: [BTreeSet<Box<[u8]>>; KINDS.len()],
@@ -181,7 +181,7 @@ impl Letter {
     fn send(self) {
         let (receiver, text) = (Arc::clone(&self.receiver), Arc::clone(&self.text));
         let name_bytes = self.name_bytes;
-        // What was reserved is given back.
+        // Gives back what was reserved.
         drop(self);
         receiver.send(&text[name_bytes..]);
     }
@@ -201,7 +201,7 @@ impl PubSub {
         of_name.insert(client.id, Arc::clone(client));
     }
 
-    /// Ends it; returns whether the client listened.
+    /// Ends one subscription; returns whether the client had it.
     pub fn unsubscribe(
         &self,
         kind: Kind,

@@ -36,7 +36,7 @@ pub struct Session {
     pub user: Arc<User>,
     /// Whether it may do more than authenticate.
     pub is_authenticated: bool,
-    /// Which replies it wants.
+    /// The replies that it wants.
     pub replies: Replies,
     /// Whether its connection ends when the replies so far have been written.
     pub is_closing: bool,
@@ -48,7 +48,7 @@ pub struct Session {
     pub watching: Watching,
     /// The rows of keys in a store that it watches, as they were then.
     pub watched_in_store: Vec<(Key, Arc<Row>)>,
-    /// What it listens to.
+    /// The channels and patterns that it listens to.
     pub subscriptions: Subscriptions,
     /// The keys of which it keeps copies, if any.
     pub tracking: Option<Box<Tracks>>,
@@ -56,7 +56,7 @@ pub struct Session {
     pub is_in_script: bool,
     /// Whether its command is one of several, none of which may wait.
     pub may_not_wait: bool,
-    /// What those commands have done that other clients follow, if anything.
+    /// The effects of those commands for other clients, if any.
     pub outbox: Option<Box<Outbox>>,
     /// How long its last command waits for its reply, or its next one to be executed, if it waits.
     pub wait: Option<Wait>,
@@ -66,7 +66,7 @@ pub struct Session {
     pub resumed: Option<Blocked>,
     /// Its request on keys in a store, while that waits.
     pub pending: Option<Box<Pending>>,
-    /// Those of the requests behind it that travel with it.
+    /// The requests behind it that travel with it.
     pub ahead: Ahead,
     /// The keys on which its command runs, if they live in a store.
     pub keys_in_store: Option<Arc<[Key]>>,
@@ -85,7 +85,7 @@ pub struct Session {
     /// When the script of its last command ended, so that the clock need not be read again to time the
     /// command.
     pub ended: Option<Instant>,
-    /// What its scripts have called and is not counted yet. Made when it is first needed.
+    /// The calls of its scripts that are not counted yet. Made when it is first needed.
     called: Option<Box<Called>>,
     /// The state that was last shown to other clients.
     shown: Cell<State>,
@@ -179,7 +179,7 @@ pub struct Blocked {
     pub again: Option<Instant>,
 }
 
-/// What a command needs, and another client has had for more than a moment.
+/// The thing that a command needs, and that another client has held for more than a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contention {
     /// The keyspace's shard of this number.
@@ -188,7 +188,7 @@ pub enum Contention {
     Turn,
 }
 
-/// Which replies a client wants (CLIENT REPLY).
+/// The replies that a client wants (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replies {
     /// Every command gets its reply.
@@ -246,7 +246,7 @@ impl Session {
         }
     }
 
-    /// What other clients may see of it, as it is now.
+    /// Its state as other clients may see it now.
     fn state(&self) -> State {
         State {
             database: self.database,
@@ -324,12 +324,12 @@ impl Session {
         self.is_in_script = false;
     }
 
-    /// What the commands of an EXEC or a script have done that other clients follow.
+    /// The effects of an EXEC's or a script's commands for other clients.
     pub fn outbox(&mut self) -> &mut Outbox {
         self.outbox.get_or_insert_default()
     }
 
-    /// What its scripts have called since it was counted last.
+    /// The calls of its scripts since they were counted last.
     pub fn called(&mut self) -> &mut Called {
         self.called.get_or_insert_default()
     }

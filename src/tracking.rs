@@ -72,9 +72,9 @@ struct Table {
 struct Tracker {
     client: Arc<Client>,
     options: Options,
-    /// What it has read.
+    /// The keys that it has read.
     keys: HashSet<Arc<[u8]>>,
-    /// What it listens to.
+    /// The prefixes that it listens to.
     prefixes: BTreeSet<Box<[u8]>>,
 }
 
@@ -99,22 +99,22 @@ pub struct Options {
 /// Which keys a client is notified of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Those it reads.
+    /// The keys that it reads.
     #[default]
     All,
-    /// Those it reads by the command after CLIENT CACHING YES (OPTIN).
+    /// The keys that it reads by the command after CLIENT CACHING YES (OPTIN).
     Chosen,
-    /// Those it reads, but for the command after CLIENT CACHING NO (OPTOUT).
+    /// The keys that it reads, except by the command after CLIENT CACHING NO (OPTOUT).
     NotSpared,
-    /// Those that begin with its prefixes (BCAST).
+    /// All keys that begin with its prefixes (BCAST).
     Prefixes,
 }
 
-/// What a client's own session knows of its tracking.
+/// The tracking of a client, as its own session knows it.
 #[derive(Clone, Debug)]
 pub struct Tracks {
     number: u64,
-    /// What it asked for.
+    /// The options of CLIENT TRACKING.
     pub options: Options,
     /// Whether CLIENT CACHING has said that the next command is the exception.
     pub is_exception: bool,

@@ -111,7 +111,7 @@ impl Catalog {
         self.entries.iter().position(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// What is known of the command with this number.
+    /// The facts of the command with this number.
     pub(super) fn entry(&self, number: usize) -> &Entry {
         &self.entries[number]
     }

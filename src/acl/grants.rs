@@ -16,7 +16,7 @@ pub struct Grants {
     pub is_enabled: bool,
     /// Whether every password is accepted (`nopass`).
     pub needs_no_password: bool,
-    /// What was said about checking what RESTORE is given; nothing depends on it, since all is checked.
+    /// The last rule about checks of RESTORE's payloads. It has no effect: the server checks every payload.
     sanitizes_payload: Option<bool>,
     passwords: Vec<PasswordHash>,
     /// Its own permissions.
@@ -55,7 +55,7 @@ impl PasswordHash {
     }
 }
 
-/// Says nothing: a hash has no business in a log.
+/// Prints nothing of the hash: it must not get into a log.
 impl fmt::Debug for PasswordHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PasswordHash")

@@ -80,7 +80,7 @@ impl User {
         self.is_removed.load(Ordering::Acquire)
     }
 
-    /// What it may do, as long as the answer is held.
+    /// Its permissions, which do not change while the returned guard is held.
     pub fn grants(&self) -> RwLockReadGuard<'_, Grants> {
         self.grants.read()
     }
@@ -129,7 +129,7 @@ impl Users {
         Users { catalog, default, by_name: RwLock::new(by_name), log: AclLog::default() }
     }
 
-    /// What rules may name.
+    /// The commands and categories that rules may name.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }

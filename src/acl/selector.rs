@@ -14,7 +14,7 @@ pub struct Selector {
     commands: Vec<u64>,
     /// Whether everything is allowed that is not forbidden: what ACL LIST begins with.
     begins_with_all: bool,
-    /// What changed that, in its order, as ACL LIST prints it.
+    /// The rules about commands, in their order, as ACL LIST prints them.
     command_rules: Vec<String>,
     /// First arguments with which commands are allowed that are not otherwise.
     first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
@@ -44,7 +44,7 @@ pub struct Access {
 pub struct Attempt<'a, Keys, Channels> {
     /// The command's number; `None` for a command that every user may run.
     pub command: Option<usize>,
-    /// What follows its name.
+    /// The first argument behind the command's name.
     pub first_argument: Option<&'a [u8]>,
     /// The keys, and how each is used.
     pub keys: Keys,
@@ -70,7 +70,7 @@ pub enum Denial {
 pub enum Mistake {
     /// Nothing like it is known, or a pattern has blanks in it.
     Syntax,
-    /// It names a command or category that there is not.
+    /// It names an unknown command or category.
     UnknownCommand,
     /// It names an argument of a subcommand.
     ArgumentOfSubcommand,
@@ -78,9 +78,9 @@ pub enum Mistake {
     KeysAfterAll,
     /// It adds a pattern of channels to those of all channels.
     ChannelsAfterAll,
-    /// It removes a password that is none of the user's.
+    /// It removes a password that the user does not have.
     NoSuchPassword,
-    /// It gives a hash that is none.
+    /// It gives a hash that is malformed.
     NotAHash,
 }
 

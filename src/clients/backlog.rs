@@ -12,7 +12,7 @@ const PIECE_BYTES_MIN: usize = 1 << 10;
 const PIECE_BYTES_MAX: usize = 256 << 10;
 /// A buffer below this is copied into a piece even if there is none yet.
 const BUFFER_BYTES_MIN: usize = 4 << 10;
-/// What a piece costs beside its bytes.
+/// The memory that a piece takes beside its bytes.
 const PIECE_OVERHEAD_BYTES: usize = size_of::<Vec<u8>>();
 
 /// Bytes that wait, in their order.
@@ -22,7 +22,7 @@ pub struct Backlog {
     /// Bytes of the first piece that do not wait any more.
     taken: usize,
     bytes: usize,
-    /// What all pieces have room for.
+    /// The bytes that all pieces have room for.
     capacity: usize,
 }
 

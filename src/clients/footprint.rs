@@ -24,7 +24,7 @@ impl ClientMemory {
     }
 }
 
-/// What lies in a client's input.
+/// The sizes of a client's input buffers, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Input {
     /// Bytes that were received and are no argument yet.
@@ -39,7 +39,7 @@ pub struct Input {
     pub subscribed_bytes: usize,
 }
 
-/// What waits for a client to take it.
+/// The size of the output that waits for a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// Bytes that wait.
@@ -54,7 +54,7 @@ pub struct Output {
 #[derive(Debug)]
 pub struct Footprint {
     all: Arc<ClientMemory>,
-    /// What it takes while its buffers are empty.
+    /// Bytes that it takes while its buffers are empty.
     base_bytes: AtomicUsize,
     query_bytes: AtomicUsize,
     query_free_bytes: AtomicUsize,
@@ -98,7 +98,7 @@ impl Footprint {
         self.set_memory(&self.subscribed_bytes, input.subscribed_bytes);
     }
 
-    /// What lies in its input.
+    /// The sizes of its input buffers.
     pub fn input(&self) -> Input {
         Input {
             query_bytes: self.query_bytes.load(Ordering::Relaxed),
@@ -116,7 +116,7 @@ impl Footprint {
         self.set_memory(&self.output_memory_bytes, output.memory_bytes);
     }
 
-    /// What its connection has to write.
+    /// The size of the output that its connection has to write.
     pub(super) fn output(&self) -> Output {
         Output {
             bytes: self.output_bytes.load(Ordering::Relaxed),

@@ -20,7 +20,7 @@ const PUBSUB_BYTES_MAX: usize = 1 << 30;
 /// each client has, which its limits do not count (`PROTO_REPLY_CHUNK_BYTES`).
 pub(super) const FREE_BYTES: usize = 16 << 10;
 
-/// What waits for one client.
+/// The mail that waits for one client.
 #[derive(Debug)]
 pub(super) struct Mail {
     limits: Arc<OutputLimits>,
@@ -33,7 +33,7 @@ pub(super) struct Mail {
 struct State {
     class: ClientClass,
     waiting: Backlog,
-    /// What is to come after the reply to the client's own command, which has brought it about.
+    /// Mail caused by the client's own command, which must follow the reply.
     after_reply: Vec<u8>,
     /// Bytes that EXEC or a script will put in once it has ended. The limits count them already.
     reserved_bytes: usize,
@@ -164,7 +164,7 @@ impl Mail {
         taken
     }
 
-    /// What waits, in how many pieces, and the memory that these take.
+    /// The bytes that wait, in how many pieces, and the memory that these take.
     pub(super) fn waiting(&self) -> Output {
         let state = self.state.lock();
         Output {

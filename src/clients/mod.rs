@@ -34,14 +34,14 @@ pub use who::Who;
 #[derive(Debug)]
 pub struct Clients {
     connected: Mutex<BTreeMap<u64, Arc<Client>>>,
-    /// Those that see every command (MONITOR).
+    /// The clients that get every command (MONITOR).
     monitors: Mutex<Vec<Arc<Client>>>,
     monitor_count: AtomicUsize,
     /// Who must not be served for a while (CLIENT PAUSE).
     pub pause: Pause,
     /// How much may wait for a client.
     output_limits: Arc<OutputLimits>,
-    /// What all of them take.
+    /// The memory that all clients take together.
     pub memory: Arc<ClientMemory>,
     /// How making some of them leave goes on, where that is too much.
     pub eviction: Mutex<Eviction>,
@@ -85,13 +85,13 @@ pub struct Client {
     leaving: AtomicU8,
     waiting: AtomicU8,
     speaks_resp3: AtomicBool,
-    /// What others have sent it.
+    /// Messages and notifications that wait for it.
     mail: Mail,
     /// Wakes the task that serves it, from its first wait on.
     task: OnceLock<Waker>,
 }
 
-/// What a connection must attend to although its client has sent nothing.
+/// Events to which a connection must attend although its client has sent nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
     /// It was asked to leave.
@@ -116,7 +116,7 @@ pub enum Waiting {
     Paused = 4,
 }
 
-/// What changes while a client is connected.
+/// The facts about a client that may change while it is connected.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// CLIENT SETNAME; empty for none.
@@ -127,7 +127,7 @@ pub struct Profile {
     pub lib_version: Vec<u8>,
     /// Who it is; unknown until it has a session.
     pub user: Option<Arc<User>>,
-    /// What its commands change.
+    /// The state that its commands change.
     pub state: State,
     /// CLIENT CAPA redirect.
     pub can_be_redirected: bool,
@@ -140,7 +140,7 @@ pub struct Profile {
     seen_as: Option<Arc<Who>>,
 }
 
-/// What a client's session has come to.
+/// The state of a client's session, as CLIENT LIST shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
     /// The database it has selected.
@@ -319,7 +319,7 @@ impl Clients {
         }
     }
 
-    /// All clients, the eldest first.
+    /// All clients, the oldest first.
     pub fn all(&self) -> Vec<Arc<Client>> {
         self.connected.lock().values().cloned().collect()
     }
@@ -356,7 +356,7 @@ impl Client {
         self.call();
     }
 
-    /// What it was asked.
+    /// Whether, and how soon, it was asked to leave.
     pub fn leaving(&self) -> Leaving {
         match self.leaving.load(Ordering::Acquire) {
             0 => Leaving::Not,
@@ -439,7 +439,7 @@ impl Client {
         self.footprint.set_output(output);
     }
 
-    /// What waits for it, in its connection and as mail.
+    /// The output that waits for it, in its connection and as mail.
     pub fn output(&self) -> Output {
         let (output, mail) = (self.footprint.output(), self.mail.waiting());
         Output {

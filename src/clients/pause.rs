@@ -22,10 +22,10 @@ struct Current {
     paused: Paused,
 }
 
-/// Which commands have to wait.
+/// The commands that wait in a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Paused {
-    /// Those that write.
+    /// Commands that write, or may send something to replicas.
     Writes,
     /// All commands, whether they read or write.
     All,
@@ -50,7 +50,7 @@ impl Pause {
         self.changed.notify_waiters();
     }
 
-    /// Which commands have to wait now.
+    /// The commands that wait now; `None` without a pause.
     #[inline]
     pub fn paused(&self) -> Option<Paused> {
         if self.is_on.load(Ordering::Acquire) { self.current().map(|current| current.paused) } else { None }

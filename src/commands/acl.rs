@@ -47,7 +47,7 @@ const ACL: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// What most of the subcommands are.
+/// The flags of most subcommands.
 const ADMINISTRATION: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
 
 const ACL_SETUSER: Command = Command {
@@ -408,7 +408,7 @@ fn dry_run(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
     Ok(reply.bulk(&[b"This user has no permissions to ", before, object, after].concat()))
 }
 
-/// What of a request the user may not do, and the name of that.
+/// The kind and the name of what the user may not use, if anything.
 type Denied<'a> = Option<(Reason, &'a [u8])>;
 
 fn dry_run_command<'a>(grants: &Grants, registered: &Registered, request: Request<'a>) -> Result<Denied<'a>> {

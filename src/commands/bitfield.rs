@@ -161,7 +161,7 @@ fn answer_gets(value: &[u8], operations: &[Operation], reply: Reply<'_>) -> Sent
     })
 }
 
-/// What one of the subcommands is to do.
+/// One operation of the request.
 struct Operation {
     action: Action,
     kind: Kind,
@@ -176,7 +176,7 @@ enum Action {
     Add(i64),
 }
 
-/// What becomes of a result that does not fit.
+/// How to handle a result that does not fit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Overflow {
     Wrap,
@@ -258,7 +258,7 @@ impl Kind {
 }
 
 impl Operation {
-    /// Does it, and returns its result; none if it would not fit and was to fail.
+    /// Runs the operation. Returns its result; `None` if it would not fit and was to fail.
     fn run(&self, part: &mut Part<'_>) -> Option<i64> {
         let before = self.read(part);
         let wanted = match self.action {

@@ -170,7 +170,7 @@ fn bitcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     Ok(reply.count(range.map_or(0, |(first, last)| bits::count(value, first, last))))
 }
 
-/// What a range is counted in.
+/// The unit of a range.
 #[derive(Clone, Copy)]
 enum Unit {
     Byte,
@@ -339,20 +339,20 @@ fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     Ok(reply.count(result.len()))
 }
 
-/// What BITOP does with its sources.
+/// How BITOP combines its sources.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     And,
     Or,
     Xor,
     Not,
-    /// What only the first has: without what any other one has.
+    /// Bits of the first source that no other source has.
     Diff,
-    /// What any other one has and the first has not.
+    /// Bits of any other source that the first source does not have.
     Diff1,
-    /// What the first and any other one have.
+    /// Bits of the first source that any other source has, too.
     AndOr,
-    /// What exactly one has.
+    /// Bits that exactly one source has.
     One,
 }
 

@@ -50,7 +50,7 @@ const INCREX: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// What is added.
+/// The amount to add.
 #[derive(Clone, Copy)]
 enum Amount<'a> {
     One,
@@ -58,7 +58,7 @@ enum Amount<'a> {
     Float(&'a [u8]),
 }
 
-/// What follows the key.
+/// The options behind the key.
 struct Wishes<'a> {
     amount: Amount<'a>,
     lower: Option<&'a [u8]>,

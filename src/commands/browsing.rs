@@ -84,7 +84,7 @@ pub fn matching(pattern: &[u8], keys: Vec<(Vec<u8>, String)>) -> Vec<Vec<u8>> {
     keys.into_iter().map(|(key, _)| key).filter(|key| is_all || pattern.matches(key)).collect()
 }
 
-/// Which keys SCAN names, and how many it looks at.
+/// The keys that SCAN returns, and how many it visits a call.
 pub struct Filter<'a> {
     pattern: Option<Pattern<'a>>,
     kind: Option<&'a [u8]>,

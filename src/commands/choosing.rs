@@ -134,7 +134,7 @@ fn different_positions(count: usize, len: usize) -> Vec<usize> {
     drawn.into_iter().collect()
 }
 
-/// What HSCAN, SSCAN and ZSCAN return of the elements that they look at.
+/// The elements that HSCAN, SSCAN and ZSCAN return, out of those that they visit.
 pub(super) struct Selection<'a> {
     /// Where to go on.
     pub(super) cursor: u64,

@@ -132,7 +132,7 @@ const fn newer(argument: Argument, token: &'static str) -> Argument {
     argument.token(token).since("9.0.0").optional()
 }
 
-/// Which clients are meant: those to which everything given here applies.
+/// The filters of a request: a client must match all of them.
 #[derive(Default)]
 pub(super) struct Filter<'a> {
     with: Traits<'a>,
@@ -142,7 +142,7 @@ pub(super) struct Filter<'a> {
     leaves_out_own: bool,
 }
 
-/// What clients may have in common.
+/// The properties by which clients are filtered.
 #[derive(Default)]
 struct Traits<'a> {
     ids: Option<Vec<u64>>,
@@ -159,7 +159,7 @@ struct Traits<'a> {
     ip: Option<&'a [u8]>,
 }
 
-/// What a client is to the server. There are no replicas.
+/// The type of a client (TYPE). There are no replicas.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Normal,

@@ -16,7 +16,7 @@ use super::facts::{
 
 pub(super) const COMMANDS: &[Command] = &[ASKING, CLUSTER, CLUSTERSCAN, READONLY, READWRITE];
 
-/// What is the same for all subcommands.
+/// The facts that all subcommands share.
 const SUBCOMMAND: Command = Command {
     flags: Flags::STALE,
     group: Group::Cluster,
@@ -26,7 +26,7 @@ const SUBCOMMAND: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// What is the same for the subcommands that change the cluster.
+/// The facts of the subcommands that change the cluster.
 const CHANGE: Command =
     Command { flags: Flags::ADMIN.and(Flags::STALE).and(Flags::NO_ASYNC_LOADING), ..SUBCOMMAND };
 
@@ -51,7 +51,7 @@ const CHANGE_RANGES: Command = Command {
     ..CHANGE
 };
 
-/// What is the same for the subcommands that are about one other node.
+/// The facts of the subcommands about one other node.
 const OF_NODE: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::ADMIN.and(Flags::STALE),
@@ -60,7 +60,7 @@ const OF_NODE: Command = Command {
     ..SUBCOMMAND
 };
 
-/// What is the same for the commands about reading from replicas.
+/// The facts of the commands about reading from replicas.
 const OF_REPLICA: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),

@@ -74,7 +74,7 @@ fn hello(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
     ])))
 }
 
-/// What HELLO asks for.
+/// The arguments of HELLO.
 struct Greeting<'a> {
     protocol: Protocol,
     credentials: Option<(&'a [u8], &'a [u8])>,
@@ -112,7 +112,7 @@ enum HelloOption {
     Auth(usize),
     /// SETNAME, before a name.
     SetName(usize),
-    /// What is no option, or lacks what should follow it.
+    /// A word that is no option, or lacks its arguments.
     Wrong(usize),
 }
 

@@ -219,7 +219,7 @@ fn load_aof(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Result {
 
 fn tell_object(context: &Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let facts = context.tx.facts(request.at(2)).ok_or(Error::NO_SUCH_KEY)?;
-    // What DUMP makes of it, without the type and the footer.
+    // The size of DUMP's payload, without the type and the footer.
     let serialized = payload_of(facts.value, context.tx.keyspace()).len() - 1 - 10;
     // Redis: 24 bits of seconds, as `lru_clock` of INFO.
     let used_at = context.instance.clock.since_epoch().saturating_sub(facts.idle);

@@ -137,7 +137,7 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     Ok(reply.ok())
 }
 
-/// What follows the payload.
+/// The options behind the payload.
 #[derive(Default)]
 struct RestoreOptions {
     replaces: bool,

@@ -60,7 +60,7 @@ fn remaining(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(u64) -> u64) -> 
     told(tx, key, |expires_at_ms| convert(expires_at_ms.saturating_sub(tx.now_ms())))
 }
 
-/// What `convert` makes of the moment at which a key expires.
+/// The reply for a key's expiry, converted by `convert`; -1 if it never expires, -2 if it is absent.
 fn told(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(u64) -> u64) -> i64 {
     match tx.expires_at_ms(key) {
         None => -2,

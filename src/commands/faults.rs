@@ -23,7 +23,7 @@ const NEVER_STRUCK: &[&str] = &["auth", "fault", "hello", "quit", "reset"];
 
 /// Redis has no such commands: the version is Keyfast's own.
 const SINCE: &str = "0.1.0";
-/// What is the same for all subcommands.
+/// The flags of all subcommands.
 const FLAGS: Flags =
     Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::NO_MULTI);
 
@@ -259,7 +259,7 @@ fn is_never_struck(command: &Command) -> bool {
     NEVER_STRUCK.contains(&command.name.split('|').next().unwrap_or_default())
 }
 
-/// What a fault has left of a request.
+/// The outcome of a fault for a request.
 #[derive(Debug)]
 pub enum Fate {
     /// All: none struck it.

@@ -20,7 +20,7 @@ pub(super) const FIELDS: Argument =
     Argument::block("fields", &[Argument::integer("numfields"), Argument::string("field").multiple()])
         .token("FIELDS");
 
-/// What must hold for the expiry of a field to be changed.
+/// The condition for a change of a field's expiry.
 const CONDITION: Argument = Argument::one_of(
     "condition",
     &[

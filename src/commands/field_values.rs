@@ -51,7 +51,7 @@ fn reply_values(fields: Fields, mut values: Vec<Option<Vec<u8>>>, reply: Reply<'
     reply.array_of(values.into_iter(), |value, reply| reply.bulk_or_nil(value.as_deref()))
 }
 
-/// What a request does to the expiry of its fields.
+/// The change of the fields' expiry that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// Takes it off.
@@ -62,7 +62,7 @@ enum Moment {
     At(u64),
 }
 
-/// What a request asks for, behind its key.
+/// The options of a request, and its fields.
 #[derive(Debug)]
 struct FieldOptions {
     moment: Option<Moment>,

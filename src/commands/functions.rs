@@ -22,7 +22,7 @@ use super::scripting::{kill, show_script};
 
 pub(super) const COMMANDS: &[Command] = &[FCALL, FCALL_RO, FUNCTION];
 
-/// What calls a function may be, as for scripts.
+/// The flags of commands that call a function, as for scripts.
 const CALL_FLAGS: Flags =
     Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS);
 const CALL_ARGUMENTS: &[Argument] = &[
@@ -31,7 +31,7 @@ const CALL_ARGUMENTS: &[Argument] = &[
     Argument::new("key", ArgumentKind::Key).optional().multiple(),
     Argument::string("arg").optional().multiple(),
 ];
-/// What changes the libraries.
+/// The flags of commands that change the libraries.
 const CHANGE: Flags = Flags::NOSCRIPT.and(Flags::WRITE);
 const CHANGE_CATEGORIES: Categories = Categories::SCRIPTING.and(Categories::WRITE);
 const TO_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];

@@ -179,7 +179,7 @@ fn get(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resul
     })
 }
 
-/// What a client gets of a report. The fields are those of Redis, in its order.
+/// The reply for a report. The fields are those of Redis, in its order.
 fn describe(report: Report) -> OwnedFrame {
     const SLOT_LAST: i64 = 16_383;
     const NANOS_A_MICRO: u64 = 1000;

@@ -63,7 +63,7 @@ fn pfadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     let bytes_max = tx.limit::<Text>().bytes;
     let found = tx.peek::<Text>(key)?.map(|value| {
         let form = Form::of(value)?;
-        // Of a dense one only a few bytes change.
+        // In a dense one only a few bytes change.
         Ok::<_, Invalid>((form, if form == Form::Sparse { value.to_vec() } else { Vec::new() }))
     });
     let changes = match found.transpose()? {

@@ -51,7 +51,7 @@ const SECTIONS: &[(&str, bool, Describe)] = &[
 /// The sections with one line for each of many things, which [`numbers`] leaves out.
 const LISTS: &[&str] = &["Commandstats", "Errorstats", "Latencystats", "Keyspace"];
 
-/// What INFO and metrics are made of.
+/// The source of INFO and metrics.
 #[derive(Debug)]
 pub struct View<'a> {
     /// The server that is described.
@@ -170,7 +170,7 @@ impl Section {
     }
 }
 
-/// What the lock lens has seen.
+/// The counts of the lock lens.
 fn locks(section: &mut Section, view: &View<'_>) {
     let instance = view.instance;
     let now_ms = instance.clock.now_ms();

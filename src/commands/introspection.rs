@@ -281,12 +281,12 @@ fn parse_filter(request: Request<'_>) -> Result<Filter<'_>> {
     }
 }
 
-/// Which commands COMMAND LIST names.
+/// The filter of COMMAND LIST.
 enum Filter<'a> {
     None,
-    /// Those of a module; there are no modules.
+    /// Commands of a module; there are no modules.
     Module,
-    /// Those of an ACL category, written without its `@`.
+    /// Commands of an ACL category, written without its `@`.
     Category(&'a [u8]),
     Pattern(Pattern<'a>),
 }

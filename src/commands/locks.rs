@@ -67,7 +67,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     Ok(reply.tree(&tree::array(shown)))
 }
 
-/// Which locks LOCKS LIST lists.
+/// The options of LOCKS LIST.
 pub struct Choice<'a> {
     pattern: Option<Pattern<'a>>,
     /// How many at most.
@@ -347,7 +347,7 @@ const LOCKS_RESET: Command = Command {
 fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     context.instance.lens.reset();
     context.tx.everything_mut()?.reset_unfollowed_locks();
-    // What was reported before must not cost the client reports of what it does next.
+    // Reports from before the reset must not use up the client's allowance for later reports.
     context.instance.allow_lock_news();
     Ok(reply.ok())
 }

@@ -125,13 +125,13 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
 
 /// How the memory is used, in bytes.
 pub(super) struct MemoryUse {
-    /// What is taken from the allocator.
+    /// Bytes that were taken from the allocator.
     pub(super) used: usize,
     /// The most that ever was.
     pub(super) peak: usize,
-    /// What was before there were clients and keys.
+    /// Bytes in use before there were clients and keys.
     pub(super) startup: usize,
-    /// What the system holds for the process.
+    /// Bytes of physical memory that the process has.
     pub(super) resident: usize,
     /// The clients' part.
     pub(super) clients: usize,
@@ -151,12 +151,12 @@ impl MemoryUse {
         }
     }
 
-    /// What is taken by anything but keys and values.
+    /// Bytes that everything but keys and values takes.
     pub(super) fn overhead(&self) -> usize {
         (self.startup + self.clients + self.tables).min(self.used)
     }
 
-    /// What is taken by keys and values.
+    /// Bytes that keys and values take.
     pub(super) fn dataset(&self) -> usize {
         self.used - self.overhead()
     }

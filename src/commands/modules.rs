@@ -40,7 +40,7 @@ fn list(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
     Ok(reply.array_of(0..0, |_: usize, reply| reply.nil()))
 }
 
-/// What is the same for the subcommands that load and unload.
+/// The facts of the subcommands that load and unload.
 const CHANGE: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
     group: Group::Server,

@@ -245,7 +245,7 @@ impl From<TooLong> for Error {
     }
 }
 
-/// What follows the keys of LCS.
+/// The options of LCS.
 #[derive(Default)]
 struct LcsOptions {
     wants_length: bool,

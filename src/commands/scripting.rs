@@ -24,7 +24,7 @@ pub(super) const COMMANDS: &[Command] = &[EVAL, EVALSHA, EVALSHA_RO, EVAL_RO, SC
 const KEYS: &[KeySpec] = &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))];
 /// The keys of a command that only reads.
 const READ_KEYS: &[KeySpec] = &[KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS))];
-/// What follows a script, or its name.
+/// The number of keys, behind a script or its name.
 const NUMKEYS: Argument = Argument::integer("numkeys");
 const SCRIPT_KEYS: Argument = Argument::new("key", ArgumentKind::Key).optional().multiple();
 const ARGS: Argument = Argument::string("arg").optional().multiple();
@@ -181,7 +181,7 @@ fn define(interpreter: &mut Interpreter, text: &[u8], is_kept: bool) -> Result<K
     interpreter.define(text, code, flags, is_kept).map_err(Error::bytes)
 }
 
-/// What the first line of a script says it may do, and what is to be compiled.
+/// The flags in the first line of a script, and the text to compile.
 pub(super) fn flags_of(text: &[u8]) -> Result<(ScriptFlags, &[u8])> {
     if !text.starts_with(b"#!") {
         return Ok((ScriptFlags { is_silent: true, ..ScriptFlags::default() }, text));

@@ -9,7 +9,7 @@ use crate::resp::Request;
 use super::facts::lookup::{find, resolve};
 use super::facts::{Command, Secrets};
 
-/// What stands for a secret, as in Redis.
+/// The text in place of a secret, as in Redis.
 const HIDDEN: &[u8] = b"(redacted)";
 
 /// The arguments of a request, each secret among them replaced. Arguments may be a request themselves, for a

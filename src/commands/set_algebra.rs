@@ -148,7 +148,7 @@ fn sintercard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     Ok(reply.count(count))
 }
 
-/// What SINTERCARD and its like are asked.
+/// The arguments of SINTERCARD, SUNIONCARD and SDIFFCARD.
 struct Counting {
     keys: usize,
     /// The most members to count.

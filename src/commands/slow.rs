@@ -116,7 +116,7 @@ const COMMANDLOG: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// Which log is meant.
+/// The log that a request names.
 const LOG: Argument = Argument::one_of(
     "type",
     &[

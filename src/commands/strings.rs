@@ -197,7 +197,7 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
     Ok(reply.ok())
 }
 
-/// What follows key and value.
+/// The options of SET.
 struct SetOptions<'a> {
     condition: Condition<'a>,
     /// Whether the key must be there, or not, beside a condition that only Redis has.
@@ -206,22 +206,22 @@ struct SetOptions<'a> {
     expires: Expires<'a>,
 }
 
-/// What must hold for a key to be written, or deleted.
+/// The condition for writing or deleting a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition<'a> {
     /// The request states no condition.
     None,
-    /// It is absent.
+    /// The key is absent.
     Absent,
-    /// It is there.
+    /// The key is present.
     Present,
-    /// It is there, with this value.
+    /// The key is present, with this value.
     Equal(&'a [u8]),
-    /// It is not there with this value.
+    /// The key is absent, or has another value.
     Unequal(&'a [u8]),
-    /// It is there, with a value of this digest.
+    /// The key is present, with a value of this digest.
     EqualDigest(&'a [u8]),
-    /// It is not there with a value of this digest.
+    /// The key is absent, or its value has another digest.
     UnequalDigest(&'a [u8]),
 }
 
@@ -331,7 +331,7 @@ impl<'a> SetOptions<'a> {
 /// When a key is to expire, as it was asked.
 #[derive(Clone, Copy)]
 pub(super) enum Expires<'a> {
-    /// It does not expire; an earlier expiry is removed.
+    /// The key does not expire; an earlier expiry is removed.
     Never,
     /// When it did before.
     Keep,

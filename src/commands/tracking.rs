@@ -109,7 +109,7 @@ impl<'a> Wishes<'a> {
         Ok(wishes)
     }
 
-    /// What they come to, if they go together, and with what the client does already.
+    /// The options as a whole. Refuses options that contradict each other, or the client's present mode.
     fn options(&self, session: &Session) -> Result<Options> {
         let before = session.tracking.as_ref().map(|tracks| tracks.options.mode);
         if !self.prefixes.is_empty() && !self.has_prefixes {

@@ -35,7 +35,7 @@ pub struct Meter<'a> {
     took_long: bool,
     /// Whether a client sees every command (MONITOR).
     pub(super) is_watched: bool,
-    /// Which commands have to wait for the end of a pause (CLIENT PAUSE), in a pause.
+    /// The commands that have to wait, in a pause (CLIENT PAUSE).
     pub(super) paused: Option<Paused>,
     tally: Tally,
 }

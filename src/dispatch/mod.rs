@@ -37,7 +37,7 @@ use crate::session::{AttemptResult, Pending, Session, Wait};
 
 use meter::Meter;
 
-/// What is known of a request before it is executed.
+/// The facts of a request that are known before it is executed.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The command of its name.
@@ -519,7 +519,7 @@ mod tests {
         (Session::new(registration.client.clone(), &instance.users), registration)
     }
 
-    /// What others have sent a client.
+    /// Returns the mail of a client.
     fn mail(session: &Session) -> String {
         let mut bytes = Vec::new();
         session.client.take_mail(true).move_to(&mut bytes);

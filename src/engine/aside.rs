@@ -109,7 +109,7 @@ impl Copies {
     }
 }
 
-/// What an overlay has counted since it was made.
+/// The counts of an overlay since it was made.
 fn counts(tx: &Transaction<'_>) -> KeyspaceCounters {
     tx.everything().map(|all| all.counters()).unwrap_or_default()
 }

@@ -19,14 +19,14 @@ use crate::resp::{OwnedRequest, Reply, Request};
 use crate::session::{Outbox, Session};
 use crate::values::STRING_KIND;
 
-/// What a request has done.
+/// The result of a run: changes for the store, and effects for other clients.
 #[derive(Debug)]
 pub struct Ran {
     /// Its reply, or its error.
     pub reply: std::result::Result<Vec<u8>, Error>,
-    /// What it writes to each key.
+    /// The new row of each key; `None` for a key that did not change.
     pub written: Vec<Option<Arc<Row>>>,
-    /// What it does for other clients.
+    /// The effects for other clients.
     pub outbox: Option<Box<Outbox>>,
     /// Whether it found nothing to take, and would wait.
     pub found_nothing: bool,

@@ -19,7 +19,7 @@ use crate::session::{Pending, Session};
 /// A cursor of SCAN with this bit goes on in the store, from the slot that the other bits are.
 const IN_STORE: u64 = 1 << 62;
 
-/// What a request asks the store; `None` if it concerns memory alone.
+/// The question of a request to the store; `None` if it concerns memory alone.
 ///
 /// # Errors
 ///

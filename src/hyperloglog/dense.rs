@@ -17,7 +17,7 @@ pub fn registers(value: &[u8]) -> impl Iterator<Item = u8> {
     })
 }
 
-/// What adding an element changes, if anything: a position, and the two bytes that are there then.
+/// The change when an element is added, if any: a position, and the two bytes that are there then.
 pub fn with(value: &[u8], seen: Observation) -> Option<(usize, [u8; 2])> {
     // The last register ends with the value, so its bytes begin one earlier.
     let at = (HEADER_BYTES + seen.index * REGISTER_BITS / 8).min(BYTES - 2);

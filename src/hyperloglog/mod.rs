@@ -28,7 +28,7 @@ pub const COUNT: std::ops::Range<usize> = 8..HEADER_BYTES;
 
 /// The bits of a hash that select a register.
 const INDEX_BITS: u32 = 14;
-/// What a HyperLogLog begins with.
+/// The first bytes of a HyperLogLog.
 const MAGIC: &[u8] = b"HYLL";
 /// The bit of the last byte of the header that says that the count is outdated.
 const OUTDATED: u8 = 0x80;
@@ -36,7 +36,7 @@ const OUTDATED: u8 = 0x80;
 /// Why a string cannot be used as a HyperLogLog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// It is none.
+    /// The string is no HyperLogLog.
     NotOne,
     /// Its registers do not add up.
     Damaged,
@@ -81,7 +81,7 @@ pub fn last_count(value: &[u8]) -> Option<u64> {
     (value[COUNT.end - 1] & OUTDATED == 0).then(|| u64::from_le_bytes(bytes))
 }
 
-/// Says that the last count is outdated; `end` is the last byte of the header.
+/// Marks the last count as outdated; `end` is the last byte of the header.
 pub fn outdate(end: &mut u8) {
     *end |= OUTDATED;
 }

@@ -115,7 +115,7 @@ pub fn each_run(value: &[u8], mut visit: impl FnMut(Range<usize>, u8)) -> Result
     if end == REGISTERS { Ok(()) } else { Err(Invalid::Damaged) }
 }
 
-/// What came of adding an element.
+/// The result of adding an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// The element changed no register.

@@ -6,7 +6,7 @@ use crate::clients::Who;
 use crate::digest::digest;
 use crate::resp::Request;
 
-/// Which command of which client did something.
+/// The command that changed a lock, and its client.
 #[derive(Clone)]
 pub struct Cause<'a> {
     /// The client that sent the request.

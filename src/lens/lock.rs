@@ -34,7 +34,7 @@ pub struct Lock {
     pub refused: u64,
     /// The clients whose attempts failed, the last one last.
     pub refused_by: Vec<Refused>,
-    /// What happened to it, the first thing first.
+    /// The steps of its history, the first one first.
     pub steps: VecDeque<Step>,
     /// The list that wakes waiting clients, once a release has shown it.
     pub signal: Option<Box<[u8]>>,
@@ -57,7 +57,7 @@ pub struct Tenure {
     pub since_ms: u64,
     /// Until when, if it expires.
     pub expires_at_ms: Option<u64>,
-    /// What its value was.
+    /// The token of its value.
     pub token: Token,
     /// For a hash, its field and its number.
     pub entered: Option<Entered>,
@@ -145,7 +145,7 @@ pub(super) struct Wrong {
     pub(super) clients: Vec<Arc<Who>>,
 }
 
-/// What steps are recognised by afterwards.
+/// The words of steps that are looked for later.
 const READ: &str = "read it";
 const REFUSED: &str = "was refused";
 const GONE: &str = "found it gone";
@@ -479,7 +479,7 @@ impl Lock {
         });
     }
 
-    /// What happened, one step a line, in milliseconds since the first.
+    /// The history, one step a line, with the milliseconds since the first step.
     pub fn timeline(&self) -> Vec<String> {
         let start_ms = self.steps.front().map_or(0, |step| step.first_ms);
         let line = |step: &Step| {

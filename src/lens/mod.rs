@@ -59,11 +59,11 @@ struct Findings {
     last_id: u64,
     newest: VecDeque<Finding>,
     by_rule: [u64; Rule::ALL.len()],
-    /// Which keys and rules were logged.
+    /// The keys and rules that were logged.
     logged: HashSet<(usize, Box<[u8]>, u8)>,
 }
 
-/// What has happened since the start or the last reset.
+/// Counts since the start or the last reset.
 #[derive(Debug, Default)]
 struct Counters {
     taken: AtomicU64,
@@ -227,7 +227,7 @@ impl Lens {
         }
     }
 
-    /// What is known of a lock.
+    /// Returns a copy of a lock, if it is followed.
     pub fn get(&self, hash: u64, database: usize, key: &[u8], now_ms: u64) -> Option<Lock> {
         let mut segment = self.segment(hash).lock();
         let at = segment.find(hash, database, key)?;
@@ -254,7 +254,7 @@ impl Lens {
         self.findings.lock().newest.iter().take(count).cloned().collect()
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn stats(&self, now_ms: u64) -> LockStats {
         let (mut followed, mut held) = (0, 0);
         for segment in &self.segments {

@@ -47,7 +47,7 @@ impl Rule {
         }
     }
 
-    /// What it means, if the key is a lock.
+    /// The meaning for a user, if the key is a lock.
     pub fn hint(self) -> &'static str {
         match self {
             Rule::NoExpiry => {
@@ -109,6 +109,6 @@ pub struct Finding {
     pub at_ms: u64,
     /// The clients that were involved; the one that acted comes first.
     pub clients: Vec<Arc<Who>>,
-    /// What had happened to the lock, one step a line.
+    /// The history of the lock until then, one step a line.
     pub timeline: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What the commands of one EXEC, or of one script, have done that others follow, until all of them have run.
+//! The effects of one EXEC, or of one script, for other clients, until all its commands have run.
 //!
 //! Nothing leaves before that, for a handler may run twice, and only what is committed may be seen outside.
 //! `Instance::deliver` then delivers everything in its order, before the locks are free. An outbox that is
@@ -18,18 +18,18 @@ use crate::remote::news::News;
 
 /// Bytes that changed keys may take. A client with more news is cut off.
 const KEY_BYTES_MAX: usize = 32 << 20;
-/// What a key takes beside its own bytes, about: an item, and a place in the table.
+/// About the bytes that a key takes beside its own: an item, and a place in the table.
 const KEY_OVERHEAD_BYTES: usize = 128;
 /// News of locks: as many as the keyspace reports in two seconds at most.
 const LOCK_NEWS_MAX: usize = 20_000;
 
-/// What is delivered later, in its order.
+/// The effects that are delivered later, in their order.
 #[derive(Debug, Default)]
 pub struct Outbox {
     items: Vec<Item>,
-    /// What the last item about each key is.
+    /// The last item about each key.
     keys: HashMap<Box<[u8]>, KeyNews>,
-    /// What the keys take, each in the table and in its items.
+    /// Bytes that the keys take, each in the table and in its items.
     key_bytes: usize,
     /// Whether one item says that all keys have changed.
     has_flushed: bool,
@@ -70,7 +70,7 @@ pub enum Item {
     LocksUnknown,
 }
 
-/// What happened to a lock, and which command did it.
+/// A change of a lock, and the command that made it.
 #[derive(Debug)]
 pub struct LockItem {
     /// What happened to the lock, and when.

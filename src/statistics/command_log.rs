@@ -13,11 +13,11 @@ const ARGUMENTS_MAX: usize = 32;
 /// The logs of requests, one for each reason to note a request.
 #[derive(Debug, Default)]
 pub struct CommandLogs {
-    /// Those that took long, with microseconds.
+    /// Slow requests, with their microseconds.
     pub slow: CommandLog,
-    /// Those that were long themselves, with bytes.
+    /// Long requests, with their bytes.
     pub large_requests: CommandLog,
-    /// Those whose reply was long, with its bytes.
+    /// Requests with long replies, with the bytes of these.
     pub large_replies: CommandLog,
 }
 
@@ -105,7 +105,7 @@ impl CommandLog {
     }
 }
 
-/// Makes of a request's arguments what is kept of them.
+/// Cuts a request's arguments to the length that a log keeps.
 pub fn cut<'a>(arguments: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let count = arguments.len();
     let kept = if count > ARGUMENTS_MAX { ARGUMENTS_MAX - 1 } else { count };

@@ -30,16 +30,16 @@ pub struct Usage {
 /// cost more than many a command itself.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Those that have calls come first.
+    /// The kinds that have calls come first.
     kinds: [Calls; Tally::KINDS_MAX],
 }
 
-/// Such calls by scripts, with the time that the scripts ran which made them.
+/// Such calls by scripts, with the time that these scripts ran.
 #[derive(Debug, Default)]
 pub struct Called {
     /// The calls that were made, by command.
     pub tally: Tally,
-    /// What they share.
+    /// The time that they share.
     pub took: Duration,
 }
 
@@ -92,7 +92,7 @@ impl Tally {
     }
 }
 
-/// What one thread counts of one command.
+/// The counts of one thread for one command.
 #[derive(Debug, Default)]
 pub(super) struct CommandShare {
     nanos: AtomicU64,
@@ -105,7 +105,7 @@ pub(super) struct CommandShare {
 /// How many calls took how long.
 type Histogram = [u64; BUCKETS];
 
-/// What all threads have counted of one command.
+/// The sum of all threads' counts for one command.
 #[derive(Clone, Debug)]
 pub struct CommandTotals {
     /// The sum of all threads' uses.
@@ -120,7 +120,7 @@ pub(super) struct Untracked {
     /// The histograms at the moment when it was switched off, by the numbers of the commands; nothing while
     /// it is on.
     since: Option<HashMap<usize, Box<Histogram>>>,
-    /// What was counted in all the times that are over.
+    /// The counts of all earlier periods.
     before: HashMap<usize, Box<Histogram>>,
 }
 

@@ -27,7 +27,7 @@ pub struct HotKeys {
     last: Mutex<Option<Measurement>>,
 }
 
-/// What a session is to measure.
+/// The options of HOTKEYS START.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
     /// Whether keys are ranked by the time that they take.
@@ -46,10 +46,10 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug)]
 pub struct IsActive;
 
-/// What a session has measured.
+/// The results of a session.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What it was to measure.
+    /// The options that it was started with.
     pub settings: Settings,
     /// Whether it goes on.
     pub is_active: bool,
@@ -84,7 +84,7 @@ struct Measurement {
     by_bytes: Ranking,
 }
 
-/// What keys have taken.
+/// The amounts that keys have used.
 #[derive(Debug)]
 struct Ranking {
     taken: HashMap<Box<[u8]>, u64>,
@@ -149,7 +149,7 @@ impl HotKeys {
         Ok(())
     }
 
-    /// What was measured so far, unless it was reset.
+    /// The results so far, unless they were reset.
     pub fn report(&self, now_ms: u64) -> Option<Report> {
         self.at(now_ms).as_ref().map(|last| last.report(now_ms))
     }

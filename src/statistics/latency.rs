@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 /// Samples kept of one event. Redis: `LATENCY_TS_LEN`.
 const SAMPLES_MAX: usize = 160;
 
-/// What is known of each event.
+/// The history of each event.
 #[derive(Debug, Default)]
 pub struct LatencyEvents(Mutex<BTreeMap<&'static str, History>>);
 
-/// What is known of one event.
+/// The history of one event.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// When it took long, in seconds since 1970, and how long, in milliseconds; the oldest first.

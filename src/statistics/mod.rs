@@ -24,7 +24,7 @@ use errors::ErrorCounts;
 use hot_keys::HotKeys;
 use latency::LatencyEvents;
 
-/// What is counted.
+/// The counters of INFO.
 #[derive(Clone, Copy, Debug)]
 pub enum Count {
     /// Connections that were accepted, the rejected ones included.
@@ -70,7 +70,7 @@ pub struct Statistics {
     pub output_rate: Rate,
 }
 
-/// What one thread counts; on cache lines of its own.
+/// The counts of one thread, on cache lines of their own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Share {
@@ -79,7 +79,7 @@ struct Share {
 }
 
 thread_local! {
-    /// Which share is this thread's, in each server of the process: a number only, the counts are theirs.
+    /// The index of this thread's share, the same in each server of the process.
     static SHARE: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
@@ -109,7 +109,7 @@ impl Statistics {
         self.share().counts[count as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// What a count has come to.
+    /// The sum of a counter over all threads.
     pub fn total(&self, count: Count) -> u64 {
         self.shares.iter().map(|share| share.counts[count as usize].load(Ordering::Relaxed)).sum()
     }

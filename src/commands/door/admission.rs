@@ -28,7 +28,7 @@ struct Asked<'a> {
     script: Option<&'a ScriptLimits>,
 }
 
-/// What a script may not do, from its beginning on.
+/// The limits of a script, from its beginning on.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::commands) struct ScriptLimits {
     /// Change data or send messages.
@@ -44,7 +44,7 @@ pub(in crate::commands) struct ScriptLimits {
 /// A reason why a request may be refused.
 #[derive(Clone, Copy, Debug)]
 enum Check {
-    /// It takes another number of arguments.
+    /// The number of arguments is wrong.
     Arity,
     /// Scripts may not call it.
     Noscript,

@@ -27,7 +27,7 @@ pub fn context(origin: Origin) -> Context {
     }
 }
 
-/// Which arguments of a request are channels.
+/// The arguments of a request that are channels.
 struct Channels {
     first: usize,
     count: usize,
@@ -138,7 +138,7 @@ pub(in crate::commands) fn may_read_all_keys(context: &Running<'_, '_>, request:
     found.is_some_and(|registered| user.grants().allow_with_all_keys(&attempt(registered, request), all))
 }
 
-/// What a user needs permission for.
+/// The command, keys and channels that a user needs permission for.
 fn attempt<'a>(
     registered: &Registered,
     request: Request<'a>,
@@ -166,7 +166,7 @@ fn access(flags: KeyFlags) -> Access {
     }
 }
 
-/// What was denied, and its name.
+/// The kind and the name of what was denied.
 pub(in crate::commands) fn object_of<'a>(
     denial: Denial,
     command: &Command,

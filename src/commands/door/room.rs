@@ -12,7 +12,7 @@ const TIME_MAX: Duration = Duration::from_micros(500);
 /// Keys that are freed between two looks at the clock.
 const KEYS_PER_GLANCE: usize = 16;
 
-/// What is left to do after keys were freed for a while.
+/// The result of freeing keys for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// Nothing: there is enough room, or no limit, or a pause in which data do not change.

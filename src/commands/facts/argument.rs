@@ -5,7 +5,7 @@
 pub struct Argument {
     /// Its name in COMMAND DOCS, in lower case.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind, such as a key or an integer.
     pub kind: ArgumentKind,
     /// The word before it, or the word that it is.
     pub token: Option<&'static str>,
@@ -19,13 +19,13 @@ pub struct Argument {
     pub is_multiple: bool,
     /// Whether its token is repeated with it.
     pub repeats_token: bool,
-    /// Which of the command's key specifications it belongs to, for a key.
+    /// For a key: the index of its key specification.
     pub key_spec: usize,
     /// Its parts, or its alternatives.
     pub arguments: &'static [Argument],
 }
 
-/// What an argument is.
+/// The kinds of arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgumentKind {
     /// The name of a key.

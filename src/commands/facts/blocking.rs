@@ -18,7 +18,7 @@ pub struct Blocking {
     pub take: Take,
     /// Replies that there is nothing.
     pub nothing: fn(Reply<'_>) -> Sent,
-    /// What is different for clients that read streams.
+    /// The rules for clients that read streams, where they differ.
     pub waiting: WaitingRules,
 }
 

@@ -28,7 +28,7 @@ pub struct Command {
     pub flags: Flags,
     /// Where its keys are in a request.
     pub keys: &'static [KeySpec],
-    /// What its transaction holds: its keys, or everything.
+    /// The shards that its transaction holds: those of its keys, or all.
     pub scope: Scope,
     /// ACL categories beyond those that follow from flags and `run`.
     pub categories: Categories,
@@ -69,7 +69,7 @@ pub struct Command {
     pub example: &'static [(&'static str, &'static str)],
     /// Its subcommands; empty for a command that has none.
     pub subcommands: &'static [Command],
-    /// Which of its arguments other users must not see.
+    /// The arguments that other users must not see.
     pub secrets: Secrets,
     /// Its handler, by what the handler may do.
     pub run: Run,
@@ -256,7 +256,7 @@ impl std::fmt::Debug for Run {
     }
 }
 
-/// Which arguments of a request other users must not see (MONITOR, SLOWLOG).
+/// The arguments of a request that other users must not see (MONITOR, SLOWLOG).
 #[derive(Clone, Copy, Debug)]
 pub enum Secrets {
     /// None of them.
@@ -264,7 +264,7 @@ pub enum Secrets {
     /// Those at the places that this function returns. It finds them as the handler does. Where the handler
     /// would refuse the request, it returns each argument that may be a secret.
     At(fn(Request<'_>) -> Vec<usize>),
-    /// Those of the request that begins at this place.
+    /// The secrets of the request that begins at this place.
     Of(usize),
 }
 
@@ -296,14 +296,14 @@ impl Arity {
     }
 }
 
-/// What a transaction for a command must hold.
+/// The shards that a transaction for a command must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The shards of its keys; all shards for a request that does not name all of them.
     Keys,
     /// All shards of the keyspace.
     Everything,
-    /// What the client's queued commands need, and the keys that it watches.
+    /// The shards that the client's queued commands need, and those of the keys that it watches.
     Queue,
     /// The shards of its keys. The command also waits for its turn to run a script.
     Script,

@@ -19,19 +19,19 @@ use super::key_spec::KeySpec;
 /// A command, or a subcommand, as the server knows it.
 #[derive(Debug)]
 pub struct Registered {
-    /// What it is.
+    /// The command's facts.
     pub command: &'static Command,
     /// The number under which its use is counted: from zero, without gaps.
     pub number: usize,
     /// Whether it takes about as long whatever its value is if it has but one argument, a key.
     pub is_brief_alone: bool,
-    /// What it takes to run it, if it is brief, concerns exactly one key and nothing else, and is one.
+    /// The fast path, for a brief command that concerns exactly one key and nothing else.
     pub plain: Option<Plain>,
     /// The subcommands, numbered too.
     pub subcommands: Box<[Registered]>,
 }
 
-/// What it takes to run one of the commands that nearly all requests are for.
+/// The fast path of the commands that nearly all requests are for.
 #[derive(Clone, Debug)]
 pub struct Plain {
     /// Where the key is.
@@ -144,7 +144,7 @@ pub fn find(names: &NameTable, name: &[u8]) -> Option<&'static Registered> {
 #[derive(Debug)]
 pub struct Finder<'a> {
     names: &'a NameTable,
-    /// What was found last, if the packed name decides it.
+    /// The result of the last lookup, if the packed name decides it.
     last: Option<(Packed, &'static Registered)>,
 }
 

@@ -48,7 +48,7 @@ impl Form {
     }
 }
 
-/// What a request searches, and what becomes of it.
+/// The area that a request searches, and its options.
 #[derive(Debug)]
 struct Search<'a> {
     from: Option<Center>,

@@ -1,4 +1,4 @@
-//! What happens at the ends of lists: pushing, popping and moving.
+//! The commands at the ends of lists: pushing, popping and moving.
 
 use crate::keyspace::Transaction;
 use crate::resp::number::parse_integer;

@@ -131,7 +131,7 @@ fn blmovem<'r>(
     })
 }
 
-/// What is moved, and how.
+/// The number of elements to move, and their order.
 struct Moving {
     ends: MoveEnds,
     count: usize,

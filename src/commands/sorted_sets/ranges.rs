@@ -69,7 +69,7 @@ enum By {
     Bytes,
 }
 
-/// What the name of a command says about its range. The rest is left to options.
+/// The kind of range that a command's name implies. Options may change the rest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Form {
     by: Option<By>,

@@ -31,15 +31,15 @@ pub(super) const COMMANDS: &[Command] = &[SORT, SORT_RO];
 /// value.
 const RESULT_BYTES_MAX: usize = 512 << 20;
 
-/// What is sorted.
+/// The collection to sort.
 const SOURCE: KeySpec = KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS));
-/// What BY and GET read.
+/// The keys that BY and GET read.
 const PATTERNS: KeySpec = KeySpec::searched(
     KeySearch::Unnamed(uses_patterns),
     KeyFlags::RO.and(KeyFlags::ACCESS),
     "For the optional BY/GET keyword. It is marked 'unknown' because the key names derive from the content of the key we sort",
 );
-/// What STORE writes.
+/// The key that STORE writes.
 const TARGET: KeySpec = KeySpec::searched(
     KeySearch::Position(target_position),
     KeyFlags::OW.and(KeyFlags::UPDATE),

@@ -1,4 +1,4 @@
-//! What a stream has: adding entries, reading and removing them.
+//! The entries of a stream: adding, reading and removing them.
 
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};

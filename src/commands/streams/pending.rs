@@ -89,7 +89,7 @@ const XPENDING: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// Which pending entries XPENDING lists.
+/// The filter of XPENDING.
 struct Listing<'a> {
     idle_ms_min: i64,
     from: EntryId,

@@ -55,7 +55,7 @@ const XNACK: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// What becomes of the number of deliveries.
+/// What happens to the number of deliveries.
 #[derive(Clone, Copy)]
 enum Mode {
     /// The last delivery does not count.

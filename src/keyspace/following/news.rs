@@ -51,14 +51,14 @@ pub struct LockNews {
 pub enum LockChange {
     /// It was absent and is taken now.
     Taken {
-        /// What is known of its value, which is not kept.
+        /// The digest of its value and other facts; the value itself is not kept.
         token: Token,
         /// When it expires.
         expires_at_ms: Option<u64>,
     },
     /// A hash was made together with its expiry, with one field and the value 1.
     TakenAsHash {
-        /// What is known of its field, the token of its holder.
+        /// The same facts about its field, which is the holder's token.
         token: Token,
         /// When it expires.
         expires_at_ms: Option<u64>,

@@ -34,7 +34,7 @@ pub struct Change<'e, T> {
     is_emptied: bool,
     /// The event behind that of the command.
     second_event: Option<&'static str>,
-    /// What the collection has let go, and its bytes.
+    /// Nodes that the collection has let go, and their bytes.
     remains: (Remains, usize),
     of: PhantomData<T>,
 }

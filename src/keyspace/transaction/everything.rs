@@ -111,7 +111,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
         sum
     }
 
-    /// What happened since the start or the last reset.
+    /// Counts since the start or the last reset.
     pub fn counters(&self) -> KeyspaceCounters {
         let mut sum = KeyspaceCounters::default();
         for shard in self.all() {

@@ -80,7 +80,7 @@ pub(in crate::keyspace) enum Held<'a> {
     Many(HeldShards<'a>),
 }
 
-/// What a transaction is to hold. It is small, so that it costs little to pass it on.
+/// The shards that a transaction is to hold. It is small, so that it costs little to pass it on.
 #[derive(Debug)]
 pub struct Hold<'a>(Held<'a>);
 
