@@ -70,7 +70,7 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
             Ok(reply.array_of(digests.iter(), |digest, reply| reply.simple(digest)))
         }
         _ if ["assert", "oom", "panic", "segfault"].iter().any(|crash| is_word(name, crash)) => {
-            tracing::error!("Ended by DEBUG {}, as if it had crashed", name.escape_ascii());
+            tracing::error!("DEBUG {} aborts the process, as a crash would", name.escape_ascii());
             // Nothing is saved or written any more, and the system may keep a core.
             std::process::abort()
         }

@@ -99,13 +99,13 @@ impl Replay for Replayer<'_> {
         match result {
             Ok(_) => Ok(()),
             Err(error) => {
-                let why = format!("{} answered '{}'", shown(request), error.as_bytes().escape_ascii());
+                let why = format!("{} failed: '{}'", shown(request), error.as_bytes().escape_ascii());
                 // The next requests need a database, or functions, that do not exist.
                 if matches!(command.name, "select" | "function|load" | "function|restore") {
                     return Err(why);
                 }
                 // The server that logged it may have done a part of it. That part is done again now.
-                tracing::warn!("While the log was loaded {why}");
+                tracing::warn!("While the log was replayed: {why}");
                 Ok(())
             }
         }
