@@ -39,15 +39,15 @@ impl EventClass {
     pub const HASH: EventClass = EventClass(1 << 4);
     /// Events of commands on sorted sets.
     pub const SORTED_SET: EventClass = EventClass(1 << 5);
-    /// Keys that are gone because their time had come.
+    /// Events of keys that were removed because they had expired.
     pub const EXPIRED: EventClass = EventClass(1 << 6);
-    /// Keys that are gone because memory was short.
+    /// Events of keys that were evicted because memory was short.
     pub const EVICTED: EventClass = EventClass(1 << 7);
     /// Events of commands on streams.
     pub const STREAM: EventClass = EventClass(1 << 8);
-    /// Keys that a reading command did not find.
+    /// Events of keys that a reading command did not find.
     pub const MISS: EventClass = EventClass(1 << 10);
-    /// Keys that were not there before.
+    /// Events of keys that are new.
     pub const NEW: EventClass = EventClass(1 << 11);
     /// Events are published to the channel of their key.
     pub const AS_KEYSPACE: EventClass = EventClass(1 << 12);

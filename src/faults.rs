@@ -36,7 +36,7 @@ struct State {
     /// The oldest fault first.
     faults: Vec<Fault>,
     last_id: u64,
-    /// How often all were cleared away.
+    /// How often all faults were removed.
     clearings: u64,
 }
 
@@ -124,7 +124,7 @@ impl Faults {
         self.state.lock().faults.len()
     }
 
-    /// Plants a fault; returns its number.
+    /// Adds a fault; returns its number.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Faults {
         self.state.lock().faults.clone()
     }
 
-    /// Removes one; returns whether it was there. What it has delayed stays delayed.
+    /// Removes a fault; returns whether it was there. Requests that it has delayed stay delayed.
     pub fn remove(&self, id: u64) -> bool {
         let mut state = self.state.lock();
         let before = state.faults.len();
@@ -155,8 +155,8 @@ impl Faults {
         state.faults.len() < before
     }
 
-    /// Removes all, and ends all delays, those too whose faults are gone already; returns how many there
-    /// were.
+    /// Removes all faults and ends all delays, also those of faults that were removed before. Returns how
+    /// many faults there were.
     pub fn clear(&self) -> usize {
         let mut state = self.state.lock();
         let count = std::mem::take(&mut state.faults).len();

@@ -150,7 +150,7 @@ pub enum Wait {
     /// Until this moment, if there is one, or until what the client has changed is durable, if that is
     /// enough. The reply says whether it is by then (WAITAOF).
     Durable {
-        /// When the wait ends in vain; `None` for never.
+        /// When the wait times out; `None` for never.
         until: Option<Instant>,
         /// Whether nothing else is waited for.
         is_enough: bool,
@@ -173,7 +173,7 @@ pub enum Wait {
 pub struct Blocked {
     /// The client's place in the queues of its keys.
     pub waiter: Arc<Waiter>,
-    /// When the wait ends in vain; `None` for never.
+    /// When the wait times out; `None` for never.
     pub until: Option<Instant>,
     /// When the client tries again before that, though no key has changed.
     pub again: Option<Instant>,

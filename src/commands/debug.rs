@@ -26,7 +26,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The double that DEBUG PROTOCOL returns.
 #[expect(clippy::approx_constant, reason = "it is what Redis answers")]
 const SHOWN_DOUBLE: f64 = 3.141;
-/// The longest text that DEBUG STRINGMATCH-LEN makes up.
+/// The longest text that DEBUG STRINGMATCH-LEN creates, in bytes.
 const TEXT_BYTES_MAX: i64 = 1 << 20;
 
 const DEBUG: Command = Command {

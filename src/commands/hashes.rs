@@ -466,7 +466,7 @@ fn hrandfield(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     }
     let (wanted, with_values) = Wanted::parse(request, "withvalues")?;
     let hash = tx.get::<Hash>(request.at(1))?;
-    // A packed hash is gone through once, rather than for each field.
+    // A packed hash is read once, rather than for each field.
     let packed: Vec<_> = match hash {
         Some(hash) if hash.is_packed() => hash.iter().collect(),
         _ => Vec::new(),

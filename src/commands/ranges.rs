@@ -1,4 +1,4 @@
-//! Parts of strings: APPEND, GETRANGE and their like, and what two strings have in common.
+//! Parts of strings (APPEND, GETRANGE, SETRANGE, STRLEN), and the common subsequence of two strings (LCS).
 
 use std::ops::Range;
 

@@ -254,7 +254,7 @@ fn srandmember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     }
     let wanted = Wanted::of(request.at(2))?;
     let set = tx.get::<Set>(key)?;
-    // A packed set is gone through once, rather than for each member.
+    // A packed set is read once, rather than for each member.
     let packed: Vec<Member<'_>> = match set {
         Some(SetView::Strings(_)) => set.into_iter().flat_map(SetView::iter).collect(),
         _ => Vec::new(),

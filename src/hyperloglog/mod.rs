@@ -4,10 +4,10 @@
 //! it has seen in the rest of the hashes. The number of elements follows from the registers, with an error of
 //! 0.81 %.
 //!
-//! A HyperLogLog is a string, whose bytes are those of Redis: a header of 16 bytes with the last count, and
+//! A HyperLogLog is a string with the same bytes as in Redis: a header of 16 bytes with the last count, and
 //! the registers, either [`sparse`] or [`dense`]. Clients can write any bytes into it. A header that is wrong
-//! means that the string is none; registers that do not add up mean that it is damaged ([`Invalid`]), and
-//! whatever reads them counts them while it does.
+//! means that the string is no HyperLogLog; registers that do not add up mean that it is damaged
+//! ([`Invalid`]), and whatever reads them counts them while it does.
 
 pub mod dense;
 pub mod sparse;

@@ -103,7 +103,7 @@ impl Keyspace {
             if let Some(entry) = evicted.and_then(|evicted| evicted.entry) {
                 tx.discard(entry);
             }
-            // Clients that wait for the stream's groups learn that it is gone.
+            // Clients that wait for the stream's groups are notified that it was removed.
             tx.serve_blocked();
             let logged = tx.commit().unwrap_or_default();
             tx.take_served().into_iter().for_each(|served| served.deliver(logged));

@@ -55,7 +55,7 @@ pub enum Item {
         /// No command did it: the key had expired.
         by_itself: bool,
     },
-    /// All keys are gone.
+    /// All keys were removed.
     Flushed,
     /// The client itself has read a key after it changed, and keeps a copy.
     Read {
@@ -126,7 +126,7 @@ impl Outbox {
         }
     }
 
-    /// Adds that all keys are gone.
+    /// Adds the news that all keys were removed.
     pub fn add_flush(&mut self) {
         self.has_flushed = true;
         self.keys.clear();

@@ -271,7 +271,7 @@ fn lmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     Ok(keys.pop(tx, None, reply)?.unwrap_or_else(Reply::nil_array))
 }
 
-/// The lists of which LMPOP and its like pop the first one that is there.
+/// The lists of LMPOP, BLMPOP and their relatives, which pop from the first that is not empty.
 pub(in crate::commands) struct KeysToPop<'a> {
     request: Request<'a>,
     pop: PopFromSeveral<ListEnd>,

@@ -49,7 +49,7 @@ fn zrandmember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     }
     let (wanted, with_scores) = Wanted::parse(request, "withscores")?;
     let set = tx.get::<SortedSet>(request.at(1))?;
-    // A packed sorted set is gone through once, rather than for each member.
+    // A packed sorted set is read once, rather than for each member.
     let packed: Vec<_> = match set {
         Some(SortedSetView::Packed(_)) => set.into_iter().flat_map(SortedSetView::iter).collect(),
         _ => Vec::new(),

@@ -296,7 +296,7 @@ fn zmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     Ok(reply.nil_array())
 }
 
-/// The sorted sets of which ZMPOP and its like pop the first one that is there.
+/// The sorted sets of ZMPOP and BZMPOP, which pop from the first that is not empty.
 pub(in crate::commands) struct PoppingFromSeveral<'a> {
     request: Request<'a>,
     pop: PopFromSeveral<Side>,

@@ -73,7 +73,8 @@ pub(super) fn read<'r>(
 /// The error for a client that has waited for a group.
 pub(super) const GROUP_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
 
-/// What a client gets that has waited for a stream. As in Redis, entries that are gone again wake it, too.
+/// The part of a stream for a client that has waited. As in Redis, entries wake it even if they were deleted
+/// since.
 fn waited_part<'a>(
     tx: &mut Transaction<'_>,
     reading: &Reading<'_>,

@@ -224,7 +224,7 @@ fn destroy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     let was_there = removed.ok_or(NO_KEY)?;
     if was_there {
         tx.event(EventClass::STREAM, "xgroup-destroy", key);
-        // Clients that wait for the group learn that it is gone.
+        // Clients that wait for the group are notified that it was deleted.
         tx.wake_waiting(key);
     }
     Ok(reply.bool(was_there))

@@ -192,7 +192,7 @@ impl Transaction<'_> {
         self.report_lock(key, LockChange::Taken { token: Token::of(value), expires_at_ms });
     }
 
-    /// Reports a marked key, or a key that was marked and is gone.
+    /// Reports a marked key, or a key that had a mark when it was removed.
     #[cold]
     pub(in crate::keyspace) fn report_lock(&self, key: &[u8], change: LockChange) {
         let name = if change == LockChange::Freed { self.signal() } else { None };

@@ -88,7 +88,7 @@ pub enum LockChange {
     Expiry(Option<u64>),
     /// It was deleted.
     Freed,
-    /// A client looked for it after it was gone.
+    /// A client looked for it after it was deleted or had expired.
     Missed,
     /// It was there, but not with the value that the command expected.
     Unmet,

@@ -2,7 +2,7 @@
 //!
 //! An entry that was delivered is pending until it is acknowledged. The group keeps its pending entries in
 //! the order of their IDs, each with its consumer, and each consumer the IDs of its own. A consumer is known
-//! by a number, its place in the group, which a later consumer gets when it is gone.
+//! by a number, its place in the group, which a later consumer gets when it is deleted.
 
 use std::ops::Range;
 use std::sync::Arc;
