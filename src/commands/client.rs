@@ -106,7 +106,7 @@ fn set_name_command(session: &mut Session, request: Request<'_>, reply: Reply<'_
     Ok(reply.ok())
 }
 
-/// Names a connection; an empty name takes it away.
+/// Sets the name of a connection; an empty name removes it.
 pub(super) fn set_name(session: &Session, name: &[u8]) -> Result<()> {
     if !is_printable(name) {
         return Err(Error::fixed("ERR Client names cannot contain spaces, newlines or special characters."));
@@ -199,7 +199,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let meant = all.iter().filter(|client| filter.matches(client, session, now_ms));
     let lines: String = meant
         .map(|client| match client.id == session.client.id {
-            // The client that asks is not idle.
+            // The client that asks is active now.
             true => describe(client, 0, Some(request)),
             false => describe(client, client.idle_s(now_ms), None),
         })

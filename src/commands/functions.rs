@@ -393,7 +393,7 @@ fn restore(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
     let codes = codes.map(|code| code.map_err(|why| why.as_bytes().to_vec()));
     context.instance.scripting.restore_libraries(codes, policy).map_err(Error::bytes)?;
     context.instance.persistence.note_change();
-    // What was not there when it was restored may be there when it is done again.
+    // A replay may find libraries that were absent when the command first ran.
     let policy: &[u8] = if policy == Policy::Flush { b"FLUSH" } else { b"REPLACE" };
     context.tx.note_request(&[b"FUNCTION", b"RESTORE", request.at(2), policy]);
     Ok(reply.ok())

@@ -70,7 +70,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
 /// The options of LOCKS LIST.
 pub struct Choice<'a> {
     pattern: Option<Pattern<'a>>,
-    /// How many at most.
+    /// The most locks to list.
     pub count: usize,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Choice<'a> {
     ///
     /// # Errors
     ///
-    /// If they are wrong.
+    /// If an option is unknown, or its value is invalid.
     pub fn parse(request: Request<'a>) -> Result<Choice<'a>> {
         let mut choice = Choice { pattern: None, count: usize::MAX };
         let mut options = Options::new(request, 2);
@@ -99,7 +99,7 @@ impl<'a> Choice<'a> {
         Ok(choice)
     }
 
-    /// Whether a key is among them.
+    /// Whether the pattern matches a key.
     pub fn has(&self, key: &[u8]) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
     }
@@ -154,7 +154,7 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     })
 }
 
-/// A lock, with what happened to it or without.
+/// Describes a lock, with its history or without.
 fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history: bool) -> OwnedFrame {
     let tenure = &lock.tenure;
     let state = tenure.ended.map_or("held", |ended| ended.how.name());

@@ -175,7 +175,7 @@ pub(super) fn key_count(request: Request<'_>) -> Result<usize> {
     Ok(keys)
 }
 
-/// Makes a script known.
+/// Compiles a script and makes it known to the interpreter.
 fn define(interpreter: &mut Interpreter, text: &[u8], is_kept: bool) -> Result<Known> {
     let (flags, code) = flags_of(text)?;
     interpreter.define(text, code, flags, is_kept).map_err(Error::bytes)
@@ -373,7 +373,7 @@ fn kill_script(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) 
     kill(context, Kind::Script, reply)
 }
 
-/// Ends what runs, if it is of this kind.
+/// Kills the running script or function, if it is of this kind.
 pub(super) fn kill(context: &Context<'_, '_>, kind: Kind, reply: Reply<'_>) -> Result {
     match context.instance.scripting.running.kill(kind) {
         Ok(()) => Ok(reply.ok()),

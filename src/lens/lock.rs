@@ -13,7 +13,7 @@ use super::rules::Rule;
 use crate::clients::Who;
 use crate::keyspace::{LockChange, LockNews, Token};
 
-/// Steps, holders before the present one, and refused clients that are kept of one lock.
+/// Limits for each lock: steps, former holders, and refused clients.
 const STEPS_MAX: usize = 12;
 const PAST_MAX: usize = 4;
 const REFUSED_MAX: usize = 8;
@@ -38,9 +38,9 @@ pub struct Lock {
     pub steps: VecDeque<Step>,
     /// The list that wakes waiting clients, once a release has shown it.
     pub signal: Option<Box<[u8]>>,
-    /// How often a release has woken one by that list.
+    /// How often a release has woken a client by that list.
     pub woken: u64,
-    /// The client whose script has asked whether the hash is there, and nothing else since.
+    /// The client whose script has asked whether the hash exists, and has done nothing else since.
     sought_by: Option<u64>,
 }
 
@@ -49,17 +49,17 @@ pub struct Lock {
 pub struct Tenure {
     /// The client that holds it, or held it.
     pub holder: Arc<Who>,
-    /// A number that only grows, from one holder of a lock to the next.
+    /// The fencing number, which grows from one holder of a lock to the next.
     pub fence: u64,
-    /// The command that took it.
+    /// The command by which the client took the lock.
     pub command: &'static str,
-    /// From when on, in milliseconds since 1970.
+    /// When the client took it, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Until when, if it expires.
+    /// When it expires, in milliseconds since 1970; `None` for never.
     pub expires_at_ms: Option<u64>,
     /// The token of its value.
     pub token: Token,
-    /// For a hash, its field and its number.
+    /// For a hash, its field and the number in it.
     pub entered: Option<Entered>,
     /// How it ended, if it has.
     pub ended: Option<Ended>,
@@ -72,7 +72,7 @@ pub struct Tenure {
 pub struct Entered {
     /// Its field, cut if it is long: the holder's token.
     pub owner: Box<[u8]>,
-    /// How often its holder has taken it and not released it.
+    /// How often its holder has taken it without releasing it.
     pub depth: u64,
 }
 
@@ -83,7 +83,7 @@ pub enum End {
     Released,
     /// Another client deleted it.
     Deleted,
-    /// Its time was over.
+    /// The lock expired.
     Expired,
     /// Another client took it over.
     TakenOver,
@@ -107,11 +107,11 @@ impl End {
 /// The end of the time for which a client holds a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// How it came.
+    /// The kind of end.
     pub how: End,
-    /// When, in milliseconds since 1970.
+    /// When it ended, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The number of the client that did it; 0 if none did.
+    /// The number of the client that ended it; 0 if no client did.
     pub by: u64,
 }
 
@@ -122,11 +122,11 @@ pub struct Refused {
     pub who: Arc<Who>,
     /// How many attempts failed since the lock is followed.
     pub times: u64,
-    /// When the last time, in milliseconds since 1970.
+    /// When the last attempt failed, in milliseconds since 1970.
     pub last_ms: u64,
 }
 
-/// One thing that happened, or the same several times in a row.
+/// One step of a lock's history, or the same step several times in a row.
 #[derive(Clone, Debug)]
 pub struct Step {
     who: Arc<Who>,
@@ -175,12 +175,12 @@ impl Tenure {
         }
     }
 
-    /// Whether the time stamp that is its value has passed.
+    /// Whether the value is a time stamp, and has passed.
     fn stamp_has_passed(&self, now_ms: u64) -> bool {
         self.token.stamp_ms.is_some_and(|stamp_ms| stamp_ms <= now_ms)
     }
 
-    /// Whether this is the first time that a rule speaks of it.
+    /// Whether this is the first finding of a rule for the holder.
     pub(super) fn tell_once(&mut self, rule: Rule) -> bool {
         let is_first = self.told & rule.bit() == 0;
         self.told |= rule.bit();
@@ -189,7 +189,7 @@ impl Tenure {
 }
 
 impl Lock {
-    /// One that was just taken.
+    /// A lock that was just taken.
     pub(super) fn new(news: &LockNews, cause: &Cause<'_>, tenure: Tenure) -> Lock {
         let mut lock = Lock {
             hash: news.hash,
@@ -251,8 +251,8 @@ impl Lock {
         self.step(news, cause, what);
     }
 
-    /// Makes something of what happened, other than that it was taken. `next_fence` is the number of the next
-    /// holder.
+    /// Handles news of the lock, other than that it was taken. `next_fence` is the number of the next holder.
+    /// Returns misuse, if there is any.
     pub(super) fn follow(&mut self, news: &LockNews, cause: &Cause<'_>, next_fence: u64) -> Option<Wrong> {
         let sought_by = self.sought_by.take();
         let seeks = sought_by == Some(cause.who.id);
@@ -294,7 +294,7 @@ impl Lock {
         }
     }
 
-    /// Several commands have looked into a hash.
+    /// Handles several commands that have read or written a hash.
     fn look(&mut self, news: &LockNews, cause: &Cause<'_>, seeks: bool) -> Option<Wrong> {
         if cause.shows(self.tenure.token.digest) {
             return None;
@@ -374,7 +374,7 @@ impl Lock {
         }
         self.end(End::Deleted, news, cause);
         self.step(news, cause, "deleted it, not being its holder");
-        // One whose time stamp has passed is free by its own account.
+        // By its own value, a lock whose time stamp has passed is free.
         let is_wrong = !self.tenure.stamp_has_passed(news.at_ms);
         self.wrong(is_wrong, Rule::DeletedByAnother, cause)
     }
@@ -392,7 +392,7 @@ impl Lock {
     /// Checks whether the client held the lock before and no longer does.
     fn came_back(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
         let (client, is_hash) = (cause.who.id, self.is_hash());
-        // Threads with tokens of their own share connections, and a script of theirs shows which one it is.
+        // Threads with different tokens may share a connection, and a script of theirs shows which one it is.
         let is_known = is_hash && cause.is_script;
         let is_holder = self.tenure.holder.id == client && !is_known;
         if self.is_held() && (is_holder || cause.shows(self.tenure.token.digest)) {
@@ -403,7 +403,7 @@ impl Lock {
             return None;
         }
         let means = |tenure: &Tenure| {
-            // Any script may ask whether a lock is free; one that brings its value means that lock.
+            // Any script may ask whether a lock is free; a script that brings its value means that lock.
             let is_holder = tenure.holder.id == client && acts && !cause.is_script;
             is_holder || cause.shows(tenure.token.digest)
         };
@@ -425,7 +425,7 @@ impl Lock {
         Some(Wrong { rule, clients: self.involved(cause) })
     }
 
-    /// A finding about the present holder, if it is one and the first of its kind.
+    /// A finding about the present holder, if `is_wrong` holds and no finding of this rule came before.
     fn wrong(&mut self, is_wrong: bool, rule: Rule, cause: &Cause<'_>) -> Option<Wrong> {
         let is_news = is_wrong && self.tenure.tell_once(rule);
         is_news.then(|| Wrong { rule, clients: self.involved(cause) })
@@ -501,7 +501,7 @@ impl Lock {
         self.steps.front().map_or(0, |step| step.first_ms)
     }
 
-    /// When something happened to it last.
+    /// The time of the last step, in milliseconds since 1970.
     pub(super) fn last_ms(&self) -> u64 {
         self.steps.back().map_or(0, |step| step.last_ms)
     }

@@ -73,7 +73,7 @@ pub fn check(
     Err(refuse(reason, command, origin))
 }
 
-/// Judges whether channels, or patterns of channels, may be used other than by a request of their own: by a
+/// Judges whether channels, or patterns of channels, may be used without a request that names them: by a
 /// script that publishes, or by a subscription that is judged again after the user was changed.
 pub fn check_channels<'a>(
     grants: &Grants,
