@@ -42,7 +42,7 @@ fn del(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
     ))
 }
 
-/// Tells of a key that was deleted, if it was there; returns whether it was.
+/// Emits the event of a deleted key, if the key was present; returns whether it was.
 fn tell_of_deletion(tx: &Transaction<'_>, key: &[u8], was_there: bool) -> bool {
     if was_there {
         tx.event(EventClass::GENERIC, "del", key);

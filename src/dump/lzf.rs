@@ -1,9 +1,9 @@
 //! The compression of Redis's snapshots: LZF, with the choices that Redis makes, so that payloads are the
 //! same byte for byte.
 //!
-//! The stream is a row of runs. A control byte below 32 announces so many bytes and one more, as they are.
-//! Any other repeats what came before: its upper three bits are the length less two (seven: the next byte is
-//! added), its lower five and the next byte the distance less one.
+//! The stream is a row of runs. A control byte n below 32 announces n + 1 bytes as they are. Any other
+//! repeats what came before: its upper three bits are the length less two (seven: the next byte is added),
+//! its lower five and the next byte the distance less one.
 
 /// Bytes of one run that are not compressed.
 const LITERALS_MAX: usize = 32;

@@ -28,7 +28,7 @@ use crate::resp::{OwnedRequest, Reply, Request};
 use crate::scripting::NotYet;
 use crate::session::{AttemptResult, Contention, Outbox, Pending, Session};
 
-/// Commands that want to know the rows themselves.
+/// Commands that need the rows themselves.
 const WATCH: &str = "watch";
 const LOCKS_GET: &str = "locks|get";
 /// The most runs of a request that the store has not done. After that, its client gets TRYAGAIN.
@@ -415,7 +415,7 @@ impl Errand<'_, '_> {
     }
 }
 
-/// How the error of a script begins that was killed.
+/// The beginning of the error of a killed script.
 const KILLED: &[u8] = b"ERR Script killed by user with SCRIPT KILL";
 
 /// The error for a request that may have been done.

@@ -48,11 +48,11 @@ pub enum Item {
     Elsewhere(News),
     /// A push to the client itself.
     Own(Vec<u8>),
-    /// A key is not what it was.
+    /// A key has changed.
     Changed {
         /// The key that has changed.
         key: Box<[u8]>,
-        /// No command did it: the key had expired.
+        /// Whether no command changed it: it has expired, or was evicted.
         by_itself: bool,
     },
     /// All keys were removed.
@@ -64,9 +64,9 @@ pub enum Item {
         /// The key that it has read.
         key: Box<[u8]>,
     },
-    /// Something happened to a lock.
+    /// News of a lock.
     Lock(Box<LockItem>),
-    /// More happened to locks than is known.
+    /// Some news of locks were dropped.
     LocksUnknown,
 }
 
@@ -160,7 +160,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets that a script has found a lock gone: it takes the lock now, so it has not come back to it.
+    /// Forgets that a script has found a lock absent: it takes the lock now, so it has not come back to it.
     fn forget_looks(&mut self, taken: &LockItem) {
         // Such a script looks once or twice.
         const LOOKED_AT: usize = 8;
@@ -177,7 +177,7 @@ impl Outbox {
         self.items.extend(last.into_iter().filter(|item| !is_look(item)));
     }
 
-    /// Notes news of a key. Returns whether an item must say it.
+    /// Notes news of a key. Returns whether an item is needed for it.
     fn is_new(&mut self, key: &[u8], news: KeyNews) -> bool {
         if self.has_too_many_keys {
             return false;
