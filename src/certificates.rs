@@ -114,7 +114,9 @@ pub fn why_untrusted(error: &Error) -> String {
         CertificateError::BadSignature => "its signature is wrong".to_owned(),
         CertificateError::Other(other) => match other.to_string().as_str() {
             "UnsupportedCertVersion" => why_version(),
-            "CaUsedAsEndEntity" => "the certificate is that of a CA, as self-signed ones often are".to_owned(),
+            "CaUsedAsEndEntity" => {
+                "the certificate is that of a CA, as self-signed ones often are".to_owned()
+            }
             other => other.to_owned(),
         },
         other => other.to_string(),

@@ -401,4 +401,5 @@ const ASKING: Command = Command {
 const READONLY: Command =
     Command { name: "readonly", summary: "Allows this connection to read from a replica.", ..OF_REPLICA };
 
-const READWRITE: Command = Command { name: "readwrite", summary: "Ends the effect of READONLY.", ..OF_REPLICA };
+const READWRITE: Command =
+    Command { name: "readwrite", summary: "Ends the effect of READONLY.", ..OF_REPLICA };

@@ -161,9 +161,9 @@ fn latency_doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_
         ));
     }
     if events.is_empty() {
-        return Ok(
-            reply.verbatim("No event took longer than latency-monitor-threshold: there is no problem to report.\n")
-        );
+        return Ok(reply.verbatim(
+            "No event took longer than latency-monitor-threshold: there is no problem to report.\n",
+        ));
     }
     let mut report = String::from("Events that took longer than latency-monitor-threshold:\n\n");
     for (event, history) in &events {

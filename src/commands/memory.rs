@@ -182,14 +182,12 @@ fn doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Re
     let memory = MemoryUse::of(context.instance, context.used_memory(), table_bytes);
     let mut findings = Vec::new();
     if memory.used < LITTLE_BYTES {
-        return Ok(
-            reply.verbatim("The server uses very little memory: there is nothing to diagnose.\n")
-        );
+        return Ok(reply.verbatim("The server uses very little memory: there is nothing to diagnose.\n"));
     }
     if memory.peak > memory.used + memory.used / 2 {
         findings.push(
-            "Peak: the server once used more than 150% of its current memory. The process may still hold freed \
-             memory; MEMORY PURGE returns it to the system.",
+            "Peak: the server once used more than 150% of its current memory. The process may still hold \
+             freed memory; MEMORY PURGE returns it to the system.",
         );
     }
     if memory.resident > memory.used + memory.used / 2 {
@@ -199,8 +197,9 @@ fn doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Re
         );
     }
     if memory.clients > memory.used / 10 {
-        findings
-            .push("Clients: their buffers take more than 10% of the memory. CLIENT LIST shows the size of each.");
+        findings.push(
+            "Clients: their buffers take more than 10% of the memory. CLIENT LIST shows the size of each.",
+        );
     }
     let report = match findings.as_slice() {
         [] => "No memory problem was found.\n".to_owned(),

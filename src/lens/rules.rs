@@ -62,8 +62,8 @@ impl Rule {
                  while the holder still works."
             }
             Rule::ExpiredWhileHeld => {
-                "If this is a lock, it expired while its holder still worked: another client may have held it \
-                 at the same time."
+                "If this is a lock, it expired while its holder still worked: another client may have held \
+                 it at the same time."
             }
             Rule::TakeoverOverwritten => {
                 "If this is a lock whose value is its expiry time, a client that failed to take it has \

@@ -454,7 +454,7 @@ fn what_is_no_fault_is_refused() {
     for word in ["MATCH", "CLIENT", "ERROR"] {
         planter
             .cmd(["FAULT", "ADD", word, &long, "CLOSE"])
-            .is_error("ERR texts of faults may have 1024 bytes");
+            .is_error("ERR a text of a fault may have at most 1024 bytes");
     }
     planter
         .cmd(["FAULT", "ADD", "ON", &long, "CLOSE"])

@@ -349,7 +349,7 @@ fn doc_comments(text: &str) -> Vec<(usize, String)> {
 fn a_summary_starts_with_what_the_command_does() {
     for command in all().flat_map(|command| std::iter::once(command).chain(command.subcommands)) {
         let (name, summary) = (command.name, command.summary);
-        let verb = summary.split(' ').next().unwrap_or_default();
+        let verb = summary.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
         let is_third_person = verb.ends_with('s') && verb.starts_with(|c: char| c.is_ascii_uppercase());
         assert!(is_third_person, "the summary of {name} starts with {verb:?}, which is no verb: {summary}");
         assert!(!VAGUE_VERBS.contains(&verb), "{name} needs another verb than {verb}: {summary}");
