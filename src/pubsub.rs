@@ -35,7 +35,7 @@ pub const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
 /// A table that once had this number of names keeps room for them.
 const NAMES_KEPT_MIN: usize = 1024;
 
-/// Who listens to what.
+/// All listeners, by channel or pattern.
 #[derive(Debug, Default)]
 pub struct PubSub {
     listeners: Mutex<[HashMap<Box<[u8]>, Listeners>; KINDS.len()]>,
@@ -54,18 +54,18 @@ pub struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// How many of a kind.
+    /// How many subscriptions of a kind there are.
     pub fn count(&self, kind: Kind) -> usize {
         self.names[kind as usize].len()
     }
 
-    /// Whether there is none of any kind.
+    /// Whether there is no subscription of any kind.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.total == 0
     }
 
-    /// How many of all kinds.
+    /// How many subscriptions of all kinds there are.
     pub fn total(&self) -> usize {
         self.total
     }
@@ -81,7 +81,7 @@ impl Subscriptions {
         is_new
     }
 
-    /// Takes one away; returns whether it was there.
+    /// Removes one; returns whether it was there.
     fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
         let was_there = self.names[kind as usize].remove(name);
         if was_there {
@@ -105,7 +105,7 @@ impl Subscriptions {
         }
     }
 
-    /// All of a kind.
+    /// All subscriptions of a kind.
     pub fn names(&self, kind: Kind) -> impl ExactSizeIterator<Item = &[u8]> {
         self.names[kind as usize].iter().map(|name| &**name)
     }
@@ -134,7 +134,7 @@ impl<'a> Message<'a> {
         client.send(bytes);
     }
 
-    /// Writes the letter to one client, unless that has more than it may.
+    /// Writes the letter to one client, unless the client exceeds its limits.
     fn letter_to(&mut self, client: &Arc<Client>, is_first: bool) -> Option<Letter> {
         let protocol = client.protocol();
         let (name, parts) = (self.name, self.parts);
@@ -226,7 +226,7 @@ impl PubSub {
         was_there
     }
 
-    /// Ends everything that a client listens to, without a word.
+    /// Ends all subscriptions of a client, without a message to it.
     pub fn leave(&self, client: &Client, subscriptions: &mut Subscriptions) {
         for kind in KINDS {
             while let Some(name) = subscriptions.names[kind as usize].first().cloned() {

@@ -32,13 +32,13 @@ pub struct Session {
     pub database: usize,
     /// The version of the protocol it speaks.
     pub protocol: Protocol,
-    /// The user that it is.
+    /// The user as which the client is authenticated.
     pub user: Arc<User>,
     /// Whether it may do more than authenticate.
     pub is_authenticated: bool,
     /// The replies that it wants.
     pub replies: Replies,
-    /// Whether its connection ends when the replies so far have been written.
+    /// Whether the connection is closed once the replies so far are written.
     pub is_closing: bool,
     /// Whether its commands do not count as uses of keys (CLIENT NO-TOUCH).
     pub leaves_keys_untouched: bool,
@@ -52,7 +52,7 @@ pub struct Session {
     pub subscriptions: Subscriptions,
     /// The keys of which it keeps copies, if any.
     pub tracking: Option<Box<Tracks>>,
-    /// Whether a script of its runs: requests come from there.
+    /// Whether a script of the client runs: requests then come from the script.
     pub is_in_script: bool,
     /// Whether its command is one of several, none of which may wait.
     pub may_not_wait: bool,
@@ -72,7 +72,8 @@ pub struct Session {
     pub keys_in_store: Option<Arc<[Key]>>,
     /// Whether its command found nothing to take, and would wait if it might.
     pub found_nothing: bool,
-    /// Whether the faults have seen its next command already, which has waited since. Now it is spared.
+    /// Whether the faults have seen its next command already, which has waited since. No fault applies to it
+    /// again.
     pub was_delayed: bool,
     /// Whether a fault drops the reply to its next command, which waits to be executed.
     pub is_unheard: bool,
@@ -196,9 +197,9 @@ pub enum Replies {
     On,
     /// No command gets a reply.
     Off,
-    /// Not that to the command which follows.
+    /// The next command gets no reply.
     SkipNext,
-    /// Not that to the command which is being run.
+    /// The command that is being run gets no reply.
     SkipThis,
 }
 

@@ -37,7 +37,7 @@ struct State {
     after_reply: Vec<u8>,
     /// Bytes that EXEC or a script will put in once it has ended. The limits count them already.
     reserved_bytes: usize,
-    /// Since when more waits than the soft limit allows.
+    /// Since when the waiting bytes exceed the soft limit.
     over_soft_limit_since: Option<Instant>,
 }
 
@@ -145,7 +145,7 @@ impl Mail {
         self.bytes() > 0
     }
 
-    /// Takes what waits; what is to come after a reply only where no reply is being made.
+    /// Takes the mail; the part that must follow a reply only while no reply is being made.
     pub(super) fn take(&self, is_between_replies: bool, footprint: &Footprint) -> Backlog {
         let mut state = self.state.lock();
         let mut taken = std::mem::take(&mut state.waiting);
@@ -156,7 +156,7 @@ impl Mail {
         taken
     }
 
-    /// Takes what is to come after the reply.
+    /// Takes the mail that must follow the reply.
     pub(super) fn take_after_reply(&self, footprint: &Footprint) -> Vec<u8> {
         let mut state = self.state.lock();
         let taken = std::mem::take(&mut state.after_reply);

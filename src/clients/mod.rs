@@ -37,13 +37,13 @@ pub struct Clients {
     /// The clients that get every command (MONITOR).
     monitors: Mutex<Vec<Arc<Client>>>,
     monitor_count: AtomicUsize,
-    /// Who must not be served for a while (CLIENT PAUSE).
+    /// The pause of CLIENT PAUSE, during which some clients wait.
     pub pause: Pause,
-    /// How much may wait for a client.
+    /// The limits on output that may wait for a client.
     output_limits: Arc<OutputLimits>,
     /// The memory that all clients take together.
     pub memory: Arc<ClientMemory>,
-    /// How making some of them leave goes on, where that is too much.
+    /// The progress of client eviction (`maxmemory-clients`), while they take too much.
     pub eviction: Mutex<Eviction>,
     count: AtomicUsize,
     last_id: AtomicU64,
@@ -52,10 +52,10 @@ pub struct Clients {
     now_ms: AtomicU64,
 }
 
-/// Making clients leave to give back memory.
+/// The state of client eviction, which gives back memory.
 #[derive(Debug, Default)]
 pub struct Eviction {
-    /// No client is left that may be made to leave, and they still take too much.
+    /// No client is left that may be evicted, and they still take too much memory.
     pub is_stuck: bool,
     /// When that was found, by [`Clients::now_ms`].
     pub looked_at_ms: u64,
@@ -94,9 +94,9 @@ pub struct Client {
 /// Events to which a connection must attend although its client has sent nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
-    /// It was asked to leave.
+    /// The client was asked to leave.
     Leave,
-    /// Others have sent it something.
+    /// There is mail for the client.
     Mail,
 }
 
@@ -110,9 +110,9 @@ pub enum Waiting {
     Yes = 1,
     /// It goes on as if its timeout had passed.
     TimedOut = 2,
-    /// It gets the error that it was unblocked.
+    /// It gets an error: another client unblocked it.
     Failed = 3,
-    /// For the end of a pause (CLIENT PAUSE), which no other client can end for it alone.
+    /// It waits for the end of a pause (CLIENT PAUSE), which no other client can end for it alone.
     Paused = 4,
 }
 
@@ -125,7 +125,7 @@ pub struct Profile {
     pub lib_name: Vec<u8>,
     /// CLIENT SETINFO LIB-VER.
     pub lib_version: Vec<u8>,
-    /// Who it is; unknown until it has a session.
+    /// Its user; `None` until it has a session.
     pub user: Option<Arc<User>>,
     /// The state that its commands change.
     pub state: State,
@@ -189,7 +189,7 @@ impl State {
 pub struct Tracked {
     /// The number of the client that gets the notifications instead; 0 for none.
     pub redirect: u64,
-    /// By prefixes (BCAST).
+    /// Whether it is notified by prefixes (BCAST).
     pub has_prefixes: bool,
     /// The other client had left when a notification was due.
     pub is_broken: bool,
@@ -203,7 +203,7 @@ pub enum Leaving {
     Not = 0,
     /// After the replies to all that it has sent.
     WhenAnswered = 1,
-    /// At once, whatever it waits for.
+    /// At once, even while it waits.
     Now = 2,
 }
 
@@ -235,7 +235,7 @@ impl Clients {
         self.now_ms.load(Ordering::Relaxed)
     }
 
-    /// How many there are.
+    /// How many clients there are.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -312,7 +312,7 @@ impl Clients {
         self.connected.lock().get(&id).cloned()
     }
 
-    /// Asks those to leave for which more waits than may, or has waited for too long.
+    /// Closes the clients whose waiting output exceeds its limit, or has done so for too long.
     pub fn enforce_output_limits(&self) {
         for client in self.connected.lock().values() {
             client.may_hold(client.footprint.output().bytes);
@@ -416,7 +416,7 @@ impl Client {
         self.mail.give_back(bytes);
     }
 
-    /// Cuts the client off: more waits for it than may.
+    /// Cuts the client off, since its output exceeds the limit.
     fn overcome(&self) {
         if self.leaving() != Leaving::Now {
             tracing::warn!("Client {} closed for overcoming of output buffer limits.", self.address);
@@ -449,18 +449,18 @@ impl Client {
         }
     }
 
-    /// Whether others have sent it something that was not taken.
+    /// Whether there is mail that was not taken.
     #[inline]
     pub fn has_mail(&self) -> bool {
         self.mail.is_waiting()
     }
 
-    /// Takes what others have sent; what is to come after a reply only between replies.
+    /// Takes the mail; the part that must follow a reply only between replies.
     pub fn take_mail(&self, is_between_replies: bool) -> Backlog {
         self.mail.take(is_between_replies, &self.footprint)
     }
 
-    /// Takes what others have sent that is to come after the reply which has just been made.
+    /// Takes the mail that must follow the reply which has just been made.
     pub fn take_mail_after_reply(&self) -> Vec<u8> {
         self.mail.take_after_reply(&self.footprint)
     }
@@ -546,7 +546,7 @@ impl Client {
         look().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Has the task that serves the client look anew.
+    /// Wakes the task that serves the client, so that it looks again.
     pub fn call(&self) {
         // Either the task is seen here, or it sees, when it looks for the first time, what has changed.
         fence(Ordering::SeqCst);

@@ -43,7 +43,7 @@ pub struct Called {
     pub took: Duration,
 }
 
-/// So many calls of one command.
+/// A number of calls of one command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Calls {
     command: usize,

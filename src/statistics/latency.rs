@@ -23,7 +23,7 @@ pub struct History {
 }
 
 impl LatencyEvents {
-    /// Notes an event. Of several in one second the longest stays.
+    /// Notes an event. If there are several in one second, the longest stays.
     pub fn note(&self, event: &'static str, at_s: u64, took: Duration) {
         let took_ms = took.as_millis() as u64;
         let mut events = self.0.lock();
