@@ -1,13 +1,13 @@
-//! The system's allocator, with a count of what is taken from it: what INFO tells as `used_memory` and what
-//! `maxmemory` is held against.
+//! The system's allocator, with a count of what is taken from it: `used_memory` of INFO, which `maxmemory`
+//! limits.
 //!
 //! Every allocation is counted with the rounding of the C library, so that the sum stays near to what the
 //! system sees whatever the sizes are; a sum over the keyspace alone would miss buffers, tables and clients.
-//! Each thread counts for itself and adds to the common sum only when it has something to tell, which makes
-//! counting cost a handful of instructions an allocation and lets threads not wait for each other.
+//! Each thread counts for itself and adds to the common sum only when its own count is large, so that
+//! counting costs a handful of instructions an allocation and threads do not wait for each other.
 //!
-//! A thread that executes requests tells nothing before it is done with them ([`hold_back`]): what a command
-//! takes for a moment and gives back must not make another client's write free keys.
+//! A thread that executes requests reports nothing before it is done with them ([`hold_back`]): what a
+//! command takes for a moment and gives back must not make another client's write free keys.
 
 #![allow(unsafe_code)]
 
@@ -26,11 +26,11 @@ thread_local! {
     static LOCAL: Local = const { Local::new() };
 }
 
-/// What a thread counts for itself.
+/// The count of one thread.
 struct Local {
-    /// Bytes that it has taken and not told of; below zero if it has given back more.
+    /// Bytes that it has taken and not yet reported; below zero if it has given back more.
     untold_bytes: Cell<isize>,
-    /// It tells when there are so many.
+    /// The number of such bytes at which it reports.
     untold_bytes_max: Cell<isize>,
 }
 
@@ -74,7 +74,7 @@ pub fn used_bytes() -> usize {
     used
 }
 
-/// The most that [`used_bytes`] has answered.
+/// The most that [`used_bytes`] has returned.
 pub fn peak_bytes() -> usize {
     PEAK_BYTES.load(Ordering::Relaxed).max(used_bytes())
 }
@@ -109,8 +109,8 @@ pub fn give_back() {
     }
 }
 
-/// What an allocation of so many bytes takes: the C library puts eight bytes before it, rounds up to sixteen,
-/// and gives large ones pages of their own.
+/// What an allocation of `bytes` takes: the C library puts eight bytes before it, rounds up to sixteen, and
+/// gives large ones pages of their own.
 #[inline]
 pub fn taken_bytes(bytes: usize) -> usize {
     const LEAST: usize = 32;
@@ -158,8 +158,8 @@ pub struct HeldBack {
     _of_this_thread: PhantomData<*const ()>,
 }
 
-/// Has other threads see what this one takes from now on only when the answer is dropped, and then only what
-/// it has not given back.
+/// Hides from other threads what this one takes from now on, until the returned value is dropped; then they
+/// see only what it has not given back.
 #[inline]
 pub fn hold_back() -> HeldBack {
     LOCAL.with(|local| local.untold_bytes_max.set(isize::MAX));

@@ -1,4 +1,4 @@
-//! Certificates and keys in files, and what is wrong with them, in words that tell a user what to do.
+//! Certificates and keys in files, and what is wrong with them, in words that help a user to mend it.
 //!
 //! The library for TLS names the rule that a certificate breaks. A user wants to know which file is wrong,
 //! and which command makes a better one. So what is common is recognized here: a file that is not in PEM, an
@@ -79,7 +79,7 @@ fn has(text: &[u8], part: &[u8]) -> bool {
     memchr::memmem::find(text, part).is_some()
 }
 
-/// What is wrong with a pair of a certificate and a key, that the library has refused.
+/// Explains why the library refused a certificate and its key.
 pub fn why_refused(error: &Error, certificate: &CertificateDer<'_>) -> String {
     match error {
         Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
@@ -94,7 +94,7 @@ pub fn why_refused(error: &Error, certificate: &CertificateDer<'_>) -> String {
     }
 }
 
-/// What is wrong with the certificate of the other side.
+/// Explains what is wrong with the certificate of the other side.
 pub fn why_untrusted(error: &Error) -> String {
     let Error::InvalidCertificate(why) = error else { return error.to_string() };
     match why {
@@ -114,7 +114,9 @@ pub fn why_untrusted(error: &Error) -> String {
         CertificateError::BadSignature => "its signature is wrong".to_owned(),
         CertificateError::Other(other) => match other.to_string().as_str() {
             "UnsupportedCertVersion" => why_version(),
-            "CaUsedAsEndEntity" => "the certificate is that of an authority".to_owned(),
+            "CaUsedAsEndEntity" => {
+                "the certificate is that of a CA, as self-signed ones often are".to_owned()
+            }
             other => other.to_owned(),
         },
         other => other.to_string(),
@@ -135,7 +137,7 @@ pub struct Validity {
     pub version: u8,
     /// From when on it holds, in seconds since 1970.
     pub begins_s: i64,
-    /// Until when.
+    /// Until when it is valid, in seconds since 1970.
     pub ends_s: i64,
 }
 

@@ -1,5 +1,5 @@
-//! The digest of a value that DIGEST tells and IFDEQ compares: XXH3 of 64 bits, in hexadecimal. And the name
-//! that a message gets from what it has: XXH3 of 128 bits.
+//! The digest of a value that DIGEST returns and IFDEQ compares: XXH3 of 64 bits, in hexadecimal. And the
+//! name that a message gets from its contents: XXH3 of 128 bits.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -34,7 +34,7 @@ pub fn of_pairs<'p>(pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>) -> [u8; 1
     (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
 }
 
-/// A digest as clients are told it: 16 digits, in lower case.
+/// A digest as clients get it: 16 hexadecimal digits, in lower case.
 pub fn to_text(digest: u64) -> String {
     format!("{digest:0width$x}", width = DIGITS)
 }

@@ -25,35 +25,35 @@ const LETTERS: &[(u8, EventClass)] = &[
 ];
 
 impl EventClass {
-    /// None.
+    /// No class at all: nothing is published.
     pub const NONE: EventClass = EventClass(0);
-    /// Of keys of any type: deletion, expiry that is set, renaming.
+    /// Events of keys of any type: deletion, expiry that is set, renaming.
     pub const GENERIC: EventClass = EventClass(1);
-    /// Of strings.
+    /// Events of commands on strings.
     pub const STRING: EventClass = EventClass(1 << 1);
-    /// Of lists.
+    /// Events of commands on lists.
     pub const LIST: EventClass = EventClass(1 << 2);
-    /// Of sets.
+    /// Events of commands on sets.
     pub const SET: EventClass = EventClass(1 << 3);
-    /// Of hashes.
+    /// Events of commands on hashes.
     pub const HASH: EventClass = EventClass(1 << 4);
-    /// Of sorted sets.
+    /// Events of commands on sorted sets.
     pub const SORTED_SET: EventClass = EventClass(1 << 5);
-    /// Keys that are gone because their time had come.
+    /// Events of keys that were removed because they had expired.
     pub const EXPIRED: EventClass = EventClass(1 << 6);
-    /// Keys that are gone because memory was short.
+    /// Events of keys that were evicted because memory was short.
     pub const EVICTED: EventClass = EventClass(1 << 7);
-    /// Of streams.
+    /// Events of commands on streams.
     pub const STREAM: EventClass = EventClass(1 << 8);
-    /// Keys that a reading command did not find.
+    /// Events of keys that a reading command did not find.
     pub const MISS: EventClass = EventClass(1 << 10);
-    /// Keys that were not there before.
+    /// Events of keys that are new.
     pub const NEW: EventClass = EventClass(1 << 11);
     /// Events are published to the channel of their key.
     pub const AS_KEYSPACE: EventClass = EventClass(1 << 12);
     /// Events are published to the channel of their name.
     pub const AS_KEYEVENT: EventClass = EventClass(1 << 13);
-    /// What `A` stands for: all but [`MISS`](Self::MISS) and [`NEW`](Self::NEW).
+    /// The classes that `A` stands for: all but [`MISS`](Self::MISS) and [`NEW`](Self::NEW).
     const ALL: EventClass = EventClass(0x3ff);
 
     /// Reads letters such as `KEA`; none if one of them is no class.
@@ -86,7 +86,7 @@ impl EventClass {
         self.0
     }
 
-    /// Both.
+    /// The classes of both sets.
     pub const fn and(self, other: EventClass) -> EventClass {
         EventClass(self.0 | other.0)
     }

@@ -1,6 +1,5 @@
-//! What the server remembers of texts that clients choose and that are no data: names of clients and users,
-//! keys, arguments. They may have any length, and what is remembered outlives the client that sent it, so it
-//! is cut.
+//! Cuts texts that clients choose and that the server remembers beside its data: names of clients and users,
+//! keys, arguments. They may have any length, and the server remembers them longer than the client stays.
 
 use std::borrow::Cow;
 

@@ -1,9 +1,9 @@
-//! Faults that people plant to see what their clients make of them: FAULT.
+//! Faults that people plant to test how their clients handle them: FAULT.
 //!
 //! While none is planted, that costs one look at a flag for each batch of requests. Otherwise each request
-//! that a client sends, and that would be executed, is shown to the faults, the eldest first: the first that
-//! fits strikes it, and no other does. A delay holds neither a lock nor a thread: the connection sleeps, and
-//! then executes the request, whether or not its client is still there, as a packet that was late on its way.
+//! that a client sends, and that would be executed, is compared with the faults, the oldest first: only the
+//! first that fits applies to it. A delay holds neither a lock nor a thread: the connection sleeps, and then
+//! executes the request, whether or not its client is still there, as a packet that was late on its way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +19,10 @@ use crate::glob;
 pub const FAULTS_MAX: usize = 128;
 /// Bytes of each text of a fault.
 pub const TEXT_BYTES_MAX: usize = 1024;
-/// The longest delay: nobody waits longer for the end of a test.
+/// The longest delay: tests do not last longer.
 pub const DELAY_MS_MAX: u64 = 60 * 60 * 1000;
 
-/// All faults.
+/// The faults of one server that are planted now.
 #[derive(Debug, Default)]
 pub struct Faults {
     /// Looked at once a batch; the rest only if it is set.
@@ -33,14 +33,14 @@ pub struct Faults {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The eldest first.
+    /// The oldest fault first.
     faults: Vec<Fault>,
     last_id: u64,
-    /// How often all were cleared away.
+    /// How often all faults were removed.
     clearings: u64,
 }
 
-/// One fault.
+/// One fault: which requests it strikes, and what it does to them.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// A number that no other has or had; given when it is planted.
@@ -53,18 +53,18 @@ pub struct Fault {
     pub client: Option<Vec<u8>>,
     /// How often it will still strike; always, if it is not said.
     pub times_left: Option<u64>,
-    /// What it does.
+    /// The action that it takes.
     pub action: Action,
     /// How often it has struck.
     pub struck: u64,
 }
 
-/// What a fault does.
+/// The action of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Answers this error in place of executing the request.
+    /// Returns this error instead of executing the request.
     Error(Arc<[u8]>),
-    /// Executes the request so much later.
+    /// Executes the request after this time.
     Delay(Duration),
     /// Closes the connection in place of executing the request.
     Close,
@@ -72,10 +72,10 @@ pub enum Action {
     DropReply,
 }
 
-/// What becomes of a request.
+/// The effect of a fault on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blow {
-    /// It is answered this error.
+    /// Its reply is this error.
     Error(Arc<[u8]>),
     /// It is executed after this.
     Delay(Delay),
@@ -124,7 +124,7 @@ impl Faults {
         self.state.lock().faults.len()
     }
 
-    /// Plants a fault; answers its number.
+    /// Adds a fault; returns its number.
     ///
     /// # Errors
     ///
@@ -141,12 +141,12 @@ impl Faults {
         Ok(id)
     }
 
-    /// All of them, the eldest first.
+    /// All faults, the oldest first.
     pub fn all(&self) -> Vec<Fault> {
         self.state.lock().faults.clone()
     }
 
-    /// Removes one; answers whether it was there. What it has delayed stays delayed.
+    /// Removes a fault; returns whether it was there. Requests that it has delayed stay delayed.
     pub fn remove(&self, id: u64) -> bool {
         let mut state = self.state.lock();
         let before = state.faults.len();
@@ -155,8 +155,8 @@ impl Faults {
         state.faults.len() < before
     }
 
-    /// Removes all, and ends all delays, those too whose faults are gone already; answers how many there
-    /// were.
+    /// Removes all faults and ends all delays, also those of faults that were removed before. Returns how
+    /// many faults there were.
     pub fn clear(&self) -> usize {
         let mut state = self.state.lock();
         let count = std::mem::take(&mut state.faults).len();
@@ -167,8 +167,8 @@ impl Faults {
         count
     }
 
-    /// Lets the eldest fault that fits strike a request of this command and these keys; `is_client` tells
-    /// whether its client has a name.
+    /// Lets the oldest fault that fits strike a request of this command and these keys; `is_client` returns
+    /// whether the request's client has a name.
     pub fn strike<'k>(
         &self,
         command: &str,
@@ -198,7 +198,7 @@ impl Faults {
 
     /// Waits until a delay is over.
     pub async fn over(&self, delay: Delay) {
-        // Made before the look: whoever clears after the look wakes it.
+        // Made before the check: clearing after the check wakes it.
         let cleared = self.cleared.notified();
         if self.state.lock().clearings != delay.clearings {
             return;

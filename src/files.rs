@@ -1,4 +1,4 @@
-//! Files that are made anew or replaced whole, and what the system says when it refuses.
+//! Creates files, replaces them in one step, and reports the system's errors with the file's name.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -33,8 +33,8 @@ impl fmt::Display for NamedFile {
     }
 }
 
-/// Writes a file in place of the one that is there, with its permissions: whoever reads it sees the old one
-/// or the new one.
+/// Replaces a file in one step and keeps its permissions: readers see the old contents or the new ones, never
+/// a mixture.
 ///
 /// # Errors
 ///

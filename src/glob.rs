@@ -84,11 +84,11 @@ impl<'p> Pattern<'p> {
 /// A part of a pattern that matches exactly one byte.
 #[derive(Clone, Copy, Debug)]
 enum Element<'p> {
-    /// Any byte.
+    /// Any one byte (`?`).
     Any,
-    /// This one.
+    /// Exactly this byte.
     Byte(u8),
-    /// Those of a class, or all others.
+    /// The bytes of a class, or all others.
     Class { items: Items<'p>, is_negated: bool },
 }
 
@@ -121,7 +121,7 @@ impl<'p> Element<'p> {
     }
 }
 
-/// What is left of a class; one that is not closed ends with the pattern, as in Redis.
+/// The rest of a class; one that is not closed ends with the pattern, as in Redis.
 #[derive(Clone, Copy, Debug)]
 struct Items<'p> {
     rest: &'p [u8],
@@ -190,7 +190,7 @@ fn fold(byte: u8, ignore_case: bool) -> u8 {
 mod tests {
     use super::{Compiled, matches};
 
-    /// What both ways of matching say, which must be the same.
+    /// The result of both ways of matching, which must be the same.
     fn both(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
         let quick = matches(pattern, text, ignore_case);
         if !text.is_empty() {

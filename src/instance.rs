@@ -52,13 +52,13 @@ pub use saving::NotSaved;
 
 /// One running server.
 pub struct Instance {
-    /// Its parameters.
+    /// The server's parameters (CONFIG).
     pub config: Config,
     /// The clock by which its keys expire.
     pub clock: Arc<Clock>,
     /// The receivers of changes in its data.
     pub followers: Arc<Followers>,
-    /// Its data.
+    /// The server's data.
     pub keyspace: Keyspace,
     /// The names by which clients call its commands.
     pub names: NameTable,
@@ -74,7 +74,7 @@ pub struct Instance {
     pub lens: Lens,
     /// Faults that a test has asked for.
     pub faults: Faults,
-    /// Its scripts.
+    /// The server's scripts and functions.
     pub scripting: Scripting,
     /// The thread that frees its large garbage.
     pub freeing: Arc<Freeing>,
@@ -84,7 +84,7 @@ pub struct Instance {
     pub remote: OnceLock<Arc<Remote>>,
     /// Where requests on such keys run.
     pub overlays: Overlays,
-    /// Its counters.
+    /// What INFO, SLOWLOG and LATENCY report of its work.
     pub statistics: Statistics,
     /// 40 hexadecimal digits, different in each run.
     pub run_id: String,
@@ -331,7 +331,7 @@ impl Instance {
             size => (usize::MAX, 2048 << size.unsigned_abs().min(5)),
         };
         limits.set(LIST_KIND, Limit { entries, bytes, integers: 0 });
-        // No string is packed, but those that are HyperLogLogs have a smaller form.
+        // No string is packed, but HyperLogLogs have a smaller form.
         let bytes = config.hll_sparse_max_bytes.size();
         limits.set(STRING_KIND, Limit { bytes, ..Limit::default() });
     }
@@ -348,7 +348,7 @@ impl Default for ReplicationId {
 }
 
 impl ReplicationId {
-    /// The digits.
+    /// Returns the 40 digits.
     pub fn get(&self) -> String {
         self.0.lock().clone()
     }

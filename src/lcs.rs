@@ -1,7 +1,7 @@
 //! The longest common subsequence of two strings, as LCS replies it.
 //!
 //! The textbook fills a table of the lengths for all pairs of beginnings and walks back through it. Two
-//! neighbours in a row differ by 0 or 1, so a bit tells as much as a number, and a whole row of bits comes
+//! neighbours in a row differ by 0 or 1, so a bit holds as much as a number, and a whole row of bits comes
 //! from the row above in one addition and a few logical operations (Hyyrö, "Bit-parallel LCS-length
 //! computation revisited", 2004): 64 cells at a time, in a 32nd of the memory that Redis takes.
 //!
@@ -13,7 +13,7 @@
 /// Bytes that a table takes here, at most, however much is allowed: enough for two strings of 92,000 bytes.
 const TABLE_BYTES_MAX: usize = 1 << 30;
 
-/// What two strings have in common.
+/// The longest common subsequence of two strings.
 #[derive(Debug)]
 pub struct CommonSubsequence {
     /// Positions in the one string and in the other, the last first.

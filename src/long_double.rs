@@ -13,7 +13,7 @@ const TEXT_BYTES_MAX: usize = 5 * 1024;
 const PLACES: usize = 17;
 /// Bits of the significand.
 const SIGNIFICAND_BITS: i32 = 64;
-/// What is added to the exponents.
+/// The bias of the exponents.
 const EXPONENT_BIAS: i32 = 16_383;
 
 /// A finite number, or an infinite one.
@@ -21,7 +21,7 @@ const EXPONENT_BIAS: i32 = 16_383;
 pub struct LongDouble(X87DoubleExtended);
 
 impl LongDouble {
-    /// 0
+    /// The number 0.
     pub const ZERO: LongDouble = LongDouble(X87DoubleExtended::ZERO);
 
     /// Reads a number as `strtold` of C does, without blanks around it: decimal or hexadecimal, with an
@@ -105,7 +105,7 @@ fn read_digits(text: &str) -> Option<X87DoubleExtended> {
     if is_zero {
         return Some(X87DoubleExtended::ZERO);
     }
-    // Beyond so many digits an exponent only says "too large" or "too small".
+    // An exponent with more digits is in any case too large or too small.
     let significant = unsigned_exponent.trim_start_matches('0');
     if significant.len() > 6 {
         return None;

@@ -10,7 +10,7 @@ pub struct NameTable {
     slots: Box<[Option<Slot>; NameTable::SLOTS]>,
 }
 
-/// What a name was found to stand for.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The number of the name.
@@ -89,7 +89,7 @@ impl NameTable {
         NameTable { names, slots }
     }
 
-    /// What a name stands for, in any case; `packed` is the same name, packed.
+    /// Looks a name up, in any case; `packed` is the same name, packed.
     pub fn find(&self, packed: Packed, name: &[u8]) -> Option<Found> {
         let mut at = packed.slot();
         while let Some(slot) = self.slots[at] {

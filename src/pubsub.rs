@@ -1,14 +1,13 @@
-//! Channels: who listens to which, and messages on their way to them.
+//! Channels: which clients listen to which, and messages on their way to them.
 //!
 //! A message is put into the mail of every subscriber at once, under the lock of the registry: all
 //! subscribers of a channel see its messages in one order. A subscriber that does not take its mail is cut
-//! off by `client-output-buffer-limit pubsub` and slows nobody down.
+//! off by `client-output-buffer-limit pubsub` and does not slow down others.
 //!
 //! What EXEC or a script publishes is sent once it has ended. Until then each message is a [`Letter`] to each
-//! of its receivers: those who listen when it is published. The receiver's limits count a letter from the
-//! moment it is written, as if it had been sent, and cut the receiver off when they are exceeded; what is cut
-//! off gets no more letters. So letters take no more memory than the mail that they will be, but for what a
-//! letter itself takes.
+//! client that listens when it is published. The receiver's limits count a letter from the moment it is
+//! written, as if it had been sent, and cut the receiver off when they are exceeded; it then gets no more
+//! letters. So letters take no more memory than the mail that they will be, besides a fixed size for each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use crate::clients::Client;
 use crate::glob::{self, Pattern};
 use crate::resp::{Protocol, Reply, Sent};
 
-/// How channels are named by those who listen.
+/// How listeners name channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// By their names (SUBSCRIBE).
@@ -30,22 +29,22 @@ pub enum Kind {
     Shard,
 }
 
-/// All kinds, in the order in which a client's end of listening is told.
+/// All kinds, in the order in which a client is notified of the end of its subscriptions.
 pub const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
 
-/// Names that there is always room for, once there were so many.
+/// A table that once had this number of names keeps room for them.
 const NAMES_KEPT_MIN: usize = 1024;
 
-/// Who listens to what.
+/// All listeners, by channel or pattern.
 #[derive(Debug, Default)]
 pub struct PubSub {
     listeners: Mutex<[HashMap<Box<[u8]>, Listeners>; KINDS.len()]>,
 }
 
-/// Those who listen to one channel or pattern, by the numbers of clients.
+/// The listeners of one channel or pattern, by the numbers of clients.
 type Listeners = BTreeMap<u64, Arc<Client>>;
 
-/// What one client listens to.
+/// The channels and patterns that one client listens to.
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     names: [BTreeSet<Box<[u8]>>; KINDS.len()],
@@ -55,18 +54,18 @@ pub struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// How many of a kind.
+    /// How many subscriptions of a kind there are.
     pub fn count(&self, kind: Kind) -> usize {
         self.names[kind as usize].len()
     }
 
-    /// Whether there is none of any kind.
+    /// Whether there is no subscription of any kind.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.total == 0
     }
 
-    /// How many of all kinds.
+    /// How many subscriptions of all kinds there are.
     pub fn total(&self) -> usize {
         self.total
     }
@@ -82,7 +81,7 @@ impl Subscriptions {
         is_new
     }
 
-    /// Takes one away; returns whether it was there.
+    /// Removes one; returns whether it was there.
     fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
         let was_there = self.names[kind as usize].remove(name);
         if was_there {
@@ -97,8 +96,8 @@ impl Subscriptions {
         self.bytes + self.total * size_of::<Box<[u8]>>()
     }
 
-    /// The number that a client is told when its subscriptions of a kind change: channels and patterns are
-    /// counted together, those of sharded channels alone.
+    /// The count in the reply to a change of subscriptions of a kind: channels and patterns are counted
+    /// together, sharded channels apart.
     pub fn told(&self, kind: Kind) -> usize {
         match kind {
             Kind::Shard => self.count(Kind::Shard),
@@ -106,13 +105,13 @@ impl Subscriptions {
         }
     }
 
-    /// All of a kind.
+    /// All subscriptions of a kind.
     pub fn names(&self, kind: Kind) -> impl ExactSizeIterator<Item = &[u8]> {
         self.names[kind as usize].iter().map(|name| &**name)
     }
 }
 
-/// A message to those who listen in one way, in each version of the protocol, made when it is first needed.
+/// A message to listeners of one kind, in each version of the protocol, made when it is first needed.
 struct Message<'a> {
     kind: Kind,
     /// The channel or the pattern.
@@ -135,7 +134,7 @@ impl<'a> Message<'a> {
         client.send(bytes);
     }
 
-    /// Writes the letter to one client, unless that has more than it may.
+    /// Writes the letter to one client, unless the client exceeds its limits.
     fn letter_to(&mut self, client: &Arc<Client>, is_first: bool) -> Option<Letter> {
         let protocol = client.protocol();
         let (name, parts) = (self.name, self.parts);
@@ -182,7 +181,7 @@ impl Letter {
     fn send(self) {
         let (receiver, text) = (Arc::clone(&self.receiver), Arc::clone(&self.text));
         let name_bytes = self.name_bytes;
-        // What was reserved is given back.
+        // Gives back what was reserved.
         drop(self);
         receiver.send(&text[name_bytes..]);
     }
@@ -202,7 +201,7 @@ impl PubSub {
         of_name.insert(client.id, Arc::clone(client));
     }
 
-    /// Ends it; answers whether the client listened.
+    /// Ends one subscription; returns whether the client had it.
     pub fn unsubscribe(
         &self,
         kind: Kind,
@@ -227,7 +226,7 @@ impl PubSub {
         was_there
     }
 
-    /// Ends everything that a client listens to, without a word.
+    /// Ends all subscriptions of a client, without a message to it.
     pub fn leave(&self, client: &Client, subscriptions: &mut Subscriptions) {
         for kind in KINDS {
             while let Some(name) = subscriptions.names[kind as usize].first().cloned() {
@@ -236,7 +235,7 @@ impl PubSub {
         }
     }
 
-    /// Sends a message to all who listen to a channel, or to a sharded channel. Returns to how many.
+    /// Sends a message to all listeners of a channel, or of a sharded channel. Returns how many there are.
     pub fn publish(&self, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
         self.for_receivers(kind, channel, message, |client, message| message.send_to(client))
     }
@@ -320,7 +319,7 @@ impl PubSub {
         refused.into_values().collect()
     }
 
-    /// How many channels or patterns anybody listens to.
+    /// How many channels or patterns have listeners.
     pub fn count(&self, kind: Kind) -> usize {
         self.listeners.lock()[kind as usize].len()
     }
@@ -330,7 +329,7 @@ impl PubSub {
         self.listeners.lock()[kind as usize].get(name).map_or(0, Listeners::len)
     }
 
-    /// The channels that anybody listens to, and that match a pattern if there is one.
+    /// The channels that have listeners, and that match a pattern if there is one.
     pub fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
         let pattern = pattern.map(|pattern| Pattern::new(pattern, false));
         let listeners = self.listeners.lock();

@@ -1,6 +1,6 @@
 //! A client's state, without its socket.
 //!
-//! Here is what only the client's own commands need. What other clients may see is in its [`Client`].
+//! This is the state that only the client's own commands need. What other clients may see is in [`Client`].
 
 mod outbox;
 mod pending;
@@ -32,13 +32,13 @@ pub struct Session {
     pub database: usize,
     /// The version of the protocol it speaks.
     pub protocol: Protocol,
-    /// The user that it is.
+    /// The user as which the client is authenticated.
     pub user: Arc<User>,
     /// Whether it may do more than authenticate.
     pub is_authenticated: bool,
-    /// Which replies it wants.
+    /// The replies that it wants.
     pub replies: Replies,
-    /// Whether its connection ends when the replies so far have been written.
+    /// Whether the connection is closed once the replies so far are written.
     pub is_closing: bool,
     /// Whether its commands do not count as uses of keys (CLIENT NO-TOUCH).
     pub leaves_keys_untouched: bool,
@@ -48,15 +48,15 @@ pub struct Session {
     pub watching: Watching,
     /// The rows of keys in a store that it watches, as they were then.
     pub watched_in_store: Vec<(Key, Arc<Row>)>,
-    /// What it listens to.
+    /// The channels and patterns that it listens to.
     pub subscriptions: Subscriptions,
     /// The keys of which it keeps copies, if any.
     pub tracking: Option<Box<Tracks>>,
-    /// Whether a script of its runs: requests come from there.
+    /// Whether a script of the client runs: requests then come from the script.
     pub is_in_script: bool,
     /// Whether its command is one of several, none of which may wait.
     pub may_not_wait: bool,
-    /// What those commands have done that other clients follow, if anything.
+    /// The effects of those commands for other clients, if any.
     pub outbox: Option<Box<Outbox>>,
     /// How long its last command waits for its reply, or its next one to be executed, if it waits.
     pub wait: Option<Wait>,
@@ -66,13 +66,14 @@ pub struct Session {
     pub resumed: Option<Blocked>,
     /// Its request on keys in a store, while that waits.
     pub pending: Option<Box<Pending>>,
-    /// Those of the requests behind it that travel with it.
+    /// The requests behind it that travel with it.
     pub ahead: Ahead,
     /// The keys on which its command runs, if they live in a store.
     pub keys_in_store: Option<Arc<[Key]>>,
     /// Whether its command found nothing to take, and would wait if it might.
     pub found_nothing: bool,
-    /// Whether the faults have seen its next command already, which has waited since. Now it is spared.
+    /// Whether the faults have seen its next command already, which has waited since. No fault applies to it
+    /// again.
     pub was_delayed: bool,
     /// Whether a fault drops the reply to its next command, which waits to be executed.
     pub is_unheard: bool,
@@ -85,7 +86,7 @@ pub struct Session {
     /// When the script of its last command ended, so that the clock need not be read again to time the
     /// command.
     pub ended: Option<Instant>,
-    /// What its scripts have called and is not counted yet. Made when it is first needed.
+    /// The calls of its scripts that are not counted yet. Made when it is first needed.
     called: Option<Box<Called>>,
     /// The state that was last shown to other clients.
     shown: Cell<State>,
@@ -126,7 +127,7 @@ pub struct Queue {
 pub struct Queued {
     /// The number of the command that was found and admitted.
     pub number: usize,
-    /// The request.
+    /// The request, with its own copy of the arguments.
     pub request: OwnedRequest,
 }
 
@@ -150,7 +151,7 @@ pub enum Wait {
     /// Until this moment, if there is one, or until what the client has changed is durable, if that is
     /// enough. The reply says whether it is by then (WAITAOF).
     Durable {
-        /// When the wait ends in vain; `None` for never.
+        /// When the wait times out; `None` for never.
         until: Option<Instant>,
         /// Whether nothing else is waited for.
         is_enough: bool,
@@ -173,13 +174,13 @@ pub enum Wait {
 pub struct Blocked {
     /// The client's place in the queues of its keys.
     pub waiter: Arc<Waiter>,
-    /// When the wait ends in vain; `None` for never.
+    /// When the wait times out; `None` for never.
     pub until: Option<Instant>,
     /// When the client tries again before that, though no key has changed.
     pub again: Option<Instant>,
 }
 
-/// What a command needs, and another client has had for more than a moment.
+/// The thing that a command needs, and that another client has held for more than a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contention {
     /// The keyspace's shard of this number.
@@ -188,17 +189,17 @@ pub enum Contention {
     Turn,
 }
 
-/// Which replies a client wants (CLIENT REPLY).
+/// The replies that a client wants (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replies {
-    /// All.
+    /// Every command gets its reply.
     #[default]
     On,
-    /// None.
+    /// No command gets a reply.
     Off,
-    /// Not that to the command which follows.
+    /// The next command gets no reply.
     SkipNext,
-    /// Not that to the command which is being run.
+    /// The command that is being run gets no reply.
     SkipThis,
 }
 
@@ -246,7 +247,7 @@ impl Session {
         }
     }
 
-    /// What other clients may see of it, as it is now.
+    /// Its state as other clients may see it now.
     fn state(&self) -> State {
         State {
             database: self.database,
@@ -324,12 +325,12 @@ impl Session {
         self.is_in_script = false;
     }
 
-    /// What the commands of an EXEC or a script have done that other clients follow.
+    /// The effects of an EXEC's or a script's commands for other clients.
     pub fn outbox(&mut self) -> &mut Outbox {
         self.outbox.get_or_insert_default()
     }
 
-    /// What its scripts have called since it was counted last.
+    /// The calls of its scripts since they were counted last.
     pub fn called(&mut self) -> &mut Called {
         self.called.get_or_insert_default()
     }

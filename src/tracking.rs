@@ -1,19 +1,20 @@
-//! Clients that keep copies of keys, and what they are told so that no copy grows stale (CLIENT TRACKING).
+//! Notifies clients that keep copies of keys when the keys change, so that no copy grows stale (CLIENT
+//! TRACKING).
 //!
-//! Two ways: of a client that *reads* it is remembered which keys it has read, and it is told once of each
-//! that changes afterwards; a client that *listens* is told of every change of a key that begins with one of
-//! its prefixes, and nothing is remembered of what it reads.
+//! There are two ways. The server remembers the keys that a *reader* has read, and notifies it once of each
+//! that changes afterwards. It notifies a *listener* of every change of a key that begins with one of its
+//! prefixes, and remembers nothing of what it reads.
 //!
-//! Why nothing is lost between a read and its being remembered: [`Tracking::remember`] is called while the
+//! Why no change is lost between a read and its being remembered: [`Tracking::remember`] is called while the
 //! reader's transaction still holds the shard of the key, and [`Tracking::tell`] while the writer's does. So
-//! of a read and a write of one key one comes first as a whole: either the read sees what was written, or
-//! the writer finds the reader in the table. That a writer looks at the table at all is decided by a bit
-//! ([`Interest::set_tracking`]), set before the reader's first read and looked at by transactions once they
-//! hold their shards: the lock that orders the two also shows the one the other's bit.
+//! either the whole read or the whole write of one key comes first: the read sees what was written, or the
+//! writer finds the reader in the table. A bit decides whether a writer looks at the table at all
+//! ([`Interest::set_tracking`]). It is set before the reader's first read, and transactions check it once
+//! they hold their shards: the lock that orders the two also makes the bit visible.
 //!
-//! Why a client never takes an old value for a new one: it is told on the connection that it reads on, and
-//! whatever may concern a value in a reply is put after that reply. And a write is answered only when those
-//! concerned have their mail.
+//! Why a client never takes an old value for a new one: it gets notifications on the connection that it reads
+//! on, and a notification that may concern a value in a reply follows that reply. The reply to a write is
+//! sent only when all notifications about it are in their receivers' mail.
 
 mod news;
 mod prefixes;
@@ -41,7 +42,7 @@ const PIECES_PER_TIDYING: usize = 20;
 /// keys never become more than they were.
 const ABANDONED_PER_READ: usize = 2;
 
-/// Who keeps copies of what.
+/// Which clients keep copies of which keys.
 #[derive(Debug, Default)]
 pub struct Tracking(Mutex<Table>);
 
@@ -50,20 +51,20 @@ struct Table {
     /// By numbers that no other client's tracking had, and none of its own before.
     trackers: HashMap<u64, Tracker>,
     last_number: u64,
-    /// Who has read which key since it last changed.
+    /// The clients that have read each key since it last changed.
     readers: HashMap<Arc<[u8]>, Readers>,
     /// The keys of `readers`, in no order: from here any one can be chosen.
     keys: Vec<Arc<[u8]>>,
     /// How many readers all keys have together.
     items: usize,
-    /// Those who listen, by prefix.
+    /// The listeners, by prefix.
     listeners: BTreeMap<Box<[u8]>, BTreeSet<u64>>,
-    /// What has changed and is to be told to those who listen, with the client that is spared the news of
-    /// what it did itself.
+    /// Changed keys of which the listeners are not notified yet, with the client that made the change and may
+    /// have excluded its own changes.
     changed: BTreeMap<Box<[u8]>, Option<u64>>,
-    /// What those had read who no longer track: taken out of `readers` piece by piece.
+    /// Keys of clients that no longer track; they are taken out of `readers` piece by piece.
     abandoned: Vec<(u64, hash_set::IntoIter<Arc<[u8]>>)>,
-    /// What means nothing any more and takes time to free.
+    /// Tables that are no longer used and take time to free.
     garbage: Vec<Table>,
 }
 
@@ -71,9 +72,9 @@ struct Table {
 struct Tracker {
     client: Arc<Client>,
     options: Options,
-    /// What it has read.
+    /// The keys that it has read.
     keys: HashSet<Arc<[u8]>>,
-    /// What it listens to.
+    /// The prefixes that it listens to.
     prefixes: BTreeSet<Box<[u8]>>,
 }
 
@@ -84,36 +85,36 @@ struct Readers {
     place: usize,
 }
 
-/// What a client wants to be told, and how.
+/// The options of CLIENT TRACKING.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Of which keys.
+    /// Which keys it is notified of.
     pub mode: Mode,
-    /// The number of the client that is told instead; 0 for none.
+    /// The number of the client that gets the notifications instead; 0 for none.
     pub redirect: u64,
-    /// Not of what it did itself (NOLOOP).
+    /// Whether it is not notified of its own changes (NOLOOP).
     pub spares_own: bool,
 }
 
-/// Of which keys a client is told.
+/// Which keys a client is notified of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Those it reads.
+    /// The keys that it reads.
     #[default]
     All,
-    /// Those it reads by the command after CLIENT CACHING YES (OPTIN).
+    /// The keys that it reads by the command after CLIENT CACHING YES (OPTIN).
     Chosen,
-    /// Those it reads, but for the command after CLIENT CACHING NO (OPTOUT).
+    /// The keys that it reads, except by the command after CLIENT CACHING NO (OPTOUT).
     NotSpared,
-    /// Those that begin with its prefixes (BCAST).
+    /// All keys that begin with its prefixes (BCAST).
     Prefixes,
 }
 
-/// What a client's own session knows of its tracking.
+/// The tracking of a client, as its own session knows it.
 #[derive(Clone, Debug)]
 pub struct Tracks {
     number: u64,
-    /// What it asked for.
+    /// The options of CLIENT TRACKING.
     pub options: Options,
     /// Whether CLIENT CACHING has said that the next command is the exception.
     pub is_exception: bool,
@@ -134,12 +135,12 @@ impl Tracks {
         }
     }
 
-    /// Says which keys the script declares that is to be run.
+    /// Records the keys that a script declares, before it runs.
     pub fn declare<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) {
         self.declared = Some(keys.map(Box::from).collect());
     }
 
-    /// Says that it was run; it may have read something.
+    /// Records that the script has run; it may have read keys.
     pub fn script_ended(&mut self) {
         self.declared = None;
         self.has_read = true;
@@ -153,7 +154,7 @@ pub struct Totals {
     pub clients: usize,
     /// Keys that any of them has read.
     pub keys: usize,
-    /// Those who have, of each key, together.
+    /// The readers of each key, added up over all keys.
     pub items: usize,
     /// Prefixes that any of them listens to.
     pub prefixes: usize,
@@ -193,7 +194,7 @@ impl Tracking {
         Ok(Tracks { number, options, is_exception: false, has_read: false, declared: None })
     }
 
-    /// Ends it.
+    /// Ends tracking for a client, and frees what is remembered for it.
     pub fn end(&self, interest: &Interest, tracks: &Tracks) {
         let mut table = self.0.lock();
         let Some(tracker) = table.trackers.remove(&tracks.number) else { return };
@@ -248,7 +249,7 @@ impl Tracking {
         table.forget_surplus_of(number, keys_max, clients);
     }
 
-    /// Forgets what is too much although nobody reads; to be called every so often.
+    /// Forgets surplus keys even if no client reads; the caller does this every so often.
     pub fn tidy(&self, keys_max: usize, clients: &Clients) {
         for _ in 0..PIECES_PER_TIDYING {
             let mut table = self.0.lock();
@@ -283,10 +284,10 @@ impl Tracking {
     }
 }
 
-/// Telling.
+/// Notifying clients of changed keys.
 impl Tracking {
-    /// Tells those who have read what has changed; [`broadcast`](Self::broadcast) tells those who listen.
-    /// `by` is the number of the client whose command did it: it is told once it is answered.
+    /// Notifies the readers of changed keys; [`broadcast`](Self::broadcast) notifies the listeners. `by` is
+    /// the number of the client whose command changed them: it gets its notification after its reply.
     pub fn tell(&self, effects: &[Effect], by: Option<u64>, clients: &Clients) {
         let concerns = |effect: &Effect| matches!(effect, Effect::Changed { .. } | Effect::Flushed);
         if !effects.iter().any(concerns) {
@@ -307,8 +308,8 @@ impl Tracking {
         }
     }
 
-    /// Tells those who listen of what has changed so far, of each key once. To be called after a command, or
-    /// several that are one, before its shards are free.
+    /// Notifies the listeners of all changes so far, of each key once. The caller does this after a command,
+    /// or several that run as one, before it frees their shards.
     pub fn broadcast(&self, by: Option<u64>, clients: &Clients) {
         let mut table = self.0.lock();
         let changed = std::mem::take(&mut table.changed);
@@ -373,7 +374,7 @@ impl Table {
         self.items += 1;
     }
 
-    /// Takes a key out, and answers who had read it.
+    /// Takes a key out, and returns the numbers of its readers.
     fn take_readers(&mut self, key: &[u8]) -> Vec<u64> {
         let Some(readers) = self.readers.remove(key) else { return Vec::new() };
         self.keys.swap_remove(readers.place);
@@ -384,7 +385,7 @@ impl Table {
         readers.numbers
     }
 
-    /// Tells those who have read a key, but for the one that is spared, that it is not what it was.
+    /// Notifies the readers of a key that it has changed, except the one that is spared.
     fn invalidate(&mut self, key: &[u8], spared: Option<u64>, by: Option<u64>, clients: &Clients) {
         let keys = [key];
         let mut news = News::of(&keys);
@@ -397,7 +398,7 @@ impl Table {
         }
     }
 
-    /// Tells everybody that no key is what it was.
+    /// Notifies every tracking client that all keys have changed.
     fn flush(&mut self, by: Option<u64>, clients: &Clients) {
         let mut read = std::mem::take(&mut self.abandoned);
         let mut news = News::of_all();
@@ -408,7 +409,7 @@ impl Table {
         let (readers, keys) = (std::mem::take(&mut self.readers), std::mem::take(&mut self.keys));
         self.items = 0;
         if !keys.is_empty() {
-            // Whoever flushes holds all shards: this is freed when nobody waits for it.
+            // The caller of a flush holds all shards: `tidy` frees this later, when no client waits.
             self.garbage.push(Table { readers, keys, abandoned: read, ..Table::default() });
         }
     }
@@ -418,11 +419,11 @@ impl Table {
         if keys_max == 0 { 0 } else { self.keys.len().saturating_sub(keys_max) }
     }
 
-    /// Forgets any of the keys that are too many, but not too many at once; whoever has read them is told.
+    /// Forgets some of the surplus keys, at random, and notifies the clients that have read them.
     fn forget_surplus(&mut self, keys_max: usize, at_most: usize, by: Option<u64>, clients: &Clients) {
         for _ in 0..self.surplus(keys_max).min(at_most) {
             let key = Arc::clone(&self.keys[fastrand::usize(..self.keys.len())]);
-            // Not even one who does not want to hear of its own changes can do without this.
+            // A client that excludes its own changes needs this, too.
             self.invalidate(&key, None, by, clients);
         }
     }
@@ -433,7 +434,7 @@ impl Table {
         self.forget_surplus(keys_max, SURPLUS_PER_READ, reader, clients);
     }
 
-    /// Takes out some of what those had read who no longer track.
+    /// Takes out some of the keys of clients that no longer track.
     fn free_abandoned(&mut self, at_most: usize) {
         for _ in 0..at_most {
             let Some((number, keys)) = self.abandoned.last_mut() else { return };
@@ -455,11 +456,11 @@ impl Table {
 }
 
 impl Tracker {
-    /// Tells the client, or the one that it has named instead.
+    /// Notifies the client, or the one that it redirects to.
     fn tell(&self, news: &mut News<'_>, by: Option<u64>, clients: &Clients) {
         let is_answered_first = by == Some(self.client.id);
         if self.options.redirect == 0 {
-            // In RESP2 a reply could not be told from news.
+            // In RESP2 a client could not distinguish a notification from a reply.
             if self.client.protocol() == Protocol::Resp3 {
                 self.client.send_news(news.encoded(Protocol::Resp3), is_answered_first);
             }

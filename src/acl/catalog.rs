@@ -1,6 +1,6 @@
 //! What rules may name: the commands, by their numbers, and their categories.
 //!
-//! The module that has the commands makes the catalog; this one knows none.
+//! The module with the commands makes the catalog; this module knows no command.
 
 /// The categories of Redis, in its order.
 pub const CATEGORIES: [&str; 21] = [
@@ -111,7 +111,7 @@ impl Catalog {
         self.entries.iter().position(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// What is known of the command with this number.
+    /// The facts of the command with this number.
     pub(super) fn entry(&self, number: usize) -> &Entry {
         &self.entries[number]
     }

@@ -1,4 +1,4 @@
-//! What a user is: whether it may authenticate, how, and what it may do.
+//! The rights of a user: whether and how it may authenticate, and what it may do then.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use super::{Access, has_blanks};
 /// All about a user but its name.
 #[derive(Clone, Debug)]
 pub struct Grants {
-    /// Whether anybody may authenticate as this user.
+    /// Whether clients may authenticate as this user (`on`, `off`).
     pub is_enabled: bool,
-    /// Whether any password will do.
+    /// Whether every password is accepted (`nopass`).
     pub needs_no_password: bool,
-    /// What was said about checking what RESTORE is given; nothing depends on it, since all is checked.
+    /// The last rule about checks of RESTORE's payloads. It has no effect: the server checks every payload.
     sanitizes_payload: Option<bool>,
     passwords: Vec<PasswordHash>,
     /// Its own permissions.
@@ -49,13 +49,13 @@ impl PasswordHash {
         if text.iter().all(is_digit) { Ok(PasswordHash(hash)) } else { Err(Mistake::NotAHash) }
     }
 
-    /// Its digits.
+    /// The 64 lower-case hexadecimal digits of the SHA-256.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Says nothing: a hash has no business in a log.
+/// Prints nothing of the hash: it must not get into a log.
 impl fmt::Debug for PasswordHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PasswordHash")
@@ -63,7 +63,7 @@ impl fmt::Debug for PasswordHash {
 }
 
 impl Grants {
-    /// A user who may do nothing, but perhaps use all channels.
+    /// A user without permissions, except perhaps for all channels.
     pub(super) fn none(catalog: &Catalog, all_channels: bool) -> Grants {
         Grants {
             is_enabled: false,
@@ -75,7 +75,7 @@ impl Grants {
         }
     }
 
-    /// A user who may do everything, without a password: what `default` is until somebody changes it.
+    /// All permissions, without a password: those of `default` until a rule changes them.
     pub(super) fn everything(catalog: &Catalog) -> Grants {
         let mut grants = Grants::none(catalog, true);
         for rule in ["on", "nopass", "~*", "+@all"] {
@@ -139,8 +139,8 @@ impl Grants {
         Ok(())
     }
 
-    /// Whether somebody who gives this password may be this user. How long that takes tells nothing about
-    /// the right ones.
+    /// Whether a client with this password may authenticate as this user. The time it takes reveals nothing
+    /// about the right passwords.
     pub(super) fn admits(&self, password: &[u8]) -> bool {
         if !self.is_enabled || self.needs_no_password {
             return self.is_enabled;

@@ -1,4 +1,4 @@
-//! ACL LOG: who was refused what.
+//! ACL LOG: the commands, keys, channels and logins that were refused.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +39,7 @@ pub struct Entry {
     pub refusal: Refusal,
 }
 
-/// One refusal.
+/// One refusal, as ACL LOG lists it.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     /// What was refused.
@@ -61,11 +61,11 @@ pub struct Refusal {
 pub enum Reason {
     /// To be let in.
     Auth,
-    /// A command.
+    /// Running a command or subcommand.
     Command,
-    /// A key.
+    /// Using a key in this way.
     Key,
-    /// A channel.
+    /// Using a channel or a pattern of channels.
     Channel,
 }
 
@@ -127,12 +127,12 @@ impl AclLog {
         log.entries.truncate(length_max);
     }
 
-    /// The newest, at most so many.
+    /// The newest entries, the last one first; at most `count`.
     pub fn newest(&self, count: usize) -> Vec<Entry> {
         self.log.lock().entries.iter().take(count).cloned().collect()
     }
 
-    /// Forgets them.
+    /// Removes all entries (ACL LOG RESET).
     pub fn clear(&self) {
         self.log.lock().entries.clear();
     }

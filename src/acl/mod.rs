@@ -1,14 +1,14 @@
-//! Users: who may do what.
+//! Users and their permissions.
 //!
 //! A [`User`] is a name and its [`Grants`]: how to authenticate and what is allowed then. [`selector`] knows
 //! what one set of rules allows, [`catalog`] what rules may name; [`mod@file`] reads and writes all users,
-//! and [`log`] keeps who was refused what. The rules and their words are those of Redis 7; rules about
-//! commands are kept and printed in the order in which they were given, as Redis 7.2 does. (Redis 7.0 makes
-//! up a shorter list of its own, in an order that differs from run to run.)
+//! and [`log`] keeps the refusals. The rules and their words are those of Redis 7; rules about commands are
+//! kept and printed in the order in which they were given, as Redis 7.2 does. (Redis 7.0 makes up a shorter
+//! list of its own, in an order that differs from run to run.)
 //!
-//! A session holds its user: what changes about a user counts for the next command of all who are
-//! authenticated as it. [`User::is_unrestricted`] is one look at one atomic, so that who may do everything
-//! pays nothing for the rest.
+//! A session holds its user: a change of a user counts for the next command of all connections that are
+//! authenticated as it. [`User::is_unrestricted`] reads one atomic, so that users with all permissions pay
+//! nothing for the rest.
 
 mod catalog;
 mod file;
@@ -33,7 +33,7 @@ use log::AclLog;
 use selector::has_blanks;
 pub use selector::{Access, Attempt, Denial, Mistake, Selector};
 
-/// The user of everybody who has not said otherwise.
+/// The user of a client that has not authenticated as another one.
 pub const DEFAULT: &[u8] = b"default";
 
 /// A rule as it may be printed in the log: without the password, or the hash of one.
@@ -44,7 +44,7 @@ pub fn shown_rule(rule: &[u8]) -> &[u8] {
     }
 }
 
-/// One user.
+/// One user. Its permissions may change while its connections use it.
 #[derive(Debug)]
 pub struct User {
     name: Box<[u8]>,
@@ -64,7 +64,7 @@ impl User {
         }
     }
 
-    /// Its name.
+    /// The user's name; any bytes without blanks.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
@@ -75,12 +75,12 @@ impl User {
         self.is_unrestricted.load(Ordering::Relaxed)
     }
 
-    /// Whether it is no longer a user: nobody may do anything in its name.
+    /// Whether the user was removed. Its connections may run no more commands.
     pub fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Acquire)
     }
 
-    /// What it may do, as long as the answer is held.
+    /// Its permissions, which do not change while the returned guard is held.
     pub fn grants(&self) -> RwLockReadGuard<'_, Grants> {
         self.grants.read()
     }
@@ -99,7 +99,7 @@ impl User {
     }
 }
 
-/// All users.
+/// All users of one server, and the log of refusals.
 #[derive(Debug)]
 pub struct Users {
     catalog: Catalog,
@@ -122,14 +122,14 @@ pub enum Refused {
 }
 
 impl Users {
-    /// The user `default` alone, who may do everything without a password.
+    /// The user `default` alone, with all permissions and without a password.
     pub fn new(catalog: Catalog) -> Users {
         let default = Arc::new(User::new(DEFAULT, Grants::everything(&catalog), &catalog));
         let by_name = BTreeMap::from([(DEFAULT.into(), Arc::clone(&default))]);
         Users { catalog, default, by_name: RwLock::new(by_name), log: AclLog::default() }
     }
 
-    /// What rules may name.
+    /// The commands and categories that rules may name.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
@@ -139,7 +139,7 @@ impl Users {
         &self.default
     }
 
-    /// Whether everybody who connects is let in.
+    /// Whether clients are let in without a password.
     pub fn admits_everybody(&self) -> bool {
         let grants = self.default.grants();
         grants.is_enabled && grants.needs_no_password
@@ -176,7 +176,7 @@ impl Users {
             return Err(Refused::Name);
         }
         let rules = merge(rules).map_err(Refused::Unclosed)?;
-        // Held all the while, so that nobody else's change is lost.
+        // Held until the end, so that no concurrent change is lost.
         let mut by_name = self.by_name.write();
         let known = by_name.get(name);
         let mut grants = match known {
@@ -207,7 +207,7 @@ impl Users {
         debug_assert!(changed.is_ok());
     }
 
-    /// Removes a user. Whoever is authenticated as it must be made to leave.
+    /// Removes a user. The caller must close the connections of the returned user.
     pub fn remove(&self, name: &[u8]) -> Option<Arc<User>> {
         if name == DEFAULT {
             return None;
@@ -217,9 +217,9 @@ impl Users {
         removed
     }
 
-    /// Puts the users of a file in place of all that there are; `default` is as at the beginning if it is not
-    /// among them. Answers who was there before: whoever is authenticated as one of them must be made to
-    /// leave, as in Redis, even if there is a user of the same name again.
+    /// Replaces all users with those of a file; `default` gets its initial permissions if the file lacks it.
+    /// Returns the former users. The caller must close their connections, as Redis does, even if the file has
+    /// a user of the same name.
     ///
     /// # Errors
     ///
@@ -259,7 +259,7 @@ impl Users {
     }
 }
 
-/// Its name.
+/// Prints the name; bytes that are not UTF-8 become `\u{fffd}`.
 impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(&self.name))

@@ -14,7 +14,7 @@ pub struct Selector {
     commands: Vec<u64>,
     /// Whether everything is allowed that is not forbidden: what ACL LIST begins with.
     begins_with_all: bool,
-    /// What changed that, in its order, as ACL LIST prints it.
+    /// The rules about commands, in their order, as ACL LIST prints them.
     command_rules: Vec<String>,
     /// First arguments with which commands are allowed that are not otherwise.
     first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
@@ -39,25 +39,25 @@ pub struct Access {
     pub writes: bool,
 }
 
-/// What somebody wants to do.
+/// What a client wants to do: a command, with its keys and channels.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a, Keys, Channels> {
-    /// The command's number; `None` for one that nobody is refused.
+    /// The command's number; `None` for a command that every user may run.
     pub command: Option<usize>,
-    /// What follows its name.
+    /// The first argument behind the command's name.
     pub first_argument: Option<&'a [u8]>,
     /// The keys, and how each is used.
     pub keys: Keys,
-    /// The channels.
+    /// The channels, or the patterns of channels.
     pub channels: Channels,
     /// Whether these are patterns of channels, which only the same pattern allows.
     pub channels_are_patterns: bool,
 }
 
-/// What of an attempt is not allowed. Of two denials the greater one is told.
+/// What of an attempt is not allowed. The greater one of two denials is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
-    /// The command.
+    /// The command itself, whatever its keys.
     Command,
     /// One of the keys: which, from zero.
     Key(usize),
@@ -70,7 +70,7 @@ pub enum Denial {
 pub enum Mistake {
     /// Nothing like it is known, or a pattern has blanks in it.
     Syntax,
-    /// It names a command or category that there is not.
+    /// It names an unknown command or category.
     UnknownCommand,
     /// It names an argument of a subcommand.
     ArgumentOfSubcommand,
@@ -78,9 +78,9 @@ pub enum Mistake {
     KeysAfterAll,
     /// It adds a pattern of channels to those of all channels.
     ChannelsAfterAll,
-    /// It removes a password that is none of the user's.
+    /// It removes a password that the user does not have.
     NoSuchPassword,
-    /// It gives a hash that is none.
+    /// It gives a hash that is malformed.
     NotAHash,
 }
 
@@ -264,7 +264,7 @@ impl Selector {
         }
     }
 
-    /// Writes down a rule about commands in place of those that it makes void.
+    /// Notes a rule about commands, in place of earlier rules that it makes void.
     fn note_rule(&mut self, allow: bool, name: &str) {
         let name = name.to_ascii_lowercase();
         self.command_rules.retain(|rule| {

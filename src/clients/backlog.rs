@@ -6,13 +6,13 @@
 
 use std::collections::VecDeque;
 
-/// A piece that gathers small buffers has room for at least so much, …
+/// A piece that gathers small buffers has room for at least this many bytes, …
 const PIECE_BYTES_MIN: usize = 1 << 10;
 /// … and grows with what waits, up to this. The system takes pieces of this size back when they are freed.
 const PIECE_BYTES_MAX: usize = 256 << 10;
 /// A buffer below this is copied into a piece even if there is none yet.
 const BUFFER_BYTES_MIN: usize = 4 << 10;
-/// What a piece costs beside its bytes.
+/// The memory that a piece takes beside its bytes.
 const PIECE_OVERHEAD_BYTES: usize = size_of::<Vec<u8>>();
 
 /// Bytes that wait, in their order.
@@ -22,7 +22,7 @@ pub struct Backlog {
     /// Bytes of the first piece that do not wait any more.
     taken: usize,
     bytes: usize,
-    /// What all pieces have room for.
+    /// The bytes that all pieces have room for.
     capacity: usize,
 }
 
@@ -103,7 +103,7 @@ impl Backlog {
         self.pieces.front().map_or(&[], |first| &first[self.taken..])
     }
 
-    /// Takes so many of the [next](Self::front) bytes away.
+    /// Removes this number of the [next](Self::front) bytes.
     pub fn take(&mut self, bytes: usize) {
         self.taken += bytes;
         self.bytes -= bytes;
@@ -138,7 +138,7 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    /// Bytes that tell where they are.
+    /// Bytes that differ by place, so that a test notices any that are lost or moved.
     fn pattern(from: usize, bytes: usize) -> Vec<u8> {
         (from..from + bytes).map(|place| (place * 7 + place / 251) as u8).collect()
     }

@@ -1,8 +1,8 @@
 //! How much memory a client takes, and how much all of them take together.
 //!
-//! The connection says what lies in its buffers whenever that has changed; nothing is said while a client
-//! sends whole requests and takes its replies. Others read it: CLIENT LIST, INFO, the limits of output and
-//! of all clients' memory.
+//! The connection reports the sizes of its buffers whenever they change; it reports nothing while a client
+//! sends whole requests and takes its replies. Others read it: CLIENT LIST, INFO, the limits of output and of
+//! all clients' memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ impl ClientMemory {
     }
 }
 
-/// What lies in a client's input.
+/// The sizes of a client's input buffers, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Input {
     /// Bytes that were received and are no argument yet.
@@ -39,7 +39,7 @@ pub struct Input {
     pub subscribed_bytes: usize,
 }
 
-/// What waits for a client to take it.
+/// The size of the output that waits for a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// Bytes that wait.
@@ -54,7 +54,7 @@ pub struct Output {
 #[derive(Debug)]
 pub struct Footprint {
     all: Arc<ClientMemory>,
-    /// What it takes while its buffers are empty.
+    /// Bytes that it takes while its buffers are empty.
     base_bytes: AtomicUsize,
     query_bytes: AtomicUsize,
     query_free_bytes: AtomicUsize,
@@ -84,12 +84,12 @@ impl Footprint {
         }
     }
 
-    /// Says what the client takes while its buffers are empty.
+    /// Sets the bytes that the client takes while its buffers are empty.
     pub fn set_base(&self, bytes: usize) {
         self.set_memory(&self.base_bytes, bytes);
     }
 
-    /// Says what lies in its input.
+    /// Sets the sizes of its input buffers.
     pub fn set_input(&self, input: Input) {
         self.set_memory(&self.query_bytes, input.query_bytes);
         self.set_memory(&self.query_free_bytes, input.query_free_bytes);
@@ -98,7 +98,7 @@ impl Footprint {
         self.set_memory(&self.subscribed_bytes, input.subscribed_bytes);
     }
 
-    /// What lies in its input.
+    /// The sizes of its input buffers.
     pub fn input(&self) -> Input {
         Input {
             query_bytes: self.query_bytes.load(Ordering::Relaxed),
@@ -109,14 +109,14 @@ impl Footprint {
         }
     }
 
-    /// Says what its connection has to write.
+    /// Sets the size of the output that its connection has to write.
     pub(super) fn set_output(&self, output: Output) {
         self.output_bytes.store(output.bytes, Ordering::Relaxed);
         self.output_pieces.store(output.pieces, Ordering::Relaxed);
         self.set_memory(&self.output_memory_bytes, output.memory_bytes);
     }
 
-    /// What its connection has to write.
+    /// The size of the output that its connection has to write.
     pub(super) fn output(&self) -> Output {
         Output {
             bytes: self.output_bytes.load(Ordering::Relaxed),
@@ -125,7 +125,7 @@ impl Footprint {
         }
     }
 
-    /// Says what its mail takes. So much as a client is mostly sent is not counted: it is taken at once.
+    /// Sets the bytes that its mail takes. Usual amounts count as 0: the connection takes them at once.
     pub(super) fn set_mail(&self, memory_bytes: usize) {
         let counted = if memory_bytes <= MAIL_BYTES_MIN { 0 } else { memory_bytes };
         self.set_memory(&self.mail_memory_bytes, counted);
@@ -136,7 +136,7 @@ impl Footprint {
         self.memory().iter().map(|part| part.load(Ordering::Relaxed)).sum()
     }
 
-    /// Says that the client takes nothing any more.
+    /// Sets all sizes to zero, when the client has left.
     pub(super) fn clear(&self) {
         self.memory().iter().for_each(|part| self.set_memory(part, 0));
     }

@@ -1,4 +1,4 @@
-//! What others send a client without its asking: messages of channels, invalidations, every command.
+//! What a client gets without a request: messages of channels, invalidations, the commands for MONITOR.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,19 +13,19 @@ use crate::config::{ClientClass, OutputLimits};
 /// Mail that may wait for a client without a limit: Redis has none then, but nothing that a client has not
 /// asked for grows without bound here.
 const BYTES_MAX: usize = 32 << 20;
-/// The same for one that listens to channels, whose limit was taken away on purpose.
+/// The same for a client that listens to channels, whose limit was taken away on purpose.
 const PUBSUB_BYTES_MAX: usize = 1 << 30;
 
 /// What a client may have at any time, so that it is within every limit. Redis: the buffer of replies that
 /// each client has, which its limits do not count (`PROTO_REPLY_CHUNK_BYTES`).
 pub(super) const FREE_BYTES: usize = 16 << 10;
 
-/// What waits for one client.
+/// The mail that waits for one client.
 #[derive(Debug)]
 pub(super) struct Mail {
     limits: Arc<OutputLimits>,
     state: Mutex<State>,
-    /// How much was not taken, for those who look often.
+    /// How many bytes were not taken yet, to be read often without the lock.
     bytes: AtomicUsize,
 }
 
@@ -33,11 +33,11 @@ pub(super) struct Mail {
 struct State {
     class: ClientClass,
     waiting: Backlog,
-    /// What is to come after the reply to the client's own command, which has brought it about.
+    /// Mail caused by the client's own command, which must follow the reply.
     after_reply: Vec<u8>,
     /// Bytes that EXEC or a script will put in once it has ended. The limits count them already.
     reserved_bytes: usize,
-    /// Since when more waits than the soft limit allows.
+    /// Since when the waiting bytes exceed the soft limit.
     over_soft_limit_since: Option<Instant>,
 }
 
@@ -59,7 +59,7 @@ impl Mail {
         Mail { limits, state: Mutex::new(state), bytes: AtomicUsize::new(0) }
     }
 
-    /// Says whether the client listens to channels, which has limits of its own.
+    /// Sets whether the client listens to channels, for which separate limits apply.
     pub(super) fn set_class(&self, class: ClientClass) {
         self.state.lock().class = class;
     }
@@ -96,8 +96,8 @@ impl Mail {
         self.state.lock().reserved_bytes -= bytes;
     }
 
-    /// Whether the client may have so many bytes more. If not, what waits is dropped, since the client will
-    /// be cut off.
+    /// Whether the client may have `bytes` more. If not, its mail is dropped, since the client will be cut
+    /// off.
     fn admit(&self, state: &mut State, bytes: usize, footprint: &Footprint) -> bool {
         let total = state.bytes() + state.reserved_bytes + bytes;
         let bytes_max = if state.class == ClientClass::PubSub { PUBSUB_BYTES_MAX } else { BYTES_MAX };
@@ -109,7 +109,7 @@ impl Mail {
         may_stay
     }
 
-    /// Whether the client may have this mail and so many `output_bytes` that its connection has to write.
+    /// Whether the client may have this mail beside `output_bytes` that its connection has to write.
     pub(super) fn may_wait_with(&self, output_bytes: usize) -> bool {
         let mut state = self.state.lock();
         let total = state.bytes() + state.reserved_bytes + output_bytes;
@@ -145,7 +145,7 @@ impl Mail {
         self.bytes() > 0
     }
 
-    /// Takes what waits; what is to come after a reply only where no reply is being made.
+    /// Takes the mail; the part that must follow a reply only while no reply is being made.
     pub(super) fn take(&self, is_between_replies: bool, footprint: &Footprint) -> Backlog {
         let mut state = self.state.lock();
         let mut taken = std::mem::take(&mut state.waiting);
@@ -156,7 +156,7 @@ impl Mail {
         taken
     }
 
-    /// Takes what is to come after the reply.
+    /// Takes the mail that must follow the reply.
     pub(super) fn take_after_reply(&self, footprint: &Footprint) -> Vec<u8> {
         let mut state = self.state.lock();
         let taken = std::mem::take(&mut state.after_reply);
@@ -164,7 +164,7 @@ impl Mail {
         taken
     }
 
-    /// What waits, in how many pieces, and the memory that these take.
+    /// The bytes that wait, in how many pieces, and the memory that these take.
     pub(super) fn waiting(&self) -> Output {
         let state = self.state.lock();
         Output {

@@ -1,4 +1,4 @@
-//! Who is connected: what one client may know of another, and how it can be made to leave.
+//! The connected clients: what one may know of another, and how the server or another client closes it.
 //!
 //! Each connection registers a [`Client`] and is the only one to describe it; CLIENT LIST, CLIENT KILL, the
 //! sweep of idle clients and the shutdown come from other threads. They reach a connection in three ways:
@@ -34,28 +34,28 @@ pub use who::Who;
 #[derive(Debug)]
 pub struct Clients {
     connected: Mutex<BTreeMap<u64, Arc<Client>>>,
-    /// Those that see every command (MONITOR).
+    /// The clients that get every command (MONITOR).
     monitors: Mutex<Vec<Arc<Client>>>,
     monitor_count: AtomicUsize,
-    /// Who must not be served for a while (CLIENT PAUSE).
+    /// The pause of CLIENT PAUSE, during which some clients wait.
     pub pause: Pause,
-    /// How much may wait for a client.
+    /// The limits on output that may wait for a client.
     output_limits: Arc<OutputLimits>,
-    /// What all of them take.
+    /// The memory that all clients take together.
     pub memory: Arc<ClientMemory>,
-    /// How making some of them leave goes on, where that is too much.
+    /// The progress of client eviction (`maxmemory-clients`), while they take too much.
     pub eviction: Mutex<Eviction>,
     count: AtomicUsize,
     last_id: AtomicU64,
-    /// When nobody had connected yet.
+    /// When no client had connected yet.
     began: Instant,
     now_ms: AtomicU64,
 }
 
-/// Making clients leave to give back memory.
+/// The state of client eviction, which gives back memory.
 #[derive(Debug, Default)]
 pub struct Eviction {
-    /// No client is left that may be made to leave, and they still take too much.
+    /// No client is left that may be evicted, and they still take too much memory.
     pub is_stuck: bool,
     /// When that was found, by [`Clients::now_ms`].
     pub looked_at_ms: u64,
@@ -74,7 +74,7 @@ pub struct Client {
     pub descriptor: i32,
     /// When it connected.
     pub connected_at: Instant,
-    /// What it tells about itself.
+    /// Its name, user and settings, which its commands change.
     pub profile: Mutex<Profile>,
     /// When it last sent or took something, by [`Clients::now_ms`].
     last_active_ms: AtomicU64,
@@ -85,18 +85,18 @@ pub struct Client {
     leaving: AtomicU8,
     waiting: AtomicU8,
     speaks_resp3: AtomicBool,
-    /// What others have sent it.
+    /// Messages and notifications that wait for it.
     mail: Mail,
     /// Wakes the task that serves it, from its first wait on.
     task: OnceLock<Waker>,
 }
 
-/// What a connection must attend to although its client has sent nothing.
+/// Events to which a connection must attend although its client has sent nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
-    /// It was asked to leave.
+    /// The client was asked to leave.
     Leave,
-    /// Others have sent it something.
+    /// There is mail for the client.
     Mail,
 }
 
@@ -104,19 +104,19 @@ pub enum Attention {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Waiting {
-    /// It does not.
+    /// It does not wait.
     No = 0,
-    /// It does.
+    /// The client waits for its keys, in a blocking command.
     Yes = 1,
-    /// It is to go on as if its time were over.
+    /// It goes on as if its timeout had passed.
     TimedOut = 2,
-    /// It is to be told that it was unblocked.
+    /// It gets an error: another client unblocked it.
     Failed = 3,
-    /// For the end of a pause (CLIENT PAUSE), which no other client can end for it alone.
+    /// It waits for the end of a pause (CLIENT PAUSE), which no other client can end for it alone.
     Paused = 4,
 }
 
-/// What changes while a client is connected.
+/// The facts about a client that may change while it is connected.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// CLIENT SETNAME; empty for none.
@@ -125,29 +125,29 @@ pub struct Profile {
     pub lib_name: Vec<u8>,
     /// CLIENT SETINFO LIB-VER.
     pub lib_version: Vec<u8>,
-    /// Who it is; unknown until it has a session.
+    /// Its user; `None` until it has a session.
     pub user: Option<Arc<User>>,
-    /// What its commands change.
+    /// The state that its commands change.
     pub state: State,
     /// CLIENT CAPA redirect.
     pub can_be_redirected: bool,
-    /// CLIENT NO-EVICT.
+    /// CLIENT NO-EVICT: the limit `maxmemory-clients` never disconnects it.
     pub is_kept_from_eviction: bool,
-    /// MONITOR.
+    /// Whether it gets every command of other clients (MONITOR).
     pub is_monitor: bool,
-    /// CLIENT TRACKING.
+    /// CLIENT TRACKING; `None` while it is off.
     pub tracking: Option<Tracked>,
     seen_as: Option<Arc<Who>>,
 }
 
-/// What a client's session has come to.
+/// The state of a client's session, as CLIENT LIST shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
     /// The database it has selected.
     pub database: usize,
     /// The protocol it speaks.
     pub protocol: Protocol,
-    /// CLIENT NO-TOUCH.
+    /// CLIENT NO-TOUCH: its commands do not count as a use of their keys.
     pub leaves_keys_untouched: bool,
     /// The name of its last command, with its subcommand.
     pub last_command: &'static str,
@@ -184,14 +184,14 @@ impl State {
     }
 }
 
-/// How a client is told of changed keys.
+/// How a client is notified of changed keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tracked {
-    /// The number of the client that is told instead; 0 for none.
+    /// The number of the client that gets the notifications instead; 0 for none.
     pub redirect: u64,
-    /// By prefixes (BCAST).
+    /// Whether it is notified by prefixes (BCAST).
     pub has_prefixes: bool,
-    /// The other client was not there any more when it was to be told.
+    /// The other client had left when a notification was due.
     pub is_broken: bool,
 }
 
@@ -199,16 +199,16 @@ pub struct Tracked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Leaving {
-    /// Nobody asked.
+    /// The client stays.
     Not = 0,
-    /// When what it has sent is answered.
+    /// After the replies to all that it has sent.
     WhenAnswered = 1,
-    /// At once, whatever it waits for.
+    /// At once, even while it waits.
     Now = 2,
 }
 
 impl Clients {
-    /// Nobody yet.
+    /// A registry without clients. New clients start with these limits on their output.
     pub fn new(output_limits: Arc<OutputLimits>) -> Clients {
         Clients {
             connected: Mutex::default(),
@@ -230,17 +230,17 @@ impl Clients {
         self.now_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Milliseconds since the server began, as of a moment ago: good enough to tell who is idle.
+    /// Milliseconds since the server began, as of a moment ago: good enough to find idle clients.
     pub fn now_ms(&self) -> u64 {
         self.now_ms.load(Ordering::Relaxed)
     }
 
-    /// How many there are.
+    /// How many clients there are.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Registers a client; it is known until the answer is dropped.
+    /// Registers a client until the returned value is dropped.
     pub fn register(
         self: &Arc<Self>,
         address: Address,
@@ -288,7 +288,7 @@ impl Clients {
         self.monitor_count.store(monitors.len(), Ordering::Relaxed);
     }
 
-    /// Ends that.
+    /// Stops sending every command to a client.
     pub fn remove_monitor(&self, client: &Client) {
         let mut monitors = self.monitors.lock();
         client.profile.lock().is_monitor = false;
@@ -296,13 +296,13 @@ impl Clients {
         self.monitor_count.store(monitors.len(), Ordering::Relaxed);
     }
 
-    /// Whether anybody sees every command.
+    /// Whether a client gets every command (MONITOR).
     #[inline]
     pub fn has_monitors(&self) -> bool {
         self.monitor_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Sends something to all who see every command.
+    /// Sends something to all clients that get every command.
     pub fn send_to_monitors(&self, bytes: &[u8]) {
         self.monitors.lock().iter().for_each(|monitor| monitor.send(bytes));
     }
@@ -312,14 +312,14 @@ impl Clients {
         self.connected.lock().get(&id).cloned()
     }
 
-    /// Asks those to leave for which more waits than may, or has waited for too long.
+    /// Closes the clients whose waiting output exceeds its limit, or has done so for too long.
     pub fn enforce_output_limits(&self) {
         for client in self.connected.lock().values() {
             client.may_hold(client.footprint.output().bytes);
         }
     }
 
-    /// All clients, the eldest first.
+    /// All clients, the oldest first.
     pub fn all(&self) -> Vec<Arc<Client>> {
         self.connected.lock().values().cloned().collect()
     }
@@ -329,7 +329,7 @@ impl Clients {
 #[derive(Debug)]
 pub struct Registration {
     clients: Arc<Clients>,
-    /// The client.
+    /// The client that is registered.
     pub client: Arc<Client>,
 }
 
@@ -356,7 +356,7 @@ impl Client {
         self.call();
     }
 
-    /// What it was asked.
+    /// Whether, and how soon, it was asked to leave.
     pub fn leaving(&self) -> Leaving {
         match self.leaving.load(Ordering::Acquire) {
             0 => Leaving::Not,
@@ -370,7 +370,7 @@ impl Client {
         poll_fn(|context| self.poll_asked_to_leave(context, leaving)).await;
     }
 
-    /// The same for one who polls.
+    /// The same, to be polled.
     pub fn poll_asked_to_leave(&self, context: &Context<'_>, leaving: Leaving) -> Poll<()> {
         self.poll_until(context, || (self.leaving() >= leaving).then_some(()))
     }
@@ -416,7 +416,7 @@ impl Client {
         self.mail.give_back(bytes);
     }
 
-    /// Cuts the client off: more waits for it than may.
+    /// Cuts the client off, since its output exceeds the limit.
     fn overcome(&self) {
         if self.leaving() != Leaving::Now {
             tracing::warn!("Client {} closed for overcoming of output buffer limits.", self.address);
@@ -424,8 +424,8 @@ impl Client {
         }
     }
 
-    /// Whether so many bytes may wait for the client in its connection, beside its mail. If not, it is asked
-    /// to leave.
+    /// Whether `output_bytes` may wait for the client in its connection, beside its mail. If not, the client
+    /// is asked to leave.
     pub fn may_hold(&self, output_bytes: usize) -> bool {
         let may_hold = self.mail.may_wait_with(output_bytes);
         if !may_hold {
@@ -434,12 +434,12 @@ impl Client {
         may_hold
     }
 
-    /// Says what its connection has to write.
+    /// Sets the size of the output that its connection has to write.
     pub fn set_output(&self, output: Output) {
         self.footprint.set_output(output);
     }
 
-    /// What waits for it, in its connection and as mail.
+    /// The output that waits for it, in its connection and as mail.
     pub fn output(&self) -> Output {
         let (output, mail) = (self.footprint.output(), self.mail.waiting());
         Output {
@@ -449,23 +449,23 @@ impl Client {
         }
     }
 
-    /// Whether others have sent it something that was not taken.
+    /// Whether there is mail that was not taken.
     #[inline]
     pub fn has_mail(&self) -> bool {
         self.mail.is_waiting()
     }
 
-    /// Takes what others have sent; what is to come after a reply only between replies.
+    /// Takes the mail; the part that must follow a reply only between replies.
     pub fn take_mail(&self, is_between_replies: bool) -> Backlog {
         self.mail.take(is_between_replies, &self.footprint)
     }
 
-    /// Takes what others have sent that is to come after the reply which has just been made.
+    /// Takes the mail that must follow the reply which has just been made.
     pub fn take_mail_after_reply(&self) -> Vec<u8> {
         self.mail.take_after_reply(&self.footprint)
     }
 
-    /// Says whether the client listens to channels, which has limits of its own.
+    /// Sets whether the client listens to channels, for which separate limits apply.
     pub fn set_class(&self, class: ClientClass) {
         self.mail.set_class(class);
     }
@@ -475,7 +475,7 @@ impl Client {
         self.profile.lock().state.subscriptions != [0; 3]
     }
 
-    /// Says that it has sent or taken something.
+    /// Records that it has sent or taken something just now.
     pub fn set_active(&self, now_ms: u64) {
         self.last_active_ms.store(now_ms, Ordering::Relaxed);
     }
@@ -490,12 +490,12 @@ impl Client {
         if self.speaks_resp3.load(Ordering::Relaxed) { Protocol::Resp3 } else { Protocol::Resp2 }
     }
 
-    /// Says which version of the protocol it speaks from now on.
+    /// Sets the version of the protocol that it speaks from now on.
     pub fn set_protocol(&self, protocol: Protocol) {
         self.speaks_resp3.store(protocol == Protocol::Resp3, Ordering::Relaxed);
     }
 
-    /// Says that the client waits, or no longer does.
+    /// Sets whether the client waits.
     pub fn set_waiting(&self, waiting: Waiting) {
         self.waiting.store(waiting as u8, Ordering::Release);
     }
@@ -511,12 +511,12 @@ impl Client {
         }
     }
 
-    /// Whether other clients see it as one that waits.
+    /// Whether other clients see it as waiting.
     pub fn is_blocked(&self) -> bool {
         matches!(self.waiting(), Waiting::Yes | Waiting::Paused)
     }
 
-    /// Ends the client's waiting; answers whether it waited.
+    /// Ends the client's waiting; returns whether it waited.
     pub fn end_waiting(&self, how: Waiting) -> bool {
         let (yes, how) = (Waiting::Yes as u8, how as u8);
         let has_waited = self.waiting.compare_exchange(yes, how, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -532,13 +532,13 @@ impl Client {
         })
     }
 
-    /// Is ready once `look` finds something; whoever changes what it looks at [calls](Self::call).
+    /// Is ready once `look` finds something. Code that changes what `look` reads must [call](Self::call).
     ///
-    /// One task serves a client from its beginning to its end, so that it need not be told anew with each
-    /// wait whom to wake: waiting costs no more than the look.
+    /// One task serves a client from its beginning to its end. So it learns once which task to wake, and not
+    /// with each wait: waiting costs no more than the look.
     fn poll_until<T>(&self, context: &Context<'_>, look: impl Fn() -> Option<T>) -> Poll<T> {
         if self.task.get().is_none() {
-            // Nobody else sets it.
+            // No other thread sets it.
             let _ = self.task.set(context.waker().clone());
             fence(Ordering::SeqCst); // see `call`
         }
@@ -546,7 +546,7 @@ impl Client {
         look().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Has the task that serves the client look anew.
+    /// Wakes the task that serves the client, so that it looks again.
     pub fn call(&self) {
         // Either the task is seen here, or it sees, when it looks for the first time, what has changed.
         fence(Ordering::SeqCst);

@@ -22,12 +22,12 @@ struct Current {
     paused: Paused,
 }
 
-/// Which commands have to wait.
+/// The commands that wait in a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Paused {
-    /// Those that write.
+    /// Commands that write, or may send something to replicas.
     Writes,
-    /// All.
+    /// All commands, whether they read or write.
     All,
 }
 
@@ -43,14 +43,14 @@ impl Pause {
         self.is_on.store(true, Ordering::Release);
     }
 
-    /// Ends it.
+    /// Ends the pause at once, and lets all clients go on.
     pub fn end(&self) {
         *self.current.lock() = None;
         self.is_on.store(false, Ordering::Release);
         self.changed.notify_waiters();
     }
 
-    /// Which commands have to wait now.
+    /// The commands that wait now; `None` without a pause.
     #[inline]
     pub fn paused(&self) -> Option<Paused> {
         if self.is_on.load(Ordering::Acquire) { self.current().map(|current| current.paused) } else { None }

@@ -1,4 +1,4 @@
-//! A client as it was when it was seen: what can be told of it after it has left. Long names are cut.
+//! A client as it was when it was seen, for reports after it has left. Long names are cut.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use crate::excerpt::excerpt;
 /// A client as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
-    /// Its number.
+    /// The client's number (CLIENT ID).
     pub id: u64,
     /// Where it connects from.
     pub address: Address,
     /// Its name (CLIENT SETNAME); empty for none.
     pub name: Vec<u8>,
-    /// Its library (CLIENT SETINFO LIB-NAME); empty if it does not say.
+    /// Its library (CLIENT SETINFO LIB-NAME); empty if unknown.
     pub lib_name: Vec<u8>,
     /// The version of that.
     pub lib_version: Vec<u8>,
@@ -47,7 +47,7 @@ impl Who {
             && *self.lib_version == *excerpt(&profile.lib_version)
     }
 
-    /// Its library with the version, as far as it says.
+    /// Its library with the version, as far as they are known.
     pub fn client_library(&self) -> Vec<u8> {
         match self.lib_name.is_empty() || self.lib_version.is_empty() {
             true => self.lib_name.clone(),

@@ -1,13 +1,13 @@
 //! Commands of Redis and Valkey that are not here. Rules about users may name them, so that an ACL file of
 //! another server can be used as it is; ACL CAT lists those of Redis 7.0, and ACL DRYRUN judges them.
 //!
-//! `absent.txt` was made of what redis-server 7.0.15 tells by COMMAND INFO, and after an empty line of what
-//! newer servers do. A line is a name, the arity, the ACL categories, and where the keys are:
+//! `absent.txt` was made from COMMAND INFO of redis-server 7.0.15 and, after an empty line, from that of
+//! newer servers. A line is a name, the arity, the ACL categories, and where the keys are:
 //!
-//! - `i1,0,1,0,rw`: from a position on, so far that the last is 0 behind the first (or, below zero, so many
-//!   before the end of the request), every so many, of one part in so many of the rest; read and written.
-//! - `n1,0,1,1,r`: seen from a position, where the number of keys is and where the first of them is.
-//! - `kSTREAMS,1,-1,1,2,r`: behind a word, which is looked for from a position on.
+//! - `i1,0,1,0,rw`: the position of the first key; the distance of the last key from the first (below zero:
+//!   from the end of the request); the step; a limit (2 means one half of the rest); read and written.
+//! - `n1,0,1,1,r`: a position; as seen from it, where the number of keys is and where the first key is.
+//! - `kSTREAMS,1,-1,1,2,r`: a word that the keys follow; the position from which it is searched for.
 
 use crate::acl::Access;
 use crate::resp::Request;
@@ -116,7 +116,7 @@ fn found<'a>(spec: &str, length: i64, request: Request<'a>) -> Option<Vec<(&'a [
     Some(positions.filter_map(|position| Some((at(position)?, access))).collect())
 }
 
-/// The position behind a word, which is looked for from a position on, or from so many before the end back.
+/// The position behind a word. The search starts at `from`; below zero, this counts from the end backwards.
 fn position_after(word: &str, from: i64, request: Request<'_>) -> Option<i64> {
     let length = request.len() as i64;
     let is_there = |position: &i64| {

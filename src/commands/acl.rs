@@ -1,4 +1,4 @@
-//! ACL: who may do what.
+//! ACL: users and their permissions.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const ACL: Command = Command {
     name: "acl",
     arity: Arity::AtLeast(2),
     group: Group::Server,
-    summary: "Everything about users and what they may do.",
+    summary: "Manages users and their permissions.",
     since: "6.0.0",
     complexity: "Depends on subcommand.",
     subcommands: &[
@@ -47,7 +47,7 @@ const ACL: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// What most of the subcommands are.
+/// The flags of most subcommands.
 const ADMINISTRATION: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
 
 const ACL_SETUSER: Command = Command {
@@ -55,7 +55,7 @@ const ACL_SETUSER: Command = Command {
     arity: Arity::AtLeast(3),
     flags: ADMINISTRATION,
     group: Group::Server,
-    summary: "Changes a user, or makes one: by all of these rules, or by none if any is wrong.",
+    summary: "Creates or changes a user by rules; if one rule is wrong, none is applied.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of rules provided.",
     arguments: &[Argument::string("username"), Argument::string("rule").optional().multiple()],
@@ -88,7 +88,7 @@ fn set_user(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
     Ok(reply.ok())
 }
 
-/// Makes everybody leave who listens to a channel that its user may listen to no longer.
+/// Closes the connections that listen to a channel which their user may listen to no longer.
 fn close_listeners(context: &mut Context<'_, '_>) {
     let refused = context.instance.pubsub.listeners_refused(|kind, name, client| {
         let user = client.profile.lock().user.clone();
@@ -111,13 +111,13 @@ const ACL_DELUSER: Command = Command {
     arity: Arity::AtLeast(3),
     flags: ADMINISTRATION,
     group: Group::Server,
-    summary: "Removes users, and closes the connections of those who are authenticated as one of them.",
+    summary: "Deletes users and closes their connections.",
     since: "6.0.0",
     complexity: "O(1) amortized time considering the typical user.",
     arguments: &[Argument::string("username").multiple()],
     example: &[
         ("ACL SETUSER bob", "OK"),
-        ("ACL DELUSER bob nobody", "(integer) 1"),
+        ("ACL DELUSER bob nosuchuser", "(integer) 1"),
         ("ACL DELUSER default", "(error) ERR The 'default' user cannot be removed"),
     ],
     run: Run::Server(remove_users),
@@ -133,7 +133,7 @@ fn remove_users(context: &mut Context<'_, '_>, request: Request<'_>, reply: Repl
     Ok(reply.count(removed.len()))
 }
 
-/// Makes everybody leave who is authenticated as a user that is one no longer; this client is told so first.
+/// Closes the connections of removed users; this client gets its reply first.
 fn close_clients(context: &mut Context<'_, '_>, removed: &[Arc<User>]) {
     for client in context.instance.clients.all() {
         let user = client.profile.lock().user.clone();
@@ -154,11 +154,11 @@ const ACL_GETUSER: Command = Command {
     arity: Arity::Exactly(3),
     flags: ADMINISTRATION,
     group: Group::Server,
-    summary: "Describes a user.",
+    summary: "Returns the rules of a user.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
     arguments: &[Argument::string("username")],
-    example: &[("ACL GETUSER nobody", "(nil)")],
+    example: &[("ACL GETUSER nosuchuser", "(nil)")],
     run: Run::Server(get_user),
     ..Command::DEFAULTS
 };
@@ -191,7 +191,7 @@ const ACL_LIST: Command = Command {
     arity: Arity::Exactly(2),
     flags: ADMINISTRATION,
     group: Group::Server,
-    summary: "Lists all users with the rules that make them.",
+    summary: "Lists all users with their rules.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
     run: Run::Server(list),
@@ -208,7 +208,7 @@ const ACL_USERS: Command = Command {
     arity: Arity::Exactly(2),
     flags: ADMINISTRATION,
     group: Group::Server,
-    summary: "Names all users.",
+    summary: "Lists the names of all users.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
     run: Run::Server(users),
@@ -225,7 +225,7 @@ const ACL_WHOAMI: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Names the user of this connection.",
+    summary: "Returns the user name of this connection.",
     since: "6.0.0",
     complexity: "O(1)",
     example: &[("ACL WHOAMI", "\"default\"")],
@@ -242,7 +242,7 @@ const ACL_CAT: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Names the categories, or the commands of one.",
+    summary: "Lists the ACL categories, or the commands in one.",
     since: "6.0.0",
     complexity: "O(1) since the categories and commands are a fixed set.",
     arguments: &[Argument::string("categoryname").optional()],
@@ -280,7 +280,7 @@ const ACL_GENPASS: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Makes a password that nobody can guess, of 256 bits or as many as asked for, in hexadecimal.",
+    summary: "Returns a secure random password in hexadecimal: 256 bits, or as many as requested.",
     since: "6.0.0",
     complexity: "O(1)",
     arguments: &[Argument::integer("bits").optional()],
@@ -316,7 +316,7 @@ const ACL_LOG: Command = Command {
     arity: Arity::AtLeast(2),
     flags: ADMINISTRATION,
     group: Group::Server,
-    summary: "Lists who was refused what lately: ten entries, or so many; or forgets them all.",
+    summary: "Lists recent denials by the ACL: ten, or a given number; RESET removes them.",
     since: "6.0.0",
     complexity: "O(N) with N being the number of entries shown.",
     arguments: &[Argument::one_of(
@@ -368,7 +368,7 @@ const ACL_DRYRUN: Command = Command {
     arity: Arity::AtLeast(4),
     flags: ADMINISTRATION,
     group: Group::Server,
-    summary: "Tells whether a user may run a command, without running it.",
+    summary: "Checks whether a user may run a command, without running it.",
     since: "7.0.0",
     complexity: "O(1).",
     arguments: &[
@@ -408,7 +408,7 @@ fn dry_run(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
     Ok(reply.bulk(&[b"This user has no permissions to ", before, object, after].concat()))
 }
 
-/// What of a request the user may not do, and the name of that.
+/// The kind and the name of what the user may not use, if anything.
 type Denied<'a> = Option<(Reason, &'a [u8])>;
 
 fn dry_run_command<'a>(grants: &Grants, registered: &Registered, request: Request<'a>) -> Result<Denied<'a>> {
@@ -447,7 +447,7 @@ const ACL_LOAD: Command = Command {
     arity: Arity::Exactly(2),
     flags: ADMINISTRATION,
     group: Group::Server,
-    summary: "Reads the users anew from the ACL file: all of them, or none if anything is wrong with it.",
+    summary: "Reloads all users from the ACL file; if the file has an error, no user is changed.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
     run: Run::Server(load),
@@ -473,7 +473,7 @@ const ACL_SAVE: Command = Command {
     arity: Arity::Exactly(2),
     flags: ADMINISTRATION,
     group: Group::Server,
-    summary: "Writes the users as they are now to the ACL file.",
+    summary: "Saves the current users to the ACL file.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
     run: Run::Server(save),

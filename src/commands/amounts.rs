@@ -1,13 +1,13 @@
 //! How much of a large value a request may read, for [`Command::reads_much`](super::facts::Command).
 //!
-//! These functions look at the request only. Where it does not say, it may read the whole value.
+//! These functions look at the request only. If it sets no limit, it may read the whole value.
 
 use crate::resp::Request;
 use crate::resp::number::parse_integer;
 
 use super::args::is_word;
 
-/// As many elements are much. A reply of so many takes some 20 µs.
+/// This number of elements counts as much: a reply with them takes some 20 µs.
 const MANY: u64 = 1000;
 
 /// For a command that always reads the whole value, or may have to.
@@ -50,7 +50,7 @@ pub(super) fn with_count(request: Request<'_>) -> bool {
     behind(request, 3, "count", 1).is_some_and(is_many)
 }
 
-/// For a command that reads so many elements as its argument 2 asks for, or else one.
+/// For a command whose argument 2 is the number of elements to read; without it, it reads one.
 pub(super) fn as_counted(request: Request<'_>) -> bool {
     request.get(2).is_some_and(is_many)
 }
@@ -66,7 +66,7 @@ pub(super) fn all_unless_stored(request: Request<'_>) -> bool {
     !request.from(2).any(|argument| is_word(argument, "store") || is_word(argument, "storedist"))
 }
 
-/// The argument so many places behind an option, which is looked for from a position on.
+/// The argument `places` behind an option, which is searched for from position `from` on.
 fn behind<'a>(request: Request<'a>, from: usize, option: &str, places: usize) -> Option<&'a [u8]> {
     let at = request.from(from).position(|argument| is_word(argument, option))?;
     request.get(from + at + places)

@@ -91,7 +91,7 @@ pub fn last(request: Request<'_>) -> Result<Timeout<'_>> {
     Ok(Timeout::Seconds(request.at(request.len() - 1)))
 }
 
-/// The number of one of so many databases.
+/// Parses the number of a database, from 0 to `databases` - 1.
 ///
 /// # Errors
 ///

@@ -21,7 +21,7 @@ pub(super) const BITFIELD: Command = Command {
     .variable(bitfield_key_flags, "This command allows both access and modification of the key")],
     categories: Categories::BITMAP,
     group: Group::Bitmap,
-    summary: "Reads, writes and adds to integers of any width at any place in a string.",
+    summary: "Reads, sets and increments integers of 1 to 64 bits at bit offsets of a string.",
     since: "3.2.0",
     complexity: "O(1) for each subcommand specified",
     changes_part: true,
@@ -115,7 +115,7 @@ pub(super) const BITFIELD_RO: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::BITMAP,
     group: Group::Bitmap,
-    summary: "Reads integers of any width at any place in a string.",
+    summary: "Reads integers of 1 to 64 bits at bit offsets of a string.",
     since: "6.0.0",
     complexity: "O(1) for each subcommand specified",
     arguments: &[
@@ -161,7 +161,7 @@ fn answer_gets(value: &[u8], operations: &[Operation], reply: Reply<'_>) -> Sent
     })
 }
 
-/// What one of the subcommands is to do.
+/// One operation of the request.
 struct Operation {
     action: Action,
     kind: Kind,
@@ -176,7 +176,7 @@ enum Action {
     Add(i64),
 }
 
-/// What becomes of a result that does not fit.
+/// How to handle a result that does not fit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Overflow {
     Wrap,
@@ -258,7 +258,7 @@ impl Kind {
 }
 
 impl Operation {
-    /// Does it, and answers its result; none if it would not fit and was to fail.
+    /// Runs the operation. Returns its result; `None` if it would not fit and was to fail.
     fn run(&self, part: &mut Part<'_>) -> Option<i64> {
         let before = self.read(part);
         let wanted = match self.action {

@@ -1,6 +1,6 @@
 //! Strings as bits: single ones, counts, and integers of any width.
 //!
-//! Bits are numbered from the highest of the first byte on. What lies beyond the end of a string is zero.
+//! Bits are numbered from the highest bit of the first byte on. Bits beyond the end of a string are zero.
 
 use crate::bits;
 use crate::events::EventClass;
@@ -27,7 +27,7 @@ const SETBIT: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::BITMAP,
     group: Group::Bitmap,
-    summary: "Writes one bit of a string, which grows as far as need be; answers what it was.",
+    summary: "Sets one bit of a string, extending it as needed; returns the old bit.",
     since: "2.2.0",
     complexity: "O(1)",
     changes_part: true,
@@ -75,7 +75,7 @@ const GETBIT: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::BITMAP,
     group: Group::Bitmap,
-    summary: "Reads one bit of a string.",
+    summary: "Returns one bit of a string.",
     since: "2.2.0",
     complexity: "O(1)",
     is_brief: true,
@@ -115,7 +115,7 @@ const BITCOUNT: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::BITMAP,
     group: Group::Bitmap,
-    summary: "Counts the bits that are set in a string, or in a part of it.",
+    summary: "Returns the number of 1 bits in a string or part of it.",
     since: "2.6.0",
     complexity: "O(N)",
     reads_much: Some(amounts::all),
@@ -170,7 +170,7 @@ fn bitcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     Ok(reply.count(range.map_or(0, |(first, last)| bits::count(value, first, last))))
 }
 
-/// What a range is counted in.
+/// The unit of a range.
 #[derive(Clone, Copy)]
 enum Unit {
     Byte,
@@ -206,7 +206,7 @@ const BITPOS: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::BITMAP,
     group: Group::Bitmap,
-    summary: "Finds the first bit of a string, or of a part of it, that is set, or that is not.",
+    summary: "Returns the position of the first 1 or 0 bit in a string or part of it.",
     since: "2.8.7",
     complexity: "O(N)",
     reads_much: Some(amounts::all),
@@ -283,7 +283,7 @@ const BITOP: Command = Command {
     ],
     categories: Categories::BITMAP,
     group: Group::Bitmap,
-    summary: "Combines strings bit by bit, and writes the result to another key; answers its length.",
+    summary: "Combines strings bit by bit and stores the result; returns its length in bytes.",
     since: "2.6.0",
     complexity: "O(N)",
     arguments: &[
@@ -339,20 +339,20 @@ fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     Ok(reply.count(result.len()))
 }
 
-/// What BITOP does with its sources.
+/// How BITOP combines its sources.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     And,
     Or,
     Xor,
     Not,
-    /// What only the first has: without what any other one has.
+    /// Bits of the first source that no other source has.
     Diff,
-    /// What any other one has and the first has not.
+    /// Bits of any other source that the first source does not have.
     Diff1,
-    /// What the first and any other one have.
+    /// Bits of the first source that any other source has, too.
     AndOr,
-    /// What exactly one has.
+    /// Bits that exactly one source has.
     One,
 }
 

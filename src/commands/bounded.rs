@@ -23,7 +23,7 @@ const INCREX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Adds to the number in a string within bounds, and sets when it expires.",
+    summary: "Adds to the number at a key within optional bounds, and can set its expiry.",
     since: "8.8.0",
     complexity: "O(1)",
     arguments: &[
@@ -50,7 +50,7 @@ const INCREX: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// What is added.
+/// The amount to add.
 #[derive(Clone, Copy)]
 enum Amount<'a> {
     One,
@@ -58,7 +58,7 @@ enum Amount<'a> {
     Float(&'a [u8]),
 }
 
-/// What follows the key.
+/// The options behind the key.
 struct Wishes<'a> {
     amount: Amount<'a>,
     lower: Option<&'a [u8]>,

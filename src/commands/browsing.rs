@@ -1,4 +1,4 @@
-//! Finding keys: all at once, a few at a time, any one.
+//! Finding keys: KEYS, SCAN and RANDOMKEY.
 
 use crate::glob::Pattern;
 use crate::keyspace::{Cursor, Names, ScanLimit, Transaction};
@@ -16,7 +16,7 @@ const KEYS: Command = Command {
     arity: Arity::Exactly(2),
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::Generic,
-    summary: "Names all keys that match a pattern; others wait while the keys are copied, SCAN lets them go on.",
+    summary: "Returns all keys that match a pattern; other clients wait meanwhile. SCAN does not block them.",
     since: "1.0.0",
     complexity: "O(N) with N being the number of keys in the database, under the assumption that the key names in the database and the given pattern have limited length.",
     tips: &["request_policy:all_shards", "nondeterministic_output_order"],
@@ -43,7 +43,7 @@ const SCAN: Command = Command {
     arity: Arity::AtLeast(2),
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Names some keys and where to go on: whoever goes on to the end has seen every key that was there all along.",
+    summary: "Returns some keys and the cursor for the next call; a full scan returns every key present throughout.",
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
     tips: &["nondeterministic_output", "request_policy:special"],
@@ -84,7 +84,7 @@ pub fn matching(pattern: &[u8], keys: Vec<(Vec<u8>, String)>) -> Vec<Vec<u8>> {
     keys.into_iter().map(|(key, _)| key).filter(|key| is_all || pattern.matches(key)).collect()
 }
 
-/// Which keys SCAN names, and how many it looks at.
+/// The keys that SCAN returns, and how many it visits a call.
 pub struct Filter<'a> {
     pattern: Option<Pattern<'a>>,
     kind: Option<&'a [u8]>,
@@ -134,7 +134,7 @@ const RANDOMKEY: Command = Command {
     arity: Arity::Exactly(1),
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Names some key.",
+    summary: "Returns a random key.",
     since: "1.0.0",
     complexity: "O(1)",
     tips: &["request_policy:all_shards", "nondeterministic_output"],

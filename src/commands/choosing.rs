@@ -1,5 +1,5 @@
-//! Random elements of collections, and their elements piece by piece: what HRANDFIELD, SRANDMEMBER and
-//! ZRANDMEMBER have in common, and HSCAN, SSCAN and ZSCAN.
+//! Random elements of collections (HRANDFIELD, SRANDMEMBER, ZRANDMEMBER) and scans of them (HSCAN, SSCAN,
+//! ZSCAN): the code that these commands share.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ const TOO_LONG: Error = Error::fixed("ERR reply exceeds maximum allowed size (51
 pub(super) enum Wanted {
     /// So many different elements, or all if there are fewer.
     Different(usize),
-    /// Exactly so many elements, each drawn from all.
+    /// Exactly this number of elements, each drawn from all.
     Any(usize),
 }
 
@@ -134,7 +134,7 @@ fn different_positions(count: usize, len: usize) -> Vec<usize> {
     drawn.into_iter().collect()
 }
 
-/// What HSCAN, SSCAN and ZSCAN return of the elements that they look at.
+/// The elements that HSCAN, SSCAN and ZSCAN return, out of those that they visit.
 pub(super) struct Selection<'a> {
     /// Where to go on.
     pub(super) cursor: u64,

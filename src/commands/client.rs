@@ -1,4 +1,4 @@
-//! CLIENT: what a connection tells about itself, and who else is there.
+//! CLIENT: the settings of a connection, and the list of the others.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const CLIENT: Command = Command {
     name: "client",
     arity: Arity::AtLeast(2),
     group: Group::Connection,
-    summary: "Everything about connections.",
+    summary: "Manages client connections.",
     since: "2.4.0",
     complexity: "Depends on subcommand.",
     subcommands: &[
@@ -56,7 +56,7 @@ const CLIENT_ID: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Tells the number of this connection, which no other has or had.",
+    summary: "Returns the ID of this connection, which is never used again.",
     since: "5.0.0",
     complexity: "O(1)",
     run: Run::Session(id),
@@ -73,7 +73,7 @@ const CLIENT_GETNAME: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Tells the name of this connection.",
+    summary: "Returns the name of this connection.",
     since: "2.6.9",
     complexity: "O(1)",
     example: &[("CLIENT GETNAME", "(nil)"), ("CLIENT SETNAME me", "OK"), ("CLIENT GETNAME", "\"me\"")],
@@ -92,7 +92,7 @@ const CLIENT_SETNAME: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Names this connection, for those who list them.",
+    summary: "Sets the name of this connection, shown by CLIENT LIST.",
     since: "2.6.9",
     complexity: "O(1)",
     arguments: &[Argument::string("connection-name")],
@@ -106,7 +106,7 @@ fn set_name_command(session: &mut Session, request: Request<'_>, reply: Reply<'_
     Ok(reply.ok())
 }
 
-/// Names a connection; an empty name takes it away.
+/// Sets the name of a connection; an empty name removes it.
 pub(super) fn set_name(session: &Session, name: &[u8]) -> Result<()> {
     if !is_printable(name) {
         return Err(Error::fixed("ERR Client names cannot contain spaces, newlines or special characters."));
@@ -126,7 +126,7 @@ const CLIENT_SETINFO: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Tells which library this connection is made by.",
+    summary: "Sets the name or version of the client library of this connection.",
     since: "7.2.0",
     complexity: "O(1)",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
@@ -162,7 +162,7 @@ const CLIENT_INFO: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Describes this connection.",
+    summary: "Returns the details of this connection.",
     since: "6.2.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output"],
@@ -181,7 +181,7 @@ const CLIENT_LIST: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Describes all connections, or some.",
+    summary: "Lists all connections, or those that match every filter.",
     since: "2.4.0",
     complexity: "O(N) where N is the number of client connections",
     tips: &["nondeterministic_output"],
@@ -199,7 +199,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let meant = all.iter().filter(|client| filter.matches(client, session, now_ms));
     let lines: String = meant
         .map(|client| match client.id == session.client.id {
-            // The client that asks is not idle.
+            // The client that asks is active now.
             true => describe(client, 0, Some(request)),
             false => describe(client, client.idle_s(now_ms), None),
         })
@@ -213,7 +213,7 @@ const CLIENT_KILL: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Closes connections: that from an address, or all that match every filter.",
+    summary: "Closes the connection from an address, or those that match every filter.",
     since: "2.4.0",
     complexity: "O(N) where N is the number of client connections",
     arguments: &[Argument::one_of(
@@ -247,7 +247,7 @@ fn kill(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
         let is_own = Arc::ptr_eq(&client, &context.session.client);
         killed += 1;
         if is_own {
-            // It is told how many went with it.
+            // It gets its reply, the number of closed connections, before it is closed.
             context.session.is_closing = true;
         } else {
             client.ask_to_leave(Leaving::Now);
@@ -260,13 +260,13 @@ fn kill(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     }
 }
 
-/// One line of CLIENT LIST, with the fields of Redis 7.2 in its order, for a client that has done nothing for
-/// so many seconds, or sends the request which is being executed.
+/// One line of CLIENT LIST, with the fields of Redis 7.2 in its order, for a client that has been idle for
+/// `idle_s` seconds, or whose `request` is being executed.
 fn describe(client: &Client, idle_s: u64, request: Option<Request<'_>>) -> String {
     line(client, idle_s, request, |text| String::from_utf8_lossy(text).into_owned())
 }
 
-/// The same without its end, and with long names cut, for those who keep it.
+/// The same without its end, and with long names cut, for logs and records.
 pub fn describe_briefly(client: &Client) -> String {
     let mut line = line(client, 0, None, |text| String::from_utf8_lossy(&excerpt(text)).into_owned());
     line.truncate(line.trim_end().len());
@@ -291,7 +291,7 @@ fn line(
         input.argument_bytes = request.from(0).map(<[u8]>::len).sum();
         memory_bytes += input.query_bytes + input.argument_bytes;
     }
-    // Redis keeps so much in a buffer that each client has, and only what is more in a list.
+    // Redis has a fixed buffer of this size for each client, and a list only for what exceeds it.
     let is_listed = output.bytes > Client::FREE_OUTPUT_BYTES;
     let (listed_pieces, listed_bytes) = if is_listed { (output.pieces, output.memory_bytes) } else { (0, 0) };
     let mut line = String::new();
@@ -327,7 +327,7 @@ fn line(
     line
 }
 
-/// The letters that tell what state a client is in.
+/// The letters for a client's state in CLIENT LIST (`flags`).
 pub(super) fn flags(client: &Client, profile: &Profile) -> String {
     let mut flags = String::new();
     if profile.is_monitor {
@@ -368,7 +368,7 @@ const CLIENT_NO_EVICT: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Keeps this connection when clients are evicted to save memory.",
+    summary: "Protects this connection from client eviction, or ends that protection.",
     since: "7.0.0",
     complexity: "O(1)",
     arguments: &[Argument::one_of(
@@ -392,7 +392,7 @@ const CLIENT_NO_TOUCH: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Keeps this connection's commands from counting as use of their keys.",
+    summary: "Sets whether commands on this connection count as a use of their keys.",
     since: "7.2.0",
     complexity: "O(1)",
     arguments: &[Argument::one_of(
@@ -417,7 +417,7 @@ const CLIENT_REPLY: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Chooses whether commands are answered: all, none, or all but the next.",
+    summary: "Sets whether commands on this connection get replies: ON, OFF, or SKIP for the next one.",
     since: "3.2.0",
     complexity: "O(1)",
     arguments: &[Argument::one_of(
@@ -442,7 +442,7 @@ fn reply_mode(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> 
         _ if is_word(mode, "skip") => Replies::SkipNext,
         _ => return Err(Error::SYNTAX),
     };
-    // Only the one who wants replies reads this one.
+    // The reply is for a client that has turned replies on; all others get none.
     Ok(reply.ok())
 }
 
@@ -458,7 +458,7 @@ const CLIENT_CAPA: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Says what the client can do. Only filters look at it: there are no replicas that redirect.",
+    summary: "Declares capabilities of the client. Only filters use them: there are no redirects.",
     since: "8.0.0",
     complexity: "O(1)",
     arguments: &[Argument::string("capability").multiple()],
@@ -480,7 +480,7 @@ const CLIENT_IMPORT_SOURCE: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Is refused: the server never imports data.",
+    summary: "Marks the connection as an import source. Always fails: the server never imports.",
     since: "8.1.0",
     complexity: "O(1)",
     arguments: &[Argument::one_of(

@@ -1,5 +1,5 @@
-//! Which clients CLIENT LIST and CLIENT KILL mean: the filters of Redis, and those of Valkey 9, most of which
-//! have an opposite that begins with NOT-.
+//! The filters of CLIENT LIST and CLIENT KILL: those of Redis, and those of Valkey 9, most of which have an
+//! opposite that begins with NOT-.
 //!
 //! Of two filters of the same name the last one counts, except that numbers of clients add up. Where the two
 //! servers refuse the same mistake with different words, the words are those of Redis.
@@ -132,7 +132,7 @@ const fn newer(argument: Argument, token: &'static str) -> Argument {
     argument.token(token).since("9.0.0").optional()
 }
 
-/// Which clients are meant: those to which everything given here applies.
+/// The filters of a request: a client must match all of them.
 #[derive(Default)]
 pub(super) struct Filter<'a> {
     with: Traits<'a>,
@@ -142,7 +142,7 @@ pub(super) struct Filter<'a> {
     leaves_out_own: bool,
 }
 
-/// What clients may have in common.
+/// The properties by which clients are filtered.
 #[derive(Default)]
 struct Traits<'a> {
     ids: Option<Vec<u64>>,
@@ -159,7 +159,7 @@ struct Traits<'a> {
     ip: Option<&'a [u8]>,
 }
 
-/// What a client is to the server. There are no replicas.
+/// The type of a client (TYPE). There are no replicas.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Normal,
@@ -254,7 +254,7 @@ impl<'a> Filter<'a> {
         Ok(())
     }
 
-    /// Whether a client is meant by the one that asks.
+    /// Whether the filters match a client, for the session that asks.
     pub(super) fn matches(&self, client: &Client, asking: &Session, now_ms: u64) -> bool {
         let is_own = client.id == asking.client.id;
         // The client that asks is not idle.

@@ -1,8 +1,8 @@
-//! CLOCK: for tests that will not wait. It turns the one clock of the server, by which keys expire.
+//! CLOCK: stops and moves the server's clock, by which keys expire, so that tests need not wait.
 //!
-//! No other server has it. A turn is one step for everybody: it holds all shards, and what expires by it is
-//! freed and told of before anybody else sees the new time, and before it is answered. What waits or
-//! measures (CLIENT PAUSE, WAIT, timeouts, SLOWLOG's durations) goes on in real time.
+//! No other server has it. All clients see a change of the clock as one step: it holds all shards. Before any
+//! other client sees the new time, and before the reply, the keys that expired are removed and reported.
+//! Waits and measurements (CLIENT PAUSE, WAIT, timeouts, SLOWLOG's durations) go on in real time.
 
 use crate::clock::{Clock, FIRST_MS, LAST_MS};
 use crate::resp::{Reply, Request, tree};
@@ -21,7 +21,7 @@ const CLOCK: Command = Command {
     flags: FLAGS,
     is_system: true,
     group: Group::Server,
-    summary: "Turns the clock of the server, for tests; off unless `enable-clock-command` says otherwise.",
+    summary: "Controls the server's clock, for tests; off unless `enable-clock-command` allows it.",
     since: "0.1.0",
     complexity: "Depends on subcommand.",
     subcommands: &[CLOCK_ADVANCE, CLOCK_FREEZE, CLOCK_HELP, CLOCK_INFO, CLOCK_RESUME, CLOCK_SET],
@@ -29,7 +29,7 @@ const CLOCK: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// Of all subcommands. A script is one moment: no time passes in it.
+/// The flags of all subcommands. Time does not pass in a script, so that none may change the clock.
 const FLAGS: Flags = Flags::ADMIN.and(Flags::NOSCRIPT);
 
 const CLOCK_FREEZE: Command = Command {
@@ -39,7 +39,7 @@ const CLOCK_FREEZE: Command = Command {
     scope: Scope::Everything,
     is_system: true,
     group: Group::Server,
-    summary: "Lets the clock stand still; one that does already stays where it is.",
+    summary: "Stops the clock; has no effect on a clock that is stopped already.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of keys",
     example: &[
@@ -66,7 +66,7 @@ const CLOCK_ADVANCE: Command = Command {
     scope: Scope::Everything,
     is_system: true,
     group: Group::Server,
-    summary: "Turns the clock on; answers once what has expired by then is gone and told of.",
+    summary: "Moves the clock forward. Returns when every key that expired has been removed and reported.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of keys",
     arguments: &[Argument::integer("milliseconds")],
@@ -83,10 +83,10 @@ const CLOCK_ADVANCE: Command = Command {
 fn advance(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     check_gate(context)?;
     let by_ms = u64::try_from(args::integer(request.at(2))?)
-        .map_err(|_| Error::fixed("ERR milliseconds must not be negative: CLOCK SET turns the clock back"))?;
+        .map_err(|_| Error::fixed("ERR milliseconds must not be negative: CLOCK SET sets the clock back"))?;
     turn(context, reply, |clock| {
         clock.advance(by_ms).map_err(|_| {
-            Error::text(format!("ERR the clock cannot be turned beyond {LAST_MS} milliseconds since 1970"))
+            Error::text(format!("ERR the clock cannot be set beyond {LAST_MS} milliseconds since 1970"))
         })
     })
 }
@@ -98,7 +98,7 @@ const CLOCK_SET: Command = Command {
     scope: Scope::Everything,
     is_system: true,
     group: Group::Server,
-    summary: "Turns the clock to a moment, on or back; it stands or goes on from there, as it did before.",
+    summary: "Sets the clock to a Unix time in milliseconds, past or future. It stays stopped or running.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of keys",
     arguments: &[Argument::unix_time("unix-time-milliseconds")],
@@ -115,7 +115,7 @@ const CLOCK_SET: Command = Command {
 
 fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     check_gate(context)?;
-    // What is negative is as little a moment of this clock as 0.
+    // A negative time is refused like 0, which is below the clock's range.
     let moment_ms = u64::try_from(args::integer(request.at(2))?).unwrap_or(0);
     turn(context, reply, |clock| {
         clock.set(moment_ms).map_err(|_| {
@@ -133,7 +133,7 @@ const CLOCK_RESUME: Command = Command {
     scope: Scope::Everything,
     is_system: true,
     group: Group::Server,
-    summary: "Ends all turning: the clock tells the time of the system again.",
+    summary: "Returns the clock to the system's time and starts it.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of keys",
     example: &[("CLOCK FREEZE", "OK"), ("CLOCK ADVANCE 30000", "OK"), ("CLOCK RESUME", "OK")],
@@ -149,17 +149,17 @@ fn resume(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Re
     })
 }
 
-/// Turns the clock, and does at once what the sweep for expired keys would do in time. Where nobody sweeps
-/// (DEBUG SET-ACTIVE-EXPIRE, CLIENT PAUSE), what has expired is absent, but in its place until it is asked
-/// for.
+/// Changes the clock, and removes at once the keys that the sweep for expired keys would remove later. While
+/// the sweep is off (DEBUG SET-ACTIVE-EXPIRE, CLIENT PAUSE), expired keys count as absent, and stay in memory
+/// until a command uses them.
 fn turn(context: &mut Context<'_, '_>, reply: Reply<'_>, turn: impl FnOnce(&Clock) -> Result<()>) -> Result {
     let mut everything = context.tx.everything_mut()?;
     everything.turn_clock(turn)?;
     if context.instance.frees_expired() {
         everything.free_all_expired();
     }
-    // Nobody's command did it: it is told also to a client that wants to hear nothing of what it does. In a
-    // transaction it comes after the reply, which may hold values that are gone.
+    // No command removed these keys, so that clients get the news even if they exclude their own changes
+    // (NOLOOP). In a transaction the news follows the reply, which may hold values of removed keys.
     if !context.session.may_not_wait {
         let effects = context.tx.take_effects();
         if !effects.is_empty() {
@@ -175,7 +175,7 @@ const CLOCK_INFO: Command = Command {
     flags: FLAGS,
     is_system: true,
     group: Group::Server,
-    summary: "Tells whether the clock stands, its time, and by how much it is ahead of the system's.",
+    summary: "Returns whether the clock is stopped, its time, and its offset from the system's time.",
     since: "0.1.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output"],

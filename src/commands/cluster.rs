@@ -1,4 +1,4 @@
-//! CLUSTER and what belongs to it, for clients that ask whether the server is a node of a cluster: it is not.
+//! CLUSTER and its relatives, for clients that ask whether the server is a node of a cluster: it is not.
 //!
 //! The commands have the facts of Redis, whose replies are the same where cluster support is disabled. Only
 //! the slot of a key is known without a cluster, as in Valkey 9.
@@ -16,7 +16,7 @@ use super::facts::{
 
 pub(super) const COMMANDS: &[Command] = &[ASKING, CLUSTER, CLUSTERSCAN, READONLY, READWRITE];
 
-/// What is the same for all subcommands.
+/// The facts that all subcommands share.
 const SUBCOMMAND: Command = Command {
     flags: Flags::STALE,
     group: Group::Cluster,
@@ -26,7 +26,7 @@ const SUBCOMMAND: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// What is the same for the subcommands that change the cluster.
+/// The facts of the subcommands that change the cluster.
 const CHANGE: Command =
     Command { flags: Flags::ADMIN.and(Flags::STALE).and(Flags::NO_ASYNC_LOADING), ..SUBCOMMAND };
 
@@ -51,7 +51,7 @@ const CHANGE_RANGES: Command = Command {
     ..CHANGE
 };
 
-/// What is the same for the subcommands that are about one other node.
+/// The facts of the subcommands about one other node.
 const OF_NODE: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::ADMIN.and(Flags::STALE),
@@ -60,7 +60,7 @@ const OF_NODE: Command = Command {
     ..SUBCOMMAND
 };
 
-/// What is the same for the commands about reading from replicas.
+/// The facts of the commands about reading from replicas.
 const OF_REPLICA: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
@@ -80,7 +80,7 @@ const CLUSTERSCAN: Command = Command {
     flags: Flags::NONE,
     keys: &[KeySpec::first(KeyFlags::NOT_KEY)],
     categories: Categories::KEYSPACE,
-    summary: "Would go through the keys of a cluster. The server is not part of one.",
+    summary: "Iterates over the keys of a cluster. Always fails: the server is not part of a cluster.",
     since: "9.1.0",
     complexity: "O(N) where N is the number of elements returned.",
     tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
@@ -104,7 +104,7 @@ const CLUSTER: Command = Command {
     name: "cluster",
     arity: Arity::AtLeast(2),
     flags: Flags::NONE,
-    summary: "Everything about the cluster. The server is not part of one.",
+    summary: "Manages a cluster. The server is not part of one: all subcommands but KEYSLOT fail.",
     complexity: "Depends on subcommand.",
     subcommands: &[
         CLUSTER_ADDSLOTS,
@@ -151,14 +151,14 @@ const CLUSTER_ADDSLOTSRANGE: Command = Command {
 const CLUSTER_BUMPEPOCH: Command = Command {
     name: "cluster|bumpepoch",
     arity: Arity::Exactly(2),
-    summary: "Advances the cluster's configuration epoch.",
+    summary: "Increments the configuration epoch of the cluster.",
     tips: NONDETERMINISTIC,
     ..CHANGE
 };
 
 const CLUSTER_COUNT_FAILURE_REPORTS: Command = Command {
     name: "cluster|count-failure-reports",
-    summary: "Counts the reports that a node has failed.",
+    summary: "Returns the number of failure reports about a node.",
     complexity: "O(N) where N is the number of failure reports",
     ..OF_NODE
 };
@@ -166,17 +166,17 @@ const CLUSTER_COUNT_FAILURE_REPORTS: Command = Command {
 const CLUSTER_COUNTKEYSINSLOT: Command = Command {
     name: "cluster|countkeysinslot",
     arity: Arity::Exactly(3),
-    summary: "Counts the keys of a slot.",
+    summary: "Returns the number of keys in a slot.",
     arguments: &[Argument::integer("slot")],
     ..SUBCOMMAND
 };
 
 const CLUSTER_DELSLOTS: Command =
-    Command { name: "cluster|delslots", summary: "Takes slots from this node.", ..CHANGE_SLOTS };
+    Command { name: "cluster|delslots", summary: "Removes slots from this node.", ..CHANGE_SLOTS };
 
 const CLUSTER_DELSLOTSRANGE: Command = Command {
     name: "cluster|delslotsrange",
-    summary: "Takes ranges of slots from this node.",
+    summary: "Removes ranges of slots from this node.",
     ..CHANGE_RANGES
 };
 
@@ -195,7 +195,7 @@ const CLUSTER_FAILOVER: Command = Command {
 const CLUSTER_FLUSHSLOTS: Command = Command {
     name: "cluster|flushslots",
     arity: Arity::Exactly(2),
-    summary: "Takes all slots from this node.",
+    summary: "Removes all slots from this node.",
     ..CHANGE
 };
 
@@ -210,7 +210,7 @@ const CLUSTER_FORGET: Command = Command {
 const CLUSTER_GETKEYSINSLOT: Command = Command {
     name: "cluster|getkeysinslot",
     arity: Arity::Exactly(4),
-    summary: "Lists keys of a slot.",
+    summary: "Returns keys of a slot.",
     complexity: "O(log(N)) where N is the number of requested keys",
     tips: NONDETERMINISTIC,
     arguments: &[Argument::integer("slot"), Argument::integer("count")],
@@ -229,7 +229,7 @@ const CLUSTER_HELP: Command = Command {
 const CLUSTER_INFO: Command = Command {
     name: "cluster|info",
     arity: Arity::Exactly(2),
-    summary: "Describes the state of the cluster.",
+    summary: "Returns the state of the cluster.",
     tips: NONDETERMINISTIC,
     example: &[("CLUSTER INFO", "(error) ERR This instance has cluster support disabled")],
     ..SUBCOMMAND
@@ -290,7 +290,7 @@ const CLUSTER_MEET: Command = Command {
 const CLUSTER_MYID: Command = Command {
     name: "cluster|myid",
     arity: Arity::Exactly(2),
-    summary: "Returns the identifier of this node.",
+    summary: "Returns the ID of this node.",
     ..SUBCOMMAND
 };
 
@@ -331,14 +331,14 @@ const CLUSTER_RESET: Command = Command {
 const CLUSTER_SAVECONFIG: Command = Command {
     name: "cluster|saveconfig",
     arity: Arity::Exactly(2),
-    summary: "Saves the cluster's configuration.",
+    summary: "Saves the cluster configuration to disk.",
     ..CHANGE
 };
 
 const CLUSTER_SET_CONFIG_EPOCH: Command = Command {
     name: "cluster|set-config-epoch",
     arity: Arity::Exactly(3),
-    summary: "Sets this node's configuration epoch.",
+    summary: "Sets the configuration epoch of this node.",
     arguments: &[Argument::integer("config-epoch")],
     ..CHANGE
 };
@@ -394,11 +394,12 @@ const ASKING: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::FAST,
     categories: Categories::CONNECTION,
-    summary: "Lets the next command use a slot that is being moved to this node.",
+    summary: "Allows the next command to use a slot that is being moved to this node.",
     ..SUBCOMMAND
 };
 
 const READONLY: Command =
-    Command { name: "readonly", summary: "Lets the client read from a replica.", ..OF_REPLICA };
+    Command { name: "readonly", summary: "Allows this connection to read from a replica.", ..OF_REPLICA };
 
-const READWRITE: Command = Command { name: "readwrite", summary: "Ends READONLY.", ..OF_REPLICA };
+const READWRITE: Command =
+    Command { name: "readwrite", summary: "Ends the effect of READONLY.", ..OF_REPLICA };

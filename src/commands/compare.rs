@@ -1,4 +1,4 @@
-//! Compare, then act: how a lock is let go or extended only by the one who holds it.
+//! Compare, then act: how only its holder releases or extends a lock.
 //!
 //! Two dialects: DELIFEQ is Valkey's, DELEX and DIGEST are those of Redis. SET takes the same conditions.
 
@@ -23,7 +23,7 @@ const DELIFEQ: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RM.and(KeyFlags::DELETE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Deletes a key only if its string is this one: how a lock is let go by the one who holds it.",
+    summary: "Deletes a key only if its string equals the given one: the safe way to release a lock.",
     since: "9.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -50,7 +50,7 @@ const DELEX: Command = Command {
         .variable(delex_key_flags, "Its value is only read for a condition")],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Deletes a key, or only if its string or the digest of it is this one, or is not.",
+    summary: "Deletes a key, optionally only if its string, or its string's digest, equals or differs from one.",
     since: "8.4.0",
     complexity: "O(1) for IFEQ/IFNE, O(N) for IFDEQ/IFDNE where N is the length of the string value.",
     arguments: &[
@@ -126,7 +126,7 @@ const DIGEST: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Tells the digest of a string, to compare with later: 16 hexadecimal digits of XXH3.",
+    summary: "Returns the XXH3 digest of a string as 16 hexadecimal digits, for use in conditions.",
     since: "8.4.0",
     complexity: "O(N) where N is the length of the string value.",
     reads_much: Some(amounts::all),

@@ -20,7 +20,7 @@ const CONFIG: Command = Command {
     name: "config",
     arity: Arity::AtLeast(2),
     group: Group::Server,
-    summary: "Everything about parameters.",
+    summary: "Reads and changes configuration parameters.",
     since: "2.0.0",
     complexity: "Depends on subcommand.",
     subcommands: &[CONFIG_GET, CONFIG_HELP, CONFIG_RESETSTAT, CONFIG_REWRITE, CONFIG_SET],
@@ -32,7 +32,7 @@ const CONFIG_GET: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Tells the values of all parameters whose names match any of these patterns.",
+    summary: "Returns the parameters whose names match any of the patterns, with their values.",
     since: "2.0.0",
     complexity: "O(N) when N is the number of configuration parameters provided",
     arguments: &[Argument::block("parameter", &[Argument::string("parameter")]).multiple()],
@@ -74,7 +74,7 @@ const CONFIG_SET: Command = Command {
     arity: Arity::AtLeast(4),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Changes parameters: all of them, or none if any value is refused.",
+    summary: "Sets parameters; if one value is invalid, none is changed.",
     since: "2.0.0",
     complexity: "O(N) when N is the number of configuration parameters provided",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
@@ -122,7 +122,7 @@ struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// The name in lower case: that of the table.
+    /// The name in lower case, as the table has it.
     fn shown(&self) -> String {
         String::from_utf8_lossy(self.name).to_ascii_lowercase()
     }
@@ -216,7 +216,7 @@ const CONFIG_RESETSTAT: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     scope: Scope::Everything,
     group: Group::Server,
-    summary: "Sets the counters of INFO to zero.",
+    summary: "Resets the counters of INFO to zero.",
     since: "2.0.0",
     complexity: "O(1)",
     example: &[("CONFIG RESETSTAT", "OK")],
@@ -237,7 +237,7 @@ const CONFIG_REWRITE: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Writes the parameters as they are now into the configuration file that the server was started with.",
+    summary: "Saves the current parameters to the configuration file that the server was started with.",
     since: "2.8.0",
     complexity: "O(1)",
     example: &[("CONFIG REWRITE", "(error) ERR The server is running without a config file")],
@@ -254,7 +254,7 @@ fn rewrite(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> R
 pub(super) fn rewrite_file(instance: &Instance, writes_all: bool) -> Result<()> {
     let missing = Error::fixed("ERR The server is running without a config file");
     let path = instance.config.file.as_deref().ok_or(missing)?;
-    // Users who have a file of their own are not in this one.
+    // Users from an ACL file are not in this file.
     let users = if instance.acl_file().is_some() { Vec::new() } else { instance.users.describe() };
     // The old one may have been taken away.
     let old = fs::read(path).or_else(|error| match error.kind() {

@@ -1,4 +1,4 @@
-//! The connection: who is there, in which protocol, with which database.
+//! The connection: its user, its protocol and its database.
 
 use crate::acl;
 use crate::acl::log::Reason;
@@ -27,7 +27,7 @@ const HELLO: Command = Command {
         .and(Flags::ALLOW_BUSY),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Greets: chooses the protocol, and may authenticate and name the client as well.",
+    summary: "Sets the protocol version; can also authenticate and name the connection.",
     since: "6.0.0",
     complexity: "O(1)",
     arguments: &[Argument::block(
@@ -74,7 +74,7 @@ fn hello(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
     ])))
 }
 
-/// What HELLO asks for.
+/// The arguments of HELLO.
 struct Greeting<'a> {
     protocol: Protocol,
     credentials: Option<(&'a [u8], &'a [u8])>,
@@ -112,7 +112,7 @@ enum HelloOption {
     Auth(usize),
     /// SETNAME, before a name.
     SetName(usize),
-    /// What is no option, or lacks what should follow it.
+    /// A word that is no option, or lacks its arguments.
     Wrong(usize),
 }
 
@@ -183,7 +183,7 @@ fn auth(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     Ok(reply.ok())
 }
 
-/// Lets a client in that knows the password of a user; who does not is noted.
+/// Authenticates a client by the password of a user; ACL LOG records a failure.
 fn authenticate(
     context: &mut Context<'_, '_>,
     request: Request<'_>,
@@ -205,7 +205,7 @@ const PING: Command = Command {
     flags: Flags::FAST,
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Answers PONG, or what it was given: the connection lives.",
+    summary: "Returns PONG, or the given message, to show that the connection works.",
     since: "1.0.0",
     complexity: "O(1)",
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
@@ -218,7 +218,7 @@ const PING: Command = Command {
 fn ping(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
     let is_listening = !session.subscriptions.is_empty() && session.protocol == Protocol::Resp2;
     match request.len() {
-        // To be told from a message.
+        // So that clients can distinguish it from a message.
         1 | 2 if is_listening => {
             let message = request.get(1).unwrap_or(b"");
             Ok(reply.pair(|reply| reply.bulk(b"pong"), |reply| reply.bulk(message)))
@@ -235,7 +235,7 @@ const ECHO: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Answers what it was given.",
+    summary: "Returns the given message.",
     since: "1.0.0",
     complexity: "O(1)",
     arguments: &[Argument::string("message")],
@@ -259,7 +259,7 @@ const QUIT: Command = Command {
         .and(Flags::ALLOW_BUSY),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Closes the connection once what was sent before is answered.",
+    summary: "Closes the connection after the replies to earlier commands.",
     since: "1.0.0",
     complexity: "O(1)",
     example: &[("QUIT", "OK")],
@@ -283,7 +283,7 @@ const RESET: Command = Command {
         .and(Flags::ALLOW_BUSY),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Puts the connection back to the state in which it was opened.",
+    summary: "Resets the connection to the state of a new one.",
     since: "6.2.0",
     complexity: "O(1)",
     example: &[("SELECT 1", "OK"), ("RESET", "RESET")],
@@ -308,7 +308,7 @@ const SELECT: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Chooses the database that later commands work on.",
+    summary: "Selects the database that later commands use.",
     since: "1.0.0",
     complexity: "O(1)",
     arguments: &[Argument::integer("index")],

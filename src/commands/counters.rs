@@ -1,4 +1,4 @@
-//! Strings that are numbers: INCR and its like.
+//! Strings that are numbers: INCR, DECR, INCRBY, DECRBY and INCRBYFLOAT.
 
 use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
@@ -20,7 +20,7 @@ const INCR: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Adds one to the integer in a string, taking an absent one for 0.",
+    summary: "Adds 1 to the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -41,7 +41,7 @@ const DECR: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Takes one from the integer in a string, taking an absent one for 0.",
+    summary: "Subtracts 1 from the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -67,7 +67,7 @@ const INCRBY: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Adds to the integer in a string, taking an absent one for 0.",
+    summary: "Adds a number to the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -88,7 +88,7 @@ const DECRBY: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Takes from the integer in a string, taking an absent one for 0.",
+    summary: "Subtracts a number from the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -124,7 +124,7 @@ const INCRBYFLOAT: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Adds to the number in a string, which may have a fraction, taking an absent one for 0.",
+    summary: "Adds a decimal number to the number at a key; an absent key counts as 0.",
     since: "2.6.0",
     complexity: "O(1)",
     is_brief: true,

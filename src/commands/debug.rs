@@ -1,4 +1,4 @@
-//! DEBUG: for those who test clients and servers.
+//! DEBUG: tools for testing clients and servers.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,10 +23,10 @@ pub(super) const COMMANDS: &[Command] = &[DEBUG];
 
 /// The longest time that DEBUG SLEEP stops the server for.
 const SLEEP_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// The double that DEBUG PROTOCOL answers.
+/// The double that DEBUG PROTOCOL returns.
 #[expect(clippy::approx_constant, reason = "it is what Redis answers")]
 const SHOWN_DOUBLE: f64 = 3.141;
-/// The longest text that DEBUG STRINGMATCH-LEN makes up.
+/// The longest text that DEBUG STRINGMATCH-LEN creates, in bytes.
 const TEXT_BYTES_MAX: i64 = 1 << 20;
 
 const DEBUG: Command = Command {
@@ -36,7 +36,7 @@ const DEBUG: Command = Command {
     scope: Scope::Everything,
     is_system: true,
     group: Group::Server,
-    summary: "For those who test clients and servers; off unless `enable-debug-command` says otherwise.",
+    summary: "Provides tools for testing clients and servers; off unless `enable-debug-command` allows it.",
     since: "1.0.0",
     complexity: "Depends on subcommand.",
     run: Run::Server(debug),
@@ -70,7 +70,7 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
             Ok(reply.array_of(digests.iter(), |digest, reply| reply.simple(digest)))
         }
         _ if ["assert", "oom", "panic", "segfault"].iter().any(|crash| is_word(name, crash)) => {
-            tracing::error!("Ended by DEBUG {}, as if it had crashed", name.escape_ascii());
+            tracing::error!("DEBUG {} aborts the process, as a crash would", name.escape_ascii());
             // Nothing is saved or written any more, and the system may keep a core.
             std::process::abort()
         }
@@ -107,41 +107,41 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
 const HELP: &[&str] = &[
     "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "ASSERT, OOM, PANIC, SEGFAULT",
-    "    Ends the process at once, as a crash would: by SIGABRT.",
+    "    Aborts the process at once (SIGABRT), as a crash would.",
     "CHANGE-REPL-ID",
-    "    Changes `master_replid` of INFO.",
+    "    Replaces `master_replid` in INFO with a new random ID.",
     "CONFIG-REWRITE-FORCE-ALL",
-    "    Does what CONFIG REWRITE does, but writes every parameter.",
+    "    Rewrites the configuration file as CONFIG REWRITE does, but with every parameter.",
     "DIGEST",
-    "    Tells the digest of all data, which is that of a Redis with the same data.",
+    "    Returns a digest of all data; Redis returns the same one for the same data.",
     "DIGEST-VALUE <key> [<key> ...]",
-    "    Tells the digests of values.",
+    "    Returns a digest of the value of each key.",
     "ERROR <string>",
-    "    Answers this error.",
+    "    Returns this text as an error.",
     "LOADAOF",
-    "    Writes the log to its end, and replaces all data by what it has.",
+    "    Flushes the append-only file to disk, then replaces all data by loading it.",
     "LOG <message>",
-    "    Writes this line to the log.",
+    "    Writes this message to the server log.",
     "OBJECT <key>",
-    "    Tells how a value is kept.",
+    "    Returns internal details of a value.",
     "PAUSE-CRON <0|1>",
-    "    Stops what is done every so often, such as the freeing of expired keys, or lets it go on.",
+    "    Pauses (1) or resumes (0) periodic work, such as the removal of expired keys.",
     "POPULATE <count> [<prefix>] [<size>]",
-    "    Makes so many keys `key:<number>`, or with another prefix, that are not there yet.",
+    "    Creates <count> keys named <prefix>:<number>; the prefix is `key` by default. Skips existing keys.",
     "PROTOCOL <type>",
-    "    Answers a value of a type: string, integer, double, bignum, null, array, set, map, push, verbatim,",
+    "    Returns a sample of a type: string, integer, double, bignum, null, array, set, map, push, verbatim,",
     "    true, false.",
     "RELOAD [option ...]",
-    "    Saves the data and loads them again. Options:",
-    "    * MERGE: keys of the file take the place of those that are there.",
-    "    * NOFLUSH: the data stay; a key that is in both is an error, unless they are merged.",
-    "    * NOSAVE: an older file is loaded.",
+    "    Saves the data to a snapshot and loads it again. Options:",
+    "    * MERGE: keys from the file replace existing keys.",
+    "    * NOFLUSH: keeps the current data; a key that also is in the file is an error without MERGE.",
+    "    * NOSAVE: loads the existing file without saving first.",
     "SET-ACTIVE-EXPIRE <0|1>",
-    "    Stops the freeing of expired keys that nobody asks for, or lets it go on.",
+    "    Turns on (1) or off (0) the removal of expired keys that no command uses.",
     "SLEEP <seconds>",
-    "    Keeps all keys locked for so long; fractions are allowed.",
+    "    Locks all keys for this time; fractions of a second are allowed.",
     "STRINGMATCH-LEN <length> <pattern>",
-    "    Matches a pattern with so many letters a.",
+    "    Matches the pattern against a string of <length> letters a; returns 1 or 0.",
     "HELP",
     "    Prints this help.",
 ];
@@ -219,7 +219,7 @@ fn load_aof(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Result {
 
 fn tell_object(context: &Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let facts = context.tx.facts(request.at(2)).ok_or(Error::NO_SUCH_KEY)?;
-    // What DUMP makes of it, without the type and the footer.
+    // The size of DUMP's payload, without the type and the footer.
     let serialized = payload_of(facts.value, context.tx.keyspace()).len() - 1 - 10;
     // Redis: 24 bits of seconds, as `lru_clock` of INFO.
     let used_at = context.instance.clock.since_epoch().saturating_sub(facts.idle);

@@ -23,7 +23,7 @@ const DUMP: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Makes a payload of a key's value, for RESTORE.",
+    summary: "Returns the value of a key as a payload for RESTORE.",
     since: "2.6.0",
     complexity: "O(1) to access the key and additional O(N*M) to serialize it, where N is the number of Redis objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1).",
     tips: &["nondeterministic_output"],
@@ -57,7 +57,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// The value.
+    /// The value, which borrows from this payload.
     pub fn value(&self) -> Value<'_> {
         Value { facts: self.facts, content: self.loaded.content(&self.bytes) }
     }
@@ -86,7 +86,7 @@ const RESTORE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::Generic,
-    summary: "Writes a key from a payload that DUMP has made.",
+    summary: "Creates a key from a payload of DUMP.",
     since: "2.6.0",
     complexity: "O(1) to create the new key and additional O(N*M) to reconstruct the serialized value, where N is the number of Redis objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1). However for sorted set values the complexity is O(N*M*log(N)) because inserting values into sorted sets is O(log(N)).",
     arguments: &[
@@ -137,7 +137,7 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     Ok(reply.ok())
 }
 
-/// What follows the payload.
+/// The options behind the payload.
 #[derive(Default)]
 struct RestoreOptions {
     replaces: bool,

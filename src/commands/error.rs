@@ -1,4 +1,4 @@
-//! The errors that commands answer, in the words of Redis, which people search for.
+//! The errors of commands, in the words of Redis, which people search for.
 
 use std::borrow::Cow;
 
@@ -151,7 +151,7 @@ impl Error {
         Error::quoting("ERR unknown subcommand '", quoted, &after)
     }
 
-    /// The text.
+    /// The line as it is sent, without the leading `-`: a code word, a blank, a text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Until when keys are there.
+//! The expiry of keys: EXPIRE, TTL, PERSIST and their variants.
 
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
@@ -17,7 +17,7 @@ const TTL: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Tells in how many seconds a key expires: -1 for never, -2 if it is absent.",
+    summary: "Returns the seconds until a key expires: -1 if it never does, -2 if it is absent.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -40,7 +40,7 @@ const PTTL: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Tells in how many milliseconds a key expires: -1 for never, -2 if it is absent.",
+    summary: "Returns the milliseconds until a key expires: -1 if it never does, -2 if it is absent.",
     since: "2.6.0",
     complexity: "O(1)",
     is_brief: true,
@@ -60,7 +60,7 @@ fn remaining(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(u64) -> u64) -> 
     told(tx, key, |expires_at_ms| convert(expires_at_ms.saturating_sub(tx.now_ms())))
 }
 
-/// What `convert` makes of the moment at which a key expires.
+/// The reply for a key's expiry, converted by `convert`; -1 if it never expires, -2 if it is absent.
 fn told(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(u64) -> u64) -> i64 {
     match tx.expires_at_ms(key) {
         None => -2,
@@ -76,7 +76,7 @@ const EXPIRE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Makes a key expire in so many seconds; one that is not in the future deletes it.",
+    summary: "Sets a key to expire after a number of seconds; 0 or less deletes it.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -103,7 +103,7 @@ const PEXPIRE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Makes a key expire in so many milliseconds; one that is not in the future deletes it.",
+    summary: "Sets a key to expire after a number of milliseconds; 0 or less deletes it.",
     since: "2.6.0",
     complexity: "O(1)",
     is_brief: true,
@@ -132,7 +132,7 @@ fn expire_in(
     expire_at(command, unit_ms, base_ms, tx, request, reply)
 }
 
-/// Makes a key expire so many units after a moment.
+/// Sets a key to expire a number of units after a moment.
 fn expire_at(
     command: &str,
     unit_ms: i64,
@@ -216,7 +216,7 @@ const PERSIST: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Takes the expiry off a key.",
+    summary: "Removes the expiry of a key.",
     since: "2.2.0",
     complexity: "O(1)",
     is_brief: true,
@@ -247,7 +247,7 @@ const EXPIREAT: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Makes a key expire at a moment, in seconds since 1970; one that is not in the future deletes it.",
+    summary: "Sets a key to expire at a Unix time in seconds; a time in the past deletes it.",
     since: "1.2.0",
     complexity: "O(1)",
     is_brief: true,
@@ -274,7 +274,7 @@ const PEXPIREAT: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Makes a key expire at a moment, in milliseconds since 1970; one that is not in the future deletes it.",
+    summary: "Sets a key to expire at a Unix time in milliseconds; a time in the past deletes it.",
     since: "2.6.0",
     complexity: "O(1)",
     is_brief: true,
@@ -299,7 +299,7 @@ const EXPIRETIME: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Tells when a key expires, in seconds since 1970: -1 for never, -2 if it is absent.",
+    summary: "Returns the Unix time in seconds when a key expires: -1 if it never does, -2 if it is absent.",
     since: "7.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -324,7 +324,7 @@ const PEXPIRETIME: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Tells when a key expires, in milliseconds since 1970: -1 for never, -2 if it is absent.",
+    summary: "Returns the Unix time in milliseconds when a key expires: -1 if it never does, -2 if it is absent.",
     since: "7.0.0",
     complexity: "O(1)",
     is_brief: true,

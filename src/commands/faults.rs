@@ -1,4 +1,4 @@
-//! FAULT: faults planted on purpose, to see what clients make of them.
+//! FAULT: injects faults, to test how clients handle them.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use super::introspection;
 
 pub(super) const COMMANDS: &[Command] = &[FAULT];
 
-/// Commands that no fault strikes: the way out of a mess, and into the server.
+/// Commands to which no fault applies: with these a client can always log in, and remove faults.
 const NEVER_STRUCK: &[&str] = &["auth", "fault", "hello", "quit", "reset"];
 
 /// Redis has no such commands: the version is Keyfast's own.
 const SINCE: &str = "0.1.0";
-/// What is the same for all subcommands.
+/// The flags of all subcommands.
 const FLAGS: Flags =
     Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::NO_MULTI);
 
@@ -32,7 +32,7 @@ const FAULT: Command = Command {
     arity: Arity::AtLeast(2),
     is_system: true,
     group: Group::Server,
-    summary: "Faults planted on purpose; off unless `enable-fault-command` says otherwise.",
+    summary: "Injects faults, to test clients; off unless `enable-fault-command` allows it.",
     subcommands: &[FAULT_ADD, FAULT_CLEAR, FAULT_DEL, FAULT_HELP, FAULT_LIST],
     since: SINCE,
     complexity: "Depends on subcommand.",
@@ -46,7 +46,7 @@ const FAULT_ADD: Command = Command {
     flags: FLAGS,
     is_system: true,
     group: Group::Server,
-    summary: "Plants a fault, which strikes the requests that fit; answers its number.",
+    summary: "Adds a fault that applies to matching requests; returns its ID.",
     since: SINCE,
     complexity: "O(1)",
     arguments: &[
@@ -115,19 +115,19 @@ fn parse(names: &NameTable, request: Request<'_>) -> Result<Fault> {
     }
 }
 
-/// The command of a name, if there is one that can be struck.
+/// The command of a name, if a fault may apply to it.
 fn target(names: &NameTable, name: &[u8]) -> Result<&'static str> {
     let quoted = &name[..name.len().min(128)];
     let found = find_full(names, name).ok_or_else(|| Error::quoting("ERR unknown command '", quoted, "'"))?;
     if is_never_struck(found.command) {
-        return Err(Error::quoting("ERR no fault strikes '", quoted, "'"));
+        return Err(Error::quoting("ERR a fault cannot apply to '", quoted, "'"));
     }
     Ok(found.command.name)
 }
 
 fn text(bytes: &[u8]) -> Result<Vec<u8>> {
     if bytes.len() > TEXT_BYTES_MAX {
-        return Err(Error::text(format!("ERR texts of faults may have {TEXT_BYTES_MAX} bytes")));
+        return Err(Error::text(format!("ERR a text of a fault may have at most {TEXT_BYTES_MAX} bytes")));
     }
     Ok(bytes.to_vec())
 }
@@ -137,8 +137,8 @@ fn within(text: &[u8], min: u64, max: u64, what: &str) -> Result<u64> {
     number.ok_or_else(|| Error::text(format!("ERR {what} must be between {min} and {max}")))
 }
 
-/// Clients tell errors apart by their first word: one that has no such word gets that which says nothing.
-/// Line ends become blanks, as in what is answered.
+/// The error that is sent. Clients distinguish errors by their first word: an error without a code word gets
+/// `ERR`. Line ends become blanks, as in every error that is sent.
 fn error_line(mut text: Vec<u8>) -> Vec<u8> {
     if text.first() == Some(&b'-') {
         text.remove(0);
@@ -158,7 +158,7 @@ const FAULT_LIST: Command = Command {
     flags: FLAGS,
     is_system: true,
     group: Group::Server,
-    summary: "Lists the faults that are planted, the eldest first.",
+    summary: "Lists the active faults, oldest first.",
     since: SINCE,
     complexity: "O(N) where N is the number of faults",
     example: &[("FAULT LIST", "[]")],
@@ -199,7 +199,7 @@ const FAULT_DEL: Command = Command {
     flags: FLAGS,
     is_system: true,
     group: Group::Server,
-    summary: "Removes the fault of a number; what it has delayed stays delayed.",
+    summary: "Removes a fault by its ID; requests that it has already delayed stay delayed.",
     since: SINCE,
     complexity: "O(N) where N is the number of faults",
     arguments: &[Argument::integer("id")],
@@ -220,7 +220,7 @@ const FAULT_CLEAR: Command = Command {
     flags: FLAGS,
     is_system: true,
     group: Group::Server,
-    summary: "Removes all faults and ends all delays; answers how many faults there were.",
+    summary: "Removes all faults and ends their delays; returns the number of faults removed.",
     since: SINCE,
     complexity: "O(N) where N is the number of faults and of delayed requests",
     example: &[
@@ -259,14 +259,14 @@ fn is_never_struck(command: &Command) -> bool {
     NEVER_STRUCK.contains(&command.name.split('|').next().unwrap_or_default())
 }
 
-/// What a fault has left of a request.
+/// The outcome of a fault for a request.
 #[derive(Debug)]
 pub enum Fate {
     /// All: none struck it.
     Spared,
     /// All but its reply.
     Unheard,
-    /// An error.
+    /// An error in place of its reply; it was not executed.
     Failed(Error),
     /// Nothing for now, and nothing at all if its connection is being closed.
     Withheld,

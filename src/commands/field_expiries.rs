@@ -1,4 +1,4 @@
-//! Until when fields of hashes are there.
+//! The expiry of hash fields: HEXPIRE, HTTL, HPERSIST and their variants.
 //!
 //! Replies and errors are those of Redis 8. A field's expiry has the same rules as a key's: a moment that is
 //! not in the future deletes the field, and a field that gets a new value has no expiry any more.
@@ -20,7 +20,7 @@ pub(super) const FIELDS: Argument =
     Argument::block("fields", &[Argument::integer("numfields"), Argument::string("field").multiple()])
         .token("FIELDS");
 
-/// What must hold for the expiry of a field to be changed.
+/// The condition for a change of a field's expiry.
 const CONDITION: Argument = Argument::one_of(
     "condition",
     &[
@@ -83,7 +83,7 @@ const HEXPIRE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Makes fields of a hash expire in so many seconds.",
+    summary: "Sets hash fields to expire after a number of seconds.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
     arguments: &[Argument::KEY, Argument::integer("seconds"), CONDITION, FIELDS],
@@ -107,7 +107,7 @@ const HPEXPIRE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Makes fields of a hash expire in so many milliseconds.",
+    summary: "Sets hash fields to expire after a number of milliseconds.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
     arguments: &[Argument::KEY, Argument::integer("milliseconds"), CONDITION, FIELDS],
@@ -131,7 +131,7 @@ const HEXPIREAT: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Makes fields of a hash expire at a moment, in seconds since 1970.",
+    summary: "Sets hash fields to expire at a Unix time in seconds.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
     arguments: &[Argument::KEY, Argument::unix_time("unix-time-seconds"), CONDITION, FIELDS],
@@ -156,7 +156,7 @@ const HPEXPIREAT: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Makes fields of a hash expire at a moment, in milliseconds since 1970.",
+    summary: "Sets hash fields to expire at a Unix time in milliseconds.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
     arguments: &[Argument::KEY, Argument::unix_time("unix-time-milliseconds"), CONDITION, FIELDS],
@@ -226,7 +226,7 @@ impl Fields {
         self.count
     }
 
-    /// The fields.
+    /// The fields, in the order of the request.
     pub(super) fn iter<'r>(self, request: Request<'r>) -> impl Iterator<Item = &'r [u8]> {
         (self.first..self.first + self.count).map(move |at| request.at(at))
     }
@@ -239,7 +239,8 @@ impl Fields {
         (0..self.count).map(move |at| (request.at(self.first + 2 * at), request.at(self.first + 2 * at + 1)))
     }
 
-    /// Reads the number of fields at a place of a request, and where they are. Each takes so many arguments.
+    /// Reads the number of fields at a place of a request, and where they are. Each takes `arguments`
+    /// arguments.
     ///
     /// # Errors
     ///
@@ -265,7 +266,7 @@ impl Fields {
         Ok(Fields { first: at + 1, count })
     }
 
-    /// The place behind them, if each takes so many arguments.
+    /// The place behind them, if each takes `arguments` arguments.
     pub(super) fn end(self, arguments: usize) -> usize {
         self.first + self.count * arguments
     }
@@ -339,7 +340,7 @@ const HTTL: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Returns in how many seconds fields of a hash expire: -1 for never, -2 if a field is absent.",
+    summary: "Returns the seconds until hash fields expire: -1 if never, -2 if the field is absent.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
     tips: &["nondeterministic_output"],
@@ -364,7 +365,7 @@ const HPTTL: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Returns in how many milliseconds fields of a hash expire: -1 for never, -2 if a field is absent.",
+    summary: "Returns the milliseconds until hash fields expire: -1 if never, -2 if the field is absent.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
     tips: &["nondeterministic_output"],
@@ -388,7 +389,7 @@ const HEXPIRETIME: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Returns when fields of a hash expire, in seconds since 1970: -1 for never, -2 if a field is absent.",
+    summary: "Returns the Unix times in seconds when hash fields expire: -1 if never, -2 if absent.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
     arguments: &[Argument::KEY, FIELDS],
@@ -412,7 +413,7 @@ const HPEXPIRETIME: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Returns when fields of a hash expire, in milliseconds since 1970: -1 for never, -2 if a field is absent.",
+    summary: "Returns the Unix times in milliseconds when hash fields expire: -1 if never, -2 if absent.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
     arguments: &[Argument::KEY, FIELDS],
@@ -454,7 +455,7 @@ const HPERSIST: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Takes the expiry off fields of a hash.",
+    summary: "Removes the expiry of hash fields.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
     arguments: &[Argument::KEY, FIELDS],

@@ -18,7 +18,7 @@ const HGETDEL: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Returns the values of fields of a hash, and deletes the fields.",
+    summary: "Returns the values of hash fields and deletes the fields.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of specified fields",
     arguments: &[Argument::KEY, FIELDS],
@@ -51,18 +51,18 @@ fn reply_values(fields: Fields, mut values: Vec<Option<Vec<u8>>>, reply: Reply<'
     reply.array_of(values.into_iter(), |value, reply| reply.bulk_or_nil(value.as_deref()))
 }
 
-/// What a request does to the expiry of its fields.
+/// The change of the fields' expiry that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// Takes it off.
     Persist,
-    /// Keeps it.
+    /// Keeps it (KEEPTTL).
     Keep,
     /// Sets it, in milliseconds since 1970.
     At(u64),
 }
 
-/// What a request asks for, behind its key.
+/// The options of a request, and its fields.
 #[derive(Debug)]
 struct FieldOptions {
     moment: Option<Moment>,
@@ -153,7 +153,7 @@ const HGETEX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Returns the values of fields of a hash, and changes when the fields expire.",
+    summary: "Returns the values of hash fields and sets or removes their expiry.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of specified fields",
     arguments: &[
@@ -220,7 +220,7 @@ const HSETEX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::HASH,
     group: Group::Hash,
-    summary: "Sets fields of a hash, and when they expire.",
+    summary: "Sets hash fields, with optional conditions and an optional expiry.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of fields being set.",
     arguments: &[

@@ -1,5 +1,5 @@
-//! The digests of DEBUG DIGEST and DIGEST-VALUE: two servers with the same data tell the same, also if one of
-//! them is a Redis.
+//! The digests of DEBUG DIGEST and DIGEST-VALUE: two servers with the same data return the same digest, also
+//! if one of them is a Redis.
 //!
 //! A digest is 20 bytes that begin with zeros. To mix a text into it means to combine it with the SHA-1 of
 //! that text by exclusive or, and to take the SHA-1 of the result: the order counts. The entries of a
@@ -41,7 +41,7 @@ impl Fingerprint {
         Ok(all)
     }
 
-    /// That of a value and whether it expires; zeros where there is no such key.
+    /// The fingerprint of a value and whether it expires; zeros if the key is absent.
     pub(super) fn of_value(tx: &Transaction<'_>, key: &[u8]) -> Fingerprint {
         let mut digest = Fingerprint::default();
         digest.add_value(tx, key);

@@ -22,7 +22,7 @@ use super::scripting::{kill, show_script};
 
 pub(super) const COMMANDS: &[Command] = &[FCALL, FCALL_RO, FUNCTION];
 
-/// What calls a function may be, as for scripts.
+/// The flags of commands that call a function, as for scripts.
 const CALL_FLAGS: Flags =
     Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS);
 const CALL_ARGUMENTS: &[Argument] = &[
@@ -31,7 +31,7 @@ const CALL_ARGUMENTS: &[Argument] = &[
     Argument::new("key", ArgumentKind::Key).optional().multiple(),
     Argument::string("arg").optional().multiple(),
 ];
-/// What changes the libraries.
+/// The flags of commands that change the libraries.
 const CHANGE: Flags = Flags::NOSCRIPT.and(Flags::WRITE);
 const CHANGE_CATEGORIES: Categories = Categories::SCRIPTING.and(Categories::WRITE);
 const TO_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
@@ -44,7 +44,7 @@ const FCALL: Command = Command {
     scope: Scope::Script,
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Calls a function of a library, as one step that nobody sees half done.",
+    summary: "Runs a library function as one atomic step.",
     since: "7.0.0",
     complexity: "Depends on the function that is executed.",
     arguments: CALL_ARGUMENTS,
@@ -67,7 +67,7 @@ const FCALL_RO: Command = Command {
     scope: Scope::Script,
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Calls a function that only reads.",
+    summary: "Runs a library function that only reads data.",
     since: "7.0.0",
     complexity: "Depends on the function that is executed.",
     arguments: CALL_ARGUMENTS,
@@ -126,7 +126,7 @@ const FUNCTION: Command = Command {
     name: "function",
     arity: Arity::AtLeast(2),
     group: Group::Scripting,
-    summary: "Manages the libraries of functions.",
+    summary: "Manages function libraries.",
     since: "7.0.0",
     complexity: "Depends on subcommand.",
     subcommands: &[
@@ -157,7 +157,7 @@ const FUNCTION_LOAD: Command = Command {
     scope: Scope::Script,
     categories: CHANGE_CATEGORIES,
     group: Group::Scripting,
-    summary: "Loads a library, whose first line tells its name, and answers that.",
+    summary: "Loads a library and returns its name, which the first line of its code states.",
     since: "7.0.0",
     complexity: "O(1) (considering compilation time is redundant)",
     tips: TO_ALL_SHARDS,
@@ -191,7 +191,7 @@ const FUNCTION_DELETE: Command = Command {
     scope: Scope::Script,
     categories: CHANGE_CATEGORIES,
     group: Group::Scripting,
-    summary: "Forgets a library and its functions.",
+    summary: "Removes a library with all its functions.",
     since: "7.0.0",
     complexity: "O(1)",
     tips: TO_ALL_SHARDS,
@@ -219,7 +219,7 @@ const FUNCTION_FLUSH: Command = Command {
     scope: Scope::Script,
     categories: CHANGE_CATEGORIES,
     group: Group::Scripting,
-    summary: "Forgets all libraries.",
+    summary: "Removes all libraries.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of functions deleted",
     tips: TO_ALL_SHARDS,
@@ -260,7 +260,7 @@ const FUNCTION_LIST: Command = Command {
     scope: Scope::Script,
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Lists the libraries, or those whose names match a pattern, with their functions.",
+    summary: "Lists the libraries and their functions, optionally only names that match a pattern.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of functions",
     tips: &["nondeterministic_output_order"],
@@ -335,7 +335,7 @@ const FUNCTION_DUMP: Command = Command {
     scope: Scope::Script,
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Makes a payload of all libraries, for FUNCTION RESTORE.",
+    summary: "Returns all libraries as one payload for FUNCTION RESTORE.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of functions",
     run: Run::Server(dump),
@@ -354,7 +354,7 @@ const FUNCTION_RESTORE: Command = Command {
     scope: Scope::Script,
     categories: CHANGE_CATEGORIES,
     group: Group::Scripting,
-    summary: "Loads the libraries of a payload that FUNCTION DUMP has made.",
+    summary: "Loads the libraries from a payload of FUNCTION DUMP.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of functions on the payload",
     tips: TO_ALL_SHARDS,
@@ -393,7 +393,7 @@ fn restore(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
     let codes = codes.map(|code| code.map_err(|why| why.as_bytes().to_vec()));
     context.instance.scripting.restore_libraries(codes, policy).map_err(Error::bytes)?;
     context.instance.persistence.note_change();
-    // What was not there when it was restored may be there when it is done again.
+    // A replay may find libraries that were absent when the command first ran.
     let policy: &[u8] = if policy == Policy::Flush { b"FLUSH" } else { b"REPLACE" };
     context.tx.note_request(&[b"FUNCTION", b"RESTORE", request.at(2), policy]);
     Ok(reply.ok())
@@ -405,7 +405,7 @@ const FUNCTION_STATS: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Tells which function runs, and how many there are.",
+    summary: "Returns the function that is running, and the number of libraries and functions.",
     since: "7.0.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
@@ -461,7 +461,7 @@ const FUNCTION_KILL: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Ends the function that runs, unless it has written already.",
+    summary: "Stops the running function, unless it has already written data.",
     since: "7.0.0",
     complexity: "O(1)",
     tips: &["request_policy:all_shards", "response_policy:one_succeeded"],

@@ -1,9 +1,9 @@
-//! HOTKEYS: which keys take most of the server's time, or of its network.
+//! HOTKEYS: the keys that use the most processor time or network traffic.
 //!
-//! A client starts a session, lets the server work, and reads what each of the keys has taken that took most.
-//! The time of a command and its bytes, those of the request and those of the reply, are charged to the keys
-//! that the request names. What EXEC runs is charged to the keys of each of its commands; what a script does,
-//! to the keys that it declares.
+//! A client starts a measurement, lets the server work, and reads the keys that used the most. The server
+//! charges the time of a command, and the bytes of its request and reply, to the keys that the request names.
+//! It charges each command that EXEC runs to the keys of that command, and a script to the keys that it
+//! declares.
 
 use redis_protocol::resp3::types::OwnedFrame;
 
@@ -22,7 +22,7 @@ const HOTKEYS: Command = Command {
     name: "hotkeys",
     arity: Arity::AtLeast(2),
     group: Group::Server,
-    summary: "Everything about the keys that take most of the server's time, or of its network.",
+    summary: "Measures which keys use the most processor time or network traffic.",
     subcommands: &[GET, HELP, RESET, START, STOP],
     since: "8.6.0",
     complexity: "Depends on subcommand.",
@@ -35,7 +35,7 @@ const START: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT),
     group: Group::Server,
-    summary: "Starts to measure what keys take.",
+    summary: "Starts a measurement.",
     since: "8.6.0",
     complexity: "O(1)",
     tips: &["request_policy:special"],
@@ -133,7 +133,7 @@ const STOP: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT),
     group: Group::Server,
-    summary: "Stops to measure what keys take. What was measured stays.",
+    summary: "Stops the measurement and keeps its results.",
     since: "8.6.0",
     complexity: "O(1)",
     tips: &["request_policy:special"],
@@ -149,7 +149,7 @@ fn stop(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
 
 const RESET: Command = Command {
     name: "hotkeys|reset",
-    summary: "Forgets what was measured.",
+    summary: "Removes the results of the last measurement.",
     example: &[("HOTKEYS RESET", "OK"), ("HOTKEYS GET", "(nil)")],
     run: Run::Server(reset),
     ..STOP
@@ -163,7 +163,7 @@ fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
 
 const GET: Command = Command {
     name: "hotkeys|get",
-    summary: "Returns the keys that have taken most, and what was measured in all.",
+    summary: "Returns the keys that used the most, and the totals.",
     complexity: "O(K) where K is the number of hotkeys returned.",
     tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
     example: &[("HOTKEYS GET", "(nil)")],
@@ -179,7 +179,7 @@ fn get(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resul
     })
 }
 
-/// What a client gets of a report. The fields are those of Redis, in its order.
+/// The reply for a report. The fields are those of Redis, in its order.
 fn describe(report: Report) -> OwnedFrame {
     const SLOT_LAST: i64 = 16_383;
     const NANOS_A_MICRO: u64 = 1000;

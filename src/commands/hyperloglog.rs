@@ -22,7 +22,7 @@ use super::facts::{
 
 pub(super) const COMMANDS: &[Command] = &[PFADD, PFCOUNT, PFDEBUG, PFMERGE, PFSELFTEST];
 
-/// The byte of the header that says how the registers are kept.
+/// The byte of the header that states the encoding of the registers.
 const FORM: usize = 4;
 /// The last byte of the header.
 const HEADER_END: std::ops::Range<usize> = COUNT.end - 1..COUNT.end;
@@ -43,7 +43,7 @@ const PFADD: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     categories: Categories::HYPERLOGLOG,
     group: Group::HyperLogLog,
-    summary: "Adds elements to a HyperLogLog, and makes it if it is absent.",
+    summary: "Adds elements to a HyperLogLog, creating it if it is absent.",
     since: "2.8.9",
     complexity: "O(1) to add every element.",
     is_brief: true,
@@ -63,7 +63,7 @@ fn pfadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     let bytes_max = tx.limit::<Text>().bytes;
     let found = tx.peek::<Text>(key)?.map(|value| {
         let form = Form::of(value)?;
-        // Of a dense one only a few bytes change.
+        // In a dense one only a few bytes change.
         Ok::<_, Invalid>((form, if form == Form::Sparse { value.to_vec() } else { Vec::new() }))
     });
     let changes = match found.transpose()? {
@@ -138,7 +138,7 @@ const PFCOUNT: Command = Command {
     keys: &[KeySpec::every(1, KeyFlags::RW.and(KeyFlags::ACCESS))],
     categories: Categories::HYPERLOGLOG.and(Categories::READ),
     group: Group::HyperLogLog,
-    summary: "Returns about how many different elements were added to any of some HyperLogLogs.",
+    summary: "Returns the approximate number of distinct elements in one or several HyperLogLogs together.",
     since: "2.8.9",
     complexity: "O(1) with a very small average constant time when called with a single key. O(N) with N being the number of keys, and much bigger constant times, when called with multiple keys.",
     may_replicate: true,
@@ -195,7 +195,7 @@ const PFMERGE: Command = Command {
     ],
     categories: Categories::HYPERLOGLOG,
     group: Group::HyperLogLog,
-    summary: "Adds the elements of some HyperLogLogs to another one, and makes it if it is absent.",
+    summary: "Merges several HyperLogLogs into a destination key.",
     since: "2.8.9",
     complexity: "O(N) to merge N HyperLogLogs, but with high constant times.",
     arguments: &[
@@ -233,7 +233,7 @@ const PFDEBUG: Command = Command {
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::ACCESS))],
     categories: Categories::HYPERLOGLOG,
     group: Group::HyperLogLog,
-    summary: "Returns how a HyperLogLog is kept, or makes it dense.",
+    summary: "Inspects the internals of a HyperLogLog, or converts it to the dense encoding.",
     since: "2.8.9",
     complexity: "N/A",
     is_system: true,
@@ -307,7 +307,7 @@ const PFSELFTEST: Command = Command {
     flags: Flags::ADMIN,
     categories: Categories::HYPERLOGLOG,
     group: Group::HyperLogLog,
-    summary: "Tests that both forms of a HyperLogLog count alike, and about right.",
+    summary: "Checks that both HyperLogLog encodings count alike and accurately.",
     since: "2.8.9",
     complexity: "N/A",
     is_system: true,

@@ -1,7 +1,7 @@
 //! INFO: the server's state, in the fields that people and exporters know from Redis.
 //!
 //! A section is a list of fields, each printed once; INFO joins them to a text, and metrics are made of the
-//! same fields ([`numbers`]), so that both tell the same.
+//! same fields ([`numbers`]), so that both report the same values.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -48,22 +48,22 @@ const SECTIONS: &[(&str, bool, Describe)] = &[
     ("Store", true, store),
 ];
 
-/// The sections that tell the same of many things, of which [`numbers`] has no fields.
+/// The sections with one line for each of many things, which [`numbers`] leaves out.
 const LISTS: &[&str] = &["Commandstats", "Errorstats", "Latencystats", "Keyspace"];
 
-/// What INFO and metrics are made of.
+/// The source of INFO and metrics.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// The server.
+    /// The server that is described.
     pub instance: &'a Instance,
-    /// What its shards come to; none if they could not be had. Then the fields that need them are missing.
+    /// The sums over its shards; `None` if they were busy. Then the fields that need them are missing.
     pub totals: Option<Totals>,
     /// Bytes of memory that were in use before anything was printed.
     pub used_memory: usize,
 }
 
 impl<'a> View<'a> {
-    /// What is to be told of a server whose shards come to `totals`.
+    /// The view of a server whose shards add up to `totals`.
     pub fn new(instance: &'a Instance, totals: Option<Totals>) -> View<'a> {
         View { instance, totals, used_memory: instance.used_memory() }
     }
@@ -72,7 +72,7 @@ impl<'a> View<'a> {
 /// A line of INFO.
 #[derive(Debug)]
 pub struct Field {
-    /// Its name.
+    /// The name before the colon.
     pub name: Cow<'static, str>,
     /// Its value, as INFO prints it.
     pub value: String,
@@ -85,7 +85,7 @@ const INFO: Command = Command {
     scope: Scope::Everything,
     categories: Categories::DANGEROUS,
     group: Group::Server,
-    summary: "Tells the state of the server, all of it or some sections.",
+    summary: "Returns the state of the server: all sections, or those named.",
     since: "1.0.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
@@ -122,7 +122,7 @@ fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     Ok(reply.verbatim(&text))
 }
 
-/// The fields of all sections but those that tell the same of many things.
+/// The fields of all sections but [`LISTS`].
 pub fn numbers(view: &View<'_>) -> Vec<Field> {
     let mut section = Section::default();
     for (_, _, describe) in SECTIONS.iter().filter(|(name, ..)| !LISTS.contains(name)) {
@@ -170,7 +170,7 @@ impl Section {
     }
 }
 
-/// What the lock lens has seen.
+/// The counts of the lock lens.
 fn locks(section: &mut Section, view: &View<'_>) {
     let instance = view.instance;
     let now_ms = instance.clock.now_ms();

@@ -22,7 +22,7 @@ const COMMAND: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Server,
-    summary: "Describes all commands, as COMMAND INFO does.",
+    summary: "Returns details of all commands, as COMMAND INFO does.",
     since: "2.8.13",
     complexity: "O(N) where N is the total number of Redis commands",
     tips: &["nondeterministic_output_order"],
@@ -50,7 +50,7 @@ const COMMAND_COUNT: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Server,
-    summary: "Counts the commands.",
+    summary: "Returns the number of commands.",
     since: "2.8.13",
     complexity: "O(1)",
     run: Run::Server(count),
@@ -67,7 +67,7 @@ const COMMAND_INFO: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Server,
-    summary: "Describes some commands, or all: arity, flags, keys, ACL categories.",
+    summary: "Returns the arity, flags, keys and ACL categories of some or all commands.",
     since: "2.8.13",
     complexity: "O(N) where N is the number of commands to look up",
     tips: &["nondeterministic_output_order"],
@@ -104,8 +104,8 @@ fn write_info(command: &'static Command, reply: Reply<'_>) -> Sent {
     })
 }
 
-/// The first key, the last and the step between two, as clients were told before there were specifications:
-/// one range over all whose places are the same in all requests.
+/// The first key, the last and the step between two, as COMMAND INFO had them before key specifications: one
+/// range over all whose places are the same in all requests.
 fn key_range(command: &Command) -> Option<(i64, i64, i64)> {
     let mut ranges = command.keys.iter().filter(|spec| spec.count_at.is_none() && spec.search.is_none());
     let first = ranges.next()?;
@@ -158,7 +158,7 @@ const COMMAND_DOCS: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Server,
-    summary: "Documents some commands, or all: what they do, since when, with which arguments.",
+    summary: "Returns the documentation of some or all commands: purpose, version and arguments.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of commands to look up",
     tips: &["nondeterministic_output_order"],
@@ -237,7 +237,7 @@ const COMMAND_LIST: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Server,
-    summary: "Names all commands, or those that a filter lets through.",
+    summary: "Returns the names of all commands, or those that match a filter.",
     since: "7.0.0",
     complexity: "O(N) where N is the total number of Redis commands",
     tips: &["nondeterministic_output_order"],
@@ -281,12 +281,12 @@ fn parse_filter(request: Request<'_>) -> Result<Filter<'_>> {
     }
 }
 
-/// Which commands COMMAND LIST names.
+/// The filter of COMMAND LIST.
 enum Filter<'a> {
     None,
-    /// Those of a module; there are no modules.
+    /// Commands of a module; there are no modules.
     Module,
-    /// Those of an ACL category, written without its `@`.
+    /// Commands of an ACL category, written without its `@`.
     Category(&'a [u8]),
     Pattern(Pattern<'a>),
 }
@@ -311,7 +311,7 @@ const COMMAND_GETKEYS: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Server,
-    summary: "Tells which arguments of a command are its keys.",
+    summary: "Returns the keys among the arguments of a command.",
     since: "2.8.13",
     complexity: "O(N) where N is the number of arguments to the command",
     example: &[("COMMAND GETKEYS SETNX mykey Hello", "[\"mykey\"]")],
@@ -331,7 +331,7 @@ const COMMAND_GETKEYSANDFLAGS: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Server,
-    summary: "Tells which arguments of a command are its keys, and how each is used.",
+    summary: "Returns the keys among the arguments of a command, and how it uses each.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of arguments to the command",
     example: &[("COMMAND GETKEYSANDFLAGS SETNX mykey Hello", "[[\"mykey\", [OW, insert]]]")],
@@ -372,7 +372,7 @@ fn keys_of<'a>(names: &NameTable, request: Request<'a>) -> Result<Vec<(&'a [u8],
 const COMMAND_HELP: Command =
     Command { categories: Categories::CONNECTION, ..Command::help("command|help", "5.0.0", || &COMMAND) };
 
-/// What the HELP subcommand of a command answers: each subcommand with its arguments and its summary.
+/// The reply of a HELP subcommand: each subcommand with its arguments and its summary.
 pub(super) fn help(command: &'static Command, reply: Reply<'_>) -> Sent {
     let name = command.name.to_ascii_uppercase();
     let mut lines = vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];

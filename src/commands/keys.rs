@@ -1,4 +1,4 @@
-//! Keys of any type: whether they are there, and under which name, in which database.
+//! Keys of any type: finding out whether they exist, deleting, renaming, copying and moving them.
 
 use crate::events::EventClass;
 use crate::keyspace::Transaction;
@@ -20,7 +20,7 @@ const DEL: Command = Command {
     keys: &[KeySpec::every(1, KeyFlags::RM.and(KeyFlags::DELETE))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Deletes keys; answers how many of them were there.",
+    summary: "Deletes keys; returns how many were present.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys that will be removed. When a key to remove holds a value other than a string, the individual complexity for this key is O(M) where M is the number of elements in the list, set, sorted set or hash. Removing a single key that holds a string value is O(1).",
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
@@ -42,7 +42,7 @@ fn del(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
     ))
 }
 
-/// Tells of a key that was deleted, if it was there; answers whether it was.
+/// Emits the event of a deleted key, if the key was present; returns whether it was.
 fn tell_of_deletion(tx: &Transaction<'_>, key: &[u8], was_there: bool) -> bool {
     if was_there {
         tx.event(EventClass::GENERIC, "del", key);
@@ -57,7 +57,7 @@ const EXISTS: Command = Command {
     keys: &[KeySpec::every(1, KeyFlags::RO)],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Counts how many of these keys are there; one named twice counts twice.",
+    summary: "Returns how many of the given keys are present; repeated keys count each time.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys to check.",
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
@@ -84,7 +84,7 @@ const TYPE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO)],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Tells the type of a key's value; `none` if it is absent.",
+    summary: "Returns the type of the value at a key; `none` if the key is absent.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -105,7 +105,7 @@ const UNLINK: Command = Command {
     keys: &[KeySpec::every(1, KeyFlags::RM.and(KeyFlags::DELETE))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Deletes keys, and frees what is large of them in the background; answers how many there were.",
+    summary: "Deletes keys and frees large values in the background; returns how many keys were present.",
     since: "4.0.0",
     complexity: "O(1) for each key removed regardless of its size. Then the command does O(N) work in a different thread in order to reclaim memory, where N is the number of allocations the deleted objects where composed of.",
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
@@ -136,7 +136,7 @@ const TOUCH: Command = Command {
     keys: &[KeySpec::every(1, KeyFlags::RO)],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Notes a use of keys without reading them; answers how many are there.",
+    summary: "Marks keys as used now, without reading them; returns how many are present.",
     since: "3.2.1",
     complexity: "O(N) where N is the number of keys that will be touched.",
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
@@ -159,7 +159,7 @@ const RENAME: Command = Command {
     ],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Gives a key another name, whatever has that name.",
+    summary: "Renames a key, replacing any key of the new name.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -202,7 +202,7 @@ const RENAMENX: Command = Command {
     ],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Gives a key another name, if no key has it: 1 if it did, 0 if not.",
+    summary: "Renames a key only if the new name is free; returns 1 if it was renamed, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -239,7 +239,7 @@ const COPY: Command = Command {
     ],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Copies a key to another, in this database or in another one.",
+    summary: "Copies a key, in this database or to another one.",
     since: "6.2.0",
     complexity: "O(N) worst case for collections, where N is the number of nested items. O(1) for string values.",
     arguments: &[
@@ -273,7 +273,7 @@ fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     Ok(reply.bool(is_copied))
 }
 
-/// The database to which COPY takes a key, of so many, and whether it may replace one there.
+/// The database to which COPY copies a key, below `databases`, and whether it may replace a key there.
 ///
 /// # Errors
 ///
@@ -298,7 +298,7 @@ const MOVE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Moves a key to another database, if it is not there: 1 if it did, 0 if not.",
+    summary: "Moves a key to another database, unless it is present there; returns 1 if moved, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -347,7 +347,7 @@ const SWAPDB: Command = Command {
     scope: Scope::Everything,
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::Server,
-    summary: "Exchanges two databases: at once everybody sees the one as the other.",
+    summary: "Swaps two databases at once for all clients.",
     since: "4.0.0",
     complexity: "O(N) where N is the count of clients watching or blocking on keys from both databases.",
     arguments: &[Argument::integer("index1"), Argument::integer("index2")],

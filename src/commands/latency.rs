@@ -1,4 +1,4 @@
-//! LATENCY: which events took long, and how long commands take.
+//! LATENCY: slow events, and the distribution of the times of commands.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const LATENCY: Command = Command {
     name: "latency",
     arity: Arity::AtLeast(2),
     group: Group::Server,
-    summary: "Everything about events that took long.",
+    summary: "Inspects slow events inside the server.",
     subcommands: &[
         LATENCY_DOCTOR,
         LATENCY_GRAPH,
@@ -37,7 +37,7 @@ const LATENCY_LATEST: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Lists the events that took long: when and how long the last time, and the longest ever.",
+    summary: "Lists the slow events: time and duration of the latest one, and the longest duration.",
     since: "2.8.13",
     complexity: "O(1)",
     tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
@@ -61,7 +61,7 @@ const LATENCY_HISTORY: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Lists when an event took long, and how long in milliseconds.",
+    summary: "Lists when an event was slow, and how many milliseconds it took.",
     since: "2.8.13",
     complexity: "O(1)",
     tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
@@ -85,7 +85,7 @@ const LATENCY_RESET: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Forgets events, or all; answers how many.",
+    summary: "Removes the records of some or all events; returns how many events had any.",
     since: "2.8.13",
     complexity: "O(1)",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
@@ -105,7 +105,7 @@ const LATENCY_HISTOGRAM: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Tells how many calls of commands ended within each power of two of microseconds.",
+    summary: "Returns the distribution of execution times for some or all commands, in microseconds.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of commands with latency information being retrieved.",
     tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
@@ -143,7 +143,7 @@ const LATENCY_DOCTOR: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Says in words which events took long, and what may help.",
+    summary: "Returns a report on slow events, with advice.",
     since: "2.8.13",
     complexity: "O(1)",
     tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
@@ -156,14 +156,14 @@ fn latency_doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_
     let events = instance.statistics.latency.all();
     if instance.config.latency_monitor_threshold.get() == 0 && events.is_empty() {
         return Ok(reply.verbatim(
-            "Latency monitoring is off. CONFIG SET latency-monitor-threshold <milliseconds> turns it on, \
-             with the time from which on an event is worth knowing about.\n",
+            "Latency monitoring is off. CONFIG SET latency-monitor-threshold <milliseconds> turns it on; \
+             longer events are then recorded.\n",
         ));
     }
     if events.is_empty() {
-        return Ok(
-            reply.verbatim("No event took longer than latency-monitor-threshold: nothing to worry about.\n")
-        );
+        return Ok(reply.verbatim(
+            "No event took longer than latency-monitor-threshold: there is no problem to report.\n",
+        ));
     }
     let mut report = String::from("Events that took longer than latency-monitor-threshold:\n\n");
     for (event, history) in &events {
@@ -174,9 +174,9 @@ fn latency_doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_
             history.longest_ms
         );
     }
-    report += "\nWhat may help:\n\n- SLOWLOG GET names the requests that were slow; those over many keys or \
-               long values are the first to look at.\n- SCAN instead of KEYS, and UNLINK instead of DEL for \
-               long values, let others go on.\n";
+    report += "\nAdvice:\n\n- SLOWLOG GET lists slow requests. Look first at those with many keys or long \
+               values.\n- Use SCAN instead of KEYS, and UNLINK instead of DEL for long values: they do not \
+               delay other clients.\n";
     Ok(reply.verbatim(&report))
 }
 
@@ -185,7 +185,7 @@ const LATENCY_GRAPH: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Draws how long an event took, with letters.",
+    summary: "Returns a text graph of the durations of an event.",
     since: "2.8.13",
     complexity: "O(1)",
     tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],

@@ -1,4 +1,4 @@
-//! LOCKS: who holds which lock, who did not get it, and what goes wrong with it. No other server has it.
+//! LOCKS: the holders of locks, the clients that wait for them, and misuse. No other server has it.
 
 use redis_protocol::resp3::types::OwnedFrame;
 
@@ -25,7 +25,7 @@ const LOCKS: Command = Command {
     name: "locks",
     arity: Arity::AtLeast(2),
     group: Group::Server,
-    summary: "Everything about keys that act as locks: those that SETNX and SET NX have made, and hashes that a script has made with their expiry.",
+    summary: "Inspects locks: keys set by SETNX or SET NX, and hashes that a script creates with an expiry.",
     since: "0.1.0",
     complexity: "Depends on subcommand.",
     subcommands: &[LOCKS_GET, LOCKS_HELP, LOCKS_LIST, LOCKS_LOG, LOCKS_RESET, LOCKS_STATS],
@@ -40,7 +40,7 @@ const LOCKS_LIST: Command = Command {
     scope: Scope::Everything,
     categories: Categories::KEYSPACE,
     group: Group::Server,
-    summary: "Lists the locks of the current database that somebody holds, the longest held first.",
+    summary: "Lists the held locks of the current database, longest held first.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of locks that are followed, 4096 at most",
     tips: &["nondeterministic_output"],
@@ -58,7 +58,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let now_ms = context.tx.now_ms();
     let tx = &*context.tx;
     let mut held = context.instance.lens.held(now_ms, |lock| {
-        // Not all that happens to a lock is told: what is in the keyspace decides.
+        // The lens may have missed news of a lock: the keyspace decides.
         lock.database == tx.database() && choice.has(&lock.key) && tx.is_lock(&lock.key)
     });
     held.sort_by_key(|lock| lock.tenure.since_ms);
@@ -67,10 +67,10 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     Ok(reply.tree(&tree::array(shown)))
 }
 
-/// Which locks LOCKS LIST lists.
+/// The options of LOCKS LIST.
 pub struct Choice<'a> {
     pattern: Option<Pattern<'a>>,
-    /// How many at most.
+    /// The most locks to list.
     pub count: usize,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Choice<'a> {
     ///
     /// # Errors
     ///
-    /// If they are wrong.
+    /// If an option is unknown, or its value is invalid.
     pub fn parse(request: Request<'a>) -> Result<Choice<'a>> {
         let mut choice = Choice { pattern: None, count: usize::MAX };
         let mut options = Options::new(request, 2);
@@ -99,13 +99,13 @@ impl<'a> Choice<'a> {
         Ok(choice)
     }
 
-    /// Whether a key is among them.
+    /// Whether the pattern matches a key.
     pub fn has(&self, key: &[u8]) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
     }
 }
 
-/// A lock in the store, of which is known what its row says. Its holder may be connected elsewhere.
+/// Describes a lock in the store by its row. Its holder may be connected to another server.
 pub fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<OwnedFrame> {
     let live = row.live.as_ref().filter(|live| live.is_lock)?;
     let tenure = row.tenure.as_ref()?;
@@ -131,7 +131,7 @@ const LOCKS_GET: Command = Command {
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     categories: Categories::KEYSPACE,
     group: Group::Server,
-    summary: "Tells all that is known of a lock: its holder and depth, those before, who was refused or waits, what happened.",
+    summary: "Returns details of a lock: holder, depth, past holders, refused and waiting clients, history.",
     since: "0.1.0",
     complexity: "O(1)",
     is_brief: true,
@@ -154,7 +154,7 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     })
 }
 
-/// A lock, with what happened to it or without.
+/// Describes a lock, with its history or without.
 fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history: bool) -> OwnedFrame {
     let tenure = &lock.tenure;
     let state = tenure.ended.map_or("held", |ended| ended.how.name());
@@ -253,7 +253,7 @@ const LOCKS_LOG: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Lists what went wrong with locks, the newest first: ten findings, or so many, or all (-1).",
+    summary: "Lists misuse of locks, newest first: ten findings, a given number, or all (-1).",
     since: "0.1.0",
     complexity: "O(N) where N is the number of findings, 128 at most",
     tips: &["nondeterministic_output"],
@@ -298,7 +298,7 @@ const LOCKS_STATS: Command = Command {
     flags: Flags::ADMIN.and(Flags::READONLY),
     scope: Scope::Everything,
     group: Group::Server,
-    summary: "Counts locks, what happened to them, and what went wrong.",
+    summary: "Returns counts of locks, of what happened to them, and of misuse.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of locks that are followed, 4096 at most",
     tips: &["nondeterministic_output"],
@@ -312,7 +312,7 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
     Ok(reply.tree(&tree::map(counted.iter().map(|(name, value)| (*name, tree::integer(*value as i64))))))
 }
 
-/// What LOCKS STATS, INFO and metrics tell. How many locks are not followed is known to the shards alone.
+/// The fields of LOCKS STATS, INFO and metrics. Only the shards know how many locks are not followed.
 pub(super) fn fields(instance: &Instance, now_ms: u64, unfollowed: Option<u64>) -> Vec<(&'static str, u64)> {
     let stats = instance.lens.stats(now_ms);
     let mut fields = vec![
@@ -336,7 +336,7 @@ const LOCKS_RESET: Command = Command {
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     scope: Scope::Everything,
     group: Group::Server,
-    summary: "Forgets what went wrong and begins to count anew; locks that are held stay known.",
+    summary: "Removes all findings and sets the counts to zero; held locks stay tracked.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of findings, 128 at most",
     example: &[("LOCKS RESET", "OK"), ("LOCKS LOG", "[]")],
@@ -347,7 +347,7 @@ const LOCKS_RESET: Command = Command {
 fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     context.instance.lens.reset();
     context.tx.everything_mut()?.reset_unfollowed_locks();
-    // What was reported before must not cost the client reports of what it does next.
+    // Reports from before the reset must not use up the client's allowance for later reports.
     context.instance.allow_lock_news();
     Ok(reply.ok())
 }

@@ -1,4 +1,4 @@
-//! MEMORY: who takes how much.
+//! MEMORY: how much memory each part of the server takes.
 
 use crate::allocator;
 use crate::instance::{Instance, resident_bytes};
@@ -16,7 +16,7 @@ const MEMORY: Command = Command {
     name: "memory",
     arity: Arity::AtLeast(2),
     group: Group::Server,
-    summary: "Everything about memory.",
+    summary: "Inspects and frees memory.",
     subcommands: &[MEMORY_DOCTOR, MEMORY_HELP, MEMORY_MALLOC_STATS, MEMORY_PURGE, MEMORY_STATS, MEMORY_USAGE],
     since: "4.0.0",
     complexity: "Depends on subcommand.",
@@ -29,7 +29,7 @@ const MEMORY_USAGE: Command = Command {
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     group: Group::Server,
-    summary: "Tells how many bytes a key takes, with its value and its place in the tables.",
+    summary: "Returns the bytes of memory that a key takes, with its value and table entry.",
     since: "4.0.0",
     complexity: "O(N) where N is the number of samples.",
     arguments: &[Argument::KEY, Argument::integer("count").token("SAMPLES").optional()],
@@ -60,7 +60,7 @@ const MEMORY_STATS: Command = Command {
     arity: Arity::Exactly(2),
     scope: Scope::Everything,
     group: Group::Server,
-    summary: "Tells who takes how much memory.",
+    summary: "Returns how much memory each part of the server uses.",
     since: "4.0.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
@@ -125,13 +125,13 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
 
 /// How the memory is used, in bytes.
 pub(super) struct MemoryUse {
-    /// What is taken from the allocator.
+    /// Bytes that were taken from the allocator.
     pub(super) used: usize,
     /// The most that ever was.
     pub(super) peak: usize,
-    /// What was before there were clients and keys.
+    /// Bytes in use before there were clients and keys.
     pub(super) startup: usize,
-    /// What the system holds for the process.
+    /// Bytes of physical memory that the process has.
     pub(super) resident: usize,
     /// The clients' part.
     pub(super) clients: usize,
@@ -151,12 +151,12 @@ impl MemoryUse {
         }
     }
 
-    /// What is taken by anything but keys and values.
+    /// Bytes that everything but keys and values takes.
     pub(super) fn overhead(&self) -> usize {
         (self.startup + self.clients + self.tables).min(self.used)
     }
 
-    /// What is taken by keys and values.
+    /// Bytes that keys and values take.
     pub(super) fn dataset(&self) -> usize {
         self.used - self.overhead()
     }
@@ -167,7 +167,7 @@ const MEMORY_DOCTOR: Command = Command {
     arity: Arity::Exactly(2),
     scope: Scope::Everything,
     group: Group::Server,
-    summary: "Says in words whether anything about memory is worth a look.",
+    summary: "Returns a report on memory problems, with advice.",
     since: "4.0.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
@@ -176,31 +176,30 @@ const MEMORY_DOCTOR: Command = Command {
 };
 
 fn doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    /// Redis: less than this says nothing about the rest.
+    /// With less memory than this, the ratios below mean nothing. Redis has the same bound.
     const LITTLE_BYTES: usize = 5 << 20;
     let table_bytes = context.tx.everything()?.totals().table_bytes();
     let memory = MemoryUse::of(context.instance, context.used_memory(), table_bytes);
     let mut findings = Vec::new();
     if memory.used < LITTLE_BYTES {
-        return Ok(
-            reply.verbatim("This instance is empty or uses very little memory: there is nothing to find.\n")
-        );
+        return Ok(reply.verbatim("The server uses very little memory: there is nothing to diagnose.\n"));
     }
     if memory.peak > memory.used + memory.used / 2 {
         findings.push(
-            "Peak: it once used more than 150% of what it uses now. What was freed may still be held by the \
-             process; MEMORY PURGE gives it back.",
+            "Peak: the server once used more than 150% of its current memory. The process may still hold \
+             freed memory; MEMORY PURGE returns it to the system.",
         );
     }
     if memory.resident > memory.used + memory.used / 2 {
         findings.push(
-            "Fragmentation: the system holds more than 150% of what is used. Values that change their \
-             lengths leave gaps; MEMORY PURGE gives back what can be.",
+            "Fragmentation: the process holds more than 150% of the memory in use. Values that change their \
+             lengths leave gaps; MEMORY PURGE returns free memory to the system.",
         );
     }
     if memory.clients > memory.used / 10 {
-        findings
-            .push("Clients: their buffers take more than a tenth of the memory. CLIENT LIST tells whose.");
+        findings.push(
+            "Clients: their buffers take more than 10% of the memory. CLIENT LIST shows the size of each.",
+        );
     }
     let report = match findings.as_slice() {
         [] => "No memory problem was found.\n".to_owned(),
@@ -213,7 +212,7 @@ const MEMORY_PURGE: Command = Command {
     name: "memory|purge",
     arity: Arity::Exactly(2),
     group: Group::Server,
-    summary: "Gives memory that is free back to the system.",
+    summary: "Returns free memory to the operating system.",
     since: "4.0.0",
     complexity: "Depends on how much memory is allocated, could be slow",
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
@@ -231,7 +230,7 @@ const MEMORY_MALLOC_STATS: Command = Command {
     name: "memory|malloc-stats",
     arity: Arity::Exactly(2),
     group: Group::Server,
-    summary: "Tells what the allocator tells about itself.",
+    summary: "Returns statistics of the memory allocator. Always the text that there are none.",
     since: "4.0.0",
     complexity: "Depends on how much memory is allocated, could be slow",
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],

@@ -3,7 +3,7 @@
 //! Each family is a file with one constant for each command, its handler beneath it and their list on top;
 //! [`FAMILIES`] is the list of these lists. [`facts`] says what a command is and finds it by its name,
 //! [`error`] and [`args`] serve the handlers, [`door`] is the one door through which all of them are run,
-//! [`secrets`] decides what others may see of a request; the metrics are made of [`info`], too.
+//! [`secrets`] decides what other users may see of a request; the metrics are made of [`info`], too.
 
 pub mod absent;
 mod amounts;
@@ -70,7 +70,7 @@ use crate::instance::KnownCommands;
 
 pub use facts::Command;
 
-/// All commands.
+/// All commands, by the file that has them.
 pub const FAMILIES: &[&[Command]] = &[
     strings::COMMANDS,
     several::COMMANDS,

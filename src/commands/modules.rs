@@ -14,7 +14,7 @@ const MODULE: Command = Command {
     name: "module",
     arity: Arity::AtLeast(2),
     group: Group::Server,
-    summary: "Everything about modules. The server has none.",
+    summary: "Manages modules. The server has none and loads none.",
     since: "4.0.0",
     complexity: "Depends on subcommand.",
     subcommands: &[MODULE_HELP, MODULE_LIST, MODULE_LOAD, MODULE_LOADEX, MODULE_UNLOAD],
@@ -27,7 +27,7 @@ const MODULE_LIST: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT),
     group: Group::Server,
-    summary: "Lists the modules: none.",
+    summary: "Lists the loaded modules: always none.",
     since: "4.0.0",
     complexity: "O(N) where N is the number of loaded modules.",
     tips: &["nondeterministic_output_order"],
@@ -40,7 +40,7 @@ fn list(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
     Ok(reply.array_of(0..0, |_: usize, reply| reply.nil()))
 }
 
-/// What is the same for the subcommands that load and unload.
+/// The facts of the subcommands that load and unload.
 const CHANGE: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
     group: Group::Server,
@@ -61,7 +61,7 @@ fn refuse(_: &mut Session, _: Request<'_>, _: Reply<'_>) -> Result {
 const MODULE_LOAD: Command = Command {
     name: "module|load",
     arity: Arity::AtLeast(3),
-    summary: "Is refused: modules cannot be loaded.",
+    summary: "Loads a module. Always fails: the server supports no modules.",
     arguments: &[Argument::string("path"), Argument::string("arg").optional().multiple()],
     ..CHANGE
 };
@@ -69,7 +69,7 @@ const MODULE_LOAD: Command = Command {
 const MODULE_LOADEX: Command = Command {
     name: "module|loadex",
     arity: Arity::AtLeast(3),
-    summary: "Is refused: modules cannot be loaded.",
+    summary: "Loads a module with options. Always fails: the server supports no modules.",
     since: "7.0.0",
     arguments: &[
         Argument::string("path"),
@@ -86,7 +86,7 @@ const MODULE_LOADEX: Command = Command {
 const MODULE_UNLOAD: Command = Command {
     name: "module|unload",
     arity: Arity::Exactly(3),
-    summary: "Is refused: there are no modules.",
+    summary: "Unloads a module. Always fails: no module is loaded.",
     arguments: &[Argument::string("name")],
     ..CHANGE
 };

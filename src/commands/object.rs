@@ -1,4 +1,4 @@
-//! OBJECT: what there is to know about a key besides its value.
+//! OBJECT: the encoding, the use and the references of a key's value.
 
 use crate::keyspace::{Facts, Transaction};
 use crate::resp::number::parse_integer;
@@ -12,14 +12,14 @@ pub(super) const COMMANDS: &[Command] = &[OBJECT];
 /// Integers below this are shared by all keys in Redis, unless each needs to know its own use. Redis:
 /// `OBJ_SHARED_INTEGERS`, `MAXMEMORY_FLAG_NO_SHARED_INTEGERS`.
 const SHARED_INTEGERS: i64 = 10_000;
-/// The number of references that Redis tells of a shared value.
+/// The number of references that Redis reports for a shared value.
 const SHARED_REFERENCES: i64 = i32::MAX as i64;
 
 const OBJECT: Command = Command {
     name: "object",
     arity: Arity::AtLeast(2),
     group: Group::Generic,
-    summary: "Tells what there is to know about a key besides its value.",
+    summary: "Inspects how the server stores and uses a key.",
     since: "2.2.3",
     complexity: "Depends on subcommand.",
     subcommands: &[OBJECT_ENCODING, OBJECT_FREQ, OBJECT_HELP, OBJECT_IDLETIME, OBJECT_REFCOUNT],
@@ -33,7 +33,7 @@ const OBJECT_ENCODING: Command = Command {
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Tells in which form Redis would keep a value.",
+    summary: "Returns the encoding that Redis would use for a value.",
     since: "2.2.3",
     complexity: "O(1)",
     is_brief: true,
@@ -65,7 +65,7 @@ const OBJECT_FREQ: Command = Command {
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Tells how often a key is used, on a logarithmic scale, under an LFU policy of eviction.",
+    summary: "Returns how often a key is used, on a logarithmic scale; needs an LFU eviction policy.",
     since: "4.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -93,7 +93,7 @@ const OBJECT_IDLETIME: Command = Command {
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Tells for how many seconds a key has not been used.",
+    summary: "Returns the number of seconds since a key was last used.",
     since: "2.2.3",
     complexity: "O(1)",
     is_brief: true,
@@ -121,7 +121,7 @@ const OBJECT_REFCOUNT: Command = Command {
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     categories: Categories::KEYSPACE,
     group: Group::Generic,
-    summary: "Tells how many references to a value Redis would keep.",
+    summary: "Returns the reference count that Redis would report for a value.",
     since: "2.2.3",
     complexity: "O(1)",
     is_brief: true,

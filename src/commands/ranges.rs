@@ -1,4 +1,4 @@
-//! Parts of strings: APPEND, GETRANGE and their like, and what two strings have in common.
+//! Parts of strings (APPEND, GETRANGE, SETRANGE, STRLEN), and the common subsequence of two strings (LCS).
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ const STRLEN: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO)],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Tells the length of a string in bytes, 0 if it is absent.",
+    summary: "Returns the length of a string in bytes; 0 if the key is absent.",
     since: "2.2.0",
     complexity: "O(1)",
     is_brief: true,
@@ -50,7 +50,7 @@ const APPEND: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Appends to a string, or writes it if it is absent; answers its new length.",
+    summary: "Appends to a string, creating it if it is absent; returns the new length.",
     since: "2.0.0",
     complexity: "O(1). The amortized time complexity is O(1) assuming the appended value is small and the already present value is of any size, since the dynamic string library used by Redis will double the free space available on every reallocation.",
     changes_part: true,
@@ -85,7 +85,7 @@ const SETRANGE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Overwrites a string from an offset on, and pads it with zero bytes as far as need be.",
+    summary: "Overwrites part of a string from a byte offset, padding with zero bytes as needed.",
     since: "2.2.0",
     complexity: "O(1), not counting the time taken to copy the new string in place. Usually, this string is very small so the amortized complexity is O(1). Otherwise, complexity is O(M) with M being the length of the value argument.",
     changes_part: true,
@@ -118,7 +118,7 @@ fn setrange(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     Ok(reply.count(bytes))
 }
 
-/// The sum of two lengths, if a string may be so long.
+/// The sum of two lengths, unless it exceeds the limit for a string.
 fn checked_length(tx: &Transaction<'_>, bytes: usize, more: usize) -> Result<usize> {
     let sum = bytes.checked_add(more).filter(|sum| *sum <= tx.value_bytes_max());
     sum.ok_or(Error::STRING_TOO_LONG)
@@ -130,7 +130,7 @@ const GETRANGE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Reads a part of a string, from one offset to another; negative ones count from its end.",
+    summary: "Returns the part of a string between two byte offsets; negative offsets count from the end.",
     since: "2.4.0",
     complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("end")],
@@ -157,7 +157,7 @@ const SUBSTR: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Reads a part of a string: the former name of GETRANGE.",
+    summary: "Returns part of a string: the former name of GETRANGE.",
     since: "1.0.0",
     complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
     deprecated: Some(Deprecated { since: "2.0.0", replaced_by: "`GETRANGE`" }),
@@ -185,7 +185,7 @@ const LCS: Command = Command {
     keys: &[KeySpec::range(1, 1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Finds the longest subsequence that two strings have in common.",
+    summary: "Returns the longest common subsequence of two strings, its length or its positions.",
     since: "7.0.0",
     complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
     reads_much: Some(amounts::all),
@@ -245,7 +245,7 @@ impl From<TooLong> for Error {
     }
 }
 
-/// What follows the keys of LCS.
+/// The options of LCS.
 #[derive(Default)]
 struct LcsOptions {
     wants_length: bool,

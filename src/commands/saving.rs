@@ -1,4 +1,4 @@
-//! Saving the data to disk, and ending the server, which saves them a last time.
+//! Saves the data to disk (SAVE, BGSAVE, BGREWRITEAOF), also a last time at the end (SHUTDOWN).
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const SAVE: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING).and(Flags::NO_MULTI),
     group: Group::Server,
-    summary: "Saves the data to disk. Its client waits for that, others do not.",
+    summary: "Saves the data to a snapshot on disk. The caller waits; other clients do not.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of keys in all databases",
     run: Run::Server(save),
@@ -49,7 +49,7 @@ const BGSAVE: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
     scope: Scope::Everything,
     group: Group::Server,
-    summary: "Saves the data as they are now to disk, in the background.",
+    summary: "Saves the data, as of now, to a snapshot on disk in the background.",
     since: "1.0.0",
     complexity: "O(1)",
     arguments: &[Argument::pure_token("schedule", "SCHEDULE").since("3.2.2").optional()],
@@ -88,7 +88,7 @@ const BGREWRITEAOF: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
     group: Group::Server,
-    summary: "Writes the log anew, in the background, as short as the data allow.",
+    summary: "Compacts the append-only file in the background.",
     since: "1.0.0",
     complexity: "O(1)",
     run: Run::Server(bgrewriteaof),
@@ -117,7 +117,7 @@ const LASTSAVE: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
     categories: Categories::ADMIN.and(Categories::DANGEROUS),
     group: Group::Server,
-    summary: "Tells when the data was last written to disk, or else when the server was started.",
+    summary: "Returns the Unix time of the last successful snapshot, or of the start of the server.",
     since: "1.0.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output"],
@@ -139,7 +139,7 @@ const SHUTDOWN: Command = Command {
         .and(Flags::ALLOW_BUSY)
         .and(Flags::NO_MULTI),
     group: Group::Server,
-    summary: "Saves the data, if they are to be saved, and ends the server after an answer to all that was sent.",
+    summary: "Saves the data if configured or asked to, and stops the server.",
     since: "1.0.0",
     complexity: "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
     arguments: &[
@@ -185,7 +185,7 @@ fn shutdown(context: &mut Context<'_, '_>, request: Request<'_>, _: Reply<'_>) -
         (_, true) => Saving::No,
         _ => Saving::IfConfigured,
     };
-    // The client is answered only if the server goes on.
+    // The client gets a reply only if the server goes on.
     session.client.set_waiting(Waiting::Yes);
     session.wait = Some(Wait::ForEver);
     instance.shutdown.ask(ShutdownRequest { saving, is_forced, client: Some(Arc::clone(&session.client)) });

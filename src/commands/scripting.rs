@@ -22,9 +22,9 @@ pub(super) const COMMANDS: &[Command] = &[EVAL, EVALSHA, EVALSHA_RO, EVAL_RO, SC
 
 /// The keys of a script.
 const KEYS: &[KeySpec] = &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))];
-/// Those of one that only reads.
+/// The keys of a command that only reads.
 const READ_KEYS: &[KeySpec] = &[KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS))];
-/// What follows a script, or its name.
+/// The number of keys, behind a script or its name.
 const NUMKEYS: Argument = Argument::integer("numkeys");
 const SCRIPT_KEYS: Argument = Argument::new("key", ArgumentKind::Key).optional().multiple();
 const ARGS: Argument = Argument::string("arg").optional().multiple();
@@ -38,7 +38,7 @@ const EVAL: Command = Command {
     scope: Scope::Script,
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Runs a script in Lua, as one step that nobody sees half done.",
+    summary: "Runs a Lua script as one atomic step.",
     since: "2.6.0",
     complexity: "Depends on the script that is executed.",
     arguments: &[Argument::string("script"), NUMKEYS, SCRIPT_KEYS, ARGS],
@@ -63,7 +63,7 @@ const EVAL_RO: Command = Command {
     scope: Scope::Script,
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Runs a script in Lua that may only read.",
+    summary: "Runs a Lua script that only reads data.",
     since: "7.0.0",
     complexity: "Depends on the script that is executed.",
     arguments: &[Argument::string("script"), NUMKEYS, SCRIPT_KEYS, ARGS],
@@ -84,7 +84,7 @@ const EVALSHA: Command = Command {
     scope: Scope::Script,
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Runs a script that the server knows already, by the SHA-1 of its text.",
+    summary: "Runs a cached Lua script, given its SHA-1.",
     since: "2.6.0",
     complexity: "Depends on the script that is executed.",
     arguments: &[Argument::string("sha1"), NUMKEYS, SCRIPT_KEYS, ARGS],
@@ -109,7 +109,7 @@ const EVALSHA_RO: Command = Command {
     scope: Scope::Script,
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Runs a script that the server knows already and that may only read.",
+    summary: "Runs a cached Lua script that only reads data, given its SHA-1.",
     since: "7.0.0",
     complexity: "Depends on the script that is executed.",
     arguments: &[Argument::string("sha1"), NUMKEYS, SCRIPT_KEYS, ARGS],
@@ -175,13 +175,13 @@ pub(super) fn key_count(request: Request<'_>) -> Result<usize> {
     Ok(keys)
 }
 
-/// Makes a script known.
+/// Compiles a script and makes it known to the interpreter.
 fn define(interpreter: &mut Interpreter, text: &[u8], is_kept: bool) -> Result<Known> {
     let (flags, code) = flags_of(text)?;
     interpreter.define(text, code, flags, is_kept).map_err(Error::bytes)
 }
 
-/// What the first line of a script says it may do, and what is to be compiled.
+/// The flags in the first line of a script, and the text to compile.
 pub(super) fn flags_of(text: &[u8]) -> Result<(ScriptFlags, &[u8])> {
     if !text.starts_with(b"#!") {
         return Ok((ScriptFlags { is_silent: true, ..ScriptFlags::default() }, text));
@@ -220,7 +220,7 @@ fn run_script(
     bridge.conclude(answered)
 }
 
-/// Shows a script before what it calls is shown, to those who see every command.
+/// Sends a script to MONITOR clients before the commands that it calls.
 pub(super) fn show_script(context: &Context<'_, '_>, request: Request<'_>) {
     if context.instance.clients.has_monitors()
         && let Some(registered) = find(&context.instance.names, request.name())
@@ -239,7 +239,7 @@ const SCRIPT: Command = Command {
     name: "script",
     arity: Arity::AtLeast(2),
     group: Group::Scripting,
-    summary: "Manages the scripts that the server knows.",
+    summary: "Manages the cache of Lua scripts.",
     since: "2.6.0",
     complexity: "Depends on subcommand.",
     subcommands: &[SCRIPT_EXISTS, SCRIPT_FLUSH, SCRIPT_HELP, SCRIPT_KILL, SCRIPT_LOAD, SCRIPT_SHOW],
@@ -254,7 +254,7 @@ const SCRIPT_LOAD: Command = Command {
     scope: Scope::Script,
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Makes a script known without running it, and answers its SHA-1.",
+    summary: "Caches a script without running it, and returns its SHA-1.",
     since: "2.6.0",
     complexity: "O(N) with N being the length in bytes of the script body.",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
@@ -276,7 +276,7 @@ const SCRIPT_EXISTS: Command = Command {
     scope: Scope::Script,
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Tells of each of some digests whether the server knows its script.",
+    summary: "Returns, for each SHA-1, whether its script is cached.",
     since: "2.6.0",
     complexity: "O(N) with N being the number of scripts to check (so checking a single script is an O(1) operation).",
     tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
@@ -301,7 +301,7 @@ const SCRIPT_SHOW: Command = Command {
     scope: Scope::Script,
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Tells the text of a script that the server knows.",
+    summary: "Returns the text of a cached script, given its SHA-1.",
     since: "8.0.0",
     complexity: "O(1).",
     arguments: &[Argument::string("sha1")],
@@ -314,7 +314,7 @@ const SCRIPT_SHOW: Command = Command {
 };
 
 fn show_text(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    // Unlike EVALSHA, it does not tell to use EVAL.
+    // Unlike EVALSHA's, this error does not advise EVAL.
     let unknown = || Error::fixed("NOSCRIPT No matching script.");
     let digest = Digest::parse(request.at(2)).ok_or_else(unknown)?;
     context.instance.scripting.with(|interpreter| {
@@ -330,7 +330,7 @@ const SCRIPT_FLUSH: Command = Command {
     scope: Scope::Script,
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Forgets all scripts.",
+    summary: "Removes all scripts from the cache.",
     since: "2.6.0",
     complexity: "O(N) with N being the number of scripts in cache",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
@@ -360,7 +360,7 @@ const SCRIPT_KILL: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
     categories: Categories::SCRIPTING,
     group: Group::Scripting,
-    summary: "Ends the script that runs, unless it has written already.",
+    summary: "Stops the running script, unless it has already written data.",
     since: "2.6.0",
     complexity: "O(1)",
     tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
@@ -373,7 +373,7 @@ fn kill_script(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) 
     kill(context, Kind::Script, reply)
 }
 
-/// Ends what runs, if it is of this kind.
+/// Kills the running script or function, if it is of this kind.
 pub(super) fn kill(context: &Context<'_, '_>, kind: Kind, reply: Reply<'_>) -> Result {
     match context.instance.scripting.running.kill(kind) {
         Ok(()) => Ok(reply.ok()),

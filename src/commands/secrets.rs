@@ -1,4 +1,4 @@
-//! What others may see of a request (SLOWLOG, MONITOR): everything but passwords.
+//! Hides passwords in requests that other users may see (SLOWLOG, MONITOR).
 //!
 //! Which arguments are secret is a fact of the command ([`Secrets`]), found by the parser that its handler
 //! uses: a word that looks like an option may be a name or a password.
@@ -9,7 +9,7 @@ use crate::resp::Request;
 use super::facts::lookup::{find, resolve};
 use super::facts::{Command, Secrets};
 
-/// What stands for a secret, as in Redis.
+/// The text in place of a secret, as in Redis.
 const HIDDEN: &[u8] = b"(redacted)";
 
 /// The arguments of a request, each secret among them replaced. Arguments may be a request themselves, for a

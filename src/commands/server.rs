@@ -1,4 +1,4 @@
-//! The server: how much it holds, emptying it, watching it.
+//! The server as a whole: DBSIZE, FLUSHDB, FLUSHALL, TIME, ROLE, LOLWUT and MONITOR.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const DBSIZE: Command = Command {
     scope: Scope::Everything,
     categories: Categories::KEYSPACE,
     group: Group::Server,
-    summary: "Counts the keys of the database.",
+    summary: "Returns the number of keys in the current database.",
     since: "1.0.0",
     complexity: "O(1)",
     tips: &["request_policy:all_shards", "response_policy:agg_sum"],
@@ -38,7 +38,7 @@ const FLUSHDB: Command = Command {
     scope: Scope::Everything,
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::Server,
-    summary: "Empties the database.",
+    summary: "Deletes all keys of the current database.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys in the selected database",
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
@@ -70,7 +70,7 @@ const FLUSHALL: Command = Command {
     scope: Scope::Everything,
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::Server,
-    summary: "Empties all databases.",
+    summary: "Deletes all keys of all databases.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of keys in all databases",
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
@@ -111,7 +111,7 @@ const TIME: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
     group: Group::Server,
-    summary: "Tells the time of day: seconds since 1970, and microseconds.",
+    summary: "Returns the server's time: Unix seconds, and microseconds of the second.",
     since: "2.6.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output"],
@@ -131,7 +131,7 @@ const ROLE: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
     categories: Categories::ADMIN.and(Categories::DANGEROUS),
     group: Group::Server,
-    summary: "Tells the server's part in replication: that of a primary without replicas.",
+    summary: "Returns the replication role: always a primary without replicas.",
     since: "2.8.12",
     complexity: "O(1)",
     example: &[("ROLE", "[\"master\", (integer) 0, []]")],
@@ -148,7 +148,7 @@ const LOLWUT: Command = Command {
     arity: Arity::AtLeast(1),
     flags: Flags::FAST,
     group: Group::Server,
-    summary: "Draws something that is of no use.",
+    summary: "Returns a small drawing and the version, for fun.",
     since: "5.0.0",
     complexity: "O(1)",
     arguments: &[Argument::integer("version").token("VERSION").optional()],
@@ -187,7 +187,7 @@ const MONITOR: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Shows every command that any client sends, as it is executed.",
+    summary: "Streams every command that the server executes to this connection.",
     since: "1.0.0",
     complexity: "O(1)",
     run: Run::Server(monitor),

@@ -26,7 +26,7 @@ const SINTER: Command = Command {
     keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Returns the members that are in all of several sets.",
+    summary: "Returns the intersection of sets.",
     since: "1.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
     tips: &["nondeterministic_output_order"],
@@ -55,7 +55,7 @@ fn sets_of<'t, 'k>(
     keys.map(|key| Ok(tx.get::<Set>(key)?)).collect()
 }
 
-/// Calls `visit` for each member that all sets have, for so many at most.
+/// Calls `visit` for each member that all sets have, for `most` at most.
 fn intersect<'t>(sets: Vec<Option<SetView<'t>>>, most: usize, visit: impl FnMut(Member<'t>)) {
     let Some(mut sets) = sets.into_iter().collect::<Option<Vec<SetView<'_>>>>() else { return };
     sets.sort_by_key(|set| set.len());
@@ -75,7 +75,7 @@ const SINTERSTORE: Command = Command {
     ],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Writes a set of the members that are in all of several sets.",
+    summary: "Stores the intersection of sets at a key; returns its size.",
     since: "1.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
     arguments: &[Argument::new("destination", ArgumentKind::Key), Argument::KEY.multiple().of_spec(1)],
@@ -122,7 +122,7 @@ const SINTERCARD: Command = Command {
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Returns how many members are in all of several sets.",
+    summary: "Returns the size of the intersection of sets, up to an optional limit.",
     since: "7.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
     reads_much: Some(amounts::all),
@@ -148,7 +148,7 @@ fn sintercard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     Ok(reply.count(count))
 }
 
-/// What SINTERCARD and its like are asked.
+/// The arguments of SINTERCARD, SUNIONCARD and SDIFFCARD.
 struct Counting {
     keys: usize,
     /// The most members to count.
@@ -185,7 +185,7 @@ const SUNION: Command = Command {
     keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Returns the members that are in any of several sets.",
+    summary: "Returns the union of sets.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
     tips: &["nondeterministic_output_order"],
@@ -215,7 +215,7 @@ const SUNIONCARD: Command = Command {
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Returns how many members are in any of several sets, exactly or nearly.",
+    summary: "Returns the size of the union of sets, exactly or approximately.",
     since: "8.10.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
     reads_much: Some(amounts::all),
@@ -264,7 +264,7 @@ const SUNIONSTORE: Command = Command {
     ],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Writes a set of the members that are in any of several sets.",
+    summary: "Stores the union of sets at a key; returns its size.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
     arguments: &[Argument::new("destination", ArgumentKind::Key), Argument::KEY.multiple().of_spec(1)],
@@ -315,7 +315,7 @@ fn sdiff(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
     Ok(reply.set_of(members.iter(), |member, reply| reply.bulk(member)))
 }
 
-/// Calls `visit` for each member of the first set that no other set has, for so many at most.
+/// Calls `visit` for each member of the first set that no other set has, for `most` at most.
 fn subtract<'t>(sets: &[Option<SetView<'t>>], most: usize, visit: impl FnMut(Member<'t>)) {
     let Some((Some(first), others)) = sets.split_first() else { return };
     let others: Vec<SetView<'_>> = others.iter().flatten().copied().collect();
@@ -373,7 +373,7 @@ const SDIFFSTORE: Command = Command {
     ],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Writes a set of the members of the first set that are in none of the others.",
+    summary: "Stores the members of the first set that are in none of the others; returns how many.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
     arguments: &[Argument::new("destination", ArgumentKind::Key), Argument::KEY.multiple().of_spec(1)],

@@ -1,4 +1,4 @@
-//! Sets of different members.
+//! Sets: adding, removing, testing, choosing and moving members.
 
 use crate::keyspace::{Change, Transaction};
 use crate::resp::{Reply, Request};
@@ -22,7 +22,7 @@ const SADD: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Adds members to a set, and makes the set if it is absent.",
+    summary: "Adds members to a set, creating it if it is absent.",
     since: "1.0.0",
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
     is_brief: true,
@@ -50,7 +50,7 @@ const SREM: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Removes members from a set, and the set with its last member.",
+    summary: "Removes members from a set; a set without members is deleted.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of members to be removed.",
     is_brief: true,
@@ -78,7 +78,7 @@ const SISMEMBER: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO)],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Returns whether a string is a member of a set.",
+    summary: "Returns whether a value is a member of a set.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -104,7 +104,7 @@ const SMISMEMBER: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Returns for several strings whether they are members of a set.",
+    summary: "Returns, for each of several values, whether it is a member of a set.",
     since: "6.2.0",
     complexity: "O(N) where N is the number of elements being checked for membership",
     is_brief: true,
@@ -129,7 +129,7 @@ const SMEMBERS: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Returns all members.",
+    summary: "Returns all members of a set.",
     since: "1.0.0",
     complexity: "O(N) where N is the set cardinality.",
     tips: &["nondeterministic_output_order"],
@@ -157,7 +157,7 @@ const SCARD: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO)],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Returns the number of members.",
+    summary: "Returns the number of members of a set.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -178,7 +178,7 @@ const SPOP: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Removes random members and returns them.",
+    summary: "Removes and returns random members of a set.",
     since: "1.0.0",
     complexity: "Without the count argument O(1), otherwise O(N) where N is the value of the passed count.",
     is_brief: true,
@@ -225,7 +225,7 @@ const SRANDMEMBER: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Returns random members.",
+    summary: "Returns random members of a set without removing them.",
     since: "1.0.0",
     complexity: "Without the count argument O(1), otherwise O(N) where N is the absolute value of the passed count.",
     is_brief: true,
@@ -254,7 +254,7 @@ fn srandmember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     }
     let wanted = Wanted::of(request.at(2))?;
     let set = tx.get::<Set>(key)?;
-    // A packed set is gone through once, rather than for each member.
+    // A packed set is read once, rather than for each member.
     let packed: Vec<Member<'_>> = match set {
         Some(SetView::Strings(_)) => set.into_iter().flat_map(SetView::iter).collect(),
         _ => Vec::new(),
@@ -275,7 +275,7 @@ const SMOVE: Command = Command {
     ],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Moves a member from one set to another.",
+    summary: "Moves a member from one set to another in one atomic step.",
     since: "1.0.0",
     complexity: "O(1)",
     arguments: &[
@@ -311,7 +311,7 @@ const SSCAN: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SET,
     group: Group::Set,
-    summary: "Returns some members of a set, and the cursor for the next call.",
+    summary: "Returns some members of a set and the cursor for the next call.",
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
     tips: &["nondeterministic_output"],

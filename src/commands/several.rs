@@ -1,4 +1,4 @@
-//! Several strings in one step: all of it happens, or nothing.
+//! MGET, MSET, MSETNX and MSETEX: several strings in one atomic step.
 
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
@@ -18,7 +18,7 @@ const MGET: Command = Command {
     keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Reads several strings in one step.",
+    summary: "Returns the strings at several keys, all read at the same moment.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys to retrieve.",
     tips: &["request_policy:multi_shard"],
@@ -44,7 +44,7 @@ const MSET: Command = Command {
     keys: &[KeySpec::every(2, KeyFlags::OW.and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Writes several strings in one step.",
+    summary: "Sets several keys to strings in one atomic step.",
     since: "1.0.1",
     complexity: "O(N) where N is the number of keys to set.",
     tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
@@ -66,7 +66,7 @@ const MSETNX: Command = Command {
     keys: &[KeySpec::every(2, KeyFlags::OW.and(KeyFlags::INSERT))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Writes several strings in one step, but none if any of their keys is present.",
+    summary: "Sets several keys to strings in one atomic step, only if none of the keys is present.",
     since: "1.0.1",
     complexity: "O(N) where N is the number of keys to set.",
     tips: &["request_policy:multi_shard", "response_policy:agg_min"],
@@ -115,7 +115,7 @@ const MSETEX: Command = Command {
     keys: &[KeySpec::counted(1, 2, KeyFlags::OW.and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Writes several strings in one step, on conditions and with one expiry, if asked to.",
+    summary: "Sets several keys to strings in one atomic step, with optional conditions and one shared expiry.",
     since: "8.4.0",
     complexity: "O(N) where N is the number of keys to set.",
     arguments: &[

@@ -1,5 +1,5 @@
-//! SLOWLOG and COMMANDLOG: which requests took long, were long themselves, or got a long reply. SLOWLOG is
-//! the older name of the first of these logs.
+//! SLOWLOG and COMMANDLOG: slow requests, large requests and large replies. SLOWLOG is the older name of the
+//! first of these logs.
 
 use crate::instance::Instance;
 use crate::resp::number::parse_integer;
@@ -16,7 +16,7 @@ const SLOWLOG: Command = Command {
     name: "slowlog",
     arity: Arity::AtLeast(2),
     group: Group::Server,
-    summary: "Everything about slow requests.",
+    summary: "Manages the log of slow commands.",
     subcommands: &[SLOWLOG_GET, SLOWLOG_HELP, SLOWLOG_LEN, SLOWLOG_RESET],
     since: "2.2.12",
     complexity: "Depends on subcommand.",
@@ -29,7 +29,7 @@ const SLOWLOG_GET: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Lists the newest of the slow requests: ten, or so many, or all (-1).",
+    summary: "Lists slow commands, newest first: ten, a given number, or all (-1).",
     since: "2.2.12",
     complexity: "O(N) where N is the number of entries returned",
     tips: &["request_policy:all_nodes", "nondeterministic_output"],
@@ -70,7 +70,7 @@ const SLOWLOG_LEN: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Counts the slow requests that are kept.",
+    summary: "Returns the number of entries in the slow log.",
     since: "2.2.12",
     complexity: "O(1)",
     tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
@@ -88,7 +88,7 @@ const SLOWLOG_RESET: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Forgets the slow requests.",
+    summary: "Removes all entries from the slow log.",
     since: "2.2.12",
     complexity: "O(N) where N is the number of entries in the slowlog",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
@@ -108,7 +108,7 @@ const COMMANDLOG: Command = Command {
     name: "commandlog",
     arity: Arity::AtLeast(2),
     group: Group::Server,
-    summary: "Everything about requests that took long, were long, or got a long reply.",
+    summary: "Manages the logs of slow commands, large requests and large replies.",
     subcommands: &[COMMANDLOG_GET, COMMANDLOG_HELP, COMMANDLOG_LEN, COMMANDLOG_RESET],
     since: "8.1.0",
     complexity: "Depends on subcommand.",
@@ -116,7 +116,7 @@ const COMMANDLOG: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// Which log is meant.
+/// The log that a request names.
 const LOG: Argument = Argument::one_of(
     "type",
     &[
@@ -141,7 +141,7 @@ const COMMANDLOG_GET: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Lists the newest requests of a log: so many, or all (-1).",
+    summary: "Lists the entries of one log, newest first: a given number, or all (-1).",
     since: "8.1.0",
     complexity: "O(N) where N is the number of entries returned",
     tips: &["request_policy:all_nodes", "nondeterministic_output"],
@@ -163,7 +163,7 @@ const COMMANDLOG_LEN: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Counts the requests that a log keeps.",
+    summary: "Returns the number of entries in one log.",
     since: "8.1.0",
     complexity: "O(1)",
     tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
@@ -182,7 +182,7 @@ const COMMANDLOG_RESET: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Forgets the requests of a log.",
+    summary: "Removes all entries from one log.",
     since: "8.1.0",
     complexity: "O(N) where N is the number of entries in the commandlog",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],

@@ -1,4 +1,4 @@
-//! Strings: SETNX, SET, GET and what is around them.
+//! Strings: SETNX, SET, GET and their variants.
 
 use crate::digest;
 use crate::events::EventClass;
@@ -21,7 +21,7 @@ const SETNX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::INSERT))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Writes a string only if its key is absent: 1 if it did, 0 if not.",
+    summary: "Sets a key to a string only if the key is absent; returns 1 if it was set, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -45,7 +45,7 @@ fn setnx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     Ok(reply.bool(is_inserted))
 }
 
-/// Tells that a string was written.
+/// Emits the events of a written string: `set`, and `expire` if it has an expiry.
 #[inline(always)]
 pub(super) fn tell_of_write(tx: &Transaction<'_>, key: &[u8], expiry: Expiry) {
     tx.event(EventClass::STRING, "set", key);
@@ -61,7 +61,7 @@ const GET: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Reads a string.",
+    summary: "Returns the string at a key.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -92,7 +92,7 @@ const GETSET: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Writes a string and answers the one before, in one step.",
+    summary: "Sets a key to a string and returns the old string, in one atomic step.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -125,7 +125,7 @@ const SET: Command = Command {
     .variable(set_key_flags, "RW and ACCESS due to the optional `GET` argument")],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Writes a string, whatever was there; on conditions and with an expiry, if asked to.",
+    summary: "Sets a key to a string, replacing any value; takes conditions and an expiry.",
     since: "1.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -197,7 +197,7 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
     Ok(reply.ok())
 }
 
-/// What follows key and value.
+/// The options of SET.
 struct SetOptions<'a> {
     condition: Condition<'a>,
     /// Whether the key must be there, or not, beside a condition that only Redis has.
@@ -206,22 +206,22 @@ struct SetOptions<'a> {
     expires: Expires<'a>,
 }
 
-/// What must hold for a key to be written, or deleted.
+/// The condition for writing or deleting a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition<'a> {
-    /// Nothing.
+    /// The request states no condition.
     None,
-    /// It is absent.
+    /// The key is absent.
     Absent,
-    /// It is there.
+    /// The key is present.
     Present,
-    /// It is there, with this value.
+    /// The key is present, with this value.
     Equal(&'a [u8]),
-    /// It is not there with this value.
+    /// The key is absent, or has another value.
     Unequal(&'a [u8]),
-    /// It is there, with a value of this digest.
+    /// The key is present, with a value of this digest.
     EqualDigest(&'a [u8]),
-    /// It is not there with a value of this digest.
+    /// The key is absent, or its value has another digest.
     UnequalDigest(&'a [u8]),
 }
 
@@ -331,11 +331,11 @@ impl<'a> SetOptions<'a> {
 /// When a key is to expire, as it was asked.
 #[derive(Clone, Copy)]
 pub(super) enum Expires<'a> {
-    /// Never.
+    /// The key does not expire; an earlier expiry is removed.
     Never,
     /// When it did before.
     Keep,
-    /// In so much time.
+    /// After this time from now.
     In { amount: &'a [u8], unit_ms: i64 },
     /// At a moment.
     At { amount: &'a [u8], unit_ms: i64 },
@@ -417,7 +417,7 @@ const GETDEL: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Reads a string and deletes its key, in one step.",
+    summary: "Returns the string at a key and deletes the key, in one atomic step.",
     since: "6.2.0",
     complexity: "O(1)",
     is_brief: true,
@@ -456,7 +456,7 @@ const GETEX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Reads a string and changes when its key expires.",
+    summary: "Returns the string at a key and sets or removes the key's expiry.",
     since: "6.2.0",
     complexity: "O(1)",
     is_brief: true,
@@ -501,7 +501,7 @@ const SETEX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Writes a string that expires in so many seconds.",
+    summary: "Sets a key to a string that expires after a number of seconds.",
     since: "2.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -526,7 +526,7 @@ const PSETEX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
     group: Group::String,
-    summary: "Writes a string that expires in so many milliseconds.",
+    summary: "Sets a key to a string that expires after a number of milliseconds.",
     since: "2.6.0",
     complexity: "O(1)",
     is_brief: true,

@@ -1,4 +1,4 @@
-//! CLIENT TRACKING and what belongs to it: which keys a client keeps copies of, and who is told of changes.
+//! CLIENT TRACKING and its relatives: whose copies of keys are tracked, and where the notifications go.
 
 use crate::clients::Tracked;
 use crate::instance::Instance;
@@ -17,7 +17,7 @@ pub(super) const CLIENT_TRACKING: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Tells the client when keys change that it has read, or that begin with its prefixes.",
+    summary: "Turns on or off messages about changes to the keys that this client may have cached.",
     since: "6.0.0",
     complexity: "O(1). Some options may introduce additional complexity.",
     arguments: &[
@@ -109,7 +109,7 @@ impl<'a> Wishes<'a> {
         Ok(wishes)
     }
 
-    /// What they come to, if they go together, and with what the client does already.
+    /// The options as a whole. Refuses options that contradict each other, or the client's present mode.
     fn options(&self, session: &Session) -> Result<Options> {
         let before = session.tracking.as_ref().map(|tracks| tracks.options.mode);
         if !self.prefixes.is_empty() && !self.has_prefixes {
@@ -162,7 +162,7 @@ pub(super) const CLIENT_CACHING: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Says whether the keys are tracked that the next command reads.",
+    summary: "Sets whether the keys that the next command reads are tracked (OPTIN and OPTOUT modes).",
     since: "6.0.0",
     complexity: "O(1)",
     arguments: &[Argument::one_of(
@@ -209,7 +209,7 @@ pub(super) const CLIENT_GETREDIR: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Tells which client is told of changed keys instead: 0 for none, -1 if no key is tracked.",
+    summary: "Returns the ID of the client that gets the invalidation messages: 0 if none, -1 if tracking is off.",
     since: "6.0.0",
     complexity: "O(1)",
     example: &[("CLIENT GETREDIR", "(integer) -1")],
@@ -231,7 +231,7 @@ pub(super) const CLIENT_TRACKINGINFO: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Tells how keys are tracked for the client.",
+    summary: "Returns the tracking mode, prefixes and redirection of this connection.",
     since: "6.2.0",
     complexity: "O(1)",
     example: &[(
@@ -278,7 +278,7 @@ fn flags(session: &Session) -> Vec<&'static str> {
     .collect()
 }
 
-/// Says which keys a script declares that is to be run for a client that tracks keys.
+/// Records the keys that a script declares, before it runs for a client that tracks keys.
 pub(super) fn prepare(session: &mut Session, command: &Command, request: Request<'_>) {
     if let (Some(tracks), Scope::Script) = (&mut session.tracking, command.scope) {
         tracks.declare(command.keys_of(request).map(|(key, _)| key));

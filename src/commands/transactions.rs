@@ -24,7 +24,7 @@ const MULTI: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
     categories: Categories::TRANSACTION,
     group: Group::Transactions,
-    summary: "Queues the commands that follow; EXEC will execute them as one.",
+    summary: "Starts a transaction: later commands are queued until EXEC runs them.",
     since: "1.2.0",
     complexity: "O(1)",
     example: &[
@@ -45,7 +45,7 @@ fn multi(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
     Ok(reply.ok())
 }
 
-/// Puts an admitted command into the client's queue, if there is one and it belongs there, and answers that
+/// Puts an admitted command into the client's queue, if there is one and it belongs there, and returns that
 /// it is.
 pub fn queue(
     session: &mut Session,
@@ -62,7 +62,7 @@ pub fn queue(
     true
 }
 
-/// What a client is told whose command was refused. In a transaction that is the end of it.
+/// The error for a client whose command was refused. It also ends the client's transaction.
 pub fn refused(
     instance: &Instance,
     session: &mut Session,
@@ -92,7 +92,7 @@ fn found(queued: &Queued) -> Option<(&'static Registered, Request<'_>)> {
 }
 
 /// Ends the client's transaction, if there is one, and its watching of keys. EXEC leaves that to its caller,
-/// who calls this once the engine has committed what EXEC did: until then EXEC may have to run again.
+/// which calls this once the engine has committed what EXEC did: until then EXEC may have to run again.
 pub fn ended(instance: &Instance, session: &mut Session) {
     if session.queue.is_some() {
         end(instance, session);
@@ -113,7 +113,7 @@ const EXEC: Command = Command {
     scope: Scope::Queue,
     categories: Categories::TRANSACTION,
     group: Group::Transactions,
-    summary: "Executes the queued commands as one, unless a watched key has changed.",
+    summary: "Runs the queued commands in one atomic step, unless a watched key has changed.",
     since: "1.2.0",
     complexity: "Depends on commands in the transaction",
     example: &[("EXEC", "(error) ERR EXEC without MULTI"), ("MULTI", "OK"), ("EXEC", "[]")],
@@ -151,7 +151,7 @@ const DISCARD: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
     categories: Categories::TRANSACTION,
     group: Group::Transactions,
-    summary: "Forgets the queued commands and the watched keys.",
+    summary: "Ends the transaction: drops its queued commands and stops watching keys.",
     since: "2.0.0",
     complexity: "O(N), when N is the number of queued commands",
     example: &[
@@ -180,7 +180,7 @@ const WATCH: Command = Command {
     keys: &[KeySpec::every(1, KeyFlags::RO)],
     categories: Categories::TRANSACTION,
     group: Group::Transactions,
-    summary: "Watches keys: if one of them changes, the next EXEC executes nothing and answers null.",
+    summary: "Watches keys: if one of them changes, the next EXEC runs nothing and returns null.",
     since: "2.2.0",
     complexity: "O(1) for every key.",
     arguments: &[Argument::KEY.multiple()],
@@ -212,7 +212,7 @@ const UNWATCH: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
     categories: Categories::TRANSACTION,
     group: Group::Transactions,
-    summary: "Forgets the watched keys.",
+    summary: "Stops watching all keys.",
     since: "2.2.0",
     complexity: "O(1)",
     example: &[("WATCH mykey", "OK"), ("UNWATCH", "OK")],

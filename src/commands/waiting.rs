@@ -1,4 +1,4 @@
-//! Who waits for what: WAIT, WAITAOF, CLIENT PAUSE and what ends them.
+//! Waiting: WAIT, WAITAOF, CLIENT PAUSE, and the commands that end a wait.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const WAIT: Command = Command {
     flags: Flags::NOSCRIPT,
     categories: Categories::CONNECTION,
     group: Group::Generic,
-    summary: "Waits until so many replicas have what was written. There are none: it waits out its time.",
+    summary: "Waits for replicas to receive this connection's writes. There are none: blocks until the timeout.",
     since: "3.0.0",
     complexity: "O(1)",
     tips: &["request_policy:all_shards", "response_policy:agg_min"],
@@ -40,7 +40,7 @@ fn wait(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result
     Ok(reply.count(0))
 }
 
-/// The moment after so many milliseconds; none after 0, which is for ever.
+/// The moment after this many milliseconds; `None` after 0, which means for ever.
 fn end_after(timeout_ms: u64) -> Option<Instant> {
     Some(timeout_ms).filter(|ms| *ms > 0).and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)))
 }
@@ -51,7 +51,7 @@ const WAITAOF: Command = Command {
     flags: Flags::BLOCKING,
     categories: Categories::CONNECTION.and(Categories::BLOCKING),
     group: Group::Generic,
-    summary: "Waits until what this connection has changed is on the disk, and on so many replicas'.",
+    summary: "Waits until this connection's writes are durable in the append-only file, here and on replicas.",
     since: "7.2.0",
     complexity: "O(1)",
     tips: &["request_policy:all_shards", "response_policy:agg_min"],
@@ -85,7 +85,7 @@ fn wait_aof(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
     Ok(tell_durability(instance, session, reply))
 }
 
-/// Tells whether what a client has changed is durable, and on how many replicas, of which there are none.
+/// The reply of WAITAOF: whether the client's changes are durable here, and on how many replicas (none).
 pub fn tell_durability(instance: &Instance, session: &Session, reply: Reply<'_>) -> Sent {
     let is_durable = instance.is_durable(session.logged);
     reply.pair(|reply| reply.count(is_durable.into()), |reply| reply.count(0))
@@ -103,7 +103,7 @@ pub(super) const CLIENT_PAUSE: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Lets all clients wait for so many milliseconds, or those that write.",
+    summary: "Suspends all clients, or only their writes, for a number of milliseconds.",
     since: "2.9.50",
     complexity: "O(1)",
     arguments: &[
@@ -139,7 +139,7 @@ pub(super) const CLIENT_UNPAUSE: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Ends the pause of CLIENT PAUSE.",
+    summary: "Ends a CLIENT PAUSE before its time.",
     since: "6.2.0",
     complexity: "O(N) Where N is the number of paused clients",
     example: &[("CLIENT UNPAUSE", "OK")],
@@ -158,7 +158,7 @@ pub(super) const CLIENT_UNBLOCK: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Connection,
-    summary: "Ends the waiting of another client, as if its time were over or with an error.",
+    summary: "Unblocks a client that waits in a blocking command, with a timeout or an error.",
     since: "5.0.0",
     complexity: "O(log N) where N is the number of client connections",
     arguments: &[

@@ -16,7 +16,7 @@ use crate::resp::Request;
 use crate::session::Session;
 use crate::statistics::commands::{Tally, Usage};
 
-/// After a command that took so long, the states are looked at again.
+/// After a command that took longer than this, the states are checked again.
 const LONG: Duration = Duration::from_millis(1);
 
 /// Follows one batch of requests from the first one to the last one.
@@ -35,7 +35,7 @@ pub struct Meter<'a> {
     took_long: bool,
     /// Whether a client sees every command (MONITOR).
     pub(super) is_watched: bool,
-    /// Which commands have to wait for the end of a pause (CLIENT PAUSE), in a pause.
+    /// The commands that have to wait, in a pause (CLIENT PAUSE).
     pub(super) paused: Option<Paused>,
     tally: Tally,
 }

@@ -37,10 +37,10 @@ use crate::session::{AttemptResult, Pending, Session, Wait};
 
 use meter::Meter;
 
-/// What is known of a request before it is executed.
+/// The facts of a request that are known before it is executed.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The command of its name.
+    /// The command, or `None` if the name is unknown.
     command: Option<&'static Registered>,
     /// Where the entry of its key may be, if it names exactly one.
     spot: Option<Spot>,
@@ -58,7 +58,7 @@ impl Plan {
         Plan { command, spot }
     }
 
-    /// Beside a store. A request that names a key there has no spot, so that it does not take the short cut.
+    /// Beside a store. A request that names a key there has no spot, so that it does not take the fast path.
     pub fn beside_store(
         keyspace: &Keyspace,
         remote: &Remote,
@@ -82,7 +82,7 @@ impl Plan {
         command.only_key_in(request).map(|key| Spot::of(keyspace.hash(key)))
     }
 
-    /// Whether executing it changes no special state of the server or the client. A script cannot call
+    /// Whether executing it leaves the special states of server and client as they are. A script cannot call
     /// a command that does (NOSCRIPT).
     #[inline]
     fn changes_no_state(&self) -> bool {
@@ -519,7 +519,7 @@ mod tests {
         (Session::new(registration.client.clone(), &instance.users), registration)
     }
 
-    /// What others have sent a client.
+    /// Returns the mail of a client.
     fn mail(session: &Session) -> String {
         let mut bytes = Vec::new();
         session.client.take_mail(true).move_to(&mut bytes);

@@ -1,5 +1,5 @@
-//! What FUNCTION DUMP makes of the libraries and FUNCTION RESTORE takes: of each a byte for what it is and
-//! its code as a string, then version and checksum of all.
+//! The payload of FUNCTION DUMP and FUNCTION RESTORE: for each library a byte for its kind and its code as a
+//! string, then the version and the checksum of all.
 
 use super::strings::{Decoder, write_string};
 use super::{Compressor, DumpError, sign, verified};
@@ -20,8 +20,8 @@ pub fn encode_libraries<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     sign(payload)
 }
 
-/// Goes over the codes of the libraries in a payload, until one is none: then it answers why, in the words of
-/// Redis.
+/// Iterates over the codes of the libraries in a payload. It ends at the first that is invalid, with an error
+/// in the words of Redis.
 pub struct Libraries<'a> {
     decoder: Decoder<&'a [u8]>,
 }

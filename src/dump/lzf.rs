@@ -1,9 +1,9 @@
 //! The compression of Redis's snapshots: LZF, with the choices that Redis makes, so that payloads are the
 //! same byte for byte.
 //!
-//! The stream is a row of runs. A control byte below 32 announces so many bytes and one more, as they are.
-//! Any other repeats what came before: its upper three bits are the length less two (seven: the next byte is
-//! added), its lower five and the next byte the distance less one.
+//! The stream is a row of runs. A control byte n below 32 announces n + 1 bytes as they are. Any other
+//! repeats what came before: its upper three bits are the length less two (seven: the next byte is added),
+//! its lower five and the next byte the distance less one.
 
 /// Bytes of one run that are not compressed.
 const LITERALS_MAX: usize = 32;
@@ -15,7 +15,7 @@ const REPEATED_MAX: usize = (1 << 8) + (1 << 3);
 const REPEATED_MIN: usize = 3;
 /// Bits of the hash of three bytes.
 const HASH_BITS: u32 = 16;
-/// A repetition of the longest kind takes three bytes: no stream stands for more than so many times its
+/// A repetition of the longest kind takes three bytes: no stream stands for more than this multiple of its
 /// length.
 const RATIO_MAX: usize = REPEATED_MAX / 3 + 1;
 

@@ -25,12 +25,12 @@ pub(super) const ENCODED_LZF: u8 = ENCODED | 3;
 const INTEGER_BYTES_MAX: usize = 11;
 /// A shorter string is not compressed.
 const COMPRESSED_FROM_BYTES: usize = 21;
-/// What compression must save.
+/// The bytes that compression must save to be used.
 const SAVED_BYTES_MIN: usize = 4;
 /// Bytes for which room is made before any of them has come.
 const TRUSTED_BYTES_MAX: usize = 64 << 10;
 
-/// Writes a string, compressed if there is somebody to do it and it is worth it.
+/// Writes a string, compressed if there is a compressor and that saves space.
 pub fn write_string(output: &mut Vec<u8>, string: &[u8], compressor: Option<&mut Compressor>) {
     let integer = if string.len() <= INTEGER_BYTES_MAX { parse_integer(string) } else { None };
     if let Some(integer) = integer {
@@ -81,9 +81,9 @@ pub fn write_length(output: &mut Vec<u8>, length: u64) {
 /// Why something cannot be read.
 #[derive(Debug)]
 pub enum DecodeError {
-    /// It ends too early.
+    /// The input ends too early.
     Ended,
-    /// What is there makes no sense.
+    /// The input is malformed.
     Invalid(&'static str),
     /// A string is longer than any can be.
     TooLong,
@@ -105,7 +105,7 @@ impl From<io::Error> for DecodeError {
 /// Reads strings and lengths, one after the other. What is announced is never believed before it came.
 #[derive(Debug)]
 pub struct Decoder<R> {
-    /// What is still to be read.
+    /// The rest of the input.
     pub input: R,
     string_bytes_max: usize,
     compressed: Vec<u8>,
@@ -117,7 +117,7 @@ enum Announced {
     Encoded(u8),
 }
 
-/// What a type reads its values from: a [`Decoder`], whatever its input.
+/// The source from which a type reads its values: a [`Decoder`], whatever its input.
 pub trait Source {
     /// Reads a length, or another number.
     ///
@@ -156,7 +156,7 @@ impl<R: Read> Source for Decoder<R> {
 }
 
 impl<R: Read> Decoder<R> {
-    /// Reads what has strings of at most so many bytes.
+    /// A reader of strings of at most `string_bytes_max` bytes each.
     pub fn new(input: R, string_bytes_max: usize) -> Decoder<R> {
         Decoder { input, string_bytes_max, compressed: Vec::new() }
     }
@@ -240,7 +240,7 @@ impl<R: Read> Decoder<R> {
     }
 }
 
-/// Reads so many bytes. Room is made for at most twice what has come so far.
+/// Reads `length` bytes. Room is made for at most twice what has come by then.
 fn read_bytes(input: &mut impl Read, length: usize, bytes: &mut Vec<u8>) -> Result<(), DecodeError> {
     bytes.clear();
     while bytes.len() < length {

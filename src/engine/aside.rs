@@ -16,7 +16,7 @@ use crate::resp::{Reply, Request};
 use crate::session::Session;
 use crate::values::LONG_TEXT_BYTES;
 
-/// From so many bytes on, other threads serve the clients of this one while the request reads them.
+/// From this number of bytes on, other threads serve the clients of this one while the request reads.
 const LONG_READ_BYTES: usize = 4 << 20;
 
 /// Copies of what a request reads.
@@ -109,7 +109,7 @@ impl Copies {
     }
 }
 
-/// What an overlay has counted since it was made.
+/// The counts of an overlay since it was made.
 fn counts(tx: &Transaction<'_>) -> KeyspaceCounters {
     tx.everything().map(|all| all.counters()).unwrap_or_default()
 }

@@ -15,12 +15,12 @@ use crate::session::{Contention, Session};
 use crate::values::LONG_TEXT_BYTES;
 
 /// How often shared strings are copied without a lock before a command. Another client that changes them
-/// meanwhile makes the copy useless. After so many tries they are copied under the lock.
+/// meanwhile makes the copy useless. After this number of tries they are copied under the lock.
 const COPYING_TRIES_MAX: usize = 8;
 /// Copying this many bytes takes some milliseconds: other threads serve the clients of this one meanwhile.
 const LONG_COPY_BYTES: usize = 16 << 20;
 
-/// What a command runs on.
+/// A transaction that was begun, and what its command needs besides.
 #[derive(Debug)]
 pub struct Begun<'a> {
     /// A transaction over the keys that it needs.
@@ -174,7 +174,7 @@ impl Ended {
     }
 }
 
-/// What is left to do for a request when its locks are free. Nearly always that is nothing.
+/// The work for a request that remains when its locks are free. Nearly always there is none.
 #[derive(Debug)]
 pub struct Unfinished {
     /// Large garbage to free.
@@ -196,8 +196,8 @@ impl Unfinished {
         Unfinished { garbage, served, missed }
     }
 
-    /// Does it, for a caller that holds no lock: delivers the replies of the clients that were served, frees
-    /// the garbage, and completes the last reply in `out`.
+    /// Does the work, for a caller that holds no lock: delivers the replies of the clients that were served,
+    /// frees the garbage, and completes the last reply in `out`.
     #[cold]
     pub fn finish(self, instance: &Instance, session: &Session, out: &mut Vec<u8>) {
         self.served.into_iter().for_each(|served| served.deliver(session.logged));

@@ -19,14 +19,14 @@ use crate::resp::{OwnedRequest, Reply, Request};
 use crate::session::{Outbox, Session};
 use crate::values::STRING_KIND;
 
-/// What a request has done.
+/// The result of a run: changes for the store, and effects for other clients.
 #[derive(Debug)]
 pub struct Ran {
     /// Its reply, or its error.
     pub reply: std::result::Result<Vec<u8>, Error>,
-    /// What it writes to each key.
+    /// The new row of each key; `None` for a key that did not change.
     pub written: Vec<Option<Arc<Row>>>,
-    /// What it does for other clients.
+    /// The effects for other clients.
     pub outbox: Option<Box<Outbox>>,
     /// Whether it found nothing to take, and would wait.
     pub found_nothing: bool,
@@ -43,13 +43,13 @@ pub struct Ran {
 /// A request, and the rows on which it runs.
 #[derive(Clone, Copy)]
 pub struct Work<'a> {
-    /// Its command.
+    /// The request's command, or subcommand.
     pub command: &'static Command,
-    /// The request.
+    /// The request as its client sent it.
     pub request: Request<'a>,
-    /// Its keys.
+    /// The keys that it names.
     pub keys: &'a Arc<[Key]>,
-    /// Their rows.
+    /// One row for each key, in the order of the keys.
     pub rows: &'a [Arc<Row>],
     /// The moment at the store, in milliseconds since 1970.
     pub now_ms: u64,

@@ -28,7 +28,7 @@ use crate::resp::{OwnedRequest, Reply, Request};
 use crate::scripting::NotYet;
 use crate::session::{AttemptResult, Contention, Outbox, Pending, Session};
 
-/// Commands that want to know the rows themselves.
+/// Commands that need the rows themselves.
 const WATCH: &str = "watch";
 const LOCKS_GET: &str = "locks|get";
 /// The most runs of a request that the store has not done. After that, its client gets TRYAGAIN.
@@ -41,7 +41,7 @@ const LOOKS_MAX: u32 = 16;
 pub enum NotAnswered {
     /// It waits for the store, as the session's `pending` says.
     Store,
-    /// It waits for something that another client has.
+    /// It waits for something that another client holds.
     Contended(Contention),
     /// A script has been running for too long.
     Busy,
@@ -124,7 +124,7 @@ struct Errand<'a, 'r> {
     pending: Box<Pending>,
 }
 
-/// What comes next, where it is not a reply.
+/// The next step, if it is no reply.
 type Stopped = std::result::Result<Result<()>, NotAnswered>;
 
 impl Errand<'_, '_> {
@@ -295,7 +295,7 @@ impl Errand<'_, '_> {
             .then(|| expires_at_ms.saturating_sub(now_ms))
     }
 
-    /// Who this front-end and this client are, for people who look into the store.
+    /// The names of this front-end and this client, for people who look into the store.
     fn holder(&self, session: &Session, ran: &Ran) -> Arc<str> {
         if ran.written.iter().all(Option::is_none) {
             return Arc::default();
@@ -358,7 +358,7 @@ impl Errand<'_, '_> {
         if turn.as_ref().is_some_and(|turn| turn.has_waited) {
             session.began = Instant::now();
         }
-        // Of a row that is there, the store says when it has expired. A clock that is ahead of it does not.
+        // The store decides when a row has expired, since the clock here may be ahead of the store's.
         let last_ms = rows.iter().filter_map(|row| Some(row.expires_at_ms()?.saturating_sub(1))).min();
         let now_ms = last_ms.unwrap_or(u64::MAX).min(self.remote.clock.now_ms());
         let seen = self.seen_while_waiting(session, rows);
@@ -415,7 +415,7 @@ impl Errand<'_, '_> {
     }
 }
 
-/// How the error of a script begins that was killed.
+/// The beginning of the error of a killed script.
 const KILLED: &[u8] = b"ERR Script killed by user with SCRIPT KILL";
 
 /// The error for a request that may have been done.
@@ -427,7 +427,7 @@ fn is_wrong_type(error: &[u8]) -> bool {
 }
 
 impl Ran {
-    /// Of a request that only wants to know the rows.
+    /// The result of a request that only wants to know the rows.
     fn nothing(keys: usize) -> Ran {
         Ran {
             now_ms: 0,

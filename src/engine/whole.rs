@@ -19,7 +19,7 @@ use crate::session::{Pending, Session};
 /// A cursor of SCAN with this bit goes on in the store, from the slot that the other bits are.
 const IN_STORE: u64 = 1 << 62;
 
-/// What a request asks the store; `None` if it concerns memory alone.
+/// The question of a request to the store; `None` if it concerns memory alone.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ fn question(
     }))
 }
 
-/// Asks the store, after memory has answered.
+/// Asks the store, once the part of the reply from memory is known.
 ///
 /// # Errors
 ///
@@ -113,7 +113,7 @@ fn on_to_the_store(reply: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// Makes one reply of what memory and the store say.
+/// Joins the parts of a reply from memory and from the store.
 fn join(
     (request, question): (Request<'_>, Question),
     told: Told,

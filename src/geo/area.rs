@@ -21,7 +21,7 @@ const ARCTIC: f64 = 80.0;
 pub struct Area {
     /// From where distances are counted.
     pub center: Position,
-    /// What is in it.
+    /// The shape of the area.
     pub shape: Shape,
     /// Meters of the unit in which the shape is measured.
     pub unit_m: f64,
@@ -35,14 +35,14 @@ pub enum Shape {
         /// The largest distance.
         radius: f64,
     },
-    /// What is so near to the center from east to west, and from south to north.
+    /// A box around the center, from west to east and from south to north.
     Box {
         /// From west to east.
         width: f64,
         /// From south to north.
         height: f64,
     },
-    /// What is within the lines between some places, on a flat map.
+    /// A polygon, on a flat map.
     Polygon(Arc<Polygon>),
 }
 

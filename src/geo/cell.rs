@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::{LATITUDES, LONGITUDES, Position, Span};
 
-/// A cell.
+/// One cell of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Its number from the west on. Behind the last is the cell of the end of the range alone.
@@ -68,8 +68,8 @@ impl Cell {
         Bounds { longitudes: part(LONGITUDES, self.longitude), latitudes: part(LATITUDES, self.latitude) }
     }
 
-    /// A neighbor: so many cells to the east and to the north, each -1 to 1. Behind an end of the grid it
-    /// goes on at the other end.
+    /// The neighbor `east` cells to the east and `north` cells to the north, each -1 to 1. Behind an end of
+    /// the grid it goes on at the other end.
     pub(super) fn neighbor(self, east: i32, north: i32) -> Cell {
         let move_by = |number: u32, by: i32| match by {
             0 => number,

@@ -39,13 +39,13 @@ impl Span {
         (self.min..=self.max).contains(&degrees)
     }
 
-    /// The number of one of so many equal parts in which a degree is. The end of the range is in a part of
-    /// its own, behind the last.
+    /// The number of the part, out of `parts` equal ones, in which a degree is. The end of the range is in a
+    /// part of its own, behind the last.
     fn part_of(self, degrees: f64, parts: f64) -> u32 {
         ((degrees - self.min) / (self.max - self.min) * parts) as u32
     }
 
-    /// Where one of so many equal parts begins.
+    /// Where a part, out of `parts` equal ones, begins.
     fn start_of(self, part: u32, parts: f64) -> f64 {
         self.min + f64::from(part) / parts * (self.max - self.min)
     }

@@ -3,8 +3,8 @@
 //! A search with a limit wants its nearest places in order, and the others not at all. Places that are
 //! equally far come in the order that Redis returns, which follows from how it sorts: a quicksort after
 //! Bentley and McIlroy, "Engineering a Sort Function" (1993), that leaves out the parts behind the limit.
-//! Unlike there, a part that does not get smaller fast enough is sorted in another way, so that nobody can
-//! arrange places for which this takes long.
+//! Unlike there, a part that does not get smaller fast enough is sorted in another way, so that a client
+//! cannot choose places for which this takes long.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -16,7 +16,7 @@ const MIDDLE: usize = 40;
 /// A part may be divided so often, for each time that the number of all items can be halved.
 const DIVISIONS_MAX: u32 = 4;
 
-/// Sorts the items so far that the first so many are in order. If these are all, equal ones stay in theirs.
+/// Sorts the items until the first `count` are in order. If these are all, equal ones keep their order.
 pub fn sort_first<T>(items: &mut [T], count: usize, compare: impl Fn(&T, &T) -> Ordering) {
     if count >= items.len() {
         return items.sort_by(compare);

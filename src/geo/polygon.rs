@@ -9,7 +9,7 @@
 use super::cell::Bounds;
 use super::{Position, RADIANS, Span};
 
-/// A polygon.
+/// A polygon that is ready for many comparisons.
 #[derive(Clone, Debug)]
 pub struct Polygon {
     /// In the order of their southern ends.
@@ -81,7 +81,7 @@ impl Polygon {
     }
 }
 
-/// Tells each node of a tree how far north the edges below it reach; returns how far all of them do.
+/// Sets in each node of a tree how far north the edges below it reach; returns the maximum of all.
 fn grow(edges: &mut [Edge]) -> f64 {
     let middle = edges.len() / 2;
     let Some((souther, [root, norther @ ..])) = edges.split_at_mut_checked(middle) else {
@@ -121,7 +121,7 @@ fn bounds_of(corners: &[Position]) -> Bounds {
     Bounds { longitudes: span(|corner| corner.longitude), latitudes: span(|corner| corner.latitude) }
 }
 
-/// The place in the middle of some places: that of the sum of their directions from the middle of the earth.
+/// The middle of some places: the sum of their directions from the middle of the earth.
 fn mean(places: &[Position]) -> Position {
     let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
     for place in places {

@@ -1,14 +1,14 @@
-//! The number of elements that registers tell, after Otmar Ertl, "New cardinality estimation algorithms for
-//! HyperLogLog sketches" (arXiv:1702.01284). The steps are those of Redis, so that counts are the same.
+//! Estimates the number of elements from registers, after Otmar Ertl, "New cardinality estimation algorithms
+//! for HyperLogLog sketches" (arXiv:1702.01284). The steps are those of Redis, so that counts are the same.
 
 use super::{INDEX_BITS, REGISTERS};
 
-/// The longest run that a hash can tell, without the one behind its last bit.
+/// The longest run that a hash can have, without the one behind its last bit.
 const RUN_MAX: usize = (u64::BITS - INDEX_BITS) as usize;
 /// 0.5 / ln 2
 const ALPHA: f64 = 0.721_347_520_444_481_7;
 
-/// How many registers have each value. Damaged registers may have values that no hash tells.
+/// How many registers have each value. Damaged registers may have values that no hash gives.
 #[derive(Clone, Debug)]
 pub struct Histogram([u32; 64]);
 
@@ -19,12 +19,12 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts so many registers with a value below 64.
+    /// Counts `count` registers with a value below 64.
     pub fn add(&mut self, register: u8, count: u32) {
         self.0[usize::from(register)] += count;
     }
 
-    /// That of some registers.
+    /// The histogram of these registers.
     pub fn of(registers: &[u8; REGISTERS]) -> Histogram {
         let mut histogram = Histogram::default();
         registers.iter().for_each(|register| histogram.add(*register, 1));
@@ -32,7 +32,7 @@ impl Histogram {
     }
 }
 
-/// The number of elements that these registers tell.
+/// Estimates the number of elements from these registers.
 pub fn estimate(histogram: &Histogram) -> u64 {
     let registers = REGISTERS as f64;
     let Histogram(counts) = histogram;
@@ -42,7 +42,7 @@ pub fn estimate(histogram: &Histogram) -> u64 {
     }
     z += registers * sigma(f64::from(counts[0]) / registers);
     let count = (ALPHA * registers * registers / z).round();
-    // Registers that no hash has made may tell infinitely many, of which Redis makes this on x86.
+    // Registers that no hash has made may give infinity, which becomes this number in Redis on x86.
     if count < (1_u64 << 63) as f64 { count as u64 } else { 1 << 63 }
 }
 

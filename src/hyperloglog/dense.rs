@@ -8,7 +8,7 @@ pub const BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
 const REGISTER_BITS: usize = 6;
 const REGISTER_MAX: u16 = (1 << REGISTER_BITS) - 1;
 
-/// All registers.
+/// The values of all 16,384 registers, each from 0 to 63.
 pub fn registers(value: &[u8]) -> impl Iterator<Item = u8> {
     let (groups, _) = value[HEADER_BYTES..].as_chunks::<3>();
     groups.iter().flat_map(|group| {
@@ -17,7 +17,7 @@ pub fn registers(value: &[u8]) -> impl Iterator<Item = u8> {
     })
 }
 
-/// What adding an element changes, if anything: a position, and the two bytes that are there then.
+/// The change when an element is added, if any: a position, and the two bytes that are there then.
 pub fn with(value: &[u8], seen: Observation) -> Option<(usize, [u8; 2])> {
     // The last register ends with the value, so its bytes begin one earlier.
     let at = (HEADER_BYTES + seen.index * REGISTER_BITS / 8).min(BYTES - 2);

@@ -1,4 +1,4 @@
-//! What an element tells its register: MurmurHash2 of 64 bits, by Austin Appleby, with the seed of Redis.
+//! The hash of an element: MurmurHash2 of 64 bits, by Austin Appleby, with the seed of Redis.
 
 use super::{INDEX_BITS, REGISTERS};
 
@@ -6,17 +6,17 @@ const SEED: u64 = 0xadc8_3b19;
 const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
 const SHIFT: u32 = 47;
 
-/// What an element tells the registers.
+/// The part of an element's hash that matters: a register, and a value for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// The register that it tells it.
+    /// The number of the register, from 0.
     pub index: usize,
     /// The place of the first bit that is set in the rest of its hash, from 1 on.
     pub rank: u8,
 }
 
 impl Observation {
-    /// That of an element.
+    /// Hashes an element.
     pub fn of(element: &[u8]) -> Observation {
         let hash = hash(element);
         // A bit behind the last ends the run if no other one does.

@@ -1,12 +1,13 @@
 //! HyperLogLogs: how many different elements were added, from a few thousand bytes.
 //!
 //! An element's hash selects one of 16,384 registers, and a register keeps the longest run of zero bits that
-//! it has seen in the rest of the hashes. The registers tell the number of elements with an error of 0.81 %.
+//! it has seen in the rest of the hashes. The number of elements follows from the registers, with an error of
+//! 0.81 %.
 //!
-//! A HyperLogLog is a string, whose bytes are those of Redis: a header of 16 bytes with the last count, and
+//! A HyperLogLog is a string with the same bytes as in Redis: a header of 16 bytes with the last count, and
 //! the registers, either [`sparse`] or [`dense`]. Clients can write any bytes into it. A header that is wrong
-//! means that the string is none; registers that do not add up mean that it is damaged ([`Invalid`]), and
-//! whatever reads them counts them while it does.
+//! means that the string is no HyperLogLog; registers that do not add up mean that it is damaged
+//! ([`Invalid`]), and whatever reads them counts them while it does.
 
 pub mod dense;
 pub mod sparse;
@@ -27,7 +28,7 @@ pub const COUNT: std::ops::Range<usize> = 8..HEADER_BYTES;
 
 /// The bits of a hash that select a register.
 const INDEX_BITS: u32 = 14;
-/// What a HyperLogLog begins with.
+/// The first bytes of a HyperLogLog.
 const MAGIC: &[u8] = b"HYLL";
 /// The bit of the last byte of the header that says that the count is outdated.
 const OUTDATED: u8 = 0x80;
@@ -35,7 +36,7 @@ const OUTDATED: u8 = 0x80;
 /// Why a string cannot be used as a HyperLogLog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// It is none.
+    /// The string is no HyperLogLog.
     NotOne,
     /// Its registers do not add up.
     Damaged,
@@ -80,12 +81,12 @@ pub fn last_count(value: &[u8]) -> Option<u64> {
     (value[COUNT.end - 1] & OUTDATED == 0).then(|| u64::from_le_bytes(bytes))
 }
 
-/// Says that the last count is outdated; `end` is the last byte of the header.
+/// Marks the last count as outdated; `end` is the last byte of the header.
 pub fn outdate(end: &mut u8) {
     *end |= OUTDATED;
 }
 
-/// Adds to each register's largest value so far that of a HyperLogLog.
+/// Raises each register in `maxima` to its value in a HyperLogLog, if that is larger.
 ///
 /// # Errors
 ///

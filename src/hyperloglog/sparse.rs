@@ -4,8 +4,8 @@
 //! `1vvvvvll` is a run of 1 to 4 registers with a value of 1 to 32. A larger value, or more bytes than
 //! `hll-sparse-max-bytes`, make the HyperLogLog dense.
 //!
-//! Whoever adds an element splits one run and then joins runs that have become alike, only near that place
-//! and only as far as Redis does: the bytes have to be the same.
+//! Adding an element splits one run and then joins runs that have become alike, only near that place and only
+//! as far as Redis does: the bytes have to be the same.
 
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ pub enum Code {
     Zeros,
     /// Zeros, in two bytes.
     ManyZeros,
-    /// Another value.
+    /// A value from 1 to 32, in one byte.
     Value,
 }
 
@@ -115,7 +115,7 @@ pub fn each_run(value: &[u8], mut visit: impl FnMut(Range<usize>, u8)) -> Result
     if end == REGISTERS { Ok(()) } else { Err(Invalid::Damaged) }
 }
 
-/// What came of adding an element.
+/// The result of adding an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// The element changed no register.

@@ -31,7 +31,7 @@ const NEW_KEY_COUNT: u32 = 5;
 #[derive(Debug)]
 pub struct Access {
     now: AtomicU32,
-    /// Redis: `lfu-log-factor`.
+    /// How slowly counts grow (parameter `lfu-log-factor`).
     log_factor: AtomicU32,
     /// Redis: `lfu-decay-time`, in minutes; 0 for never.
     decay_minutes: AtomicU32,

@@ -21,7 +21,7 @@ const POOL_MAX: usize = 16;
 /// The keys that may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Candidates {
-    /// All keys.
+    /// All keys, with an expiry or without.
     All,
     /// Keys with an expiry.
     Expiring,
@@ -36,7 +36,7 @@ pub enum First {
     LeastUsed,
     /// The key that expires next first.
     NextToExpire,
-    /// Any key.
+    /// Any key, at random.
     Any,
 }
 
@@ -103,7 +103,7 @@ impl Keyspace {
             if let Some(entry) = evicted.and_then(|evicted| evicted.entry) {
                 tx.discard(entry);
             }
-            // Clients that wait for the stream's groups learn that it is gone.
+            // Clients that wait for the stream's groups are notified that it was removed.
             tx.serve_blocked();
             let logged = tx.commit().unwrap_or_default();
             tx.take_served().into_iter().for_each(|served| served.deliver(logged));

@@ -80,7 +80,7 @@ const KINDS: usize = 8;
 /// The number of databases and of shards.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Databases.
+    /// The number of databases (parameter `databases`).
     pub databases: usize,
     /// Shards: a power of two, at most 1,024.
     pub shards: usize,
@@ -95,7 +95,7 @@ impl Shape {
     }
 }
 
-/// All databases.
+/// The keys and values of all databases.
 #[derive(Debug)]
 pub struct Keyspace {
     /// The number of shards is in the [`Shape`].
@@ -375,7 +375,7 @@ impl Keyspace {
         self.shard_of(self.hash(key))
     }
 
-    /// Its clock.
+    /// The clock by which keys expire.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }

@@ -46,9 +46,9 @@ impl Keyspace {
 pub struct SavedKey<'a> {
     /// The number of its database.
     pub database: usize,
-    /// The key.
+    /// The key's name.
     pub key: &'a [u8],
-    /// Its value.
+    /// The value that the key had when the snapshot began.
     pub value: Value<'a>,
     /// When it expires, in milliseconds since 1970.
     pub expires_at_ms: Option<u64>,
@@ -61,7 +61,7 @@ pub struct SavedKey<'a> {
 /// What a snapshot contains about the use of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Nothing.
+    /// Nothing about their use.
     Omitted,
     /// For how long each key was not used.
     Idle,
@@ -180,7 +180,7 @@ impl Default for Slice {
 }
 
 impl Slice {
-    /// An empty piece, which takes at most so many entries, and bytes.
+    /// An empty piece, with room for at most `entries_max` entries and `bytes_max` bytes.
     pub(crate) fn with_limits(entries_max: usize, bytes_max: usize) -> Slice {
         let (copies, bytes, shares, preserved, tables) = Default::default();
         Slice { entries_max, bytes_max, copies, bytes, shares, preserved, tables }

@@ -35,7 +35,7 @@ impl ReadsOfCopies {
 /// Sums over all shards.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// What happened since the start or the last reset.
+    /// Counts since the start or the last reset.
     pub counters: KeyspaceCounters,
     /// How large each database is, by its number.
     pub sizes: Vec<DatabaseSize>,

@@ -1,4 +1,4 @@
-//! Which command of whom did something to a lock.
+//! The command behind a change of a lock, and its client.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use crate::clients::Who;
 use crate::digest::digest;
 use crate::resp::Request;
 
-/// Which command of which client did something.
+/// The command that changed a lock, and its client.
 #[derive(Clone)]
 pub struct Cause<'a> {
-    /// The client.
+    /// The client that sent the request.
     pub who: Arc<Who>,
     /// The command's name.
     pub command: &'static str,
-    /// The request as the client sent it: for a command of a script the one that runs the script.
+    /// The request as the client sent it; for a command of a script, the request that runs the script.
     pub request: Request<'a>,
     /// Whether a script called the command.
     pub is_script: bool,
@@ -27,7 +27,7 @@ impl Cause<'_> {
     const TOKENS_MAX: usize = 256;
     const TOKEN_BYTES_MAX: usize = 1024;
 
-    /// Whether the client has shown a lock's value: only who has taken the lock should know it.
+    /// Whether the client has shown a lock's value, which only its holder should know.
     pub(super) fn shows(&self, token: u64) -> bool {
         let arguments = self.request.from(1).take(Self::TOKENS_MAX);
         arguments

@@ -1,4 +1,4 @@
-//! One lock: who holds it, who held it before, and what each command that met it makes of that.
+//! One lock: its holder, its former holders, and what each command on it means.
 //!
 //! A lock is a string with a token for its value, or a hash with the token for its field and the number of
 //! times that its holder has taken it. A holder of a hash has the same token each time. So a script that
@@ -13,7 +13,7 @@ use super::rules::Rule;
 use crate::clients::Who;
 use crate::keyspace::{LockChange, LockNews, Token};
 
-/// Steps, holders before the present one, and refused clients that are kept of one lock.
+/// Limits for each lock: steps, former holders, and refused clients.
 const STEPS_MAX: usize = 12;
 const PAST_MAX: usize = 4;
 const REFUSED_MAX: usize = 8;
@@ -22,44 +22,44 @@ const REFUSED_MAX: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Lock {
     pub(super) hash: u64,
-    /// Its database.
+    /// The number of the key's database.
     pub database: usize,
-    /// Its key.
+    /// The key that acts as a lock.
     pub key: Box<[u8]>,
-    /// The time for which somebody holds it, or did last.
+    /// The present or last time for which a client holds it.
     pub tenure: Tenure,
-    /// The ones before, the last one first.
+    /// Earlier times for which clients held it, the last one first.
     pub past: VecDeque<Tenure>,
-    /// How often somebody did not get it, since it is followed.
+    /// How many attempts to take it failed since it is followed.
     pub refused: u64,
-    /// Who did not get it, the last one last.
+    /// The clients whose attempts failed, the last one last.
     pub refused_by: Vec<Refused>,
-    /// What happened to it, the first thing first.
+    /// The steps of its history, the first one first.
     pub steps: VecDeque<Step>,
-    /// The list that wakes those who wait for it, once a release has shown it.
+    /// The list that wakes waiting clients, once a release has shown it.
     pub signal: Option<Box<[u8]>>,
-    /// How often a release has woken one by that list.
+    /// How often a release has woken a client by that list.
     pub woken: u64,
-    /// The client whose script has asked whether the hash is there, and nothing else since.
+    /// The client whose script has asked whether the hash exists, and has done nothing else since.
     sought_by: Option<u64>,
 }
 
 /// The time for which one client holds a lock.
 #[derive(Clone, Debug)]
 pub struct Tenure {
-    /// The client.
+    /// The client that holds it, or held it.
     pub holder: Arc<Who>,
-    /// A number that only grows, from one holder of a lock to the next.
+    /// The fencing number, which grows from one holder of a lock to the next.
     pub fence: u64,
-    /// The command that took it.
+    /// The command by which the client took the lock.
     pub command: &'static str,
-    /// From when on, in milliseconds since 1970.
+    /// When the client took it, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Until when, if it expires.
+    /// When it expires, in milliseconds since 1970; `None` for never.
     pub expires_at_ms: Option<u64>,
-    /// What its value was.
+    /// The token of its value.
     pub token: Token,
-    /// For a hash, its field and its number.
+    /// For a hash, its field and the number in it.
     pub entered: Option<Entered>,
     /// How it ended, if it has.
     pub ended: Option<Ended>,
@@ -70,29 +70,29 @@ pub struct Tenure {
 /// A hash that is a lock.
 #[derive(Clone, Debug)]
 pub struct Entered {
-    /// Its field, cut if it is long: the token of who holds it.
+    /// Its field, cut if it is long: the holder's token.
     pub owner: Box<[u8]>,
-    /// How often its holder has taken it and not released it.
+    /// How often its holder has taken it without releasing it.
     pub depth: u64,
 }
 
 /// How the time for which a client holds a lock ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Its holder let it go, or somebody who knew its value.
+    /// Its holder released it, or another client that knew its value.
     Released,
-    /// Another deleted it.
+    /// Another client deleted it.
     Deleted,
-    /// Its time was over.
+    /// The lock expired.
     Expired,
-    /// Another took it over.
+    /// Another client took it over.
     TakenOver,
-    /// Nobody saw it.
+    /// The end was not seen.
     Unseen,
 }
 
 impl End {
-    /// Its name.
+    /// Its name in LOCKS GET.
     pub fn name(self) -> &'static str {
         match self {
             End::Released => "released",
@@ -107,26 +107,26 @@ impl End {
 /// The end of the time for which a client holds a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// How it came.
+    /// The kind of end.
     pub how: End,
-    /// When, in milliseconds since 1970.
+    /// When it ended, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The number of the client that did it; 0 if none did.
+    /// The number of the client that ended it; 0 if no client did.
     pub by: u64,
 }
 
 /// A client that did not get a lock.
 #[derive(Clone, Debug)]
 pub struct Refused {
-    /// The client.
+    /// The client, as it was at its last attempt.
     pub who: Arc<Who>,
-    /// How often.
+    /// How many attempts failed since the lock is followed.
     pub times: u64,
-    /// When the last time, in milliseconds since 1970.
+    /// When the last attempt failed, in milliseconds since 1970.
     pub last_ms: u64,
 }
 
-/// One thing that happened, or the same several times in a row.
+/// One step of a lock's history, or the same step several times in a row.
 #[derive(Clone, Debug)]
 pub struct Step {
     who: Arc<Who>,
@@ -138,14 +138,14 @@ pub struct Step {
     times: u32,
 }
 
-/// Something that is wrong with a lock, and who was involved.
+/// A kind of misuse, and the clients that were involved.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) rule: Rule,
     pub(super) clients: Vec<Arc<Who>>,
 }
 
-/// What steps are recognised by afterwards.
+/// The words of steps that are looked for later.
 const READ: &str = "read it";
 const REFUSED: &str = "was refused";
 const GONE: &str = "found it gone";
@@ -175,12 +175,12 @@ impl Tenure {
         }
     }
 
-    /// Whether the time stamp that is its value has passed.
+    /// Whether the value is a time stamp, and has passed.
     fn stamp_has_passed(&self, now_ms: u64) -> bool {
         self.token.stamp_ms.is_some_and(|stamp_ms| stamp_ms <= now_ms)
     }
 
-    /// Whether this is the first time that a rule speaks of it.
+    /// Whether this is the first finding of a rule for the holder.
     pub(super) fn tell_once(&mut self, rule: Rule) -> bool {
         let is_first = self.told & rule.bit() == 0;
         self.told |= rule.bit();
@@ -189,7 +189,7 @@ impl Tenure {
 }
 
 impl Lock {
-    /// One that was just taken.
+    /// A lock that was just taken.
     pub(super) fn new(news: &LockNews, cause: &Cause<'_>, tenure: Tenure) -> Lock {
         let mut lock = Lock {
             hash: news.hash,
@@ -208,7 +208,7 @@ impl Lock {
         lock
     }
 
-    /// Whether somebody holds it. [`settle`](Self::settle) has to have been called.
+    /// Whether a client holds it. Call [`settle`](Self::settle) first.
     pub fn is_held(&self) -> bool {
         self.tenure.ended.is_none()
     }
@@ -223,12 +223,12 @@ impl Lock {
         self.tenure.entered.as_ref().map_or(0, |entered| entered.depth)
     }
 
-    /// Whether its last holder let it go.
+    /// Whether its last holder released it.
     pub(super) fn was_released(&self) -> bool {
         self.tenure.ended.is_some_and(|ended| ended.how == End::Released)
     }
 
-    /// Sees whether its time is over; answers whether it is now and was not before.
+    /// Ends its time if it has expired by now. Returns whether it did.
     pub(super) fn settle(&mut self, now_ms: u64) -> bool {
         match self.tenure.expires_at_ms {
             Some(at_ms) if self.is_held() && at_ms <= now_ms => {
@@ -239,7 +239,7 @@ impl Lock {
         }
     }
 
-    /// Somebody else holds it from now on.
+    /// Another client holds it from now on.
     pub(super) fn pass_to(&mut self, news: &LockNews, cause: &Cause<'_>, next: Tenure, end: End) {
         self.tenure.ended.get_or_insert(Ended { how: end, at_ms: news.at_ms, by: cause.who.id });
         self.sought_by = None;
@@ -251,8 +251,8 @@ impl Lock {
         self.step(news, cause, what);
     }
 
-    /// Makes something of what happened, other than that it was taken. `next_fence` is the number of the next
-    /// holder.
+    /// Handles news of the lock, other than that it was taken. `next_fence` is the number of the next holder.
+    /// Returns misuse, if there is any.
     pub(super) fn follow(&mut self, news: &LockNews, cause: &Cause<'_>, next_fence: u64) -> Option<Wrong> {
         let sought_by = self.sought_by.take();
         let seeks = sought_by == Some(cause.who.id);
@@ -294,7 +294,7 @@ impl Lock {
         }
     }
 
-    /// Several commands have looked into a hash.
+    /// Handles several commands that have read or written a hash.
     fn look(&mut self, news: &LockNews, cause: &Cause<'_>, seeks: bool) -> Option<Wrong> {
         if cause.shows(self.tenure.token.digest) {
             return None;
@@ -346,7 +346,8 @@ impl Lock {
             self.step(news, cause, "wrote it anew");
             return None;
         }
-        // The page of SETNX: who gets an old stamp that has passed holds the lock, any other has lost.
+        // The page of SETNX: a client that gets an old stamp that has passed holds the lock, any other has
+        // lost.
         let has_lost = before.stamp_ms.is_some() && token.stamp_ms.is_some();
         if has_lost && !self.tenure.stamp_has_passed(now_ms) {
             self.tenure.token = token;
@@ -373,7 +374,7 @@ impl Lock {
         }
         self.end(End::Deleted, news, cause);
         self.step(news, cause, "deleted it, not being its holder");
-        // One whose time stamp has passed is free by its own account.
+        // By its own value, a lock whose time stamp has passed is free.
         let is_wrong = !self.tenure.stamp_has_passed(news.at_ms);
         self.wrong(is_wrong, Rule::DeletedByAnother, cause)
     }
@@ -388,10 +389,10 @@ impl Lock {
         self.steps.iter().any(|step| step.what == READ && step.who.id == client && step.last_ms >= since_ms)
     }
 
-    /// Sees whether this is one who held the lock and does not any more.
+    /// Checks whether the client held the lock before and no longer does.
     fn came_back(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
         let (client, is_hash) = (cause.who.id, self.is_hash());
-        // Threads with tokens of their own share connections, and a script of theirs shows which one it is.
+        // Threads with different tokens may share a connection, and a script of theirs shows which one it is.
         let is_known = is_hash && cause.is_script;
         let is_holder = self.tenure.holder.id == client && !is_known;
         if self.is_held() && (is_holder || cause.shows(self.tenure.token.digest)) {
@@ -402,7 +403,7 @@ impl Lock {
             return None;
         }
         let means = |tenure: &Tenure| {
-            // Any script may ask whether a lock is free; one that brings its value means that lock.
+            // Any script may ask whether a lock is free; a script that brings its value means that lock.
             let is_holder = tenure.holder.id == client && acts && !cause.is_script;
             is_holder || cause.shows(tenure.token.digest)
         };
@@ -424,13 +425,13 @@ impl Lock {
         Some(Wrong { rule, clients: self.involved(cause) })
     }
 
-    /// A finding about the present holder, if it is one and the first of its kind.
+    /// A finding about the present holder, if `is_wrong` holds and no finding of this rule came before.
     fn wrong(&mut self, is_wrong: bool, rule: Rule, cause: &Cause<'_>) -> Option<Wrong> {
         let is_news = is_wrong && self.tenure.tell_once(rule);
         is_news.then(|| Wrong { rule, clients: self.involved(cause) })
     }
 
-    /// Who did it, and who holds the lock.
+    /// The client that acted, and the lock's holder.
     fn involved(&self, cause: &Cause<'_>) -> Vec<Arc<Who>> {
         let mut clients = vec![Arc::clone(&cause.who)];
         if self.tenure.holder.id != cause.who.id {
@@ -478,7 +479,7 @@ impl Lock {
         });
     }
 
-    /// What happened, one step a line, in milliseconds since the first.
+    /// The history, one step a line, with the milliseconds since the first step.
     pub fn timeline(&self) -> Vec<String> {
         let start_ms = self.steps.front().map_or(0, |step| step.first_ms);
         let line = |step: &Step| {
@@ -500,7 +501,7 @@ impl Lock {
         self.steps.front().map_or(0, |step| step.first_ms)
     }
 
-    /// When something happened to it last.
+    /// The time of the last step, in milliseconds since 1970.
     pub(super) fn last_ms(&self) -> u64 {
         self.steps.back().map_or(0, |step| step.last_ms)
     }

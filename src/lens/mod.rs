@@ -1,11 +1,11 @@
-//! The lock lens: who holds which lock, who did not get it, and what goes wrong.
+//! The lock lens: who holds which lock, whose attempts failed, and which locks are misused.
 //!
-//! The keyspace marks keys that act as locks and tells what happens to them; here it is put together, within
-//! a fixed bound of memory. Each [`Lock`] knows its present holder and the last ones, and judges each command
-//! that meets it, by the [`cause`] that it had: [`lock`] follows the story, [`rules`] says what can go wrong.
-//! A string's value is never kept, only its digest; of a hash its field is kept, cut where it is long.
+//! The keyspace marks keys that act as locks and sends news of what happens to them. The lens collects the
+//! news, within a fixed bound of memory. Each [`Lock`] knows its present holder and the last ones, and judges
+//! each command on it by its [`cause`]: [`lock`] follows the story, [`rules`] lists the kinds of misuse. A
+//! string's value is never kept, only its digest; a hash's field is kept, cut if it is long.
 //!
-//! What is not told, because too much happened at once, is not known; so nothing is concluded from silence.
+//! Under load some news are dropped, so missing news prove nothing.
 
 mod cause;
 mod lock;
@@ -23,15 +23,15 @@ use lock::Wrong;
 pub use lock::{End, Ended, Entered, Lock, Refused, Tenure};
 pub use rules::{Finding, Rule};
 
-/// Locks are kept in so many parts, each behind a mutex of its own…
+/// Locks are kept in this number of segments, each behind a mutex of its own…
 const SEGMENTS: usize = 32;
-/// … of so many locks each.
+/// … of this number of locks each.
 const SEGMENT_LOCKS: usize = 128;
 /// Locks whose keys are longer are not followed.
 const KEY_BYTES_MAX: usize = 1024;
 /// Findings that are kept.
 const FINDINGS_MAX: usize = 128;
-/// Findings of different keys or rules that are logged; beyond, only LOCKS LOG tells.
+/// Findings of different keys or rules that are logged; further ones are only in LOCKS LOG.
 const LOGGED_MAX: usize = 1024;
 
 /// All locks that are followed.
@@ -44,7 +44,7 @@ pub struct Lens {
     counters: Counters,
 }
 
-/// Some locks.
+/// The locks whose keys' hashes belong to one mutex.
 #[derive(Debug, Default)]
 struct Segment {
     /// The hashes of the locks' keys, in the order of the locks.
@@ -59,11 +59,11 @@ struct Findings {
     last_id: u64,
     newest: VecDeque<Finding>,
     by_rule: [u64; Rule::ALL.len()],
-    /// Which keys and rules were logged.
+    /// The keys and rules that were logged.
     logged: HashSet<(usize, Box<[u8]>, u8)>,
 }
 
-/// What has happened since the start or the last reset.
+/// Counts since the start or the last reset.
 #[derive(Debug, Default)]
 struct Counters {
     taken: AtomicU64,
@@ -79,21 +79,21 @@ struct Counters {
 pub struct LockStats {
     /// Locks that are followed.
     pub followed: usize,
-    /// Those that somebody holds.
+    /// Locks that a client holds now.
     pub held: usize,
     /// How often one was taken.
     pub taken: u64,
-    /// How often somebody did not get one.
+    /// How many attempts to take one failed.
     pub refused: u64,
-    /// How often one was released, by its holder or by somebody who knew its value.
+    /// How often one was released, by its holder or by another client that knew its value.
     pub released: u64,
     /// How often one expired.
     pub expired: u64,
-    /// How often a holder took a lock once more that it held.
+    /// How often a holder took a lock again that it already held.
     pub reentered: u64,
     /// How often a release has woken a client by a list.
     pub woken: u64,
-    /// What went wrong, by [`Rule::ALL`].
+    /// The number of findings of each rule, in the order of [`Rule::ALL`].
     pub findings: [u64; Rule::ALL.len()],
 }
 
@@ -101,8 +101,8 @@ impl Lens {
     /// Locks that are followed at the same time, at most.
     pub const MAX: usize = SEGMENTS * SEGMENT_LOCKS;
 
-    /// None. Holders get numbers that grow beyond those of any run that began earlier, by the clock; where it
-    /// was set back, by what [`fence_beyond`](Self::fence_beyond) is told.
+    /// A lens without locks. Holders get larger numbers than in any earlier run, by the clock. If the clock
+    /// was set back, the caller must state the last number with [`fence_beyond`](Self::fence_beyond).
     pub fn new(now_ms: u64) -> Lens {
         /// More holders in a millisecond than there can be.
         const PER_MS: u64 = 1000;
@@ -210,7 +210,7 @@ impl Lens {
         }
     }
 
-    /// Notes that a client has left. What it holds without an expiry stays for ever.
+    /// Notes that a client has left. Its locks without an expiry are never released.
     pub fn leave(&self, client: u64, now_ms: u64) {
         for segment in &self.segments {
             let mut findings = Vec::new();
@@ -227,7 +227,7 @@ impl Lens {
         }
     }
 
-    /// What is known of a lock.
+    /// Returns a copy of a lock, if it is followed.
     pub fn get(&self, hash: u64, database: usize, key: &[u8], now_ms: u64) -> Option<Lock> {
         let mut segment = self.segment(hash).lock();
         let at = segment.find(hash, database, key)?;
@@ -235,7 +235,7 @@ impl Lens {
         Some(segment.locks[at].clone())
     }
 
-    /// The locks that somebody holds, for which `is_wanted`.
+    /// The locks that are held now and for which `is_wanted` returns true.
     pub fn held(&self, now_ms: u64, mut is_wanted: impl FnMut(&Lock) -> bool) -> Vec<Lock> {
         let mut held = Vec::new();
         for segment in &self.segments {
@@ -254,7 +254,7 @@ impl Lens {
         self.findings.lock().newest.iter().take(count).cloned().collect()
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn stats(&self, now_ms: u64) -> LockStats {
         let (mut followed, mut held) = (0, 0);
         for segment in &self.segments {
@@ -304,7 +304,7 @@ impl Lens {
         if findings.logged.len() < LOGGED_MAX && findings.logged.insert(logged) {
             let clients: Vec<String> = finding.clients.iter().map(|who| who.to_string()).collect();
             tracing::info!(
-                "Lock lens: {} on key \"{}\" by {}. {} LOCKS LOG tells more.",
+                "Lock lens: {} on key \"{}\" by {}. {} See LOCKS LOG for details.",
                 finding.rule.name(),
                 finding.key.escape_ascii(),
                 clients.join(", "),
@@ -346,8 +346,8 @@ impl Segment {
         self.locks.swap_remove(at);
     }
 
-    /// The lock to forget: of some that are next in turn a free one, or else the one that nobody wants, or
-    /// else the one of which nothing was heard for the longest time.
+    /// The index of the lock to forget. Of the next few locks in turn it is a free one, or else one without
+    /// failed attempts, or else the one that was not used for the longest time.
     fn least_wanted(&mut self) -> usize {
         const LOOKED_AT: usize = 8;
         let turn = (self.hand..self.hand + LOOKED_AT).map(|at| at % self.locks.len());

@@ -1,4 +1,4 @@
-//! What goes wrong with locks, and what to do instead.
+//! The kinds of misuse of locks, and the command to use instead.
 //!
 //! The rules are hints: a key that SETNX has made may be a lock, or remember that something was done once.
 
@@ -35,7 +35,7 @@ impl Rule {
         Rule::ReleasedTwice,
     ];
 
-    /// Its name.
+    /// Its name in LOCKS LOG, LOCKS STATS, INFO and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Rule::NoExpiry => "no-expiry",
@@ -47,30 +47,30 @@ impl Rule {
         }
     }
 
-    /// What it means, if the key is a lock.
+    /// The meaning for a user, if the key is a lock.
     pub fn hint(self) -> &'static str {
         match self {
             Rule::NoExpiry => {
-                "If this is a lock, nobody can take it any more: its holder has disconnected and it never \
+                "If this is a lock, no client can take it any more: its holder has disconnected and it never \
                  expires."
             }
             Rule::ExpirySetSeparately => {
-                "If this is a lock and its holder crashes between the two commands, it stays for ever."
+                "If this is a lock and its holder crashes between the two commands, the lock never expires."
             }
             Rule::DeletedByAnother => {
-                "If this is a lock, a client that does not hold it has let it go: the next one takes it \
+                "If this is a lock, a client that does not hold it has released it: the next client takes it \
                  while the holder still works."
             }
             Rule::ExpiredWhileHeld => {
-                "If this is a lock, its holder worked longer than it lasted: another may have held it at the \
-                 same time."
+                "If this is a lock, it expired while its holder still worked: another client may have held \
+                 it at the same time."
             }
             Rule::TakeoverOverwritten => {
-                "If this is a lock with a time stamp for a value, the one who lost has replaced the winner's \
-                 stamp by its own: the winner's no longer tells when it ends."
+                "If this is a lock whose value is its expiry time, a client that failed to take it has \
+                 replaced the holder's time with its own: the lock ends at the wrong time."
             }
             Rule::ReleasedTwice => {
-                "If this is a lock, the second release would have taken it from whoever had got it meanwhile."
+                "If this is a lock, the second release would have deleted the next holder's lock."
             }
         }
     }
@@ -81,8 +81,8 @@ impl Rule {
             Rule::NoExpiry | Rule::ExpirySetSeparately => "SET key token NX PX milliseconds",
             Rule::DeletedByAnother | Rule::ReleasedTwice => "DELIFEQ key token",
             Rule::ExpiredWhileHeld => {
-                "SET key token IFEQ token PX milliseconds, in time, to extend it; and give the fencing \
-                 number of LOCKS GET to what the lock protects"
+                "SET key token IFEQ token PX milliseconds, before it expires, to extend it; and pass the \
+                 fencing number of LOCKS GET to the resource that the lock protects"
             }
             Rule::TakeoverOverwritten => "SET key token NX PX milliseconds, then DELIFEQ key token",
         }
@@ -107,8 +107,8 @@ pub struct Finding {
     pub key: Box<[u8]>,
     /// When it was noticed, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Who was involved; the one who did it comes first.
+    /// The clients that were involved; the one that acted comes first.
     pub clients: Vec<Arc<Who>>,
-    /// What had happened to the lock, one step a line.
+    /// The history of the lock until then, one step a line.
     pub timeline: Vec<String>,
 }

@@ -1,12 +1,12 @@
-//! What the commands of one EXEC, or of one script, have done that others follow, until all of them have run.
+//! The effects of one EXEC, or of one script, for other clients, until all its commands have run.
 //!
 //! Nothing leaves before that, for a handler may run twice, and only what is committed may be seen outside.
 //! `Instance::deliver` then delivers everything in its order, before the locks are free. An outbox that is
 //! dropped instead leaves no trace.
 //!
 //! Nothing grows without limit. Letters are counted by the limits of their receivers. Changed keys beyond
-//! `KEY_BYTES_MAX` become the news that all keys have changed. Lock news beyond `LOCK_NEWS_MAX` are
-//! dropped, and the lens forgets all locks, as it concludes nothing from silence.
+//! `KEY_BYTES_MAX` become the news that all keys have changed. Lock news beyond `LOCK_NEWS_MAX` are dropped,
+//! and the lens forgets all locks, since missing news prove nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use crate::keyspace::{LockChange, LockNews};
 use crate::pubsub::Letter;
 use crate::remote::news::News;
 
-/// Bytes that changed keys may take. A client that gets so much news is cut off.
+/// Bytes that changed keys may take. A client with more news is cut off.
 const KEY_BYTES_MAX: usize = 32 << 20;
-/// What a key takes beside its own bytes, about: an item, and a place in the table.
+/// About the bytes that a key takes beside its own: an item, and a place in the table.
 const KEY_OVERHEAD_BYTES: usize = 128;
 /// News of locks: as many as the keyspace reports in two seconds at most.
 const LOCK_NEWS_MAX: usize = 20_000;
 
-/// What is delivered later, in its order.
+/// The effects that are delivered later, in their order.
 #[derive(Debug, Default)]
 pub struct Outbox {
     items: Vec<Item>,
-    /// What the last item about each key is.
+    /// The last item about each key.
     keys: HashMap<Box<[u8]>, KeyNews>,
-    /// What the keys take, each in the table and in its items.
+    /// Bytes that the keys take, each in the table and in its items.
     key_bytes: usize,
     /// Whether one item says that all keys have changed.
     has_flushed: bool,
-    /// Whether so many keys have changed that all count as changed. The news comes last.
+    /// Whether too many keys have changed to name them: all count as changed. The news comes last.
     has_too_many_keys: bool,
     lock_news: usize,
     has_too_many_lock_news: bool,
@@ -42,42 +42,42 @@ pub struct Outbox {
 /// One thing to be delivered.
 #[derive(Debug)]
 pub enum Item {
-    /// A message to one of those who listen.
+    /// A message to one listener.
     Letter(Letter),
     /// News for other front-ends of the store.
     Elsewhere(News),
     /// A push to the client itself.
     Own(Vec<u8>),
-    /// A key is not what it was.
+    /// A key has changed.
     Changed {
-        /// The key.
+        /// The key that has changed.
         key: Box<[u8]>,
-        /// No command did it: the key had expired.
+        /// Whether no command changed it: it has expired, or was evicted.
         by_itself: bool,
     },
-    /// All keys are gone.
+    /// All keys were removed.
     Flushed,
     /// The client itself has read a key after it changed, and keeps a copy.
     Read {
         /// The number of the client's tracking.
         tracker: u64,
-        /// The key.
+        /// The key that it has read.
         key: Box<[u8]>,
     },
-    /// Something happened to a lock.
+    /// News of a lock.
     Lock(Box<LockItem>),
-    /// More happened to locks than is known.
+    /// Some news of locks were dropped.
     LocksUnknown,
 }
 
-/// What happened to a lock, and which command did it.
+/// A change of a lock, and the command that made it.
 #[derive(Debug)]
 pub struct LockItem {
-    /// What happened.
+    /// What happened to the lock, and when.
     pub news: LockNews,
     /// The client, as it was.
     pub who: Arc<Who>,
-    /// The command.
+    /// The name of the command that did it.
     pub command: &'static str,
     /// The index of the request in the client's queue, if EXEC runs it, or the script that called it.
     pub queued: Option<usize>,
@@ -126,7 +126,7 @@ impl Outbox {
         }
     }
 
-    /// Adds that all keys are gone.
+    /// Adds the news that all keys were removed.
     pub fn add_flush(&mut self) {
         self.has_flushed = true;
         self.keys.clear();
@@ -160,7 +160,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets that a script has found a lock gone: it takes the lock now, so it has not come back to it.
+    /// Forgets that a script has found a lock absent: it takes the lock now, so it has not come back to it.
     fn forget_looks(&mut self, taken: &LockItem) {
         // Such a script looks once or twice.
         const LOOKED_AT: usize = 8;
@@ -177,7 +177,7 @@ impl Outbox {
         self.items.extend(last.into_iter().filter(|item| !is_look(item)));
     }
 
-    /// Notes news of a key. Returns whether an item must say it.
+    /// Notes news of a key. Returns whether an item is needed for it.
     fn is_new(&mut self, key: &[u8], news: KeyNews) -> bool {
         if self.has_too_many_keys {
             return false;

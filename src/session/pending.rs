@@ -15,11 +15,11 @@ use crate::resp::OwnedRequest;
 /// How far the request is.
 #[derive(Debug, Default)]
 pub struct Pending {
-    /// What it waits for; `None` if it waits for a change of its keys.
+    /// The answer that it waits for; `None` if it waits for a change of its keys.
     pub ticket: Option<Ticket>,
-    /// What has come of that.
+    /// The store's verdict, once it has come.
     pub verdict: Option<Verdict>,
-    /// What it has done in its last run, if the verdict is about that; otherwise it is about other requests.
+    /// The result of its last run, if the verdict is about that; otherwise it is about other requests.
     pub result: Option<AttemptResult>,
     /// Where it is in the batch with which it travels.
     pub seat: Option<Seat>,
@@ -39,7 +39,7 @@ pub struct Pending {
     pub until: Option<Instant>,
     /// The answer to a question about all keys, for which it waits.
     pub answering: Option<Answering>,
-    /// That answer.
+    /// The answer that has come to that question, until the request uses it.
     pub told: Option<Result<Told, NotTold>>,
     /// How another client has ended it, if one has.
     pub unblocked: Option<Waiting>,
@@ -92,7 +92,7 @@ impl Ahead {
     }
 }
 
-/// What a run of a request comes to once the store has done it.
+/// The result of a run of a request, for when the store has done it.
 #[derive(Debug)]
 pub struct AttemptResult {
     /// Its reply, or its error.
@@ -103,7 +103,7 @@ pub struct AttemptResult {
     pub has_keys: bool,
     /// The request with which it waits, if that is another one.
     pub waits_with: Option<OwnedRequest>,
-    /// What it does for other clients.
+    /// The effects for other clients.
     pub outbox: Option<Box<Outbox>>,
 }
 

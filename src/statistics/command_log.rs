@@ -1,5 +1,5 @@
-//! The requests that took longest, and those that were or got the longest: COMMANDLOG, and SLOWLOG, which
-//! knows the first of these logs alone.
+//! The slowest requests, the longest requests and those with the longest replies: COMMANDLOG. SLOWLOG shows
+//! the first of these logs.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,11 @@ const ARGUMENTS_MAX: usize = 32;
 /// The logs of requests, one for each reason to note a request.
 #[derive(Debug, Default)]
 pub struct CommandLogs {
-    /// Those that took long, with microseconds.
+    /// Slow requests, with their microseconds.
     pub slow: CommandLog,
-    /// Those that were long themselves, with bytes.
+    /// Long requests, with their bytes.
     pub large_requests: CommandLog,
-    /// Those whose reply was long, with its bytes.
+    /// Requests with long replies, with the bytes of these.
     pub large_replies: CommandLog,
 }
 
@@ -38,7 +38,7 @@ pub struct LoggedRequest {
     pub id: u64,
     /// When it was executed, in seconds since 1970.
     pub at_s: u64,
-    /// Why it was noted: its time, or its length, or that of its reply.
+    /// The measure by which it was noted: its time, its length, or the length of its reply.
     pub measure: u64,
     /// Its arguments; long ones and many are cut.
     pub arguments: Vec<Vec<u8>>,
@@ -84,7 +84,7 @@ impl CommandLog {
         log.entries.truncate(length_max);
     }
 
-    /// The newest, at most so many.
+    /// The newest entries, the last one first; at most `count`.
     pub fn newest(&self, count: usize) -> Vec<LoggedRequest> {
         self.0.lock().entries.iter().take(count).cloned().collect()
     }
@@ -99,13 +99,13 @@ impl CommandLog {
         self.len() == 0
     }
 
-    /// Forgets them.
+    /// Removes all entries.
     pub fn clear(&self) {
         self.0.lock().entries.clear();
     }
 }
 
-/// Makes of a request's arguments what is kept of them.
+/// Cuts a request's arguments to the length that a log keeps.
 pub fn cut<'a>(arguments: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let count = arguments.len();
     let kept = if count > ARGUMENTS_MAX { ARGUMENTS_MAX - 1 } else { count };

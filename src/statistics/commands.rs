@@ -22,7 +22,7 @@ pub struct Usage {
     pub nanos: u64,
     /// How often it was not run at all: wrong arity, no permission.
     pub rejected: u64,
-    /// How often it was run and answered an error.
+    /// How often it ran and returned an error.
     pub failed: u64,
 }
 
@@ -30,20 +30,20 @@ pub struct Usage {
 /// cost more than many a command itself.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Those that have calls come first.
+    /// The kinds that have calls come first.
     kinds: [Calls; Tally::KINDS_MAX],
 }
 
-/// Such calls by scripts, with the time that the scripts ran which made them.
+/// Such calls by scripts, with the time that these scripts ran.
 #[derive(Debug, Default)]
 pub struct Called {
-    /// The calls.
+    /// The calls that were made, by command.
     pub tally: Tally,
-    /// What they share.
+    /// The time that they share.
     pub took: Duration,
 }
 
-/// So many calls of one command.
+/// A number of calls of one command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Calls {
     command: usize,
@@ -60,7 +60,7 @@ impl Tally {
         self.kinds[0].calls == 0
     }
 
-    /// Adds a call of the command with this number; answers whether there was room.
+    /// Adds a call of the command with this number; returns whether there was room.
     #[inline(always)]
     #[must_use]
     pub fn add(&mut self, command: usize) -> bool {
@@ -79,8 +79,8 @@ impl Tally {
         found.map(|kind| *kind = Calls { command, calls: kind.calls + 1 }).is_some()
     }
 
-    /// Tells of each kind what is to be counted, if they have taken so long all together, and begins anew.
-    /// Answers how many calls there were.
+    /// Calls `count` with the use of each kind, given the time that all have taken together, and starts anew.
+    /// Returns how many calls there were.
     pub fn settle(&mut self, took: Duration, mut count: impl FnMut(usize, Usage)) -> u64 {
         let all: u64 = self.kinds.iter().map(|kind| kind.calls).sum();
         let share = took.as_nanos() as u64 / all.max(1);
@@ -92,7 +92,7 @@ impl Tally {
     }
 }
 
-/// What one thread counts of one command.
+/// The counts of one thread for one command.
 #[derive(Debug, Default)]
 pub(super) struct CommandShare {
     nanos: AtomicU64,
@@ -105,10 +105,10 @@ pub(super) struct CommandShare {
 /// How many calls took how long.
 type Histogram = [u64; BUCKETS];
 
-/// What all threads have counted of one command.
+/// The sum of all threads' counts for one command.
 #[derive(Clone, Debug)]
 pub struct CommandTotals {
-    /// All uses.
+    /// The sum of all threads' uses.
     pub usage: Usage,
     histogram: Histogram,
 }
@@ -120,7 +120,7 @@ pub(super) struct Untracked {
     /// The histograms at the moment when it was switched off, by the numbers of the commands; nothing while
     /// it is on.
     since: Option<HashMap<usize, Box<Histogram>>>,
-    /// What was counted in all the times that are over.
+    /// The counts of all earlier periods.
     before: HashMap<usize, Box<Histogram>>,
 }
 
@@ -206,7 +206,7 @@ impl CommandTotals {
         }
     }
 
-    /// The time within which so many percent of the calls ended, in microseconds.
+    /// The time within which `percent` of the calls ended, in microseconds.
     pub fn percentile_us(&self, percent: f64) -> f64 {
         let calls: u64 = self.histogram.iter().sum();
         let wanted = ((percent / 100.0 * calls as f64).ceil() as u64).clamp(1, calls.max(1));

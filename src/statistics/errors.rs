@@ -1,11 +1,11 @@
-//! How often each kind of error was answered: INFO errorstats.
+//! How many errors of each kind were sent to clients: INFO errorstats.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Kinds of errors that are told apart; more can only come from scripts that make up their own. Redis gives
+/// Kinds of errors that are counted apart; more can only come from scripts that invent their own. Redis gives
 /// up at the same number.
 const KINDS_MAX: usize = 128;
 /// The kind that stands for all when there are too many.
@@ -45,7 +45,7 @@ impl ErrorCounts {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Forgets them.
+    /// Sets all counts to zero (CONFIG RESETSTAT).
     pub(super) fn reset(&self) {
         self.kinds.lock().clear();
         self.total.store(0, Ordering::Relaxed);

@@ -27,7 +27,7 @@ pub struct HotKeys {
     last: Mutex<Option<Measurement>>,
 }
 
-/// What a session is to measure.
+/// The options of HOTKEYS START.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
     /// Whether keys are ranked by the time that they take.
@@ -38,7 +38,7 @@ pub struct Settings {
     pub count: usize,
     /// After how many milliseconds it ends by itself, if it does.
     pub lasts_ms: Option<u64>,
-    /// One in so many commands is ranked.
+    /// One in this number of commands is ranked.
     pub ratio: u32,
 }
 
@@ -46,10 +46,10 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug)]
 pub struct IsActive;
 
-/// What a session has measured.
+/// The results of a session.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What it was to measure.
+    /// The options that it was started with.
     pub settings: Settings,
     /// Whether it goes on.
     pub is_active: bool,
@@ -63,7 +63,7 @@ pub struct Report {
     pub nanos: u64,
     /// Bytes of all commands with keys and of their replies.
     pub bytes: u64,
-    /// Bytes of those that were ranked.
+    /// Bytes of the commands that were ranked.
     pub bytes_ranked: u64,
     /// The keys that took most time, with nanoseconds.
     pub by_time: Vec<(Box<[u8]>, u64)>,
@@ -84,7 +84,7 @@ struct Measurement {
     by_bytes: Ranking,
 }
 
-/// What keys have taken.
+/// The amounts that keys have used.
 #[derive(Debug)]
 struct Ranking {
     taken: HashMap<Box<[u8]>, u64>,
@@ -149,7 +149,7 @@ impl HotKeys {
         Ok(())
     }
 
-    /// What was measured so far, unless it was reset.
+    /// The results so far, unless they were reset.
     pub fn report(&self, now_ms: u64) -> Option<Report> {
         self.at(now_ms).as_ref().map(|last| last.report(now_ms))
     }
@@ -235,7 +235,7 @@ impl Ranking {
         self.taken.insert(key.into(), amount);
     }
 
-    /// Forgets all but those that have taken most.
+    /// Forgets all keys but those with the highest counts.
     fn forget_least(&mut self) {
         let most = self.most(self.keys_reported * KEYS_KEPT);
         self.taken.clear();
@@ -248,7 +248,7 @@ impl Ranking {
         }
     }
 
-    /// The keys that have taken most, so many at most. Where some have taken the same, their names decide.
+    /// The `count` keys with the highest counts, ordered by name where these are equal.
     fn most(&self, count: usize) -> Vec<(Box<[u8]>, u64)> {
         let mut all: Vec<(&[u8], u64)> = self.taken.iter().map(|(key, taken)| (&**key, *taken)).collect();
         all.sort_unstable_by(|(one, taken), (other, others)| others.cmp(taken).then(one.cmp(other)));

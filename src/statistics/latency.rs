@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 /// Samples kept of one event. Redis: `LATENCY_TS_LEN`.
 const SAMPLES_MAX: usize = 160;
 
-/// What is known of each event.
+/// The history of each event.
 #[derive(Debug, Default)]
 pub struct LatencyEvents(Mutex<BTreeMap<&'static str, History>>);
 
-/// What is known of one event.
+/// The history of one event.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// When it took long, in seconds since 1970, and how long, in milliseconds; the oldest first.
@@ -23,7 +23,7 @@ pub struct History {
 }
 
 impl LatencyEvents {
-    /// Notes an event. Of several in one second the longest stays.
+    /// Notes an event. If there are several in one second, the longest stays.
     pub fn note(&self, event: &'static str, at_s: u64, took: Duration) {
         let took_ms = took.as_millis() as u64;
         let mut events = self.0.lock();
@@ -43,7 +43,7 @@ impl LatencyEvents {
         self.0.lock().iter().map(|(event, history)| (*event, history.clone())).collect()
     }
 
-    /// Forgets the events that are meant; answers how many those were.
+    /// Forgets the events that are meant; returns how many those were.
     pub fn forget(&self, is_meant: impl Fn(&str) -> bool) -> usize {
         let mut events = self.0.lock();
         let before = events.len();
@@ -92,7 +92,7 @@ struct Column {
     label: String,
 }
 
-/// The height of a sample that is so much above the lowest, where the highest is so much above it.
+/// The height of a sample that is `above` the lowest, where the highest is `most` above it.
 fn step(above: u64, most: u64) -> u64 {
     let steps = LINES * HEIGHTS.len() as u64;
     (u128::from(above) * u128::from(steps) / u128::from(most.max(1))).min(u128::from(steps) - 1) as u64

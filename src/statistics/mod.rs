@@ -2,9 +2,9 @@
 //! events that took long.
 //!
 //! What is counted with every batch of requests is counted by each thread in a share of its own, so that
-//! threads never write to the same cache line; whoever asks adds the shares up. [`commands`] counts the use
-//! of each command, [`errors`] the kinds of errors; [`command_log`] keeps the slowest and the longest
-//! requests, [`latency`] the longest events, and [`hot_keys`] the keys that take most.
+//! threads never write to the same cache line; readers add the shares up. [`commands`] counts the use of each
+//! command, [`errors`] the kinds of errors; [`command_log`] keeps the slowest and the longest requests,
+//! [`latency`] the longest events, and [`hot_keys`] the keys that take most.
 
 pub mod command_log;
 pub mod commands;
@@ -24,7 +24,7 @@ use errors::ErrorCounts;
 use hot_keys::HotKeys;
 use latency::LatencyEvents;
 
-/// What is counted.
+/// The counters of INFO.
 #[derive(Clone, Copy, Debug)]
 pub enum Count {
     /// Connections that were accepted, the rejected ones included.
@@ -54,7 +54,7 @@ const COUNTS: usize = Count::Faults as usize + 1;
 pub struct Statistics {
     shares: Box<[Share]>,
     untracked: Mutex<Untracked>,
-    /// How often each kind of error was answered.
+    /// How many errors of each kind were sent to clients.
     pub errors: ErrorCounts,
     /// The slowest requests and the longest.
     pub command_logs: CommandLogs,
@@ -70,7 +70,7 @@ pub struct Statistics {
     pub output_rate: Rate,
 }
 
-/// What one thread counts; on cache lines of its own.
+/// The counts of one thread, on cache lines of their own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Share {
@@ -79,12 +79,12 @@ struct Share {
 }
 
 thread_local! {
-    /// Which share is this thread's, in each server of the process: a number only, the counts are theirs.
+    /// The index of this thread's share, the same in each server of the process.
     static SHARE: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 impl Statistics {
-    /// Nothing counted yet, for so many threads and commands.
+    /// Empty statistics, for this number of threads and commands.
     pub fn new(threads: usize, commands: usize) -> Statistics {
         let share = || Share {
             counts: Default::default(),
@@ -109,7 +109,7 @@ impl Statistics {
         self.share().counts[count as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// What a count has come to.
+    /// The sum of a counter over all threads.
     pub fn total(&self, count: Count) -> u64 {
         self.shares.iter().map(|share| share.counts[count as usize].load(Ordering::Relaxed)).sum()
     }
@@ -120,13 +120,13 @@ impl Statistics {
         self.share().commands[command].add(usage);
     }
 
-    /// Counts a call of the command with this number, which took so long.
+    /// Counts a call of the command with this number, which took `nanos` nanoseconds.
     pub fn add_call(&self, command: usize, nanos: u64) {
         self.add(Count::CommandsProcessed, 1);
         self.add_usage(command, Usage { calls: 1, nanos, ..Usage::default() });
     }
 
-    /// Counts the calls that were tallied; all together took so long.
+    /// Counts the calls that were tallied, which took `took` together.
     pub fn settle(&self, tally: &mut Tally, took: Duration) {
         let calls = tally.settle(took, |command, usage| self.add_usage(command, usage));
         self.add(Count::CommandsProcessed, calls);
@@ -176,7 +176,7 @@ impl Statistics {
         self.untracked.lock().forget(is_meant);
     }
 
-    /// Brings the rates up to date; called every so many milliseconds.
+    /// Updates the rates; called every `elapsed_ms` milliseconds.
     pub fn sample_rates(&self, elapsed_ms: u64) {
         self.commands_rate.sample(self.total(Count::CommandsProcessed), elapsed_ms);
         self.input_rate.sample(self.total(Count::InputBytes), elapsed_ms);
@@ -210,7 +210,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Redis: `STATS_METRIC_SAMPLES`.
+    /// The mean is over this many samples. Redis: `STATS_METRIC_SAMPLES`.
     const SAMPLES: usize = 16;
 
     /// The mean of the samples.

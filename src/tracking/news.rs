@@ -1,4 +1,4 @@
-//! What a client that keeps copies gets when keys have changed.
+//! The notifications for clients that keep copies of keys.
 
 use crate::resp::{Protocol, Reply, Sent};
 
@@ -7,7 +7,7 @@ const CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// The news, in each version of the protocol, made when it is first needed.
 pub(super) struct News<'a> {
-    /// Which keys have changed; none for all.
+    /// The keys that have changed; `None` for all.
     keys: Option<&'a [&'a [u8]]>,
     encoded: [Option<Vec<u8>>; 2],
 }

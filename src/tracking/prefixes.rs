@@ -6,15 +6,15 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 /// A client's prefixes must not begin with one another.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Overlap {
-    /// The one that it asked for.
+    /// The prefix that the client asked for.
     pub prefix: Vec<u8>,
-    /// The other.
+    /// The prefix that overlaps with it.
     pub other: Vec<u8>,
     /// Whether it had that before.
     pub is_old: bool,
 }
 
-/// Checks that of the prefixes that a client has and wants, none begins with another.
+/// Checks that none of a client's old and new prefixes begins with another.
 pub(super) fn check_overlap(old: Option<&BTreeSet<Box<[u8]>>>, new: &[&[u8]]) -> Result<(), Overlap> {
     let mut wanted: BTreeSet<Box<[u8]>> = BTreeSet::new();
     for &prefix in new {

@@ -12,7 +12,7 @@ mod snapshots;
 
 use crate::values::TypeFacts;
 
-/// All types.
+/// The facts of every type.
 pub const ALL: &[&TypeFacts] =
     &[&strings::FACTS, &lists::FACTS, &sets::FACTS, &sorted_sets::FACTS, &hashes::FACTS, &streams::FACTS];
 

@@ -2,7 +2,7 @@
 //!
 //! A small set is packed. Its first byte is a width:
 //!
-//! - 2, 4 or 8: all members are integers. They follow in ascending order, each in so many bytes.
+//! - 2, 4 or 8: all members are integers. They follow in ascending order, each in this number of bytes.
 //! - 0: a count follows, and the members as strings, in the order in which they were added.
 //!
 //! A large set is a map whose values are empty. The limits are those of Redis 7.2, which packs sets of
@@ -160,7 +160,7 @@ impl<'v> SetView<'v> {
         }
     }
 
-    /// The members.
+    /// The members, in no particular order.
     pub fn iter(self) -> impl Iterator<Item = Member<'v>> {
         let (integers, strings, large) = match self {
             SetView::Integers(integers) => (Some(integers), None, None),
@@ -379,7 +379,7 @@ impl Change<'_, Set> {
     }
 }
 
-/// The bytes before the members of a packed set of so many strings, [`COUNT_MAX`] at most.
+/// The bytes before the members of a packed set of `members` strings, [`COUNT_MAX`] at most.
 fn head_of_strings(members: usize) -> [u8; MEMBERS] {
     let [low, high] = u16::try_from(members).unwrap_or(u16::MAX).to_le_bytes();
     [STRINGS, low, high]

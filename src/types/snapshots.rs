@@ -96,11 +96,11 @@ fn field_of(field: &[u8], value: &[u8], at_ms: Option<u64>) -> Vec<u8> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Adds so many elements from a number on, or gives them a new value.
+    /// Adds a number of elements from a number on, or gives them a new value.
     Add(usize, u8, u8, usize, i16),
-    /// Removes so many elements from a number on; of a list, from its head.
+    /// Removes a number of elements from a number on; of a list, from its head.
     Take(usize, u8, u8, usize),
-    /// Makes so many fields from a number on expire, or never expire.
+    /// Makes a number of fields from a number on expire, or never expire.
     Expire(usize, u8, u8, usize, Option<u64>),
     PutText(usize, u8),
     Remove(usize, u8),

@@ -24,9 +24,9 @@ pub const EARLIEST: Range<usize> = COUNT_BYTES..HEADER_BYTES;
 /// A pair in a packed collection.
 #[derive(Clone, Debug)]
 pub struct Pair<'v> {
-    /// Its name.
+    /// The field's name.
     pub name: &'v [u8],
-    /// Its value.
+    /// The field's value.
     pub value: &'v [u8],
     /// When it expires.
     pub at_ms: Option<u64>,

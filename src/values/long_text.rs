@@ -26,7 +26,7 @@ impl LongText {
         LongText(Arc::new(text))
     }
 
-    /// The string.
+    /// The bytes of the string.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -78,7 +78,7 @@ pub enum Loaded {
     Packed,
     /// In the buffer: a hash of which some fields expire.
     Expiring,
-    /// Here.
+    /// In this structure: it is too large to be packed.
     Large(Structure),
 }
 
@@ -142,11 +142,11 @@ impl Eq for TypeFacts {}
 pub const STRING_KIND: u8 = 0;
 /// The kinds of the other types, by Redis's numbers.
 pub const LIST_KIND: u8 = 1;
-/// Sets.
+/// The kind of sets.
 pub const SET_KIND: u8 = 2;
-/// Sorted sets.
+/// The kind of sorted sets.
 pub const SORTED_SET_KIND: u8 = 3;
-/// Hashes.
+/// The kind of hashes.
 pub const HASH_KIND: u8 = 4;
 /// Streams. Number 5 is that of modules' types.
 pub const STREAM_KIND: u8 = 6;

@@ -37,7 +37,7 @@ pub struct Strings<'v> {
 }
 
 impl<'v> Strings<'v> {
-    /// All strings.
+    /// All strings of a packed collection.
     #[inline]
     pub fn of(packed: &'v [u8]) -> Strings<'v> {
         Strings { packed, at: COUNT_BYTES }
@@ -54,7 +54,7 @@ impl<'v> Strings<'v> {
         self.at
     }
 
-    /// Passes over so many strings, to the end at most.
+    /// Skips this number of strings, to the end at most.
     #[inline]
     pub fn pass_over(&mut self, strings: usize) {
         for _ in 0..strings {
@@ -136,7 +136,7 @@ impl Length {
         Length { bytes, used }
     }
 
-    /// Its bytes.
+    /// The length as it is stored: 1, 3 or 5 bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.used]

@@ -18,7 +18,7 @@ pub const EMPTY: &[u8] = &[0];
 const COUNT: usize = 0;
 /// The place of the first pair.
 pub const FIRST: usize = 1;
-/// The greatest count: so many pairs, or more.
+/// The greatest count: it stands for this number of pairs, or more.
 const MANY: u8 = u8::MAX;
 /// The longest name and value whose lengths take half a byte.
 const SHORT_BYTES_MAX: usize = 15;
@@ -28,9 +28,9 @@ const LONG: u8 = u8::MAX;
 /// A pair in a packed collection.
 #[derive(Clone, Debug)]
 pub struct Pair<'v> {
-    /// Its name.
+    /// The field's name.
     pub name: &'v [u8],
-    /// Its value.
+    /// The field's value.
     pub value: &'v [u8],
     /// Its bytes in the collection.
     pub place: Range<usize>,
@@ -44,7 +44,7 @@ pub struct Pairs<'v> {
 }
 
 impl<'v> Pairs<'v> {
-    /// All pairs.
+    /// All pairs of a packed collection.
     #[inline]
     pub fn of(packed: &'v [u8]) -> Pairs<'v> {
         Pairs { packed, at: FIRST }
@@ -106,7 +106,7 @@ pub fn count(packed: &[u8]) -> usize {
     }
 }
 
-/// The place of the count, and the count of so many pairs.
+/// The place of the count, and the count of `pairs` pairs.
 #[inline]
 pub fn counted(pairs: usize) -> (Range<usize>, [u8; 1]) {
     (COUNT..FIRST, [u8::try_from(pairs).unwrap_or(MANY)])

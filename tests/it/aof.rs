@@ -894,7 +894,7 @@ fn what_cannot_be_loaded_is_refused_and_left_alone() {
         ),
         (MANIFEST, request(["SHUTDOWN"]), "Command 'SHUTDOWN', which has no place there,"),
         (MANIFEST, request(["SET", "k"]), "Wrong number of arguments for command 'SET'"),
-        (MANIFEST, request(["SELECT", "99"]), "SELECT answered 'ERR DB index is out of range'"),
+        (MANIFEST, request(["SELECT", "99"]), "SELECT failed: 'ERR DB index is out of range'"),
         (MANIFEST, b"SET k v\r\n".to_vec(), "Bad file format reading the append only file"),
         (MANIFEST, [request(["SET", "k", "v"]), vec![0; 100]].concat(), "Bad file format"),
         ("file a seq 1 type i\n", Vec::new(), "No such file or directory"),

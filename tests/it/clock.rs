@@ -448,8 +448,8 @@ fn what_the_clock_cannot_be_turned_to_is_refused() {
     let before = told(&mut client, "time-ms");
     let no_integer = "ERR value is not an integer or out of range";
     let no_time = format!("ERR the time must be between 1 and {LAST_MS} milliseconds since 1970");
-    let too_far = format!("ERR the clock cannot be turned beyond {LAST_MS} milliseconds since 1970");
-    let negative = "ERR milliseconds must not be negative: CLOCK SET turns the clock back";
+    let too_far = format!("ERR the clock cannot be set beyond {LAST_MS} milliseconds since 1970");
+    let negative = "ERR milliseconds must not be negative: CLOCK SET sets the clock back";
     for (line, error) in [
         ("ADVANCE", "ERR wrong number of arguments for 'clock|advance' command"),
         ("ADVANCE 1 2", "ERR wrong number of arguments for 'clock|advance' command"),

@@ -318,7 +318,7 @@ fn the_way_out_is_never_struck() {
     for name in ["AUTH", "HELLO", "RESET", "QUIT", "FAULT", "fault|add"] {
         planter
             .cmd(["FAULT", "ADD", "ON", name, "CLOSE"])
-            .is_error(&format!("ERR no fault strikes '{name}'"));
+            .is_error(&format!("ERR a fault cannot apply to '{name}'"));
     }
     planter.line("FAULT CLEAR").is(1);
     planter.line("PING").is_simple("PONG");
@@ -454,7 +454,7 @@ fn what_is_no_fault_is_refused() {
     for word in ["MATCH", "CLIENT", "ERROR"] {
         planter
             .cmd(["FAULT", "ADD", word, &long, "CLOSE"])
-            .is_error("ERR texts of faults may have 1024 bytes");
+            .is_error("ERR a text of a fault may have at most 1024 bytes");
     }
     planter
         .cmd(["FAULT", "ADD", "ON", &long, "CLOSE"])

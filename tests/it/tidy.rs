@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use keyfast::commands::all;
+
 /// Longest line of code or prose, in characters.
 const LINE_CHARACTERS_MAX: usize = 110;
 
@@ -144,7 +146,7 @@ fn circle_in(folder: &Path, source: &Path) -> Vec<String> {
             }
         }
     }
-    // Whoever uses nobody, or is used by nobody, is in no circle.
+    // A module that uses no other, or that no other uses, is in no circle.
     loop {
         let before = uses.len();
         let users: BTreeSet<&str> = uses.keys().copied().collect();
@@ -191,4 +193,169 @@ fn names_after<'a>(text: &'a str, path: &str) -> Vec<&'a str> {
         }
     }
     names
+}
+
+/// Files and folders whose texts are in plain English, below the root of the project.
+const PLAIN: &[&str] = &[
+    "src/acl",
+    "src/allocator.rs",
+    "src/bits.rs",
+    "src/certificates.rs",
+    "src/clients",
+    "src/clock.rs",
+    "src/commands",
+    "src/digest.rs",
+    "src/dispatch",
+    "src/dump",
+    "src/engine",
+    "src/events.rs",
+    "src/excerpt.rs",
+    "src/faults.rs",
+    "src/files.rs",
+    "src/geo",
+    "src/glob",
+    "src/glob.rs",
+    "src/hyperloglog",
+    "src/instance.rs",
+    "src/keyspace",
+    "src/lcs.rs",
+    "src/lens",
+    "src/long_double.rs",
+    "src/name_table.rs",
+    "src/pubsub.rs",
+    "src/resident.rs",
+    "src/session",
+    "src/session.rs",
+    "src/statistics",
+    "src/tracking",
+    "src/tracking.rs",
+    "src/types",
+    "src/values",
+    "tests/it/tidy.rs",
+];
+
+/// Endings of the files that people read. A file without an ending is a script. Other files are data.
+const READ: &[&str] = &["c", "css", "diff", "h", "html", "md", "mjs", "py", "rb", "rs", "sh", "sql", "toml"];
+
+/// Folders that hold no text of ours: what builds and packagers leave, and inputs of the fuzzer.
+const NOT_OURS: &[&str] = &["corpus", "node_modules", "target"];
+
+/// Words that stand in for the actor. A sentence names it: the client, the caller, another thread.
+const VAGUE: [[&str; 2]; 4] = [["any", "body"], ["no", "body"], ["some", "body"], ["who", "ever"]];
+
+/// Lines that need such a word: the file, a part of the line, and the reason.
+const VAGUE_FOR_A_REASON: &[(&str, &str, &str)] = &[(
+    "src/commands/door/admission.rs",
+    "is sending POST or Host: commands to",
+    "people search for this text of Redis",
+)];
+
+/// Doc comments that need no third word: the file, the comment, and the reason.
+const SHORT_FOR_A_REASON: &[(&str, &str, &str)] = &[];
+
+/// The longest summary of a command, in characters: one line of a terminal.
+const SUMMARY_CHARACTERS_MAX: usize = 110;
+
+/// The verbs with which summaries do not start: what a command does is more precise than these.
+const VAGUE_VERBS: &[&str] = &["Answers", "Names", "Notes", "Says", "Tells"];
+
+/// The files that people read among those of [`PLAIN`], by their paths below the root.
+fn plain_files() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for name in PLAIN {
+        let path = root().join(name);
+        assert!(path.exists(), "{name} is not there: take it out of the list");
+        collect_texts(&path, &mut found);
+    }
+    found
+}
+
+fn collect_texts(path: &Path, found: &mut Vec<(String, String)>) {
+    let ending = path.extension().map(|ending| ending.to_string_lossy());
+    if path.is_dir() {
+        let is_ours = |path: &PathBuf| !NOT_OURS.iter().any(|name| path.ends_with(name));
+        let entries = fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path());
+        entries.filter(is_ours).for_each(|path| collect_texts(&path, found));
+    } else if ending.is_none_or(|ending| READ.contains(&&*ending)) {
+        let name = path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
+        found.push((name, fs::read_to_string(path).expect("a text")));
+    }
+}
+
+#[test]
+fn sentences_name_the_actor() {
+    let vague = VAGUE.map(|halves| halves.concat());
+    let is_vague = |word: &str| vague.contains(&word.to_lowercase());
+    let mut unused: BTreeSet<_> = VAGUE_FOR_A_REASON.iter().collect();
+    let mut found = Vec::new();
+    for (name, text) in plain_files() {
+        for (number, line) in text.lines().enumerate() {
+            if !line.split(|c: char| !c.is_alphanumeric() && c != '_').any(is_vague) {
+                continue;
+            }
+            let excuses = VAGUE_FOR_A_REASON.iter();
+            let mut excuses =
+                excuses.filter(|(file, part, _)| *file == name && line.contains(part)).peekable();
+            if excuses.peek().is_none() {
+                found.push(format!("{name}:{}: {}", number + 1, line.trim()));
+            }
+            excuses.for_each(|excuse| _ = unused.remove(excuse));
+        }
+    }
+    assert!(found.is_empty(), "{} lines do not name the actor:\n{}", found.len(), found.join("\n"));
+    assert!(unused.is_empty(), "no such lines any more: {unused:?}");
+}
+
+#[test]
+fn doc_comments_say_more_than_a_name() {
+    let mut unused: BTreeSet<_> = SHORT_FOR_A_REASON.iter().collect();
+    let mut found = Vec::new();
+    for (name, text) in plain_files().into_iter().filter(|(name, _)| name.ends_with(".rs")) {
+        for (number, comment) in doc_comments(&text) {
+            if comment.split_whitespace().count() > 2 {
+                continue;
+            }
+            let excuses = SHORT_FOR_A_REASON.iter();
+            match excuses.clone().find(|(file, short, _)| *file == name && *short == comment) {
+                Some(excuse) => _ = unused.remove(excuse),
+                None => found.push(format!("{name}:{number}: {comment}")),
+            }
+        }
+    }
+    assert!(found.is_empty(), "{} doc comments are too short:\n{}", found.len(), found.join("\n"));
+    assert!(unused.is_empty(), "no such doc comments any more: {unused:?}");
+}
+
+/// The doc comments of a file, each as one text, with the number of its first line.
+fn doc_comments(text: &str) -> Vec<(usize, String)> {
+    let mut comments: Vec<(usize, String)> = Vec::new();
+    let mut goes_on = false;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let Some(part) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else {
+            goes_on = false;
+            continue;
+        };
+        match comments.last_mut().filter(|_| goes_on) {
+            Some((_, comment)) => *comment += part,
+            None => comments.push((number + 1, part.trim_start().to_owned())),
+        }
+        goes_on = true;
+    }
+    comments
+}
+
+#[test]
+fn a_summary_starts_with_what_the_command_does() {
+    for command in all().flat_map(|command| std::iter::once(command).chain(command.subcommands)) {
+        let (name, summary) = (command.name, command.summary);
+        let verb = summary.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        let is_third_person = verb.ends_with('s') && verb.starts_with(|c: char| c.is_ascii_uppercase());
+        assert!(is_third_person, "the summary of {name} starts with {verb:?}, which is no verb: {summary}");
+        assert!(!VAGUE_VERBS.contains(&verb), "{name} needs another verb than {verb}: {summary}");
+        let mut words = summary.split(|c: char| !c.is_alphanumeric());
+        assert!(!words.any(|word| ["tells", "told"].contains(&word)), "{name}: {summary}");
+        let characters = summary.chars().count();
+        assert!(characters <= SUMMARY_CHARACTERS_MAX, "{name}: {characters} characters: {summary}");
+    }
 }

@@ -24,18 +24,18 @@ struct Asked<'a> {
     registered: &'static Registered,
     request: Request<'a>,
     origin: Origin,
-    /// If a script asks.
+    /// The limits of the script that calls it, if one does.
     script: Option<&'a ScriptLimits>,
 }
 
-/// What a script may not do, from its beginning on.
+/// The limits of a script, from its beginning on.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::commands) struct ScriptLimits {
-    /// Change data or send messages.
+    /// Whether it must not change data or send messages.
     pub(in crate::commands) is_read_only: bool,
-    /// Change data, unless it has already, since data cannot be saved.
+    /// Whether it must not begin to change data, since data cannot be saved.
     pub(in crate::commands) refuses_writes: bool,
-    /// Take more memory, unless it has changed data already.
+    /// Whether it must not begin to take more memory.
     pub(in crate::commands) is_short_of_memory: bool,
     /// Whether it has changed data. Then it is not stopped halfway.
     pub(in crate::commands) has_written: bool,
@@ -44,7 +44,7 @@ pub(in crate::commands) struct ScriptLimits {
 /// A reason why a request may be refused.
 #[derive(Clone, Copy, Debug)]
 enum Check {
-    /// It takes another number of arguments.
+    /// The number of arguments is wrong.
     Arity,
     /// Scripts may not call it.
     Noscript,

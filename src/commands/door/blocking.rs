@@ -55,7 +55,7 @@ pub(in crate::commands) fn run(
     session.client.set_waiting(Waiting::Yes);
     session.wait = Some(Wait::Blocked);
     session.blocked = Some(Blocked { waiter, until, again });
-    // What the client gets when its time is over.
+    // The reply when the client's timeout has passed.
     Ok(reply.nil_array())
 }
 

@@ -22,13 +22,13 @@ use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, find, resolve};
 use crate::commands::facts::{Context, Result};
 
-/// The server, as one script reaches it.
+/// The server, as one script sees it.
 pub(in crate::commands) struct Bridge<'a, 'k> {
     instance: &'a Instance,
     tx: &'a mut Transaction<'k>,
     /// The script's own state while it runs: a database that it selects is not the client's.
     session: &'a mut Session,
-    /// The client's own state meanwhile.
+    /// The client's own state, set aside while the script runs.
     own: Option<OwnState>,
     /// The request that runs the script.
     script: Request<'a>,

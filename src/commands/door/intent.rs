@@ -1,4 +1,4 @@
-//! What a request may do, by the facts of its command, or by what the script that it runs says of itself.
+//! What a request may do, by the facts of its command, or by the flags that its script declares.
 //!
 //! This decides, before a request runs, whether it has to wait in a pause, and whether it is refused while
 //! memory is short or data cannot be saved.
@@ -15,7 +15,7 @@ use crate::commands::scripting::flags_of;
 /// What a request may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intent {
-    /// Change data.
+    /// Change data in the keyspace.
     pub writes: bool,
     /// Change data, or send a message: what a replica would have to get.
     pub may_replicate: bool,
@@ -38,8 +38,8 @@ pub fn intent(instance: &Instance, command: &Command, request: Request<'_>) -> I
     }
 }
 
-/// What the script of a request says that it does. `None` if the request runs no script, or the script says
-/// nothing.
+/// The flags that the script of a request declares. `None` if the request runs no script, or the script
+/// declares no flags.
 fn declared(instance: &Instance, command: &Command, request: Request<'_>) -> Option<ScriptFlags> {
     let flags = match command.name {
         "eval" | "eval_ro" => flags_of(request.get(1)?).ok()?.0,

@@ -11,7 +11,7 @@ pub enum Origin {
     Queue,
     /// EXEC, which runs what was queued.
     Transaction,
-    /// A script.
+    /// A script, by `redis.call` or `redis.pcall`.
     Script,
     /// The log that is being loaded.
     Replay,

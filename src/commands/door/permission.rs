@@ -1,6 +1,6 @@
 //! Whether the user of a session may do what a request asks for.
 //!
-//! Users who may do everything never come here: [`admission`](super::admission) recognizes them by one look.
+//! Users with all permissions never come here: [`admission`](super::admission) recognizes them by one look.
 //! For all others, [`check`] judges each request, and each command of a transaction or a script. A client
 //! that is refused gets the reason, and ACL LOG notes it.
 
@@ -27,7 +27,7 @@ pub fn context(origin: Origin) -> Context {
     }
 }
 
-/// Which arguments of a request are channels.
+/// The arguments of a request that are channels.
 struct Channels {
     first: usize,
     count: usize,
@@ -73,7 +73,7 @@ pub fn check(
     Err(refuse(reason, command, origin))
 }
 
-/// Judges whether channels, or patterns of channels, may be used other than by a request of their own: by a
+/// Judges whether channels, or patterns of channels, may be used without a request that names them: by a
 /// script that publishes, or by a subscription that is judged again after the user was changed.
 pub fn check_channels<'a>(
     grants: &Grants,
@@ -138,7 +138,7 @@ pub(in crate::commands) fn may_read_all_keys(context: &Running<'_, '_>, request:
     found.is_some_and(|registered| user.grants().allow_with_all_keys(&attempt(registered, request), all))
 }
 
-/// What a user needs permission for.
+/// The command, keys and channels that a user needs permission for.
 fn attempt<'a>(
     registered: &Registered,
     request: Request<'a>,
@@ -166,7 +166,7 @@ fn access(flags: KeyFlags) -> Access {
     }
 }
 
-/// What was denied, and its name.
+/// The kind and the name of what was denied.
 pub(in crate::commands) fn object_of<'a>(
     denial: Denial,
     command: &Command,

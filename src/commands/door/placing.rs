@@ -27,7 +27,7 @@ pub enum Place {
     Everywhere,
 }
 
-/// Where the keys of a request live. There are so many databases.
+/// Where the keys of a request live: in memory or in the store.
 ///
 /// # Errors
 ///

@@ -37,7 +37,7 @@ pub fn load_again(instance: &Instance, tx: &mut Everything<&mut Transaction<'_>>
     instance.reload_aof(tx, &mut Replayer::new(instance, true))
 }
 
-/// Runs the requests of a log, one after the other, as a user who may do everything.
+/// Runs the requests of a log, one after the other, as a user with all permissions.
 struct Replayer<'a> {
     instance: &'a Instance,
     session: Session,
@@ -99,13 +99,13 @@ impl Replay for Replayer<'_> {
         match result {
             Ok(_) => Ok(()),
             Err(error) => {
-                let why = format!("{} answered '{}'", shown(request), error.as_bytes().escape_ascii());
+                let why = format!("{} failed: '{}'", shown(request), error.as_bytes().escape_ascii());
                 // The next requests need a database, or functions, that do not exist.
                 if matches!(command.name, "select" | "function|load" | "function|restore") {
                     return Err(why);
                 }
                 // The server that logged it may have done a part of it. That part is done again now.
-                tracing::warn!("While the log was loaded {why}");
+                tracing::warn!("While the log was replayed: {why}");
                 Ok(())
             }
         }

@@ -12,7 +12,7 @@ const TIME_MAX: Duration = Duration::from_micros(500);
 /// Keys that are freed between two looks at the clock.
 const KEYS_PER_GLANCE: usize = 16;
 
-/// What is left to do after keys were freed for a while.
+/// The result of freeing keys for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// Nothing: there is enough room, or no limit, or a pause in which data do not change.
@@ -80,7 +80,7 @@ fn free(
     }
 }
 
-/// What a policy says. `None` for the one that frees nothing.
+/// The keys that a policy frees, and in which order. `None` for the policy that frees nothing.
 fn policy(name: &str) -> Option<(Candidates, First)> {
     let (candidates, first) = name.split_once('-')?;
     let candidates = if candidates == "volatile" { Candidates::Expiring } else { Candidates::All };

@@ -46,7 +46,7 @@ pub fn is_thorough(instance: &Instance) -> bool {
         || SMALL.contains(&config.commandlog_reply_larger_than.get())
 }
 
-/// What is measured of a call.
+/// The measurements of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Measures {
     /// How long it took.
@@ -107,7 +107,7 @@ pub fn charge(
     }
 }
 
-/// What a log keeps of a request.
+/// Makes a log's entry of a request.
 #[cold]
 fn describe(
     instance: &Instance,

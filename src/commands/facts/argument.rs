@@ -3,9 +3,9 @@
 /// One argument in the documentation.
 #[derive(Debug)]
 pub struct Argument {
-    /// Its name.
+    /// Its name in COMMAND DOCS, in lower case.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind, such as a key or an integer.
     pub kind: ArgumentKind,
     /// The word before it, or the word that it is.
     pub token: Option<&'static str>,
@@ -19,26 +19,26 @@ pub struct Argument {
     pub is_multiple: bool,
     /// Whether its token is repeated with it.
     pub repeats_token: bool,
-    /// Which of the command's key specifications it belongs to, for a key.
+    /// For a key: the index of its key specification.
     pub key_spec: usize,
     /// Its parts, or its alternatives.
     pub arguments: &'static [Argument],
 }
 
-/// What an argument is.
+/// The kinds of arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgumentKind {
-    /// A key.
+    /// The name of a key.
     Key,
-    /// Any bytes.
+    /// Any bytes, such as a value.
     String,
     /// A whole number.
     Integer,
     /// A number with a fraction.
     Double,
-    /// A moment.
+    /// A Unix time: seconds or milliseconds since 1970.
     UnixTime,
-    /// A pattern.
+    /// A pattern in the style of a shell's, such as `user:*`.
     Pattern,
     /// Its token and nothing else.
     PureToken,
@@ -85,7 +85,7 @@ impl Argument {
         }
     }
 
-    /// Any bytes.
+    /// An argument that may be any bytes.
     pub const fn string(name: &'static str) -> Argument {
         Argument::new(name, ArgumentKind::String)
     }
@@ -100,12 +100,12 @@ impl Argument {
         Argument::new(name, ArgumentKind::Double)
     }
 
-    /// A moment.
+    /// A Unix time: seconds or milliseconds since 1970, as the name says.
     pub const fn unix_time(name: &'static str) -> Argument {
         Argument::new(name, ArgumentKind::UnixTime)
     }
 
-    /// A pattern.
+    /// A pattern in the style of a shell's, such as `user:*`.
     pub const fn pattern(name: &'static str) -> Argument {
         Argument::new(name, ArgumentKind::Pattern)
     }
@@ -120,7 +120,7 @@ impl Argument {
         Argument { arguments, ..Argument::new(name, ArgumentKind::OneOf) }
     }
 
-    /// Several together.
+    /// Several arguments, one after the other.
     pub const fn block(name: &'static str, arguments: &'static [Argument]) -> Argument {
         Argument { arguments, ..Argument::new(name, ArgumentKind::Block) }
     }

@@ -18,7 +18,7 @@ pub struct Blocking {
     pub take: Take,
     /// Replies that there is nothing.
     pub nothing: fn(Reply<'_>) -> Sent,
-    /// What is different for clients that read streams.
+    /// The rules for clients that read streams, where they differ.
     pub waiting: WaitingRules,
 }
 
@@ -29,7 +29,7 @@ pub struct WaitingRules {
     pub waits_with: Option<fn(&Transaction<'_>, Request<'_>) -> OwnedRequest>,
     /// Whether clients may find something where one before them has found nothing.
     pub is_shared: bool,
-    /// The errors for a client that waits for what is gone, if it does not go on waiting.
+    /// The errors for a client whose key or group was deleted, if it does not go on waiting.
     pub gone: Option<Gone>,
     /// In how many milliseconds the client may find something though no key changes, if it may.
     pub again: Option<fn(&mut Transaction<'_>, Request<'_>) -> Option<u64>>,
@@ -44,9 +44,9 @@ impl WaitingRules {
 /// The errors for a client that has begun to wait.
 #[derive(Debug)]
 pub struct Gone {
-    /// The value of its key is gone.
+    /// The key that it waits for was deleted.
     pub value: &'static str,
-    /// The group in it is gone.
+    /// The consumer group that it waits for was deleted.
     pub group: &'static str,
 }
 

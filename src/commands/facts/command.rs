@@ -11,10 +11,10 @@ use super::context::{Context, Result};
 use super::flags::{Categories, Flags, KeyFlags};
 use super::key_spec::KeySpec;
 
-/// See [`Command::is_brief_part`].
+/// Whether a request for a part of a string is brief; see [`Command::is_brief_part`].
 pub type IsBriefPart = fn(&Request<'_>, bool) -> bool;
 
-/// See [`Command::reads_much`].
+/// Whether a request may read much of a large value; see [`Command::reads_much`].
 pub type ReadsMuch = fn(Request<'_>) -> bool;
 
 /// One command, or one subcommand.
@@ -28,7 +28,7 @@ pub struct Command {
     pub flags: Flags,
     /// Where its keys are in a request.
     pub keys: &'static [KeySpec],
-    /// What its transaction holds: its keys, or everything.
+    /// The shards that its transaction holds: those of its keys, or all.
     pub scope: Scope,
     /// ACL categories beyond those that follow from flags and `run`.
     pub categories: Categories,
@@ -67,11 +67,11 @@ pub struct Command {
     pub arguments: &'static [Argument],
     /// Requests and their replies, as redis-cli prints them; a test runs them in this order.
     pub example: &'static [(&'static str, &'static str)],
-    /// Its subcommands.
+    /// Its subcommands; empty for a command that has none.
     pub subcommands: &'static [Command],
-    /// Which of its arguments other users must not see.
+    /// The arguments that other users must not see.
     pub secrets: Secrets,
-    /// Its handler.
+    /// Its handler, by what the handler may do.
     pub run: Run,
 }
 
@@ -223,9 +223,9 @@ impl Command {
 /// A handler. The type of what it is given is its permission.
 #[derive(Clone, Copy)]
 pub enum Run {
-    /// Reads keys.
+    /// Reads keys; the transaction it gets cannot write.
     Read(fn(&Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
-    /// Writes keys.
+    /// Reads and writes keys.
     Write(fn(&mut Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
     /// Takes something from a key, or blocks the client until something is there.
     Block(&'static Blocking),
@@ -256,7 +256,7 @@ impl std::fmt::Debug for Run {
     }
 }
 
-/// Which arguments of a request other users must not see (MONITOR, SLOWLOG).
+/// The arguments of a request that other users must not see (MONITOR, SLOWLOG).
 #[derive(Clone, Copy, Debug)]
 pub enum Secrets {
     /// None of them.
@@ -264,7 +264,7 @@ pub enum Secrets {
     /// Those at the places that this function returns. It finds them as the handler does. Where the handler
     /// would refuse the request, it returns each argument that may be a secret.
     At(fn(Request<'_>) -> Vec<usize>),
-    /// Those of the request that begins at this place.
+    /// The secrets of the request that begins at this place.
     Of(usize),
 }
 
@@ -296,14 +296,14 @@ impl Arity {
     }
 }
 
-/// What a transaction for a command must hold.
+/// The shards that a transaction for a command must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The shards of its keys; all shards for a request that does not name all of them.
     Keys,
-    /// All shards.
+    /// All shards of the keyspace.
     Everything,
-    /// What the client's queued commands need, and the keys that it watches.
+    /// The shards that the client's queued commands need, and those of the keys that it watches.
     Queue,
     /// The shards of its keys. The command also waits for its turn to run a script.
     Script,
@@ -314,35 +314,35 @@ pub enum Scope {
 pub enum Group {
     /// Keys of any type.
     Generic,
-    /// Strings.
+    /// Strings and the numbers in them.
     String,
     /// Strings as bits.
     Bitmap,
-    /// HyperLogLogs.
+    /// HyperLogLogs: approximate counts of distinct elements.
     HyperLogLog,
     /// Places on earth.
     Geo,
-    /// Hashes.
+    /// Hashes and their fields.
     Hash,
-    /// Lists.
+    /// Lists of strings.
     List,
-    /// Sets.
+    /// Sets of strings.
     Set,
-    /// Sorted sets.
+    /// Sorted sets: members with scores.
     SortedSet,
-    /// Streams.
+    /// Streams and consumer groups.
     Stream,
-    /// The connection.
+    /// The connection and its client.
     Connection,
     /// Several commands executed as one.
     Transactions,
-    /// Channels.
+    /// Channels and their subscribers.
     PubSub,
-    /// Scripts.
+    /// Scripts and libraries of functions.
     Scripting,
-    /// The server.
+    /// The server as a whole: data on disk, users, configuration, statistics.
     Server,
-    /// The cluster.
+    /// The cluster, which the server is not part of.
     Cluster,
 }
 

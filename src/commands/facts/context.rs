@@ -1,4 +1,4 @@
-//! What a handler of a command is given, and what it returns.
+//! The arguments and the result of a command's handler.
 
 use crate::commands::error::Error;
 use crate::instance::Instance;
@@ -6,13 +6,13 @@ use crate::keyspace::Transaction;
 use crate::resp::Sent;
 use crate::session::Session;
 
-/// What a handler returns: the proof that it has written its reply, or the error to reply with.
+/// The result of a handler: the proof that it has written its reply, or the error to reply with.
 pub type Result<T = Sent> = std::result::Result<T, Error>;
 
-/// What is given to a handler that works on the server.
+/// The argument of a handler that works on the server.
 #[derive(Debug)]
 pub struct Context<'a, 'k> {
-    /// The server.
+    /// The server that the client is connected to.
     pub instance: &'a Instance,
     /// The client's state.
     pub session: &'a mut Session,

@@ -13,7 +13,7 @@ macro_rules! flag_set {
             flag_set!(@constants $set 0; $($(#[$flag_about])* $flag,)+);
             const NAMES: &[&str] = &[$($name),+];
 
-            /// Both.
+            /// The flags of both sets.
             pub const fn and(self, other: $set) -> $set {
                 $set(self.0 | other.0)
             }
@@ -24,7 +24,7 @@ macro_rules! flag_set {
                 self.0 & other.0 == other.0
             }
 
-            /// Their names.
+            /// The names that Redis prints, in its order.
             pub fn names(self) -> impl Iterator<Item = &'static str> + Clone {
                 (0..).zip($set::NAMES).filter(move |(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| *name)
             }
@@ -47,9 +47,9 @@ flag_set! {
     READONLY = "readonly",
     /// Refused while memory is short.
     DENYOOM = "denyoom",
-    /// For administrators.
+    /// Meant for administrators: also puts it into `@admin` and `@dangerous`.
     ADMIN = "admin",
-    /// About channels.
+    /// Publishes messages or subscribes to channels.
     PUBSUB = "pubsub",
     /// Refused in scripts.
     NOSCRIPT = "noscript",
@@ -59,7 +59,7 @@ flag_set! {
     LOADING = "loading",
     /// Allowed on a replica that has lost its primary.
     STALE = "stale",
-    /// Never slow.
+    /// Takes constant or logarithmic time.
     FAST = "fast",
     /// Not shown by MONITOR.
     SKIP_MONITOR = "skip_monitor",
@@ -78,39 +78,39 @@ flag_set! {
 }
 
 flag_set! {
-    /// ACL categories.
+    /// The ACL categories of a command, by which rules such as `+@read` allow it.
     Categories:
     /// Keys of any type.
     KEYSPACE = "@keyspace",
-    /// Reads keys.
+    /// Reads keys and changes none.
     READ = "@read",
-    /// Writes keys.
+    /// Writes or removes keys.
     WRITE = "@write",
-    /// Sets.
+    /// Works on sets.
     SET = "@set",
-    /// Sorted sets.
+    /// Works on sorted sets.
     SORTEDSET = "@sortedset",
-    /// Lists.
+    /// Works on lists.
     LIST = "@list",
-    /// Hashes.
+    /// Works on hashes.
     HASH = "@hash",
-    /// Strings.
+    /// Works on strings.
     STRING = "@string",
     /// Strings as bits.
     BITMAP = "@bitmap",
-    /// HyperLogLogs.
+    /// Works on HyperLogLogs.
     HYPERLOGLOG = "@hyperloglog",
     /// Places on earth.
     GEO = "@geo",
-    /// Streams.
+    /// Works on streams.
     STREAM = "@stream",
-    /// Channels.
+    /// Publishes messages or subscribes to channels.
     PUBSUB = "@pubsub",
-    /// For administrators.
+    /// Meant for administrators.
     ADMIN = "@admin",
-    /// Never slow.
+    /// Takes constant or logarithmic time.
     FAST = "@fast",
-    /// Perhaps slow.
+    /// All commands that are not in `@fast`.
     SLOW = "@slow",
     /// May block its client.
     BLOCKING = "@blocking",
@@ -120,20 +120,20 @@ flag_set! {
     CONNECTION = "@connection",
     /// Several commands executed as one.
     TRANSACTION = "@transaction",
-    /// Scripts.
+    /// Runs scripts or functions, or manages them.
     SCRIPTING = "@scripting",
 }
 
 flag_set! {
     /// How a key is used.
     KeyFlags:
-    /// Read only.
+    /// Its value is read, and neither changed nor removed.
     RO = "RO",
     /// Read and written.
     RW = "RW",
-    /// Overwritten.
+    /// Its value is overwritten without being read.
     OW = "OW",
-    /// Removed.
+    /// The key is removed.
     RM = "RM",
     /// Not a key, although it has a place like one.
     NOT_KEY = "not_key",

@@ -39,9 +39,9 @@ pub enum KeySearch {
     Keyword(Keyword),
     /// Keys behind a word. The first half of what follows it are keys.
     Behind {
-        /// The word.
+        /// The word in front of the keys, such as `STREAMS`.
         word: &'static str,
-        /// From which position on clients are told to look for the word.
+        /// The first position where the word may stand, as COMMAND INFO prints it.
         from: usize,
         /// Finds the positions of the keys.
         find: fn(Request<'_>) -> Range<usize>,
@@ -54,9 +54,9 @@ pub enum KeySearch {
 /// A key behind a word.
 #[derive(Clone, Copy, Debug)]
 pub struct Keyword {
-    /// The word, as clients are told.
+    /// The word, as COMMAND INFO prints it.
     pub word: &'static str,
-    /// From which position on it may stand, as clients are told.
+    /// The first position where it may stand, as COMMAND INFO prints it.
     pub from: usize,
     /// The position of the key. This, not the facts above, is what the handler uses: a word that a request
     /// has twice, or that is a value, must not lead astray.

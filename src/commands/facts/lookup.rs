@@ -19,39 +19,39 @@ use super::key_spec::KeySpec;
 /// A command, or a subcommand, as the server knows it.
 #[derive(Debug)]
 pub struct Registered {
-    /// What it is.
+    /// The command's facts.
     pub command: &'static Command,
     /// The number under which its use is counted: from zero, without gaps.
     pub number: usize,
     /// Whether it takes about as long whatever its value is if it has but one argument, a key.
     pub is_brief_alone: bool,
-    /// What it takes to run it, if it is brief, concerns exactly one key and nothing else, and is one.
+    /// The fast path, for a brief command that concerns exactly one key and nothing else.
     pub plain: Option<Plain>,
-    /// Its subcommands.
+    /// The subcommands, numbered too.
     pub subcommands: Box<[Registered]>,
 }
 
-/// What it takes to run one of the commands that nearly all requests are for.
+/// The fast path of the commands that nearly all requests are for.
 #[derive(Clone, Debug)]
 pub struct Plain {
     /// Where the key is.
     pub key: usize,
     /// How many arguments there may be, the command's name among them.
     pub arguments: Range<usize>,
-    /// Its handler.
+    /// The handler that runs on the shard of the key.
     pub run: PlainRun,
 }
 
 /// The handler of a command that reads or writes keys.
 #[derive(Clone, Copy, Debug)]
 pub enum PlainRun {
-    /// Reads them.
+    /// Reads the key.
     Read(fn(&Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
-    /// Writes them.
+    /// Writes the key.
     Write(WriteHandler),
     /// Changes a part of a string, which takes the plain way only where that is brief.
     ChangePart {
-        /// The handler.
+        /// The handler, which writes the key.
         handler: WriteHandler,
         /// The command's [`is_brief_part`](Command::is_brief_part).
         is_brief: IsBriefPart,
@@ -144,7 +144,7 @@ pub fn find(names: &NameTable, name: &[u8]) -> Option<&'static Registered> {
 #[derive(Debug)]
 pub struct Finder<'a> {
     names: &'a NameTable,
-    /// What was found last, if the packed name decides it.
+    /// The result of the last lookup, if the packed name decides it.
     last: Option<(Packed, &'static Registered)>,
 }
 

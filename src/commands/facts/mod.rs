@@ -1,4 +1,4 @@
-//! What a command is, and how a request finds its own.
+//! The facts of a command, and how a request finds its command.
 //!
 //! [`command`] is one command: its facts, its documentation and its handler, side by side in one constant.
 //! The facts are made of [`flags`], of the places of keys ([`key_spec`]) and of the documented arguments

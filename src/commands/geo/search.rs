@@ -48,7 +48,7 @@ impl Form {
     }
 }
 
-/// What a request searches, and what becomes of it.
+/// The area that a request searches, and its options.
 #[derive(Debug)]
 struct Search<'a> {
     from: Option<Center>,
@@ -88,7 +88,7 @@ struct Found<'t> {
     member: &'t [u8],
     score: f64,
     place: Position,
-    /// In meters.
+    /// From the center, in meters.
     distance: f64,
 }
 
@@ -96,7 +96,7 @@ struct Found<'t> {
 const HELD_EDGES_MAX: u64 = 20_000_000;
 /// The same while others go on, and one thread does nothing else: some seconds.
 const FREE_EDGES_MAX: u64 = 1_000_000_000;
-/// Requests with so many arguments name many corners.
+/// A request with this number of arguments names many corners.
 const ARGUMENTS_MANY: usize = 1000;
 
 /// Runs GEOSEARCH. Where it may take long to compare the corners of a polygon with places, no other client
@@ -307,8 +307,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The places that the request asks for, in the order of the reply. They are compared with so many edges
-    /// of a polygon at most.
+    /// The places that the request asks for, in the order of the reply. They are compared with at most
+    /// `edges_max` edges of a polygon.
     fn find<'t>(&self, set: Option<SortedSetView<'t>>, edges_max: u64) -> Result<Vec<Found<'t>>> {
         const TOO_MANY: Error =
             Error::fixed("ERR the polygon has too many edges at the latitudes of too many places");

@@ -75,7 +75,7 @@ const GEORADIUS: Command = Command {
     keys: &[SOURCE, target!(Form::Radius, "STORE", 6), target!(Form::Radius, "STOREDIST", 6)],
     categories: Categories::GEO,
     group: Group::Geo,
-    summary: "Returns or stores the places within a circle around a place.",
+    summary: "Returns or stores the places within a circle around a position.",
     since: "3.2.0",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
     deprecated: Some(Deprecated {
@@ -118,7 +118,7 @@ const GEORADIUS_RO: Command = Command {
     keys: &[SOURCE],
     categories: Categories::GEO,
     group: Group::Geo,
-    summary: "Returns the places within a circle around a place.",
+    summary: "Returns the places within a circle around a position.",
     since: "3.2.10",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`GEOSEARCH` with the `BYRADIUS` argument" }),
@@ -154,7 +154,7 @@ const GEORADIUSBYMEMBER: Command = Command {
     keys: &[SOURCE, target!(Form::RadiusByMember, "STORE", 5), target!(Form::RadiusByMember, "STOREDIST", 5)],
     categories: Categories::GEO,
     group: Group::Geo,
-    summary: "Returns or stores the places within a circle around a member.",
+    summary: "Returns or stores the places within a circle around another place.",
     since: "3.2.0",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
     deprecated: Some(Deprecated {
@@ -195,7 +195,7 @@ const GEORADIUSBYMEMBER_RO: Command = Command {
     keys: &[SOURCE],
     categories: Categories::GEO,
     group: Group::Geo,
-    summary: "Returns the places within a circle around a member.",
+    summary: "Returns the places within a circle around another place.",
     since: "3.2.10",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
     deprecated: Some(Deprecated {
@@ -256,7 +256,7 @@ const GEOSEARCHSTORE: Command = Command {
     keys: &[KeySpec::first(TARGET_FLAGS), KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::GEO,
     group: Group::Geo,
-    summary: "Writes the places within a circle, a box or a polygon to another key.",
+    summary: "Stores the places within a circle, a box or a polygon at another key.",
     since: "6.2.0",
     complexity: "O(N+log(M)) where N is the number of elements in the grid-aligned bounding box area around the shape provided as the filter and M is the number of items inside the shape",
 

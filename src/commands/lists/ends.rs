@@ -1,4 +1,4 @@
-//! What happens at the ends of lists: pushing, popping and moving.
+//! The commands at the ends of lists: pushing, popping and moving.
 
 use crate::keyspace::Transaction;
 use crate::resp::number::parse_integer;
@@ -22,7 +22,7 @@ const LPUSH: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     categories: Categories::LIST,
     group: Group::List,
-    summary: "Adds elements at the head of a list, and makes the list if it is absent.",
+    summary: "Adds elements at the head of a list, creating it if it is absent.",
     since: "1.0.0",
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
     is_brief: true,
@@ -64,7 +64,7 @@ const RPUSH: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     categories: Categories::LIST,
     group: Group::List,
-    summary: "Adds elements at the tail of a list, and makes the list if it is absent.",
+    summary: "Adds elements at the tail of a list, creating it if it is absent.",
     since: "1.0.0",
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
     is_brief: true,
@@ -89,7 +89,7 @@ const LPUSHX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     categories: Categories::LIST,
     group: Group::List,
-    summary: "Adds elements at the head of a list only if the list is there.",
+    summary: "Adds elements at the head of a list, only if the list is present.",
     since: "2.2.0",
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
     is_brief: true,
@@ -124,7 +124,7 @@ const RPUSHX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     categories: Categories::LIST,
     group: Group::List,
-    summary: "Adds elements at the tail of a list only if the list is there.",
+    summary: "Adds elements at the tail of a list, only if the list is present.",
     since: "2.2.0",
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
     is_brief: true,
@@ -150,7 +150,7 @@ const LPOP: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     categories: Categories::LIST,
     group: Group::List,
-    summary: "Removes and returns elements at the head of a list, and removes the list with its last element.",
+    summary: "Removes and returns elements from the head of a list; an empty list is deleted.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of elements returned",
     is_brief: true,
@@ -219,7 +219,7 @@ const RPOP: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     categories: Categories::LIST,
     group: Group::List,
-    summary: "Removes and returns elements at the tail of a list, and removes the list with its last element.",
+    summary: "Removes and returns elements from the tail of a list; an empty list is deleted.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of elements returned",
     is_brief: true,
@@ -245,7 +245,7 @@ const LMPOP: Command = Command {
     keys: &[KeySpec::counted(1, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     categories: Categories::LIST,
     group: Group::List,
-    summary: "Removes and returns elements at an end of the first list that is there.",
+    summary: "Removes and returns elements from an end of the first non-empty list.",
     since: "7.0.0",
     complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
     arguments: &[
@@ -271,7 +271,7 @@ fn lmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     Ok(keys.pop(tx, None, reply)?.unwrap_or_else(Reply::nil_array))
 }
 
-/// The lists of which LMPOP and its like pop the first one that is there.
+/// The lists of LMPOP, BLMPOP and their relatives, which pop from the first that is not empty.
 pub(in crate::commands) struct KeysToPop<'a> {
     request: Request<'a>,
     pop: PopFromSeveral<ListEnd>,
@@ -333,7 +333,7 @@ const LMOVE: Command = Command {
     ],
     categories: Categories::LIST,
     group: Group::List,
-    summary: "Moves an element from an end of a list to an end of another list, and returns it.",
+    summary: "Moves an element from an end of one list to an end of another, and returns it.",
     since: "6.2.0",
     complexity: "O(1)",
     arguments: &[
@@ -412,7 +412,7 @@ const RPOPLPUSH: Command = Command {
     ],
     categories: Categories::LIST,
     group: Group::List,
-    summary: "Moves an element from the tail of a list to the head of another list, and returns it.",
+    summary: "Moves an element from the tail of one list to the head of another, and returns it.",
     since: "1.2.0",
     complexity: "O(1)",
     deprecated: Some(Deprecated {

@@ -46,7 +46,7 @@ const LMOVEM: Command = Command {
     keys: KEYS,
     categories: Categories::LIST,
     group: Group::List,
-    summary: "Moves elements from an end of a list to an end of another list, and returns them.",
+    summary: "Moves several elements from an end of one list to an end of another, and returns them.",
     since: "8.10.0",
     complexity: "O(N) where N is the number of elements moved.",
     arguments: &[
@@ -86,7 +86,7 @@ const BLMOVEM: Command = Command {
     keys: KEYS,
     categories: Categories::LIST,
     group: Group::List,
-    summary: "Moves elements from one list to another and returns them, or waits for them.",
+    summary: "Moves several elements from one list to another; blocks if there are none, or fewer than EXACTLY.",
     since: "8.10.0",
     complexity: "O(N) where N is the number of elements moved.",
     arguments: &[
@@ -131,7 +131,7 @@ fn blmovem<'r>(
     })
 }
 
-/// What is moved, and how.
+/// The number of elements to move, and their order.
 struct Moving {
     ends: MoveEnds,
     count: usize,

@@ -19,7 +19,7 @@ const ZRANDMEMBER: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Returns random members.",
+    summary: "Returns random members of a sorted set.",
     since: "6.2.0",
     complexity: "O(N) where N is the number of elements returned",
     tips: &["nondeterministic_output"],
@@ -49,7 +49,7 @@ fn zrandmember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     }
     let (wanted, with_scores) = Wanted::parse(request, "withscores")?;
     let set = tx.get::<SortedSet>(request.at(1))?;
-    // A packed sorted set is gone through once, rather than for each member.
+    // A packed sorted set is read once, rather than for each member.
     let packed: Vec<_> = match set {
         Some(SortedSetView::Packed(_)) => set.into_iter().flat_map(SortedSetView::iter).collect(),
         _ => Vec::new(),
@@ -77,7 +77,7 @@ const ZSCAN: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Returns some members with their scores, and the cursor for the next call.",
+    summary: "Returns some members of a sorted set with their scores, and the cursor for the next call.",
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
     tips: &["nondeterministic_output"],

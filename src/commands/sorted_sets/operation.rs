@@ -74,7 +74,7 @@ pub(super) enum Operator {
     Cardinality,
 }
 
-/// What becomes of the scores that a member has in several inputs.
+/// How to combine the scores that a member has in several inputs.
 #[derive(Clone, Copy, Debug, Default)]
 enum Aggregate {
     #[default]
@@ -86,7 +86,7 @@ enum Aggregate {
 }
 
 impl Aggregate {
-    /// What a score adds in an input of this weight.
+    /// The value of a score in an input of this weight.
     fn weighted(self, weight: f64, score: f64) -> f64 {
         if matches!(self, Aggregate::Count) { weight } else { weight * score }
     }
@@ -106,7 +106,7 @@ fn zero_if_nan(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// What a request combines, and how.
+/// The inputs of a request, and how to combine them.
 #[derive(Debug)]
 pub(super) struct Operation<'t> {
     operator: Operator,

@@ -26,7 +26,7 @@ const ZRANGE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Returns the members in a range of ranks, scores or bytes.",
+    summary: "Returns the members in a range of ranks, of scores, or of byte order.",
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements returned.",
     reads_much: Some(amounts::in_range),
@@ -69,7 +69,7 @@ enum By {
     Bytes,
 }
 
-/// What the name of a command says about its range. The rest is left to options.
+/// The kind of range that a command's name implies. Options may change the rest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Form {
     by: Option<By>,
@@ -179,7 +179,7 @@ const ZREVRANGE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Returns the members in a range of ranks, the highest score first.",
+    summary: "Returns the members in a range of ranks, highest score first.",
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements returned.",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `REV` argument" }),
@@ -209,7 +209,7 @@ const ZRANGEBYSCORE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Returns the members in a range of scores.",
+    summary: "Returns the members in a range of scores, lowest score first.",
     since: "1.0.5",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYSCORE` argument" }),
@@ -243,7 +243,7 @@ const ZREVRANGEBYSCORE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Returns the members in a range of scores, the highest score first.",
+    summary: "Returns the members in a range of scores, highest score first.",
     since: "2.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
     deprecated: Some(Deprecated {
@@ -279,7 +279,7 @@ const ZRANGEBYLEX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Returns the members in a range by their bytes, where all scores are equal.",
+    summary: "Returns the members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYLEX` argument" }),
@@ -308,7 +308,7 @@ const ZREVRANGEBYLEX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Returns the members in a range by their bytes, the last one first.",
+    summary: "Returns the members in a range of byte order, last one first; all scores must be equal.",
     since: "2.8.9",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
     deprecated: Some(Deprecated {
@@ -347,7 +347,7 @@ const ZRANGESTORE: Command = Command {
     ],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Writes the members in a range to another key.",
+    summary: "Stores the members in a range at another key.",
     since: "6.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements stored into the destination key.",
     arguments: &[

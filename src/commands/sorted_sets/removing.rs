@@ -22,7 +22,7 @@ const ZREM: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Removes members.",
+    summary: "Removes members from a sorted set; a sorted set without members is deleted.",
     since: "1.2.0",
     complexity: "O(M*log(N)) with N being the number of elements in the sorted set and M the number of elements to be removed.",
     is_brief: true,
@@ -45,7 +45,7 @@ const ZREMRANGEBYRANK: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Removes the members in a range of ranks.",
+    summary: "Removes the members in a range of ranks; returns how many were removed.",
     since: "2.0.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("stop")],
@@ -85,7 +85,7 @@ const ZREMRANGEBYSCORE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Removes the members in a range of scores.",
+    summary: "Removes the members in a range of scores; returns how many were removed.",
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
     arguments: &[Argument::KEY, Argument::double("min"), Argument::double("max")],
@@ -109,7 +109,7 @@ const ZREMRANGEBYLEX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Removes the members in a range by their bytes, where all scores are equal.",
+    summary: "Removes the members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
     arguments: &[Argument::KEY, Argument::string("min"), Argument::string("max")],
@@ -134,7 +134,7 @@ const ZPOPMIN: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Removes the members with the lowest scores and returns them.",
+    summary: "Removes and returns the members with the lowest scores.",
     since: "5.0.0",
     complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
     is_brief: true,
@@ -158,7 +158,7 @@ fn zpopmin(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 pub(in crate::commands) enum Side {
     /// The lowest scores.
     Lowest,
-    /// The highest.
+    /// The highest scores.
     Highest,
 }
 
@@ -244,7 +244,7 @@ const ZPOPMAX: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Removes the members with the highest scores and returns them.",
+    summary: "Removes and returns the members with the highest scores.",
     since: "5.0.0",
     complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
     is_brief: true,
@@ -268,7 +268,7 @@ const ZMPOP: Command = Command {
     keys: &[KeySpec::counted(1, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     categories: Categories::SORTEDSET,
     group: Group::SortedSet,
-    summary: "Removes members from an end of the first sorted set that is there, and returns them.",
+    summary: "Removes and returns members with the lowest or highest scores from the first non-empty sorted set.",
     since: "7.0.0",
     complexity: "O(K) + O(M*log(N)) where K is the number of provided keys, N being the number of elements in the sorted set, and M being the number of elements popped.",
     arguments: &[
@@ -296,7 +296,7 @@ fn zmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     Ok(reply.nil_array())
 }
 
-/// The sorted sets of which ZMPOP and its like pop the first one that is there.
+/// The sorted sets of ZMPOP and BZMPOP, which pop from the first that is not empty.
 pub(in crate::commands) struct PoppingFromSeveral<'a> {
     request: Request<'a>,
     pop: PopFromSeveral<Side>,

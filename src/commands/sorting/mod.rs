@@ -31,15 +31,15 @@ pub(super) const COMMANDS: &[Command] = &[SORT, SORT_RO];
 /// value.
 const RESULT_BYTES_MAX: usize = 512 << 20;
 
-/// What is sorted.
+/// The collection to sort.
 const SOURCE: KeySpec = KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS));
-/// What BY and GET read.
+/// The keys that BY and GET read.
 const PATTERNS: KeySpec = KeySpec::searched(
     KeySearch::Unnamed(uses_patterns),
     KeyFlags::RO.and(KeyFlags::ACCESS),
     "For the optional BY/GET keyword. It is marked 'unknown' because the key names derive from the content of the key we sort",
 );
-/// What STORE writes.
+/// The key that STORE writes.
 const TARGET: KeySpec = KeySpec::searched(
     KeySearch::Position(target_position),
     KeyFlags::OW.and(KeyFlags::UPDATE),
@@ -69,7 +69,7 @@ const SORT: Command = Command {
     keys: &[SOURCE, PATTERNS, TARGET],
     categories: CATEGORIES.and(Categories::WRITE),
     group: Group::Generic,
-    summary: "Returns or stores the elements of a list, a set or a sorted set in another order.",
+    summary: "Sorts a list, a set or a sorted set, and returns or stores the elements.",
     since: "1.0.0",
     complexity: "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).",
     reads_much: Some(amounts::all_unless_stored),
@@ -98,7 +98,7 @@ const SORT_RO: Command = Command {
     keys: &[SOURCE, PATTERNS],
     categories: CATEGORIES.and(Categories::READ),
     group: Group::Generic,
-    summary: "Returns the elements of a list, a set or a sorted set in another order.",
+    summary: "Sorts a list, a set or a sorted set, and returns the elements.",
     since: "7.0.0",
     complexity: "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).",
     reads_much: Some(amounts::all),

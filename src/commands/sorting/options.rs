@@ -9,7 +9,7 @@ use crate::commands::error::Error;
 use crate::commands::facts::Result;
 use crate::resp::Request;
 
-/// What SORT sorts by, and what becomes of the result.
+/// The options of SORT.
 #[derive(Debug)]
 pub(super) struct Sorting<'a> {
     /// The last BY.
@@ -23,7 +23,7 @@ pub(super) struct Sorting<'a> {
     offset: i64,
     /// How many elements follow at most; below zero: all.
     count: i64,
-    /// What is returned in place of each element, if anything.
+    /// The patterns for the values that are returned instead of each element, if any.
     pub gets: Vec<Pattern<'a>>,
     /// The key to which the result is written rather than returned.
     pub target: Option<&'a [u8]>,
@@ -83,7 +83,7 @@ impl<'a> Sorting<'a> {
         Ok(sorting)
     }
 
-    /// The positions of the elements that are returned, of so many.
+    /// The positions of the elements that are returned, out of `len`.
     pub(super) fn range(&self, len: usize) -> std::ops::Range<usize> {
         let natural = |number: i64| usize::try_from(number);
         let start = natural(self.offset.max(0)).unwrap_or(usize::MAX).min(len);

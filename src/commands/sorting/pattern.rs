@@ -7,7 +7,7 @@ use crate::keyspace::Transaction;
 use crate::types::hashes::{self, Hash};
 use crate::values::{STRING_KIND, Type};
 
-/// What BY and GET name.
+/// A pattern of BY or GET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pattern<'a> {
     /// `#`: the element itself.
@@ -47,7 +47,7 @@ impl<'a> Pattern<'a> {
         matches!(self, Pattern::Key { .. })
     }
 
-    /// What it stands for with an element: the element, or what a key has.
+    /// The value of the pattern for an element: the element itself, or the value at a key.
     pub(super) fn find<'t>(
         self,
         tx: &'t Transaction<'_>,

@@ -1,4 +1,4 @@
-//! How many entries a reply gets: so many of each stream, and so many, or so many bytes, of all together.
+//! How many entries a reply gets: limits for each stream, and limits in entries and bytes for all together.
 
 use crate::resp::reply::Nested;
 
@@ -16,18 +16,18 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// A budget for so many entries of one stream; 0 is any number.
+    /// A budget for `count` entries of one stream; 0 is any number.
     pub(super) fn of_count(count: usize) -> Budget {
         Budget { of_stream: at_most(count), ..Budget::of_reply(None, None, 0) }
     }
 
-    /// A budget for so many entries of all streams, and so many bytes behind those that were written before.
+    /// A budget for `count` entries of all streams, and for `bytes` behind the `written` bytes before.
     pub(super) fn of_reply(count: Option<usize>, bytes: Option<usize>, written: usize) -> Budget {
         let bytes_end = bytes.map_or(usize::MAX, |bytes| written.saturating_add(bytes));
         Budget { of_stream: usize::MAX, of_all: count.unwrap_or(usize::MAX), bytes_end, has_any: false }
     }
 
-    /// Begins a stream with so many entries at most; 0 is any number. Returns whether any may be written.
+    /// Begins a stream with at most `count` entries; 0 is any number. Returns whether any may be written.
     pub(super) fn begin_stream(&mut self, count: usize, written: usize) -> bool {
         self.of_stream = at_most(count).min(self.of_all);
         self.of_all > 0 && self.has_room_after(written)

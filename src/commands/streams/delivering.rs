@@ -14,7 +14,7 @@ use super::{EntryWriter, ids, no_key_or_group};
 use crate::commands::error::Error;
 use crate::commands::facts::{Result, Taken};
 
-/// What is read of one stream.
+/// The request for one stream.
 struct Part<'a> {
     key: &'a [u8],
     behind: EntryId,
@@ -70,10 +70,11 @@ pub(super) fn read<'r>(
     write(tx, &reading, &parts, reply).map(Taken::Something)
 }
 
-/// What a client gets that has waited for a group.
+/// The error for a client that has waited for a group.
 pub(super) const GROUP_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
 
-/// What a client gets that has waited for a stream. As in Redis, entries that are gone again wake it, too.
+/// The part of a stream for a client that has waited. As in Redis, entries wake it even if they were deleted
+/// since.
 fn waited_part<'a>(
     tx: &mut Transaction<'_>,
     reading: &Reading<'_>,
@@ -94,7 +95,7 @@ fn waited_part<'a>(
     Ok(has_more.then_some(Part { key, behind, is_history: false, idle_ms_min }))
 }
 
-/// What a client gets of a stream at once, if anything.
+/// The part of one stream in the reply, if it has anything at once.
 fn part<'a>(
     tx: &mut Transaction<'_>,
     reading: &Reading<'_>,
@@ -158,7 +159,7 @@ fn has_idle(tx: &mut Transaction<'_>, reading: &Reading<'_>, key: &[u8]) -> Resu
 /// Pending entries with their deliveries, and when the first of the others was delivered.
 type IdleEntries = (Vec<(EntryId, Delivery)>, Option<u64>);
 
-/// The entries that the client may claim, so many at most.
+/// The entries that the client may claim, as many as it asks for.
 fn idle_entries(
     tx: &mut Transaction<'_>,
     reading: &Reading<'_>,

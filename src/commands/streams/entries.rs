@@ -1,4 +1,4 @@
-//! What a stream has: adding entries, reading and removing them.
+//! The entries of a stream: adding, reading and removing them.
 
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
@@ -32,7 +32,7 @@ const XADD: Command = Command {
     }],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Adds an entry at the end of a stream, makes the stream if it is absent, and trims it if wanted.",
+    summary: "Adds an entry to a stream, creating it if it is absent; can trim it as well.",
     since: "5.0.0",
     complexity: "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
     tips: &["nondeterministic_output"],
@@ -122,7 +122,7 @@ const XTRIM: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Removes the first entries of a stream, down to a length or up to an ID.",
+    summary: "Removes the oldest entries of a stream, down to a length or up to an ID.",
     since: "5.0.0",
     complexity: "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",
     tips: &["nondeterministic_output"],
@@ -151,7 +151,7 @@ const XLEN: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO)],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Returns the number of entries.",
+    summary: "Returns the number of entries in a stream.",
     since: "5.0.0",
     complexity: "O(1)",
     is_brief: true,
@@ -171,7 +171,7 @@ const XRANGE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Returns the entries from one ID to another.",
+    summary: "Returns the entries between two IDs, oldest first.",
     since: "5.0.0",
     complexity: "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
     reads_much: Some(amounts::within_count),
@@ -193,7 +193,7 @@ const XRANGE: Command = Command {
 
 const XREVRANGE: Command = Command {
     name: "xrevrange",
-    summary: "Returns the entries from one ID to another, the last one first.",
+    summary: "Returns the entries between two IDs, newest first.",
     complexity: "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
     reads_much: Some(amounts::within_count),
     arguments: &[
@@ -241,7 +241,7 @@ const XDEL: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Deletes entries, and returns how many there were.",
+    summary: "Deletes entries from a stream; returns how many were present.",
     since: "5.0.0",
     complexity: "O(1) for each single item to delete in the stream, regardless of the stream size.",
     arguments: &[Argument::KEY, Argument::string("id").multiple()],
@@ -272,7 +272,7 @@ const XSETID: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Sets the ID behind which a stream goes on. Servers use it among themselves.",
+    summary: "Sets the last ID of a stream; servers use it for replication.",
     since: "5.0.0",
     complexity: "O(1)",
     arguments: &[

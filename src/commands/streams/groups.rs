@@ -21,7 +21,7 @@ const XGROUP: Command = Command {
     name: "xgroup",
     arity: Arity::AtLeast(2),
     group: Group::Stream,
-    summary: "Makes, changes and removes groups of consumers.",
+    summary: "Manages consumer groups of a stream.",
     since: "5.0.0",
     complexity: "Depends on subcommand.",
     subcommands: &[CREATE, CREATECONSUMER, DELCONSUMER, DESTROY, HELP, SETID],
@@ -49,7 +49,7 @@ const CREATE: Command = Command {
     keys: &[key(KeyFlags::RW.and(KeyFlags::INSERT))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Makes a group that reads the entries behind an ID.",
+    summary: "Creates a group that reads the entries after an ID.",
     since: "5.0.0",
     complexity: "O(1)",
     arguments: &[
@@ -165,7 +165,7 @@ const SETID: Command = Command {
     keys: &[key(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Sets the ID behind which a group goes on to read.",
+    summary: "Sets the ID after which a group continues to read.",
     since: "5.0.0",
     complexity: "O(1)",
     arguments: &[
@@ -206,7 +206,7 @@ const DESTROY: Command = Command {
     keys: &[key(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Removes a group.",
+    summary: "Deletes a group with its consumers.",
     since: "5.0.0",
     complexity: "O(N) where N is the number of entries in the group's pending entries list (PEL).",
     arguments: &[Argument::KEY, Argument::string("groupname")],
@@ -224,7 +224,7 @@ fn destroy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     let was_there = removed.ok_or(NO_KEY)?;
     if was_there {
         tx.event(EventClass::STREAM, "xgroup-destroy", key);
-        // Clients that wait for the group learn that it is gone.
+        // Clients that wait for the group are notified that it was deleted.
         tx.wake_waiting(key);
     }
     Ok(reply.bool(was_there))
@@ -271,7 +271,7 @@ const DELCONSUMER: Command = Command {
     keys: &[key(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Removes a consumer from a group, with the entries that it has not acknowledged.",
+    summary: "Removes a consumer from a group, with its pending entries.",
     since: "5.0.0",
     complexity: "O(1)",
     arguments: &[Argument::KEY, Argument::string("groupname"), Argument::string("consumername")],

@@ -1,4 +1,4 @@
-//! IDs of entries as requests have them.
+//! Reads the IDs of entries in requests.
 
 use crate::commands::error::Error;
 use crate::commands::facts::Result;

@@ -1,4 +1,4 @@
-//! What is known of a stream, its groups and their consumers.
+//! XINFO: describes a stream, its groups and their consumers.
 
 use crate::keyspace::Transaction;
 use crate::resp::reply::Nested;
@@ -20,7 +20,7 @@ const XINFO: Command = Command {
     name: "xinfo",
     arity: Arity::AtLeast(2),
     group: Group::Stream,
-    summary: "Describes a stream, its groups or their consumers.",
+    summary: "Inspects streams, consumer groups and consumers.",
     since: "5.0.0",
     complexity: "Depends on subcommand.",
     subcommands: &[CONSUMERS, GROUPS, HELP, STREAM],
@@ -84,7 +84,7 @@ const GROUPS: Command = Command {
     keys: &[KEY],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Lists the groups of a stream.",
+    summary: "Lists the consumer groups of a stream.",
     since: "5.0.0",
     complexity: "O(1)",
     arguments: &[Argument::KEY],
@@ -152,7 +152,7 @@ const STREAM: Command = Command {
     keys: &[KEY],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Describes a stream, in full with entries, groups and consumers.",
+    summary: "Returns details of a stream; FULL adds entries, groups and consumers.",
     since: "5.0.0",
     complexity: "O(1)",
     arguments: &[

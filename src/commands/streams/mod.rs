@@ -42,7 +42,7 @@ impl Default for EntryWriter {
 }
 
 impl EntryWriter {
-    /// An ID.
+    /// Writes an ID, as a part of an array.
     fn id(&mut self, id: EntryId, parts: &mut Nested<'_>) {
         let _ = parts.part().bulk(id.digits(&mut self.id));
     }

@@ -35,7 +35,7 @@ pub(super) const TRIM: Argument = Argument::block(
     ],
 );
 
-/// What becomes of pending entries that are deleted, as COMMAND DOCS prints it.
+/// What happens to the references of groups to deleted entries, as COMMAND DOCS prints it.
 pub(super) const REFERENCES: Argument = Argument::one_of(
     "condition",
     &[
@@ -90,13 +90,13 @@ impl<'r> NamedMessage<'r> {
     }
 }
 
-/// Reads what becomes of pending entries that are deleted, if a word tells it.
+/// Reads what becomes of pending entries that are deleted, if this word is such an option.
 pub(super) fn references(word: &[u8]) -> Option<References> {
     let words = [("keepref", References::Stay), ("delref", References::Leave), ("acked", References::Decide)];
     words.into_iter().find(|(name, _)| is_word(word, name)).map(|(_, references)| references)
 }
 
-/// What is known of the trimming while the options are read.
+/// The options of trimming that were read so far.
 #[derive(Debug, Default)]
 struct Rules {
     keep: Option<Keep>,

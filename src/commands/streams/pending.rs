@@ -24,7 +24,7 @@ const XACK: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Acknowledges entries, and returns how many were pending.",
+    summary: "Acknowledges entries for a group; returns how many were pending.",
     since: "5.0.0",
     complexity: "O(1) for each message ID processed.",
     arguments: &[Argument::KEY, Argument::string("group"), Argument::string("id").multiple()],
@@ -57,7 +57,7 @@ const XPENDING: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Returns which entries of a group are pending: in short, or one by one.",
+    summary: "Returns the pending entries of a group: a summary, or one by one.",
     since: "5.0.0",
     complexity: "O(N) with N being the number of elements returned, so asking for a small fixed number of entries per call is O(1). O(M), where M is the total number of entries scanned when used with the IDLE filter. When the command returns just the summary and the list of consumers is small, it runs in O(1) time; otherwise, an additional O(N) time for iterating every consumer.",
     tips: &["nondeterministic_output"],
@@ -89,7 +89,7 @@ const XPENDING: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// Which pending entries XPENDING lists.
+/// The filter of XPENDING.
 struct Listing<'a> {
     idle_ms_min: i64,
     from: EntryId,
@@ -190,7 +190,7 @@ const XCLAIM: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Gives pending entries to another consumer, and returns them.",
+    summary: "Transfers given pending entries to another consumer, and returns them.",
     since: "5.0.0",
     complexity: "O(log N) with N being the number of messages in the PEL of the consumer group.",
     tips: &["nondeterministic_output"],
@@ -292,7 +292,7 @@ impl Claim {
     }
 }
 
-/// Whether an entry has been pending for so long. One that no consumer has need not wait.
+/// Whether an entry has been pending for at least this time. An entry without a consumer need not wait.
 fn is_idle(delivery: &Delivery, idle_ms_min: i64, now_ms: i64) -> bool {
     let idle_ms = now_ms.saturating_sub(delivery.at_ms as i64);
     idle_ms_min == 0 || !delivery.has_consumer() || idle_ms >= idle_ms_min
@@ -378,7 +378,7 @@ const XAUTOCLAIM: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Gives the pending entries from an ID on to another consumer, some at a time.",
+    summary: "Transfers idle pending entries to another consumer, batch by batch.",
     since: "6.2.0",
     complexity: "O(1) if COUNT is small.",
     tips: &["nondeterministic_output"],
@@ -407,7 +407,7 @@ const XAUTOCLAIM: Command = Command {
 fn xautoclaim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     /// Entries that are looked at for each that may be claimed.
     const ATTEMPTS: u64 = 10;
-    /// Redis: so many IDs have a length of 64 bits.
+    /// Redis: the length of this many IDs still fits into 64 bits.
     const COUNT_MAX: u64 = i64::MAX as u64 / 16;
     /// No server has memory for the IDs of more.
     const COUNT_OF_MEMORY: u64 = 1 << 43;

@@ -1,4 +1,4 @@
-//! Producers that name their messages (XADD IDMP): what the stream remembers of them.
+//! Producers that name their messages (XADD IDMP), so that a stream can reject duplicates.
 
 use std::ops::RangeInclusive;
 
@@ -23,7 +23,7 @@ const XCFGSET: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Sets for how long, and how many of, a producer's messages are remembered (XADD IDMP).",
+    summary: "Sets how long, and how many of, a producer's message IDs are kept to reject duplicates (XADD IDMP).",
     since: "8.6.0",
     complexity: "O(1)",
     arguments: &[
@@ -94,7 +94,7 @@ const XIDMPRECORD: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Remembers the name of a message that is in the stream. The log uses it.",
+    summary: "Records the message ID of an existing entry, to reject duplicates; the append-only file uses it.",
     since: "8.6.2",
     complexity: "O(1)",
     arguments: &[

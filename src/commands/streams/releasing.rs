@@ -23,7 +23,7 @@ const XNACK: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::STREAM,
     group: Group::Stream,
-    summary: "Gives pending entries back to their group, so that its next consumer gets them first.",
+    summary: "Returns pending entries to their group; its next reader gets them first.",
     since: "8.8.0",
     complexity: "O(1) for each message ID processed.",
     arguments: &[
@@ -55,12 +55,12 @@ const XNACK: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// What becomes of the number of deliveries.
+/// What happens to the number of deliveries.
 #[derive(Clone, Copy)]
 enum Mode {
     /// The last delivery does not count.
     Silent,
-    /// It counts.
+    /// The last delivery counts, as one that failed.
     Fail,
     /// No consumer is to try the entry any more.
     Fatal,

@@ -1,4 +1,4 @@
-//! What XREAD and XREADGROUP are asked for.
+//! The options and streams of a request of XREAD or XREADGROUP.
 
 use crate::resp::Request;
 use crate::resp::number::parse_integer;
@@ -7,7 +7,7 @@ use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{Result, Timeout};
 
-/// What a request wants to read.
+/// The streams, the options and the group of a request.
 pub(super) struct Reading<'a> {
     /// The group and its consumer.
     pub(super) group: Option<(&'a [u8], &'a [u8])>,

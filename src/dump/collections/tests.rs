@@ -53,7 +53,7 @@ fn assert_reads(content: &[u8], expected: &[&[u8]]) {
 
 static X: [u8; 20_000] = [b'x'; 20_000];
 
-/// What DUMP of redis-server 7.0.15 returned, and what the key had.
+/// Payloads of redis-server 7.0.15's DUMP, and the contents of the keys.
 static PAYLOADS: &[(&[u8], &[&[u8]])] = &[
     // list-max-listpack-size 2.
     (

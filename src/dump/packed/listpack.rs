@@ -66,7 +66,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Passes over so many elements.
+    /// Skips this number of elements.
     #[inline]
     pub fn pass_over(&mut self, elements: usize) -> Option<()> {
         for _ in 0..elements {
@@ -213,7 +213,7 @@ pub(super) fn backlen_bytes(length: usize) -> usize {
     }
 }
 
-/// Takes a backlen of so many bytes from the front.
+/// Takes a backlen of `bytes` bytes from the front.
 fn read_backlen(rest: &mut &[u8], bytes: usize) -> Option<usize> {
     let (first, others) = text(rest, bytes)?.split_first()?;
     let is_right = first & 0x80 == 0 && others.iter().all(|byte| byte & 0x80 != 0);

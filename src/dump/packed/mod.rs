@@ -25,7 +25,7 @@ const COUNT_UNKNOWN: u16 = u16::MAX;
 /// An element of a listpack, a ziplist or an intset.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Element<'a> {
-    /// A string.
+    /// A string that is stored as such.
     Text(&'a [u8]),
     /// A string that is the decimal text of an integer.
     Integer(i64),

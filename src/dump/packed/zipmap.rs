@@ -100,7 +100,7 @@ mod tests {
         [&length, behind, string].concat()
     }
 
-    /// A pair with so many unused bytes behind it.
+    /// A pair with `unused` bytes behind it.
     fn pair(field: &[u8], value: &[u8], unused: u8) -> Vec<u8> {
         let unused_bytes = vec![TERMINATOR; usize::from(unused)];
         [with_length(field, &[]), with_length(value, &[unused]), unused_bytes].concat()

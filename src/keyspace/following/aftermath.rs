@@ -72,7 +72,7 @@ impl Transaction<'_> {
         self.leave(|aftermath| aftermath.garbage.entries.push(entry));
     }
 
-    /// Leaves so many bytes of nodes, to be freed when the locks are free.
+    /// Leaves `bytes` of nodes, to be freed when the locks are free.
     #[inline]
     pub(in crate::keyspace) fn leave_remains(&self, remains: Remains, bytes: usize) {
         if !remains.is_empty() {
@@ -118,7 +118,7 @@ impl Transaction<'_> {
 }
 
 impl Left {
-    /// What is left behind by a transaction that owns these copies of long arguments.
+    /// The aftermath of a transaction that owns these copies of long arguments.
     #[inline(always)]
     pub(in crate::keyspace) fn with_prepared(prepared: Vec<Prepared>) -> Left {
         if prepared.is_empty() { Left::default() } else { Left::holding(prepared) }
@@ -130,13 +130,13 @@ impl Left {
         Left(ManuallyDrop::new(Some(Box::new(aftermath))))
     }
 
-    /// What was left behind, if anything was.
+    /// The aftermath, if there is any.
     #[inline(always)]
     pub(in crate::keyspace) fn if_any(&mut self) -> Option<&mut Aftermath> {
         self.0.as_deref_mut()
     }
 
-    /// What was left behind, made if it is empty.
+    /// The aftermath; a new one if there is none yet.
     pub(in crate::keyspace) fn get(&mut self) -> &mut Aftermath {
         self.0.get_or_insert_default()
     }

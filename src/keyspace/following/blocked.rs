@@ -1,4 +1,4 @@
-//! Clients that wait until a key has what they want: BLPOP and its like.
+//! Clients that wait until a key has what they want: BLPOP and the other blocking commands.
 //!
 //! A client that finds nothing leaves a [`Waiter`] in the shards of its keys, under the locks under which it
 //! has looked. A client that changes such a key serves the waiters on its own transaction, after its command

@@ -269,7 +269,7 @@ impl Transaction<'_> {
         self.leave(|aftermath| aftermath.changes.add(self.database, key, note));
     }
 
-    /// Notes the requests that repeat changes of a collection, which takes so many bytes now.
+    /// Notes the requests that repeat changes of a collection, which now takes `bytes`.
     #[cold]
     pub(in crate::keyspace) fn note_records(&self, key: &[u8], records: Vec<u8>, count: usize, bytes: usize) {
         // Requests are longer than what they change, and a few of them cost less than the whole value.

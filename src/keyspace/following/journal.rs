@@ -46,7 +46,7 @@ struct Pending {
 /// A piece of the log for its writer.
 #[derive(Debug)]
 pub enum Piece {
-    /// Records.
+    /// Whole records, as the file has them.
     Records(Vec<u8>),
     /// The next records belong to a new part, which a reader understands without the parts before.
     Cut,

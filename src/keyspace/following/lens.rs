@@ -6,9 +6,9 @@
 //! finds nothing, that is news, too.
 //!
 //! A hash gets the mark if one transaction makes it and sets its expiry: several commands of a script or of
-//! EXEC. It must have one field with the value 1: who holds it, and how often. It loses the mark when it gets
-//! another field, or a value that is no such number. For other hashes this costs one note in the transaction
-//! that makes them, and a look at the bit.
+//! EXEC. It must have one field, the holder, with the value 1, the number of times that it holds it. It loses
+//! the mark when it gets another field, or a value that is no such number. For other hashes this costs one
+//! note in the transaction that makes them, and a look at the bit.
 //!
 //! Some clients wait at a list until a lock is released. A transaction that makes a list of one element with
 //! an expiry, and then deletes a lock, wakes the next holder by that list.
@@ -192,7 +192,7 @@ impl Transaction<'_> {
         self.report_lock(key, LockChange::Taken { token: Token::of(value), expires_at_ms });
     }
 
-    /// Reports a marked key, or a key that was marked and is gone.
+    /// Reports a marked key, or a key that had a mark when it was removed.
     #[cold]
     pub(in crate::keyspace) fn report_lock(&self, key: &[u8], change: LockChange) {
         let name = if change == LockChange::Freed { self.signal() } else { None };

@@ -65,9 +65,9 @@ impl Losses {
 pub(in crate::keyspace) enum Loss {
     /// Its time had come.
     Expired,
-    /// It was a hash, and the time of all its fields had come. They were so many.
+    /// It was a hash, and all its fields, this many, had expired.
     FieldsExpired(usize),
-    /// It is a hash, and lost only so many of its fields.
+    /// It is a hash, and has lost this number of its fields.
     SomeFieldsExpired(usize),
     /// Memory was short.
     Evicted,

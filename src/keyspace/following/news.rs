@@ -10,14 +10,14 @@ pub enum Effect {
     Event {
         /// Its name, such as `set`.
         name: &'static str,
-        /// The database.
+        /// The number of the key's database.
         database: usize,
-        /// The key.
+        /// The key that the event is about.
         key: Box<[u8]>,
     },
     /// A key has changed, and some client keeps copies of keys.
     Changed {
-        /// The key.
+        /// The key that has changed, in any database.
         key: Box<[u8]>,
         /// Whether the server removed the key, because it expired or memory was short, and not a command.
         by_itself: bool,
@@ -33,13 +33,13 @@ pub enum Effect {
 pub struct LockNews {
     /// The hash of its key.
     pub hash: u64,
-    /// Its database.
+    /// The number of its database.
     pub database: usize,
-    /// Its key.
+    /// The key that is the lock.
     pub key: Box<[u8]>,
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
-    /// What.
+    /// What happened to it.
     pub change: LockChange,
     /// For a hash that was made, its field, cut if it is long. For a lock that was freed, the list that wakes
     /// the next holder, if the same commands have made one.
@@ -51,14 +51,14 @@ pub struct LockNews {
 pub enum LockChange {
     /// It was absent and is taken now.
     Taken {
-        /// Its value.
+        /// The digest of its value and other facts; the value itself is not kept.
         token: Token,
         /// When it expires.
         expires_at_ms: Option<u64>,
     },
     /// A hash was made together with its expiry, with one field and the value 1.
     TakenAsHash {
-        /// Its field.
+        /// The same facts about its field, which is the holder's token.
         token: Token,
         /// When it expires.
         expires_at_ms: Option<u64>,
@@ -88,7 +88,7 @@ pub enum LockChange {
     Expiry(Option<u64>),
     /// It was deleted.
     Freed,
-    /// A client looked for it after it was gone.
+    /// A client looked for it after it was deleted or had expired.
     Missed,
     /// It was there, but not with the value that the command expected.
     Unmet,
@@ -125,8 +125,8 @@ impl Token {
 }
 
 /// Reads a value as a moment, which is what the algorithm on SETNX's page stores: in seconds, with or without
-/// a fraction, milliseconds or microseconds since 1970. For the years 2001 to 5138 the magnitude tells the
-/// unit.
+/// a fraction, milliseconds or microseconds since 1970. The unit follows from the magnitude, for the years
+/// 2001 to 5138.
 fn stamp_ms(value: &[u8]) -> Option<u64> {
     const LENGTH_MAX: usize = 32;
     let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= LENGTH_MAX)?;

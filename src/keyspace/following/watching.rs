@@ -50,7 +50,7 @@ impl Watching {
         self.keys.is_empty() && self.former.is_empty()
     }
 
-    /// The keys.
+    /// The watched keys, of all databases.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.keys.iter().map(|(_, key)| &**key)
     }

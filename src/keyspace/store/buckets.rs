@@ -204,7 +204,7 @@ impl Buckets {
         }
     }
 
-    /// All entries.
+    /// All entries, in no particular order.
     pub(in crate::keyspace) fn iter(&self) -> impl Iterator<Item = &Entry> + Clone {
         self.buckets.iter().flat_map(|bucket| bucket.entries.iter().flatten())
     }

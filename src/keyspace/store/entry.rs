@@ -255,7 +255,7 @@ impl Entry {
         }
     }
 
-    /// The key.
+    /// The key's name.
     #[inline]
     pub(in crate::keyspace) fn key(&self) -> &[u8] {
         let shape = self.shape();
@@ -681,7 +681,7 @@ impl Entry {
     /// Sets whether the key acts as a lock.
     pub(in crate::keyspace) fn set_lock(&self, is_lock: bool) {
         let flags = self.flags() & !IS_LOCK | if is_lock { IS_LOCK } else { 0 };
-        // SAFETY: the flags' place is in every header, the shape they tell stays the same, the place is
+        // SAFETY: the flags' place is in every header, the shape they describe stays the same, the place is
         // covered by no slice, and no other thread has a reference to this entry (invariant 4).
         unsafe { self.pointer.write(flags) };
     }

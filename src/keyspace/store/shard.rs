@@ -65,7 +65,7 @@ pub(in crate::keyspace) enum SweepScope {
     All,
 }
 
-/// What happened in all shards since the start, or since CONFIG RESETSTAT.
+/// Counts over all shards since the start, or since CONFIG RESETSTAT.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyspaceCounters {
     /// Keys that a reading command found.

@@ -309,7 +309,7 @@ impl Table {
         })
     }
 
-    /// All entries.
+    /// All entries, in no particular order.
     pub(in crate::keyspace) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter()
     }
@@ -451,9 +451,9 @@ pub(in crate::keyspace) struct Replaced {
 
 /// What a lock was before it was replaced.
 pub(in crate::keyspace) enum LockBefore {
-    /// A string.
+    /// A string, with the digest of its value.
     Text(Token),
-    /// A hash.
+    /// A hash that a script made together with its expiry.
     Hash,
 }
 

@@ -34,7 +34,7 @@ pub struct Change<'e, T> {
     is_emptied: bool,
     /// The event behind that of the command.
     second_event: Option<&'static str>,
-    /// What the collection has let go, and its bytes.
+    /// Nodes that the collection has let go, and their bytes.
     remains: (Remains, usize),
     of: PhantomData<T>,
 }
@@ -116,7 +116,7 @@ impl<T: Type> Change<'_, T> {
         }
     }
 
-    /// Replaces a range of packed [`pairs`] by other bytes. There are so many pairs afterwards.
+    /// Replaces a range of packed [`pairs`] by other bytes. Afterwards there are `pairs` pairs.
     pub fn splice_pairs(&mut self, range: Range<usize>, parts: &[&[u8]], pairs: usize) {
         self.entry.splice(range, parts);
         let (place, count) = pairs::counted(pairs);
@@ -184,7 +184,7 @@ impl<T: Type> Change<'_, T> {
         self.changes += changes as u64;
     }
 
-    /// Leaves so many bytes of nodes to be freed when the locks are free.
+    /// Leaves `bytes` of nodes to be freed when the locks are free.
     pub fn leave(&mut self, remains: Remains, bytes: usize) {
         if !remains.is_empty() {
             self.remains.0.append(remains);
@@ -266,7 +266,7 @@ impl Transaction<'_> {
     }
 
     /// Changes what a collection has beside its elements; returns `None` if the key is absent. The log gets
-    /// the change, and it is counted, but clients that watch the key or keep a copy of it are not told.
+    /// the change, and it is counted, but clients that watch the key or keep a copy of it are not notified.
     ///
     /// # Errors
     ///

@@ -111,7 +111,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
         sum
     }
 
-    /// What happened since the start or the last reset.
+    /// Counts since the start or the last reset.
     pub fn counters(&self) -> KeyspaceCounters {
         let mut sum = KeyspaceCounters::default();
         for shard in self.all() {
@@ -137,7 +137,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
     }
 }
 
-/// Changing everything.
+/// What changes all keys, or the clock.
 impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
     /// The same transaction behind a mutable reference.
     pub fn as_mut(&mut self) -> Everything<&mut Transaction<'a>> {

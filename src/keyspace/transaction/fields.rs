@@ -2,7 +2,7 @@
 //!
 //! A field that has expired counts as absent from its very millisecond on: what a transaction shows of a hash
 //! is as of the transaction's moment. The field itself is freed later: when a command has come across it, or
-//! by the sweep ([`expiry`](crate::keyspace::expiry)), so many at a time. A hash whose last field has expired
+//! by the sweep ([`expiry`](crate::keyspace::expiry)), some at a time. A hash whose last field has expired
 //! counts as absent as a whole, and is freed as a whole.
 
 use crate::keyspace::following::losses::Loss;

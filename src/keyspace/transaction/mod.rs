@@ -80,12 +80,12 @@ pub(in crate::keyspace) enum Held<'a> {
     Many(HeldShards<'a>),
 }
 
-/// What a transaction is to hold. It is small, so that it costs little to pass it on.
+/// The shards that a transaction is to hold. It is small, so that it costs little to pass it on.
 #[derive(Debug)]
 pub struct Hold<'a>(Held<'a>);
 
 impl Hold<'_> {
-    /// Nothing.
+    /// No shard, for commands that use no key.
     pub fn nothing() -> Self {
         Hold(Held::Many(Vec::new()))
     }

@@ -21,7 +21,7 @@ const REPLAYED_VALUE_BYTES_MAX: usize = 512 << 20;
 /// The facts about a key that OBJECT returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'t> {
-    /// The value.
+    /// The key's value.
     pub value: Value<'t>,
     /// How the value was written.
     pub encoding: Encoding,

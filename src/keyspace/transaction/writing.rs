@@ -15,7 +15,7 @@ use crate::values::{Content, Encoding, LONG_TEXT_BYTES, STRING_KIND, Value};
 /// When a written key expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// Never.
+    /// The key does not expire; an earlier expiry is removed.
     Never,
     /// Its expiry stays as it was; never, if the key was absent.
     Keep,

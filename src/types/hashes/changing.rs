@@ -8,14 +8,14 @@ use crate::values::packed::{self, COUNT_MAX};
 use crate::values::pairs::{self, Lengths};
 use crate::values::tree::ExpiringMap;
 
-/// What must hold for the expiry of a field to be changed.
+/// The condition for a change of a field's expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// It has none.
+    /// The field has no expiry.
     HasNone,
-    /// It has one.
+    /// The field has an expiry.
     HasOne,
-    /// It has one, and the new one is later.
+    /// The field has an expiry, and the new one is later.
     IsLater,
     /// The new one is earlier. A field without an expiry counts as one that expires later than any moment.
     IsEarlier,

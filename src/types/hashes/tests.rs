@@ -42,7 +42,7 @@ fn expire(tx: &mut Transaction<'_>, field: &[u8], at_ms: Option<u64>) {
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u8, u8),
-    /// With a moment so many milliseconds from now.
+    /// With an expiry this many milliseconds from now.
     InsertUntil(u8, u8, u64),
     /// As HINCRBY does.
     Replace(u8, u8),

@@ -17,7 +17,7 @@ use crate::values::tree::Sequence;
 pub enum Beside {
     /// In front of it.
     Before,
-    /// Behind it.
+    /// Behind it, nearer to the tail.
     After,
 }
 
@@ -32,7 +32,7 @@ impl Change<'_, List> {
         self.note(request, &[element]);
     }
 
-    /// Removes so many elements at an end: one at least, and not more than there are.
+    /// Removes `count` elements at an end: at least one, and at most all.
     pub fn pop(&mut self, end: ListEnd, count: usize) {
         let (positions, request) = match end {
             ListEnd::Head => (0..count, "LPOP"),
@@ -77,8 +77,8 @@ impl Change<'_, List> {
         true
     }
 
-    /// Removes elements that are equal to `wanted`: so many, counted from this end. Returns how many it has
-    /// removed.
+    /// Removes at most `count_max` elements that are equal to `wanted`, counted from this end. Returns how
+    /// many it has removed.
     pub fn remove(&mut self, wanted: &[u8], end: ListEnd, count_max: usize) -> usize {
         let list = self.view();
         let len = list.len();

@@ -149,7 +149,7 @@ impl<'v> ListView<'v> {
 
 /// Some elements of a list.
 pub enum Elements<'v> {
-    /// Of a small list.
+    /// The elements of a small list.
     Packed {
         /// These elements, and those behind them.
         strings: Strings<'v>,
@@ -158,7 +158,7 @@ pub enum Elements<'v> {
     },
     /// The same in reverse.
     PackedReversed(Rev<vec::IntoIter<&'v [u8]>>),
-    /// Of a large list.
+    /// The elements of a large list.
     Large(Records<'v>),
     /// The same in reverse.
     LargeReversed(Rev<Records<'v>>),

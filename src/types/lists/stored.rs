@@ -44,7 +44,7 @@ pub(super) fn log(
 
 /// A node of a quicklist.
 enum Node {
-    /// A listpack of so many elements.
+    /// A listpack with this number of elements.
     Packed(usize),
     /// One element that is larger than a node.
     Plain,
@@ -80,7 +80,7 @@ pub(super) fn save(
     mut compressor: Option<&mut Compressor>,
 ) -> io::Result<()> {
     let list = List::view(content);
-    // The number of nodes comes first, so the list is gone through twice.
+    // The number of nodes comes first, so the list is read twice.
     write_length(sink.buffer(), nodes(list, limit).count() as u64);
     let mut elements = list.iter();
     for node in nodes(list, limit) {

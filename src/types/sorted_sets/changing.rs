@@ -9,7 +9,7 @@ use crate::values::Structure;
 use crate::values::pairs::{self, Lengths};
 use crate::values::tree::Ranking;
 
-/// From so many members on, the log has the positions of a removed range rather than its members.
+/// From this number of members on, the log has the positions of a removed range rather than its members.
 const LOGGED_MEMBERS_MAX: usize = 64;
 
 impl Change<'_, SortedSet> {

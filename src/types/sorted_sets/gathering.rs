@@ -33,7 +33,7 @@ struct Member {
 }
 
 impl Gathering {
-    /// A gathering with room for so many members. The caller has counted them.
+    /// A gathering with room for `members`. The caller has counted them.
     pub fn with_room(members: usize) -> Gathering {
         let hasher = RandomState::default();
         let positions = HashTable::with_capacity(members);

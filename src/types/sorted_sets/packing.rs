@@ -96,7 +96,7 @@ pub(super) fn records(packed: &[u8], positions: Range<usize>) -> Range<usize> {
     start..skip(positions.len())
 }
 
-/// Whether a sorted set with so many members, the longest of so many bytes, is packed.
+/// Whether a sorted set with this number of members, the longest of `longest` bytes, is packed.
 pub(super) fn is_small(limit: Limit, members: usize, longest: usize) -> bool {
     longest <= limit.bytes && members <= limit.entries.min(COUNT_MAX)
 }

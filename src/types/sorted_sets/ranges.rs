@@ -9,7 +9,7 @@ use super::{SortedSetView, score};
 pub enum Bounds<'a> {
     /// By rank, from the first to the last. A rank below zero counts from the end.
     Ranks(i64, i64),
-    /// By score.
+    /// By score, from the lowest to the highest.
     Scores(End<f64>, End<f64>),
     /// By the order of bytes, where all scores are equal.
     Members(Edge<'a>, Edge<'a>),

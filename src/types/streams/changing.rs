@@ -123,8 +123,8 @@ impl Change<'_, Stream> {
         self.note_alone("XCFGSET", &[b"IDMP-DURATION", &seconds, b"IDMP-MAXSIZE", &messages_max]);
     }
 
-    /// The pending entries of a group that were delivered `before_ms` or sooner, so many at most (0 for all),
-    /// those that are idle for the longest time first, and when the first of the others was delivered.
+    /// The pending entries of a group that were delivered at `before_ms` or earlier, at most `count` (0 for
+    /// all), the longest idle first, and when the first of the others was delivered.
     pub fn idle_entries(
         &mut self,
         group: &[u8],

@@ -1,8 +1,8 @@
 //! How many entries of a stream a group has read, and how many it has not: its lag.
 //!
-//! A stream counts all entries that it has ever got, and a group those that it has read. The two tell the lag
-//! as long as no entry was deleted from the middle of the stream. After that it is known again where the
-//! number of entries in front of an ID is: at either end of the stream.
+//! A stream counts all entries that it has ever got, and a group those that it has read. The lag is their
+//! difference as long as no entry was deleted from the middle of the stream. After that it is known again
+//! where the number of entries in front of an ID is: at either end of the stream.
 
 use crate::values::tree::Ledger;
 use crate::values::tree::ledger::{EntryId, Group};

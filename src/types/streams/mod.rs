@@ -1,7 +1,7 @@
 //! Streams: entries in the order of their IDs, and groups of consumers that read them.
 //!
 //! A stream is a [`Ledger`] from its first entry on: one entry takes some 500 bytes, a tenth of what Redis
-//! takes. It stays when its last entry is gone, since its IDs must go on where they ended.
+//! takes. It stays when its last entry is deleted, since its IDs must continue where they ended.
 
 pub mod counting;
 

@@ -3,7 +3,7 @@
 //! Entries are only added at the end, so they lie in [`block`]s of a few dozen, one behind the other, and
 //! only the last block grows. A block is a listpack as Redis has it, in the same bytes: an entry takes as
 //! much memory as there, files have the blocks as they are, and whatever depends on where a block ends
-//! (approximate trimming) is the same. [`blocks`] keeps them, [`group`] what was delivered to whom.
+//! (approximate trimming) is the same. [`blocks`] keeps them, [`group`] what was delivered to which consumer.
 
 mod block;
 mod blocks;
@@ -138,7 +138,7 @@ impl Ledger {
         self.range_back(EntryId::ZERO, EntryId::MAX).next()
     }
 
-    /// An entry.
+    /// The entry of an ID, unless it is absent or deleted.
     pub fn get(&self, id: EntryId) -> Option<Entry<'_>> {
         let kept = self.blocks.get(self.blocks.find(id)?)?;
         kept.block.entries(kept.id).find(id)

@@ -27,7 +27,7 @@ use super::page::{PAGE_BYTES_MAX, Page, Record};
 use super::remains::Remains;
 
 /// Branches above a page at most: ten take 60 of the hash's 64 bits. A page below them is never split; names
-/// whose hashes are so much alike share a large page.
+/// whose hashes agree in these bits share a large page.
 const DEPTH_MAX: u32 = 10;
 /// A page that uses less than this merges with its neighbour if both together are small.
 const MERGING_BYTES_MAX: usize = PAGE_BYTES_MAX / 4;

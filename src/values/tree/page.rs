@@ -135,7 +135,7 @@ impl<const KEY: usize> Page<KEY> {
         &self.0[layout.keys..][..self.len() * KEY]
     }
 
-    /// A record.
+    /// The record at an index, from 0.
     #[inline(always)]
     pub(super) fn record(&self, i: usize) -> &[u8] {
         let records = &self.0[Layout::of::<KEY>(&self.0).records..];
@@ -387,8 +387,8 @@ fn move_bounds(bytes: &mut [u8], from: Range<usize>, to: usize, add: usize) {
     shift_bounds(bytes, to + 1..to + 1 + from.len(), add);
 }
 
-/// The first of so many numbers for which the function is false, if it is true for all before it and for none
-/// behind.
+/// The first number below `count` for which the function is false, if it is true for all before it and for
+/// none behind.
 #[inline]
 fn partition_point(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, count);
@@ -438,7 +438,7 @@ impl Layout {
         Layout { slots, keys, records: keys + slots * KEY, total: bytes.len() }
     }
 
-    /// For exactly so many records with so many bytes in all.
+    /// The layout for exactly `slots` records with `size` bytes in all.
     fn narrowest<const KEY: usize>(slots: usize, size: usize) -> Layout {
         let layout = |width: usize| {
             let keys = (BOUNDS + slots + 1) * width;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::page::shared_bytes;
 
-/// A node counts as so many bytes at least, since to let it go takes time even if a copy keeps it.
+/// A node counts as at least this number of bytes, since to let it go takes time even if a copy keeps it.
 const NODE_BYTES_MIN: usize = 64;
 
 /// Nodes to be freed. Dropped, they are freed at once.
@@ -40,7 +40,7 @@ impl Remains {
         Remains { nodes: nodes.into_iter().map(N::into).collect() }
     }
 
-    /// Frees about so many bytes, and at least one node; true once nothing is left.
+    /// Frees about `bytes` bytes, and at least one node; returns whether nothing is left.
     pub fn free_some(&mut self, bytes: usize) -> bool {
         let mut freed_bytes = 0;
         while let Some(node) = self.nodes.pop() {

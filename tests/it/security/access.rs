@@ -55,7 +55,7 @@ fn e8_rules_of_the_default_user_do_not_refuse_what_the_log_has() {
     client.line("AUTH admin any").is_ok();
     client.line("GET a").is("2");
     client.line("GET b").is("2");
-    assert!(!server.output().contains("While the log was loaded"));
+    assert!(!server.output().contains("While the log was replayed"));
 }
 
 /// The server serves this client and another one.

@@ -28,7 +28,7 @@ const HAS_NAMES_OF_BLOCK: i64 = 2;
 const FIXED_PIECES: i64 = 3;
 /// A block that grows gets this part of its size as spare room...
 const SPARE_SHARE: usize = 8;
-/// ... and at least so many bytes.
+/// ... and at least this number of bytes.
 const SPARE_BYTES_MIN: usize = 64;
 
 const CORRUPT: DecodeError = DecodeError::Invalid("Stream listpack integrity check failed.");
@@ -40,7 +40,7 @@ pub(super) struct Block(Vec<u8>);
 /// An entry of a block.
 #[derive(Clone, Debug)]
 pub struct Entry<'l> {
-    /// Its ID.
+    /// The entry's ID.
     pub id: EntryId,
     /// Its fields and values.
     pub fields: Fields<'l>,
@@ -101,7 +101,7 @@ impl Block {
         block
     }
 
-    /// The listpack.
+    /// The bytes of the listpack, as Redis stores it.
     pub(super) fn listpack(&self) -> &[u8] {
         &self.0
     }

@@ -136,7 +136,7 @@ impl Blocks {
         Some(Place { shelf, index: self.shelves.get(shelf)?.0.len().checked_sub(1)? })
     }
 
-    /// All blocks.
+    /// All blocks, the first one first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Kept> {
         self.shelves.iter().flat_map(|shelf| &shelf.0).chain(&self.last)
     }

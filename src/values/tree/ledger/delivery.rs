@@ -19,7 +19,7 @@ impl Delivery {
     /// The highest number of deliveries. Redis: `LLONG_MAX`.
     pub const COUNT_MAX: u64 = i64::MAX as u64;
 
-    /// That of an entry that was given back after so many deliveries.
+    /// The delivery of an entry that was given back after `count` deliveries.
     pub fn released(count: u64) -> Delivery {
         Delivery { consumer: Delivery::NO_CONSUMER, at_ms: 0, count }
     }

@@ -2,7 +2,7 @@
 //!
 //! An entry that was delivered is pending until it is acknowledged. The group keeps its pending entries in
 //! the order of their IDs, each with its consumer, and each consumer the IDs of its own. A consumer is known
-//! by a number, its place in the group, which a later consumer gets when it is gone.
+//! by a number, its place in the group, which a later consumer gets when it is deleted.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use super::id::EntryId;
 use super::idle::{Idle, STEP_ENTRIES};
 use crate::allocator::taken_bytes;
 
-/// Where a consumer has more pieces than a record in so many, all records are gathered anew to remove them.
+/// If a consumer has more pieces than one in this number of records, all records are gathered anew to remove
+/// them.
 const GATHERED_SHARE: usize = 16;
 
 /// A group of consumers.
@@ -77,7 +78,7 @@ fn positions(records: &Sequence, from: EntryId, to: EntryId) -> Range<usize> {
 }
 
 impl Consumer {
-    /// Its name.
+    /// The consumer's name; any bytes.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
@@ -144,7 +145,7 @@ impl Group {
         }
     }
 
-    /// Its name.
+    /// The group's name; any bytes.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
@@ -239,7 +240,7 @@ impl Group {
         if count == self.pending.len() {
             remains = self.pending.clear();
         } else if runs.len() > self.pending.len() / GATHERED_SHARE {
-            // What stays is gathered sooner than so many pieces are removed.
+            // To gather what stays is faster than to remove this number of pieces.
             let stays = |record: &&[u8]| Delivery::of_record(record).consumer != number;
             let staying = self.pending.range(0..self.pending.len()).filter(stays);
             let gathered = Sequence::gather(staying.map(|record| record.split_at(EntryId::BYTES)));

@@ -1,5 +1,5 @@
-//! The pending entries of a group by the time of their delivery: who asks for idle ones (XREADGROUP CLAIM)
-//! gets those first that are idle for the longest time.
+//! The pending entries of a group by the time of their delivery: a client that asks for idle ones (XREADGROUP
+//! CLAIM) gets the longest idle first.
 //!
 //! A group has this index only once a client has asked for idle entries. It is built in steps, in the order
 //! of the IDs, so that no client waits for another one's long list.

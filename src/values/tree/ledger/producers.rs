@@ -1,9 +1,9 @@
 //! Producers that name their messages, so that a message that they send again is not added again.
 //!
 //! A producer has a name, and so has each of its messages (XADD IDMP). The ledger remembers the last messages
-//! of each producer with the IDs that they got: so many, and for so long. Three indexes have them: by the
-//! hash of both names, to find a message; by producer and number, to find the one that a producer has had
-//! for the longest time; by ID, to find those whose time is over. The time of a message is that of its ID.
+//! of each producer with the IDs that they got, up to a number and an age. Three indexes have them: by the
+//! hash of both names, to find a message; by producer and number, to find the one that a producer has had for
+//! the longest time; by ID, to find those whose time is over. The time of a message is that of its ID.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

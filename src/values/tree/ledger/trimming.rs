@@ -1,7 +1,7 @@
-//! Trimming: the first entries of a ledger leave.
+//! Trimming: removes the first entries of a ledger.
 //!
-//! Whole blocks go at once. Where groups have a say in what leaves ([`References`]), entries are looked at
-//! one by one.
+//! Whole blocks are removed at once. If groups' references decide which entries may be removed
+//! ([`References`]), entries are checked one by one.
 
 use super::super::remains::Remains;
 use super::block::Entries;
@@ -10,13 +10,13 @@ use super::{EntryId, Ledger};
 /// Which entries are trimmed: the first ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Trim {
-    /// Which stay.
+    /// Which entries stay.
     pub keep: Keep,
     /// Whether only whole blocks are removed.
     pub is_approximate: bool,
     /// The most entries to remove; 0 for any number.
     pub limit: usize,
-    /// What the groups have to say.
+    /// How groups' references to an entry decide whether it may be removed.
     pub references: References,
 }
 
