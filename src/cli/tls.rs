@@ -1,11 +1,11 @@
-//! TLS as a client: whom to trust, and how to be trusted.
+//! TLS of the client: which servers it trusts, and its own certificate.
 //!
-//! As redis-cli has it, a server that shows a certificate of an authority given by `--cacert` is trusted
-//! under any name: test certificates of Redis name no server. One of the system's authorities has to vouch
-//! for the name as well, since those vouch for everybody.
+//! As in redis-cli, a server with a certificate from an authority in `--cacert` is trusted under any name:
+//! Redis's test certificates contain no name. A certificate from one of the system's authorities must also
+//! contain the server's name, because these authorities issue certificates for all kinds of servers.
 //!
-//! A certificate given by `--cacert` that the server shows itself is trusted, too: one that was signed by its
-//! own key has no authority. The library would ask for one, so such a certificate is compared here.
+//! A certificate in `--cacert` is also trusted if the server itself presents it: a self-signed certificate
+//! has no authority. The library would require one, so such a certificate is compared here.
 
 use std::fs;
 use std::io;
@@ -27,15 +27,15 @@ use super::options::TlsOptions;
 use crate::certificates::{Validity, read_certificates, read_key, why_refused, why_untrusted};
 use crate::files::NamedFile;
 
-/// Why there is no conversation over TLS.
+/// Why the TLS connection failed.
 pub(super) enum Refusal {
     /// The options are wrong.
     Options(String),
-    /// The server is not trusted, or does not trust, or is none.
+    /// The handshake failed: one of the two sides does not trust the other, or the server does not speak TLS.
     Greeting(String),
 }
 
-/// Greets a server.
+/// Makes the TLS handshake with a server.
 ///
 /// # Errors
 ///
@@ -94,7 +94,7 @@ fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
         .map_err(|error| why_refused(&error, &shown))
 }
 
-/// The certificates that are trusted; none if every server is.
+/// The trusted certificates; `None` if every server is trusted.
 fn trusted(options: &TlsOptions) -> Result<Option<Vec<CertificateDer<'static>>>, String> {
     if options.is_insecure {
         return Ok(None);
@@ -106,7 +106,7 @@ fn trusted(options: &TlsOptions) -> Result<Option<Vec<CertificateDer<'static>>>,
     if let Some(folder) = &options.authorities_folder {
         let wrong = |error: io::Error| format!("{}: {}", folder.display(), plain_text(&error));
         for entry in fs::read_dir(folder).map_err(wrong)? {
-            // A folder of authorities holds other things, too.
+            // Such a directory may contain other files, too.
             let file = NamedFile::at(&entry.map_err(wrong)?.path());
             trusted.extend(read_certificates(&file).unwrap_or_default());
         }
@@ -120,12 +120,12 @@ fn trusted(options: &TlsOptions) -> Result<Option<Vec<CertificateDer<'static>>>,
     Ok(Some(trusted))
 }
 
-/// Decides whether a server is to be trusted.
+/// Decides whether a server is trusted.
 #[derive(Debug)]
 struct Verifier {
-    /// None trusts everybody.
+    /// The authorities; `None` trusts every server.
     authorities: Option<Arc<WebPkiServerVerifier>>,
-    /// The same as certificates.
+    /// The certificates of the authorities.
     trusted: Vec<CertificateDer<'static>>,
     minds_names: bool,
     schemes: Vec<SignatureScheme>,
@@ -146,7 +146,7 @@ impl ServerCertVerifier for Verifier {
             return why_not.map_or(Ok(ServerCertVerified::assertion()), |why| Err(why.into()));
         }
         match authorities.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
-            // The name is looked at last: everything else is as it should be.
+            // The name is checked last, so everything else is valid.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if !self.minds_names => Ok(ServerCertVerified::assertion()),

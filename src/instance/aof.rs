@@ -196,7 +196,7 @@ impl Instance {
         match self.write_snapshot(job) {
             Ended::Saved => tracing::info!("Background AOF rewrite terminated with success"),
             Ended::Failed => return Err("the base could not be written".to_owned()),
-            Ended::Abandoned => return Err("it is not wanted any more".to_owned()),
+            Ended::Abandoned => return Err("it is no longer wanted".to_owned()),
         }
         if aof.turns() != turns {
             return Err("the log was turned off meanwhile".to_owned());

@@ -120,7 +120,9 @@ pub fn tidy_up_after_the_dead(directory: &Path) {
         }
         let name = entry.file_name();
         match fs::remove_file(entry.path()) {
-            Ok(()) => tracing::info!("Removed {}, which a server that has ended left behind", name.display()),
+            Ok(()) => {
+                tracing::info!("Removed {}, a temporary file of a server that has ended", name.display())
+            }
             Err(error) => tracing::warn!("Could not remove {}: {}", name.display(), reason(&error)),
         }
     }

@@ -83,7 +83,7 @@ fn load_items<R: Read>(
             Item::Auxiliary { name, value } => tell(name, value, now_ms),
             Item::Library(code) => library(code),
             Item::ModuleData { module } => {
-                tracing::warn!("The RDB file contains data of the module '{module}', which are passed over");
+                tracing::warn!("The RDB file contains data of the module '{module}', which is skipped");
             }
             Item::Key(key) if key.database >= databases => {
                 return Err(format!(

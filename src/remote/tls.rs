@@ -18,7 +18,7 @@ pub struct TlsFiles {
     pub authorities: Option<NamedFile>,
     /// The certificate that the store is shown; `None` for none.
     pub certificate: Option<NamedFile>,
-    /// Its key.
+    /// The private key of the certificate.
     pub key: Option<NamedFile>,
 }
 

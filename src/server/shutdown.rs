@@ -96,7 +96,7 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
         Saving::IfConfigured => !instance.config.save_points().is_empty(),
     };
     if instance.persistence.is_saving() {
-        tracing::warn!("A snapshot is being written in the background. Ending it!");
+        tracing::warn!("Giving up the snapshot that is being written in the background.");
         instance.persistence.abandon();
     }
     let log = &instance.persistence.aof;

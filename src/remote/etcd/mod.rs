@@ -1,9 +1,10 @@
 //! Rows in etcd: one key each, under a prefix.
 //!
-//! A batch is one transaction. It counts the batch in the front-end's ledger, if the ledger does not know of
-//! this batch yet, and does the groups. A batch that comes too late finds another number there, and does
-//! nothing. If a connection is lost, the ledger tells whether the batch was done, and in which revision. etcd
-//! keeps the revisions before it for some time, so what each group has found can be read again.
+//! A batch is one transaction. It counts the batch in the front-end's ledger, unless the ledger has this
+//! batch or a later one already, and does the groups. A batch that comes too late finds another number there,
+//! and does nothing. If a connection is lost, the ledger shows whether the batch was done, and in which
+//! revision. etcd keeps the revisions before it for some time, so what each group has found can be read
+//! again.
 //!
 //! If etcd is silent, that is the same as a lost connection. A batch that is only slow is mostly done before
 //! the question what has become of it; otherwise it does nothing, and its requests run again.
@@ -59,7 +60,7 @@ use wire::{Wire, describe, failure, is_about_lease};
 /// How long a front-end's ledger is kept after it was heard of last, in seconds.
 const LEDGER_SECONDS: i64 = 24 * 3_600;
 
-/// A connection.
+/// A connection to etcd for batches.
 pub(super) struct Etcd {
     wire: Wire,
     names: Names,
@@ -149,7 +150,7 @@ impl Store for Etcd {
     }
 }
 
-/// Where it is.
+/// The place of the store in etcd.
 fn place(remote: &Remote) -> Result<&EtcdPlace, String> {
     match &remote.settings.target {
         Target::Etcd(place) => Ok(place),
@@ -157,7 +158,7 @@ fn place(remote: &Remote) -> Result<&EtcdPlace, String> {
     }
 }
 
-/// Connects, and looks whether what is there can be read.
+/// Connects, and checks whether this version can read the data there.
 async fn open(remote: &Remote) -> Result<(Wire, Names), String> {
     let place = place(remote)?;
     let names = Names::new(&place.prefix);
