@@ -128,7 +128,7 @@ fn why_version() -> String {
         .to_owned()
 }
 
-/// The version of a certificate, and its first and last moment.
+/// The version of a certificate, its first and last moment, and whether it is self-issued.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Validity {
     /// 1, 2 or 3.
@@ -137,6 +137,8 @@ pub struct Validity {
     pub begins_s: i64,
     /// Its last moment, in seconds since 1970.
     pub ends_s: i64,
+    /// Whether issuer and subject are the same, as in a self-signed certificate.
+    pub is_self_issued: bool,
 }
 
 impl Validity {
@@ -152,11 +154,12 @@ impl Validity {
         }
         let (_, signed) = element(signed, INTEGER)?; // the serial number
         let (_, signed) = element(signed, SEQUENCE)?; // the algorithm
-        let (_, signed) = element(signed, SEQUENCE)?; // the issuer
-        let (dates, _) = element(signed, SEQUENCE)?;
+        let (issuer, signed) = element(signed, SEQUENCE)?;
+        let (dates, signed) = element(signed, SEQUENCE)?;
+        let (subject, _) = element(signed, SEQUENCE)?;
         let (begins_s, dates) = time(dates)?;
         let (ends_s, _) = time(dates)?;
-        Some(Validity { version, begins_s, ends_s })
+        Some(Validity { version, begins_s, ends_s, is_self_issued: issuer == subject })
     }
 
     /// Why the certificate is not valid now; `None` if it is.

@@ -17,6 +17,10 @@ use crate::resp::number::parse_integer;
 pub(super) const DEPTH_MAX: usize = 512;
 /// The most bytes of one reply, which is held as a whole before it is printed: eight of the longest values.
 pub(super) const REPLY_BYTES_MAX: usize = 4 << 30;
+/// How a server that expects TLS begins its answer to a plain request: an alert, version 3.
+const TLS_ALERT: [u8; 2] = [0x15, 3];
+/// What the error says then, behind the text of hiredis.
+const TLS_HINT: &str = ". The server seems to speak TLS: add --tls";
 /// The most consumed bytes at the front of the input before they are dropped.
 const CONSUMED_BYTES_MAX: usize = 64 << 10;
 
@@ -192,7 +196,8 @@ impl Decoder {
         let rest = &self.input[self.consumed..];
         let Some(kind) = rest.first() else { return Ok(None) };
         if !b"+-:,#_($=*%~>".contains(kind) {
-            return Err(unexpected(*kind));
+            let hint = if rest.starts_with(&TLS_ALERT) { TLS_HINT } else { "" };
+            return Err(unexpected(*kind) + hint);
         }
         while let Some(found) = memchr::memchr(b'\n', &rest[self.searched..]) {
             let end = self.searched + found;
@@ -420,6 +425,11 @@ mod tests {
             (&b"|1\r\n"[..], "Protocol error, got \"|\" as reply type byte"),
             (b"!5\r\nERR x\r\n", "Protocol error, got \"!\" as reply type byte"),
             (b"H", "Protocol error, got \"H\" as reply type byte"),
+            (b"\x15", "Protocol error, got \"\\x15\" as reply type byte"),
+            (
+                b"\x15\x03\x01\x00\x02\x02\x0a",
+                "Protocol error, got \"\\x15\" as reply type byte. The server seems to speak TLS: add --tls",
+            ),
             (b"\xff", "Protocol error, got \"\\xff\" as reply type byte"),
             (b"$?\r\n", "Bad bulk string length"),
             (b"$-2\r\n", "Bulk string length out of range"),

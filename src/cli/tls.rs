@@ -7,6 +7,7 @@
 //! A certificate in `--cacert` is also trusted if the server itself presents it: a self-signed certificate
 //! has no authority. The library would require one, so such a certificate is compared here.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVe
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
 
 use super::connection::plain_text;
@@ -131,6 +132,35 @@ struct Verifier {
     schemes: Vec<SignatureScheme>,
 }
 
+/// The error for a self-signed certificate that `--cacert` does not contain.
+#[derive(Debug)]
+struct SelfSigned;
+
+impl fmt::Display for SelfSigned {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str(
+            "the server's certificate is self-signed: name it with --cacert FILE, or skip the check with \
+             --insecure",
+        )
+    }
+}
+
+impl std::error::Error for SelfSigned {}
+
+/// Whether the library rejects a certificate because of its issuer: the issuer is unknown, or the certificate
+/// is an authority's own, as `openssl req -x509` makes it.
+fn is_about_issuer(error: &Error) -> bool {
+    match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => true,
+        Error::InvalidCertificate(CertificateError::Other(other)) => other.to_string() == "CaUsedAsEndEntity",
+        _ => false,
+    }
+}
+
+fn is_self_issued(certificate: &CertificateDer<'_>) -> bool {
+    Validity::of(certificate).is_some_and(|validity| validity.is_self_issued)
+}
+
 impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
@@ -150,6 +180,9 @@ impl ServerCertVerifier for Verifier {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if !self.minds_names => Ok(ServerCertVerified::assertion()),
+            Err(error) if is_about_issuer(&error) && is_self_issued(certificate) => {
+                Err(CertificateError::Other(OtherError(Arc::new(SelfSigned))).into())
+            }
             verdict => verdict,
         }
     }

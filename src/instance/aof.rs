@@ -51,6 +51,11 @@ impl Instance {
         self.persistence.aof.finish(journal.end(), || journal.call()).await;
     }
 
+    /// Bytes of changes that are logged but not durable yet.
+    pub fn undurable_bytes(&self) -> u64 {
+        self.persistence.aof.undurable_bytes(self.followers.journal.end())
+    }
+
     fn aof_sync(&self) -> Sync {
         match APPEND_FSYNC[self.config.appendfsync.get()] {
             "always" => Sync::Always,

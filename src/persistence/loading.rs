@@ -28,7 +28,7 @@ pub struct Loaded {
 /// What to do with a key of the file that already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conflicts {
-    /// Loading fails.
+    /// Loading fails with an error.
     Refused,
     /// The key of the file replaces it.
     Replaced,

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::row::Row;
 
-/// The questions.
+/// A question to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     /// How many keys a database has.

@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -53,6 +54,9 @@ use shutdown::Signals;
 
 pub use process::run;
 
+/// Stack of a thread: deeply nested scripts need more than the default of two MiB. Only the used part takes
+/// memory.
+const STACK_BYTES: usize = 8 << 20;
 /// How long the threads of a stopping server may take to end.
 const THREADS_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -199,13 +203,34 @@ fn threads(config: &Config) -> usize {
 
 /// A single thread has the multi-thread scheduler, too: only that can hand over a thread's clients.
 fn runtime(threads: usize) -> Result<Runtime, String> {
-    build_runtime(threads).map_err(|error| format!("could not start the threads: {error}"))
+    let built = try_threads(threads).and_then(|()| build_runtime(threads));
+    built.map_err(|error| match error.kind() {
+        // The system says no more than "Resource temporarily unavailable".
+        io::ErrorKind::WouldBlock => {
+            "cannot start a thread: the user's limit of processes (ulimit -u) or of \
+                                      memory (ulimit -v) is reached"
+                .to_owned()
+        }
+        _ => format!("could not start the threads: {error}"),
+    })
+}
+
+/// Starts as many threads as the runtime will, and ends them. The runtime itself panics if the system refuses
+/// a thread.
+fn try_threads(count: usize) -> io::Result<()> {
+    let gate = Mutex::new(());
+    thread::scope(|scope| {
+        // All of them wait until the last one has started.
+        let _held = gate.lock();
+        for _ in 0..count {
+            let builder = thread::Builder::new().stack_size(STACK_BYTES);
+            builder.spawn_scoped(scope, || drop(gate.lock()))?;
+        }
+        Ok(())
+    })
 }
 
 fn build_runtime(threads: usize) -> io::Result<Runtime> {
-    /// Stack of a thread: deeply nested scripts need more than the default of two MiB. Only the used part
-    /// takes memory.
-    const STACK_BYTES: usize = 8 << 20;
     let lookout = Arc::new(Lookout::default());
     let adopting = Arc::clone(&lookout);
     let unprepared = AtomicUsize::new(threads);

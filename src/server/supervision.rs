@@ -19,7 +19,7 @@ const UPSTART: &str = "UPSTART_JOB";
 #[derive(Debug)]
 pub(super) enum Supervisor {
     /// There is none.
-    Nobody,
+    Absent,
     /// Upstart, which waits until the server stops itself.
     Upstart,
     /// Systemd, which listens on this socket.
@@ -40,16 +40,16 @@ impl Supervisor {
             "upstart" if is_there(UPSTART) => Supervisor::Upstart,
             "upstart" => {
                 tracing::warn!("upstart supervision requested, but {UPSTART} not found!");
-                Supervisor::Nobody
+                Supervisor::Absent
             }
             "systemd" => match env::var_os(SYSTEMD) {
                 Some(socket) => Supervisor::Systemd(socket),
                 None => {
                     tracing::warn!("systemd supervision error: {SYSTEMD} not found!");
-                    Supervisor::Nobody
+                    Supervisor::Absent
                 }
             },
-            _ => Supervisor::Nobody,
+            _ => Supervisor::Absent,
         };
         if let Some(place) = SUPERVISORS.iter().position(|other| Some(*other) == supervisor.name()) {
             // As in Redis: from now on the parameter has the supervisor that `auto` has found.
@@ -62,7 +62,7 @@ impl Supervisor {
     /// The supervisor's name in INFO.
     pub(super) fn name(&self) -> Option<&'static str> {
         match self {
-            Supervisor::Nobody => None,
+            Supervisor::Absent => None,
             Supervisor::Upstart => Some("upstart"),
             Supervisor::Systemd(_) => Some("systemd"),
         }
@@ -70,7 +70,7 @@ impl Supervisor {
 
     fn begin(&self) {
         match self {
-            Supervisor::Nobody => {}
+            Supervisor::Absent => {}
             Supervisor::Upstart => {
                 tracing::warn!("supervised by upstart, will stop to signal readiness");
                 let stopped = fork::signal_process(fork::current_process_id(), fork::Signal::STOP);

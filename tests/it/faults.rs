@@ -139,7 +139,7 @@ fn a_delay_lasts_as_long_as_it_was_told() {
 }
 
 #[test]
-fn a_delay_keeps_the_order_of_its_client_and_holds_up_nobody_else() {
+fn a_delay_keeps_the_order_of_its_client_and_holds_up_no_other() {
     let (server, mut planter, mut client) = two();
     planter.line("FAULT ADD ON set MATCH k DELAY 3600000").is(1);
     client.send(&together(&["INCR n", "SET k v", "GET k", "SET k w", "GET k"]));

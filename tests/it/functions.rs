@@ -495,7 +495,7 @@ fn occupy(server: &Server, busy: &mut Client, client: &mut Client, body: &str) {
 
 #[test]
 fn a_function_that_does_not_end_is_shown_and_killed() {
-    // A real Redis answers nobody at all in the meantime if it does not look at its clients.
+    // A real Redis sends no replies at all in the meantime if it does not check its clients.
     for body in [
         "while true do end",
         "while true do pcall(function() while true do end end) end",

@@ -392,7 +392,7 @@ fn not_deleted_by_another() {
         other.line(line).ignored();
     }
     assert_eq!(observer.line("EXISTS lock").integer(), 0);
-    // Nobody's lock.
+    // A key that is not tracked as a lock.
     other.line("SET lock t").is_ok();
     holder.line("DEL lock").is(1);
     is_found(&mut observer, &[]);

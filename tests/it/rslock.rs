@@ -105,7 +105,7 @@ fn a_guard_lets_go_when_it_is_told_to() {
     });
 }
 
-/// How often anybody has tried to take a lock, as the server counts its SETs.
+/// How often clients have tried to take a lock: the server's count of SETs.
 fn times_locked(client: &mut Client) -> u64 {
     let statistics = client.line("INFO commandstats").text();
     let calls = statistics.split("cmdstat_set:calls=").nth(1).and_then(|rest| rest.split(',').next());

@@ -189,7 +189,7 @@ fn of_a_script_that_reads_the_declared_keys_are_remembered() {
 }
 
 #[test]
-fn whoever_wishes_is_spared_its_own_changes() {
+fn with_noloop_a_client_is_not_notified_of_its_own_changes() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "NOLOOP");
     assert_eq!(flags(&mut reader), "[\"on\", \"noloop\"]");
@@ -205,7 +205,7 @@ fn whoever_wishes_is_spared_its_own_changes() {
 }
 
 #[test]
-fn nobody_is_spared_what_happens_of_itself() {
+fn every_client_is_notified_of_keys_that_expire() {
     let server = Server::start();
     let (mut listener, _) = reader_and_writer(&server, "BCAST NOLOOP");
     listener.line("SET k 1 PX 1").is_ok();
@@ -242,7 +242,7 @@ fn news_that_was_taken_does_not_count_for_what_waits() {
 }
 
 #[test]
-fn whoever_listens_to_prefixes_is_told_of_every_change_below_them() {
+fn a_client_with_prefixes_is_notified_of_every_change_below_them() {
     let server = Server::start();
     let (mut listener, mut writer) = reader_and_writer(&server, "BCAST PREFIX user: PREFIX lock:");
     let (mut all, _) = reader_and_writer(&server, "BCAST");
@@ -474,7 +474,7 @@ fn wait_until(client: &mut Client, mut is_so: impl FnMut(&mut Client) -> bool) {
 }
 
 #[test]
-fn news_comes_also_to_whoever_wants_no_replies() {
+fn news_comes_also_to_a_client_that_wants_no_replies() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "");
     reader.send(&request(["CLIENT", "REPLY", "OFF"]));
@@ -556,7 +556,7 @@ fn a_message_of_another_comes_before_the_reply_and_news_of_what_was_read_after_i
 }
 
 #[test]
-fn a_script_that_began_before_anybody_tracked_tells_of_what_it_changes() {
+fn a_script_that_began_before_a_client_tracked_reports_its_changes() {
     const SCRIPT: &str = "redis.call('publish', 'begun', '') for i = 1, 20000000 do end \
                           redis.call('set', 'k', 'new')";
     let server = Server::start();
@@ -681,7 +681,7 @@ fn a_copy_is_never_older_than_a_write_that_was_answered() {
             })
         });
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        // Nobody writes any more: from here on copies are used.
+        // There are no more writes: from here on copies are used.
         let deadline = Instant::now() + PATIENCE;
         while use_copies.load(Ordering::Relaxed) < readers.len() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));

@@ -27,7 +27,7 @@ impl Display for Client {
 }
 
 /// What the walk through a model found.
-#[must_use = "a walk proves nothing until somebody says how it should have ended"]
+#[must_use = "a walk proves nothing until its expected end is checked"]
 pub(crate) struct Explored {
     question: &'static str,
     expectation: Expectation,

@@ -223,6 +223,11 @@ impl Aof {
         self.is_on() && self.is_whole() && end <= self.durable.load(Ordering::Acquire)
     }
 
+    /// Bytes of the journal up to `end` that are not durable yet.
+    pub fn undurable_bytes(&self, end: u64) -> u64 {
+        end.saturating_sub(self.durable.load(Ordering::Acquire))
+    }
+
     /// Waits until the journal up to `end` is durable.
     pub async fn durable(&self, end: u64) {
         let mut progress = self.progress.subscribe();
@@ -318,6 +323,12 @@ impl Aof {
     /// Whether changes are logged.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
+    }
+
+    /// The name of the file that gets new records, without a path.
+    pub fn current_file(&self) -> Vec<u8> {
+        let state = self.state.lock();
+        state.manifest.increments.last().map(|part| part.name.clone()).unwrap_or_default()
     }
 
     /// Locks a directory against other servers, until the log is off.

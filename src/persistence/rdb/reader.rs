@@ -26,7 +26,7 @@ pub enum Item<'a> {
     Auxiliary {
         /// What is described, such as `redis-ver`.
         name: &'a [u8],
-        /// The description.
+        /// The text, such as `7.0.15`.
         value: &'a [u8],
     },
     /// The code of a library of functions.

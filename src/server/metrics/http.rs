@@ -22,7 +22,7 @@ const REST_BYTES_MAX: usize = 256 << 10;
 /// … for at most this time, so that the client can read the response.
 const REST_TIME: Duration = Duration::from_secs(1);
 
-/// A request.
+/// A request, without its header fields.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) method: Method,
@@ -112,7 +112,7 @@ fn parse(read: &[u8]) -> Result<Option<(Asked, usize)>, Refusal> {
     Ok(Some((Asked { method, path, has_body, keeps_open: is_1_1 && !wants_close }, length)))
 }
 
-/// A response.
+/// A response: status, type and text.
 #[derive(Debug)]
 pub(super) struct Answer {
     status: &'static str,

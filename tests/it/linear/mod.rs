@@ -122,7 +122,7 @@ fn told(span: std::ops::Range<u64>, request: Request, answer: Answer) -> Operati
     }
 }
 
-/// What nobody knows the end of.
+/// An operation whose reply was lost.
 fn lost(start: u64, request: Request) -> Operation {
     Operation { ended: None, ..told(start..start, request, Answer::Lost) }
 }
@@ -156,7 +156,7 @@ fn a_second_setnx_that_is_told_1_is_rejected() {
     use Request::{Del, DelIfEq, SetNx};
     is_rejected(&[told(0..5, SetNx(A, None), YES), told(3..8, SetNx(B, None), YES)]);
     is_fine(&[told(0..5, SetNx(A, None), YES), told(3..8, SetNx(B, None), NO)]);
-    // Somebody may have let go in between.
+    // A client may have released the lock in between.
     is_fine(&[told(0..5, SetNx(A, None), YES), told(3..8, SetNx(B, None), YES), told(1..9, Del, YES)]);
     is_fine(&[told(0..2, SetNx(A, None), YES), lost(1, DelIfEq(A)), told(3..8, SetNx(B, None), YES)]);
     is_rejected(&[told(0..2, SetNx(A, None), YES), told(3..8, SetNx(B, None), YES), lost(9, DelIfEq(A))]);
@@ -290,7 +290,7 @@ fn setnx_made_of_get_and_set_is_found_out_over_real_connections() {
 }
 
 #[test]
-fn setnx_made_of_get_and_set_is_found_out_even_where_nobody_arranges_the_race() {
+fn setnx_made_of_get_and_set_is_found_out_even_without_an_arranged_race() {
     let server = start_on_four_threads();
     let (watch, at_once) = (Watch::start(), Barrier::new(CONNECTIONS));
     let asked = |client: &mut Client, connection: usize, request: Request| {
