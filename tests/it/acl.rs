@@ -70,7 +70,7 @@ fn a_user_runs_only_the_commands_that_its_rules_allow() {
     client.line("SELECT 1").is_error(&format!("{NO_COMMAND} 'select' command"));
     client.line("OBJECT ENCODING key").is_error(&format!("{NO_COMMAND} 'object|encoding' command"));
     assert!(!client.line("OBJECT HELP").items().is_empty());
-    // What is wrong with a request is told first.
+    // Mistakes in a request are reported first.
     client.line("DEL").is_error("ERR wrong number of arguments for 'del' command");
     client.line("NOSUCH").is_error("ERR unknown command 'NOSUCH', with args beginning with: ");
     // Every client may run the commands with which it authenticates.
@@ -343,7 +343,7 @@ fn who_is_no_user_any_more_has_to_leave() {
     admin.line("ACL DELUSER alice nobody").is(1);
     assert!(client.is_closed());
     bystander.line("PING").is_simple("PONG");
-    // Who removes itself is told so.
+    // A user that removes itself gets the reply.
     bystander.send(b"ACL DELUSER bob\r\nPING\r\n");
     bystander.reply().is(1);
     assert!(bystander.is_closed());

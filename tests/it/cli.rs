@@ -220,7 +220,7 @@ pub(crate) fn limited() -> Command {
 
 #[test]
 fn no_server_can_exhaust_the_client() {
-    // redis-cli believes what it is told.
+    // redis-cli believes the server.
     let deep = "Error: Protocol error, replies nested more than 512 deep\n";
     told_to(limited(), &b"*1\r\n".repeat(1_000_000), &[]).failed("", deep);
     told_to(limited(), &b"%1\r\n".repeat(1_000_000), &[]).failed("", deep);

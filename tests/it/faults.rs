@@ -29,7 +29,7 @@ fn together(lines: &[&str]) -> Vec<u8> {
     lines.iter().flat_map(|line| request(line.split(' '))).collect()
 }
 
-/// A fault as FAULT LIST tells it in RESP2.
+/// A fault as FAULT LIST returns it in RESP2.
 fn listed(client: &mut Client, at: usize) -> String {
     client.line("FAULT LIST").items()[at].to_string()
 }

@@ -187,7 +187,7 @@ fn one_of_three_servers_may_stop_but_not_two() {
         drop(servers.pop());
         assert!(is_unavailable(mine.extend(&lock, HELD).await));
         assert!(is_unavailable(mine.lock("another", HELD).await));
-        // The one that is left granted it, and was told that it does not hold.
+        // The remaining server granted the lock, and was told to release it, as there is no majority.
         servers[0].client().line("DBSIZE").is(0);
     });
 }

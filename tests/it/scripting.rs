@@ -15,7 +15,7 @@ fn impatient(options: &[&str]) -> Server {
     Server::start_with(&all)
 }
 
-/// Waits until others are told that a script runs for too long.
+/// Waits until other clients get the error that a script runs for too long.
 fn wait_until_busy(client: &mut Client) {
     let started = Instant::now();
     while !matches!(client.line("GET other").reply(), Reply::Error(text) if text.starts_with("BUSY ")) {

@@ -113,7 +113,7 @@ fn the_number_is_in_the_file_also_in_the_foreground() {
     assert!(server.output().contains("Failed to write PID file /nosuch/pid: No such file or directory"));
 }
 
-/// What systemd is told, up to a message.
+/// The messages that systemd gets, up to this one.
 fn told(socket: &UnixDatagram, last: &str) -> Vec<String> {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut messages = Vec::new();

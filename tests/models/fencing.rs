@@ -15,7 +15,7 @@
 //! holder. While no newer holder has shown a number it gets through, and does no harm.
 //!
 //! What it means for you: where two writers would do damage, not only double work, let the lock come with a
-//! number that only grows (`LOCKS GET` tells Keyfast's; elsewhere an INCR in the script that takes the lock),
+//! number that only grows (`LOCKS GET` has Keyfast's; elsewhere an INCR in the script that takes the lock),
 //! show it at the first touch of what the lock protects, and let that compare and write in one step (an
 //! UPDATE with a WHERE, a conditional put, a script). The lock alone cannot do it.
 

@@ -28,7 +28,7 @@ use stateright::{Model, Property};
 
 use crate::explore::{Client, explore};
 
-/// Ticks until a time; 0 is a time that has passed. Times are always told from now, so the walk has no end of
+/// Ticks until a time; 0 is a time that has passed. Times always count from now, so the walk has no end of
 /// time.
 type Left = u8;
 

@@ -18,7 +18,7 @@ use stateright::{Model, Property};
 
 use crate::explore::{Client, explore};
 
-/// Ticks until something ends. Times are always told from now, so the walk has no end of time.
+/// Ticks until something ends. Times always count from now, so the walk has no end of time.
 type Left = u8;
 
 /// How long a lock lives: at two ticks a client may be early, late or just in time.

@@ -15,14 +15,14 @@
 //!
 //! - **Versions** of rows and fencing numbers are revisions of etcd. They only grow, over all front-ends,
 //!   keys and leaders.
-//! - **Expiry** is by leases: [`leases`] tells how late keys go. A key is there as long as etcd has it. The
-//!   moment that is written beside the value is that of the writer's own clock, and only tells how long the
-//!   key should live yet: the clock of this process stands in for that of the store, since etcd has none to
-//!   tell. So PTTL of two front-ends differs as their clocks do, and moments that requests name (EXPIREAT)
-//!   are taken by the clock of the front-end. Fields of hashes that expire are within a value, of which etcd
-//!   knows nothing: they expire by the clock of the front-end that is asked.
+//! - **Expiry** is by leases: [`leases`] says how late keys expire. A key exists as long as etcd has it. The
+//!   expiry beside a value is a time of the writer's own clock. It only shows how much longer the key should
+//!   live: etcd has no clock that clients can read, so the clock of this process replaces it. So two
+//!   front-ends return different PTTLs if their clocks differ, and a time in a request (EXPIREAT) counts by
+//!   the front-end's clock. Fields of hashes that expire are within a value, of which etcd knows nothing.
+//!   They expire by the clock of the front-end that serves the request.
 //! - **WATCH** sees every change, also that an absent key was made and deleted, or has expired: [`groups`]
-//!   tells how. EXEC may fail though nothing has changed if an absent key was watched for half an hour.
+//!   says how. If a client watches an absent key for half an hour, its EXEC may fail without a change.
 //! - **Limits** of etcd are these of a request: 60 keys, and a value of about 1.4 MiB. A batch has 120 keys.
 //! - **Space**: an etcd whose database is full (`--quota-backend-bytes`) does no batch that writes, not even
 //!   one that deletes, until its alarm is disarmed.

@@ -1,13 +1,12 @@
-//! Whatever clients are told at once could have been told one after the other: linearizability.
+//! Linearizability: the replies to concurrent requests could be those of requests one after the other.
 //!
-//! Sixteen connections take, renew, read, let go and break locks on the same few keys, as fast as they can,
-//! against the real server on four threads; some of them end without reading their answer. [`recorder`]
-//! writes down what each asked and was told, and when; [`register`] says what one key does, with its expiry
-//! between the clocks of client and server; [`checker`] looks for an order that explains all answers.
+//! Sixteen connections take, renew, read, release and break locks on the same few keys, as fast as they can,
+//! against the real server on four threads. Some of them end without reading their reply. [`recorder`] logs
+//! requests and replies with their times. [`register`] models one key, whose expiry lies between the clocks
+//! of client and server. [`checker`] looks for an order that explains all replies.
 //!
-//! A checker that never objects proves nothing. So [`faults`] plays servers that are wrong in the ways in
-//! which servers are, each of which must be found out, and [`second_opinion`] asks porcupine-rs 0.3, which
-//! must say the same.
+//! A checker that never objects proves nothing. So [`faults`] imitates servers with typical mistakes, each of
+//! which the checker must find. [`second_opinion`] asks porcupine-rs 0.3, which must agree.
 //!
 //! [`collections`] does the same with lists, sorted sets and hashes, which only porcupine checks.
 //!
@@ -51,7 +50,7 @@ fn assert_explained(history: &[Operation]) {
     }
 }
 
-/// Records a history and checks it; it must have met what it is to tell about.
+/// Records a history and checks it. It must contain the events that it is meant to test.
 fn record_and_check(keys: usize) -> Vec<Operation> {
     let server = start_on_four_threads();
     let history = record(&server, keys, operations());
@@ -74,7 +73,7 @@ pub(crate) fn record_and_check_over(
     (history.len(), history.iter().filter(|operation| operation.answer == Answer::Lost).count())
 }
 
-/// Whether a history has met what it is to tell about.
+/// Whether a history contains the events that it is meant to test.
 #[track_caller]
 fn assert_told(history: &[Operation]) {
     for (request, answer) in [

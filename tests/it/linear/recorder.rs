@@ -1,4 +1,4 @@
-//! Records what connections ask of a server, all at once, and what they are told.
+//! Records the requests of many concurrent connections, and the replies.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

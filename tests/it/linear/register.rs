@@ -1,4 +1,4 @@
-//! One key as its clients see it: what they ask of it, what they are told, and what that does to it.
+//! A model of one key: requests, replies, and their effects.
 //!
 //! Time is what makes it interesting. A client does not know when the server looked at its clock, only that
 //! it was between sending and being answered; so an expiry is a span, within which a key may be there or not.
