@@ -172,7 +172,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--user"],
-        help: "Name of the user that the password is of.",
+        help: "User name for the password.",
         takes: Value("<username>", |options, value| {
             options.user = Some(value.to_vec());
             Ok(())
@@ -193,7 +193,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["-r"],
-        help: "Send the command of the arguments N times, for ever if N is negative.",
+        help: "Send the command N times, for ever if N is negative.",
         takes: Value("<repeat>", |options, value| {
             options.repeat = number(value)?;
             Ok(())
@@ -227,7 +227,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["-X"],
-        help: "Take the argument that is <tag> from standard input.",
+        help: "Replace the argument <tag> by standard input.",
         takes: Value("<tag>", |options, value| {
             options.last_argument = LastArgument::FromInputFor(value.to_vec());
             Ok(())
@@ -256,13 +256,13 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["-e"],
-        help: "End with an exit code when the command is answered by an error.",
+        help: "Exit with an error code if the reply is an error.",
         takes: Nothing(|options| options.fails_on_error = true),
     },
     CliOption { names: &["--tls"], help: "Use TLS.", takes: Nothing(tls) },
     CliOption {
         names: &["--sni"],
-        help: "Name of the server to ask for in TLS.",
+        help: "Server name for TLS (SNI).",
         takes: Value("<host>", |options, value| {
             tls_detail(options).server_name = Some(String::from_utf8_lossy(value).into_owned());
             Ok(())
@@ -270,7 +270,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--cacert"],
-        help: "File of authorities that may vouch for the server (default: those of the system).",
+        help: "File with trusted CA certificates (default: those of the system).",
         takes: Value("<file>", |options, value| {
             tls_detail(options).authorities_file = Some(path(value));
             Ok(())
@@ -278,7 +278,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--cacertdir"],
-        help: "Directory of files of authorities.",
+        help: "Directory with files of trusted CA certificates.",
         takes: Value("<dir>", |options, value| {
             tls_detail(options).authorities_folder = Some(path(value));
             Ok(())
@@ -286,7 +286,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--insecure"],
-        help: "Trust any server.",
+        help: "Trust any server: do not verify its certificate.",
         takes: Nothing(|options| tls_detail(options).is_insecure = true),
     },
     CliOption {
@@ -332,7 +332,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--quoted-json"],
-        help: "The same in ASCII.",
+        help: "Print replies as JSON in ASCII.",
         takes: Nothing(|options| print_json(options, Output::QuotedJson)),
     },
     CliOption {
@@ -362,17 +362,17 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--latency-history"],
-        help: "The same for ever, and anew every 15 seconds, or -i.",
+        help: "Measure for ever, with a new line every 15 seconds, or -i.",
         takes: Nothing(|options| options.mode = Mode::LatencyHistory),
     },
     CliOption {
         names: &["--latency-dist"],
-        help: "The same as a line of colours every second, or -i; takes a terminal with 256 colours.",
+        help: "Show the times as a line of colours every second, or -i; needs a terminal with 256 colours.",
         takes: Nothing(|options| options.mode = Mode::LatencySpectrum),
     },
     CliOption {
         names: &["--intrinsic-latency"],
-        help: "Measure for so many seconds how long this machine lets a program wait, without a server.",
+        help: "Measure for this many seconds how long this machine delays a program, without a server.",
         takes: Value("<sec>", |options, value| {
             options.mode = Mode::IntrinsicLatency(number(value)?);
             Ok(())
@@ -404,7 +404,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--memkeys-samples"],
-        help: "The same, looking at so many elements of each.",
+        help: "Like --memkeys, from this many samples of each key's elements.",
         takes: Value("<n>", |options, value| {
             options.mode = Mode::Biggest(Measure::Memory(Some(number(value)?)));
             Ok(())
@@ -412,7 +412,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--hotkeys"],
-        help: "Find the keys that are used most (under a policy maxmemory-policy of LFU).",
+        help: "Find the keys that are used most (needs an LFU maxmemory-policy).",
         takes: Nothing(|options| options.mode = Mode::Hot),
     },
     CliOption {
@@ -422,7 +422,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--pattern"],
-        help: "Keys that --scan, --bigkeys, --memkeys and --hotkeys look at (default: *).",
+        help: "Pattern of keys for --scan, --bigkeys, --memkeys and --hotkeys (default: *).",
         takes: Value("<pat>", |options, value| {
             options.pattern = Some(value.to_vec());
             Ok(())
@@ -430,7 +430,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--quoted-pattern"],
-        help: "The same as a quoted string.",
+        help: "Like --pattern, as a quoted string.",
         takes: Value("<pat>", |options, value| {
             let pattern = unquote(value);
             options.pattern =
@@ -440,7 +440,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--count"],
-        help: "Keys that they ask for at once.",
+        help: "Keys per SCAN in these modes.",
         takes: Value("<count>", |options, value| {
             options.count = Some(number(value)?);
             Ok(())
@@ -448,7 +448,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--eval"],
-        help: "Run the script of a file: keys, a comma, arguments.",
+        help: "Run a script from a file; the arguments are keys, a comma, arguments.",
         takes: Value("<file>", |options, value| {
             options.mode = Mode::Eval(path(value));
             Ok(())
@@ -456,7 +456,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--no-auth-warning"],
-        help: "Do not warn of a password on the command line.",
+        help: "Do not warn about a password on the command line.",
         takes: Nothing(|options| options.is_warning_of_password = false),
     },
 ];

@@ -86,7 +86,7 @@ fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
     let (certificate, key) = match (&options.certificate_file, &options.key_file) {
         (None, None) => return Ok(builder.with_no_client_auth()),
         (Some(certificate), Some(key)) => (certificate, key),
-        _ => return Err("--cert and --key are needed both".to_owned()),
+        _ => return Err("--cert and --key are needed together".to_owned()),
     };
     let certificates = read_certificates(&NamedFile::at(certificate))?;
     let shown = certificates[0].clone();
@@ -116,7 +116,10 @@ fn trusted(options: &TlsOptions) -> Result<Option<Vec<CertificateDer<'static>>>,
         trusted.extend(rustls_native_certs::load_native_certs().certs);
     }
     if trusted.is_empty() {
-        return Err("there is no authority to trust: name one by --cacert, or give --insecure".to_owned());
+        return Err(
+            "there is no CA to trust: name one with --cacert FILE, or skip the check with --insecure"
+                .to_owned(),
+        );
     }
     Ok(Some(trusted))
 }

@@ -46,7 +46,7 @@ impl TlsFiles {
         match (&self.certificate, &self.key) {
             (None, None) => Ok(None),
             (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
-            _ => Err("store-tls-cert-file and store-tls-key-file are needed both".to_owned()),
+            _ => Err("store-tls-cert-file and store-tls-key-file are needed together".to_owned()),
         }
     }
 

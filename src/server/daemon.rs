@@ -36,7 +36,7 @@ impl Caller {
     ///
     /// With one line for people.
     pub(super) fn leave() -> Result<Caller, String> {
-        let failed = |error| format!("could not go on in the background: {}", files::reason(&error));
+        let failed = |error| format!("cannot continue in the background: {}", files::reason(&error));
         let (reader, writer) = pipe().map_err(failed)?;
         match fork::fork().map_err(failed)? {
             fork::Fork::Parent(_) => {

@@ -46,7 +46,7 @@ pub(in crate::remote) async fn run(remote: &Arc<Remote>, ears: impl Ears) {
 async fn listen(remote: &Arc<Remote>, ears: &impl Ears) -> Result<(), String> {
     let Some(front) = remote.front() else { return Err("not connected yet".to_owned()) };
     let patience = remote.settings.patience;
-    let opened = timeout(patience, super::open(remote)).await.map_err(|_elapsed| "no answer in time")?;
+    let opened = timeout(patience, super::open(remote)).await.map_err(|_elapsed| "no reply in time")?;
     let (wire, names) = opened?;
     let mut session = Session {
         remote,
@@ -210,7 +210,7 @@ impl<E: Ears> Session<'_, E> {
     /// The result of `future`, or an error if it takes longer than a request may.
     async fn within<T>(&self, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         let done = timeout(self.remote.settings.patience, future).await;
-        done.unwrap_or_else(|_elapsed| Err(Status::deadline_exceeded("no answer in time")))
+        done.unwrap_or_else(|_elapsed| Err(Status::deadline_exceeded("no reply in time")))
     }
 
     fn hear_news(&mut self, response: WatchResponse) -> Result<(), Status> {

@@ -212,7 +212,7 @@ impl Teller {
     /// Why clients are not served; `None` if they are.
     async fn complaint(&self) -> Option<&'static str> {
         if !self.is_ready.load(Ordering::Relaxed) {
-            return Some("clients are not let in");
+            return Some("the server does not accept clients");
         }
         if self.instance.keyspace.is_busy() {
             return Some("a script runs for too long");
