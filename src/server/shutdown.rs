@@ -108,8 +108,8 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
     }
     if log.has_failed() && !request.is_forced && request.saving != Saving::No {
         tracing::warn!(
-            "Not ending: the last {} bytes of {} are not on the disk ({}). Make room or repair the disk, or end \
-             without them: SHUTDOWN NOSAVE",
+            "Not ending: the last {} bytes of {} are not on the disk ({}). Make room or repair the disk, or \
+             end without them: SHUTDOWN NOSAVE",
             instance.undurable_bytes(),
             log.current_file().escape_ascii(),
             log.failure()
