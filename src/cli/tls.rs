@@ -150,8 +150,9 @@ impl fmt::Display for SelfSigned {
 
 impl std::error::Error for SelfSigned {}
 
-/// Whether the library rejects a certificate because of its issuer. The issuer may be unknown, or have the name
-/// but not the key of a trusted one. Or the certificate is an authority's own, as `openssl req -x509` makes it.
+/// Whether the library rejects a certificate because of its issuer. The issuer may be unknown, or have the
+/// name but not the key of a trusted one. Or the certificate is an authority's own, as `openssl req -x509`
+/// makes it.
 fn is_about_issuer(error: &Error) -> bool {
     match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => true,
