@@ -20,8 +20,8 @@ RUN target=$(rustc -vV | sed -n 's/^host: //p') \
  && mv "target/$target/release/keyfast" /keyfast
 
 FROM ${BASE}
-# Who runs the server, with the numbers of the official image. Where a container is started with --user, anybody
-# does, and anybody may write to a volume that is new.
+# The user that runs the server, with the numeric IDs of the official image. A container may be started with
+# --user and any other user, so every user may write to a new volume.
 RUN echo 'redis:x:999:1000::/data:/sbin/nologin' >>/etc/passwd \
  && echo 'redis:x:1000:' >>/etc/group \
  && mkdir -p /data /usr/local/bin \

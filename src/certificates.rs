@@ -1,8 +1,8 @@
-//! Certificates and keys in files, and what is wrong with them, in words that help a user to mend it.
+//! Reads certificates and keys from files, and says what is wrong with them and what to do.
 //!
-//! The library for TLS names the rule that a certificate breaks. A user wants to know which file is wrong,
-//! and which command makes a better one. So what is common is recognized here: a file that is not in PEM, an
-//! encrypted key, a certificate of version 1, one that has expired.
+//! The TLS library names the rule that a certificate breaks. A user wants to know which file is wrong, and
+//! which command makes a better one. So the common mistakes are recognized here: a file that is not in PEM,
+//! an encrypted key, a certificate of version 1, an expired certificate.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,12 +14,12 @@ use tokio_rustls::rustls::{CertificateError, Error};
 
 use crate::files::{self, NamedFile};
 
-/// Bytes of a file: the certificates that all systems trust together take a quarter of it.
+/// Largest file, in bytes: four times the certificates of all public authorities together.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// How a section of PEM begins.
+/// The beginning of a section of PEM.
 const PEM: &[u8] = b"-----BEGIN ";
 
-/// The certificates of a file, of which there is at least one.
+/// The certificates of a file: at least one.
 ///
 /// # Errors
 ///
@@ -37,7 +37,7 @@ pub fn read_certificates(file: &NamedFile) -> Result<Vec<CertificateDer<'static>
     }
 }
 
-/// The private key of a file.
+/// The private key in a file.
 ///
 /// # Errors
 ///
@@ -45,7 +45,7 @@ pub fn read_certificates(file: &NamedFile) -> Result<Vec<CertificateDer<'static>
 pub fn read_key(file: &NamedFile) -> Result<PrivateKeyDer<'static>, String> {
     let text = read(file)?;
     let wrong = |why: &str| Err(format!("{file}: {why}"));
-    // Of PKCS #8, and of OpenSSL before it.
+    // The first is PKCS #8, the second is OpenSSL's older format.
     if has(&text, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(&text, b"Proc-Type: 4,ENCRYPTED") {
         return wrong(
             "the key is encrypted (openssl pkey -in FILE -out FILE2 writes it without a passphrase)",
@@ -60,7 +60,7 @@ pub fn read_key(file: &NamedFile) -> Result<PrivateKeyDer<'static>, String> {
     }
 }
 
-/// The text of such a file.
+/// The text of a file of PEM.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ fn has(text: &[u8], part: &[u8]) -> bool {
     memchr::memmem::find(text, part).is_some()
 }
 
-/// Explains why the library refused a certificate and its key.
+/// The mistake in a pair of certificate and key that the library has refused.
 pub fn why_refused(error: &Error, certificate: &CertificateDer<'_>) -> String {
     match error {
         Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
@@ -94,7 +94,7 @@ pub fn why_refused(error: &Error, certificate: &CertificateDer<'_>) -> String {
     }
 }
 
-/// Explains what is wrong with the certificate of the other side.
+/// The mistake in the peer's certificate.
 pub fn why_untrusted(error: &Error) -> String {
     let Error::InvalidCertificate(why) = error else { return error.to_string() };
     match why {
@@ -123,26 +123,28 @@ pub fn why_untrusted(error: &Error) -> String {
     }
 }
 
-/// OpenSSL makes such a certificate where it signs a request without a file of extensions.
+/// OpenSSL makes such certificates when it signs a request without an extensions file.
 fn why_version() -> String {
     "the certificate is of version 1, and must be of version 3 (openssl x509 -req makes one if it is given \
      -extfile)"
         .to_owned()
 }
 
-/// The dates of a certificate, and its version.
+/// The version of a certificate, its first and last moment, and whether it is self-issued.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Validity {
     /// 1, 2 or 3.
     pub version: u8,
-    /// From when on it holds, in seconds since 1970.
+    /// Its first moment, in seconds since 1970.
     pub begins_s: i64,
-    /// Until when it is valid, in seconds since 1970.
+    /// Its last moment, in seconds since 1970.
     pub ends_s: i64,
+    /// Whether issuer and subject are the same, as in a self-signed certificate.
+    pub is_self_issued: bool,
 }
 
 impl Validity {
-    /// Reads it, as far as the certificate is one.
+    /// Reads them from a certificate in DER. Returns `None` if it is damaged.
     pub fn of(certificate: &[u8]) -> Option<Validity> {
         let (certificate, _) = element(certificate, SEQUENCE)?;
         let (mut signed, _) = element(certificate, SEQUENCE)?;
@@ -154,14 +156,15 @@ impl Validity {
         }
         let (_, signed) = element(signed, INTEGER)?; // the serial number
         let (_, signed) = element(signed, SEQUENCE)?; // the algorithm
-        let (_, signed) = element(signed, SEQUENCE)?; // the issuer
-        let (dates, _) = element(signed, SEQUENCE)?;
+        let (issuer, signed) = element(signed, SEQUENCE)?;
+        let (dates, signed) = element(signed, SEQUENCE)?;
+        let (subject, _) = element(signed, SEQUENCE)?;
         let (begins_s, dates) = time(dates)?;
         let (ends_s, _) = time(dates)?;
-        Some(Validity { version, begins_s, ends_s })
+        Some(Validity { version, begins_s, ends_s, is_self_issued: issuer == subject })
     }
 
-    /// Why it does not hold now, if that is so.
+    /// Why the certificate is not valid now; `None` if it is.
     pub fn why_not_now(&self) -> Option<CertificateError> {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
         match now_s {
@@ -179,7 +182,7 @@ const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 
-/// The content of the element of DER at the beginning, if it has this tag, and what follows it.
+/// The content of the first DER element, if it has this tag, and the bytes behind it.
 fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (first, rest) = bytes.split_first()?;
     let (length, rest) = rest.split_first()?;
@@ -195,7 +198,7 @@ fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     (*first == tag).then_some((content, rest))
 }
 
-/// A time, in seconds since 1970, and what follows it.
+/// A time, in seconds since 1970, and the bytes behind it.
 fn time(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse::<i64>().ok();
     let (year, digits, rest) = match element(bytes, UTC_TIME) {
@@ -221,11 +224,11 @@ fn time(bytes: &[u8]) -> Option<(i64, &[u8])> {
     Some((((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second, rest))
 }
 
-/// Days since 1970. A year is counted from March, so that the day which only some years have is its last.
+/// Days since 1970. A year is counted from March, so that the leap day is its last day.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, months) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    /// From the March of the year 0 to 1970.
+    /// Days from March of the year 0 to 1970.
     const DAYS_TO_1970: i64 = 719_468;
     year * 365 + leap_days + (months * 153 + 2) / 5 + day - 1 - DAYS_TO_1970
 }

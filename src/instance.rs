@@ -52,13 +52,13 @@ pub use saving::NotSaved;
 
 /// One running server.
 pub struct Instance {
-    /// The server's parameters (CONFIG).
+    /// The values of its parameters.
     pub config: Config,
     /// The clock by which its keys expire.
     pub clock: Arc<Clock>,
     /// The receivers of changes in its data.
     pub followers: Arc<Followers>,
-    /// The server's data.
+    /// Its keys and values.
     pub keyspace: Keyspace,
     /// The names by which clients call its commands.
     pub names: NameTable,
@@ -74,7 +74,7 @@ pub struct Instance {
     pub lens: Lens,
     /// Faults that a test has asked for.
     pub faults: Faults,
-    /// The server's scripts and functions.
+    /// Its scripts and functions.
     pub scripting: Scripting,
     /// The thread that frees its large garbage.
     pub freeing: Arc<Freeing>,
@@ -84,7 +84,7 @@ pub struct Instance {
     pub remote: OnceLock<Arc<Remote>>,
     /// Where requests on such keys run.
     pub overlays: Overlays,
-    /// What INFO, SLOWLOG and LATENCY report of its work.
+    /// Its counters, as INFO shows them.
     pub statistics: Statistics,
     /// 40 hexadecimal digits, different in each run.
     pub run_id: String,
@@ -348,7 +348,7 @@ impl Default for ReplicationId {
 }
 
 impl ReplicationId {
-    /// Returns the 40 digits.
+    /// The current 40 digits.
     pub fn get(&self) -> String {
         self.0.lock().clone()
     }

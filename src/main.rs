@@ -32,24 +32,24 @@ fn obey(asked: Asked) -> Result<(), String> {
     match asked {
         Asked::Serve(startup) => keyfast::server::run(*startup).map_err(|why| format!("keyfast: {why}")),
         Asked::Print(text) => {
-            // Whoever reads it may have read enough.
+            // The reader may have closed the pipe early, such as `head`.
             let _ = io::stdout().write_all(text.as_bytes());
             Ok(())
         }
     }
 }
 
-/// Has the C library ask for huge pages, where the system gives them to those who ask, and keep more of what
-/// was freed at hand.
+/// Makes the C library use huge pages, if the system gives them on request, and keep more freed memory at
+/// hand.
 ///
-/// Random keys of a large data set miss the processor's table of pages at nearly every access, and in a
-/// virtual machine each miss is dear: with huge pages a pipelined command takes an eighth to a quarter less
-/// processor time, and memory stays the same. Lua frees strings by forties, where the library keeps seven of
-/// a size for who asks next and puts the others together with what is free around them.
+/// Random keys of a large data set miss the processor's table of pages (TLB) at nearly every access, and each
+/// miss is expensive in a virtual machine. With huge pages a pipelined command takes an eighth to a quarter
+/// less processor time, and memory stays the same. Lua frees about forty strings at a time; glibc's cache
+/// keeps seven per size and merges the others with the free memory around them.
 ///
-/// The library reads these wishes from the environment when a program starts, so the program starts once
-/// more, in the same process. Whoever has set `GLIBC_TUNABLES` is not overruled; where the library or the
-/// system knows nothing of huge pages, nothing happens.
+/// The library reads these settings from the environment when a program starts. So the program starts once
+/// more, in the same process. A `GLIBC_TUNABLES` of the user takes precedence. If the library or the system
+/// does not support huge pages, nothing happens.
 fn restart_with_tuned_memory() {
     const TUNABLES: &str = "GLIBC_TUNABLES";
     const TUNED: &str = "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=32";
@@ -64,6 +64,6 @@ fn restart_with_tuned_memory() {
     if let Some(name) = arguments.next() {
         again.arg0(name);
     }
-    // It comes back only if it failed; then the server runs without.
+    // It returns only if it failed; then the server runs without huge pages.
     let _ = again.args(arguments).env(TUNABLES, TUNED).exec();
 }

@@ -144,7 +144,7 @@ impl Server {
 
     /// Seconds of processor time that all its threads have used, those that have ended as well.
     ///
-    /// `/proc` tells them too, but in hundredths of a second: too coarse for a short round.
+    /// `/proc` has them, too, but in hundredths of a second, which is too coarse for a short round.
     pub(crate) fn cpu_seconds(&self) -> Result<f64, String> {
         let clock = clock_getcpuclockid(Pid::from_raw(self.child.id().cast_signed()));
         let time = clock.and_then(|clock| clock.now());

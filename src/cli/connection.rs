@@ -1,6 +1,6 @@
-//! The socket to a server: bytes out, replies in.
+//! The socket to a server: sends bytes, receives replies.
 //!
-//! A client waits for one thing at a time, or for that and Ctrl-C; the runtime is there for the second case,
+//! A client waits for one thing at a time, or for that and Ctrl-C. The runtime is there for the second case,
 //! for TLS, and for `--pipe`, which reads while it writes.
 
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::files::reason;
 
 /// How often an idle connection is tested. Redis: `REDIS_CLI_KEEPALIVE_INTERVAL`.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// How much is read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
 
 /// A stream of any kind.
@@ -37,17 +37,17 @@ pub(super) struct Connection {
     piece: Vec<u8>,
 }
 
-/// Why a connection gives no reply.
+/// Why there is no reply.
 pub(super) enum Failure {
     Closed,
     System(io::Error),
     Protocol(String),
-    /// By Ctrl-C.
+    /// The user has pressed Ctrl-C.
     Interrupted,
 }
 
 impl Failure {
-    /// Whether there may be an answer after connecting once more.
+    /// Whether a new connection may help.
     pub(super) fn is_loss(&self) -> bool {
         match self {
             Failure::Closed => true,
@@ -73,7 +73,7 @@ impl fmt::Display for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {
-            // TLS that ends without a farewell.
+            // The TLS connection has ended without a closing message.
             ErrorKind::UnexpectedEof => Failure::Closed,
             _ => Failure::System(error),
         }
@@ -96,7 +96,7 @@ impl Connection {
         })
     }
 
-    /// Sends bytes.
+    /// Sends bytes; waits until the socket has taken all of them.
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         Ok(self.runtime.block_on(async {
             self.stream.write_all(bytes).await?;
@@ -104,7 +104,7 @@ impl Connection {
         })?)
     }
 
-    /// The next reply, or whatever comes in its place.
+    /// The next message: a reply, or a push.
     pub(super) fn receive(&mut self, interrupt: Option<&mut Signal>) -> Result<Message, Failure> {
         let Connection { runtime, stream, decoder, piece } = self;
         runtime.block_on(async {
@@ -118,13 +118,13 @@ impl Connection {
         })
     }
 
-    /// The parts, for whoever reads and writes at once.
+    /// The parts of the connection, for a caller that reads and writes at the same time.
     pub(super) fn into_parts(self) -> (Rc<Runtime>, Box<dyn Stream>, Decoder) {
         (self.runtime, self.stream, self.decoder)
     }
 }
 
-/// Reads until there is a reply.
+/// Reads until a whole message is there.
 pub(super) async fn receive(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     decoder: &mut Decoder,
@@ -153,7 +153,7 @@ async fn open(options: &Options) -> Result<Box<dyn Stream>, String> {
     let place = format!("{}:{}", options.host, options.port);
     let stream = TcpStream::connect((options.host.as_str(), options.port)).await;
     let stream = stream.map_err(|error| could_not(&place, &error))?;
-    // Without them it is slower, or a lost server is noticed later.
+    // Without these options the connection is slower, or a lost server is noticed later.
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream)
         .set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3));
@@ -169,7 +169,7 @@ async fn open(options: &Options) -> Result<Box<dyn Stream>, String> {
     }
 }
 
-/// The text of the system, without what Rust adds.
+/// The system's text of an error, without Rust's additions.
 pub(super) fn plain_text(error: &io::Error) -> String {
     reason(error).trim_start_matches("failed to lookup address information: ").to_owned()
 }

@@ -1,4 +1,4 @@
-//! `--eval`: a script of a file, its keys and, after a comma, its arguments.
+//! `--eval`: runs a script from a file, with keys and, after a comma, arguments.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(super) fn run(session: &mut Session, file: &Path) -> Result<()> {
     let count = keys.len().to_string().into_bytes();
     let mut command = vec![b"EVAL".to_vec(), script, count];
     command.extend(keys);
-    // Only the first comma parts; the others are arguments.
+    // Only the first comma separates keys from arguments; later commas are arguments.
     for (number, arguments) in given.enumerate() {
         if number > 0 {
             command.push(b",".to_vec());

@@ -1,7 +1,7 @@
 //! Prints replies: for people, for scripts, as CSV, as JSON.
 //!
-//! Everything is written straight to where it goes: a deeply nested reply is much longer printed than it was.
-//! Replies are nested no deeper than their decoder allows, and so deep goes the recursion.
+//! Everything is written straight to the output: a deeply nested reply is much longer in print. The recursion
+//! is as deep as the reply is nested, which the decoder limits.
 
 use std::io::{self, Write};
 
@@ -12,9 +12,9 @@ use super::replies::{Kind, Message};
 /// How replies are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Output {
-    /// For people: kinds named, strings quoted, members numbered.
+    /// For people: types are named, strings quoted, members numbered.
     Standard,
-    /// As it came.
+    /// The bytes as they came.
     Raw,
     Csv,
     Json,
@@ -37,7 +37,7 @@ pub(super) fn write_reply(out: &mut impl Write, reply: &Message, options: &Optio
     out.write_all(b"\n")
 }
 
-/// Prints which keys a server has told to forget.
+/// Prints the keys of an invalidation message.
 pub(super) fn write_invalidated(out: &mut impl Write, keys: &[Message]) -> io::Result<()> {
     out.write_all(b"-> invalidate: ")?;
     for (number, key) in keys.iter().enumerate() {
@@ -48,7 +48,7 @@ pub(super) fn write_invalidated(out: &mut impl Write, keys: &[Message]) -> io::R
     out.write_all(b"\n")
 }
 
-/// Prints a reply without its last line break. What is not its first line begins with `indent`.
+/// Prints a reply without its last line break. All lines but the first begin with `indent`.
 fn write_standard(out: &mut impl Write, reply: &Message, indent: &mut Vec<u8>) -> io::Result<()> {
     match reply {
         Message::Error(text) => {
@@ -124,7 +124,7 @@ fn takes_several_lines(mut reply: &Message) -> bool {
     }
 }
 
-/// Prints a reply as it came, its members between delimiters.
+/// Prints a reply as it came, with a delimiter between its members.
 pub(super) fn write_raw(out: &mut impl Write, reply: &Message, delimiter: &[u8]) -> io::Result<()> {
     match reply {
         Message::Nil => Ok(()),
@@ -199,7 +199,7 @@ fn write_as_json(out: &mut impl Write, reply: &Message, output: Output) -> io::R
                 if number > 0 {
                     out.write_all(if is_map && !is_key { b":" } else { b"," })?;
                 }
-                // A key of JSON is a string, whatever it was.
+                // A key in JSON is always a string.
                 let needs_quotes = is_key && member.text().is_none();
                 if needs_quotes {
                     out.write_all(b"\"")?;

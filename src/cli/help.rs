@@ -1,4 +1,4 @@
-//! What COMMAND DOCS says of commands: the hints behind what is typed, and the texts of `help`.
+//! Hints while the user types, and the texts of `help`, from COMMAND DOCS.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use super::terminal;
 use super::{Result, say};
 use crate::resp::request::words;
 
-/// All that is known about commands.
+/// The documentation of all commands.
 #[derive(Default)]
 pub(super) struct Help {
-    /// By name.
+    /// All commands and subcommands, sorted by name.
     entries: Vec<Entry>,
     groups: BTreeSet<String>,
 }
@@ -22,7 +22,7 @@ pub(super) struct Help {
 /// A command, or a subcommand.
 #[derive(Default)]
 struct Entry {
-    /// Its words, in capitals.
+    /// The words of its name, in capitals.
     words: Vec<String>,
     arguments: String,
     summary: String,
@@ -30,7 +30,7 @@ struct Entry {
     group: String,
 }
 
-/// The help of a session, asked for once; nothing is known if the server cannot be asked.
+/// The help of a session, fetched once. It is empty if the server does not send it.
 pub(super) fn of(session: &mut Session) -> Rc<Help> {
     if let Some(help) = &session.help {
         return Rc::clone(help);
@@ -121,12 +121,12 @@ impl Help {
         out.flush()
     }
 
-    /// What may follow a line: the arguments that are not yet typed.
+    /// The arguments that may still follow a line.
     pub(super) fn hint(&self, line: &str) -> Option<String> {
         let typed = words(line.as_bytes())?;
         let typed: Vec<String> =
             typed.iter().map(|word| String::from_utf8_lossy(word).to_uppercase()).collect();
-        // Some commands are about another one, which follows.
+        // The argument of some commands is itself a command.
         let begins =
             |words: &[&str]| typed.len() > words.len() && typed.iter().zip(words).all(|(a, b)| a == b);
         let typed = if typed.len() > 3 && begins(&["ACL", "DRYRUN"]) {
@@ -140,7 +140,7 @@ impl Help {
         let entry = matching.max_by_key(|entry| entry.words.len())?;
         let mut rest = entry.arguments.as_str();
         for _ in entry.words.len()..typed.len() {
-            // What is optional is shown until the end.
+            // Optional arguments are shown until the line ends.
             let end = rest.find([' ', '[']);
             rest = match end {
                 Some(end) if rest[end..].starts_with(' ') => &rest[end + 1..],
@@ -155,7 +155,7 @@ impl Help {
         Some(format!("{gap}{rest}"))
     }
 
-    /// Names that a line may be completed to, and from where on they replace it.
+    /// The names that complete a line, and the position at which they replace it.
     pub(super) fn completions(&self, line: &str) -> (usize, Vec<String>) {
         let is_help = line.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("help "));
         let start = if is_help { line.len() - line[5..].trim_start().len() } else { 0 };
@@ -189,7 +189,7 @@ fn joined(arguments: &[Message], separator: &str) -> String {
     arguments.iter().map(argument).collect::<Vec<_>>().join(separator)
 }
 
-/// An argument as documentation writes it: `[EX seconds|PX milliseconds]`, `key [key ...]`.
+/// An argument in the form of the documentation: `[EX seconds|PX milliseconds]`, `key [key ...]`.
 fn argument(facts: &Message) -> String {
     let or_quotes = |text: String| if text.is_empty() { "\"\"".to_owned() } else { text };
     let (mut name, mut token, mut kind) = (String::new(), String::new(), String::new());

@@ -11,18 +11,18 @@ use super::session::{Session, is_terminal};
 use super::terminal::{Shown, complain};
 use super::{Result, Stop, say};
 
-/// How often progress is told, in keys.
+/// Keys between two lines of progress.
 const KEYS_BETWEEN_WORDS: u64 = 1_000_000;
-/// How many SCANs go before a pause, if one is wanted.
+/// SCANs between two pauses, if a pause is wanted.
 const SCANS_BETWEEN_PAUSES: u64 = 100;
 
-/// Keys that `--hotkeys` names at the end.
+/// The most keys that `--hotkeys` lists at the end.
 const HOT_KEYS_MAX: usize = 16;
 
-/// A data type, and how big its keys are.
+/// A data type, and the sizes of its keys.
 struct Type {
     name: &'static [u8],
-    /// The command that tells how many elements a key has.
+    /// The command that returns how many elements a key has.
     measured_by: &'static str,
     unit: &'static str,
     total: u64,
@@ -31,7 +31,7 @@ struct Type {
     biggest_key: Option<String>,
 }
 
-/// Goes over the keyspace, as SCAN does.
+/// Goes through the keyspace with SCAN.
 struct Scan {
     cursor: Vec<u8>,
     is_over: bool,
@@ -42,7 +42,7 @@ impl Scan {
         Scan { cursor: b"0".to_vec(), is_over: false }
     }
 
-    /// The next keys; none after the last.
+    /// The next keys; `None` after the last.
     fn next(&mut self, session: &mut Session) -> Result<Option<Vec<Message>>> {
         if self.is_over {
             return Ok(None);
@@ -188,7 +188,7 @@ struct Hottest {
 }
 
 impl Hottest {
-    /// Takes a key among them if its counter is high enough. Of the same counter the first ones are kept.
+    /// Adds a key if its counter is among the highest. Of equal counters the first ones stay.
     fn takes(&mut self, key: &[u8], counter: u64) -> bool {
         let place = self.keys.partition_point(|(other, _)| *other >= counter);
         let is_hot = counter > 0 && place < HOT_KEYS_MAX;
@@ -220,7 +220,7 @@ fn types() -> [Type; 6] {
     ]
 }
 
-/// The keys that are still there, the number of their type, and their size.
+/// The keys that still exist, with the number of their type, and their size.
 fn measured<'a>(
     session: &mut Session,
     types: &mut [Type],
@@ -249,7 +249,7 @@ fn measured<'a>(
     let sizes = session.must_ask_all(&commands)?;
     let sized = known.into_iter().zip(sizes).map(|((key, number), size)| match size {
         Message::Integer(size) => (key, number, size.unsigned_abs()),
-        // It has gone, or become something else.
+        // The key is gone, or has another type now.
         _ => (key, number, 0),
     });
     Ok(sized.collect())

@@ -9,14 +9,14 @@ use super::Result;
 use super::format::Output;
 use super::session::Session;
 
-/// How long `--latency` measures and `--latency-dist` counts for a line, unless told otherwise.
+/// How long `--latency` measures, and `--latency-dist` per line, if `-i` does not say it.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The same for `--latency-history`.
+/// How long `--latency-history` measures per line, if `-i` does not say it.
 const HISTORY_INTERVAL: Duration = Duration::from_secs(15);
-/// Between two measurements.
+/// The pause between two measurements.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What has been measured, in milliseconds.
+/// Measurements, in milliseconds.
 #[derive(Default)]
 struct Measured {
     least: u128,
@@ -39,7 +39,7 @@ impl Measured {
         let average = *total as f64 / *count as f64;
         match output {
             Output::Standard => {
-                // The same line again.
+                // Overwrites the line.
                 write!(out, "\x1b[0G\x1b[2Kmin: {least}, max: {most}, avg: {average:.2} ({count} samples)")
             }
             Output::Raw => writeln!(out, "{least} {most} {average:.2} {count}"),
@@ -63,7 +63,7 @@ fn interval(session: &Session, default: Duration) -> Duration {
     if session.options.interval.is_zero() { default } else { session.options.interval }
 }
 
-/// Measures how long PING takes: for ever where people look at it, else once for a while.
+/// Measures PING: for ever on a terminal, otherwise once for the interval.
 pub(super) fn run(session: &mut Session) -> Result<()> {
     let interval = interval(session, INTERVAL);
     let output = session.options.output;
@@ -84,7 +84,7 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     }
 }
 
-/// The same for ever, and begins anew after each interval.
+/// Measures PING for ever, and begins a new line after each interval.
 pub(super) fn run_history(session: &mut Session) -> Result<()> {
     let interval = interval(session, HISTORY_INTERVAL);
     let output = session.options.output;
@@ -103,7 +103,7 @@ pub(super) fn run_history(session: &mut Session) -> Result<()> {
     }
 }
 
-/// A range of the spectrum: microseconds up to which a measurement belongs to it, and its sign.
+/// A range of the spectrum: its upper limit in microseconds, and its sign.
 const SPECTRUM: [(u128, char); 30] = [
     (10, '.'),
     (125, '-'),
@@ -136,15 +136,15 @@ const SPECTRUM: [(u128, char); 30] = [
     (30_000_000, 'P'),
     (60_000_000, 'Q'),
 ];
-/// The sign of what takes longer still.
+/// The sign of measurements above all ranges.
 const BEYOND: char = '?';
-/// Colours of a terminal with 256 of them, from none of the measurements to all.
+/// Colours of a 256-colour terminal, from no measurement to all of them.
 const COLOURS: [u8; 19] =
     [0, 233, 234, 235, 237, 239, 241, 243, 245, 247, 144, 143, 142, 184, 226, 214, 208, 202, 196];
 /// Lines between two legends.
 const LINES_BETWEEN_LEGENDS: usize = 20;
 
-/// Shows how many measurements fall into which range, a line of colours for each interval.
+/// Shows how many measurements fall into each range: one line of colours per interval.
 pub(super) fn run_spectrum(session: &mut Session) -> Result<()> {
     let interval = interval(session, INTERVAL);
     for line in 0_usize.. {
@@ -188,15 +188,14 @@ fn write_spectrum(out: &mut impl Write, counts: &[usize]) -> io::Result<()> {
     let signs = SPECTRUM.iter().map(|(_, sign)| *sign).chain([BEYOND]);
     out.write_all(b"\x1b[38;5;0m")?;
     for (count, sign) in counts.iter().zip(signs) {
-        // Rounded up: what has happened at all is to be seen.
+        // Rounded up, so that a single measurement is visible.
         let colour = COLOURS[(count * (COLOURS.len() - 1)).div_ceil(total)];
         write!(out, "\x1b[48;5;{colour}m{sign}")?;
     }
     out.write_all(b"\x1b[0m\n")
 }
 
-/// Measures for so many seconds how long this machine takes for nothing in particular: no server on it is
-/// faster.
+/// Measures for so many seconds how long this machine pauses a busy program. No server on it can be faster.
 pub(super) fn run_intrinsic(seconds: u64) -> Result<()> {
     let time = Duration::from_secs(seconds);
     let begin = Instant::now();
@@ -217,7 +216,7 @@ pub(super) fn run_intrinsic(seconds: u64) -> Result<()> {
             break whole;
         }
     };
-    // A run takes less than a microsecond. Two looks at the clock may show the same nanosecond.
+    // A run takes less than a microsecond. Two reads of the clock may return the same nanosecond.
     let average_ns = whole.as_nanos().max(1) as f64 / runs as f64;
     super::say(format_args!(
         "\n{runs} total runs (avg latency: {:.4} microseconds / {average_ns:.2} nanoseconds per run).\n\

@@ -1,14 +1,14 @@
-//! The client: what redis-cli is to Redis, under its names and in its words.
+//! The client: what redis-cli is to Redis, with the same options and texts.
 //!
-//! [`options`] reads the command line; [`session`] holds the conversation with the server: it connects (and
-//! again, when the connection is lost), sends a command and prints the reply. [`connection`] is the socket,
-//! plain or in TLS, [`replies`] decodes what comes out of it, [`mod@format`] prints it as people, scripts,
-//! CSV or JSON want it. What is sent comes from the arguments, from standard input, or from the line editor
-//! of [`repl`], which takes hints and help from [`help`]. The other files are modes of their own.
+//! [`options`] parses the command line. [`session`] talks to the server: it connects, also again after a lost
+//! connection, sends commands and prints replies. [`connection`] is the socket, plain or TLS. [`replies`]
+//! decodes what comes from it, and [`mod@format`] prints it for people, for scripts, as CSV or as JSON.
+//! Commands come from the arguments, from standard input, or from the line editor of [`repl`], which gets
+//! hints and help from [`help`]. Each other file is a mode of its own.
 //!
-//! Texts, formats and exit codes are those of redis-cli 7.0.15, measured; `tests/it/cli.rs` compares them
-//! byte for byte. It trusts a server no more than the server trusts its clients: nothing that is only
-//! announced takes memory, and replies may be nested so deep and no deeper.
+//! Texts, formats and exit codes are those of redis-cli 7.0.15, as measured; `tests/it/cli.rs` compares them
+//! byte for byte. The client trusts a server as little as the server trusts its clients: an announced length
+//! takes no memory, and the nesting of replies is limited.
 
 mod connection;
 mod eval;
@@ -36,30 +36,30 @@ use std::process::ExitCode;
 use options::{LastArgument, Mode, Options, Parsed};
 use session::Session;
 
-/// Names that make the program this client.
+/// Program names that select the client.
 const NAMES: [&str; 3] = ["keyfast-cli", "redis-cli", "valkey-cli"];
-/// The first argument that does the same.
+/// The first argument that selects the client.
 const FIRST_ARGUMENT: &str = "cli";
 
-/// Why something ends before it is done.
+/// Why a mode ends early.
 enum Stop {
-    /// The program, with this code.
+    /// The program ends with this code.
     Exit(u8),
-    /// The connection was lost; with a new one there may be another try.
+    /// The connection was lost; a new one may help.
     Lost,
 }
 
 type Result<T> = std::result::Result<T, Stop>;
 
 impl From<io::Error> for Stop {
-    /// Only standard output fails this way: whoever read it has gone, and there is nobody to tell.
+    /// Only writes to standard output fail this way: the reader of the output has gone, so no message helps.
     fn from(_: io::Error) -> Stop {
         Stop::Exit(1)
     }
 }
 
-/// The client's arguments, if it is the client that a command line calls for: by the program's name, or by
-/// `cli` as its first argument.
+/// The client's arguments, if the command line selects the client: by the program's name, or by the first
+/// argument `cli`.
 pub fn arguments(command_line: impl IntoIterator<Item = OsString>) -> Option<Vec<Vec<u8>>> {
     let mut command_line = command_line.into_iter();
     let program = command_line.next()?;
@@ -71,7 +71,7 @@ pub fn arguments(command_line: impl IntoIterator<Item = OsString>) -> Option<Vec
     Some(command_line.map(OsStringExt::into_vec).collect())
 }
 
-/// Does what the arguments ask for.
+/// Runs the client with these arguments.
 pub fn run(arguments: Vec<Vec<u8>>) -> ExitCode {
     let options = match Options::parse(arguments) {
         Ok(Parsed::Run(options)) => options,
@@ -151,7 +151,7 @@ fn obey(session: &mut Session) -> Result<()> {
     }
 }
 
-/// Sends the command that the arguments make.
+/// Sends the command in the arguments.
 fn run_arguments(session: &mut Session) -> Result<()> {
     session.connect_quietly()?;
     let mut command = session.options.command.clone();
@@ -178,7 +178,7 @@ fn run_arguments(session: &mut Session) -> Result<()> {
     session.issue(&command, repeat)
 }
 
-/// Prints a line at once.
+/// Prints a line and flushes it.
 fn say(line: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;

@@ -1,4 +1,4 @@
-//! The client's command line: each option is one value of a table, from which the help is made.
+//! The client's command line: each option is one row of a table, which the help is made from.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use super::format::Output;
 use super::quoting::unquote;
 
-/// The variable that a password may come from.
+/// The environment variable with the password.
 const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
-/// How long `--pipe` waits for the last replies unless told otherwise.
+/// How long `--pipe` waits for the last replies by default.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The column at which the help explains an option.
 const HELP_COLUMN: usize = 22;
 
-/// What the client is to do, and how.
+/// What the client must do, and how.
 pub(super) struct Options {
-    /// A name, or an address.
+    /// The server's name or address.
     pub(super) host: String,
     pub(super) port: u16,
     /// A Unix socket, instead of host and port.
@@ -29,54 +29,54 @@ pub(super) struct Options {
     pub(super) database: i64,
     pub(super) protocol: Wanted,
     pub(super) output: Output,
-    /// Whether what nobody asked for is printed.
+    /// Whether pushes are printed: messages that the client did not ask for.
     pub(super) shows_pushes: bool,
-    /// Between the members of a raw reply.
+    /// The delimiter between members of a raw reply.
     pub(super) member_delimiter: Vec<u8>,
-    /// After a raw reply.
+    /// The delimiter after a raw reply.
     pub(super) reply_delimiter: Vec<u8>,
     /// Whether an error ends the program.
     pub(super) fails_on_error: bool,
-    /// How often a command of the arguments is sent; for ever if negative.
+    /// How often the command in the arguments is sent; for ever if negative.
     pub(super) repeat: i64,
-    /// How long to wait between two.
+    /// The pause between two of these commands.
     pub(super) interval: Duration,
     pub(super) last_argument: LastArgument,
     pub(super) is_input_quoted: bool,
     pub(super) mode: Mode,
     pub(super) pattern: Option<Vec<u8>>,
     pub(super) count: Option<u64>,
-    /// None waits for ever.
+    /// `None` waits for ever.
     pub(super) pipe_timeout: Option<Duration>,
-    /// What is left of the arguments.
+    /// The remaining arguments: a command.
     pub(super) command: Vec<Vec<u8>>,
     is_warning_of_password: bool,
 }
 
-/// Which protocol to ask for.
+/// The protocol that the client asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// What the server begins with.
+    /// The protocol that the server starts with.
     #[default]
     Any,
-    /// The same, and nothing else.
+    /// RESP2, and nothing else.
     Resp2,
     Resp3,
-    /// RESP3, as JSON knows maps; without it goes on if the server refuses.
+    /// RESP3, because it has maps for JSON. If the server refuses, the client continues with RESP2.
     Resp3IfPossible,
 }
 
-/// Where one of the arguments comes from.
+/// Where one of the command's arguments comes from.
 pub(super) enum LastArgument {
-    /// The command line, as all do.
+    /// From the command line, like all others.
     Given,
-    /// Standard input, after the others.
+    /// From standard input, as the last argument.
     FromInput,
-    /// Standard input, in place of this one.
+    /// From standard input, in place of this argument.
     FromInputFor(Vec<u8>),
 }
 
-/// What is done.
+/// The mode of the client.
 pub(super) enum Mode {
     Commands,
     Eval(PathBuf),
@@ -88,20 +88,20 @@ pub(super) enum Mode {
     Latency,
     LatencyHistory,
     LatencySpectrum,
-    /// For so many seconds.
+    /// Measures for this many seconds.
     IntrinsicLatency(u64),
 }
 
-/// What makes a key big.
+/// How the size of a key is measured.
 #[derive(Clone, Copy)]
 pub(super) enum Measure {
-    /// How many elements, or bytes of a string, it has.
+    /// By its elements, or the bytes of a string.
     Elements,
-    /// How much memory it takes, by so many samples of its elements; none leaves it to the server.
+    /// By its memory, from this many samples of its elements; `None` lets the server choose.
     Memory(Option<u64>),
 }
 
-/// How to trust a server, and be trusted.
+/// The options of TLS.
 #[derive(Default)]
 pub(super) struct TlsOptions {
     pub(super) server_name: Option<String>,
@@ -110,14 +110,14 @@ pub(super) struct TlsOptions {
     pub(super) is_insecure: bool,
     pub(super) certificate_file: Option<PathBuf>,
     pub(super) key_file: Option<PathBuf>,
-    /// Whether TLS was asked for; details alone do not.
+    /// Whether TLS was asked for. The other options alone do not enable it.
     is_wanted: bool,
 }
 
-/// What a command line asks for.
+/// The result of parsing a command line.
 pub(super) enum Parsed {
     Run(Box<Options>),
-    /// A text: the help, or the version.
+    /// A text to print: the help, or the version.
     Print(String),
 }
 
@@ -131,7 +131,7 @@ struct CliOption {
 
 enum Takes {
     Nothing(fn(&mut Options)),
-    /// A value, which is shown so in the help. An empty error stands for the usual one.
+    /// A value; the first string is its name in the help. An empty error stands for the usual message.
     Value(&'static str, fn(&mut Options, &[u8]) -> Checked<()>),
 }
 
@@ -172,7 +172,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--user"],
-        help: "Name of the user that the password is of.",
+        help: "User name for the password.",
         takes: Value("<username>", |options, value| {
             options.user = Some(value.to_vec());
             Ok(())
@@ -193,7 +193,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["-r"],
-        help: "Send the command of the arguments N times, for ever if N is negative.",
+        help: "Send the command N times, for ever if N is negative.",
         takes: Value("<repeat>", |options, value| {
             options.repeat = number(value)?;
             Ok(())
@@ -227,7 +227,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["-X"],
-        help: "Take the argument that is <tag> from standard input.",
+        help: "Replace the argument <tag> by standard input.",
         takes: Value("<tag>", |options, value| {
             options.last_argument = LastArgument::FromInputFor(value.to_vec());
             Ok(())
@@ -256,13 +256,13 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["-e"],
-        help: "End with an exit code when the command is answered by an error.",
+        help: "Exit with an error code if the reply is an error.",
         takes: Nothing(|options| options.fails_on_error = true),
     },
     CliOption { names: &["--tls"], help: "Use TLS.", takes: Nothing(tls) },
     CliOption {
         names: &["--sni"],
-        help: "Name of the server to ask for in TLS.",
+        help: "Server name for TLS (SNI).",
         takes: Value("<host>", |options, value| {
             tls_detail(options).server_name = Some(String::from_utf8_lossy(value).into_owned());
             Ok(())
@@ -270,7 +270,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--cacert"],
-        help: "File of authorities that may vouch for the server (default: those of the system).",
+        help: "File with trusted CA certificates (default: those of the system).",
         takes: Value("<file>", |options, value| {
             tls_detail(options).authorities_file = Some(path(value));
             Ok(())
@@ -278,7 +278,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--cacertdir"],
-        help: "Directory of files of authorities.",
+        help: "Directory with files of trusted CA certificates.",
         takes: Value("<dir>", |options, value| {
             tls_detail(options).authorities_folder = Some(path(value));
             Ok(())
@@ -286,7 +286,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--insecure"],
-        help: "Trust any server.",
+        help: "Trust any server: do not verify its certificate.",
         takes: Nothing(|options| tls_detail(options).is_insecure = true),
     },
     CliOption {
@@ -332,12 +332,12 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--quoted-json"],
-        help: "The same in ASCII.",
+        help: "Print replies as JSON in ASCII.",
         takes: Nothing(|options| print_json(options, Output::QuotedJson)),
     },
     CliOption {
         names: &["--show-pushes"],
-        help: "Whether to print what nobody asked for (default: yes on a terminal).",
+        help: "Whether to print push messages (default: yes on a terminal).",
         takes: Value("<yn>", |options, value| {
             match value.first().map(u8::to_ascii_lowercase) {
                 Some(b'y') => options.shows_pushes = true,
@@ -362,17 +362,17 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--latency-history"],
-        help: "The same for ever, and anew every 15 seconds, or -i.",
+        help: "Measure for ever, with a new line every 15 seconds, or -i.",
         takes: Nothing(|options| options.mode = Mode::LatencyHistory),
     },
     CliOption {
         names: &["--latency-dist"],
-        help: "The same as a line of colours every second, or -i; takes a terminal with 256 colours.",
+        help: "Show the times as a line of colours every second, or -i; needs a terminal with 256 colours.",
         takes: Nothing(|options| options.mode = Mode::LatencySpectrum),
     },
     CliOption {
         names: &["--intrinsic-latency"],
-        help: "Measure for so many seconds how long this machine lets a program wait, without a server.",
+        help: "Measure for this many seconds how long this machine delays a program, without a server.",
         takes: Value("<sec>", |options, value| {
             options.mode = Mode::IntrinsicLatency(number(value)?);
             Ok(())
@@ -404,7 +404,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--memkeys-samples"],
-        help: "The same, looking at so many elements of each.",
+        help: "Like --memkeys, from this many samples of each key's elements.",
         takes: Value("<n>", |options, value| {
             options.mode = Mode::Biggest(Measure::Memory(Some(number(value)?)));
             Ok(())
@@ -412,7 +412,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--hotkeys"],
-        help: "Find the keys that are used most (under a policy maxmemory-policy of LFU).",
+        help: "Find the keys that are used most (needs an LFU maxmemory-policy).",
         takes: Nothing(|options| options.mode = Mode::Hot),
     },
     CliOption {
@@ -422,7 +422,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--pattern"],
-        help: "Keys that --scan, --bigkeys, --memkeys and --hotkeys look at (default: *).",
+        help: "Pattern of keys for --scan, --bigkeys, --memkeys and --hotkeys (default: *).",
         takes: Value("<pat>", |options, value| {
             options.pattern = Some(value.to_vec());
             Ok(())
@@ -430,7 +430,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--quoted-pattern"],
-        help: "The same as a quoted string.",
+        help: "Like --pattern, as a quoted string.",
         takes: Value("<pat>", |options, value| {
             let pattern = unquote(value);
             options.pattern =
@@ -440,7 +440,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--count"],
-        help: "Keys that they ask for at once.",
+        help: "Keys per SCAN in these modes.",
         takes: Value("<count>", |options, value| {
             options.count = Some(number(value)?);
             Ok(())
@@ -448,7 +448,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--eval"],
-        help: "Run the script of a file: keys, a comma, arguments.",
+        help: "Run a script from a file; the arguments are keys, a comma, arguments.",
         takes: Value("<file>", |options, value| {
             options.mode = Mode::Eval(path(value));
             Ok(())
@@ -456,13 +456,13 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--no-auth-warning"],
-        help: "Do not warn of a password on the command line.",
+        help: "Do not warn about a password on the command line.",
         takes: Nothing(|options| options.is_warning_of_password = false),
     },
 ];
 
 impl Options {
-    /// Reads a command line without the program's name, and the environment.
+    /// Parses a command line without the program's name, and the environment.
     ///
     /// # Errors
     ///
@@ -518,7 +518,7 @@ impl Options {
         }
     }
 
-    /// Whether there is a password on the command line, which other users of the machine may see.
+    /// Whether the command line has a password, which other users of the machine may see.
     pub(super) fn warns_of_password(&self) -> bool {
         self.is_warning_of_password
     }
@@ -529,7 +529,7 @@ impl Options {
             format!("Unrecognized option or bad number of args for: '{name}'")
         };
         let known = OPTIONS.iter().find(|option| option.names.iter().any(|known| known.as_bytes() == name));
-        // Only two options exclude each other by their being there at all.
+        // These two options exclude each other, whatever their values.
         let had_input = !matches!(self.last_argument, LastArgument::Given);
         let had = (self.protocol, had_input);
         match known.map(|option| &option.takes) {
@@ -577,7 +577,7 @@ fn port(value: &[u8]) -> Checked<u16> {
     number(value).map_err(|_| "Invalid server port.".to_owned())
 }
 
-/// Reads `redis[s]://[[user:]password@][host[:port]][/database]`.
+/// Parses a server's address in the form `redis[s]://[[user:]password@][host[:port]][/database]`.
 fn parse_uri(options: &mut Options, uri: &[u8]) -> Checked<()> {
     let uri = std::str::from_utf8(uri).map_err(|_| "Invalid URI scheme".to_owned())?;
     let rest = match uri.split_once("://") {
@@ -592,7 +592,7 @@ fn parse_uri(options: &mut Options, uri: &[u8]) -> Checked<()> {
     if let Some(login) = login {
         let (user, password) =
             login.split_once(':').map_or((None, login), |(user, password)| (Some(user), password));
-        // Without a name it is the default user's password.
+        // Without a user name, the password is that of the default user.
         if let Some(user) = user.filter(|user| !user.is_empty()) {
             options.user = Some(percent_decoded(user)?);
         }
@@ -637,7 +637,8 @@ fn percent_decoded(text: &str) -> Checked<Vec<u8>> {
     Ok(decoded)
 }
 
-/// The program's name and version, as redis-cli tells them; the version of Redis first, which scripts read.
+/// The program's name and version, like redis-cli's. The version of Redis comes first, because scripts parse
+/// it.
 pub(super) fn version() -> String {
     format!("redis-cli {} (keyfast {})", crate::REDIS_VERSION, env!("CARGO_PKG_VERSION"))
 }

@@ -1,7 +1,7 @@
-//! `--pipe`: standard input as it is, as fast as it goes, and the count of replies and errors.
+//! `--pipe`: sends standard input as it is, as fast as possible, and counts replies and errors.
 //!
-//! Reading and writing go side by side: a server that has nowhere to put its replies takes no more requests.
-//! After the last of them an ECHO of random bytes is sent; its reply is the end.
+//! Reading and writing run at the same time: a server whose replies are not read takes no more requests.
+//! After the last request the client sends an ECHO of random bytes. Its reply is the end.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -18,14 +18,14 @@ use super::session::{Session, request};
 use super::terminal::complain;
 use super::{Result, Stop, say};
 
-/// How much of standard input is read at once.
+/// Bytes per read of standard input.
 const PIECE_BYTES: usize = 16 << 10;
-/// How many such pieces wait to be sent.
+/// The most pieces that wait to be sent.
 const PIECES_MAX: usize = 16;
-/// The bytes that the last reply is known by.
+/// Bytes of the ECHO's argument, by which its reply is recognized.
 const MARK_BYTES: usize = 20;
 
-/// What has come back.
+/// The replies so far.
 #[derive(Default)]
 struct Counts {
     replies: u64,
@@ -44,7 +44,7 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
         let counting = count(&mut reader, &mut decoder, &mark, &is_all_sent, patience);
         tokio::pin!(counting);
         tokio::select! {
-            // The server may have said why it takes no more.
+            // The server may have sent the reason why it takes no more.
             biased;
             counts = &mut counting => counts,
             sent = send(writer, &mark, &is_all_sent) => {
@@ -57,10 +57,10 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     if counts.errors > 0 { Err(Stop::Exit(1)) } else { Ok(()) }
 }
 
-/// Sends all of standard input, and the mark.
+/// Sends all of standard input, then the ECHO.
 async fn send(mut writer: impl AsyncWrite + Unpin, mark: &[u8], is_all_sent: &Cell<bool>) -> Result<()> {
     let (pieces, mut waiting) = mpsc::channel(PIECES_MAX);
-    // Standard input may make one wait; it ends with the program.
+    // Reading standard input may block. The thread ends with the program.
     thread::spawn(move || read_input(&pieces));
     let failed = |error: io::Error| {
         complain(format_args!("Error writing to the server: {}", plain_text(&error)));
@@ -75,7 +75,7 @@ async fn send(mut writer: impl AsyncWrite + Unpin, mark: &[u8], is_all_sent: &Ce
     }
     is_all_sent.set(true);
     say("All data transferred. Waiting for the last reply...")?;
-    // The empty line lets the server read it as a request even after garbage.
+    // The empty line ends any garbage, so that the server reads a request.
     let farewell = [b"\r\n".to_vec(), request(&[b"ECHO", mark])].concat();
     writer.write_all(&farewell).await.map_err(failed)?;
     writer.flush().await.map_err(failed)
@@ -98,7 +98,7 @@ fn read_input(pieces: &mpsc::Sender<io::Result<Vec<u8>>>) {
     }
 }
 
-/// Counts replies until the marked one.
+/// Counts replies up to that of the ECHO.
 async fn count(
     reader: &mut (impl AsyncRead + Unpin),
     decoder: &mut Decoder,
@@ -112,7 +112,7 @@ async fn count(
         let reply = match patience {
             Some(patience) => match timeout(patience, receive(reader, decoder, &mut piece)).await {
                 Ok(reply) => reply,
-                // As long as there is something to send, the server may wait for it.
+                // While there is input to send, the server may be waiting for it.
                 Err(_) if !is_all_sent.get() => continue,
                 Err(_) => {
                     complain(format_args!("No replies for {} seconds: exiting.", patience.as_secs()));

@@ -1,10 +1,10 @@
-//! Quotes: of what is typed, and around what is printed.
+//! Quotes in typed lines and around printed strings.
 
 use std::io::{self, Write};
 
 use crate::resp::request::words;
 
-/// The one string that a quoted argument holds; none if there are more, or the quotes do not match.
+/// The string in a quoted argument. `None` if there are several strings, or the quotes do not match.
 pub(super) fn unquote(argument: &[u8]) -> Option<Vec<u8>> {
     match words(argument)?.as_mut_slice() {
         [] => Some(Vec::new()),
@@ -13,7 +13,7 @@ pub(super) fn unquote(argument: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Prints bytes in double quotes, all that is not printable ASCII escaped (`sdscatrepr`).
+/// Prints bytes in double quotes. Everything except printable ASCII is escaped (`sdscatrepr`).
 pub(super) fn write_quoted(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     out.write_all(b"\"")?;
     for byte in bytes {
@@ -31,21 +31,21 @@ pub(super) fn write_quoted(out: &mut impl Write, bytes: &[u8]) -> io::Result<()>
     out.write_all(b"\"")
 }
 
-/// The same as a value.
+/// The quoted form of bytes.
 pub(super) fn quoted(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len() + 2);
-    // Memory takes everything.
+    // A write to memory cannot fail.
     let _ = write_quoted(&mut text, bytes);
     text
 }
 
-/// The same as a text.
+/// The quoted form of bytes, as a `String`.
 pub(super) fn shown(bytes: &[u8]) -> String {
-    // Nothing but ASCII is left.
+    // The quoted form is ASCII.
     String::from_utf8_lossy(&quoted(bytes)).into_owned()
 }
 
-/// Prints bytes as a string of JSON; what is not ASCII goes out as it came (`escapeJsonString`).
+/// Prints bytes as a JSON string. Bytes that are not ASCII are printed as they came (`escapeJsonString`).
 pub(super) fn write_json(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     out.write_all(b"\"")?;
     for byte in bytes {
@@ -63,7 +63,7 @@ pub(super) fn write_json(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     out.write_all(b"\"")
 }
 
-/// Prints bytes as a string of JSON that is ASCII: quoted as for people, and the backslashes once more.
+/// Prints bytes as a JSON string in ASCII: quoted as for people, with every backslash doubled.
 pub(super) fn write_quoted_json(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     for byte in quoted(bytes) {
         match byte {

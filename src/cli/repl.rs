@@ -1,4 +1,4 @@
-//! Commands one a line: from the line editor on a terminal, else from standard input.
+//! Reads commands line by line: from the line editor on a terminal, otherwise from standard input.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -27,21 +27,21 @@ use super::{Result, Stop, say};
 use crate::files::replace;
 use crate::resp::request::words;
 
-/// Lines that are remembered.
+/// The most lines in the history.
 const HISTORY_LINES_MAX: usize = 1000;
-/// Permissions of the file that they are in.
+/// Permissions of the history's file.
 const HISTORY_MODE: u32 = 0o600;
-/// From which time on it is told how long a command took.
+/// Commands that take longer print their time.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// Whether there is more to come.
+/// Whether more lines follow.
 #[derive(PartialEq)]
 enum Flow {
     On,
     End,
 }
 
-/// Reads commands until the end.
+/// Reads and runs commands until the input ends.
 pub(super) fn run(session: &mut Session) -> Result<()> {
     let is_at_terminal = io::stdin().is_terminal();
     session.become_interactive(is_at_terminal);
@@ -103,7 +103,7 @@ fn edit_lines(session: &mut Session) -> Result<()> {
     }
 }
 
-/// What was typed.
+/// A line from the user.
 enum Line {
     Empty,
     UnbalancedQuotes,
@@ -112,7 +112,7 @@ enum Line {
 }
 
 impl Line {
-    /// Reads a line; redis-cli sees nothing behind a NUL.
+    /// Parses a line; like redis-cli it ignores everything behind a NUL.
     fn of(line: &[u8]) -> Line {
         let line = line.split(|byte| *byte == 0).next().unwrap_or_default();
         let Some(mut words) = words(line) else { return Line::UnbalancedQuotes };
@@ -164,8 +164,8 @@ impl Line {
     }
 }
 
-/// Whether a line may hold a password, which no file should keep. A line that is no command may as well: a
-/// quote too much is a slip of the pen, and a repeated command still is one.
+/// Whether a line may contain a password, so that the history must not keep it. A line that is no valid
+/// command may contain one, too: its quotes may be wrong, or it may begin with a repetition.
 fn is_secret(line: &str) -> bool {
     let unquoted =
         || line.split_whitespace().map(|word| word.replace(['"', '\''], "").into_bytes()).collect();
@@ -195,12 +195,12 @@ fn is_secret(line: &str) -> bool {
         || is(0, "sentinel") && has(&["auth-pass", "sentinel-pass"])
 }
 
-/// How often a command is to be sent, if its first word is a number (`strtol`).
+/// The number of repetitions, if the first word is a number (`strtol`).
 fn repeat(word: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(word).ok()?.trim_ascii_start();
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     match digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        // No digits at all are none; too many are too many.
+        // `strtol` reads no digits as 0, and too many as the largest number.
         true => Some(text.parse().unwrap_or(0)),
         false => None,
     }
@@ -219,7 +219,7 @@ fn set_preference(words: &[Vec<u8>], has_hints: &Cell<bool>, place: &str) -> Res
     Ok(())
 }
 
-/// Does what the file of preferences says.
+/// Runs the user's file of preferences.
 fn set_preferences(has_hints: &Cell<bool>) -> Result<()> {
     let Some(file) = own_file("REDISCLI_RCFILE", ".redisclirc") else { return Ok(()) };
     let text = fs::read(file).unwrap_or_default();
@@ -229,7 +229,8 @@ fn set_preferences(has_hints: &Cell<bool>) -> Result<()> {
     Ok(())
 }
 
-/// A file of the user's: where a variable says, or in the home directory. None if that is `/dev/null`.
+/// The path of a user's file: from an environment variable, or in the home directory. `None` if it is
+/// `/dev/null`.
 fn own_file(variable: &str, name: &str) -> Option<PathBuf> {
     let set = |variable: &str| env::var_os(variable).filter(|value| !value.is_empty());
     match set(variable) {
@@ -238,7 +239,7 @@ fn own_file(variable: &str, name: &str) -> Option<PathBuf> {
     }
 }
 
-/// Lines that were typed, in the file that redis-cli keeps as well.
+/// The lines that were typed, in the file that redis-cli uses, too.
 struct History {
     lines: VecDeque<String>,
     file: Option<PathBuf>,
@@ -272,14 +273,14 @@ impl History {
         let Some(file) = &self.file else { return Ok(()) };
         let text: String = self.lines.iter().flat_map(|line| [line, "\n"]).collect();
         if file.exists() {
-            // A file that is replaced keeps its permissions, and this one is for its user alone.
+            // An existing file keeps its permissions, so they are set here: only its user may read it.
             fs::set_permissions(file, Permissions::from_mode(HISTORY_MODE))?;
         }
         replace(file, text.as_bytes())
     }
 }
 
-/// What the line editor asks while a line is typed.
+/// Hints and completions for the line editor.
 struct Assistant {
     help: Rc<Help>,
     has_hints: Rc<Cell<bool>>,
@@ -311,7 +312,7 @@ impl Hinter for Assistant {
     }
 }
 
-/// A hint that is only looked at: it names arguments, and is no text to take over.
+/// A hint that is only shown: it names arguments, so it cannot be inserted.
 struct Shown(String);
 
 impl rustyline::hint::Hint for Shown {

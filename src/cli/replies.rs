@@ -1,32 +1,36 @@
-//! Decodes replies, of both protocols alike.
+//! Decodes replies of both protocols.
 //!
-//! What is not nested is read by the decoder of the crate `redis-protocol`. Arrays, maps, sets and pushes
-//! are put together here, on a stack of our own, since the crate's decoder recurses as deep as a server says,
-//! reserves room for what is only announced, reads again from the front whenever more bytes have come, and
-//! has no map or set whose keys are arrays or occur twice. It is asked only when a value is there as a whole.
+//! The crate `redis-protocol` decodes values that are not nested. This module puts arrays, maps, sets and
+//! pushes together, on its own stack. The crate's decoder recurses as deep as a server says, reserves memory
+//! for announced lengths, starts again whenever more bytes have come, and has no map or set whose keys are
+//! arrays or occur twice. So it is only given values that have arrived whole.
 //!
-//! What cannot be read is told in the words of hiredis, which people know from redis-cli.
+//! The errors are those of hiredis, which people know from redis-cli.
 
 use redis_protocol::resp3::decode::complete::decode_range;
 use redis_protocol::resp3::types::RangeFrame;
 
 use crate::resp::number::parse_integer;
 
-/// How deep replies may be nested: each level is one of recursion when they are printed. The deepest reply of
-/// a command is COMMAND DOCS with 10.
+/// The deepest nesting of replies: printing recurses once per level. The deepest reply of a command is
+/// COMMAND DOCS, with 10.
 pub(super) const DEPTH_MAX: usize = 512;
-/// Bytes of one reply, which is held as a whole before it is printed: eight of the longest values.
+/// The most bytes of one reply, which is held as a whole before it is printed: eight of the longest values.
 pub(super) const REPLY_BYTES_MAX: usize = 4 << 30;
-/// Consumed bytes at the front of the input that may wait to be dropped.
+/// How a server that expects TLS begins its answer to a plain request: an alert, version 3.
+const TLS_ALERT: [u8; 2] = [0x15, 3];
+/// What the error says then, behind the text of hiredis.
+const TLS_HINT: &str = ". The server seems to speak TLS: add --tls";
+/// The most consumed bytes at the front of the input before they are dropped.
 const CONSUMED_BYTES_MAX: usize = 64 << 10;
 
-/// A reply, or a part of one. The members of a map are its keys and values in turn.
+/// A reply, or a part of one. A map's members are its keys and values in turn.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Message {
     Status(Vec<u8>),
     Error(Vec<u8>),
     Integer(i64),
-    /// As it came: printing a number again may change it.
+    /// The text as it came: parsing and printing a number may change it.
     Double(Vec<u8>),
     Boolean(bool),
     Nil,
@@ -36,7 +40,7 @@ pub(super) enum Message {
     Many(Kind, Vec<Message>),
 }
 
-/// What a nested reply is.
+/// The kinds of nested replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Array,
@@ -45,24 +49,24 @@ pub(super) enum Kind {
     Push,
 }
 
-/// The bytes of a stream that are not yet decoded.
+/// The bytes that are not decoded yet, and the replies that are not complete.
 #[derive(Default)]
 pub(super) struct Decoder {
     input: Vec<u8>,
-    /// How many bytes of the input belong to what has been decoded already.
+    /// Bytes at the front of the input that have been decoded.
     consumed: usize,
-    /// How many of the others have been searched for the end of a line.
+    /// Bytes behind them that have been searched for a line end.
     searched: usize,
-    /// The nested replies that are not yet whole, the outermost first.
+    /// The incomplete nested replies, the outermost first.
     open: Vec<Open>,
-    /// Bytes of the reply so far.
+    /// Bytes of the current reply.
     reply_bytes: usize,
 }
 
 struct Open {
     kind: Kind,
     members: Vec<Message>,
-    /// How many more are announced.
+    /// Members that have not arrived yet.
     missing: u64,
 }
 
@@ -82,12 +86,12 @@ impl Message {
         }
     }
 
-    /// The pairs of a map, or of an array that RESP2 has in its place.
+    /// The pairs of a map, or of the array that replaces it in RESP2.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&Message, &Message)> {
         self.members().chunks_exact(2).map(|pair| (&pair[0], &pair[1]))
     }
 
-    /// The bytes of what is a text of any kind.
+    /// The bytes of a string of any kind.
     pub(super) fn text(&self) -> Option<&[u8]> {
         match self {
             Message::Status(text) | Message::Error(text) | Message::Bulk(text) | Message::Verbatim(text) => {
@@ -99,16 +103,16 @@ impl Message {
 }
 
 impl Decoder {
-    /// Adds bytes that have come.
+    /// Adds bytes from the server.
     pub(super) fn extend(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
-    /// The next whole reply, if it is there.
+    /// The next complete reply, if it has arrived.
     ///
     /// # Errors
     ///
-    /// With one line for people; nothing more can be read then.
+    /// With one line for people. Nothing more can be decoded then.
     pub(super) fn take_reply(&mut self) -> Decoded<Option<Message>> {
         while let Some(piece) = self.piece()? {
             match piece {
@@ -133,7 +137,7 @@ impl Decoder {
         Ok(None)
     }
 
-    /// Puts what is whole where it belongs; answers the reply, once it is whole.
+    /// Adds a complete value to the open reply. Returns the outermost reply once it is complete.
     fn close(&mut self, mut whole: Message) -> Option<Message> {
         while let Some(innermost) = self.open.last_mut() {
             innermost.members.push(whole);
@@ -148,7 +152,7 @@ impl Decoder {
         Some(whole)
     }
 
-    /// The next value that is not nested, or the beginning of one that is.
+    /// The next flat value, or the header of a nested one.
     fn piece(&mut self) -> Decoded<Option<Piece>> {
         let Some(line_bytes) = self.line()? else { return Ok(None) };
         let line = &self.input[self.consumed..][..line_bytes];
@@ -187,17 +191,18 @@ impl Decoder {
         Ok(Some(piece))
     }
 
-    /// The length of the next line with its end, if it is there.
+    /// The length of the next line with its line end, if it has arrived.
     fn line(&mut self) -> Decoded<Option<usize>> {
         let rest = &self.input[self.consumed..];
         let Some(kind) = rest.first() else { return Ok(None) };
         if !b"+-:,#_($=*%~>".contains(kind) {
-            return Err(unexpected(*kind));
+            let hint = if rest.starts_with(&TLS_ALERT) { TLS_HINT } else { "" };
+            return Err(unexpected(*kind) + hint);
         }
         while let Some(found) = memchr::memchr(b'\n', &rest[self.searched..]) {
             let end = self.searched + found;
             if rest[..end].ends_with(b"\r") {
-                // It is asked for again if the value behind it is not there yet.
+                // The line is searched again if the value behind it has not arrived.
                 self.searched = end;
                 return Ok(Some(end + 1));
             }
@@ -208,11 +213,11 @@ impl Decoder {
         Ok(None)
     }
 
-    /// Decodes the value that the next bytes are.
+    /// Decodes one flat value of so many bytes.
     fn whole(&mut self, line_bytes: usize, bytes: usize) -> Decoded<Message> {
         let value = &self.input[self.consumed..][..bytes];
         let message = match value[0] {
-            // The crate knows two of the formats only.
+            // The crate knows only two formats of verbatim strings.
             b'=' => match &value[line_bytes..bytes - 2] {
                 [_, _, _, b':', text @ ..] => Message::Verbatim(text.to_vec()),
                 _ => return Err(unreadable(b'=')),
@@ -249,11 +254,11 @@ impl Decoder {
     }
 }
 
-/// The message that a frame without members is.
+/// Converts a flat frame of the crate.
 fn message(frame: &RangeFrame, input: &[u8]) -> Option<Message> {
     let bytes = |range: &(usize, usize)| input[range.0..range.1].to_vec();
     let line = || input[1..input.len() - 2].to_vec();
-    // The crate is more generous than the protocol.
+    // The crate accepts more than the protocol allows.
     let is_one_line = || memchr::memchr2(b'\r', b'\n', &input[1..input.len() - 2]).is_none();
     Some(match frame {
         RangeFrame::SimpleString { data, .. } if is_one_line() => Message::Status(bytes(data)),
@@ -273,7 +278,7 @@ fn message(frame: &RangeFrame, input: &[u8]) -> Option<Message> {
     })
 }
 
-/// How many members, or pairs of them, are announced; none if it is a null.
+/// The announced number of members, or of pairs; `None` for a null.
 fn members_announced(number: &[u8]) -> Decoded<Option<u64>> {
     match parse_integer(number) {
         Some(-1) => Ok(None),
@@ -283,7 +288,7 @@ fn members_announced(number: &[u8]) -> Decoded<Option<u64>> {
     }
 }
 
-/// How many bytes are announced; none if it is a null.
+/// The announced number of bytes; `None` for a null.
 fn bytes_announced(number: &[u8]) -> Decoded<Option<usize>> {
     match parse_integer(number) {
         Some(-1) => Ok(None),
@@ -299,7 +304,7 @@ fn unexpected(kind: u8) -> String {
     format!("Protocol error, got {} as reply type byte", super::quoting::shown(&[kind]))
 }
 
-/// What hiredis says of a value that is not one of its kind.
+/// The error of hiredis for an invalid value of this type.
 fn unreadable(kind: u8) -> String {
     match kind {
         b':' => "Bad integer value",
@@ -420,6 +425,11 @@ mod tests {
             (&b"|1\r\n"[..], "Protocol error, got \"|\" as reply type byte"),
             (b"!5\r\nERR x\r\n", "Protocol error, got \"!\" as reply type byte"),
             (b"H", "Protocol error, got \"H\" as reply type byte"),
+            (b"\x15", "Protocol error, got \"\\x15\" as reply type byte"),
+            (
+                b"\x15\x03\x01\x00\x02\x02\x0a",
+                "Protocol error, got \"\\x15\" as reply type byte. The server seems to speak TLS: add --tls",
+            ),
             (b"\xff", "Protocol error, got \"\\xff\" as reply type byte"),
             (b"$?\r\n", "Bad bulk string length"),
             (b"$-2\r\n", "Bulk string length out of range"),

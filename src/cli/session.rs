@@ -1,7 +1,7 @@
-//! A conversation with a server: what redis-cli keeps between one command and the next.
+//! A session with a server: the state that redis-cli keeps between commands.
 //!
-//! The connection is opened again when it was lost: with the password, the database and the protocol that it
-//! had. What a command changes (SELECT, MULTI, RESET …) is noted, for the prompt and for that.
+//! A lost connection is opened again, with the same password, database and protocol. Changes by commands
+//! (SELECT, MULTI, RESET …) are noted, for the prompt and for a new connection.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::rc::Rc;
@@ -18,52 +18,52 @@ use super::replies::{Kind, Message};
 use super::terminal::{Shown, complain};
 use super::{Result, Stop, say};
 
-/// Makes standard output a terminal for all purposes. Redis: the same.
+/// The environment variable that makes the client treat standard output as a terminal. Redis: the same.
 const TERMINAL_VARIABLE: &str = "FAKETTY";
 
-/// A conversation.
+/// The connection to a server and the state around it.
 pub(super) struct Session {
     pub(super) options: Options,
-    /// Commands and their arguments, once they were asked for.
+    /// The documentation of commands, once it was fetched.
     pub(super) help: Option<Rc<Help>>,
     runtime: Rc<Runtime>,
     connection: Option<Connection>,
-    /// Ctrl-C, where it does not end the program.
+    /// Ctrl-C, if it does not end the program.
     interrupt: Option<Signal>,
     /// Whether a lost connection is opened again.
     is_interactive: bool,
-    /// Whether the server was told to end.
+    /// Whether the user has sent SHUTDOWN.
     is_shutting_down: bool,
     /// Whether replies come without end (MONITOR, SUBSCRIBE).
     is_streaming: bool,
-    /// The database of the connection; that of the options is the one that is wanted.
+    /// The database of the connection; `options` has the one that is wanted.
     database: i64,
     transaction: Option<Transaction>,
 }
 
 /// A transaction that is being queued.
 struct Transaction {
-    /// The database before it, to which it goes back if it is discarded.
+    /// The database before MULTI, which DISCARD restores.
     database: i64,
 }
 
-/// What becomes of what nobody asked for.
+/// What to do with push messages.
 #[derive(Clone, Copy)]
 enum Pushes<'a> {
-    /// It is printed if the options say so, and a reply is waited for.
+    /// Print them if the options say so, and continue to wait for the reply.
     Aside,
-    /// It is what is waited for.
+    /// Treat them as replies.
     AsReplies,
-    /// It is what is waited for if it confirms this command.
+    /// Treat a push as the reply if it confirms this command.
     Confirming(&'a [u8]),
 }
 
-/// Whether people read what is printed.
+/// Whether standard output counts as a terminal.
 pub(super) fn is_terminal() -> bool {
     io::stdout().is_terminal() || env::var_os(TERMINAL_VARIABLE).is_some()
 }
 
-/// A command as bytes.
+/// A command in RESP.
 pub(super) fn request(command: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
     for argument in command {
@@ -75,13 +75,13 @@ pub(super) fn request(command: &[impl AsRef<[u8]>]) -> Vec<u8> {
     bytes
 }
 
-/// A word of a command, compared as the server does.
+/// Compares a word of a command without regard to case, as the server does.
 pub(super) fn is_word(argument: Option<&Vec<u8>>, word: &str) -> bool {
     argument.is_some_and(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 impl Session {
-    /// A conversation that has not begun.
+    /// A session that is not connected yet.
     pub(super) fn new(options: Options) -> io::Result<Session> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Session {
@@ -98,7 +98,8 @@ impl Session {
         })
     }
 
-    /// From now on a lost connection is no reason to end; on a terminal, Ctrl-C ends only what is waited for.
+    /// From now on a lost connection does not end the program. On a terminal, Ctrl-C ends only the current
+    /// wait.
     pub(super) fn become_interactive(&mut self, is_at_terminal: bool) {
         self.is_interactive = true;
         if is_at_terminal {
@@ -108,7 +109,7 @@ impl Session {
         }
     }
 
-    /// Where the conversation is.
+    /// The prompt: the server's address, the database, and the transaction.
     pub(super) fn prompt(&self) -> String {
         if self.connection.is_none() {
             return "not connected> ".to_owned();
@@ -130,7 +131,7 @@ impl Session {
         self.connection.is_some()
     }
 
-    /// Goes on with another server.
+    /// Connects to another server.
     pub(super) fn move_to(&mut self, host: &[u8], port: &[u8]) -> Result<()> {
         let Ok(port) = String::from_utf8_lossy(port).parse() else {
             return say("Invalid server port.");
@@ -141,18 +142,19 @@ impl Session {
         Ok(())
     }
 
-    /// Connects, and says so if that fails. Answers whether everything went well: if it did not, there may be
-    /// a connection nevertheless, on which the server refused something.
+    /// Connects, and prints an error if that fails. Returns whether everything succeeded. If not, there may
+    /// still be a connection, on which the server refused something.
     pub(super) fn connect(&mut self) -> Result<bool> {
         self.open(false)
     }
 
-    /// The same, but if nobody listens that is not said: it will be with the first command.
+    /// Connects like [`connect`](Self::connect), but prints no error if no server listens: the first command
+    /// will.
     pub(super) fn connect_quietly(&mut self) -> Result<bool> {
         self.open(true)
     }
 
-    /// Connects, or ends.
+    /// Connects; ends the program if that fails.
     pub(super) fn must_connect(&mut self) -> Result<()> {
         if self.connect()? { Ok(()) } else { Err(Stop::Exit(1)) }
     }
@@ -202,7 +204,7 @@ impl Session {
         Ok(self.is_accepted(&["HELLO", "3"], "HELLO 3")? || !must_be)
     }
 
-    /// Sends a command, and says so if it fails.
+    /// Sends a command; prints an error if it fails.
     fn is_accepted(&mut self, command: &[impl AsRef<[u8]>], name: &str) -> Result<bool> {
         match self.ask(command) {
             Ok(Message::Error(why)) => {
@@ -218,13 +220,13 @@ impl Session {
         }
     }
 
-    /// Sends a command and answers its reply without printing it.
+    /// Sends a command and returns its reply without printing it.
     pub(super) fn ask(&mut self, command: &[impl AsRef<[u8]>]) -> std::result::Result<Message, Failure> {
         self.send(&request(command))?;
         self.receive(Pushes::Aside)
     }
 
-    /// Sends commands at once and answers their replies, or ends.
+    /// Sends several commands at once and returns their replies; ends the program if that fails.
     pub(super) fn must_ask_all(&mut self, commands: &[Vec<Vec<u8>>]) -> Result<Vec<Message>> {
         let requests: Vec<u8> = commands.iter().flat_map(|command| request(command)).collect();
         let asked = self.send(&requests).and_then(|()| {
@@ -233,7 +235,8 @@ impl Session {
         asked.map_err(|_| lost())
     }
 
-    /// Sends a command and answers its reply; ends if there is none, or an error, which `name` introduces.
+    /// Sends a command and returns its reply. Ends the program if there is none, or an error, which is
+    /// printed behind `name`.
     pub(super) fn must_ask(&mut self, command: &[impl AsRef<[u8]>], name: &str) -> Result<Message> {
         match self.ask(command) {
             Ok(Message::Error(why)) => {
@@ -245,7 +248,7 @@ impl Session {
         }
     }
 
-    /// The open connection, for those who use it otherwise.
+    /// Takes the open connection out of the session.
     pub(super) fn take_connection(&mut self) -> Option<Connection> {
         self.connection.take()
     }
@@ -288,7 +291,7 @@ impl Session {
         out.flush()
     }
 
-    /// Sends a command so many times, without end if negative, and prints the replies.
+    /// Sends a command `repeat` times, for ever if negative, and prints the replies.
     pub(super) fn issue(&mut self, command: &[Vec<u8>], repeat: i64) -> Result<()> {
         if is_word(command.first(), "help") || is_word(command.first(), "?") {
             return super::help::print(self, &command[1..]);
@@ -309,7 +312,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends a command and prints what comes until it is done.
+    /// Sends a command and prints all replies to it.
     fn converse(&mut self, command: &[Vec<u8>]) -> Result<()> {
         let name = command[0].to_ascii_lowercase();
         self.is_shutting_down |= name == b"shutdown";
@@ -325,7 +328,7 @@ impl Session {
                 self.stream(Pushes::AsReplies)
             }
             b"unsubscribe" | b"punsubscribe" | b"sunsubscribe" => {
-                // One confirmation for each channel; nothing else is answered.
+                // One confirmation per channel; there is no other reply.
                 for _ in 0..command.len().saturating_sub(1).max(1) {
                     if matches!(self.print_next(false, Pushes::Confirming(&name))?, Some(Message::Error(_))) {
                         break;
@@ -340,7 +343,7 @@ impl Session {
         }
     }
 
-    /// Prints what comes until Ctrl-C or an error.
+    /// Prints messages until Ctrl-C or an error.
     fn stream(&mut self, pushes: Pushes<'_>) -> Result<()> {
         self.is_streaming = true;
         while self.is_streaming {
@@ -351,7 +354,7 @@ impl Session {
         Ok(())
     }
 
-    /// Prints the next reply and answers it; none if there will be none, and that is well.
+    /// Prints the next reply and returns it. Returns `None` if there will be none and that is expected.
     fn print_next(&mut self, is_verbatim: bool, pushes: Pushes<'_>) -> Result<Option<Message>> {
         let reply = match self.receive(pushes) {
             Ok(reply) => reply,
@@ -372,11 +375,11 @@ impl Session {
         Ok(Some(reply))
     }
 
-    /// Decides what a missing reply means.
+    /// Handles a missing reply.
     fn lose(&mut self, failure: Failure) -> Result<()> {
         match failure {
             Failure::Interrupted if self.is_streaming => {
-                // The only way out of a stream is a new connection.
+                // Only a new connection ends a stream.
                 self.is_streaming = false;
                 if self.connect()? { Ok(()) } else { Err(Stop::Exit(1)) }
             }
@@ -394,7 +397,7 @@ impl Session {
         }
     }
 
-    /// Notes what a command has changed.
+    /// Notes what a command has changed on the connection.
     fn note(&mut self, command: &[Vec<u8>], reply: &Message) -> Result<()> {
         let is_refused = matches!(reply, Message::Error(_));
         match (&command[0].to_ascii_lowercase()[..], command.len()) {
@@ -437,7 +440,7 @@ fn lost() -> Stop {
     Stop::Exit(1)
 }
 
-/// Whether a command is answered by a text that is made for people, which no quotes should spoil.
+/// Whether the reply to a command is a text for people, which is printed without quotes.
 fn is_for_people(command: &[Vec<u8>]) -> bool {
     let is = |position: usize, words: &[&str]| words.iter().any(|word| is_word(command.get(position), word));
     let count = command.len();

@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::Result;
 use super::session::Session;
 
-/// How often a line is printed, unless told otherwise.
+/// The interval between two lines, if `-i` does not say it.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Lines between two headings.
 const LINES_BETWEEN_HEADINGS: u64 = 20;
 
-/// Prints a line of figures again and again.
+/// Prints a line of figures at each interval, for ever.
 pub(super) fn run(session: &mut Session) -> Result<()> {
     let interval = if session.options.interval.is_zero() { INTERVAL } else { session.options.interval };
     let mut commands_before = None;
@@ -47,13 +47,13 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// A number of INFO; 0 if it is not there.
+/// A number in INFO; 0 if it is missing.
 fn field(info: &str, name: &str) -> i64 {
     let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
-/// The keys of all databases.
+/// The number of keys in all databases.
 fn keys(info: &str) -> u64 {
     let databases = info.lines().filter(|line| line.starts_with("db"));
     let counts =
@@ -61,7 +61,7 @@ fn keys(info: &str) -> u64 {
     counts.sum()
 }
 
-/// What is being written in the background.
+/// The work in the background: snapshots and rewrites of the log.
 fn children(info: &str) -> &'static str {
     let is = |name| field(info, name) == 1;
     match (is("rdb_bgsave_in_progress"), is("aof_rewrite_in_progress"), is("loading")) {

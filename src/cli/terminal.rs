@@ -1,9 +1,9 @@
-//! What a server sends is shown on a terminal and not obeyed by it.
+//! Makes control characters from a server visible on a terminal.
 //!
-//! A terminal takes some bytes as commands: to move, to change its title, to type for the user. A value, an
-//! error or the name of a client can hold them, and a client that can write a value would reach every user
-//! who looks at it. So on a terminal control characters are printed as `\x1b`, whatever the output format.
-//! Where the output goes to a file or a pipe it is left as it is, as redis-cli leaves it everywhere.
+//! A terminal takes some bytes as commands: to move the cursor, to change its title, to type for the user. A
+//! value, an error or a client's name can contain such bytes. So a client that can write a value could attack
+//! every user who looks at it. On a terminal control characters are printed as `\x1b`, in every output
+//! format. Output to a file or a pipe is unchanged, as redis-cli leaves it everywhere.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -12,22 +12,22 @@ use std::io::{self, IsTerminal, Write};
 pub(super) struct Shown<W> {
     out: W,
     is_terminal: bool,
-    /// The byte before, where it decides what the next one means: a carriage return, or the first of the
-    /// second half of Latin-1 in UTF-8.
+    /// The byte before, if it decides the meaning of the next one: a carriage return, or 0xC2, the first byte
+    /// of the characters U+0080 to U+00BF in UTF-8.
     before: Option<u8>,
-    /// Bytes of the character that are still to come, in UTF-8.
+    /// Bytes that are missing of the current UTF-8 character.
     left: u8,
 }
 
 impl<W: Write> Shown<W> {
-    /// Around a writer, which goes to a terminal or does not.
+    /// Wraps a writer; `is_terminal` says whether it writes to a terminal.
     pub(super) fn new(out: W, is_terminal: bool) -> Shown<W> {
         Shown { out, is_terminal, before: None, left: 0 }
     }
 
     fn write_byte(&mut self, byte: u8) -> io::Result<()> {
         match (self.before.take(), byte) {
-            // The end of a line, in texts such as that of INFO.
+            // A line end, in texts such as that of INFO.
             (Some(b'\r'), b'\n') => return self.out.write_all(b"\r\n"),
             (Some(0xc2), 0x80..=0x9f) => {
                 self.left = 0;
@@ -81,14 +81,14 @@ pub(super) fn complain(line: impl Display) {
     let error = io::stderr();
     let is_terminal = error.is_terminal();
     let mut out = Shown::new(error.lock(), is_terminal);
-    // Nothing is left to tell it to.
+    // If this fails there is no other place for the message.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// A text of a server, for a place that only a terminal has: a hint, or a page of help.
+/// A text from the server, made visible for output that only a terminal gets: a hint, or a page of help.
 pub(super) fn shown(text: &[u8]) -> String {
     let mut out = Shown::new(Vec::new(), true);
-    // Memory takes everything.
+    // A write to memory cannot fail.
     let _ = out.write_all(text).and_then(|()| out.flush());
     String::from_utf8_lossy(&out.out).into_owned()
 }
@@ -105,7 +105,7 @@ mod tests {
             (b"true\rfalse", "true\\rfalse"),
             (b"end\r", "end\\r"),
             (b"\x00\x08\x7f", "\\x00\\x08\\x7f"),
-            // CSI as one byte, and as a character of UTF-8.
+            // CSI as one byte, and as a UTF-8 character.
             (b"\x9b31m", "\\x9b31m"),
             ("\u{9b}31m".as_bytes(), "\\xc2\\x9b31m"),
             ("é ü € 😀 \u{a0}".as_bytes(), "é ü € 😀 \u{a0}"),

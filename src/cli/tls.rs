@@ -1,12 +1,13 @@
-//! TLS as a client: whom to trust, and how to be trusted.
+//! TLS of the client: which servers it trusts, and its own certificate.
 //!
-//! As redis-cli has it, a server that shows a certificate of an authority given by `--cacert` is trusted
-//! under any name: test certificates of Redis name no server. One of the system's authorities has to vouch
-//! for the name as well, since those vouch for everybody.
+//! As in redis-cli, a server with a certificate from an authority in `--cacert` is trusted under any name:
+//! Redis's test certificates contain no name. A certificate from one of the system's authorities must also
+//! contain the server's name, because these authorities issue certificates for all kinds of servers.
 //!
-//! A certificate given by `--cacert` that the server shows itself is trusted, too: one that was signed by its
-//! own key has no authority. The library would ask for one, so such a certificate is compared here.
+//! A certificate in `--cacert` is also trusted if the server itself presents it: a self-signed certificate
+//! has no authority. The library would require one, so such a certificate is compared here.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVe
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
 
 use super::connection::plain_text;
@@ -27,15 +28,15 @@ use super::options::TlsOptions;
 use crate::certificates::{Validity, read_certificates, read_key, why_refused, why_untrusted};
 use crate::files::NamedFile;
 
-/// Why there is no conversation over TLS.
+/// Why the TLS connection failed.
 pub(super) enum Refusal {
     /// The options are wrong.
     Options(String),
-    /// The server is not trusted, or does not trust, or is none.
+    /// The handshake failed: one of the two sides does not trust the other, or the server does not speak TLS.
     Greeting(String),
 }
 
-/// Greets a server.
+/// Makes the TLS handshake with a server.
 ///
 /// # Errors
 ///
@@ -85,7 +86,7 @@ fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
     let (certificate, key) = match (&options.certificate_file, &options.key_file) {
         (None, None) => return Ok(builder.with_no_client_auth()),
         (Some(certificate), Some(key)) => (certificate, key),
-        _ => return Err("--cert and --key are needed both".to_owned()),
+        _ => return Err("--cert and --key are needed together".to_owned()),
     };
     let certificates = read_certificates(&NamedFile::at(certificate))?;
     let shown = certificates[0].clone();
@@ -94,7 +95,7 @@ fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
         .map_err(|error| why_refused(&error, &shown))
 }
 
-/// The certificates that are trusted; none if every server is.
+/// The trusted certificates; `None` if every server is trusted.
 fn trusted(options: &TlsOptions) -> Result<Option<Vec<CertificateDer<'static>>>, String> {
     if options.is_insecure {
         return Ok(None);
@@ -106,7 +107,7 @@ fn trusted(options: &TlsOptions) -> Result<Option<Vec<CertificateDer<'static>>>,
     if let Some(folder) = &options.authorities_folder {
         let wrong = |error: io::Error| format!("{}: {}", folder.display(), plain_text(&error));
         for entry in fs::read_dir(folder).map_err(wrong)? {
-            // A folder of authorities holds other things, too.
+            // Such a directory may contain other files, too.
             let file = NamedFile::at(&entry.map_err(wrong)?.path());
             trusted.extend(read_certificates(&file).unwrap_or_default());
         }
@@ -115,20 +116,53 @@ fn trusted(options: &TlsOptions) -> Result<Option<Vec<CertificateDer<'static>>>,
         trusted.extend(rustls_native_certs::load_native_certs().certs);
     }
     if trusted.is_empty() {
-        return Err("there is no authority to trust: name one by --cacert, or give --insecure".to_owned());
+        return Err(
+            "there is no CA to trust: name one with --cacert FILE, or skip the check with --insecure"
+                .to_owned(),
+        );
     }
     Ok(Some(trusted))
 }
 
-/// Decides whether a server is to be trusted.
+/// Decides whether a server is trusted.
 #[derive(Debug)]
 struct Verifier {
-    /// None trusts everybody.
+    /// The authorities; `None` trusts every server.
     authorities: Option<Arc<WebPkiServerVerifier>>,
-    /// The same as certificates.
+    /// The certificates of the authorities.
     trusted: Vec<CertificateDer<'static>>,
     minds_names: bool,
     schemes: Vec<SignatureScheme>,
+}
+
+/// The error for a self-signed certificate that `--cacert` does not contain.
+#[derive(Debug)]
+struct SelfSigned;
+
+impl fmt::Display for SelfSigned {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str(
+            "the server's certificate is self-signed: name it with --cacert FILE, or skip the check with \
+             --insecure",
+        )
+    }
+}
+
+impl std::error::Error for SelfSigned {}
+
+/// Whether the library rejects a certificate because of its issuer. The issuer may be unknown, or have the
+/// name but not the key of a trusted one. Or the certificate is an authority's own, as `openssl req -x509`
+/// makes it.
+fn is_about_issuer(error: &Error) -> bool {
+    match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => true,
+        Error::InvalidCertificate(CertificateError::Other(other)) => other.to_string() == "CaUsedAsEndEntity",
+        _ => false,
+    }
+}
+
+fn is_self_issued(certificate: &CertificateDer<'_>) -> bool {
+    Validity::of(certificate).is_some_and(|validity| validity.is_self_issued)
 }
 
 impl ServerCertVerifier for Verifier {
@@ -146,10 +180,13 @@ impl ServerCertVerifier for Verifier {
             return why_not.map_or(Ok(ServerCertVerified::assertion()), |why| Err(why.into()));
         }
         match authorities.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
-            // The name is looked at last: everything else is as it should be.
+            // The name is checked last, so everything else is valid.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if !self.minds_names => Ok(ServerCertVerified::assertion()),
+            Err(error) if is_about_issuer(&error) && is_self_issued(certificate) => {
+                Err(CertificateError::Other(OtherError(Arc::new(SelfSigned))).into())
+            }
             verdict => verdict,
         }
     }

@@ -33,7 +33,7 @@ case "$1" in
     if [ "$(id -u)" = 0 ] && su -s /bin/sh -c : redis 2>/dev/null; then
       # What is mounted to be read only stays whose it is. The root of the image is no directory for data.
       [ "$(pwd)" = / ] || find . ! -user redis -exec chown redis {} + 2>/dev/null || :
-      # Also process 1 is replaced: the su of busybox waits for nobody.
+      # Also process 1 is replaced: the su of busybox does not wait for a child process.
       exec su -s /bin/sh -c 'exec "$0" "$@"' -- redis "$@"
     fi
     ;;

@@ -51,6 +51,11 @@ impl Instance {
         self.persistence.aof.finish(journal.end(), || journal.call()).await;
     }
 
+    /// Bytes of changes that are logged but not durable yet.
+    pub fn undurable_bytes(&self) -> u64 {
+        self.persistence.aof.undurable_bytes(self.followers.journal.end())
+    }
+
     fn aof_sync(&self) -> Sync {
         match APPEND_FSYNC[self.config.appendfsync.get()] {
             "always" => Sync::Always,
@@ -196,7 +201,7 @@ impl Instance {
         match self.write_snapshot(job) {
             Ended::Saved => tracing::info!("Background AOF rewrite terminated with success"),
             Ended::Failed => return Err("the base could not be written".to_owned()),
-            Ended::Abandoned => return Err("it is not wanted any more".to_owned()),
+            Ended::Abandoned => return Err("it is no longer wanted".to_owned()),
         }
         if aof.turns() != turns {
             return Err("the log was turned off meanwhile".to_owned());

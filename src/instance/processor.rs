@@ -1,4 +1,4 @@
-//! Processor time of this process, as the system tells it.
+//! Processor time of this process, as the system counts it.
 
 use std::fs;
 

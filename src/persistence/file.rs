@@ -1,5 +1,5 @@
-//! The file of snapshots, which is replaced as a whole: whenever the machine stops, the old one or the new
-//! one is there.
+//! The snapshot's file. It is replaced as a whole: if the machine stops, either the old or the new one is
+//! there.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::files::{self, reason};
 /// Permissions of a snapshot before the umask, as in Redis.
 const SNAPSHOT_MODE: u32 = 0o666;
 
-/// Where snapshots are kept.
+/// The snapshot's file, and the temporary file that replaces it.
 #[derive(Clone, Debug)]
 pub struct Target {
     directory: PathBuf,
@@ -25,13 +25,13 @@ pub struct Target {
     writer: WriterNumber,
 }
 
-/// Which server of this process writes. Two of them may keep snapshots in one directory, under different
-/// names: they must not share the temporary file.
+/// The number of a server within this process. Two of them may keep snapshots of different names in one
+/// directory, and must not share a temporary file.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterNumber(usize);
 
 impl WriterNumber {
-    /// The next one of this process.
+    /// The next unused number.
     pub fn next() -> WriterNumber {
         static WRITERS: AtomicUsize = AtomicUsize::new(0);
         WriterNumber(WRITERS.fetch_add(1, Ordering::Relaxed))
@@ -44,12 +44,13 @@ impl Target {
         Target { directory, name, writer }
     }
 
-    /// The file.
+    /// The path of the snapshot.
     pub fn path(&self) -> PathBuf {
         self.directory.join(&self.name)
     }
 
-    /// The file that becomes the next one. As in Redis for the first server of a process.
+    /// The path of the temporary file that replaces the snapshot. For the first server of a process it is the
+    /// same as in Redis.
     pub fn temporary(&self) -> PathBuf {
         let process = std::process::id();
         self.directory.join(match self.writer.0 {
@@ -58,17 +59,17 @@ impl Target {
         })
     }
 
-    /// Deletes what was written of the next file.
+    /// Deletes the temporary file.
     pub fn tidy_up(&self) {
-        // There need not be any.
+        // It need not exist.
         let _ = fs::remove_file(self.temporary());
     }
 
-    /// Replaces the file by what `write` writes.
+    /// Replaces the snapshot by what `write` writes.
     ///
     /// # Errors
     ///
-    /// With a line for the log; the file is the one before then.
+    /// With a line for the log. The old file is still there then.
     pub fn replace(&self, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), String> {
         let temporary = self.temporary();
         let names = || (temporary.file_name().unwrap_or_default().display(), self.directory.display());
@@ -79,8 +80,8 @@ impl Target {
                 reason(&error)
             )
         })?;
-        // For those that tidy up: a process of another container may have the same number. Where a file
-        // cannot be locked, that it is not is no sign of anything.
+        // The lock shows other servers that the file is in use: a process in another container may have the
+        // same process ID. If the file system has no locks, a missing lock proves nothing.
         let _ = file.try_lock();
         let written = write(&mut file).and_then(|()| file.sync_all());
         drop(file);
@@ -102,7 +103,7 @@ impl Target {
     }
 }
 
-/// Makes sure that a file's new name outlives the machine's end.
+/// Syncs a directory, so that a file's new name survives a crash of the machine.
 pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
@@ -111,7 +112,7 @@ pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
 pub fn tidy_up_after_the_dead(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Some(writer) = writer_of(&entry.file_name()) else { continue };
-        // One of this process's own number is of a process before, or locked by another server of this one.
+        // A file with this process's own ID is from an earlier process, or is locked by another server here.
         let is_alive = writer != Pid::this() && kill(writer, None) != Err(nix::Error::ESRCH);
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         if is_alive || !is_file || is_locked(&entry.path()) {
@@ -119,13 +120,15 @@ pub fn tidy_up_after_the_dead(directory: &Path) {
         }
         let name = entry.file_name();
         match fs::remove_file(entry.path()) {
-            Ok(()) => tracing::info!("Removed {}, which a server that has ended left behind", name.display()),
+            Ok(()) => {
+                tracing::info!("Removed {}, a temporary file of a server that has ended", name.display())
+            }
             Err(error) => tracing::warn!("Could not remove {}: {}", name.display(), reason(&error)),
         }
     }
 }
 
-/// The process that writes a temporary file of this name, if it is one of a server's.
+/// The process that writes the temporary file of this name, if it has the name of one.
 fn writer_of(name: &OsStr) -> Option<Pid> {
     let name = std::str::from_utf8(name.as_bytes()).ok()?;
     let number = match name.strip_suffix(".rdb") {
@@ -143,7 +146,7 @@ fn writer_of(name: &OsStr) -> Option<Pid> {
     number.parse().ok().filter(|number| is_number && *number > 0).map(Pid::from_raw)
 }
 
-/// Whether somebody writes a file.
+/// Whether another server holds the lock of a file.
 fn is_locked(path: &Path) -> bool {
     let file = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     file.is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)))

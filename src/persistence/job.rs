@@ -1,4 +1,4 @@
-//! A snapshot from the moment that it shows to the file.
+//! A snapshot job: from the moment whose state it has to the finished file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,48 +14,47 @@ use crate::keyspace::{Everything, SavedKey, Slice, Snapshot, Transaction, Use, W
 use crate::scripting::functions::Library;
 use crate::values::Sink;
 
-/// So much is written before the system is asked to have it on the disk, so that the last time does not take
-/// long for everybody who writes there. Redis: `REDIS_AUTOSYNC_BYTES`, of 4 MiB.
+/// Bytes written between two syncs, so that the last sync does not slow down other writers for long. Redis:
+/// `REDIS_AUTOSYNC_BYTES`, of 4 MiB.
 const SYNC_BYTES: usize = 32 << 20;
 
-/// The name under which a file tells the number that the last holder of a lock was given. Redis passes it
-/// over.
+/// The name of the auxiliary field with the last fencing number that a lock was given. Redis skips it.
 pub(super) const FENCING: &[u8] = b"keyfast-fencing";
 
-/// Bytes of records that are written at once.
+/// Bytes of records per write.
 const RECORDS_BYTES: usize = 64 << 10;
 
-/// How a snapshot is to be written.
+/// How to write a snapshot.
 #[derive(Debug)]
 pub struct Plan {
-    /// What for.
+    /// Whether it becomes a snapshot or the base of a log.
     pub purpose: Purpose,
-    /// Where.
+    /// The file to replace.
     pub target: Target,
-    /// In which form; none for that of a log.
+    /// The options of the RDB format; `None` for a base in the format of the log.
     pub form: Option<Form>,
-    /// What the file says about the use of keys.
+    /// Which facts about the use of keys are saved (LRU or LFU).
     pub use_kept: Use,
-    /// The libraries of functions.
+    /// The libraries of functions to save.
     pub libraries: Vec<Arc<Library>>,
-    /// The number that the last holder of a lock was given.
+    /// The last fencing number that a lock was given.
     pub fencing: u64,
-    /// Whether nobody waits for it.
+    /// Whether it runs in the background, so that no client waits for it.
     pub is_in_background: bool,
-    /// The moment, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub now_s: u64,
 }
 
-/// What a snapshot is written for.
+/// The purpose of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be loaded as it is.
+    /// A snapshot that is loaded as it is.
     Snapshot,
-    /// To be what a log goes on from.
+    /// The base of a log.
     Base,
 }
 
-/// A snapshot that was begun and is to be written.
+/// A snapshot that has begun and must be written.
 #[derive(Debug)]
 pub struct Job {
     plan: Plan,
@@ -63,7 +62,7 @@ pub struct Job {
     changes: Changes,
 }
 
-/// Why a file is not written to its end.
+/// Why a snapshot ended early.
 enum Stop {
     Error(io::Error),
     Abandoned,
@@ -86,7 +85,7 @@ impl Job {
         Some(Job { plan, snapshot, changes })
     }
 
-    /// How many keys are to be written.
+    /// The number of keys to write.
     pub(super) fn keys(&self) -> usize {
         self.snapshot.keys()
     }
@@ -103,7 +102,8 @@ impl Job {
         self.plan.is_in_background
     }
 
-    /// Writes the snapshot. `goes_on` is told of every few keys, and says whether it is still wanted.
+    /// Writes the snapshot. Calls `goes_on` after every few keys, with their number; it returns whether to
+    /// continue.
     pub(super) fn write<'a>(
         &mut self,
         walk: &mut Walk<impl DerefMut<Target = Transaction<'a>>>,
@@ -119,7 +119,7 @@ impl Job {
                 Err(io::ErrorKind::Interrupted.into())
             }
         });
-        // What was not written is not waited for any more.
+        // Drop what is left, so that it is no longer preserved.
         let mut rest = Slice::default();
         while walk.take_slice(&mut self.snapshot, &mut rest) {}
         match replaced {
@@ -170,7 +170,7 @@ impl Job {
         Ok(())
     }
 
-    /// The same in the form of a log.
+    /// Writes the snapshot in the format of the log.
     fn write_records<'a>(
         &mut self,
         file: &mut File,
@@ -223,7 +223,7 @@ impl Sink for Records<'_> {
     }
 }
 
-/// A file that is brought to the disk as it grows.
+/// A file that is synced as it grows.
 struct Synced<'a> {
     file: &'a mut File,
     unsynced: usize,

@@ -1,4 +1,4 @@
-//! Loads a snapshot.
+//! Loads snapshots.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -11,34 +11,35 @@ use crate::keyspace::{Everything, Transaction};
 use crate::resp::number::parse_integer;
 use crate::values::Limits;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 1 << 20;
 
-/// What came of a file.
+/// The result of loading a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Keys that are there now.
+    /// Keys that were loaded.
     pub keys: usize,
-    /// Keys that had expired.
+    /// Keys that had expired and were skipped.
     pub expired: usize,
-    /// The number that the last holder of a lock had been given; 0 if the file does not tell.
+    /// The last fencing number that a lock was given; 0 if the file has none.
     pub fencing: u64,
 }
 
-/// What happens to a key of the file that is there already.
+/// What to do with a key of the file that already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conflicts {
-    /// The file is refused.
+    /// Loading fails with an error.
     Refused,
-    /// The key is replaced.
+    /// The key of the file replaces it.
     Replaced,
 }
 
-/// Loads a file, if there is one, and hands on the codes of its libraries.
+/// Loads a file, if it exists. Passes the code of each library to the caller.
 ///
 /// # Errors
 ///
-/// With one line for people, if it cannot be read to its end; what was read is there then.
+/// With one line for people, if the file cannot be read to its end. The keys before the mistake are loaded
+/// then.
 pub fn load(
     path: &Path,
     verifies: bool,
@@ -50,11 +51,11 @@ pub fn load(
     load_items(reader, conflicts, tx, library).map(Some)
 }
 
-/// Loads a snapshot that something else may follow.
+/// Loads a snapshot from an input that may continue behind it.
 ///
 /// # Errors
 ///
-/// As [`load`].
+/// The same as for [`load`].
 pub fn load_from(
     input: impl Read,
     verifies: bool,
@@ -82,7 +83,7 @@ fn load_items<R: Read>(
             Item::Auxiliary { name, value } => tell(name, value, now_ms),
             Item::Library(code) => library(code),
             Item::ModuleData { module } => {
-                tracing::warn!("The RDB file contains data of the module '{module}', which are passed over");
+                tracing::warn!("The RDB file contains data of the module '{module}', which is skipped");
             }
             Item::Key(key) if key.database >= databases => {
                 return Err(format!(
@@ -90,7 +91,7 @@ fn load_items<R: Read>(
                      databases"
                 ));
             }
-            // Redis: a primary does not load what nobody could see any more.
+            // As in Redis: a primary does not load keys that have expired.
             Item::Key(key) if key.expires_at_ms.is_some_and(|at_ms| at_ms < now_ms) && !tx.is_replay() => {
                 loaded.expired += 1;
             }
@@ -112,11 +113,11 @@ fn load_items<R: Read>(
     Ok(loaded)
 }
 
-/// Reads a file to its end without loading anything; answers whether there is one.
+/// Reads a file to its end without loading it; returns whether the file exists.
 ///
 /// # Errors
 ///
-/// As [`load`].
+/// The same as for [`load`].
 pub fn verify(path: &Path, verifies: bool) -> Result<bool, String> {
     let Some(mut reader) = open(path, verifies)? else { return Ok(false) };
     let limits = Limits::default();
@@ -134,7 +135,7 @@ fn open(path: &Path, verifies: bool) -> Result<Option<Reader<BufReader<File>>>, 
     }
 }
 
-/// Says in the log what a file says of itself.
+/// Logs an auxiliary field of the file.
 fn tell(name: &[u8], value: &[u8], now_ms: u64) {
     let number = parse_integer(value).and_then(|number| u64::try_from(number).ok());
     match (name, number) {

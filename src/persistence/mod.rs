@@ -1,10 +1,9 @@
-//! What outlives the process: snapshots of the data set and a log of what was done, in files that Redis reads
-//! and writes.
+//! Persistence: snapshots of the data set, and a log of all changes, in files that Redis reads and writes.
 //!
-//! [`rdb`] is the format of snapshots, [`aof`] has the log. A [`Job`] is a snapshot that was begun, while
-//! everything was locked for a moment, and is to be written, which takes its time and stops nobody;
-//! [`Target`] is the file that it replaces. [`load`] reads one when the server starts. [`Persistence`] knows
-//! what was saved and when, and what is due; one snapshot is written at a time.
+//! [`rdb`] is the format of snapshots, and [`aof`] is the log. A [`Job`] is a snapshot that has begun:
+//! everything was locked for a moment, and now it is written, while clients go on. [`Target`] is the file
+//! that it replaces. [`load`] reads one at start. [`Persistence`] knows what was saved and when, and what is
+//! due. Only one snapshot is written at a time.
 
 pub mod aof;
 mod file;
@@ -28,42 +27,42 @@ pub use file::{Target, WriterNumber, tidy_up_after_the_dead};
 pub use job::{Job, Plan, Purpose};
 pub use loading::{Conflicts, Loaded, load, load_from, verify};
 
-/// How long nothing is tried on its own after a snapshot that failed. Redis: `CONFIG_BGSAVE_RETRY_DELAY`.
+/// How long automatic saving pauses after a failed snapshot. Redis: `CONFIG_BGSAVE_RETRY_DELAY`.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// What is known of snapshots.
+/// The state of snapshots and of the log.
 #[derive(Debug)]
 pub struct Persistence {
-    /// The log of what was done.
+    /// The log of all changes.
     pub aof: Aof,
-    /// Whose temporary files are this server's.
+    /// The number by which this server's temporary files are named.
     pub writer: WriterNumber,
     state: Mutex<State>,
     /// Whether the last snapshot in the background failed.
     has_failed: AtomicBool,
-    /// Whether the one that is being written in the background is not wanted any more.
+    /// Whether the background snapshot must be given up.
     is_abandoned: AtomicBool,
-    /// Keys that were written of the current one.
+    /// Keys of the current snapshot that have been written.
     keys_written: AtomicUsize,
-    /// Changes of what is saved besides keys: libraries.
+    /// Changes of saved data that are not keys: libraries.
     other_changes: AtomicU64,
-    /// Tells whoever writes snapshots in the background that there is work.
+    /// Wakes the background thread that writes snapshots.
     called: Notify,
-    /// Tells those who wait that a snapshot is over.
+    /// Notified when a snapshot has ended.
     ended: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     last_save_s: u64,
-    /// What had been changed when the last snapshot began that succeeded, and how often all was flushed.
+    /// The changes that the last successful snapshot contains.
     saved: Changes,
     current: Option<Current>,
-    /// To be written in the background.
+    /// The job that waits for the background thread.
     job: Option<Job>,
-    /// Begun in the background as soon as possible.
+    /// A background snapshot must begin as soon as possible.
     is_due: bool,
-    /// BGSAVE has asked for one that could not begin at once.
+    /// BGSAVE has asked for a snapshot that could not begin at once.
     is_scheduled: bool,
     last_try: Option<Instant>,
     last_took: Option<Duration>,
@@ -72,7 +71,7 @@ struct State {
     loaded: Loaded,
 }
 
-/// How often data were changed.
+/// Counts of changes of the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Keys written or deleted, libraries loaded or deleted.
@@ -90,42 +89,42 @@ struct Current {
     purpose: Purpose,
 }
 
-/// What INFO tells.
+/// The facts that INFO shows.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// When data were last saved, in seconds since 1970; at first when the server started.
+    /// Time of the last successful save, in seconds since 1970; at first the server's start.
     pub last_save_s: u64,
-    /// Changes since then.
+    /// Changes since the last successful save.
     pub changes: u64,
-    /// Whether a snapshot is being written in the background, and since when.
+    /// How long the current background snapshot has been running.
     pub background: Option<Duration>,
-    /// Keys of the snapshot that is being written: how many were, of how many.
+    /// Keys of the current snapshot: written, and in total.
     pub progress: (usize, usize),
-    /// Whether the last one in the background succeeded.
+    /// Whether the last background snapshot succeeded.
     pub is_well: bool,
-    /// How long it took.
+    /// How long the last background snapshot took.
     pub last_took: Option<Duration>,
-    /// Bytes that were kept for it at most.
+    /// The most bytes that were preserved for the last background snapshot.
     pub last_preserved_bytes: usize,
-    /// Snapshots that were begun.
+    /// How many snapshots have begun.
     pub saves: u64,
-    /// What was loaded when the server started.
+    /// What was loaded at start.
     pub loaded: Loaded,
 }
 
 /// How a snapshot ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It is the file now.
+    /// The file has been replaced.
     Saved,
-    /// The file is the one before; the log tells why.
+    /// The old file is still there; the log says why.
     Failed,
-    /// It was not wanted any more.
+    /// It was given up; the old file is still there.
     Abandoned,
 }
 
 impl Persistence {
-    /// Nothing saved yet, at so many seconds since 1970.
+    /// The state of a server that has saved nothing yet. `now_s` is in seconds since 1970.
     pub fn new(now_s: u64) -> Persistence {
         Persistence {
             aof: Aof::default(),
@@ -152,12 +151,12 @@ impl Persistence {
         }
     }
 
-    /// Counts a change of something else than keys.
+    /// Counts a change of data that are not keys.
     pub fn note_change(&self) {
         self.other_changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All changes, if those of keys are so many.
+    /// All changes, given those of keys.
     pub fn changes(&self, of_keys: u64, flushes: u64) -> Changes {
         Changes { all: of_keys + self.other_changes.load(Ordering::Relaxed), flushes }
     }
@@ -168,7 +167,7 @@ impl Persistence {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// When data were last saved, in seconds since 1970; at first when the server started.
+    /// Time of the last successful save, in seconds since 1970; at first the server's start.
     pub fn last_save_s(&self) -> u64 {
         self.state.lock().last_save_s
     }
@@ -178,13 +177,13 @@ impl Persistence {
         self.state.lock().current.is_some()
     }
 
-    /// Whether a snapshot is being written in the background; the base of a log is none.
+    /// Whether a background snapshot is running. Writing the base of a log does not count.
     pub fn is_saving_in_background(&self) -> bool {
         let is_one = |current: Current| current.is_in_background && current.purpose == Purpose::Snapshot;
         self.state.lock().current.is_some_and(is_one)
     }
 
-    /// Begins a snapshot of this moment, unless one is being written.
+    /// Begins a snapshot of this moment. Returns `None` if one is already running.
     pub fn begin(&self, tx: &mut Everything<&mut Transaction<'_>>, plan: Plan) -> Option<Job> {
         let mut state = self.state.lock();
         if state.current.is_some() {
@@ -207,7 +206,7 @@ impl Persistence {
         Some(job)
     }
 
-    /// Writes a snapshot to its end, at so many seconds since 1970.
+    /// Writes a snapshot to its end. `now_s` returns the time in seconds since 1970.
     pub fn write<'a>(
         &self,
         mut job: Job,
@@ -220,12 +219,12 @@ impl Persistence {
         let mut most_preserved = 0;
         let ended = job.write(walk, |keys| {
             if is_in_background {
-                // Where there is one processor, whoever has waited for it comes first.
+                // With one processor, clients that wait for it come first.
                 thread::yield_now();
             }
             self.keys_written.fetch_add(keys, Ordering::Relaxed);
             most_preserved = most_preserved.max(keyspace.preserved_bytes());
-            // What was flushed must not come back from a snapshot; a log has the flush.
+            // Flushed data must not come back from a snapshot; the log has the flush itself.
             let is_outdated = is_snapshot && keyspace.flushes() != flushes;
             !(is_in_background && (is_outdated || self.is_abandoned.load(Ordering::Relaxed)))
         });
@@ -244,7 +243,7 @@ impl Persistence {
             state.last_took = current.map(|current| current.started.elapsed());
             state.last_preserved_bytes = most_preserved;
         }
-        // A client that sees the snapshot ended sees its result, too.
+        // The result is set first, so that a client that sees the snapshot ended also sees its result.
         match &ended {
             Ended::Saved => self.has_failed.store(false, Ordering::Relaxed),
             Ended::Failed if is_in_background => self.has_failed.store(true, Ordering::Relaxed),
@@ -270,39 +269,39 @@ impl Persistence {
         self.state.lock().current.is_some_and(|current| current.purpose == Purpose::Base)
     }
 
-    /// Calls whoever writes in the background.
+    /// Wakes the background thread.
     pub fn call(&self) {
         self.called.notify_one();
     }
 
-    /// Hands a snapshot to whoever writes them in the background.
+    /// Hands a snapshot to the background thread.
     pub fn hand_over(&self, job: Job) {
         self.state.lock().job = Some(job);
         self.called.notify_one();
     }
 
-    /// Has a snapshot begin in the background soon.
+    /// Schedules a background snapshot.
     pub fn schedule(&self) {
         self.state.lock().is_scheduled = true;
     }
 
-    /// Waits until there is work in the background.
+    /// Waits until the background thread has work.
     pub async fn called(&self) {
         self.called.notified().await;
     }
 
-    /// The snapshot that was handed over…
+    /// Takes the job that was handed over.
     pub fn take_job(&self) -> Option<Job> {
         self.state.lock().job.take()
     }
 
-    /// … or else whether one is to begin.
+    /// Whether a background snapshot must begin. The background thread takes jobs first.
     pub fn is_due(&self) -> bool {
         self.state.lock().is_due
     }
 
-    /// Looks whether a snapshot is to begin in the background, and calls whoever writes it. `changes` are
-    /// asked for only if they matter.
+    /// Checks whether a background snapshot is due, and wakes the background thread if so. Calls `changes`
+    /// only if needed.
     pub fn look(&self, points: &[SavePoint], now_s: u64, changes: impl FnOnce() -> Option<Changes>) {
         let mut state = self.state.lock();
         if state.current.is_some() || state.is_due {
@@ -319,7 +318,7 @@ impl Persistence {
         }
     }
 
-    /// Has the snapshot in the background end soon, without effect.
+    /// Gives up the background snapshot, which ends soon and without effect.
     pub fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
     }
@@ -335,19 +334,19 @@ impl Persistence {
         }
     }
 
-    /// Says that the data are those that were loaded.
+    /// Notes that the data are as loaded.
     pub fn note_loaded(&self, loaded: Loaded, changes: Changes) {
         let mut state = self.state.lock();
         state.loaded = loaded;
         state.saved = changes;
     }
 
-    /// Sets to zero what INFO counts.
+    /// Resets the counters of INFO.
     pub fn reset_counts(&self) {
         self.state.lock().saves = 0;
     }
 
-    /// What INFO tells, if data were changed so often.
+    /// The facts that INFO shows, given the changes so far.
     pub fn report(&self, changes: Changes) -> Report {
         let state = self.state.lock();
         let current = state.current.filter(|current| current.purpose == Purpose::Snapshot);
@@ -369,7 +368,8 @@ impl Persistence {
 }
 
 impl State {
-    /// Whether there is a snapshot point, the time of which has come and so many changes; says so in the log.
+    /// Whether a snapshot point is reached: its time has passed, and there are enough changes. Logs which
+    /// one.
     fn has_reached(
         &self,
         points: &[SavePoint],
@@ -382,7 +382,7 @@ impl State {
         }
         let Some(changes) = changes() else { return false };
         if changes.flushes != self.saved.flushes {
-            // What was flushed must not come back. Redis saves at once then.
+            // Flushed data must not come back. Redis saves at once then.
             return true;
         }
         let made = changes.all.saturating_sub(self.saved.all);

@@ -1,4 +1,4 @@
-//! What travels to a store and back.
+//! What is sent to a store, and its replies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Seat {
 /// One key of an attempt.
 #[derive(Debug)]
 pub struct AttemptPart {
-    /// The key.
+    /// The key, of which there is one part.
     pub key: Key,
     /// The row on which the request ran.
     pub seen: Arc<Row>,
@@ -68,7 +68,7 @@ pub struct Batch {
 /// One key of a batch.
 #[derive(Debug)]
 pub struct Part {
-    /// The key.
+    /// The key, of which there is one part.
     pub key: Key,
     /// The group to which it belongs: its writes are all made, or none is.
     pub group: usize,

@@ -25,7 +25,7 @@ pub enum Looked {
     Away,
 }
 
-/// What was collected so far.
+/// The requests of the next batch so far.
 #[derive(Debug, Default)]
 pub(super) struct Forming {
     /// How many batches were taken before.
@@ -185,7 +185,7 @@ impl Forming {
         one
     }
 
-    /// Takes everything.
+    /// Takes the batch, and begins the next one.
     pub(super) fn take(&mut self) -> Taken {
         let next = Forming { number: self.number + 1, ..Forming::default() };
         let Forming { slots, mut groups, requests, .. } = std::mem::replace(self, next);
@@ -230,23 +230,23 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// A batch is sent.
+    /// Notes that a batch is sent.
     pub(super) fn begin(&mut self, batch: &Batch) {
         self.keys = batch.parts.iter().map(|part| part.key.clone()).collect();
     }
 
-    /// It has come to its end.
+    /// Notes that the batch has ended.
     pub(super) fn end(&mut self) {
         self.keys.clear();
         self.give_up(&Verdict::Again);
     }
 
-    /// How many wait for that.
+    /// How many requests wait for its end.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// A promise of that, if one of these keys is under way.
+    /// A promise of the batch's end, if one of these keys is in the batch.
     pub(super) fn wait_for<'k>(&mut self, mut keys: impl Iterator<Item = &'k Key>) -> Option<Ticket> {
         if self.keys.is_empty() || !keys.any(|key| self.keys.contains(key)) {
             return None;

@@ -1,9 +1,9 @@
-//! How the store does: for metrics, INFO and `/healthz`.
+//! The state of the store: for metrics, INFO and `/healthz`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counters of one front-end. Each is for people, and decides nothing but [`is_away`](Health::is_away).
+/// Counters of one front-end. They are for people; only [`is_away`](Health::is_away) decides something.
 #[derive(Debug, Default)]
 pub struct Health {
     /// Whether the store has been away for longer than a request waits. Requests are refused at once then.

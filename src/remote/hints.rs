@@ -54,7 +54,7 @@ impl Hints {
         self.old.remove(key);
     }
 
-    /// Forgets all.
+    /// Forgets the guesses of all keys.
     pub(super) fn clear(&mut self) {
         *self = Hints::default();
     }

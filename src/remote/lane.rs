@@ -24,7 +24,7 @@ use super::{Remote, State};
 /// Pauses between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// The pause before a store is asked once more what it has done.
+/// The pause before the store is asked again about a batch.
 const PAUSE_BEFORE_ASKING: Duration = Duration::from_millis(50);
 
 /// Serves the requests of a front-end until the process ends.
@@ -99,7 +99,7 @@ impl<'r, S: Store> Lane<'r, S> {
         Some(taken)
     }
 
-    /// Sends a batch, and passes on what has come of it.
+    /// Sends a batch, and passes the result on.
     async fn send(&mut self, mut taken: Taken) {
         let patience = self.remote.settings.patience;
         let (Some(front), Some(store)) = (&mut self.front, &mut self.store) else {
@@ -128,7 +128,7 @@ impl<'r, S: Store> Lane<'r, S> {
                 return self.remote.end(taken, &Verdict::Failed(why.into()));
             }
             Ok(Err(Failure::Lost(why))) => why,
-            Err(_elapsed) => format!("no answer within {} ms", patience.as_millis()),
+            Err(_elapsed) => format!("no reply within {} ms", patience.as_millis()),
         };
         tracing::warn!("Lost the store {}: {lost}", self.remote.settings.target);
         self.store = None;
@@ -146,7 +146,7 @@ impl<'r, S: Store> Lane<'r, S> {
                 Ok(Ok(None)) => return self.remote.end(taken, &Verdict::Again),
                 Ok(Err(Failure::Refused(why))) => {
                     // It begins anew, as another front-end.
-                    tracing::error!("The store cannot say what it has done: {why}");
+                    tracing::error!("Cannot find out which changes the store has made: {why}");
                     self.remote.give_up(&mut taken);
                     (self.front, self.store) = (None, None);
                     self.remote.end(taken, &Verdict::Unknown);
@@ -155,12 +155,12 @@ impl<'r, S: Store> Lane<'r, S> {
                 unsettled => {
                     let why = match unsettled {
                         Ok(Err(Failure::Lost(why))) => why,
-                        // Mostly it still does what was sent on the connection before.
-                        Ok(_) => "another connection keeps it from it".to_owned(),
-                        Err(_elapsed) => "no answer in time".to_owned(),
+                        // Mostly the store is still executing what the earlier connection sent.
+                        Ok(_) => "a request of an earlier connection is still running".to_owned(),
+                        Err(_elapsed) => "no reply in time".to_owned(),
                     };
                     if why != complaint {
-                        tracing::warn!("The store does not say what it has done: {why}");
+                        tracing::warn!("Not known yet which changes the store has made: {why}");
                         complaint = why;
                     }
                 }
@@ -202,7 +202,7 @@ impl<'r, S: Store> Lane<'r, S> {
                     return;
                 }
                 Ok(Err(complaint)) => complaint,
-                Err(_elapsed) => "no answer in time".to_owned(),
+                Err(_elapsed) => "no reply in time".to_owned(),
             };
             if complaint != self.complaint {
                 tracing::warn!("Cannot reach the store {}: {complaint}", remote.settings.target);

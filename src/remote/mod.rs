@@ -17,7 +17,7 @@
 //! - [`gathering`] lets a batch wait shortly for more requests.
 //! - [`lane`] sends one batch after the other.
 //! - [`news`] is what front-ends send each other.
-//! - [`whole`] is what concerns all keys.
+//! - [`whole`] is for requests about all keys.
 //! - [`postgres`] is the store that speaks PostgreSQL's protocol.
 //! - [`etcd`] is the store that is etcd.
 
@@ -70,7 +70,7 @@ use whole::{Answering, NotTold, Question, Questions};
 /// The most requests that wait for a place in a batch. More are refused.
 const WAITING_MAX: usize = 10_000;
 
-/// What a front-end is started with.
+/// The settings of a front-end.
 #[derive(Debug)]
 pub struct Settings {
     /// Where the store is.
@@ -83,12 +83,12 @@ pub struct Settings {
     pub patience: Duration,
     /// The most requests that travel in one batch.
     pub batch_requests_max: usize,
-    /// What TLS needs to know.
+    /// The files for TLS.
     pub tls: TlsFiles,
 }
 
 impl Settings {
-    /// Of the parameters; `None` without a store.
+    /// The settings in the parameters; `None` without a store.
     ///
     /// # Errors
     ///
@@ -131,9 +131,9 @@ fn machine_name() -> String {
 pub struct Remote {
     /// What the front-end was started with.
     pub settings: Settings,
-    /// What time it is at the store.
+    /// The time at the store.
     pub clock: StoreClock,
-    /// How the store does.
+    /// The state of the store.
     pub health: Health,
     state: Mutex<State>,
     /// Wakes the lane when there is something to send.
@@ -297,7 +297,7 @@ impl Remote {
         state.wake(key);
     }
 
-    /// Asks something about all keys.
+    /// Asks a question about all keys.
     pub fn ask(&self, question: Question) -> Answering {
         let (sender, answering) = oneshot::channel();
         if let Err(refused) = self.questions.sender.try_send((question, sender)) {

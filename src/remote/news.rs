@@ -32,13 +32,13 @@ pub enum News {
     Expired(Key),
     /// All keys of a database have gone, or of all databases.
     Flushed(Option<u32>),
-    /// A message.
+    /// A published message.
     Message {
         /// The number of the kind of channel.
         kind: u8,
-        /// The channel.
+        /// The channel's name.
         channel: Box<[u8]>,
-        /// The message.
+        /// The message's text.
         message: Box<[u8]>,
     },
     /// The front-end is there, and wants to know this.
@@ -58,7 +58,7 @@ impl Wants {
     const KEYS: u8 = 1;
     const EXPIRED: u8 = 2;
 
-    /// Whether it wants something that was not wanted before.
+    /// Whether `self` wants something that `other` did not.
     #[cfg(feature = "postgres")]
     pub(super) fn more_than(self, before: Wants) -> bool {
         self.keys && !before.keys || self.expired && !before.expired
@@ -74,7 +74,7 @@ impl Wants {
     }
 }
 
-/// What is to be sent, and who is there to hear it.
+/// The news that wait to be sent, and the front-ends that receive them.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     waiting: Mutex<Vec<u8>>,
@@ -83,7 +83,7 @@ pub(super) struct Outgoing {
     others: Mutex<HashMap<i64, Other>>,
     /// Whether another front-end is there.
     has_others: AtomicBool,
-    /// What any of them wants to know, as bits.
+    /// What at least one of them wants to know, as bits.
     wanted: AtomicU8,
 }
 
@@ -113,7 +113,7 @@ impl Outgoing {
         }
     }
 
-    /// Takes all that waits.
+    /// Takes all news that wait.
     pub(super) fn take(&self) -> Vec<u8> {
         std::mem::take(&mut self.waiting.lock())
     }
@@ -300,7 +300,7 @@ pub trait Ears: Send + Sync + 'static {
     fn wants_expired(&self) -> bool;
 }
 
-/// It passes all calls on.
+/// Passes all calls on.
 impl<T: Ears> Ears for Arc<T> {
     fn hear(&self, news: News) {
         (**self).hear(news);

@@ -22,7 +22,7 @@ impl Key {
         Key { database: database as u32, name: name.into() }
     }
 
-    /// A hash of it, the same on all machines: a number of 62 bits.
+    /// A hash of the key, the same on all machines: a number of 62 bits.
     pub fn slot(&self) -> i64 {
         (xxh3_64_with_seed(&self.name, u64::from(self.database)) >> 2) as i64
     }
@@ -97,7 +97,7 @@ impl Row {
         self.live.as_ref()?.expires_at_ms
     }
 
-    /// Bytes that it takes, about.
+    /// Bytes of memory that the row takes, about.
     pub fn bytes(&self) -> usize {
         size_of::<Row>() + self.live.as_ref().map_or(0, |live| live.value.len())
     }

@@ -1,12 +1,12 @@
-//! What a store does, whichever it is.
+//! The interface of a store.
 
 use super::Remote;
 use super::batch::{Answer, Batch};
 
-/// By what the store knows this front-end.
+/// The identity of this front-end in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Front {
-    /// Its number.
+    /// The front-end's number, which the store has given.
     pub(super) id: i64,
     /// The number of the last batch.
     pub(super) last: i64,
@@ -19,9 +19,9 @@ pub(super) struct Front {
     expect(dead_code, reason = "no store is built in")
 )]
 pub(super) enum Failure {
-    /// It has done nothing, and would do the same batch another time.
+    /// The store has done nothing. The same batch may succeed another time.
     Again,
-    /// It has done nothing, and says why.
+    /// The store has done nothing, for this reason.
     Refused(String),
     /// The connection has ended. It may have done the batch.
     Lost(String),
@@ -35,9 +35,10 @@ pub(super) trait Store: Sized {
     /// Connects, and makes the store ready. The second time, `front` is what the first connection has got.
     async fn connect(remote: &Remote, front: &mut Option<Front>) -> Result<Timed<Self>, String>;
 
-    /// Has a batch done, which gets this number.
+    /// Sends a batch with this number, and waits until it is done.
     async fn exchange(&mut self, batch: &Batch, number: i64) -> Result<Timed<Answer>, Failure>;
 
-    /// Whether the batch of this number was done; the groups that were. If it was not, it never will be.
+    /// Finds out whether the batch of this number was done, and which groups. If it was not, it never will
+    /// be.
     async fn settle(&mut self, batch: &Batch, number: i64) -> Result<Option<Answer>, Failure>;
 }

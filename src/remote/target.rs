@@ -1,8 +1,8 @@
-//! Where the store is: what `store` says.
+//! The place of the store: the value of `store`.
 
 use std::fmt;
 
-/// A store.
+/// A store, by its URL.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Target {
     /// PostgreSQL, or what speaks its protocol: the whole URL.
@@ -18,7 +18,7 @@ pub struct EtcdPlace {
     pub hosts: Vec<String>,
     /// What the names of all keys begin with. It ends with `/`.
     pub prefix: String,
-    /// As whom; `None` where etcd does not ask.
+    /// The login; `None` if etcd needs none.
     pub login: Option<Login>,
     /// Whether TLS is used.
     pub is_tls: bool,
@@ -29,11 +29,11 @@ pub struct EtcdPlace {
 pub struct Login {
     /// The name of the user.
     pub user: String,
-    /// Its password.
+    /// The user's password, in plain text.
     pub password: String,
 }
 
-/// What a store takes at once.
+/// The limits of one request and one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most keys of a request.
@@ -56,7 +56,7 @@ impl Limits {
     }
 }
 
-/// What `store` says cannot be read.
+/// The value of `store` is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadTarget(pub &'static str);
 
@@ -80,7 +80,7 @@ impl Target {
         }
     }
 
-    /// What it takes at once.
+    /// The limits of this store.
     pub fn limits(&self) -> Limits {
         match self {
             Target::Postgres(_) => {
@@ -140,7 +140,7 @@ impl EtcdPlace {
 }
 
 impl Login {
-    /// Reads `user:password`.
+    /// Parses the form `user:password`.
     fn parse(login: &str) -> Result<Login, BadTarget> {
         const WRONG: BadTarget = BadTarget("of etcd://, user and password must be written user:password@");
         let (user, password) = login.split_once(':').ok_or(WRONG)?;

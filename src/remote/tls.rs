@@ -18,7 +18,7 @@ pub struct TlsFiles {
     pub authorities: Option<NamedFile>,
     /// The certificate that the store is shown; `None` for none.
     pub certificate: Option<NamedFile>,
-    /// Its key.
+    /// The private key of the certificate.
     pub key: Option<NamedFile>,
 }
 
@@ -46,7 +46,7 @@ impl TlsFiles {
         match (&self.certificate, &self.key) {
             (None, None) => Ok(None),
             (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
-            _ => Err("store-tls-cert-file and store-tls-key-file are needed both".to_owned()),
+            _ => Err("store-tls-cert-file and store-tls-key-file are needed together".to_owned()),
         }
     }
 

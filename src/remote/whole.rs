@@ -1,4 +1,4 @@
-//! What concerns all keys of the store: counting them, naming them, deleting them.
+//! Questions about all keys of the store: their number, their names, their deletion.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::row::Row;
 
-/// What is asked.
+/// A question to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     /// How many keys a database has.
@@ -16,7 +16,7 @@ pub enum Question {
     Names(u32),
     /// Some keys of a database.
     Some {
-        /// The database.
+        /// The number of the database.
         database: u32,
         /// The first slot that is wanted.
         from: i64,
@@ -27,7 +27,7 @@ pub enum Question {
     },
     /// Any key of a database.
     Any {
-        /// The database.
+        /// The number of the database.
         database: u32,
         /// A random slot.
         from: i64,
@@ -44,7 +44,7 @@ pub const NAMES_MAX: usize = 1_000_000;
 /// The most locks that are listed at once.
 pub const LOCKS_MAX: usize = 4_096;
 
-/// What the store says.
+/// The store's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// A number of keys.
@@ -57,7 +57,7 @@ pub struct Told {
     pub next: Option<i64>,
 }
 
-/// Why the store has not said anything.
+/// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotTold {
     /// It has done nothing, for this reason.
@@ -70,7 +70,7 @@ impl fmt::Display for NotTold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             NotTold::NotDone(why) => why,
-            NotTold::Unknown => "no answer in time",
+            NotTold::Unknown => "no reply in time",
         })
     }
 }

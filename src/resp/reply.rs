@@ -61,7 +61,7 @@ impl<'a> Reply<'a> {
         Sent(())
     }
 
-    /// An integer.
+    /// An integer, in decimal.
     pub fn integer(self, value: i64) -> Sent {
         header(self.out, b':', value);
         Sent(())
@@ -135,7 +135,7 @@ impl<'a> Reply<'a> {
         Sent(())
     }
 
-    /// An error.
+    /// An error. Its text begins with the code; line ends become spaces.
     pub fn error(self, text: &[u8]) -> Sent {
         write_error(self.out, text);
         Sent(())

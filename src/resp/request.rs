@@ -106,7 +106,7 @@ pub struct OwnedRequest {
 }
 
 impl OwnedRequest {
-    /// A copy.
+    /// Copies a request.
     pub fn of(request: Request<'_>) -> OwnedRequest {
         let mut owned = OwnedRequest::default();
         for argument in request.from(0) {

@@ -21,12 +21,12 @@ pub fn simple(text: &str) -> OwnedFrame {
     OwnedFrame::SimpleString { data: text.as_bytes().to_vec(), attributes: None }
 }
 
-/// Nothing.
+/// The null of the protocol.
 pub fn null() -> OwnedFrame {
     OwnedFrame::Null
 }
 
-/// An integer.
+/// An integer, in decimal.
 pub fn integer(value: i64) -> OwnedFrame {
     OwnedFrame::Number { data: value, attributes: None }
 }
@@ -36,7 +36,7 @@ pub fn count(value: usize) -> OwnedFrame {
     integer(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// An array.
+/// An array of these items.
 pub fn array(items: impl IntoIterator<Item = OwnedFrame>) -> OwnedFrame {
     OwnedFrame::Array { data: items.into_iter().collect(), attributes: None }
 }
@@ -77,7 +77,7 @@ pub fn boolean(value: bool) -> OwnedFrame {
     OwnedFrame::Boolean { data: value, attributes: None }
 }
 
-/// What the client did not ask for.
+/// A push: a message that the client did not ask for.
 pub fn push(items: impl IntoIterator<Item = OwnedFrame>) -> OwnedFrame {
     OwnedFrame::Push { data: items.into_iter().collect(), attributes: None }
 }

@@ -1,27 +1,27 @@
-//! What can be told of a script once it is compiled.
+//! What the bytecode of a compiled script says about the script.
 //!
 //! The bytecode is that of Lua 5.1 as `string.dump` writes it: a header, then the main function. A function
-//! is its head, its instructions, its constants, the functions within it, and what is for people.
+//! consists of its head, its instructions, its constants, the functions within it, and debug information.
 
 /// The bytes before the main function: a signature, and the sizes of numbers.
 const HEADER_BYTES: usize = 12;
-/// Instructions: one that reads a global, and two that look into a table.
+/// Instructions: one reads a global, two read from a table.
 const GET_GLOBAL: u32 = 5;
 const GET_ITEM: u32 = 6;
 const LENGTH: u32 = 20;
-/// The globals that are tables of a script's own.
+/// The globals that are tables of each run: the keys and the arguments.
 const GIVEN: [&[u8]; 2] = [b"KEYS\0", b"ARGV\0"];
-/// Those by which one can get hold of any other.
+/// Globals through which a script can reach any other global.
 const WAYS_ROUND: [&[u8]; 3] = [b"_G\0", b"load\0", b"loadstring\0"];
 
-/// Whether a function, with those within it, does nothing with the tables of its keys and arguments but look
-/// at their items: whatever it looks at them with forgets the table at once. It cannot change them then, nor
-/// keep them. The function is given by what has been dumped of it; one that cannot be read may do anything.
+/// Whether a function, with those within it, only reads items of `KEYS` and `ARGV`. Then it can neither
+/// change these tables nor keep them. `dump` is the dumped function; one that cannot be read counts as one
+/// that may do anything.
 pub(super) fn only_looks(dump: &[u8]) -> bool {
     Dump(dump).only_looks().unwrap_or(false)
 }
 
-/// One instruction: its number in the lowest bits, then where its result goes, then operands.
+/// One instruction: its number in the lowest bits, then the register of its result, then operands.
 #[derive(Clone, Copy)]
 struct Instruction(u32);
 
@@ -34,17 +34,17 @@ impl Instruction {
         self.0 >> 6 & 0xff
     }
 
-    /// The first of two operands.
+    /// The register that the first of two operands names.
     fn source(self) -> u32 {
         self.0 >> 23
     }
 
-    /// The place of the constant that is the only operand.
+    /// The index of the constant that is the only operand.
     fn constant(self) -> usize {
         (self.0 >> 14) as usize
     }
 
-    /// Whether it puts an item of the table in a register, or its length, into that register.
+    /// Whether it overwrites `register`, which holds the table, with an item of the table or with its length.
     fn replaces_table(self, register: u32) -> bool {
         matches!(self.number(), GET_ITEM | LENGTH) && self.target() == register && self.source() == register
     }
@@ -56,7 +56,7 @@ impl<'a> Dump<'a> {
     fn only_looks(&mut self) -> Option<bool> {
         self.take(HEADER_BYTES)?;
         let mut only_looks = true;
-        // How many functions are still to come within each of those that have begun.
+        // For each function that has begun: how many functions within it still follow.
         let mut inner = vec![self.begin_function(&mut only_looks)?];
         while let Some(left) = inner.last_mut() {
             if let Some(less) = left.checked_sub(1) {
@@ -70,10 +70,11 @@ impl<'a> Dump<'a> {
         Some(only_looks)
     }
 
-    /// The head, the instructions and the constants of a function. Answers how many functions are within it.
+    /// Reads the head, the instructions and the constants of a function. Returns how many functions are
+    /// within it.
     fn begin_function(&mut self, only_looks: &mut bool) -> Option<usize> {
         self.text()?;
-        // The lines where it is, and four small numbers.
+        // The first and last line, and four numbers of one byte.
         self.take(2 * size_of::<i32>() + 4)?;
         let code: Vec<_> =
             self.numbers()?.iter().map(|bytes| Instruction(u32::from_ne_bytes(*bytes))).collect();
@@ -88,7 +89,7 @@ impl<'a> Dump<'a> {
         self.count()
     }
 
-    /// The constants of a function; those that are no texts are empty here.
+    /// The constants of a function. Those that are no strings are empty here.
     fn constants(&mut self) -> Option<Vec<&'a [u8]>> {
         let mut constants = Vec::new();
         for _ in 0..self.count()? {
@@ -103,8 +104,8 @@ impl<'a> Dump<'a> {
         Some(constants)
     }
 
-    /// What is for people: the lines of a function's instructions, its variables with where they are, and the
-    /// names of those that it takes from outside.
+    /// Skips debug information: the lines of instructions, the variables and their scopes, and the names of
+    /// variables from outside the function.
     fn names(&mut self) -> Option<()> {
         self.numbers()?;
         for _ in 0..self.count()? {
@@ -114,13 +115,13 @@ impl<'a> Dump<'a> {
         (0..self.count()?).try_for_each(|_| self.text().map(drop))
     }
 
-    /// Numbers of four bytes each.
+    /// Numbers of four bytes each, after their count.
     fn numbers(&mut self) -> Option<&'a [[u8; 4]]> {
         let bytes = self.count()?.checked_mul(size_of::<u32>())?;
         Some(self.take(bytes)?.as_chunks().0)
     }
 
-    /// A text with the zero that ends it, or nothing.
+    /// A string with the zero byte that ends it; empty if the string is missing.
     fn text(&mut self) -> Option<&'a [u8]> {
         let bytes = usize::from_ne_bytes(self.take(size_of::<usize>())?.try_into().ok()?);
         self.take(bytes)
@@ -163,7 +164,7 @@ mod tests {
             "return load(f)",
             "return KEYS:f()",
             "return not KEYS",
-            // The index is found in between.
+            // Instructions in between compute the index.
             "return KEYS[at + 1]",
         ] {
             assert!(!looks(script), "{script}");

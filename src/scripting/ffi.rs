@@ -1,29 +1,29 @@
-//! `redis.call` and `redis.pcall`: functions in C, as Lua calls them, without anything in between; and what
-//! our interpreter has beyond Lua 5.1.5 (`lua/additions.h`).
+//! `redis.call` and `redis.pcall`: C functions that Lua calls without mlua in between. And the additions of
+//! our interpreter to Lua 5.1.5 (`lua/additions.h`).
 //!
-//! A room with `unsafe`. Through mlua's safe functions, which must be made anew for each run since they
-//! borrow what only lives that long, the release of a lock by EVALSHA took 11.9 µs at pipeline depth 16,
-//! where redis-server took 2.5.
+//! This module contains `unsafe` code. mlua's safe functions must be made anew for each run, because they
+//! borrow data that only live for the run. With them the release of a lock by EVALSHA took 11.9 µs at
+//! pipeline depth 16; redis-server took 2.5.
 //!
 //! What must hold:
-//! - A [`Doorway`] is reachable by [`OPEN`] only while [`open`] runs, which borrows it mutably for that time:
-//!   nobody else can use it meanwhile. A script stays on the thread that runs it.
-//! - The functions here are only called by Lua, with a valid state, and never within each other, but for
-//!   [`run_script`], which holds nothing of the doorway while the script runs that calls the others: what the
-//!   server does for a script runs no script.
-//! - Functions of Lua that may raise an error leave by a jump, as far as the next `lua_pcall`: that of mlua,
-//!   or of [`Runner::run`]. They are called only where nothing waits to be dropped: all that owns memory
-//!   lives within [`ask`], which calls none of them.
-//! - A [`Runner`] belongs to the Lua that it was made for, and goes no further than that: an [`Interpreter`]
-//!   has both. It runs nothing while Lua runs something else.
-//! - The tables that are lent to scripts are given only to those that do nothing but look at their items,
-//!   which their bytecode tells ([`only_looks`](super::bytecode::only_looks)): nobody else ever has them.
+//! - A [`Doorway`] is reachable through [`OPEN`] only while [`open`] runs. [`open`] borrows it mutably for
+//!   that time, so no other code uses it. A script stays on the thread that runs it.
+//! - Only Lua calls the functions here, with a valid state. They never run within each other, except that
+//!   [`run_script`] runs the script that calls the others. [`run_script`] holds no part of the doorway
+//!   meanwhile. No command that a script calls runs a script.
+//! - Functions of Lua that may raise an error leave by a jump to the next `lua_pcall`: that of mlua, or that
+//!   of [`Runner::run`]. So they are called only where no value waits to be dropped: all values that own
+//!   memory live within [`ask`], which calls none of these functions.
+//! - A [`Runner`] belongs to the Lua that it was made for, and stays with it: an [`Interpreter`] has both. It
+//!   runs nothing while Lua runs something else.
+//! - The tables that are lent to scripts go only to scripts that do nothing but read their items, as the
+//!   bytecode shows ([`only_looks`](super::bytecode::only_looks)). No other script ever gets them.
 //! - No panic may leave a function that Lua calls: [`ask`] catches it.
 //! - The functions of `lua/additions.h` are called as that file says. [`Functions::write`] is never given to
 //!   scripts: it writes tables that are read-only to them.
-//! - An [`Interpreter`] goes from thread to thread as a whole: what refers to its Lua is in it or in that
-//!   Lua, and nothing of the kind is ever answered to whoever uses it. mlua counts these references without
-//!   regard for other threads; its locks would stand for one that is held anyway.
+//! - An [`Interpreter`] moves between threads as a whole. All references to its Lua are in it or in that Lua,
+//!   and it returns none to its callers. mlua counts these references without locks; its locks would only
+//!   repeat the one that the caller holds anyway.
 
 #![expect(unsafe_code)]
 
@@ -53,11 +53,11 @@ unsafe extern "C-unwind" {
 }
 
 thread_local! {
-    /// The way from the script that runs on this thread to the server.
+    /// The doorway of the script that runs on this thread.
     static OPEN: Cell<Option<NonNull<Doorway<'static>>>> = const { Cell::new(None) };
 }
 
-/// The way from a script to the server, as long as it runs.
+/// A script's connection to the server, while the script runs.
 pub(super) struct Doorway<'a> {
     pub(super) host: &'a mut dyn Host,
     pub(super) speaks_resp3: &'a AtomicBool,
@@ -65,7 +65,7 @@ pub(super) struct Doorway<'a> {
     pub(super) given: Given<'a>,
 }
 
-/// What is on its way between a script and the server.
+/// The request and the reply that pass between a script and the server.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     request: OwnedRequest,
@@ -73,66 +73,67 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Bytes that they take.
+    /// Bytes that the buffers hold.
     pub(super) fn bytes(&self) -> usize {
         self.request.bytes() + self.reply.capacity()
     }
 }
 
-/// What a script is run on.
+/// What a script runs on.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
-    /// Where the script lies among those that are compiled; a function is not there.
+    /// The index of the script among those that are compiled. Unused for a function.
     pub(super) place: c_int,
-    /// Whether it does nothing with the tables of its keys and arguments but look at their items.
+    /// Whether the script only reads items of its keys and arguments.
     pub(super) only_looks: bool,
-    /// What is known of the tables that are lent to such scripts.
+    /// What the tables that are lent to scripts contain now.
     pub(super) lent: &'a Lent,
-    /// The request that runs it.
+    /// The request that runs the script.
     pub(super) request: Request<'a>,
-    /// Where the keys begin.
+    /// The position of the first key.
     pub(super) first: usize,
-    /// How many there are; the arguments follow.
+    /// The number of keys; the arguments follow them.
     pub(super) keys: usize,
 }
 
-/// The functions that scripts are given.
+/// The functions that scripts and their environment use.
 pub(super) struct Functions {
     /// `redis.call`
     pub(super) call: Function,
     /// `redis.pcall`
     pub(super) pcall: Function,
-    /// Answers the keys and the arguments of what runs.
+    /// Returns the keys and the arguments of the current run.
     pub(super) given: Function,
-    /// Makes its argument, a table, read-only for good.
+    /// Makes a table read-only for good.
     pub(super) seal: Function,
     /// Sets a field of a table, read-only or not: table, key, value.
     pub(super) write: Function,
 }
 
 impl Given<'_> {
-    /// Where in the request the arguments begin.
+    /// The position of the first argument in the request.
     fn middle(&self) -> usize {
         self.first + self.keys
     }
 
-    /// What is given now; none where nothing runs.
+    /// What the current run is given; `None` if nothing runs.
     ///
     /// # Safety
     ///
-    /// To be called by a function that Lua calls, and not to be kept beyond its end: so long the way is open.
+    /// The caller must be a function that Lua calls, and must not keep the result beyond its own end: the
+    /// doorway is open only that long.
     unsafe fn now<'a>() -> Option<Given<'a>> {
         // SAFETY: see `with`.
         OPEN.get().map(|doorway| unsafe { doorway.as_ref() }.given)
     }
 }
 
-// SAFETY: see above: all that must be on one thread at a time goes with it.
+// SAFETY: see above: everything that must stay on one thread at a time moves with it.
 unsafe impl Send for Interpreter {}
 
-/// Makes the functions.
+/// Makes the functions for an interpreter.
 pub(super) fn functions(lua: &Lua) -> Result<Functions> {
-    // SAFETY: they keep the rules of functions that Lua calls, see above.
+    // SAFETY: they follow the rules above for functions that Lua calls.
     unsafe {
         Ok(Functions {
             call: lua.create_c_function(call)?,
@@ -144,60 +145,60 @@ pub(super) fn functions(lua: &Lua) -> Result<Functions> {
     }
 }
 
-/// Chooses the secrets of the hashes of strings; to be called before an interpreter is made.
+/// Chooses the secrets of the string hashes. The caller calls it before it makes an interpreter.
 ///
 /// All interpreters of a process share them, and the first one decides.
 pub(super) fn choose_secrets() {
     static CHOSEN: Once = Once::new();
     CHOSEN.call_once(|| {
-        // Without random numbers from the system the secrets stay as they are compiled in.
+        // If the system has no random numbers, the compiled-in secrets stay.
         if let (Ok(first), Ok(second), Ok(third)) = (getrandom::u64(), getrandom::u64(), getrandom::u64()) {
-            // SAFETY: it sets three numbers, and `Once` keeps others waiting meanwhile.
+            // SAFETY: it sets three numbers, and `Once` makes other threads wait meanwhile.
             unsafe { keyfast_setsecrets(first, second, third) };
         }
     });
 }
 
-/// From now on nothing in a script catches an error, so that the next one ends it; or else scripts may catch
-/// errors again.
+/// With `is_ending`, no code of the script can catch errors from now on, so that the next error ends it.
+/// Otherwise scripts may catch errors again.
 pub(super) fn set_ending(lua: &Lua, is_ending: bool) {
     // SAFETY: it sets a flag of the interpreter, and raises no error.
     let _ = unsafe { lua.exec_raw::<()>((), |state| keyfast_setending(state, c_int::from(is_ending))) };
 }
 
-/// Counts work that a function in Rust does for a script, in instructions of a script, and lets the hook look
-/// at the time if it is due.
+/// Counts work that a Rust function does for a script, in instructions of a script. Runs the hook if it is
+/// due.
 ///
 /// # Errors
 ///
-/// If the script is to end.
+/// If the script must end.
 pub(super) fn work(lua: &Lua, units: usize) -> Result<()> {
-    // SAFETY: a function that scripts call may raise errors; this one does so within `exec_raw`.
+    // SAFETY: functions that scripts call may raise errors; this one does so within `exec_raw`.
     unsafe { lua.exec_raw((), |state| keyfast_work(state, units)) }
 }
 
-/// Runs scripts, without anything of mlua's in between: that took 600 instructions for each.
+/// Runs scripts without mlua in between, which took 600 instructions per run.
 pub(super) struct Runner {
     state: NonNull<lua_State>,
-    /// Where in Lua's registry [`run_script`] lies,
+    /// The reference to [`run_script`] in Lua's registry.
     run: c_int,
-    /// and what makes something of the errors that scripts raise,
+    /// The reference to the function that handles the script's errors.
     handle: c_int,
-    /// and the table by which mlua takes over what a script has returned. It has room for one thing.
+    /// The reference to the table through which mlua takes over a returned value. It holds one value.
     returned: c_int,
     returned_table: Table,
-    /// What is known of the tables that are lent to scripts.
+    /// What the tables that are lent to scripts contain now.
     pub(super) lent: Lent,
 }
 
-/// How many items the tables of keys and arguments have that are lent to scripts, one after the other; none
-/// if anything else may lie where scripts look for them.
+/// The numbers of keys and of arguments in the tables that are lent to scripts. `None` if the globals `KEYS`
+/// and `ARGV` may be other tables.
 pub(super) type Lent = Cell<Option<[usize; 2]>>;
 
-/// The own values of [`run_script`].
+/// The upvalues of [`run_script`].
 const SCRIPTS: c_int = ffi::lua_upvalueindex(1);
 const GLOBALS: c_int = ffi::lua_upvalueindex(2);
-/// Names of what scripts are given, and tables to lend them.
+/// The names of the globals, and the tables that are lent.
 const GIVEN: [(c_int, c_int); 2] = [
     (ffi::lua_upvalueindex(3), ffi::lua_upvalueindex(4)),
     (ffi::lua_upvalueindex(5), ffi::lua_upvalueindex(6)),
@@ -205,15 +206,15 @@ const GIVEN: [(c_int, c_int); 2] = [
 const OWN_VALUES: c_int = 6;
 
 impl Runner {
-    /// One that has `handle` for the errors that are raised. `scripts` has them by their places; `globals`
-    /// are those that they see, to be written.
+    /// A runner that passes errors to `handle`. `scripts` has the compiled scripts by their index; `globals`
+    /// is the table in which they see their globals.
     pub(super) fn new(lua: &Lua, handle: Function, scripts: &Table, globals: &Table) -> Result<Runner> {
         let list = |length: usize| lua.create_table_with_capacity(length, 0);
         let own = (scripts, globals, "KEYS", list(LENT_LENGTH_MAX)?, "ARGV", list(LENT_LENGTH_MAX)?);
         let returned_table = list(1)?;
         let (mut lua_state, mut places) = (std::ptr::null_mut(), [0; 3]);
-        // SAFETY: `run_script` keeps the rules of functions that Lua calls, and has its own values where it
-        // looks for them: they are the uppermost on the stack. References are taken from the top, too.
+        // SAFETY: `run_script` follows the rules for functions that Lua calls. Its upvalues are the topmost
+        // values of the stack, in the order that it expects. References are taken from the top, too.
         unsafe {
             lua.exec_raw::<()>((&returned_table, handle, own), |state| {
                 ffi::lua_pushcclosure(state, run_script, OWN_VALUES);
@@ -226,13 +227,13 @@ impl Runner {
         Ok(Runner { state, run, handle, returned, returned_table, lent: Cell::default() })
     }
 
-    /// Runs the script that is given. Answers whether all went well, and what it returned, or what has been
-    /// made of the error.
+    /// Runs the given script. Returns whether it succeeded, and its result, or what `handle` made of the
+    /// error.
     pub(super) fn run(&self, doorway: &mut Doorway<'_>) -> Result<(bool, Value)> {
         let state = self.state.as_ptr();
-        // SAFETY: the state is that of our Lua, in which nothing runs, and which has room for more than three
-        // on its stack. Whatever may raise an error does so within `lua_pcall`: all else neither calls nor
-        // makes anything, for there is room in the table for what is put there.
+        // SAFETY: the state is that of our Lua, in which nothing runs, and its stack has room for more than
+        // three values. Only `lua_pcall` may raise an error, and it catches it: all other functions here
+        // neither call code nor allocate, because the table has room for the value.
         let (is_well, plain) = open(doorway, || unsafe {
             ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, self.handle);
             ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, self.run);
@@ -260,9 +261,9 @@ impl Runner {
     }
 }
 
-/// Opens the way while `run` runs.
+/// Makes a doorway reachable while `run` runs.
 pub(super) fn open<T>(doorway: &mut Doorway<'_>, run: impl FnOnce() -> T) -> T {
-    /// Closes it, however `run` ends.
+    /// Restores the old state, however `run` ends.
     struct Close(Option<NonNull<Doorway<'static>>>);
 
     impl Drop for Close {
@@ -275,19 +276,19 @@ pub(super) fn open<T>(doorway: &mut Doorway<'_>, run: impl FnOnce() -> T) -> T {
     run()
 }
 
-/// Does something with the way that is open, if one is.
+/// Calls `act` with the current doorway, if there is one.
 pub(super) fn with<T>(act: impl FnOnce(&mut Doorway<'_>) -> T) -> Option<T> {
     let mut doorway = OPEN.get()?;
-    // SAFETY: it is open, so `open` has borrowed it for nobody but the functions here, of which one runs.
+    // SAFETY: `open` has borrowed it, and only the functions here use it, one at a time.
     Some(act(unsafe { doorway.as_mut() }))
 }
 
-/// What the server has answered: nothing that would have to be dropped.
+/// The server's reply to a command. It owns no memory, so nothing must be dropped.
 #[derive(Clone, Copy)]
 enum Asked {
     /// A reply in RESP.
     Reply { text: NonNull<[u8]>, protocol: Protocol },
-    /// The text of an error, and whether it is counted already.
+    /// The text of an error, and whether the error is already counted.
     Error { text: NonNull<[u8]>, is_counted: bool },
 }
 
@@ -320,26 +321,26 @@ unsafe extern "C-unwind" fn write(state: *mut lua_State) -> c_int {
     0
 }
 
-/// What a command counts as, in instructions of a script, beside its reply.
+/// The work of a command, in instructions of a script, without its reply.
 const COMMAND_UNITS: usize = 200;
-/// So many bytes that are copied count as one instruction.
+/// How many copied bytes count as one instruction.
 pub(super) const UNIT_BYTES: usize = 16;
-/// Arguments beyond so many bytes are counted.
+/// Arguments above this many bytes count as work.
 const LONG_BYTES: usize = 1024;
 
-/// Answers a command's reply, or its error, which it raises if it is to.
+/// Returns a command's reply to the script. Raises an error of the command if `raises`, otherwise returns it.
 ///
 /// # Safety
 ///
-/// To be called by a function that Lua calls, with its state.
+/// The caller must be a function that Lua calls, with its state.
 unsafe fn answer(state: *mut lua_State, raises: bool) -> c_int {
-    // SAFETY: the state is valid. From here on nothing waits to be dropped, and the text lies in the
-    // buffers of the doorway, which nobody touches before the next command is asked for.
+    // SAFETY: the state is valid. From here on no value waits to be dropped. The text is in the buffers of
+    // the doorway, which do not change before the next command.
     unsafe {
         let asked = ask(state);
         let (Asked::Reply { text, .. } | Asked::Error { text, .. }) = asked;
         keyfast_charge(state, COMMAND_UNITS + text.len() / UNIT_BYTES);
-        // The arguments may have left no room for the reply.
+        // The arguments may have filled the stack.
         ffi::lua_settop(state, 0);
         match asked {
             Asked::Reply { text, protocol } => Reader { state, rest: text.as_ref(), protocol }.push(),
@@ -358,11 +359,11 @@ unsafe fn answer(state: *mut lua_State, raises: bool) -> c_int {
     1
 }
 
-/// Has a command run that lies on the stack.
+/// Runs the command whose arguments are on the stack.
 ///
 /// # Safety
 ///
-/// As for [`answer`].
+/// The same as for [`answer`].
 unsafe fn ask(state: *mut lua_State) -> Asked {
     let fixed = |text: &'static str| Asked::Error { text: NonNull::from(text.as_bytes()), is_counted: false };
     // SAFETY: reading the stack raises no error.
@@ -404,16 +405,16 @@ fn run(doorway: &mut Doorway<'_>) -> Asked {
     }
 }
 
-/// Makes a request of what lies on the stack; answers whether all of it may be in one.
+/// Makes a request of the values on the stack. Returns `false` if one of them is no string or number.
 ///
 /// # Safety
 ///
-/// As for [`answer`].
+/// The same as for [`answer`].
 unsafe fn take_arguments(state: *mut lua_State, count: c_int, request: &mut OwnedRequest) -> bool {
     request.clear();
     (1..=count).all(|index| {
-        // SAFETY: the index is on the stack. Looking at a string as a string and at a number as a number
-        // changes nothing and raises no error; the string stays where it is as long as it is on the stack.
+        // SAFETY: the index is on the stack. Reading a string as a string, or a number as a number, changes
+        // nothing and raises no error. The string stays in its place while it is on the stack.
         unsafe {
             match ffi::lua_type(state, index) {
                 ffi::LUA_TSTRING => {
@@ -432,7 +433,7 @@ unsafe fn take_arguments(state: *mut lua_State, count: c_int, request: &mut Owne
 }
 
 unsafe extern "C-unwind" fn run_script(state: *mut lua_State) -> c_int {
-    // SAFETY: Lua calls this, with more room on the stack than it takes, and nothing waits to be dropped.
+    // SAFETY: Lua calls this, with more room on the stack than it needs, and no value waits to be dropped.
     unsafe {
         let Some(given) = Given::now() else { return 0 };
         show(state, given);
@@ -443,7 +444,7 @@ unsafe extern "C-unwind" fn run_script(state: *mut lua_State) -> c_int {
 }
 
 unsafe extern "C-unwind" fn given(state: *mut lua_State) -> c_int {
-    // SAFETY: Lua calls this, with more room on the stack than it takes, and nothing waits to be dropped.
+    // SAFETY: Lua calls this, with more room on the stack than it needs, and no value waits to be dropped.
     unsafe {
         let Some(given) = Given::now() else { return 0 };
         push_texts(state, given.request, given.first, given.middle());
@@ -452,18 +453,18 @@ unsafe extern "C-unwind" fn given(state: *mut lua_State) -> c_int {
     2
 }
 
-/// Lets a script see what it is given as the globals `KEYS` and `ARGV`: in tables that were made once for
-/// all, if it only looks at them. New ones for each run took a sixth of the instructions of a lock's release,
-/// with their part in the collecting of garbage; looking whether the last ones are as new, a tenth.
+/// Sets the globals `KEYS` and `ARGV` for a script. If it only reads them, it gets tables that were made
+/// once. New tables for each run took a sixth of the instructions of a lock's release, with their share of
+/// garbage collection; a check whether the last tables are unchanged took a tenth.
 ///
 /// # Safety
 ///
-/// To be called by [`run_script`], with room for three on the stack.
+/// The caller must be [`run_script`], with room for three values on the stack.
 unsafe fn show(state: *mut lua_State, given: Given<'_>) {
     let parts = [(given.first, given.middle()), (given.middle(), given.request.len())];
     let lengths = parts.map(|(first, end)| end - first);
     let is_lent = given.only_looks && lengths.iter().all(|length| *length <= LENT_LENGTH_MAX);
-    // Nothing is known if an error is raised before the end.
+    // If an error is raised before the end, the tables count as unknown.
     let before = given.lent.take();
     for (which, ((name, table), (first, end))) in GIVEN.into_iter().zip(parts).enumerate() {
         // SAFETY: the caller's.
@@ -494,7 +495,7 @@ unsafe fn show(state: *mut lua_State, given: Given<'_>) {
 ///
 /// # Safety
 ///
-/// There must be room for two on the stack, and nothing that waits to be dropped.
+/// There must be room for two values on the stack, and no value may wait to be dropped.
 unsafe fn push_texts(state: *mut lua_State, request: Request<'_>, first: usize, end: usize) {
     // SAFETY: the caller's.
     unsafe {
@@ -503,11 +504,11 @@ unsafe fn push_texts(state: *mut lua_State, request: Request<'_>, first: usize, 
     }
 }
 
-/// Fills a table with some arguments of a request. `table` is its index where one more is on the stack.
+/// Fills a table with some arguments of a request. `table` is its index after one more value was pushed.
 ///
 /// # Safety
 ///
-/// As for [`push_texts`], with room for one.
+/// The same as for [`push_texts`], with room for one value.
 unsafe fn fill(state: *mut lua_State, table: c_int, request: Request<'_>, first: usize, end: usize) {
     for (index, text) in (1..).zip(request.from(first).take(end - first)) {
         // SAFETY: the caller's.
@@ -518,14 +519,14 @@ unsafe fn fill(state: *mut lua_State, table: c_int, request: Request<'_>, first:
     }
 }
 
-/// Items of a table that is lent; longer ones are made anew, and left to the collector.
+/// The longest list that is lent. Longer ones are made anew, and left to the garbage collector.
 const LENT_LENGTH_MAX: usize = 8;
 
 /// Pushes a string.
 ///
 /// # Safety
 ///
-/// There must be room on the stack, and nothing that waits to be dropped.
+/// There must be room on the stack, and no value may wait to be dropped.
 unsafe fn push_text(state: *mut lua_State, text: &[u8]) {
     // SAFETY: the caller's; Lua copies the text.
     unsafe { ffi::lua_pushlstring_(state, text.as_ptr().cast(), text.len()) };
@@ -535,7 +536,7 @@ unsafe fn push_text(state: *mut lua_State, text: &[u8]) {
 ///
 /// # Safety
 ///
-/// As for [`push_text`], with room for two.
+/// The same as for [`push_text`], with room for two values.
 unsafe fn push_tagged(state: *mut lua_State, name: &CStr, text: &[u8]) {
     // SAFETY: the caller's.
     unsafe {
@@ -545,7 +546,7 @@ unsafe fn push_tagged(state: *mut lua_State, name: &CStr, text: &[u8]) {
     }
 }
 
-/// Reads a reply of the server's own. What is nested is nested as the server does it.
+/// Reads a reply that the server itself wrote, so that it is well formed and not nested too deep.
 struct Reader<'a> {
     state: *mut lua_State,
     rest: &'a [u8],
@@ -557,7 +558,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Safety
     ///
-    /// The state must be valid, with room for four on the stack, and nothing may wait to be dropped.
+    /// The state must be valid, with room for four values on the stack, and no value may wait to be dropped.
     unsafe fn push(&mut self) {
         let state = self.state;
         let kind = self.rest.first().copied().unwrap_or(b'_');
@@ -585,7 +586,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The rest of the line, after the byte that tells the kind.
+    /// The rest of the line, after the type byte.
     fn line(&mut self) -> &'a [u8] {
         // Nearly all lines are lengths, of a few digits.
         let end = self.rest.iter().position(|byte| *byte == b'\r').unwrap_or(self.rest.len());
@@ -602,7 +603,7 @@ impl<'a> Reader<'a> {
 
     /// # Safety
     ///
-    /// This and the next four: as for [`push`](Self::push).
+    /// This and the next four: the same as for [`push`](Self::push).
     unsafe fn push_array(&mut self, length: usize) {
         // SAFETY: the caller's.
         unsafe {
@@ -667,7 +668,7 @@ impl<'a> Reader<'a> {
 
 /// # Safety
 ///
-/// As for [`push_tagged`].
+/// The same as for [`push_tagged`].
 unsafe fn push_double(state: *mut lua_State, text: &[u8]) {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN);
     // SAFETY: the caller's.

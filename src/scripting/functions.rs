@@ -1,8 +1,7 @@
-//! What is known of libraries: their code, and the functions that it registers.
+//! The libraries of functions: their code, and the functions that it registers.
 //!
-//! The functions themselves are with the [`Loader`]. Changes are made all at once:
-//! whoever changes what is known works on a copy, which takes the place of the original when nothing can
-//! fail any more. Copies share the libraries.
+//! The compiled functions are in the [`Loader`]. A change is all or nothing: the caller changes a copy of
+//! [`Libraries`], which replaces the original when nothing can fail any more. Copies share the libraries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,33 +12,33 @@ use super::loader::Loader;
 use super::shebang::Flags;
 use crate::resp::OwnedRequest;
 
-/// How many libraries there may be. Redis has no limit; a change takes time for each.
+/// The most libraries. Redis has no limit; here a change takes time for each library.
 pub const LIBRARIES_MAX: usize = 1_000;
-/// How many functions all libraries together may have; a change takes time for each.
+/// The most functions of all libraries together; a change takes time for each.
 pub const FUNCTIONS_MAX: usize = 10_000;
-/// Bytes of the code of all libraries, and of what is known of their functions.
+/// The most bytes of all libraries: their code and the facts about their functions.
 pub const BYTES_MAX: usize = 64 << 20;
 /// How long a library may take to register its functions. Redis: the same.
 const LOAD_TIME_MAX: Duration = Duration::from_millis(500);
-/// How long all libraries of a payload may, and each one of a file. Redis waits for ever.
+/// How long loading all libraries of a payload may take, or each library of a file. Redis has no limit.
 const RESTORE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The text of an error, from its code word on.
+/// The text of an error, from its code on.
 type Text = Vec<u8>;
 
 /// A function that a library has registered.
 #[derive(Debug)]
 pub struct Function {
-    /// Its name; in another case it is the same.
+    /// The function's name; case does not matter.
     pub name: String,
-    /// What its author says about it.
+    /// The author's description.
     pub description: Option<Vec<u8>>,
-    /// What it may do.
+    /// What the function may do.
     pub flags: Flags,
 }
 
 impl Function {
-    /// Bytes that are known of it.
+    /// Bytes of the facts about this function.
     pub(super) fn bytes(&self) -> usize {
         self.name.len() + self.description.as_ref().map_or(0, Vec::len)
     }
@@ -48,9 +47,9 @@ impl Function {
 /// A library that has been loaded.
 #[derive(Debug)]
 pub struct Library {
-    /// Its name.
+    /// The library's name.
     pub name: String,
-    /// Its text, with the first line.
+    /// Its code, with the first line.
     pub code: Vec<u8>,
     /// Its functions, as they were registered.
     pub functions: Vec<Arc<Function>>,
@@ -62,18 +61,18 @@ impl Library {
     }
 }
 
-/// What happens to the libraries that there are when others are restored.
+/// What happens to the existing libraries when others are restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// They stay; if one has the name of a new one, nothing is restored.
+    /// They stay. If one has the same name as a new one, nothing is restored.
     Append,
-    /// Those stay whose names no new one has.
+    /// They stay, but new ones replace those of the same name.
     Replace,
-    /// They go.
+    /// They are deleted first.
     Flush,
 }
 
-/// The libraries that there are.
+/// The libraries of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Libraries {
     by_name: BTreeMap<String, Arc<Library>>,
@@ -83,22 +82,22 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// All, by their names.
+    /// All libraries, by name.
     pub fn all(&self) -> impl ExactSizeIterator<Item = &Arc<Library>> {
         self.by_name.values()
     }
 
-    /// A function, by its name in any case.
+    /// The function of this name; case does not matter.
     pub fn function(&self, name: &[u8]) -> Option<Arc<Function>> {
         self.functions.get(&String::from_utf8_lossy(name).to_ascii_lowercase()).cloned()
     }
 
-    /// How many functions there are.
+    /// The number of functions in all libraries.
     pub fn function_count(&self) -> usize {
         self.functions.len()
     }
 
-    /// Bytes of code and of what is known of functions.
+    /// Bytes of the code and of the facts about functions.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -116,7 +115,7 @@ impl Libraries {
         true
     }
 
-    /// Adds a library whose name none has.
+    /// Adds a library. Its name must be new.
     fn insert(&mut self, library: Arc<Library>) -> Result<(), Text> {
         for function in &library.functions {
             let known = self.functions.insert(function.name.to_ascii_lowercase(), Arc::clone(function));
@@ -132,7 +131,7 @@ impl Libraries {
         if is_too_much { Err(too_much()) } else { Ok(()) }
     }
 
-    /// Compiles a library whose name none has, and adds it. Answers its name.
+    /// Compiles a library and adds it. Its name must be new. Returns its name.
     fn load(&mut self, loader: &mut Loader, header: Header<'_>, text: &[u8]) -> Result<String, Text> {
         let Header { name, code } = header;
         if self.by_name.contains_key(&name) {
@@ -149,7 +148,7 @@ impl Libraries {
         Ok(name)
     }
 
-    /// Adds other libraries, as the policy says.
+    /// Adds other libraries, by the policy.
     fn join(mut self, others: Libraries, policy: Policy) -> Result<Libraries, Text> {
         if policy == Policy::Flush {
             return Ok(others);
@@ -174,16 +173,16 @@ fn too_much() -> Text {
     .into()
 }
 
-/// What the first line of a library says.
+/// The first line of a library.
 #[derive(Debug)]
 struct Header<'a> {
     name: String,
-    /// The rest, from the line's end on, so that lines keep their numbers.
+    /// The code after the first line, from its line end on, so that lines keep their numbers.
     code: &'a [u8],
 }
 
 impl Header<'_> {
-    /// Reads `#!lua name=mylib`.
+    /// Parses a first line like `#!lua name=mylib`.
     fn of(text: &[u8]) -> Result<Header<'_>, Text> {
         let fixed = |text: &str| Text::from(text);
         if !text.starts_with(b"#!") {
@@ -216,11 +215,11 @@ impl Header<'_> {
 const INVALID_NAME: &str = "ERR Library names can only contain letters, numbers, or underscores(_) and must \
                             be at least one character long";
 
-/// A name of a library or a function.
+/// Checks the name of a library or a function.
 ///
 /// # Errors
 ///
-/// If it is none.
+/// If the name has other characters than letters, digits and `_`.
 pub(super) fn valid_name(name: &[u8]) -> Result<String, Text> {
     let is_valid = !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
     match std::str::from_utf8(name) {
@@ -229,10 +228,10 @@ pub(super) fn valid_name(name: &[u8]) -> Result<String, Text> {
     }
 }
 
-/// Changes; the caller has the turn to run scripts, so that nobody else changes anything meanwhile.
+/// Changes of libraries. The caller has the turn to run scripts, so there are no other changes meanwhile.
 impl Scripting {
-    /// Loads a library, in the place of the one of its name if it `replaces` it. Returns its name. One of a
-    /// log may take longer: it was loaded once, on a machine that was less busy.
+    /// Loads a library. With `replaces` it may replace one of the same name. Returns its name. A library from
+    /// a log may take longer: it was loaded once before, on a machine that was less busy.
     ///
     /// # Errors
     ///
@@ -249,11 +248,11 @@ impl Scripting {
         })
     }
 
-    /// Loads the libraries of these texts.
+    /// Loads several libraries (FUNCTION RESTORE).
     ///
     /// # Errors
     ///
-    /// That of a text, or with the text of Redis; nothing has changed then.
+    /// The error of an item of `texts`, or a text of Redis. Nothing has changed then.
     pub fn restore_libraries(
         &self,
         texts: impl Iterator<Item = Result<Vec<u8>, Vec<u8>>>,
@@ -270,12 +269,12 @@ impl Scripting {
         })
     }
 
-    /// Loads the libraries of a file in the place of all that are there. Each has a time of its own: a good
-    /// file must not be refused because there are many in it.
+    /// Replaces all libraries by those of a file. Each has its own time limit, so that a file with many
+    /// libraries is not refused.
     ///
     /// # Errors
     ///
-    /// With the text of Redis and the name of the library; nothing has changed then.
+    /// With a text of Redis and the name of the library. Nothing has changed then.
     pub fn load_libraries(&self, texts: &[Vec<u8>]) -> Result<(), Vec<u8>> {
         self.change_libraries(RESTORE_TIME_MAX, |loader| {
             let mut loaded = Libraries::default();
@@ -290,7 +289,7 @@ impl Scripting {
         })
     }
 
-    /// Forgets a library; answers whether there was one.
+    /// Deletes a library; returns whether it existed.
     pub fn delete_library(&self, name: &[u8]) -> bool {
         let mut libraries = self.libraries().clone();
         if !libraries.remove(&String::from_utf8_lossy(name)) {
@@ -300,14 +299,15 @@ impl Scripting {
         true
     }
 
-    /// Forgets all libraries.
+    /// Deletes all libraries.
     pub fn forget_libraries(&self) {
         self.keep_only(Libraries::default());
     }
 
     fn keep_only(&self, libraries: Libraries) {
         self.with(|interpreter| {
-            // What is not known cannot be called; if there is no memory for tidying up, it stays until then.
+            // A function that is not listed cannot be called. If memory is too short to remove it now, it
+            // stays until the next change.
             let _ = interpreter.loader().settle(libraries.names_of_functions());
             interpreter.loader().collect();
         });

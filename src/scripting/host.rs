@@ -1,26 +1,27 @@
-//! What scripts ask of the server.
+//! The interface through which scripts use the server.
 
 use crate::resp::{Protocol, Request};
 
-/// Who runs the commands of a script.
+/// Runs the commands of a script.
 pub trait Host {
     /// Runs a command and appends its reply to `out`.
     ///
     /// # Errors
     ///
-    /// With the error's text, from its code word on; nothing is appended then.
+    /// With the error's text, from its code on. Then `out` is unchanged.
     fn call(&mut self, request: Request<'_>, protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Refused>;
 
-    /// Whether the client may run a command; none if there is no such command.
+    /// Whether the client may run a command; `None` if there is no such command.
     fn may_call(&mut self, request: Request<'_>) -> Option<bool>;
 
-    /// Notes an error that a script answers: one of a command, which is counted already, or one of its own.
+    /// Notes an error in a script's reply. `is_counted` says that it is a command's error, which has been
+    /// counted.
     fn note_error(&self, text: &[u8], is_counted: bool);
 }
 
 /// Why a command was not run, or failed.
 #[derive(Debug)]
 pub struct Refused {
-    /// The text, from its code word on.
+    /// The error's text, from its code on.
     pub text: Vec<u8>,
 }

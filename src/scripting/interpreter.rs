@@ -22,42 +22,41 @@ use super::values::Answer;
 use super::{Digest, bytecode};
 use crate::resp::{Reply, Request, Sent};
 
-/// What all scripts together may take. One that needs more fails: "not enough memory".
+/// The most bytes of memory for all scripts together. A script that needs more fails: "not enough memory".
 const MEMORY_BYTES_MAX: usize = 512 << 20;
-/// Instructions between two looks at whether the script was killed, or is slow. Redis: the same.
+/// Instructions between two checks whether the script was killed or is slow. Redis: the same.
 const EVERY_SO_OFTEN: HookTriggers = HookTriggers::new().every_nth_instruction(100_000);
-/// Scripts that EVAL has brought are forgotten beyond so many; clients send them again. Redis 7.4: the same.
+/// The most scripts that are cached because of EVAL; clients can send them again. Redis 7.4: the same.
 const PASSING_MAX: usize = 500;
-/// And beyond so many bytes of their texts, but for the last one.
+/// The most bytes of their texts. The last script is always cached.
 const PASSING_BYTES_MAX: usize = 16 << 20;
-/// Memory up to which garbage may wait for the next script; more, if more is in use.
+/// Bytes of garbage that may remain for the next script; more, if more memory is in use.
 const KEPT_GARBAGE_BYTES_MAX: usize = 64 << 20;
-/// What a buffer may keep for the next script.
+/// Bytes of capacity that a buffer may keep for the next script.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// What is called every so often while a script runs.
+/// Called at intervals while a script runs. An error ends the script.
 pub(super) type Tick = Arc<dyn Fn() -> std::result::Result<(), Killed> + Send + Sync>;
 
-/// The interpreter and the scripts that it knows.
+/// The interpreter and its cached scripts.
 pub struct Interpreter {
     lua: Lua,
-    /// Runs the script that is given, and catches what it raises.
+    /// Runs scripts, and catches their errors.
     runner: Runner,
-    /// The same for a function of a library, which is its argument.
+    /// A Lua function that runs a function of a library, and catches its errors.
     run_function: Function,
-    /// The functions that scripts were compiled to, by their places. A table of Lua: mlua cannot hold on to
-    /// so many.
+    /// The compiled scripts by index. This is a Lua table, because mlua cannot hold that many references.
     compiled: Table,
-    /// What else is known of them.
+    /// The facts about cached scripts.
     scripts: HashMap<Digest, Script, RandomState>,
-    /// The same by their texts: EVAL need not compute the digest of a text that is known. That took a quarter
-    /// of the instructions of a lock's release, on a processor that does not help with it.
+    /// The same by text, so that EVAL need not compute the digest of a cached script. The digest took a
+    /// quarter of the instructions of a lock's release, on a processor without instructions for SHA-1.
     texts: HashMap<Arc<[u8]>, Known, RandomState>,
-    /// Those that were not loaded to stay, the eldest first.
+    /// The scripts that EVAL has cached, oldest first.
     passing: VecDeque<Digest>,
     /// Bytes of their texts.
     passing_bytes: usize,
-    /// Places of scripts that were forgotten. All others up to the number of scripts are taken.
+    /// Free indices. All others below the number of scripts are in use.
     vacant: Vec<i32>,
     /// The functions of libraries.
     loader: Loader,
@@ -66,7 +65,7 @@ pub struct Interpreter {
     tick: Tick,
     /// Lua's own `next`.
     next: Function,
-    /// Garbage is looked for when a script has ended with more memory than this.
+    /// When a script ends with more memory than this, in bytes, garbage is collected.
     collect_from_bytes: usize,
 }
 
@@ -76,32 +75,32 @@ impl fmt::Debug for Interpreter {
     }
 }
 
-/// A script that is known.
+/// A cached script.
 #[derive(Debug)]
 struct Script {
     text: Arc<[u8]>,
     known: Known,
-    /// Whether it was loaded to stay (SCRIPT LOAD).
+    /// Whether SCRIPT LOAD has loaded it, so that it stays.
     is_kept: bool,
 }
 
-/// What is to be known of a script before it is run, as long as it is known at all.
+/// The facts that are needed to run a script.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// Its name.
+    /// The script's digest.
     pub digest: Digest,
-    /// What it may do.
+    /// What the script may do.
     pub flags: Flags,
-    /// Where it lies among those that are compiled.
+    /// Its index among the compiled scripts.
     place: i32,
-    /// Whether it does nothing with the tables of its keys and arguments but look at their items.
+    /// Whether it only reads items of its keys and arguments.
     only_looks: bool,
 }
 
-/// What can be run.
+/// A script or a function that can run.
 #[derive(Clone, Copy, Debug)]
 pub enum Callable<'a> {
-    /// A script.
+    /// A script of EVAL or EVALSHA.
     Script(&'a Known),
     /// A function of a library, by its name.
     Function(&'a str),
@@ -116,14 +115,14 @@ impl<'a> Callable<'a> {
     }
 }
 
-/// What is to be run, and on what.
+/// A call: a script or a function, and what it runs on.
 #[derive(Clone, Copy)]
 pub struct Invocation<'a> {
-    /// What.
+    /// The script or function.
     pub what: Callable<'a>,
-    /// The request that runs it: its own name, the name of what is run, the number of keys, keys, arguments.
+    /// The request: its command, the script or function, the number of keys, keys, arguments.
     pub request: Request<'a>,
-    /// How many of the arguments are keys.
+    /// How many of the request's arguments are keys.
     pub keys: usize,
 }
 
@@ -136,24 +135,24 @@ impl fmt::Debug for Invocation<'_> {
     }
 }
 
-/// Where the keys of what is run begin in a request.
+/// The position of the first key in a request.
 const FIRST_KEY: usize = 3;
 
 /// Why a script failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// The text, from its code word on.
+    /// The error's text, from its code on.
     pub text: Vec<u8>,
-    /// Whether it is counted already among the errors that commands answered.
+    /// Whether it is a command's error, which has been counted.
     pub is_counted: bool,
 }
 
 impl Interpreter {
-    /// An interpreter that calls `tick` every so often while a script runs.
+    /// An interpreter that calls `tick` at intervals while a script runs.
     ///
     /// # Panics
     ///
-    /// If there is no memory for it.
+    /// If there is not enough memory for it.
     pub fn new(tick: impl Fn() -> std::result::Result<(), Killed> + Send + Sync + 'static) -> Interpreter {
         let tick: Tick = Arc::new(tick);
         let speaks_resp3 = Arc::new(AtomicBool::new(false));
@@ -183,33 +182,32 @@ impl Interpreter {
         }
     }
 
-    /// Bytes that it takes.
+    /// Bytes of memory that the interpreter uses.
     pub fn bytes(&self) -> usize {
         self.lua.used_memory()
     }
 
-    /// How many scripts are known, and bytes of their texts.
+    /// The number of cached scripts, and bytes of their texts.
     pub fn scripts(&self) -> (usize, usize) {
         (self.scripts.len(), self.scripts.values().map(|script| script.text.len()).sum())
     }
 
-    /// A script, if it is known.
+    /// The script with this digest, if it is cached.
     pub fn script(&self, digest: &Digest) -> Option<Known> {
         self.scripts.get(digest).map(|script| script.known)
     }
 
-    /// A script by its text, if it is known.
+    /// The script with this text, if it is cached.
     pub fn script_of(&self, text: &[u8]) -> Option<Known> {
         self.texts.get(text).copied()
     }
 
-    /// Its text.
+    /// The text of a cached script.
     pub fn text(&self, digest: &Digest) -> Option<&[u8]> {
         self.scripts.get(digest).map(|script| &*script.text)
     }
 
-    /// Compiles a script, and knows it from now on: for good if it `is_kept`, and otherwise until too many
-    /// others have come.
+    /// Compiles a script and caches it: for good with `is_kept`, otherwise until too many others have come.
     ///
     /// # Errors
     ///
@@ -250,7 +248,7 @@ impl Interpreter {
         Ok(known)
     }
 
-    /// Forgets scripts that were not loaded to stay, once there are too many of them.
+    /// Removes the oldest scripts of EVAL, if there are too many.
     fn forget_eldest(&mut self) {
         while self.passing.len() > PASSING_MAX
             || self.passing_bytes > PASSING_BYTES_MAX && self.passing.len() > 1
@@ -268,7 +266,7 @@ impl Interpreter {
         }
     }
 
-    /// Forgets all scripts.
+    /// Removes all cached scripts.
     pub fn forget_scripts(&mut self) {
         self.scripts.clear();
         self.texts.clear();
@@ -279,16 +277,16 @@ impl Interpreter {
         let _ = self.lua.gc_collect();
     }
 
-    /// What knows the functions of libraries.
+    /// The loader of libraries.
     pub(super) fn loader(&mut self) -> &mut Loader {
         &mut self.loader
     }
 
-    /// Runs a script and answers what it returns.
+    /// Runs a script or a function, and returns its reply.
     ///
     /// # Errors
     ///
-    /// If it fails.
+    /// If the script fails.
     pub fn run(
         &mut self,
         invocation: Invocation<'_>,
@@ -332,8 +330,8 @@ impl Interpreter {
         }
     }
 
-    /// Leaves nothing large behind for the next script. Lua looks for garbage while memory grows, and not
-    /// when it has come to an end: the next one would find none.
+    /// Collects garbage if there is much. Lua does so only while memory grows, so after a script has ended
+    /// the garbage would stay.
     pub(super) fn tidy_up(&mut self) {
         if self.lua.used_memory() > self.collect_from_bytes {
             let _ = self.lua.gc_collect();
@@ -346,12 +344,12 @@ impl Interpreter {
     }
 }
 
-/// What a client is told of what was raised: its error, which script that was, and where.
+/// The error that the client gets: the raised text, the script's name, and the place.
 fn failure(raised: &Value, name: &[u8]) -> Failure {
     let uncounted = |text: Vec<u8>| Failure { text, is_counted: false };
     let table = match raised {
         Value::Table(table) => table,
-        // Nothing was left to make a table with.
+        // There was not enough memory for a table with the error.
         Value::String(text) => return uncounted([b"ERR ", &*text.as_bytes()].concat()),
         Value::Error(error) => match error.downcast_ref() {
             Some(Raised::Killed { why, place }) => {
@@ -376,7 +374,7 @@ fn failure(raised: &Value, name: &[u8]) -> Failure {
     Failure { text, is_counted }
 }
 
-/// A text with the script's name and the place behind it, if that is known.
+/// Appends the script's name and the place to a text, if the place is known.
 fn with_place(mut text: Vec<u8>, name: &[u8], place: Option<(&[u8], &[u8])>) -> Vec<u8> {
     if let Some((source, line)) = place {
         text.extend([&b" script: "[..], name, b", on ", source, b":", line, b"."].concat());
@@ -384,7 +382,7 @@ fn with_place(mut text: Vec<u8>, name: &[u8], place: Option<(&[u8], &[u8])>) -> 
     text
 }
 
-/// Has a script looked after while it runs.
+/// Has `tick` called at intervals while a script runs.
 fn watch(lua: &Lua, tick: Tick) -> Result<()> {
     /// The level of the function that runs.
     const RUNNING: usize = 0;

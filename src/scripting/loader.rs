@@ -1,11 +1,10 @@
 //! Compiles libraries, and has them register their functions.
 //!
-//! While a library is loaded it sees nothing but a `redis` that can register functions and log, as in Redis:
-//! no library of Lua, no `pcall`, nothing of the server. The environment in which its functions live on is
-//! the same table; only what it reads through to is another one then. What a library keeps of the `redis`
-//! that it saw while it was loaded stays what it was.
+//! While a library is loaded it sees only a `redis` that can register functions and log, as in Redis: no Lua
+//! library, no `pcall`, no command. Later its functions run in the same environment table, which then reads
+//! through to another table. If a library keeps the `redis` of its loading, that stays as it was.
 //!
-//! New functions wait in a table of their own until [`Loader::settle`] is told that all is well.
+//! New functions wait in a staging table until the caller calls [`Loader::settle`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,14 +19,14 @@ use super::raised::Raised;
 use super::sandbox::World;
 use super::shebang::Flags;
 
-/// What `redis` offers to a library while it is loaded, beside `register_function`.
+/// The fields of `redis` while a library is loaded, besides `register_function`.
 const OFFERED: &[&str] =
     &["log", "LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING", "REDIS_VERSION", "REDIS_VERSION_NUM"];
-/// Where new functions wait.
+/// The name of the staging table for new functions.
 const STAGED: &str = "functions that are being loaded";
 
-/// Builds the environment of libraries. Answers it, what decides what it reads through to, and what that is
-/// while a library is loaded.
+/// Builds the environment of libraries. Returns the environment, its metatable, and the table that it reads
+/// through to while a library is loaded.
 const BUILD: &str = r#"
 local seal, offered, real = ...
 local error, tostring = error, tostring
@@ -43,25 +42,25 @@ seal(while_loaded)
 return environment, switch, while_loaded
 "#;
 
-/// The functions of libraries.
+/// The functions of libraries, compiled.
 #[derive(Debug)]
 pub(super) struct Loader {
     lua: Lua,
     catch: Function,
     write: Function,
-    /// What libraries and their functions see.
+    /// The globals of libraries and their functions.
     environment: Table,
-    /// The metatable of it.
+    /// The metatable of `environment`.
     switch: Table,
-    /// What they see while they are loaded, and afterwards.
+    /// The tables that `environment` reads through to: while a library is loaded, and afterwards.
     while_loaded: Table,
     afterwards: Table,
-    /// The functions by their names. A table of Lua: mlua cannot hold on to so many.
+    /// The functions by name. This is a Lua table, because mlua cannot hold that many references.
     functions: Table,
     registration: Arc<Mutex<Option<Registration>>>,
 }
 
-/// What a library that is being loaded has registered so far.
+/// The functions that the library has registered so far.
 #[derive(Debug, Default)]
 struct Registration {
     functions: Vec<functions::Function>,
@@ -71,7 +70,7 @@ struct Registration {
 }
 
 impl Loader {
-    /// No function yet, in this world.
+    /// A loader without functions.
     pub(super) fn new(world: &World) -> Result<Loader> {
         let World { lua, globals, redis, catch, seal, write, .. } = world;
         let registration = Arc::new(Mutex::new(None));
@@ -97,12 +96,12 @@ impl Loader {
         })
     }
 
-    /// A function that is known.
+    /// The function of this name.
     pub(super) fn function(&self, name: &str) -> Result<Function> {
         self.functions.raw_get(name)
     }
 
-    /// Has a library register its functions, and answers them.
+    /// Runs a library's code, and returns the functions that it registers.
     ///
     /// # Errors
     ///
@@ -127,7 +126,7 @@ impl Loader {
         let text = match called {
             Ok((true, _)) => return Ok(()),
             Ok((false, Value::Table(raised))) => raised.raw_get::<Option<LuaString>>("err").ok().flatten(),
-            // Nothing was left to make a table with: the text has no code word.
+            // There was not enough memory for a table with the error: the text has no code.
             Ok((false, Value::String(text))) => return Err(unregistered(&text.to_string_lossy())),
             Ok((false, Value::Error(error))) => return Err(unregistered(&libraries::text_of(&error))),
             Err(error) => match error.downcast_ref() {
@@ -146,11 +145,11 @@ impl Loader {
         self.write.call((&self.switch, "__index", globals))
     }
 
-    /// Makes these the functions that are known: those that were just loaded, and others as they were.
+    /// Makes exactly these functions callable: those that were just loaded, and old ones.
     ///
     /// # Errors
     ///
-    /// If there is no memory for that; nothing has changed then.
+    /// If there is not enough memory. Nothing has changed then.
     pub(super) fn settle<'a>(
         &mut self,
         names: impl Iterator<Item = &'a str>,
@@ -171,13 +170,13 @@ impl Loader {
         settle().map_err(|error| format!("ERR {}", libraries::text_of(&error)).into())
     }
 
-    /// Frees what is known no longer.
+    /// Collects functions that are no longer callable.
     pub(super) fn collect(&mut self) {
         self.tidy_up();
         let _ = self.lua.gc_collect();
     }
 
-    /// Forgets what was loaded and not settled.
+    /// Drops functions that were loaded but not settled.
     pub(super) fn tidy_up(&mut self) {
         let _ = self.lua.unset_named_registry_value(STAGED);
     }
@@ -187,7 +186,7 @@ fn unregistered(why: &str) -> Vec<u8> {
     format!("ERR Error registering functions: ERR {why}").into()
 }
 
-/// The functions that were loaded and wait.
+/// The staging table.
 fn staged(lua: &Lua) -> Result<Table> {
     if let Some(staged) = lua.named_registry_value(STAGED)? {
         return Ok(staged);
@@ -221,7 +220,7 @@ fn register(lua: &Lua, registration: &Mutex<Option<Registration>>, arguments: &M
     Ok(())
 }
 
-/// A string, or a number's text.
+/// A string, or the text of a number.
 fn text(lua: &Lua, value: &Value) -> Result<Option<Vec<u8>>> {
     let text = match value {
         Value::String(_) | Value::Integer(_) | Value::Number(_) => lua.coerce_string(value.clone())?,
@@ -230,7 +229,7 @@ fn text(lua: &Lua, value: &Value) -> Result<Option<Vec<u8>>> {
     Ok(text.map(|text| text.as_bytes().to_vec()))
 }
 
-/// A name and a function.
+/// Reads the arguments `name, function`.
 fn positional(lua: &Lua, name: &Value, callback: &Value) -> Result<(functions::Function, Function)> {
     let Some(name) = text(lua, name)? else {
         return Err(Raised::reply("ERR first argument to redis.register_function must be a string"));
@@ -242,7 +241,7 @@ fn positional(lua: &Lua, name: &Value, callback: &Value) -> Result<(functions::F
     Ok((functions::Function { name, description: None, flags: Flags::default() }, callback.clone()))
 }
 
-/// A table of all that is to be said.
+/// Reads the argument table with named fields.
 fn named(lua: &Lua, arguments: &Value) -> Result<(functions::Function, Function)> {
     let Value::Table(arguments) = arguments else {
         return Err(Raised::reply(

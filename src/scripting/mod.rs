@@ -1,12 +1,11 @@
 //! Scripts in Lua 5.1, as EVAL and FCALL run them.
 //!
-//! There is one interpreter, and one script runs at a time, as in Redis: scripts see each other's work
-//! whole or not at all, and may come to need any key. [`interpreter`] runs a script; what it asks of the
-//! server goes to a [`Host`], so that nothing here knows a command; [`ffi`] is the way there. [`sandbox`]
-//! is the world that scripts see, [`values`] turns replies into values and values into replies,
-//! [`libraries`] are those that Redis gives to scripts, [`random`] the numbers that they draw.
-//! [`functions`] is what is known of libraries, [`loader`] compiles them. [`running`] is what other threads
-//! may know of the script that runs, and do to it.
+//! There is one interpreter, and one script runs at a time, as in Redis: a script sees all changes of another
+//! or none, and may need any key. [`interpreter`] runs a script. What it asks of the server goes to a
+//! [`Host`], so that no code here knows a command; [`ffi`] connects the two. [`sandbox`] is the environment
+//! of scripts. [`values`] turns replies into Lua values and Lua values into replies. [`libraries`] are those
+//! that Redis gives to scripts, and [`random`] is their random numbers. [`functions`] has the libraries of
+//! functions, and [`loader`] compiles them. [`running`] lets other threads see and kill the running script.
 
 mod bytecode;
 mod ffi;
@@ -37,68 +36,68 @@ pub use host::{Host, Refused};
 pub use interpreter::{Callable, Failure, Interpreter, Invocation, Known};
 use running::Running;
 
-/// All that concerns scripts in one server.
+/// The scripting of one server.
 #[derive(Debug)]
 pub struct Scripting {
-    /// Held by whoever runs a script, or changes those that are known, from before the first shard is locked.
+    /// Held while a script runs or the known scripts change; taken before any shard.
     turn: Mutex<()>,
     queue: TurnQueue,
-    /// Locked only by whoever has the turn; made when it is first needed.
+    /// Locked only by the thread that has the turn. Made when it is first needed.
     interpreter: Mutex<Option<Interpreter>>,
-    /// Bytes that it takes; while a script runs, those that it took before.
+    /// Bytes of the interpreter. While a script runs, the bytes before that script.
     bytes: AtomicUsize,
-    /// As it was when it was last looked at.
+    /// The usage when it was last measured.
     usage: Mutex<Usage>,
-    /// Changed only by whoever has the turn.
+    /// Changed only by the thread that has the turn.
     libraries: Mutex<Libraries>,
-    /// What others may know of the script that runs.
+    /// What other threads may know of the running script.
     pub running: Running,
 }
 
-/// What the interpreter takes; nothing before it is made.
+/// The memory of scripting; zero before there is an interpreter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
-    /// Bytes of the interpreter with all that scripts and libraries keep.
+    /// Bytes of the interpreter, with everything that scripts and libraries keep.
     pub bytes: usize,
-    /// How many scripts are known.
+    /// The number of cached scripts.
     pub scripts: usize,
     /// Bytes of their texts.
     pub script_bytes: usize,
 }
 
-/// Whose turn it is to run scripts.
+/// The turn to run scripts: a lock that is held until this is dropped.
 #[derive(Debug)]
 pub struct Turn<'a> {
-    /// Taken when it ends.
+    /// The lock's guard. Taken out when the turn ends.
     guard: Option<MutexGuard<'a, ()>>,
     queue: &'a TurnQueue,
-    /// Whether it had to be waited for.
+    /// Whether the caller had to wait for the turn.
     pub has_waited: bool,
 }
 
-/// Those who wait for their turn without a thread.
+/// The clients that wait for their turn without a thread.
 #[derive(Debug, Default)]
 struct TurnQueue {
     waiting: AtomicUsize,
     freed: Notify,
 }
 
-/// Why it is nobody's turn yet who asks.
+/// Why the caller does not get the turn now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotYet {
     /// A script has been running for too long to be waited for.
     Busy,
-    /// Another has had the turn for more than a moment.
+    /// Another client has had the turn for more than [`SOON`].
     Contended,
 }
 
-/// How long a thread waits for the turn before looking whether to wait any longer.
+/// How long a thread waits for the turn before it checks for a slow script.
 const GLANCE: Duration = Duration::from_millis(10);
 /// How long a thread that has other clients to serve waits for the turn.
 const SOON: Duration = Duration::from_millis(1);
 
 impl Scripting {
-    /// No script known yet.
+    /// Scripting without any script.
     pub fn new(running: Running) -> Scripting {
         Scripting {
             turn: Mutex::default(),
@@ -111,7 +110,7 @@ impl Scripting {
         }
     }
 
-    /// Takes the turn, for a caller that holds no shard, or waits for it for a moment.
+    /// Takes the turn; waits up to [`SOON`] for it. The caller must hold no shard.
     ///
     /// # Errors
     ///
@@ -121,7 +120,7 @@ impl Scripting {
         if let Some(guard) = self.turn.try_lock() {
             return Ok(turn(guard, false));
         }
-        // Where others wait without a thread already, this one does, too.
+        // If others already wait without a thread, the caller waits behind them.
         if self.queue.waiting.load(Ordering::Relaxed) == 0
             && let Some(guard) = self.turn.try_lock_for(SOON)
         {
@@ -130,7 +129,7 @@ impl Scripting {
         Err(if self.running.is_busy() { NotYet::Busy } else { NotYet::Contended })
     }
 
-    /// Waits for the turn, for a thread that serves no clients; none if a script runs for too long.
+    /// Waits for the turn, for a thread that serves no clients. Returns `None` if a script is slow.
     pub fn wait_for_turn(&self) -> Option<Turn<'_>> {
         loop {
             if let Some(guard) = self.turn.try_lock_for(GLANCE) {
@@ -142,12 +141,12 @@ impl Scripting {
         }
     }
 
-    /// Waits without a thread until the turn may be free, or is not worth being waited for.
+    /// Waits without a thread until the turn may be free, or a script is slow.
     pub async fn turn_freed(&self) {
         let _waiting = Waiting::new(&self.queue.waiting);
         let (freed, slow) = (self.queue.freed.notified(), self.running.slow());
         let (mut freed, mut slow) = (pin!(freed), pin!(slow));
-        // From here on no notification is missed.
+        // From here on no notification is lost.
         freed.as_mut().enable();
         slow.as_mut().enable();
         fence(Ordering::SeqCst);
@@ -160,7 +159,7 @@ impl Scripting {
         }
     }
 
-    /// Does something with the interpreter. The caller has the turn: its command says so.
+    /// Calls `act` with the interpreter. The caller must have the turn.
     pub fn with<T>(&self, act: impl FnOnce(&mut Interpreter) -> T) -> T {
         let mut interpreter = self.interpreter.lock();
         let interpreter = interpreter.get_or_insert_with(|| Interpreter::new(self.running.hook()));
@@ -169,13 +168,12 @@ impl Scripting {
         answer
     }
 
-    /// Bytes that the interpreter takes; while a script runs, those that it took before.
+    /// Bytes of the interpreter. While a script runs, the bytes before that script.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What a script says that it may do, if it is known. Waits for another that runs, unless that has been
-    /// running for too long.
+    /// The flags of a cached script. Waits for a running script, unless that is slow.
     pub fn flags_of_script(&self, digest: &Digest) -> Option<shebang::Flags> {
         loop {
             if let Some(interpreter) = self.interpreter.try_lock_for(GLANCE) {
@@ -187,12 +185,12 @@ impl Scripting {
         }
     }
 
-    /// The libraries of functions, to be looked at for a moment.
+    /// Locks the libraries of functions. The caller must keep the lock only for a moment.
     pub fn libraries(&self) -> MutexGuard<'_, Libraries> {
         self.libraries.lock()
     }
 
-    /// What the interpreter takes; while a script runs, what it took when it was last looked at.
+    /// The memory of scripting. While a script runs, the last measured values.
     pub fn usage(&self) -> Usage {
         let mut usage = self.usage.lock();
         if let Some(interpreter) = self.interpreter.try_lock() {
@@ -208,7 +206,7 @@ impl Scripting {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         drop(self.guard.take());
-        // Either this sees those who wait, or they see that the turn is free.
+        // Either this thread sees the waiting clients, or they see that the turn is free.
         fence(Ordering::SeqCst);
         if self.queue.waiting.load(Ordering::Relaxed) > 0 {
             self.queue.freed.notify_one();
@@ -216,7 +214,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Counts one who waits, as long as it does.
+/// Counts a waiting client while it waits.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -239,7 +237,7 @@ pub struct Digest([u8; Digest::BYTES]);
 impl Digest {
     const BYTES: usize = 40;
 
-    /// That of a text.
+    /// The name of the script with this text.
     pub fn of(text: &[u8]) -> Digest {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut digits = [0; Digest::BYTES];
@@ -249,7 +247,7 @@ impl Digest {
         Digest(digits)
     }
 
-    /// What a client calls a script, with letters in any case; none if it cannot be one.
+    /// Parses a digest from a client, in either case. Returns `None` if it is none.
     pub fn parse(text: &[u8]) -> Option<Digest> {
         <[u8; Digest::BYTES]>::try_from(text).ok().map(|mut digits| {
             digits.make_ascii_lowercase();
@@ -257,7 +255,7 @@ impl Digest {
         })
     }
 
-    /// Its digits, in lower case.
+    /// The digits, in lower case.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

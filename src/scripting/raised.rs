@@ -1,29 +1,29 @@
-//! Errors that a function in Rust raises in a script, as plain data.
+//! Errors that a Rust function raises in a script, as plain data.
 //!
-//! The data is kept as bytes, not as a value of Lua: a script that collects errors would otherwise fill the
-//! table of references that mlua keeps, which holds some 8,000.
+//! They are kept as bytes, not as Lua values. Otherwise a script that collects errors would fill mlua's table
+//! of references, which holds some 8,000.
 
 use std::fmt;
 
 use mlua::{Error, Lua, Result, Value};
 
-/// What was raised.
+/// A raised error.
 #[derive(Debug)]
 pub(super) enum Raised {
-    /// A string.
+    /// A string value.
     Text(Vec<u8>),
-    /// That the script is to end: nothing in it can catch this.
+    /// The script must end: no code in it can catch this.
     Killed {
-        /// What its client is told, from the code word on.
+        /// The error for the client, from its code on.
         why: &'static str,
-        /// The source and the line at which it was.
+        /// The source and the line that ran.
         place: Option<(String, usize)>,
     },
     /// The error of a command or of a function of `redis`: a table with the field `err`.
     Reply {
-        /// From its code word on.
+        /// The error's text, from its code on.
         err: Vec<u8>,
-        /// Whether it is counted already among the errors that commands answered.
+        /// Whether it is a command's error, which has been counted.
         is_counted: bool,
     },
 }
@@ -34,7 +34,7 @@ impl Raised {
         Error::external(Raised::Reply { err: text.into(), is_counted: false })
     }
 
-    /// As the value that a script sees.
+    /// The value that a script sees.
     pub(super) fn to_value(&self, lua: &Lua) -> Result<Value> {
         match self {
             Raised::Text(text) => lua.create_string(text).map(Value::String),

@@ -1,7 +1,7 @@
-//! Numbers that look random and are the same after every start, as in Redis: its `math.random` draws from the
-//! generator of `drand48` (`rand.c`), which all scripts share.
+//! Random numbers that are the same after every start, as in Redis: its `math.random` uses the generator of
+//! `drand48` (`rand.c`), which all scripts share.
 
-/// The generator: 48 bits that go on by one multiplication.
+/// The generator: 48 bits, changed by one multiplication per number.
 #[derive(Debug)]
 pub(super) struct Random(u64);
 
@@ -12,19 +12,19 @@ const BITS: u64 = (1 << 48) - 1;
 const SEED_LOW: u64 = 0x330E;
 
 impl Default for Random {
-    /// As it is before it is ever seeded.
+    /// The state without a seed.
     fn default() -> Random {
         Random(0x1234_ABCD_330E)
     }
 }
 
 impl Random {
-    /// Begins anew.
+    /// Sets the state that belongs to a seed.
     pub(super) fn seed(&mut self, seed: i32) {
         self.0 = (u64::from(seed as u32) << 16) | SEED_LOW;
     }
 
-    /// A number from 0 up to 1.
+    /// The next number, from 0 up to but not including 1.
     pub(super) fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT) & BITS;
         let drawn = (self.0 >> 17) as i64 % i64::from(i32::MAX);

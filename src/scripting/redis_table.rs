@@ -1,4 +1,4 @@
-//! The table `redis` that scripts call, but for what runs commands.
+//! The table `redis` of scripts, without the functions that run commands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +9,14 @@ use super::raised::Raised;
 use super::{Digest, ffi};
 use crate::resp::OwnedRequest;
 
-/// Levels of `redis.log`.
+/// The levels of `redis.log`.
 const LEVELS: [(&str, i64); 4] =
     [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)];
-/// What `redis.set_repl` takes. Nothing is replicated; the names are there for scripts that say it.
+/// The arguments of `redis.set_repl`. They have no effect: nothing is replicated.
 const REPLICATION: [(&str, i64); 5] =
     [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
 
-/// Makes the table. `speaks_resp3` is what `redis.setresp` changes.
+/// Makes the table. `redis.setresp` changes `speaks_resp3`.
 pub(super) fn build(lua: &Lua, speaks_resp3: &Arc<AtomicBool>) -> Result<Table> {
     let table = lua.create_table()?;
     for (name, value) in LEVELS.into_iter().chain(REPLICATION) {
@@ -34,18 +34,18 @@ pub(super) fn build(lua: &Lua, speaks_resp3: &Arc<AtomicBool>) -> Result<Table> 
     table.raw_set("setresp", lua.create_function(set_resp)?)?;
     table.raw_set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
     table.raw_set("set_repl", lua.create_function(|_, arguments| set_repl(arguments))?)?;
-    // There is no debugger: a script goes on.
+    // There is no debugger: the script continues.
     table.raw_set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
     table.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
     Ok(table)
 }
 
-/// The version with a byte for each of its parts.
+/// The version as a number with one byte per part.
 fn version_number(version: &str) -> i64 {
     version.split('.').fold(0, |number, part| number << 8 | part.parse::<i64>().unwrap_or(0))
 }
 
-/// A string, or a number's text.
+/// A string, or the text of a number.
 fn text(lua: &Lua, value: Option<&Value>) -> Result<Option<LuaString>> {
     match value {
         Some(value @ (Value::String(_) | Value::Integer(_) | Value::Number(_))) => {
@@ -92,7 +92,7 @@ fn log(lua: &Lua, arguments: MultiValue) -> Result<()> {
     Ok(())
 }
 
-/// Adds a text to a line of the log, in which it cannot begin another line or talk to a terminal.
+/// Appends a text to a log line. It is escaped, so that it cannot begin another line or control a terminal.
 fn escape_onto(line: &mut String, text: &str) {
     for character in text.chars() {
         match character {
@@ -103,7 +103,7 @@ fn escape_onto(line: &mut String, text: &str) {
     }
 }
 
-/// A table of one field; another one where the arguments are none of it.
+/// A table with one field; the error table if the argument is no string.
 fn field(lua: &Lua, name: &str, value: Option<&[u8]>) -> Result<Table> {
     let table = lua.create_table()?;
     match value {
@@ -121,7 +121,7 @@ fn only_text(lua: &Lua, arguments: &MultiValue) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// A text of one word is a message without a code: it is given one.
+/// A text of one word is a message without a code: it gets one.
 fn error_reply(lua: &Lua, arguments: MultiValue) -> Result<Table> {
     let Some(text) = only_text(lua, &arguments)? else { return field(lua, "err", None) };
     let text = text.strip_prefix(b"-").unwrap_or(&text);

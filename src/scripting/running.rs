@@ -1,12 +1,12 @@
-//! What other threads may know of the script that runs, and do to it.
+//! What other threads may know of the running script, and how they kill it.
 //!
-//! The interpreter calls [`Running::tick`] every so many instructions. There a script that was killed learns
-//! of it; and one that has been running for longer than `busy-reply-threshold` is declared to be slow: from
-//! then on others are told so instead of being kept waiting, and the thread hands its other clients over,
-//! since it will not come back to them before the script ends.
+//! The interpreter calls [`Running::tick`] at intervals. There a killed script finds out that it must end. A
+//! script that has been running longer than `busy-reply-threshold` is marked as slow: from then on other
+//! clients get an error instead of waiting, and the thread hands its other clients over, since it cannot
+//! serve them before the script ends.
 //!
-//! What changes with every run lies in one word, [`State::run`], so that beginning and ending one takes no
-//! lock: the number of the run, and bits that tell what it is and what has become of it.
+//! Everything that changes with each run is in one word, [`State::run`], so that a run begins and ends
+//! without a lock. The word has the number of the run, and bits for its kind and state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -16,98 +16,98 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// The script that runs, if one does. Clones are the same.
+/// The running script, if there is one. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Running(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    /// The number of the run, and its bits; only the number between two runs. Whoever has the turn writes it;
-    /// others do no more than add [`IS_KILLED`], to the run that they mean.
+    /// The number of the run and its bits; only the number between two runs. The thread that has the turn
+    /// writes it. Other threads only set [`IS_KILLED`], and only for the run that they have seen.
     run: AtomicU64,
-    /// When it began, in nanoseconds since the beginning of all.
+    /// When the run began, in nanoseconds since `beginning`.
     started_ns: AtomicU64,
     beginning: Instant,
-    /// What was called last, of functions.
+    /// The call of the last function that ran.
     called: Mutex<Called>,
-    /// Whether it has been declared to be slow; others look at this before they wait.
+    /// Whether the script is slow. Other threads check this before they wait.
     is_busy: Arc<AtomicBool>,
-    /// Those who wait already are notified of it.
+    /// Notifies waiting clients that the script is slow.
     slow: Notify,
-    /// When whatever runs that is no script has to end.
+    /// When the loading of libraries must end, if libraries are being loaded.
     deadline: Mutex<Option<Instant>>,
     /// `busy-reply-threshold`, in milliseconds; 0 for never.
     threshold_ms: AtomicI64,
-    /// Lets other threads serve the clients of this one.
+    /// Lets other threads serve the clients of the calling thread.
     hand_over: fn(),
 }
 
-/// Something runs.
+/// Bit: a script or a function runs.
 const RUNS: u64 = 1;
-/// It is a function.
+/// Bit: it is a function.
 const IS_FUNCTION: u64 = 1 << 1;
-/// It was killed.
+/// Bit: it was killed.
 const IS_KILLED: u64 = 1 << 2;
-/// It has written.
+/// Bit: it has written data.
 const HAS_WRITTEN: u64 = 1 << 3;
-/// The number of the run begins here.
+/// The lowest bit of the run's number.
 const ONE_RUN: u64 = 1 << 4;
 
-/// One run.
+/// The current run.
 #[derive(Clone, Debug)]
 pub struct Current {
-    /// What runs.
+    /// A script or a function.
     pub kind: Kind,
-    /// How it was called, for a function.
+    /// The call, for a function.
     pub called: Called,
-    /// Since when.
+    /// When the run began.
     pub started: Instant,
 }
 
-/// How a function was called.
+/// The call of a function.
 #[derive(Clone, Debug, Default)]
 pub struct Called {
-    /// Its name.
+    /// The function's name.
     pub name: Vec<u8>,
-    /// The request.
+    /// The client's request, argument by argument.
     pub request: Vec<Vec<u8>>,
 }
 
 /// Kinds of scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One that EVAL was given.
+    /// A script of EVAL or EVALSHA.
     Script,
     /// A function of a library.
     Function,
 }
 
-/// Why a script was not killed.
+/// Why a kill was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unkilled {
-    /// None runs.
+    /// No script is running.
     NotRunning,
-    /// It has written already.
+    /// It has written data already.
     HasWritten,
-    /// What runs is of the other kind.
+    /// A function is running instead of a script, or the reverse.
     OtherKind,
 }
 
-/// A script was killed; what it is told, from the code word on.
+/// The error of a killed script, from its code on.
 #[derive(Debug)]
 pub struct Killed(pub &'static str);
 
-/// Keeps a limit of time until whatever has it ends.
+/// Ends a time limit when it is dropped.
 #[derive(Debug)]
 pub struct Limit<'a>(&'a Running);
 
-/// Keeps a run known until it ends.
+/// Ends a run when it is dropped.
 #[derive(Debug)]
 pub struct Run<'a>(&'a Running);
 
 impl Running {
-    /// Nothing runs. `is_busy` is set while a script is slow; `hand_over` lets other threads serve the
-    /// clients of the one that calls it.
+    /// Nothing runs. `is_busy` is set while a script is slow. `hand_over` lets other threads serve the
+    /// clients of the thread that calls it.
     pub fn new(is_busy: Arc<AtomicBool>, hand_over: fn()) -> Running {
         Running(Arc::new(State {
             run: AtomicU64::new(0),
@@ -122,17 +122,17 @@ impl Running {
         }))
     }
 
-    /// Changes after how many milliseconds a script is slow; 0 for never.
+    /// Sets after how many milliseconds a script is slow; 0 for never.
     pub fn set_threshold_ms(&self, threshold_ms: i64) {
         self.0.threshold_ms.store(threshold_ms, Ordering::Relaxed);
     }
 
-    /// Says that a script runs from now on, which is the moment `started`.
+    /// Notes that a script begins, at the moment `started`.
     pub fn begin(&self, started: Instant) -> Run<'_> {
         self.begin_run(RUNS, started)
     }
 
-    /// Says the same of a function.
+    /// Notes that a function begins, at the moment `started`.
     pub fn begin_function(&self, called: Called, started: Instant) -> Run<'_> {
         *self.0.called.lock() = called;
         self.begin_run(RUNS | IS_FUNCTION, started)
@@ -147,13 +147,13 @@ impl Running {
         Run(self)
     }
 
-    /// Gives so much time to the loading of libraries, which is neither slow nor killed.
+    /// Limits the time for loading libraries. Loading is never slow and cannot be killed.
     pub(super) fn limit(&self, time: Duration) -> Limit<'_> {
         *self.0.deadline.lock() = Some(Instant::now() + time);
         Limit(self)
     }
 
-    /// What runs.
+    /// The current run, if there is one.
     pub fn current(&self) -> Option<Current> {
         let state = &self.0;
         let run = state.run.load(Ordering::Acquire);
@@ -169,7 +169,7 @@ impl Running {
         self.0.beginning + Duration::from_nanos(self.0.started_ns.load(Ordering::Relaxed))
     }
 
-    /// Says that the script has written, or sent, something: it can be killed no longer.
+    /// Notes that the script has written or sent something. It can no longer be killed.
     pub fn note_write(&self) {
         let run = &self.0.run;
         if run.load(Ordering::Relaxed) & HAS_WRITTEN == 0 {
@@ -177,17 +177,17 @@ impl Running {
         }
     }
 
-    /// Whether the script that runs is slow.
+    /// Whether the running script is slow.
     pub fn is_busy(&self) -> bool {
         self.0.is_busy.load(Ordering::Acquire)
     }
 
-    /// Waits until a script is declared to be slow.
+    /// Waits until a script becomes slow.
     pub(super) fn slow(&self) -> Notified<'_> {
         self.0.slow.notified()
     }
 
-    /// Kills what runs.
+    /// Kills the running script or function.
     ///
     /// # Errors
     ///
@@ -199,22 +199,23 @@ impl Running {
             _ if kind(run) != wanted => Err(Unkilled::OtherKind),
             _ => Ok(run | IS_KILLED),
         };
-        // All that was looked at still holds when the run is killed: it is the same one, and has not written.
+        // The check still holds when the bit is set: the exchange fails if the run has changed or has
+        // written.
         let killed = self.0.run.fetch_update(Ordering::AcqRel, Ordering::Acquire, |run| check(run).ok());
         killed.or_else(check).map(|_| ())
     }
 
-    /// What the interpreter calls every so often.
+    /// The function that the interpreter calls at intervals.
     pub(super) fn hook(&self) -> impl Fn() -> Result<(), Killed> + Send + Sync + 'static {
         let running = self.clone();
         move || running.tick()
     }
 
-    /// Looks after the script that runs.
+    /// Checks whether the script was killed, or is slow.
     ///
     /// # Errors
     ///
-    /// If it was killed.
+    /// If it was killed, or loading has taken too long.
     fn tick(&self) -> Result<(), Killed> {
         let state = &self.0;
         if let Some(deadline) = *state.deadline.lock() {
@@ -230,7 +231,7 @@ impl Running {
         }
         let elapsed = self.started().elapsed();
         if elapsed >= Duration::from_millis(threshold_ms.unsigned_abs()) {
-            // First this: whoever serves the clients from now on must not wait for the script.
+            // This comes first: the thread that takes over the clients must not wait for the script.
             state.is_busy.store(true, Ordering::Release);
             state.slow.notify_waiters();
             tracing::warn!(
@@ -244,7 +245,7 @@ impl Running {
     }
 }
 
-/// What a run is of.
+/// The kind of a run.
 fn kind(run: u64) -> Kind {
     if run & IS_FUNCTION == 0 { Kind::Script } else { Kind::Function }
 }

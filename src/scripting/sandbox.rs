@@ -1,8 +1,8 @@
-//! The world that scripts see.
+//! The environment of scripts.
 //!
-//! All scripts share one interpreter, so nothing that one does may be left for the next: tables that they
-//! share are marked as read-only, which our interpreter knows, as that of Redis does. The world of scripts is
-//! a list of what is let in. What nothing here names, such as `io` and `debug`, is not even opened.
+//! All scripts share one interpreter, so no script may leave anything for the next: shared tables are marked
+//! as read-only, which our interpreter supports, as that of Redis does. The environment is a list of what is
+//! allowed. Everything else, such as `io` and `debug`, is not even opened.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::ffi::{self, Runner};
 use super::libraries::{self, Call};
 use super::random::Random;
 
-/// Functions of Lua that scripts may call. Those that reach files, processes, other environments or the
-/// interpreter itself are left out.
+/// The Lua functions that scripts may call. Functions that reach files, processes, other environments or the
+/// interpreter itself are missing.
 const FUNCTIONS: &[&str] = &[
     "assert",
     "collectgarbage",
@@ -40,9 +40,9 @@ const FUNCTIONS: &[&str] = &[
     "_VERSION",
 ];
 
-/// Builds the world. It is given the globals of Lua, names of functions that scripts see of these, libraries,
-/// and what makes a table read-only. Answers the globals that scripts see, and what seals a table with all
-/// that it leads to.
+/// Builds the environment. Its arguments: the globals of Lua, the names of those that scripts see, libraries,
+/// and the function that makes a table read-only. It returns the globals of scripts, and a function that
+/// seals a table with everything reachable from it.
 const BUILD: &str = r#"
 local globals, functions, libraries, seal_one = ...
 local next, type, error, tostring, getmetatable = next, type, error, tostring, getmetatable
@@ -70,8 +70,8 @@ seal(getmetatable(''))
 return world, seal
 "#;
 
-/// Runs what it is given, and catches what that raises, with the place where it did: a function of a library,
-/// or a library that registers its functions. Neither sees what the last script has left behind.
+/// Runs its argument, and catches its errors with their place. The argument is a function of a library, or a
+/// library that registers its functions. Neither sees anything that the last script has left behind.
 const RUN: &str = "
 local xpcall, note_place, given, write, globals = ...
 return function(run)
@@ -83,22 +83,22 @@ return function(run)
   function(run) return xpcall(run, note_place) end
 ";
 
-/// A new interpreter and what one needs of its world.
+/// A new interpreter and the parts of its environment that the server needs.
 pub(super) struct World {
     pub(super) lua: Lua,
-    /// The globals, to be written.
+    /// The globals of scripts, writable.
     pub(super) globals: Table,
-    /// Behind the global `redis`.
+    /// The table behind the global `redis`.
     pub(super) redis: Table,
-    /// The scripts by their places.
+    /// The compiled scripts by index.
     pub(super) compiled: Table,
-    /// Runs the script that is given, and catches what it raises.
+    /// Runs scripts, and catches their errors.
     pub(super) runner: Runner,
-    /// The same for a function of a library, which is its argument.
+    /// A Lua function that runs a function of a library, and catches its errors.
     pub(super) run_function: Function,
-    /// Calls a function without arguments and catches what it raises.
+    /// A Lua function that calls a function without arguments, and catches its errors.
     pub(super) catch: Function,
-    /// Makes a table read-only, with all that it leads to.
+    /// Makes a table read-only, with everything reachable from it.
     pub(super) seal: Function,
     /// Sets a field of a table that is read-only to scripts.
     pub(super) write: Function,
@@ -106,7 +106,7 @@ pub(super) struct World {
     pub(super) next: Function,
 }
 
-/// Makes a world around a table of the server's own functions.
+/// Makes the environment around a table of the server's functions.
 pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> {
     let lua = new_lua()?;
     let globals = lua.globals();
@@ -141,14 +141,15 @@ pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> 
     Ok(World { lua, globals, redis, compiled, runner, run_function, catch, seal, write: lent.write, next })
 }
 
-/// An interpreter with no more of Lua's libraries than scripts may see something of.
+/// An interpreter with only those Lua libraries of which scripts may see something.
 pub(super) fn new_lua() -> Result<Lua> {
     ffi::choose_secrets();
-    // By default `pcall` and `xpcall` are those of our interpreter; mlua's would catch what ends a script.
+    // The default `pcall` and `xpcall` are our interpreter's; mlua's would catch the error that ends a
+    // script.
     Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::new())
 }
 
-/// Puts the generator of Redis in the place of that of the C library.
+/// Replaces the generator of the C library by that of Redis.
 fn draw_from_random(lua: &Lua, math: &Table) -> Result<()> {
     let random = Arc::new(Mutex::new(Random::default()));
     let drawn_from = Arc::clone(&random);
@@ -184,7 +185,7 @@ fn draw_from_random(lua: &Lua, math: &Table) -> Result<()> {
     math.raw_set("randomseed", seed)
 }
 
-/// Makes a table of what was raised, unless it is one, and notes where that was.
+/// Turns a raised value into a table, unless it is one, and notes its place.
 fn note_place(lua: &Lua, error: Value) -> Result<Value> {
     let error = match error {
         Value::Error(error) => libraries::value_of(lua, &error)?,
@@ -207,7 +208,7 @@ fn note_place(lua: &Lua, error: Value) -> Result<Value> {
     Ok(Value::Table(table))
 }
 
-/// Where in a script something happens: at a level of the stack, or above it where that is no script.
+/// The place in the script at a level of the stack, or at the next level above that is a script.
 pub(super) fn place_of(lua: &Lua, level: usize) -> Option<(String, usize)> {
     (level..level + LEVELS_MAX).find_map(|level| {
         let place = lua.inspect_stack(level, |caller| {
@@ -218,13 +219,13 @@ pub(super) fn place_of(lua: &Lua, level: usize) -> Option<(String, usize)> {
     })
 }
 
-/// How far up the stack whoever raised an error is: above the function that notes it.
+/// The stack level of the function that raised an error, seen from the function that notes it.
 const RAISED_BY: usize = 1;
-/// How many functions that are no scripts may be between an error and the script.
+/// The most functions between an error and the script.
 const LEVELS_MAX: usize = 8;
-/// The source of functions in C, and of those in Lua that stand for some.
+/// The source of C functions, and of Lua functions that replace some.
 const NO_SCRIPT: &str = "=[C]";
-/// The source of functions that have ended with a call.
+/// The source of functions that have ended with a tail call.
 const NO_LONGER: &str = "=(tail call)";
 
 fn text_of(lua: &Lua, value: Value) -> Result<Vec<u8>> {
@@ -234,7 +235,7 @@ fn text_of(lua: &Lua, value: Value) -> Result<Vec<u8>> {
     };
     Ok(match text {
         Some(text) => text.as_bytes().to_vec(),
-        // As the C library prints it for Lua.
+        // The C library prints it this way for Lua.
         None if value.is_null() => b"userdata: (nil)".to_vec(),
         None => value.to_string()?.into_bytes(),
     })

@@ -1,26 +1,26 @@
-//! The first line of a script or a library that says how it is to be run: `#!lua name=mylib flags=no-writes`.
+//! The first line of a script or a library, which says how to run it: `#!lua name=mylib flags=no-writes`.
 
-/// What a script may do, as its author says.
+/// The flags of a script, which its author sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// It does not write.
     pub no_writes: bool,
-    /// It runs although memory is short.
+    /// It runs even when memory is short.
     pub allow_oom: bool,
-    /// It runs although a replica has lost its primary.
+    /// It runs even on a replica that has lost its primary.
     pub allow_stale: bool,
     /// It does not run in a cluster.
     pub no_cluster: bool,
     /// It may use keys of different slots.
     pub allow_cross_slot_keys: bool,
-    /// Nothing was said: it is an old script, which may do what it could before there were flags.
+    /// There is no first line with flags: an old script, which may do what it could before there were flags.
     pub is_silent: bool,
 }
 
-/// Finds one flag among all.
+/// Selects one flag of a set.
 type Field = fn(&mut Flags) -> &mut bool;
 
-/// The flags with their names, in the order in which FUNCTION LIST prints them.
+/// The flags by name, in the order in which FUNCTION LIST prints them.
 const FLAGS: &[(&str, Field)] = &[
     ("no-writes", |flags| &mut flags.no_writes),
     ("allow-oom", |flags| &mut flags.allow_oom),
@@ -30,7 +30,7 @@ const FLAGS: &[(&str, Field)] = &[
 ];
 
 impl Flags {
-    /// Sets the flag of a name; answers whether there is one.
+    /// Sets the flag of this name; returns whether it exists.
     pub fn set(&mut self, name: &[u8]) -> bool {
         let found = FLAGS.iter().find(|(known, _)| known.as_bytes() == name);
         found.is_some_and(|(_, field)| {
@@ -39,23 +39,23 @@ impl Flags {
         })
     }
 
-    /// The names of those that are set.
+    /// The names of the flags that are set.
     pub fn names(mut self) -> Vec<&'static str> {
         FLAGS.iter().filter(|(_, field)| *field(&mut self)).map(|(name, _)| *name).collect()
     }
 }
 
-/// A text without its first line, and what that said: pairs of a name and a value.
+/// A text split into its first line and the rest. The first line has pairs of a name and a value.
 pub struct Parsed<'a> {
     /// The engine's name.
     pub engine: &'a [u8],
-    /// What follows it.
+    /// The words after the engine's name.
     pub words: Vec<&'a [u8]>,
-    /// The rest, from the line's end on, so that lines keep their numbers.
+    /// The code after the first line, from its line end on, so that lines keep their numbers.
     pub code: &'a [u8],
 }
 
-/// Splits a text that begins with `#!`; none if it has no second line.
+/// Splits a text that begins with `#!`. Returns `None` if it has no second line.
 pub fn parse(text: &[u8]) -> Option<Parsed<'_>> {
     let end = text.iter().position(|byte| *byte == b'\n')?;
     let line = &text[2..end];

@@ -1,4 +1,4 @@
-//! Numbers as arguments, and values as replies.
+//! Converts Lua numbers to arguments, and Lua values to replies.
 
 use mlua::{Function, Result, Table, Value};
 
@@ -9,14 +9,14 @@ use super::running::Killed;
 use crate::resp::shortest::write_shortest;
 use crate::resp::{Nested, OwnedRequest, Reply, Sent};
 
-/// How deep a value may be nested that becomes a reply. The text is that of Redis, where the stack of Lua is
-/// the limit.
+/// The deepest nesting of a value that becomes a reply. The error's text is that of Redis, where the Lua
+/// stack is the limit.
 const DEPTH_MAX: usize = 1000;
 const TOO_DEEP: &[u8] = b"ERR reached lua stack limit";
 
-/// Adds a number to a request, as its argument: in few digits. Returns whether there was room.
+/// Appends a number to a request, in few digits. Returns whether there was room.
 pub(super) fn push_number(request: &mut OwnedRequest, number: f64) -> bool {
-    /// As far as an integer is printed with all its digits.
+    /// Integers below this are printed with all their digits.
     const PLAIN_MAX: f64 = 1e18;
     if number.trunc() == number && number.abs() < PLAIN_MAX {
         return request.push(itoa::Buffer::new().format(number as i64).as_bytes());
@@ -26,29 +26,29 @@ pub(super) fn push_number(request: &mut OwnedRequest, number: f64) -> bool {
     request.push(&text)
 }
 
-/// What a reply of a script may take: one table may lie in another a million times.
+/// The most bytes of a script's reply. One table may contain another a million times.
 const REPLY_BYTES_MAX: usize = 512 << 20;
 const TOO_LARGE: &[u8] = b"ERR the reply of the script is larger than 512 MiB";
-/// How many values become replies between two looks at whether the script was killed.
+/// The number of values between two checks whether the script was killed.
 const VALUES_PER_TICK: usize = 4096;
 
-/// How a value becomes a reply.
+/// Converts a value to a reply.
 pub(super) struct Answer<'a> {
-    /// What the script has said of itself, not what the client speaks.
+    /// Whether the script has called `redis.setresp(3)`. This is independent of the client's protocol.
     pub(super) speaks_resp3: bool,
     /// Notes the errors in the reply.
     pub(super) host: &'a dyn Host,
-    /// Tells whether the script was killed.
+    /// Checks whether the script was killed.
     pub(super) tick: &'a Tick,
     /// Lua's own `next`.
     pub(super) next: &'a Function,
 }
 
-/// A table of which a part is written.
+/// A table that is partly written.
 enum Open {
     Array {
         items: Table,
-        /// The index that is written next.
+        /// The index of the next element.
         next: usize,
         last: usize,
     },
@@ -56,19 +56,19 @@ enum Open {
         table: Table,
         /// The key that was written last.
         key: Value,
-        /// The value that belongs to it, if that comes next.
+        /// The value of that key, if it comes next.
         value: Option<Value>,
-        /// Whether values are written, too.
+        /// Whether the values are written, too.
         is_map: bool,
     },
 }
 
 impl Answer<'_> {
-    /// Writes a value with all that lies in it. Tables within tables lie in a list meanwhile.
+    /// Writes a value with everything in it. Open tables are in a list, so that nesting uses no stack.
     ///
     /// # Errors
     ///
-    /// If the script was killed, or the reply becomes too large. What was written is of no use then.
+    /// If the script was killed, or the reply becomes too large. The part that was written must be dropped.
     pub(super) fn write(self, value: Value, reply: Reply<'_>) -> std::result::Result<Sent, Failure> {
         if !value.is_table() {
             return Ok(self.scalar(&value, reply));
@@ -105,7 +105,7 @@ impl Answer<'_> {
         })
     }
 
-    /// Writes what is no table.
+    /// Writes a value that is not a table.
     fn scalar(&self, value: &Value, reply: Reply<'_>) -> Sent {
         match value {
             Value::String(text) => reply.bulk(&text.as_bytes()),
@@ -117,7 +117,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Writes a table that stands for something without parts, or what comes before its parts.
+    /// Writes a table that stands for a single value, or the header of an aggregate.
     fn begin(&self, table: Table, pieces: &mut Nested<'_>) -> Option<Open> {
         let field = |name: &str| table.raw_get::<Value>(name).unwrap_or(Value::Nil);
         if let Value::String(text) = field("err") {
@@ -164,7 +164,7 @@ impl Answer<'_> {
                 return None;
             }
         }
-        // What has an index, from 1 up to where one is missing.
+        // The elements are those from index 1 up to the first that is missing.
         let is_there = |index: &usize| !matches!(table.raw_get(*index), Ok(Value::Nil) | Err(_));
         let last = (1..).take_while(is_there).count();
         pieces.array(last);
@@ -173,7 +173,7 @@ impl Answer<'_> {
 }
 
 impl Open {
-    /// What is written next of it; nothing at its end.
+    /// The next value to write; `None` at the end of the table.
     fn next(&mut self, next_pair: &Function) -> Result<Option<Value>> {
         match self {
             Open::Array { items, next, last } => {
@@ -196,7 +196,7 @@ fn on_one_line(byte: u8) -> u8 {
     if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }
 }
 
-/// What a conversion to a 64-bit integer makes of a number on x86, where Redis is mostly run.
+/// The 64-bit integer that x86 makes of a number. Redis mostly runs on x86.
 fn truncated(number: f64) -> i64 {
     const END: f64 = 9_223_372_036_854_775_808.0;
     if (-END..END).contains(&number) { number as i64 } else { i64::MIN }

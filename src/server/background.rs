@@ -1,4 +1,4 @@
-//! What is done every so often, whether clients ask for anything or not.
+//! Periodic work, whether clients send requests or not.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,15 +16,15 @@ use crate::keyspace::expiry::Sweep;
 use super::eviction;
 use super::slack::Slack;
 
-/// How often rates are sampled and the clock of the keys' use moves on.
+/// The interval at which rates are sampled and the clock for the use of keys advances.
 const TICK: Duration = Duration::from_millis(100);
-/// How often clients are looked for that are idle, or take their output too slowly: both count seconds.
+/// The interval between searches for clients that are idle, or read too slowly: both count seconds.
 const CLIENTS_INTERVAL: Duration = Duration::from_secs(1);
-/// How often to look whether much memory is unused.
+/// The interval between checks for unused memory.
 const SLACK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Starts it; it ends with the runtime. The task that it returns ends once the thread that writes the log has
-/// begun.
+/// Starts the periodic work, which ends with the runtime. The returned task ends when the thread that writes
+/// the log has begun.
 pub(super) fn start(instance: &Arc<Instance>) -> JoinHandle<thread::JoinHandle<()>> {
     tokio::spawn(free_expired_keys(Arc::clone(instance)));
     tokio::spawn(keep_time(Arc::clone(instance)));
@@ -58,7 +58,7 @@ async fn keep_time(instance: Arc<Instance>) {
         instance.statistics.sample_rates((now - last).as_millis() as u64);
         instance.clients.follow_clock();
         eviction::limit_clients(&instance);
-        // After the limit was lowered, no command may come that would make room.
+        // If the limit was lowered, no command may come that would make room.
         while make_room(&instance) == Room::TooLittle {
             yield_now().await;
         }
@@ -70,23 +70,23 @@ async fn keep_time(instance: Arc<Instance>) {
     }
 }
 
-/// Has snapshots written one after the other, each by a thread that may take its time.
+/// Has snapshots written one after the other, each by a blocking thread.
 async fn write_snapshots(instance: Arc<Instance>) {
     loop {
         instance.persistence.called().await;
         let writer = Arc::clone(&instance);
-        // If it panics there is no snapshot, and no other while that one is not over.
+        // If it panics there is no snapshot, and no other one begins before that one has ended.
         let _ = spawn_blocking(move || writer.save_in_background()).await;
     }
 }
 
-/// Has the log written by a thread of its own, from when there is one for the first time.
+/// Starts the thread that writes the log, when the log is first turned on.
 async fn write_aof(instance: Arc<Instance>) -> thread::JoinHandle<()> {
     instance.persistence.aof.turned_on().await;
     let writer = Arc::clone(&instance);
     let started = Builder::new().name("log".to_owned()).spawn(move || writer.write_aof());
     started.unwrap_or_else(|error| {
-        // Without it no reply could be given.
+        // Without the thread no reply could be sent.
         tracing::error!("Could not start the thread that writes the log: {error}");
         std::process::abort()
     })

@@ -8,13 +8,13 @@ use std::cell::RefCell;
 
 use super::intake::Intake;
 
-/// How much is read at once.
+/// Bytes per read.
 pub(super) const READ_BYTES: usize = 32 << 10;
-/// Room for the replies to what is read at once, mostly.
+/// Capacity of an output buffer: mostly enough for the replies to one read.
 const OUTPUT_BYTES: usize = 16 << 10;
 /// A buffer that has grown beyond this is freed rather than kept.
 const KEPT_BYTES_MAX: usize = 4 * READ_BYTES;
-/// How many of each kind a thread keeps: one is in use at a time, unless clients are slow to read.
+/// The most buffers of each kind per thread: one is in use at a time, unless clients are slow to read.
 const KEPT_MAX: usize = 4;
 
 thread_local! {
@@ -32,12 +32,12 @@ pub(super) fn prepare() {
     give_back_output(Vec::with_capacity(OUTPUT_BYTES));
 }
 
-/// An empty one to read into.
+/// An empty buffer to read into.
 pub(super) fn take_intake() -> Box<Intake> {
     INTAKES.with_borrow_mut(Vec::pop).unwrap_or_default()
 }
 
-/// Gives back an empty one.
+/// Gives an empty buffer back.
 pub(super) fn give_back_intake(intake: Box<Intake>) {
     debug_assert!(intake.is_empty(), "nothing of one client is shown to another");
     if (1..=KEPT_BYTES_MAX).contains(&intake.input.capacity()) {
@@ -50,7 +50,7 @@ pub(super) fn take_output() -> Vec<u8> {
     OUTPUTS.with_borrow_mut(Vec::pop).unwrap_or_default()
 }
 
-/// Gives back a buffer that has been written.
+/// Gives back a buffer whose content has been written to the socket.
 pub(super) fn give_back_output(mut output: Vec<u8>) {
     output.clear();
     if (1..=KEPT_BYTES_MAX).contains(&output.capacity()) {

@@ -56,7 +56,7 @@ pub(super) enum Answered {
     Waiting { reply: usize, until: Option<Instant>, awaited: Awaited },
 }
 
-/// What a client waits for, beside a moment.
+/// What a client waits for, besides a time.
 pub(super) enum Awaited {
     /// Nothing.
     Time,

@@ -1,7 +1,7 @@
-//! Going on in the background, and the file that says as which process.
+//! Running in the background (`daemonize`), and the PID file.
 //!
-//! The process that the user has called waits until the server is ready, or cannot start, and ends with the
-//! exit code that says so. Without that, `keyfast --daemonize yes` would succeed although its port is taken.
+//! The process that the user has started waits until the server is ready or cannot start, and returns the
+//! matching exit code. Without that, `keyfast --daemonize yes` would succeed although its port is taken.
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
@@ -10,32 +10,33 @@ use std::path::PathBuf;
 use crate::config::Config;
 use crate::files;
 
-/// Where the number is written by a server in the background that was not told where. As in Redis.
+/// The PID file of a background server without `pidfile`. As in Redis.
 const DEFAULT_PID_FILE: &str = "/var/run/redis.pid";
 
-/// What the server sends to the process that has called it, once clients are served.
+/// The message to the waiting process, when clients are served.
 const READY: &[u8] = b"ready";
 
-/// The process that has called a server in the background, and waits to hear of it.
+/// The process that the user has started, which waits for the server's message.
 #[derive(Debug)]
 pub(super) struct Caller(Option<PipeWriter>);
 
 impl Caller {
-    /// For a server in the foreground: the user sees what it prints.
+    /// For a server in the foreground: the user sees its output.
     pub(super) fn none() -> Caller {
         Caller(None)
     }
 
-    /// Leaves the terminal: this process goes on in a session of its own, without its standard streams. The
-    /// process that was called stays behind as the caller. The directory stays, as paths are meant from it.
+    /// Leaves the terminal: the server continues as a new process in a session of its own, without standard
+    /// streams. The original process waits as the caller. The working directory stays, because paths are
+    /// relative to it.
     ///
-    /// Must come before the first thread: only the one that calls goes on.
+    /// Must be called before the first other thread starts: only the calling thread continues.
     ///
     /// # Errors
     ///
     /// With one line for people.
     pub(super) fn leave() -> Result<Caller, String> {
-        let failed = |error| format!("could not go on in the background: {}", files::reason(&error));
+        let failed = |error| format!("cannot continue in the background: {}", files::reason(&error));
         let (reader, writer) = pipe().map_err(failed)?;
         match fork::fork().map_err(failed)? {
             fork::Fork::Parent(_) => {
@@ -56,28 +57,29 @@ impl Caller {
         }
     }
 
-    /// Has the caller end well: the server is ready.
+    /// Ends the caller with success: the server is ready.
     pub(super) fn tell_ready(&mut self) {
         self.tell(READY);
     }
 
-    /// Has the caller print why the server does not start, and fail. Nothing happens once it was ready.
+    /// Makes the caller print why the server does not start, and fail. Has no effect after
+    /// [`tell_ready`](Self::tell_ready).
     pub(super) fn tell_failure(&mut self, why: &str) {
         self.tell(why.as_bytes());
     }
 
     fn tell(&mut self, message: &[u8]) {
         if let Some(mut writer) = self.0.take() {
-            // A user who has stopped the waiting process does not want to hear of it.
+            // If the user has stopped the waiting process, the message is not wanted.
             let _ = writer.write_all(message);
         }
     }
 }
 
-/// Waits for the server's message and ends this process.
+/// Waits for the server's message, and ends this process.
 fn wait_as_caller(mut reader: PipeReader) -> ! {
     let mut message = Vec::new();
-    // The pipe closes with the server at the latest.
+    // The pipe closes when the server ends.
     let _ = reader.read_to_end(&mut message);
     if message == READY {
         std::process::exit(0);
@@ -89,13 +91,13 @@ fn wait_as_caller(mut reader: PipeReader) -> ! {
     std::process::exit(1)
 }
 
-/// The file with the number of the process, which is gone when this is dropped.
+/// The PID file, which is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes it where the parameters say, or where people look for a server in the background. One that
-    /// cannot be written is no reason not to serve.
+    /// Writes the file to `pidfile`, or for a background server to the default place. If it cannot be
+    /// written, the server runs without it.
     pub(super) fn write(config: &Config, is_in_background: bool) -> Option<PidFile> {
         let path = match config.file_of(&config.pidfile) {
             Some(file) => file.path,
@@ -115,7 +117,7 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         tracing::info!("Removing the pid file.");
-        // Somebody may have taken it away already.
+        // Another process may have removed it already.
         let _ = fs::remove_file(&self.0);
     }
 }

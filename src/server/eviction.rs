@@ -1,14 +1,15 @@
-//! Makes clients leave while all of them take more memory than `maxmemory-clients` allows, the largest first.
+//! Disconnects clients while all clients together take more memory than `maxmemory-clients`, the largest
+//! first.
 //!
-//! A client that has to leave does so a little later, in its own task: until then what it takes counts as
-//! given back already, so that no other one has to leave in its place.
+//! A client is disconnected a little later, in its own task. Until then its memory counts as freed, so that
+//! no other client has to go in its place.
 
 use crate::clients::{Client, Leaving};
 use crate::commands::client::describe_briefly;
 use crate::instance::Instance;
 use crate::statistics::Count;
 
-/// Looks whether clients take too much; to be called after one may have come to take more.
+/// Checks whether clients take too much. Called after a client may have grown.
 #[inline]
 pub(super) fn limit_clients(instance: &Instance) {
     if let Some(limit_bytes) = instance.config.clients_bytes_max() {
@@ -23,7 +24,7 @@ fn evict(instance: &Instance, limit_bytes: usize) {
         clients.eviction.lock().is_stuck = false;
         return;
     }
-    // Another thread that is here already does what there is to do.
+    // Another thread is already doing this.
     let Some(mut eviction) = clients.eviction.try_lock() else { return };
     if eviction.is_stuck && eviction.looked_at_ms == clients.now_ms() {
         return;

@@ -1,4 +1,4 @@
-//! What a client has sent: bytes, the requests that were read from them, and their plans.
+//! The input of a connection: bytes, the requests in them, and their plans.
 
 use bytes::{Buf, BytesMut};
 
@@ -8,31 +8,31 @@ use crate::instance::Instance;
 use crate::resp::{Limits, ProtocolError, RequestReader};
 use crate::session::Session;
 
-/// A connection has one only while there is something in it.
+/// A connection has one only while it has input.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
-    /// What was read from the socket and not yet executed.
+    /// Bytes from the socket that are not executed yet.
     pub(super) input: BytesMut,
-    /// How that is cut into requests.
+    /// Splits the bytes into requests.
     pub(super) reader: RequestReader,
     /// How many of the reader's requests have been executed.
     pub(super) done: usize,
-    /// The plans of the others; empty between two batches.
+    /// The plans of the remaining requests; empty between two batches.
     pub(super) plans: Vec<Plan>,
 }
 
 impl Intake {
-    /// Whether there is nothing in it, so that another connection may take it.
+    /// Whether it is empty, so that another connection may use it.
     pub(super) fn is_empty(&self) -> bool {
         self.input.is_empty() && self.reader.is_empty()
     }
 
-    /// Bytes that can still be read into it without more memory.
+    /// Bytes that can be read into it without more memory.
     pub(super) fn free_bytes(&self) -> usize {
         self.input.capacity() - self.input.len()
     }
 
-    /// Reads ahead. Returns how many requests are there whole.
+    /// Reads ahead. Returns how many requests are complete.
     #[inline]
     pub(super) fn read(&mut self, instance: &Instance, session: &Session) -> Result<usize, ProtocolError> {
         let limits = Limits {
@@ -42,12 +42,12 @@ impl Intake {
         self.reader.read_ahead(&self.input, &limits)
     }
 
-    /// Plans the requests that were read, which are to be executed one after the other.
+    /// Plans the requests that were read, in the order of their execution.
     #[inline(never)]
     pub(super) fn plan(&mut self, instance: &Instance, session: &Session) {
         let (keyspace, mut finder) = (&instance.keyspace, Finder::new(&instance.names));
         let requests = self.reader.requests(&self.input, self.done);
-        // Looked at once: a look for each request took 2% of the instructions of GET.
+        // Checked once per batch: a check per request took 2% of the instructions of GET.
         match instance.remote.get() {
             None => self.plans.extend(requests.map(|request| Plan::new(keyspace, &mut finder, request))),
             Some(remote) => {
@@ -55,17 +55,17 @@ impl Intake {
                 self.plans.extend(requests.map(beside));
             }
         }
-        // For a single request, there is nothing to do while memory is fetched.
+        // A single request has nothing to do while memory is fetched.
         if self.plans.len() > 1 {
             self.plans.iter_mut().for_each(|plan| plan.prepare(keyspace, session.database));
         }
     }
 
-    /// Forgets the requests that were read.
+    /// Drops the requests that were read.
     #[inline]
     pub(super) fn release(&mut self) {
         let bytes = self.reader.release();
-        // Nearly always that is everything, and the buffer is as it was before.
+        // That is nearly always everything, and the buffer is empty again.
         if bytes == self.input.len() {
             self.input.clear()
         } else {

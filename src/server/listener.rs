@@ -52,7 +52,7 @@ struct BindAddress {
     is_optional: bool,
 }
 
-/// What the server listens on.
+/// The sockets that the server listens on.
 #[derive(Debug)]
 pub(super) struct Doors {
     tcp: Vec<TcpListener>,
@@ -271,7 +271,7 @@ fn admit(
         return Some(register(instance, stream, address, local_address));
     };
     instance.statistics.add(Count::ConnectionsRejected, 1);
-    // It may have gone already.
+    // The client may have left already.
     let _ = SockRef::from(stream).send(refusal);
     None
 }

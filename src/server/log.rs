@@ -1,8 +1,8 @@
-//! Log lines, in the form of Redis, which tools that wait for a server to be ready know:
-//! `12345:M 21 Nov 2026 01:41:03.123 * Ready to accept connections tcp`.
+//! Log lines in Redis's form, which tools that wait for a server to be ready know: `12345:M 21 Nov 2026
+//! 01:41:03.123 * Ready to accept connections tcp`.
 //!
-//! The sign before the message is the level: `.` debug, `-` verbose, `*` notice, `#` warning. People at a
-//! terminal get shorter lines with its name, and `log-format json` makes an object of each line.
+//! The sign before the message is the level: `.` debug, `-` verbose, `*` notice, `#` warning. On a terminal
+//! the lines are shorter and have the level's name. With `log-format json` each line is a JSON object.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
@@ -24,11 +24,11 @@ use tracing_subscriber::{fmt as log_format, reload};
 
 use crate::config::{Config, LOG_FORMATS, LOG_LEVELS};
 
-/// What each of [`LOG_LEVELS`] lets through.
+/// The filter for each of [`LOG_LEVELS`].
 const FILTERS: [LevelFilter; LOG_LEVELS.len()] =
     [LevelFilter::TRACE, LevelFilter::DEBUG, LevelFilter::INFO, LevelFilter::WARN];
 
-/// Starts logging where and how the parameters say; answers how to change the level.
+/// Starts logging as the parameters say. Returns a function that changes the level.
 pub(super) fn start(config: &Config) -> impl Fn(usize) + Send + Sync + use<> {
     let (filter, handle) = reload::Layer::new(own(config.loglevel.get()));
     let file = config.logfile.get();
@@ -41,7 +41,7 @@ pub(super) fn start(config: &Config) -> impl Fn(usize) + Send + Sync + use<> {
     };
     let destination = match file.is_empty() {
         true => BoxMakeWriter::new(io::stdout),
-        // Opened for every line, as in Redis: whoever rotates the file need not tell the server.
+        // The file is opened for every line, as in Redis: a tool that rotates it need not notify the server.
         false => BoxMakeWriter::new(move || {
             let opened =
                 OpenOptions::new().append(true).create(true).open(Path::new(OsStr::from_bytes(&file)));
@@ -49,20 +49,20 @@ pub(super) fn start(config: &Config) -> impl Fn(usize) + Send + Sync + use<> {
         }),
     };
     let lines = log_format::layer().event_format(Lines::new(form)).with_writer(destination);
-    // A second server in one process keeps the first one's log.
+    // If the process already has a server, this one uses the log of the first.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     move |level| {
         let _ = handle.reload(own(level));
     }
 }
 
-/// Lets through the lines of this program alone. Libraries log each byte that they send to a store, and
-/// passwords may be among them.
+/// Only lets through lines of this program. Libraries log every byte that they send to a store, and there may
+/// be passwords among them.
 fn own(level: usize) -> Targets {
     Targets::new().with_target(env!("CARGO_CRATE_NAME"), FILTERS[level])
 }
 
-/// What a line looks like.
+/// The form of lines.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Redis,
@@ -128,7 +128,7 @@ where
     }
 }
 
-/// A message that stays one line and gives no orders to a terminal: it may quote what a client has sent.
+/// A message on one line, without control characters for a terminal: it may quote a client.
 struct OneLine<'a>(&'a str);
 
 impl fmt::Display for OneLine<'_> {
@@ -143,7 +143,7 @@ impl fmt::Display for OneLine<'_> {
     }
 }
 
-/// The level in the form of Redis.
+/// The level's sign in Redis's form.
 fn sign(level: Level) -> char {
     match level {
         Level::TRACE => '.',
@@ -153,13 +153,13 @@ fn sign(level: Level) -> char {
     }
 }
 
-/// The level as `loglevel` calls it.
+/// The level's name in `loglevel`.
 fn name(level: Level) -> &'static str {
     let level = LevelFilter::from_level(level);
     FILTERS.iter().position(|filter| *filter == level).map_or("warning", |place| LOG_LEVELS[place])
 }
 
-/// How a terminal is told to show it: what is said in detail is faint, what is wrong yellow.
+/// The level's colour on a terminal: details are faint, warnings yellow.
 fn colour(level: Level) -> &'static str {
     match level {
         Level::TRACE | Level::DEBUG => "\x1b[2m",

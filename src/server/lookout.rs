@@ -1,14 +1,13 @@
-//! Sees to it that clients are served while a thread is busy with one of them.
+//! Makes sure that clients are served while a thread is busy with one of them.
 //!
-//! Of the threads that wait for work, one waits for the sockets, and the others for that one to wake them.
-//! When it gets a request it looks at no socket until it has executed it, and so does no other thread: with a
-//! request that takes long, all clients wait although threads are idle. So a thread of its own looks every
-//! [`GLANCE`] whether a thread is still busy with the same batch of requests as the last time, and then wakes
-//! another, which finds the sockets unattended and waits for them itself. While there are no requests it
-//! sleeps, and costs nothing; a batch costs two stores.
+//! Of the idle threads, one waits for the sockets, and the others wait for that one to wake them. When it
+//! gets a request, no thread watches the sockets until the request is done. So during a long request all
+//! clients would wait although threads are idle. A separate thread, the lookout, checks every [`GLANCE`]
+//! whether a thread is still busy with the same batch of requests. Then it wakes another thread, which
+//! watches the sockets. Without requests the lookout sleeps, and costs nothing; a batch costs two stores.
 //!
-//! What is known to take long from the beginning [hands over](hand_over) the clients of its thread before:
-//! then these are served even where there is only one thread.
+//! Work that is known to take long [hands over](hand_over) the thread's clients before it begins. Then they
+//! are served even if there is only one thread.
 
 use std::cell::OnceCell;
 use std::io;
@@ -21,16 +20,17 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
-/// How often to look at the threads. A thread that is busy for two glances in a row is busy for at least one.
+/// The interval between two checks. A thread that is busy in two checks has been busy for at least one
+/// interval.
 const GLANCE: Duration = Duration::from_millis(2);
-/// Glances without a request after which the lookout goes to sleep.
+/// Checks without a request after which the lookout sleeps.
 const QUIET_GLANCES: u32 = 10;
 
-/// Who looks after the threads of a runtime.
+/// Watches the threads of a runtime.
 #[derive(Debug, Default)]
 pub(super) struct Lookout {
     seats: Mutex<Vec<Weak<Seat>>>,
-    /// Whether it has to be woken; looked at by every thread for every batch.
+    /// Whether the lookout sleeps, so that it must be woken. Every thread reads this for every batch.
     is_asleep: AtomicBool,
     thread: OnceLock<Thread>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Lookout {
 #[derive(Debug)]
 struct Seat {
     lookout: Arc<Lookout>,
-    /// The number of its last batch, twice; one more while it is busy with it.
+    /// Twice the number of its last batch, plus one while it is busy with that batch.
     batch: AtomicU64,
 }
 
@@ -47,18 +47,18 @@ thread_local! {
     static SEAT: OnceCell<Arc<Seat>> = const { OnceCell::new() };
 }
 
-/// The lookout ends with the last thread, so it must see that this one does.
+/// The lookout ends after the last thread, so it must notice that this thread ends.
 impl Drop for Seat {
     fn drop(&mut self) {
         self.lookout.wake();
     }
 }
 
-/// A thread is busy with a batch as long as this lives.
+/// While this exists, a thread is busy with a batch.
 struct Busy<'a>(&'a Seat);
 
 impl Lookout {
-    /// Has the thread that calls this looked after, to its end.
+    /// Registers the calling thread, until the thread ends.
     pub(super) fn adopt_thread(self: &Arc<Self>) {
         let seat = Arc::new(Seat { lookout: Arc::clone(self), batch: AtomicU64::new(0) });
         let mut seats = self.seats.lock();
@@ -68,16 +68,16 @@ impl Lookout {
         SEAT.with(|own| drop(own.set(seat)));
     }
 
-    /// Begins to look after the threads of a runtime.
+    /// Starts the lookout for a runtime.
     ///
     /// # Errors
     ///
-    /// If there can be no thread for it.
+    /// If its thread cannot start.
     pub(super) fn start(self: Arc<Self>, runtime: Handle) -> io::Result<()> {
         let lookout = Arc::clone(&self);
         let started =
             thread::Builder::new().name("lookout".to_owned()).spawn(move || lookout.look(&runtime))?;
-        // It is awake until it has seen that nothing happens, and that takes longer.
+        // It cannot miss the handle: it stays awake longer than this takes.
         let _ = self.thread.set(started.thread().clone());
         Ok(())
     }
@@ -89,7 +89,7 @@ impl Lookout {
             thread::park_timeout(GLANCE);
             let now: Vec<(Weak<Seat>, u64)> = self.seats.lock().iter().filter_map(Seat::look).collect();
             if now.is_empty() && !seen.is_empty() {
-                // The runtime has ended, and its threads with it.
+                // The runtime has ended with all its threads.
                 return;
             }
             let was_seen = |(seat, batch): &(Weak<Seat>, u64)| {
@@ -97,7 +97,7 @@ impl Lookout {
             };
             let has_happened = now.iter().any(|both| both.1 % 2 == 1 || !was_seen(both));
             if now.iter().any(|both| both.1 % 2 == 1 && was_seen(both)) {
-                // Whichever idle thread runs this looks after the sockets next.
+                // The idle thread that runs this task then watches the sockets.
                 runtime.spawn(async {});
             }
             seen = now;
@@ -109,7 +109,7 @@ impl Lookout {
             quiet += 1;
             match quiet {
                 0..QUIET_GLANCES => {}
-                // What began before this could be seen is seen by the next glance.
+                // A batch that began before this store is seen in the next check.
                 QUIET_GLANCES => self.is_asleep.store(true, Ordering::SeqCst),
                 _ => {
                     while self.is_asleep.load(Ordering::SeqCst) {
@@ -137,7 +137,7 @@ impl Seat {
         Some((Weak::clone(seat), batch))
     }
 
-    /// Says that the thread is busy with a batch, or with none any more.
+    /// Notes that the thread is busy with a batch, or no longer.
     #[inline]
     fn set_busy(&self, is_busy: bool) {
         let last = self.batch.load(Ordering::Relaxed) & !1;
@@ -152,7 +152,7 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// Serves clients: another thread sees to the sockets if this takes long.
+/// Serves clients. If that takes long, another thread watches the sockets.
 #[inline]
 pub(super) fn serve<T>(batch: impl FnOnce() -> T) -> T {
     SEAT.with(|seat| {
@@ -167,10 +167,10 @@ pub(super) fn serve<T>(batch: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Lets another thread serve the clients of this one, which goes on with what it does. Nothing happens on a
-/// thread that serves none, or that has handed them over already.
+/// Lets another thread serve the clients of this one, which continues its work. Has no effect on a thread
+/// that serves no clients, or that has handed them over already.
 pub(super) fn hand_over() {
-    /// How long a thread may take to begin; without one, the clients wait for this one.
+    /// How long the other thread may take to begin. If it does not, the clients wait for this one.
     const PATIENCE: Duration = Duration::from_secs(1);
     let is_busy = SEAT.with(|seat| {
         seat.get().is_some_and(|seat| {
@@ -182,7 +182,7 @@ pub(super) fn hand_over() {
     if !is_busy {
         return;
     }
-    // The thread that runs this task has taken them over. Back before that, this thread would keep them.
+    // The thread that runs this task has taken over. If this thread came back earlier, it would keep them.
     let (begun, taken_over) = mpsc::channel();
     tokio::spawn(async move { begun.send(()) });
     let _ = block_in_place(|| taken_over.recv_timeout(PATIENCE));

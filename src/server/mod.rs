@@ -1,15 +1,14 @@
 //! Sockets and time: everything that waits.
 //!
-//! [`listener`] opens the doors and lets clients in ([`unix`] and [`tls`] are two of them), [`connection`] is
-//! one client from its first byte to its last, [`conversation`] what it and the server say to each other,
-//! [`intake`] what it has sent of that, [`outflow`] what it has still to take and [`buffers`] where it lies
-//! meanwhile, [`eviction`] limits what all clients take, [`slack`] gives memory back, [`lookout`] sees to it
-//! that one long request stops no other client, [`background`] does what is to be done every so often,
-//! [`shutdown`] ends it all in order; [`log`] prints the lines that people and tools read, [`metrics`] tells
-//! other tools how the server does.
+//! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them).
+//! [`connection`] is one client from its first byte to its last, and [`conversation`] executes its requests.
+//! [`intake`] is its input, [`outflow`] its output, and [`buffers`] holds their memory. [`eviction`] limits
+//! the memory of all clients, and [`slack`] gives unused memory back. [`lookout`] makes sure that one long
+//! request delays no other client. [`background`] does the periodic work, and [`shutdown`] ends everything in
+//! order. [`log`] prints lines for people and tools, and [`metrics`] reports to monitoring tools.
 //!
 //! A [`Server`] is an instance with its sockets and its threads. A process may start several of them, and
-//! stop them again. [`process`] runs the one server of the program `keyfast`, for which it changes the whole
+//! stop them again. [`process`] runs the one server of the program `keyfast`. For it, it changes the whole
 //! process: its directory, its log, its signals, its limits. [`daemon`] and [`supervision`] belong to that.
 
 mod background;
@@ -37,6 +36,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -54,7 +54,10 @@ use shutdown::Signals;
 
 pub use process::run;
 
-/// How long the threads of a server that stops may take to end what they do.
+/// Stack of a thread: deeply nested scripts need more than the default of two MiB. Only the used part takes
+/// memory.
+const STACK_BYTES: usize = 8 << 20;
+/// How long the threads of a stopping server may take to end.
 const THREADS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server in this process: an instance with its sockets and its threads.
@@ -67,16 +70,16 @@ pub struct Server {
     instance: Arc<Instance>,
     runtime: Runtime,
     metrics: Metrics,
-    /// The sockets, until it lets clients in.
+    /// The sockets, until the server accepts clients.
     doors: Option<Doors>,
-    /// What lets clients in.
+    /// The tasks that accept clients.
     accepting: JoinSet<()>,
-    /// Ends with the thread that writes the log, once there is one.
+    /// The task that starts the thread that writes the log; its result is that thread.
     log_writer: Option<JoinHandle<thread::JoinHandle<()>>>,
 }
 
 impl Server {
-    /// Starts a server: it has loaded its data and lets clients in when this returns.
+    /// Starts a server. When this returns, the data are loaded and clients are accepted.
     ///
     /// # Errors
     ///
@@ -89,7 +92,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Opens the sockets of a server, so that no other server takes the ports. It lets no client in yet.
+    /// Opens the sockets of a server, so that no other server takes the ports. Accepts no clients yet.
     fn open(startup: Startup, runtime: Runtime, make_effective: MakeEffective) -> Result<Server, String> {
         let Startup { config, users, renamed, .. } = startup;
         let hooks = Hooks { make_effective, hand_over };
@@ -128,7 +131,7 @@ impl Server {
 
     fn let_clients_in(&mut self) {
         let Some(doors) = self.doors.take() else { return };
-        // A tool that reads that clients are let in may ask at once whether they are.
+        // A tool that reads the log line may ask at once whether clients are accepted.
         self.metrics.set_ready(true);
         doors.announce();
         let _entered = self.runtime.enter();
@@ -136,37 +139,36 @@ impl Server {
         self.accepting = listener::accept_all(&self.instance, doors);
     }
 
-    /// The instance that it serves.
+    /// The instance of this server.
     pub fn instance(&self) -> &Instance {
         &self.instance
     }
 
-    /// Waits until a client wants the server to end (SHUTDOWN), and the data are saved that are to be.
+    /// Waits until a client ends the server (SHUTDOWN), and the final snapshot, if any, is saved.
     pub fn wait(&self) {
         self.runtime.block_on(shutdown::wait(None, &self.instance));
     }
 
-    /// Does the same, but a signal can end the server, too.
+    /// Waits like [`wait`](Self::wait), but a signal can end the server, too.
     fn wait_for_signal(&self, signals: Signals) {
         self.runtime.block_on(shutdown::wait(Some(signals), &self.instance));
     }
 
-    /// Lets no more clients in, and lets those that are there go with their replies. What is logged is
-    /// durable then.
+    /// Accepts no more clients, and disconnects the others after their replies. Then the log is durable.
     fn drain(&mut self) {
         self.metrics.set_ready(false);
         let Server { runtime, accepting, instance, .. } = self;
         runtime.block_on(async {
-            // Waited for, so that no client comes in unseen and the Unix socket's file is gone before the
-            // process.
+            // Wait, so that no client comes in unnoticed, and the Unix socket's file is removed before the
+            // process ends.
             accepting.shutdown().await;
             shutdown::drain(instance).await;
         });
     }
 
-    /// Ends the server: its clients get the replies to what they have sent, its log is durable, its ports,
-    /// files and threads are free. It saves no snapshot: a caller that wants one calls [`Instance::save`]
-    /// before, or lets a client end the server by SHUTDOWN SAVE.
+    /// Ends the server. Its clients get their replies, its log is durable, and its ports, files and threads
+    /// are free. It saves no snapshot: a caller that wants one calls [`Instance::save`] before, or lets a
+    /// client end the server with SHUTDOWN SAVE.
     pub fn stop(mut self) {
         self.drain();
         let Server { instance, runtime, metrics, log_writer, .. } = self;
@@ -175,23 +177,23 @@ impl Server {
         if let Some(writer) = log_writer.filter(JoinHandle::is_finished)
             && let Ok(thread) = runtime.block_on(writer)
         {
-            // If it has panicked there is nothing more to be written.
+            // If the thread has panicked there is nothing more to write.
             let _ = thread.join();
         }
         runtime.shutdown_timeout(THREADS_PATIENCE);
     }
 
-    /// Leaves everything to the system, which takes the memory back at once when the process ends: to free
-    /// millions of keys one by one would take seconds.
+    /// Leaves the memory to the system, which takes it back at once when the process ends. Freeing millions
+    /// of keys one by one would take seconds.
     fn abandon(self) {
         let Server { instance, runtime, .. } = self;
         std::mem::forget(instance);
-        // What still runs waits for nothing worth waiting for.
+        // No running task has work that must be finished.
         runtime.shutdown_background();
     }
 }
 
-/// As many threads as are asked for, or as there are cores this process may use.
+/// The number of threads: `io-threads`, or the number of cores that this process may use.
 fn threads(config: &Config) -> usize {
     match config.io_threads.size() {
         0 => available_parallelism().map_or(1, usize::from),
@@ -199,15 +201,36 @@ fn threads(config: &Config) -> usize {
     }
 }
 
-/// Also one thread is run by the scheduler of many: it alone can hand the clients of a thread over.
+/// A single thread has the multi-thread scheduler, too: only that can hand over a thread's clients.
 fn runtime(threads: usize) -> Result<Runtime, String> {
-    build_runtime(threads).map_err(|error| format!("could not start the threads: {error}"))
+    let built = try_threads(threads).and_then(|()| build_runtime(threads));
+    built.map_err(|error| match error.kind() {
+        // The system says no more than "Resource temporarily unavailable".
+        io::ErrorKind::WouldBlock => {
+            "cannot start a thread: the user's limit of processes (ulimit -u) or of \
+                                      memory (ulimit -v) is reached"
+                .to_owned()
+        }
+        _ => format!("could not start the threads: {error}"),
+    })
+}
+
+/// Starts as many threads as the runtime will, and ends them. The runtime itself panics if the system refuses
+/// a thread.
+fn try_threads(count: usize) -> io::Result<()> {
+    let gate = Mutex::new(());
+    thread::scope(|scope| {
+        // All of them wait until the last one has started.
+        let _held = gate.lock();
+        for _ in 0..count {
+            let builder = thread::Builder::new().stack_size(STACK_BYTES);
+            builder.spawn_scoped(scope, || drop(gate.lock()))?;
+        }
+        Ok(())
+    })
 }
 
 fn build_runtime(threads: usize) -> io::Result<Runtime> {
-    /// What a script nests as deep as it may needs more than the two MiB that threads are given by default.
-    /// Only what is used takes memory.
-    const STACK_BYTES: usize = 8 << 20;
     let lookout = Arc::new(Lookout::default());
     let adopting = Arc::clone(&lookout);
     let unprepared = AtomicUsize::new(threads);
@@ -216,7 +239,7 @@ fn build_runtime(threads: usize) -> io::Result<Runtime> {
         .thread_stack_size(STACK_BYTES)
         .on_thread_start(move || {
             adopting.adopt_thread();
-            // The first are those that serve clients; later ones come and go.
+            // The first threads serve clients; later ones come and go.
             let one_less = |threads: usize| threads.checked_sub(1);
             if unprepared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
                 buffers::prepare();

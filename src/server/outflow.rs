@@ -1,5 +1,5 @@
-//! Replies on their way to the socket. They are written at once if the socket takes them, or else kept until
-//! it does.
+//! The output of a connection: written to the socket at once if possible, otherwise kept until it can be
+//! written.
 
 use std::io;
 use std::pin::Pin;
@@ -13,16 +13,16 @@ use crate::statistics::Count;
 
 use super::buffers;
 
-/// Output below this needs no look at the limits: they do not count so little.
+/// Less output than this is not checked against the limits, which do not count such small amounts.
 const LITTLE_BYTES: usize = Client::FREE_OUTPUT_BYTES;
 
-/// The output that a client has not taken yet.
+/// The output that the client has not read yet.
 #[derive(Debug, Default)]
 pub(super) struct Outflow {
     backlog: Backlog,
-    /// Whether the stream (TLS) holds back what it has taken.
+    /// Whether the stream (TLS) holds back some of what it has taken.
     is_held_back: bool,
-    /// Whether CLIENT LIST shows that something waits.
+    /// Whether CLIENT LIST shows waiting output.
     is_shown: bool,
 }
 
@@ -33,7 +33,7 @@ impl Outflow {
         !self.backlog.is_empty() || self.is_held_back
     }
 
-    /// Adds to the output that waits.
+    /// Adds to the waiting output.
     pub(super) fn append(&mut self, other: Backlog) {
         self.backlog.append(other);
     }
@@ -42,7 +42,7 @@ impl Outflow {
     ///
     /// # Errors
     ///
-    /// If the client has gone, or more would wait for it than its limits allow.
+    /// If the client has left, or if its waiting output would exceed its limits.
     #[inline]
     pub(super) fn write_or_keep<Stream: AsyncWrite + Unpin>(
         &mut self,
@@ -73,13 +73,13 @@ impl Outflow {
         buffers::give_back_output(std::mem::take(output));
         self.is_held_back = Pin::new(stream).poll_flush(context)?.is_pending();
         if is_much {
-            // The time that the soft limit allows begins anew.
+            // The time of the soft limit begins anew.
             client.may_hold(0);
         }
         Ok(())
     }
 
-    /// Keeps what was not `written`.
+    /// Keeps the rest that was not `written`.
     #[cold]
     fn keep(
         &mut self,
@@ -89,7 +89,7 @@ impl Outflow {
         written: usize,
     ) -> io::Result<()> {
         if written > 0 {
-            // A client that takes its replies slowly is not idle.
+            // A client that reads slowly is not idle.
             client.set_active(instance.clients.now_ms());
         }
         buffers::give_back_output(self.backlog.push(std::mem::take(output), written));
@@ -97,7 +97,7 @@ impl Outflow {
         Ok(())
     }
 
-    /// Writes what waits. Ready once nothing waits.
+    /// Writes the waiting output. Ready once nothing waits.
     #[cold]
     pub(super) fn poll_write<Stream: AsyncWrite + Unpin>(
         &mut self,
@@ -128,7 +128,7 @@ impl Outflow {
         Poll::Ready(Ok(()))
     }
 
-    /// Shows other clients how much waits, unless it is nothing as before.
+    /// Shows other clients how much output waits. Does nothing if that is nothing, as before.
     fn show(&mut self, client: &Client) {
         let is_waiting = !self.backlog.is_empty();
         if is_waiting || self.is_shown {
@@ -154,7 +154,7 @@ fn count_write(instance: &Instance, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The error that ends the connection of a client that has to leave.
+/// The error that ends the connection of a client that must leave.
 pub(super) fn made_to_leave() -> io::Error {
     io::Error::other("it was made to leave")
 }

@@ -1,5 +1,5 @@
-//! The one server of the program `keyfast`, and what it changes of the process as a whole: the directory, the
-//! log, the signals, the limits, the way it was started.
+//! The one server of the program `keyfast`, and its changes to the whole process: directory, log, signals,
+//! limits, daemon and supervisor.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +18,7 @@ use super::{Server, log, runtime, shutdown, threads};
 ///
 /// # Errors
 ///
-/// With one line for people, if it cannot start.
+/// With one line for people, if the server cannot start.
 pub fn run(startup: Startup) -> Result<(), String> {
     enter_directory(&startup.config)?;
     let set_log_level = log::start(&startup.config);
@@ -27,7 +27,7 @@ pub fn run(startup: Startup) -> Result<(), String> {
     let mut caller = if goes_on_alone { Caller::leave()? } else { Caller::none() };
     let is_told_by_log = goes_on_alone || !startup.config.logfile.get().is_empty();
     start_and_serve(startup, &supervisor, &mut caller, set_log_level).inspect_err(|why| {
-        // The user may not be looking at standard error.
+        // The user may not see standard error.
         if is_told_by_log {
             tracing::warn!("{why}");
         }
@@ -44,7 +44,7 @@ fn start_and_serve(
     say_hello(&startup);
     let threads = threads(&startup.config);
     if threads == 1 {
-        // What one thread takes needs no more, and an arena of its own costs it 15–20% of its time.
+        // One thread needs only one arena; a second one costs 15–20% of its time.
         allocator::use_one_arena();
     }
     let runtime = runtime(threads)?;
@@ -62,7 +62,7 @@ fn start_and_serve(
     served
 }
 
-/// Serves clients from the first one to the last one.
+/// Serves clients until the server ends.
 fn serve(server: &mut Server, supervisor: &Supervisor, caller: &mut Caller) -> Result<(), String> {
     let config = &server.instance.config;
     let is_in_background = config.daemonize.get() && supervisor.name().is_none();
@@ -70,7 +70,7 @@ fn serve(server: &mut Server, supervisor: &Supervisor, caller: &mut Caller) -> R
         // No other code sets it.
         let _ = server.instance.supervisor.set(name);
     }
-    // A refusal is logged, and the server starts all the same, as Redis does.
+    // If the system refuses, that is logged, and the server starts all the same, as in Redis.
     let _ = server.instance.oom_score.adjust(config);
     let entered = server.runtime.enter();
     shutdown::survive_file_size_limit().map_err(|error| format!("could not ignore SIGXFSZ: {error}"))?;
@@ -92,7 +92,7 @@ fn serve(server: &mut Server, supervisor: &Supervisor, caller: &mut Caller) -> R
     Ok(())
 }
 
-/// Says which server this is, and which parts of its configuration have no effect.
+/// Logs which server this is, and which of its parameters have no effect.
 fn say_hello(startup: &Startup) {
     let Startup { foreign, missing, is_configured, .. } = startup;
     let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
@@ -111,8 +111,8 @@ fn say_hello(startup: &Startup) {
     }
 }
 
-/// Makes `dir` the directory of the process: a relative log file is opened there for each line, and the
-/// system writes core dumps there.
+/// Makes `dir` the working directory: a relative log file is opened there for each line, and the system
+/// writes core dumps there.
 fn enter_directory(config: &Config) -> Result<(), String> {
     let directory = config.dir.get();
     let entered = std::env::set_current_dir(OsStr::from_bytes(&directory));
@@ -120,10 +120,11 @@ fn enter_directory(config: &Config) -> Result<(), String> {
         .map_err(|error| format!("Can't chdir to '{}': {}", directory.escape_ascii(), files::reason(&error)))
 }
 
-/// Makes room for `maxclients` sockets, or lowers `maxclients` to what there is room for, as Redis does.
+/// Raises the limit of open files for `maxclients` sockets; otherwise lowers `maxclients` to the limit, as
+/// Redis does.
 fn raise_open_files_limit(config: &Config) {
     let wanted = config.maxclients.get() as u64 + RESERVED_FILES;
-    // Where the limit cannot be read, nothing is known against what was asked for.
+    // If the limit cannot be read, it is taken to be high enough.
     let limit = rlimit::increase_nofile_limit(wanted).unwrap_or(wanted);
     if limit < wanted {
         let possible = limit.saturating_sub(RESERVED_FILES).max(1);
@@ -137,5 +138,5 @@ fn raise_open_files_limit(config: &Config) {
     }
 }
 
-/// Files that are not clients. Redis: `CONFIG_MIN_RESERVED_FDS`.
+/// Open files that are not clients. Redis: `CONFIG_MIN_RESERVED_FDS`.
 const RESERVED_FILES: u64 = 32;

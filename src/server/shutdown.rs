@@ -1,4 +1,5 @@
-//! The end: the data are saved a last time, no new clients, an answer to what was sent, and out.
+//! The end of the server: it saves the data a last time, accepts no more clients, sends the last replies, and
+//! exits.
 
 use std::future::pending;
 use std::io;
@@ -17,9 +18,9 @@ use crate::instance::{Instance, NotSaved, Saving, ShutdownRequest};
 /// How long clients may take to read their last replies, unless `shutdown-timeout` is less. The process is
 /// gone within a second.
 const GRACE: Duration = Duration::from_millis(700);
-/// How often to look whether they have.
+/// The interval between checks whether they have.
 const GLANCE: Duration = Duration::from_millis(5);
-/// How often to look whether a script that runs for too long is over.
+/// The interval between checks whether a slow script has ended.
 const SCRIPT_GLANCE: Duration = Duration::from_millis(10);
 
 /// The signals that end the server.
@@ -33,10 +34,10 @@ pub(super) fn signals() -> io::Result<Signals> {
     Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
 }
 
-/// Lets writing beyond the limit of a file's size be an error, rather than the end of the process: the server
-/// goes on, and says so, as on a full disk.
+/// Makes writes above the limit of file sizes an error, instead of a signal that ends the process. The server
+/// continues and logs the error, as on a full disk.
 pub(super) fn survive_file_size_limit() -> io::Result<()> {
-    // Once somebody listens to a signal, the system's own action never happens again.
+    // Once a program listens for a signal, the system never takes its default action again.
     signal(SignalKind::from_raw(libc::SIGXFSZ)).map(|_| ())
 }
 
@@ -50,7 +51,7 @@ impl Signals {
     }
 }
 
-/// Waits for SHUTDOWN, or for one of the signals, until the data are saved that are to be.
+/// Waits for SHUTDOWN or one of the signals, and then until the data are saved, if they must be.
 pub(super) async fn wait(mut signals: Option<Signals>, instance: &Arc<Instance>) {
     loop {
         let signalled = async {
@@ -77,7 +78,8 @@ pub(super) async fn wait(mut signals: Option<Signals>, instance: &Arc<Instance>)
     }
 }
 
-/// What a signal asks for, by the words of its parameter. `now` changes nothing: it waits for no replica.
+/// What a signal asks for, by the words of its parameter. `now` has no effect: the server never waits for
+/// replicas.
 fn by_signal(config: &Config, words: &Integer) -> ShutdownRequest {
     let asks_for = |word| config.shuts_down_by(words, word);
     let saving = match () {
@@ -88,7 +90,7 @@ fn by_signal(config: &Config, words: &Integer) -> ShutdownRequest {
     ShutdownRequest { saving, is_forced: asks_for("force"), client: None }
 }
 
-/// Saves the data, if they are to be saved; answers whether the server may end.
+/// Saves the data, if they must be saved. Returns whether the server may end.
 async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
     let saves = match request.saving {
         Saving::Yes => true,
@@ -96,7 +98,7 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
         Saving::IfConfigured => !instance.config.save_points().is_empty(),
     };
     if instance.persistence.is_saving() {
-        tracing::warn!("A snapshot is being written in the background. Ending it!");
+        tracing::warn!("Giving up the snapshot that is being written in the background.");
         instance.persistence.abandon();
     }
     let log = &instance.persistence.aof;
@@ -105,7 +107,13 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
         return false;
     }
     if log.has_failed() && !request.is_forced && request.saving != Saving::No {
-        tracing::warn!("The log cannot be written, can't exit.");
+        tracing::warn!(
+            "Not ending: the last {} bytes of {} are not on the disk ({}). Make room or repair the disk, or \
+             end without them: SHUTDOWN NOSAVE",
+            instance.undurable_bytes(),
+            log.current_file().escape_ascii(),
+            log.failure()
+        );
         return false;
     }
     if !saves {
@@ -118,9 +126,9 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
         let saver = Arc::clone(instance);
         match spawn_blocking(move || saver.save()).await {
             Ok(Ok(())) => break true,
-            // Whoever was faster has saved what was there before.
+            // The other snapshot began earlier, so it lacks later changes.
             Ok(Err(NotSaved::InProgress)) => instance.persistence.abandon(),
-            // A script ends, or is made to.
+            // Wait until the script ends or is killed.
             Ok(Err(NotSaved::Busy)) => sleep(SCRIPT_GLANCE).await,
             Ok(Err(NotSaved::Failed)) | Err(_) => break false,
         }
@@ -132,8 +140,8 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
     is_saved || request.is_forced
 }
 
-/// Lets every client go once what it has sent is answered. The log is on the disk before the first of them
-/// goes: the client that asked for the end may take its closed connection for the sign that its data are
+/// Disconnects every client once it has its replies. The log is on the disk before the first one is
+/// disconnected: the client that sent SHUTDOWN may take its closed connection as a sign that its data are
 /// safe.
 pub(super) async fn drain(instance: &Instance) {
     if instance.persistence.aof.is_on() {

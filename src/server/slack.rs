@@ -1,30 +1,30 @@
-//! Gives memory back to the system that was taken and is no longer needed.
+//! Gives unused memory back to the system.
 //!
-//! The C library keeps what is freed for what comes next, and gives back only what lies at the end of its
-//! heap. After FLUSHALL, or after a command that took a lot for a moment, most of it would stay with the
-//! process for ever. Having it look through all it keeps took 3 to 81 ms for 660 MiB, and
-//! can delay other threads that need memory, so that is done only when there is much to be had.
+//! The C library keeps freed memory for later, and gives back only what is at the end of its heap. After
+//! FLUSHALL, or after a command that took much memory for a moment, most of it would stay with the process
+//! for ever. A search through the whole heap took 3 to 81 ms for 660 MiB, and can delay other threads that
+//! need memory. So it is done only if it can free much.
 
 use crate::allocator;
 use crate::instance::resident_bytes;
 
-/// Less than this is not worth looking for.
+/// Less unused memory than this is not worth a search, in bytes.
 const SLACK_BYTES_MIN: usize = 8 << 20;
-/// What lies between pieces that are in use may be had when so many bytes fewer are.
+/// After a search, bytes that must have been freed since before gaps between used pieces are searched again.
 const FREED_BYTES_MIN: usize = 256 << 10;
 
-/// Follows how much more memory the process has than it uses.
+/// Tracks how much more memory the process has than it uses.
 #[derive(Debug, Default)]
 pub(super) struct Slack {
-    /// What could not be given back the last time: it lies between pieces that are in use.
+    /// Unused bytes that the last search could not give back: they lie between used pieces.
     left_bytes: usize,
-    /// The most that has been in use since.
+    /// The most bytes in use since the last search.
     used_bytes_max: usize,
 }
 
 impl Slack {
-    /// Whether it is worth while to give memory back: so much is unused, and either it was not there the last
-    /// time, or much of what was in use then no longer is.
+    /// Whether a search is worth while: much memory is unused, and either it was used at the last search, or
+    /// much of what was used since has been freed.
     pub(super) fn is_large(&mut self) -> bool {
         self.judge(resident_bytes(), allocator::used_bytes())
     }
@@ -39,15 +39,15 @@ impl Slack {
         unused_bytes > SLACK_BYTES_MIN.max(used_bytes / 4) && (is_new || has_shrunk)
     }
 
-    /// Gives back what can be given back. It may take long.
+    /// Gives back what can be given back. This may take long.
     pub(super) fn give_back(&mut self) {
-        // What is freed meanwhile may lie where the C library has looked already.
+        // Memory that is freed meanwhile may be in a part that has been searched already.
         let used_bytes = allocator::used_bytes();
         allocator::give_back();
         self.note_given_back(resident_bytes(), used_bytes);
     }
 
-    /// Notes what was in use when it began, and what the process has since it ended.
+    /// Notes the bytes that were in use when the search began, and those that the process has after it.
     fn note_given_back(&mut self, resident_bytes: usize, used_bytes: usize) {
         self.left_bytes = resident_bytes.saturating_sub(used_bytes);
         self.used_bytes_max = used_bytes;
@@ -64,7 +64,7 @@ mod tests {
     fn what_could_not_be_given_back_is_looked_for_again_when_less_is_in_use() {
         let mut slack = Slack::default();
         assert!(!slack.judge(70 * MIB, 64 * MIB));
-        // Half of the keys are gone, and each page still has some.
+        // Half of the keys are gone, but each page still has some.
         assert!(slack.judge(70 * MIB, 32 * MIB));
         slack.note_given_back(66 * MIB, 32 * MIB);
         assert!(!slack.judge(66 * MIB, 32 * MIB));
@@ -72,7 +72,7 @@ mod tests {
         assert!(slack.judge(66 * MIB, MIB));
         slack.note_given_back(12 * MIB, MIB);
         assert!(!slack.judge(12 * MIB, MIB));
-        // A command takes much for a moment.
+        // A command takes much memory for a moment.
         assert!(!slack.judge(60 * MIB, 49 * MIB));
         assert!(slack.judge(60 * MIB, MIB));
     }
@@ -81,10 +81,10 @@ mod tests {
     fn what_is_freed_while_memory_is_given_back_is_looked_for_afterwards() {
         let mut slack = Slack::default();
         assert!(slack.judge(70 * MIB, 32 * MIB));
-        // 32 MiB were in use when it began, and the last keys are freed before it ends.
+        // 32 MiB were in use at the beginning, and the last keys are freed before the end.
         slack.note_given_back(60 * MIB, 32 * MIB);
         assert!(slack.judge(60 * MIB, MIB));
-        // Few keys were left, and each lay in a page of its own.
+        // Few keys were left, each in a page of its own.
         slack.note_given_back(30 * MIB, MIB + MIB / 2);
         assert!(slack.judge(30 * MIB, MIB));
     }

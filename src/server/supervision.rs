@@ -1,5 +1,5 @@
-//! Telling whoever has started the server how it is: systemd by messages to a socket, upstart by stopping
-//! once.
+//! Notifies the program that has started the server: systemd through a socket, upstart by a stop signal to
+//! itself.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -10,24 +10,25 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use crate::config::{Config, SUPERVISORS};
 
-/// Where systemd listens: the variable of the environment that says so.
+/// The environment variable with the path of systemd's socket.
 const SYSTEMD: &str = "NOTIFY_SOCKET";
-/// What upstart tells its jobs.
+/// The environment variable that upstart sets for its jobs.
 const UPSTART: &str = "UPSTART_JOB";
 
-/// Who supervises the server.
+/// The program that supervises the server.
 #[derive(Debug)]
 pub(super) enum Supervisor {
-    /// Nobody.
-    Nobody,
-    /// It wants to be told when the server stops itself.
+    /// There is none.
+    Absent,
+    /// Upstart, which waits until the server stops itself.
     Upstart,
-    /// It listens to this socket.
+    /// Systemd, which listens on this socket.
     Systemd(OsString),
 }
 
 impl Supervisor {
-    /// Whom the parameter `supervised` names, if it is there; says that the server begins.
+    /// The supervisor of the parameter `supervised`, if its variable is set. Notifies it that the server
+    /// begins.
     pub(super) fn greet(config: &Config) -> Supervisor {
         let is_there = |variable: &str| env::var_os(variable).is_some();
         let name = match SUPERVISORS[config.supervised.get()] {
@@ -39,29 +40,29 @@ impl Supervisor {
             "upstart" if is_there(UPSTART) => Supervisor::Upstart,
             "upstart" => {
                 tracing::warn!("upstart supervision requested, but {UPSTART} not found!");
-                Supervisor::Nobody
+                Supervisor::Absent
             }
             "systemd" => match env::var_os(SYSTEMD) {
                 Some(socket) => Supervisor::Systemd(socket),
                 None => {
                     tracing::warn!("systemd supervision error: {SYSTEMD} not found!");
-                    Supervisor::Nobody
+                    Supervisor::Absent
                 }
             },
-            _ => Supervisor::Nobody,
+            _ => Supervisor::Absent,
         };
         if let Some(place) = SUPERVISORS.iter().position(|other| Some(*other) == supervisor.name()) {
-            // As in Redis: what `auto` has found is what holds from now on.
+            // As in Redis: from now on the parameter has the supervisor that `auto` has found.
             config.supervised.set(place);
         }
         supervisor.begin();
         supervisor
     }
 
-    /// How INFO calls it.
+    /// The supervisor's name in INFO.
     pub(super) fn name(&self) -> Option<&'static str> {
         match self {
-            Supervisor::Nobody => None,
+            Supervisor::Absent => None,
             Supervisor::Upstart => Some("upstart"),
             Supervisor::Systemd(_) => Some("systemd"),
         }
@@ -69,24 +70,24 @@ impl Supervisor {
 
     fn begin(&self) {
         match self {
-            Supervisor::Nobody => {}
+            Supervisor::Absent => {}
             Supervisor::Upstart => {
                 tracing::warn!("supervised by upstart, will stop to signal readiness");
                 let stopped = fork::signal_process(fork::current_process_id(), fork::Signal::STOP);
                 if let Err(error) = stopped {
-                    tracing::warn!("upstart was not told: {error}");
+                    tracing::warn!("Could not notify upstart: {error}");
                 }
             }
             Supervisor::Systemd(_) => self.tell("STATUS=Keyfast is loading..."),
         }
     }
 
-    /// Says that clients can connect.
+    /// Notifies the supervisor that clients can connect.
     pub(super) fn tell_ready(&self) {
         self.tell("STATUS=Ready to accept connections\nREADY=1");
     }
 
-    /// Says that the server ends.
+    /// Notifies the supervisor that the server ends.
     pub(super) fn tell_stopping(&self) {
         self.tell("STOPPING=1");
     }
@@ -95,12 +96,12 @@ impl Supervisor {
         if let Supervisor::Systemd(socket) = self
             && let Err(error) = send(socket, state)
         {
-            tracing::warn!("systemd was not told: {error}");
+            tracing::warn!("Could not notify systemd: {error}");
         }
     }
 }
 
-/// Sends a message as `sd_notify` does. A name with `@` is not in the file system.
+/// Sends a message like `sd_notify`. A name that begins with `@` is an abstract socket.
 fn send(socket: &OsStr, state: &str) -> io::Result<()> {
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

@@ -1,4 +1,4 @@
-//! TLS: what the parameters say about it, and the greeting of a client that uses it.
+//! TLS: its parameters, and the handshake with clients.
 
 use std::fmt;
 use std::io;
@@ -20,11 +20,11 @@ use crate::certificates::{self, Validity, why_refused, why_untrusted};
 use crate::config::{Config, TLS_AUTH_CLIENTS};
 use crate::files::NamedFile;
 
-/// How long a client may take to greet. It takes two round trips and some arithmetic; a client that connects
-/// and says nothing must not hold one of `maxclients` places for ever.
+/// Most time for the handshake, which takes two round trips and some arithmetic. A client that connects and
+/// sends nothing must not hold one of the `maxclients` places for ever.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// What is needed to greet clients.
+/// Everything that a handshake needs.
 #[derive(Clone)]
 pub(super) struct Tls(TlsAcceptor);
 
@@ -35,7 +35,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads certificate, key and authorities from the files that the parameters name.
+    /// Reads the certificate, the key and the authorities from the files in the parameters.
     ///
     /// # Errors
     ///
@@ -60,41 +60,41 @@ impl Tls {
             wrong(&format_args!("{certificate_file} with {key_file}: {why}"))
         })?;
         if let Some(why) = Validity::of(&certificate).and_then(|validity| validity.why_not_now()) {
-            // As in Redis it is for the clients to refuse it.
+            // As in Redis, clients decide whether they refuse it.
             tracing::warn!("{certificate_file}: {}", why_untrusted(&Error::InvalidCertificate(why)));
         }
         Ok(Tls(TlsAcceptor::from(Arc::new(config))))
     }
 
-    /// Greets a client.
+    /// Makes the handshake with a client.
     ///
     /// # Errors
     ///
-    /// If it does not greet back in time, or not as it should.
+    /// If the client takes too long, or its part of the handshake is wrong.
     pub(super) async fn greet(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         timeout(HANDSHAKE_MAX, self.0.accept(stream)).await?
     }
 }
 
-/// Says the last words to a client and ends its stream as TLS wants it: so a client can tell a conversation
-/// that is over from one that was cut off. One that takes nothing more at once is not waited for.
+/// Sends the last words to a client and ends the TLS stream properly, so that the client can tell this end
+/// from a cut connection. Does not wait for a client that takes no more bytes now.
 pub(super) async fn end(stream: &mut TlsStream<TcpStream>, last_words: &[u8]) {
     let ending = async {
         stream.write_all(last_words).await?;
         stream.shutdown().await
     };
-    // Whether it hears them is its own affair.
+    // Delivery is best effort.
     let _ = timeout(Duration::ZERO, ending).await;
 }
 
-/// Who says which clients are who they say.
+/// The CAs that client certificates are verified against.
 fn verifier(
     config: &Config,
     is_optional: bool,
     provider: Arc<tokio_rustls::rustls::crypto::CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let Some(authorities_file) = config.file_of(&config.tls_ca_cert_file) else {
-        // In the words of Redis, which people search for, although not all of its parameters are here.
+        // Redis's own text, which people search for, although not all of its parameters exist here.
         return Err(
             "could not configure TLS: Either tls-ca-cert-file or tls-ca-cert-dir must be specified when \
              tls-cluster, tls-replication or tls-auth-clients are enabled!"
@@ -112,7 +112,7 @@ fn certificates(file: &NamedFile) -> Result<Vec<CertificateDer<'static>>, String
     certificates::read_certificates(file).map_err(|why| format!("could not configure TLS: {why}"))
 }
 
-/// The file of a parameter that must name one.
+/// The file of a required parameter.
 fn file(name: &str, file: Option<NamedFile>) -> Result<NamedFile, String> {
     file.ok_or_else(|| format!("could not configure TLS: No {name} configured!"))
 }

@@ -1,4 +1,4 @@
-//! The Unix socket: opening it, and taking it away again.
+//! The Unix socket: opens it, and removes it again.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -13,13 +13,13 @@ use tokio::net::UnixListener;
 use crate::config::Config;
 use crate::files::NamedFile;
 
-/// The socket's place in the file system, which is free again when this is dropped.
+/// The socket's file, which is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct SocketFile(NamedFile);
 
 impl SocketFile {
-    /// Opens the socket where the parameters say, if they do. What a server before has left there is
-    /// replaced, as in Redis.
+    /// Opens the socket at `unixsocket`, if that is set. Replaces a socket that an earlier server has left,
+    /// as in Redis.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl SocketFile {
             .map_err(|error| format!("could not listen on {file}: {error}"))
     }
 
-    /// Where it is, as the parameter says.
+    /// The path in the parameter.
     pub(super) fn name(&self) -> &Path {
         &self.0.name
     }
@@ -39,7 +39,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have taken it away already.
+        // Another process may have removed it already.
         let _ = fs::remove_file(&self.0.path);
     }
 }
@@ -52,10 +52,11 @@ fn open(file: &NamedFile, permissions: u32, backlog: i32) -> io::Result<(UnixLis
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     bind(&socket, file)?;
-    // Ours from here on: what another server has made there is never taken away by one that could not start.
+    // The file belongs to this server from here on: a server that could not start never removes another
+    // one's.
     let file = SocketFile(file.clone());
     if permissions != 0 {
-        // Nobody can connect before the socket listens: it never has other permissions than these.
+        // Clients cannot connect before the socket listens, so they never meet other permissions than these.
         fs::set_permissions(path, Permissions::from_mode(permissions))?;
     }
     socket.listen(backlog)?;
@@ -63,9 +64,9 @@ fn open(file: &NamedFile, permissions: u32, backlog: i32) -> io::Result<(UnixLis
     Ok((UnixListener::from_std(StdListener::from(socket))?, file))
 }
 
-/// Binds a socket to a file. An address has room for a hundred bytes or so: the name that the user has given
-/// must fit. The path that `dir` completes may be longer. It is reached through its directory, which Linux
-/// lets a process name by the number of the open file.
+/// Binds a socket to a file. An address has room for about a hundred bytes, in which the name in the
+/// parameter must fit. The path that `dir` completes may be longer: the socket is reached through its
+/// directory, which Linux lets a process name by the number of an open file.
 fn bind(socket: &Socket, file: &NamedFile) -> io::Result<()> {
     let NamedFile { path, name } = file;
     SockAddr::unix(name)?;

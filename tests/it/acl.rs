@@ -42,7 +42,7 @@ fn listed(client: &mut Client, name: &str) -> String {
 }
 
 #[test]
-fn everybody_may_do_everything_until_somebody_says_otherwise() {
+fn every_client_may_do_everything_until_a_rule_says_otherwise() {
     let mut client = Server::start().into_client();
     client.line("ACL WHOAMI").is("default");
     client.line("ACL USERS").is(Reply::Array(vec!["default".into()]));
@@ -70,10 +70,10 @@ fn a_user_runs_only_the_commands_that_its_rules_allow() {
     client.line("SELECT 1").is_error(&format!("{NO_COMMAND} 'select' command"));
     client.line("OBJECT ENCODING key").is_error(&format!("{NO_COMMAND} 'object|encoding' command"));
     assert!(!client.line("OBJECT HELP").items().is_empty());
-    // What is wrong with a request is told first.
+    // Mistakes in a request are reported first.
     client.line("DEL").is_error("ERR wrong number of arguments for 'del' command");
     client.line("NOSUCH").is_error("ERR unknown command 'NOSUCH', with args beginning with: ");
-    // Nobody is refused what one authenticates with.
+    // Every client may run the commands with which it authenticates.
     client.line("RESET").is_simple("RESET");
     client.line("ACL WHOAMI").is("default");
 }
@@ -287,7 +287,7 @@ fn passwords_let_in_those_who_know_one() {
 }
 
 #[test]
-fn the_password_of_everybody_is_that_of_the_default_user() {
+fn requirepass_is_the_password_of_the_default_user() {
     let server = Server::start_with(&["--requirepass", "secret"]);
     let mut client = server.client();
     client.line("ACL WHOAMI").is_error(NO_AUTH);
@@ -343,7 +343,7 @@ fn who_is_no_user_any_more_has_to_leave() {
     admin.line("ACL DELUSER alice nobody").is(1);
     assert!(client.is_closed());
     bystander.line("PING").is_simple("PONG");
-    // Who removes itself is told so.
+    // A user that removes itself gets the reply.
     bystander.send(b"ACL DELUSER bob\r\nPING\r\n");
     bystander.reply().is(1);
     assert!(bystander.is_closed());
@@ -558,7 +558,7 @@ fn passwords_are_made_of_random_digits() {
 }
 
 #[test]
-fn rules_are_shown_to_nobody() {
+fn rules_are_shown_to_no_client() {
     let server = Server::start();
     let mut client = server.client();
     client.line("CONFIG SET slowlog-log-slower-than 0").is_ok();
@@ -612,7 +612,7 @@ fn users_are_kept_in_a_file() {
     assert_eq!(saved, expected);
     file.write(&saved.replace("user bob on nopass resetchannels -@all\n", "").replace("+get", "+set"));
     admin.line("ACL LOAD").is_ok();
-    // As in Redis: whoever was one of the old users has to leave, the default user stays.
+    // As in Redis: clients of the old users are disconnected, those of the default user stay.
     assert!(client.is_closed());
     admin.line("ACL USERS").is(Reply::Array(vec!["alice".into(), "carol".into(), "default".into()]));
     assert_eq!(listed(&mut admin, "alice"), format!("on #{SECRET_HASH} ~a* resetchannels -@all +set"));

@@ -722,6 +722,8 @@ fn a_disk_that_fails_loses_nothing_that_was_acknowledged() {
         client.line("EVAL \"return redis.pcall('set', KEYS[1], 1)\" 1 third").is_error(MISCONF);
         client.line("GET third").is_nil();
         client.line("GET first").is("1");
+        server.signal("TERM");
+        server.wait_for_output("bytes of appendonly.aof.1.incr.aof are not on the disk (File too large)");
         limit(rlimit::INFINITY);
         wait_until(|| client.info("aof_last_write_status") == "ok", "it goes on");
         client.line("SET fourth 1").is_ok();
@@ -824,7 +826,7 @@ fn room_for_the_log_is_kept_while_it_grows_and_no_longer() {
         client.cmd(["SET", &format!("key:{number}"), &"v".repeat(1000)]).is_ok();
     }
     assert!(taken(&path) >= length() + ROUNDING, "{} of {}", length(), taken(&path));
-    // What was kept when the server was killed does not matter to anybody.
+    // Space that was reserved when the server was killed does no harm.
     server.signal("KILL");
     server.wait_for_end();
     assert!(taken(&path) >= length() + ROUNDING);

@@ -100,7 +100,7 @@ fn ranges_count_bytes_or_bits_from_either_end() {
     let refusal = if is_redis() { "ERR syntax error" } else { "ERR value is not an integer or out of range" };
     client.line("BITCOUNT key x").is_error(refusal);
     client.line("BITCOUNT key 0 1 nibble").is_error("ERR syntax error");
-    // Both negative and the wrong way round: nobody looks at the unit.
+    // Both negative and in the wrong order: the server does not check the unit.
     client.line("BITCOUNT key -1 -2 nibble").is(0);
     // Of what is absent, nothing is looked at.
     client.line("BITCOUNT nosuch x y nibble").is(0);

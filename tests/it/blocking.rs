@@ -106,12 +106,12 @@ fn a_wait_ends_at_its_time_and_by_other_clients() {
     // One that is gone is not served, by whatever it went.
     wait(&server, &mut client, "BLPOP queue 0");
     server.client().cmd(["CLIENT", "KILL", "ID", &id]).is(1);
-    let nobody_waits = || server.client().info("blocked_clients") == "0";
-    wait_until(nobody_waits, "a client that was killed waits");
+    let no_client_waits = || server.client().info("blocked_clients") == "0";
+    wait_until(no_client_waits, "a client that was killed waits");
     let mut leaving = server.client();
     wait(&server, &mut leaving, "BLPOP queue 0");
     drop(leaving);
-    wait_until(nobody_waits, "a client that is gone waits");
+    wait_until(no_client_waits, "a client that is gone waits");
     server.client().line("RPUSH queue v").is(1);
     server.client().line("LLEN queue").is(1);
 }

@@ -94,7 +94,7 @@ fn one_who_listens_to_itself_is_told_before_it_is_answered() {
 }
 
 #[test]
-fn a_listener_that_does_not_read_is_cut_off_and_slows_nobody_down() {
+fn a_listener_that_does_not_read_is_cut_off_and_slows_no_other_client_down() {
     let server = Server::start_with(&["--client-output-buffer-limit", "pubsub 2mb 0 0"]);
     let (mut slow, mut reader, mut publisher) = (server.client(), server.client(), server.client());
     slow.line("SUBSCRIBE c").reply();
@@ -103,7 +103,7 @@ fn a_listener_that_does_not_read_is_cut_off_and_slows_nobody_down() {
     let started = Instant::now();
     let mut told = 2;
     while told == 2 {
-        assert!(started.elapsed() < PATIENCE, "nobody was cut off");
+        assert!(started.elapsed() < PATIENCE, "no client was cut off");
         told = publisher.cmd(["PUBLISH", "c", &message]).integer();
         assert_eq!(reader.reply().items().len(), 3);
     }
@@ -129,7 +129,7 @@ fn a_soft_limit_is_one_for_those_who_stay_above_it() {
     let message = "m".repeat(64 << 10);
     let started = Instant::now();
     while publisher.cmd(["PUBLISH", "c", &message]).integer() == 1 {
-        assert!(started.elapsed() < PATIENCE, "nobody was cut off");
+        assert!(started.elapsed() < PATIENCE, "no client was cut off");
         thread::sleep(Duration::from_millis(20));
     }
     assert!(started.elapsed() >= Duration::from_secs(1));
@@ -276,8 +276,8 @@ fn keys_that_expire_and_keys_that_are_evicted_are_told_of() {
     let (mut listener, mut client) = (server.client(), server.client());
     client.line("CONFIG SET notify-keyspace-events KEA").is_ok();
     listener.line("PSUBSCRIBE __keyevent*").reply();
-    client.line("SET nobody-asks v PX 20").is_ok();
-    assert_eq!(wait_for_event(&mut listener, "expired"), "nobody-asks");
+    client.line("SET not-asked-for v PX 20").is_ok();
+    assert_eq!(wait_for_event(&mut listener, "expired"), "not-asked-for");
     client.line("DEBUG SET-ACTIVE-EXPIRE 0").reply();
     client.line("SET asked-for v PX 1").is_ok();
     while client.line("GET asked-for").reply() != Reply::Null {}
@@ -289,7 +289,7 @@ fn keys_that_expire_and_keys_that_are_evicted_are_told_of() {
 }
 
 #[test]
-fn events_of_a_key_come_in_their_order_whoever_causes_them() {
+fn events_of_a_key_come_in_their_order_whichever_client_causes_them() {
     let server = Server::start();
     let (mut listener, mut client) = (server.client(), server.client());
     client.line("CONFIG SET notify-keyspace-events K$g").is_ok();

@@ -181,7 +181,7 @@ fn csv_and_json_have_all_of_it() {
 }
 
 #[test]
-fn what_nobody_asked_for_is_printed_where_it_is_wanted() {
+fn pushes_are_printed_where_they_are_wanted() {
     let invalidated = b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n:1\r\n";
     told(invalidated, &["--no-raw"]).printed("(integer) 1\n");
     told(invalidated, &["--no-raw", "--show-pushes", "y"]).printed("-> invalidate: 'a', 'b'\n(integer) 1\n");
@@ -220,7 +220,7 @@ pub(crate) fn limited() -> Command {
 
 #[test]
 fn no_server_can_exhaust_the_client() {
-    // redis-cli believes what it is told.
+    // redis-cli believes the server.
     let deep = "Error: Protocol error, replies nested more than 512 deep\n";
     told_to(limited(), &b"*1\r\n".repeat(1_000_000), &[]).failed("", deep);
     told_to(limited(), &b"%1\r\n".repeat(1_000_000), &[]).failed("", deep);
@@ -430,6 +430,16 @@ fn over_tls_a_server_has_to_be_vouched_for() {
 }
 
 #[test]
+fn a_server_that_speaks_tls_is_recognized_without_tls() {
+    let certificates = Certificates::new("cli-plain");
+    let (_server, tls_port) = certificates.serve("no");
+    let ran = run(tested(), &["-p", &tls_port.to_string(), "PING"], b"");
+    let hint = if redis_cli().is_some() { "" } else { ". The server seems to speak TLS: add --tls" };
+    let refused = format!("Error: Protocol error, got \"\\x15\" as reply type byte{hint}\n");
+    assert_eq!((ran.complaint, ran.code), (refused, Some(1)));
+}
+
+#[test]
 fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named() {
     let certificates = Certificates::new("cli-self");
     // As `openssl req -x509` makes them, and as other tools do.
@@ -443,6 +453,8 @@ fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named() {
             let ran = tls(arguments);
             let refused = "SSL_connect failed: certificate verify failed";
             assert!(ran.complaint.contains(refused) && ran.code == Some(1), "{ran:?}");
+            let hint = "(the server's certificate is self-signed: name it with --cacert FILE";
+            assert!(ran.complaint.contains(hint) || redis_cli().is_some(), "{ran:?}");
         }
     }
     certificates.sign_server_by_itself(true, 2001);

@@ -13,7 +13,7 @@ pub(crate) struct Client {
     /// Bytes that came and were not yet looked at.
     received: Vec<u8>,
     sent: String,
-    /// A server that nobody else talks to.
+    /// A server that no other client uses.
     _server: Option<Server>,
 }
 
@@ -33,8 +33,8 @@ pub(crate) enum Reply {
     Map(Vec<(Reply, Reply)>),
 }
 
-/// A reply, with what it answers, so that a failure can show both.
-#[must_use = "a reply that nobody looks at may be an error"]
+/// A reply and its request, so that a failure can show both.
+#[must_use = "a reply that is not checked may be an error"]
 pub(crate) struct Answer {
     sent: String,
     reply: Reply,
@@ -79,7 +79,7 @@ impl Client {
         found.unwrap_or_else(|| panic!("no field {name} in {text}")).to_owned()
     }
 
-    /// Sends bytes.
+    /// Sends bytes to a server that must take them.
     #[track_caller]
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.sent = bytes[..bytes.len().min(200)].escape_ascii().to_string();

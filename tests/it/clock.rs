@@ -58,7 +58,7 @@ fn a_lock_of_thirty_seconds_is_free_after_its_time_and_not_before() {
 }
 
 #[test]
-fn while_the_clock_stands_nothing_expires_and_everybody_tells_the_same_time() {
+fn while_the_clock_stands_nothing_expires_and_all_commands_have_the_same_time() {
     let mut client = server().into_client();
     client.line("CLOCK FREEZE").is_ok();
     client.line("SET lock token PX 5").is_ok();
@@ -343,7 +343,7 @@ fn resuming_is_going_back_to_the_time_of_the_system() {
 }
 
 #[test]
-fn where_nobody_frees_expired_keys_a_turn_does_not_either() {
+fn where_expired_keys_are_not_freed_a_turn_does_not_free_them_either() {
     let options = ["--enable-clock-command", "yes", "--enable-debug-command", "yes"];
     let server = Server::start_with(&options);
     let mut client = server.client();
@@ -511,7 +511,7 @@ fn a_slow_script_is_not_waited_for() {
     slow.send(&request(["EVAL", "while true do end", "0"]));
     let deadline = Instant::now() + PATIENCE;
     while client.line("PING").text() == "PONG" {
-        assert!(Instant::now() < deadline, "nobody is told of the script");
+        assert!(Instant::now() < deadline, "no client hears of the script");
     }
     let busy = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
     for line in ["CLOCK ADVANCE 1", "CLOCK FREEZE", "CLOCK INFO"] {
@@ -544,7 +544,7 @@ fn what_the_clock_tells_is_a_map() {
 }
 
 #[test]
-fn turns_and_everybody_elses_work_do_not_disturb_each_other() {
+fn turns_and_the_work_of_other_clients_do_not_disturb_each_other() {
     let server = server();
     thread::scope(|scope| {
         for worker in 0..4 {
@@ -564,7 +564,7 @@ fn turns_and_everybody_elses_work_do_not_disturb_each_other() {
             for _ in 0..300 {
                 turner.line("CLOCK ADVANCE 7200000").is_ok();
                 turner.line("CLOCK RESUME").is_ok();
-                // Whoever freed what had expired a moment ago must not free what is written now.
+                // A client that freed the expired key a moment ago must not free the one written now.
                 turner.line("SET mine v PX 3600000").is_ok();
                 turner.line("GET mine").is("v");
             }

@@ -87,7 +87,7 @@ fn a_password_is_asked_for_and_everything_else_refused() {
     client.line("GET k").is_error("NOAUTH Authentication required.");
     client.line("HELLO 3 AUTH default secret SETNAME me").ignored();
     client.line("CLIENT GETNAME").is("me");
-    // Nobody reads it in the log.
+    // The log does not contain it.
     assert!(!server.output().contains("secret"));
 }
 

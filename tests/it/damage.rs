@@ -329,7 +329,7 @@ fn temporary_files_of_servers_that_ended_are_tidied_up() {
         folder.write(name, "half a snapshot");
     }
     let server = Server::start_with(&["--dir", &folder.file("")]);
-    server.wait_for_output(&format!("Removed temp-{dead}.rdb, which a server that has ended left behind"));
+    server.wait_for_output(&format!("Removed temp-{dead}.rdb, a temporary file of a server that has ended"));
     let mut names = folder.names();
     names.sort();
     let mut expected = others.to_vec();

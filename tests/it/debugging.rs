@@ -10,7 +10,7 @@ fn server() -> Server {
     Server::start_with(&["--enable-debug-command", "yes"])
 }
 
-/// The digests were told by redis-server 7.0.15.
+/// The digests are those of redis-server 7.0.15.
 #[test]
 fn the_same_data_have_the_digest_that_they_have_in_redis() {
     let folder = Folder::new("digest");

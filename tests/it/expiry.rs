@@ -40,7 +40,7 @@ fn a_key_is_there_until_its_millisecond_and_absent_from_it_on() {
 }
 
 #[test]
-fn keys_that_nobody_asks_for_are_freed() {
+fn keys_that_no_client_asks_for_are_freed() {
     let server = Server::start();
     let mut client = server.client();
     for number in 0..1000 {
@@ -57,7 +57,7 @@ fn keys_that_nobody_asks_for_are_freed() {
 }
 
 #[test]
-fn an_expired_key_is_freed_by_whoever_meets_it() {
+fn an_expired_key_is_freed_by_the_first_command_that_meets_it() {
     let server = Server::start();
     let mut client = server.client();
     client.line("SET k v PX 1").is_ok();
@@ -93,7 +93,7 @@ fn a_holder_that_outlives_its_lock_deletes_anothers() {
 }
 
 #[test]
-fn a_hundred_thousand_expiring_keys_delay_nobody_for_long() {
+fn a_hundred_thousand_expiring_keys_delay_no_client_for_long() {
     let server = Server::start();
     let mut client = server.client();
     let pipeline: Vec<u8> = (0..100_000)

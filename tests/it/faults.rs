@@ -29,7 +29,7 @@ fn together(lines: &[&str]) -> Vec<u8> {
     lines.iter().flat_map(|line| request(line.split(' '))).collect()
 }
 
-/// A fault as FAULT LIST tells it in RESP2.
+/// A fault as FAULT LIST returns it in RESP2.
 fn listed(client: &mut Client, at: usize) -> String {
     client.line("FAULT LIST").items()[at].to_string()
 }
@@ -139,7 +139,7 @@ fn a_delay_lasts_as_long_as_it_was_told() {
 }
 
 #[test]
-fn a_delay_keeps_the_order_of_its_client_and_holds_up_nobody_else() {
+fn a_delay_keeps_the_order_of_its_client_and_holds_up_no_other() {
     let (server, mut planter, mut client) = two();
     planter.line("FAULT ADD ON set MATCH k DELAY 3600000").is(1);
     client.send(&together(&["INCR n", "SET k v", "GET k", "SET k w", "GET k"]));

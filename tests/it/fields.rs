@@ -66,7 +66,7 @@ fn every_reader_sees_a_field_until_its_millisecond_and_none_from_it_on() {
 }
 
 #[test]
-fn fields_that_are_not_freed_yet_are_hidden_from_everybody() {
+fn fields_that_are_not_freed_yet_are_hidden_from_all_clients() {
     let (_server, mut client) = server();
     make(&mut client, "h");
     client.line("SET of_0 gone").is_ok();
@@ -288,7 +288,7 @@ fn payloads_of_redis_and_of_valkey_are_restored() {
 }
 
 #[test]
-fn a_hundred_thousand_expiring_fields_delay_nobody_for_long() {
+fn a_hundred_thousand_expiring_fields_delay_no_client_for_long() {
     let server = Server::start();
     let mut client = server.client();
     let fields = 100_000;

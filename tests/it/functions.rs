@@ -481,7 +481,7 @@ fn payloads_that_lie_are_refused() {
 
 const BUSY: &str = "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
 
-/// Starts a function that does not end by itself, and waits until others are told so.
+/// Starts a function that does not end by itself, and waits until other clients get the error BUSY.
 fn occupy(server: &Server, busy: &mut Client, client: &mut Client, body: &str) {
     client.line("CONFIG SET busy-reply-threshold 20").is_ok();
     assert_eq!(
@@ -495,7 +495,7 @@ fn occupy(server: &Server, busy: &mut Client, client: &mut Client, body: &str) {
 
 #[test]
 fn a_function_that_does_not_end_is_shown_and_killed() {
-    // A real Redis answers nobody at all in the meantime if it does not look at its clients.
+    // A real Redis sends no replies at all in the meantime if it does not check its clients.
     for body in [
         "while true do end",
         "while true do pcall(function() while true do end end) end",

@@ -131,7 +131,7 @@ fn work(known: &Known, address: SocketAddr, name: &str, random: &mut fastrand::R
 }
 
 #[test]
-fn no_entry_is_lost_and_none_comes_back_whoever_is_killed() {
+fn no_entry_is_lost_and_none_comes_back_when_a_client_or_the_server_is_killed() {
     let (folder, known) = (Folder::new("groups-torture"), Known::default());
     for life in 0..LIVES {
         let server = folder.serve(ALWAYS);

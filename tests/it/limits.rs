@@ -1,4 +1,4 @@
-//! What a client may ask for, and what it costs the server whoever asks.
+//! The limits of requests and clients, and what requests at these limits cost the server.
 
 use std::time::{Duration, Instant};
 

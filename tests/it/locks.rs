@@ -1,4 +1,4 @@
-//! The lock lens: what LOCKS tells of locks that are taken, refused, extended and let go, and each of its
+//! The lock lens: what LOCKS shows of locks that are taken, refused, extended and released, and each of its
 //! findings, once provoked and once nearly.
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use crate::server::{PATIENCE, Server};
 
 const RELEASE: &str = "EVAL \"if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end\" 1";
 
-/// A server with some clients of RESP3, which tell their names, and one that looks at what they do.
+/// A server with some clients of RESP3, which set their names, and one that observes them.
 pub(crate) fn locksmiths<const N: usize>(names: [&str; N]) -> (Client, [Client; N], Server) {
     let server = Server::start();
     let clients = names.map(|name| {
@@ -392,7 +392,7 @@ fn not_deleted_by_another() {
         other.line(line).ignored();
     }
     assert_eq!(observer.line("EXISTS lock").integer(), 0);
-    // Nobody's lock.
+    // A key that is not tracked as a lock.
     other.line("SET lock t").is_ok();
     holder.line("DEL lock").is(1);
     is_found(&mut observer, &[]);
@@ -550,7 +550,7 @@ fn not_without_expiry() {
     holder.line("SET nolock t").is_ok();
     let id = holder.line("CLIENT ID").integer().to_string();
     drop(holder);
-    // One more that has something to tell of: what is told before it is told in its order.
+    // One more event: earlier events are delivered before it, in their order.
     wait_until(|| observer.cmd(["CLIENT", "LIST", "ID", &id]).text().is_empty());
     last.line("SETNX lock t").is(1);
     drop(last);

@@ -184,7 +184,7 @@ fn strings_around_the_length_from_which_they_are_shared_are_what_they_should_be(
 
 #[test]
 fn a_copy_of_a_long_string_costs_no_memory_until_one_of_the_two_changes() {
-    // The client's own buffers hold the string for a while, too: many copies tell more than one.
+    // The client's own buffers hold the string for a while, too: many copies show more than one.
     const COPIES: usize = 20;
     let mut client = Server::start().into_client();
     let used = |client: &mut Client| client.info("used_memory").parse::<usize>().expect("a number");

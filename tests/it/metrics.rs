@@ -377,7 +377,7 @@ fn they_are_told_even_if_the_only_thread_is_not_to_be_had() {
 }
 
 #[test]
-fn scraping_stops_nobody() {
+fn scraping_stops_no_client() {
     let (server, address) = serving(&[]);
     let scraping = thread::spawn(move || {
         for _ in 0..50 {

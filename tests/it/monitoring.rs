@@ -117,14 +117,14 @@ const SHOWN_BY_REDIS: &[&str] = &[
 fn server_with_user() -> Server {
     let server = Server::start_with(&["--slowlog-log-slower-than", "0", "--loglevel", "debug"]);
     let mut client = server.client();
-    // Whoever may log in without a password may do so with any.
+    // A user without a password may log in with any password.
     client.line("ACL SETUSER someone on nopass ~* &* +@all").is_ok();
     client.line("ACL SETUSER auth on nopass ~* &* +@all").is_ok();
     server
 }
 
 #[test]
-fn passwords_are_shown_to_nobody_whatever_the_order_of_options() {
+fn passwords_are_never_shown_whatever_the_order_of_options() {
     for within in ["", "MULTI", "refused"] {
         let server = server_with_user();
         let (mut client, mut monitor) = watched(&server);

@@ -314,7 +314,7 @@ fn what_a_client_has_sent_is_told_of_it() {
         figure(&mut asking, id, "qbuf") + figure(&mut asking, id, "argv-mem") >= 30_000
     });
     assert!(figure(&mut asking, id, "argv-mem") >= 20_000);
-    // Redis tells the largest of some seconds ago.
+    // Redis reports the largest of some seconds ago.
     let largest = asking.info("client_recent_max_input_buffer");
     assert!(is_redis() || largest.parse::<usize>().expect("a number") >= 10_000, "{largest}");
     client.send(&[&[b'x'; 20_000][..], b"\r\n"].concat());

@@ -116,7 +116,7 @@ fn a_parameter_that_is_different_is_explained() {
 fn all_names_are_those_of_redis_and_a_few_more() {
     let mut client = Server::start().into_client();
     let mut expected: BTreeSet<String> = recorded().map(|columns| columns[0].to_owned()).collect();
-    // These are told only where their whole name is asked for.
+    // CONFIG GET returns these only by their full name.
     for hidden in [
         "key-load-delay",
         "loading-process-events-interval-bytes",

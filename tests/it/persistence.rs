@@ -419,7 +419,7 @@ fn who_asks_for_snapshots_is_told_how_it_goes() {
     client.line("BGSAVE SCHEDULE").is_simple("Background saving started");
     wait_for_save(&mut client);
     assert!(client.line("LASTSAVE").integer() > started);
-    // Whole seconds are told, one of which may have begun meanwhile.
+    // INFO has whole seconds, one of which may have begun meanwhile.
     let took_s: u64 = client.info("rdb_last_bgsave_time_sec").parse().unwrap();
     assert!(took_s <= 1, "{took_s} s for one key");
     assert_eq!(client.info("rdb_saves"), "2");

@@ -98,7 +98,7 @@ fn of_64_clients_that_take_over_from_a_crashed_holder_by_getset_exactly_one_does
 
 #[test]
 fn deleting_an_expired_lock_before_taking_it_gives_it_to_two() {
-    // The sequence that the page of SETNX warns of: the server does as it is told, and both believe.
+    // The sequence that the page of SETNX warns of: both clients believe that they have the lock.
     let server = Server::start();
     let (mut crashed, mut c1, mut c2) = (server.client(), server.client(), server.client());
     crashed.line("SETNX lock.foo 1000").is(1);

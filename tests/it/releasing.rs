@@ -139,7 +139,7 @@ fn what_was_given_back_first_is_claimed_first() {
     talk(&mut client, &[("XPENDING s g 3-1 3-1 1", "[[\"3-1\", \"\", (integer) -1, (integer) 3]]")]);
 }
 
-/// What XINFO tells of the entries that were given back.
+/// The entries that were released, as XINFO shows them.
 fn nacked(client: &mut Client) -> Option<String> {
     let reply = client.line("XINFO STREAM s FULL").reply().to_string();
     let rest = reply.split_once("\"nacked-count\", (integer) ")?.1;

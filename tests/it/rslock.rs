@@ -105,7 +105,7 @@ fn a_guard_lets_go_when_it_is_told_to() {
     });
 }
 
-/// How often anybody has tried to take a lock, as the server counts its SETs.
+/// How often clients have tried to take a lock: the server's count of SETs.
 fn times_locked(client: &mut Client) -> u64 {
     let statistics = client.line("INFO commandstats").text();
     let calls = statistics.split("cmdstat_set:calls=").nth(1).and_then(|rest| rest.split(',').next());
@@ -187,7 +187,7 @@ fn one_of_three_servers_may_stop_but_not_two() {
         drop(servers.pop());
         assert!(is_unavailable(mine.extend(&lock, HELD).await));
         assert!(is_unavailable(mine.lock("another", HELD).await));
-        // The one that is left granted it, and was told that it does not hold.
+        // The remaining server granted the lock, and was told to release it, as there is no majority.
         servers[0].client().line("DBSIZE").is(0);
     });
 }

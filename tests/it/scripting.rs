@@ -15,11 +15,11 @@ fn impatient(options: &[&str]) -> Server {
     Server::start_with(&all)
 }
 
-/// Waits until others are told that a script runs for too long.
+/// Waits until other clients get the error that a script runs for too long.
 fn wait_until_busy(client: &mut Client) {
     let started = Instant::now();
     while !matches!(client.line("GET other").reply(), Reply::Error(text) if text.starts_with("BUSY ")) {
-        assert!(started.elapsed() < PATIENCE, "nobody is told that the script is slow");
+        assert!(started.elapsed() < PATIENCE, "no client hears that the script is slow");
     }
 }
 
@@ -220,7 +220,7 @@ fn a_script_that_wants_too_much_fails_alone() {
 }
 
 #[test]
-fn a_reply_of_a_script_may_be_nested_as_deep_as_anybody_nests() {
+fn a_reply_of_a_script_may_be_nested_deeper_than_any_use() {
     let mut client = Server::start().into_client();
     for (depth, expected) in [(100, "[]"), (100_000, "ERR reached lua stack limit")] {
         if is_redis() && depth > 100 {
@@ -306,7 +306,7 @@ fn what_is_called_from_a_script_is_counted_shown_and_told_of() {
 }
 
 #[test]
-fn what_a_script_has_called_is_counted_for_whoever_asks_next() {
+fn what_a_script_has_called_is_counted_for_the_next_client_that_asks() {
     let mut client = Server::start().into_client();
     let script = "redis.call('set', KEYS[1], 'v') return redis.call('get', KEYS[1])";
     let eval = request(["EVAL", script, "1", "k"]);

@@ -81,7 +81,7 @@ fn what_is_stored_serves_clients_that_wait() {
     client.line("SORT l STORE d").is(3);
     client.line("LRANGE d 0 -1").is(texts(&["2", "3"]));
     client.line("DEL d").is(1);
-    // A client counts as waiting until it has been told what it was served.
+    // A client counts as waiting until it has got its reply.
     waiting.reply().is(texts(&["d", "1"]));
     wait(&mut client, &mut waiting);
     client.line("MULTI").is_ok();

@@ -465,7 +465,7 @@ fn a_consumer_is_known_from_its_first_attempt_on_and_active_when_it_gets_an_entr
     let mut client = server.client();
     client.line("CLOCK FREEZE").is_ok();
     client.line("XGROUP CREATE s g 0 MKSTREAM").is_ok();
-    // Whoever gets nothing is known, and was never active.
+    // A consumer that gets nothing is known, but was never active.
     for line in [
         "XREADGROUP GROUP g new STREAMS s >",
         "XREADGROUP GROUP g old STREAMS s 0",
@@ -483,7 +483,7 @@ fn a_consumer_is_known_from_its_first_attempt_on_and_active_when_it_gets_an_entr
                   \"inactive\", (integer) -1]";
     assert_eq!(consumers[0].to_string(), fields);
     (1..=4).for_each(|n| client.line(&format!("XADD s 1-{n} a {n}")).ignored());
-    // Entries are pending for whoever was active: not those that need no acknowledgement, nor those that
+    // Entries are pending for an active consumer: not those that need no acknowledgement, nor those that
     // the consumer has got before.
     for line in [
         "XREADGROUP GROUP g new COUNT 2 STREAMS s >",
@@ -498,7 +498,7 @@ fn a_consumer_is_known_from_its_first_attempt_on_and_active_when_it_gets_an_entr
     }
     let known = ["claims 300 300", "made 0 -1", "new 500 500", "old 400 -1", "takes 100 200"];
     assert_eq!(known_consumers(&mut client, "s"), known);
-    // Nobody is heard of by these.
+    // These make no consumer known or active.
     client.line("CLOCK ADVANCE 100").is_ok();
     client.line("XACK s g 1-1").is(1);
     client.line("XGROUP CREATECONSUMER s g new").is(0);

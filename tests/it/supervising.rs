@@ -22,7 +22,7 @@ fn in_the_background_it_leaves_its_number_in_a_file_until_it_ends() {
     let port = free_port().to_string();
     let mut command = folder.command();
     command.args(["--daemonize", "yes", "--pidfile", "pid", "--logfile", "log", "--bind", "127.0.0.1"]);
-    // Whoever starts it need not wait for more than this.
+    // The program that starts it need not wait for more than this.
     let output = command.args(["--port", &port]).output().expect("the program runs");
     assert!(output.status.success());
     assert!(output.stdout.is_empty() && output.stderr.is_empty());
@@ -41,6 +41,18 @@ fn in_the_background_it_leaves_its_number_in_a_file_until_it_ends() {
     client.send(b"SHUTDOWN NOSAVE\r\n");
     wait_for_text(&folder.file("log"), "bye bye");
     assert!(!Path::new(&folder.file("pid")).exists());
+}
+
+#[test]
+fn a_system_that_refuses_a_thread_is_an_error_and_no_panic() {
+    // A hundred stacks of 8 MiB do not fit into 400 MiB of address space.
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -v 400000 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_keyfast")]);
+    let output = limited.args(ANYWHERE).args(["--io-threads", "100"]).output().expect("the program runs");
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    let why = "keyfast: cannot start a thread: the user's limit of processes (ulimit -u) or of memory \
+               (ulimit -v) is reached\n";
+    assert_eq!((complaint.as_str(), output.status.code()), (why, Some(1)));
 }
 
 #[test]
@@ -101,7 +113,7 @@ fn the_number_is_in_the_file_also_in_the_foreground() {
     assert!(server.output().contains("Failed to write PID file /nosuch/pid: No such file or directory"));
 }
 
-/// What systemd is told, up to a message.
+/// The messages that systemd gets, up to this one.
 fn told(socket: &UnixDatagram, last: &str) -> Vec<String> {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut messages = Vec::new();

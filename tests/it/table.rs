@@ -1,4 +1,4 @@
-//! The table of commands, as the server tells it: against the facts of Redis, its own examples, the README.
+//! The table of commands, as the server returns it: against the facts of Redis, its own examples, the README.
 //!
 //! `facts.json` holds what redis-server 7.0.15 answers to COMMAND INFO and COMMAND DOCS, and what Valkey 8.1
 //! does for the commands that came after; of those that Redis 8.4 and Valkey 9 brought, what their pages say.
@@ -22,7 +22,7 @@ const DOCUMENTED_OTHERWISE: &[(&str, &str, &str)] = &[
     ("setnx", "doc_flags", "deprecated"),
 ];
 
-/// Options that the pages of Redis 8.8 and 8.10 tell, which are newer than the servers of the files.
+/// Options in the pages of Redis 8.8 and 8.10, which are newer than the servers of the files.
 const OF_LATER_PAGES: &[(&str, &[&str], &str)] = &[
     ("8.8.0", &["zinter", "zinterstore", "zunion", "zunionstore"], "COUNT"),
     ("8.10.0", &["xread", "xreadgroup"], "MAXCOUNT"),
@@ -32,13 +32,13 @@ const OF_LATER_PAGES: &[(&str, &[&str], &str)] = &[
 /// The families of commands that no Redis has.
 const OWN: &[&str] = &["clock", "fault", "locks"];
 
-/// What each server tells about its commands.
+/// What each server returns about its commands.
 struct Facts {
     /// Redis 7.0, and what came after it as far as it was looked up by hand.
     seven: Value,
     /// Redis 8.6.3 and Valkey 9.1.2: what Redis 7.0 lacks.
     added: [Value; 2],
-    /// What they tell of commands that Redis 7.0 has, where it is something else.
+    /// What they return about commands of Redis 7.0, if that differs.
     changed: [Value; 2],
 }
 
@@ -60,8 +60,8 @@ impl Facts {
         }
     }
 
-    /// What servers tell about a command: Redis 7.0 first, then Redis 8.6, then Valkey 9.1. Those that lack
-    /// it tell nothing, and the newer ones say nothing twice.
+    /// What servers return about a command: Redis 7.0 first, then Redis 8.6, then Valkey 9.1. Those that lack
+    /// it have no entry, and the newer ones have only what differs.
     fn of(&self, name: &str) -> Vec<&Value> {
         let newer = self.added.iter().chain(&self.changed).map(|server| &server[name]);
         std::iter::once(&self.seven[name]).chain(newer).filter(|facts| facts.is_object()).collect()
@@ -102,7 +102,7 @@ fn facts_are_those_of_redis_or_valkey() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// What a server tells of a field, as Keyfast is to tell it.
+/// What a server returns for a field, as Keyfast must return it.
 fn expected(name: &str, field: &str, facts: &Value, is_seven: bool) -> Value {
     let otherwise = DOCUMENTED_OTHERWISE.iter().find(|other| other.0 == name && other.1 == field);
     if let Some((.., value)) = otherwise {
@@ -159,7 +159,7 @@ fn wrong_options(name: &str, arguments: &Value, known: &[&Value]) -> Vec<String>
     wrong
 }
 
-/// The words of a command's options, and since when they are there; empty where that is not told.
+/// The words of a command's options, and the version that added each; empty if that is unknown.
 fn options(arguments: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for argument in arguments.as_array().into_iter().flatten() {
@@ -194,7 +194,7 @@ fn names(client: &mut Client) -> Vec<String> {
     names
 }
 
-/// What INFO and DOCS tell about a command, under the names that `facts.json` uses.
+/// What COMMAND INFO and DOCS return about a command, under the names that `facts.json` uses.
 fn facts(client: &mut Client, name: &str) -> Value {
     let info = client.cmd(["COMMAND", "INFO", name]).items().remove(0);
     let Reply::Array(info) = info else { panic!("no info about {name}") };

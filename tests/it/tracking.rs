@@ -1,4 +1,4 @@
-//! Clients that keep copies of keys: what they are told, when, and by whom it was brought about.
+//! Clients that keep copies of keys: which invalidations they get, when, and after whose changes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -12,12 +12,12 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(text.as_bytes().to_vec())
 }
 
-/// What a client of RESP3 is told when these keys have changed.
+/// The invalidation of these keys for a RESP3 client.
 fn news(keys: &[&str]) -> Reply {
     Reply::Push(vec![bulk("invalidate"), Reply::Array(keys.iter().map(|key| bulk(key)).collect())])
 }
 
-/// What a client of RESP2 is told that listens for another.
+/// The invalidation for a RESP2 client that listens for another client.
 fn message(keys: &[&str]) -> Reply {
     let keys = Reply::Array(keys.iter().map(|key| bulk(key)).collect());
     Reply::Array(vec![bulk("message"), bulk("__redis__:invalidate"), keys])
@@ -35,14 +35,14 @@ fn hears_nothing(client: &mut Client) {
     client.line("PING").is_simple("PONG");
 }
 
-/// A client that is told of the keys it reads, and another that writes.
+/// A client that tracks the keys that it reads, and another that writes.
 fn reader_and_writer(server: &Server, options: &str) -> (Client, Client) {
     let mut reader = server.client3();
     reader.line(&format!("CLIENT TRACKING ON {options}")).is_ok();
     (reader, server.client())
 }
 
-/// The flags that CLIENT TRACKINGINFO tells.
+/// The flags in the reply of CLIENT TRACKINGINFO.
 fn flags(client: &mut Client) -> String {
     let Reply::Map(pairs) = client.line("CLIENT TRACKINGINFO").reply() else { panic!("no map") };
     assert_eq!(pairs.len(), 3);
@@ -189,7 +189,7 @@ fn of_a_script_that_reads_the_declared_keys_are_remembered() {
 }
 
 #[test]
-fn whoever_wishes_is_spared_its_own_changes() {
+fn with_noloop_a_client_is_not_notified_of_its_own_changes() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "NOLOOP");
     assert_eq!(flags(&mut reader), "[\"on\", \"noloop\"]");
@@ -205,7 +205,7 @@ fn whoever_wishes_is_spared_its_own_changes() {
 }
 
 #[test]
-fn nobody_is_spared_what_happens_of_itself() {
+fn every_client_is_notified_of_keys_that_expire() {
     let server = Server::start();
     let (mut listener, _) = reader_and_writer(&server, "BCAST NOLOOP");
     listener.line("SET k 1 PX 1").is_ok();
@@ -233,7 +233,7 @@ fn news_that_was_taken_does_not_count_for_what_waits() {
     client.line("CONFIG SET client-output-buffer-limit \"normal 65536 0 0\"").is_ok();
     client.line("CLIENT TRACKING ON").is_ok();
     let key = "k".repeat(4096);
-    // A client that always has something to ask, and is told several times of what would be too much at once.
+    // A client that always has a request, and gets many invalidations in several parts.
     for _ in 0..100 {
         client.cmd(["EXISTS", &key]).integer();
         client.cmd(["SET", &key, ""]).is_ok();
@@ -242,7 +242,7 @@ fn news_that_was_taken_does_not_count_for_what_waits() {
 }
 
 #[test]
-fn whoever_listens_to_prefixes_is_told_of_every_change_below_them() {
+fn a_client_with_prefixes_is_notified_of_every_change_below_them() {
     let server = Server::start();
     let (mut listener, mut writer) = reader_and_writer(&server, "BCAST PREFIX user: PREFIX lock:");
     let (mut all, _) = reader_and_writer(&server, "BCAST");
@@ -399,7 +399,7 @@ fn a_client_of_resp2_has_another_listen_for_it() {
     reader.line("CLIENT GETREDIR").is(id);
     assert!(reader.line("CLIENT INFO").text().contains(" flags=t "));
     assert!(reader.line("CLIENT INFO").text().contains(&format!(" redir={id} ")));
-    // Who listens to nothing cannot be told.
+    // A client that does not subscribe cannot be notified.
     reader.line("GET k").is_nil();
     writer.line("SET k 1").is_ok();
     hears_nothing(&mut listener);
@@ -474,7 +474,7 @@ fn wait_until(client: &mut Client, mut is_so: impl FnMut(&mut Client) -> bool) {
 }
 
 #[test]
-fn news_comes_also_to_whoever_wants_no_replies() {
+fn news_comes_also_to_a_client_that_wants_no_replies() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "");
     reader.send(&request(["CLIENT", "REPLY", "OFF"]));
@@ -528,7 +528,7 @@ fn no_more_keys_are_remembered_than_the_table_may_hold() {
     assert_eq!(writer.info("tracking_total_keys"), "50");
     writer.line("CONFIG SET tracking-table-max-keys 10").is_ok();
     wait_until(&mut writer, |writer| writer.info("tracking_total_keys") == "10");
-    // Of each key that was forgotten its reader was told.
+    // The reader was notified of each key that was forgotten.
     let mut forgotten = BTreeSet::new();
     for _ in 0..40 {
         forgotten.insert(reader.reply().reply().to_string());
@@ -556,7 +556,7 @@ fn a_message_of_another_comes_before_the_reply_and_news_of_what_was_read_after_i
 }
 
 #[test]
-fn a_script_that_began_before_anybody_tracked_tells_of_what_it_changes() {
+fn a_script_that_began_before_a_client_tracked_reports_its_changes() {
     const SCRIPT: &str = "redis.call('publish', 'begun', '') for i = 1, 20000000 do end \
                           redis.call('set', 'k', 'new')";
     let server = Server::start();
@@ -589,7 +589,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// Reads until the reply comes; forgets what it is told meanwhile.
+    /// Reads until the reply comes, and drops invalidations meanwhile.
     fn reply(&mut self) -> Reply {
         loop {
             match self.client.reply().reply() {
@@ -681,7 +681,7 @@ fn a_copy_is_never_older_than_a_write_that_was_answered() {
             })
         });
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        // Nobody writes any more: from here on copies are used.
+        // There are no more writes: from here on copies are used.
         let deadline = Instant::now() + PATIENCE;
         while use_copies.load(Ordering::Relaxed) < readers.len() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));

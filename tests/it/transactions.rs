@@ -12,7 +12,7 @@ fn three() -> (Server, Client, Client, Client) {
     (server, one, two, three)
 }
 
-/// Executes nothing, but tells whether a watched key has changed.
+/// Executes an empty transaction; returns whether a watched key has changed.
 fn is_overtaken(client: &mut Client) -> bool {
     client.line("MULTI").is_ok();
     client.line("EXEC").reply() == Reply::Null

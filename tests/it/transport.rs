@@ -179,7 +179,7 @@ impl Certificates {
 fn clients_with_a_certificate_are_served_over_tls() {
     let certificates = Certificates::new("tls");
     let (server, tls_port) = certificates.serve("yes");
-    // One that says nothing keeps nobody waiting, and one that does not speak TLS does no harm.
+    // A client that sends nothing delays no other, and one that does not speak TLS does no harm.
     let silent = TcpStream::connect(("127.0.0.1", tls_port)).unwrap();
     let mut plain = TcpStream::connect(("127.0.0.1", tls_port)).unwrap();
     plain.write_all(b"SETNX lock plain\r\n").unwrap();

@@ -57,7 +57,7 @@ fn asked_for() -> Vec<((u32, u32), String, Option<String>)> {
 fn collect_options(arguments: &Value, since: (u32, u32), options: &mut Vec<((u32, u32), String)>) {
     for argument in arguments.as_array().into_iter().flatten() {
         let since = if argument["since"].is_string() { version(&argument["since"]) } else { since };
-        // Where the command is older than the file, a version must be told for an option that is newer.
+        // If the command is older than the file, an option that is newer must have a version.
         if let Some(token) = argument["token"].as_str().filter(|_| since > (7, 0)) {
             options.push((since, token.to_owned()));
         }

@@ -1,4 +1,4 @@
-//! Walks through every order in which the steps of an algorithm can happen, and tells what it found in words.
+//! Walks through every order in which the steps of an algorithm can happen, and describes what it found.
 //!
 //! The walk goes breadth first, so the story it finds is a shortest one; and it goes on until it has found
 //! one or seen every state that can be reached, so where it finds none there is none.
@@ -27,7 +27,7 @@ impl Display for Client {
 }
 
 /// What the walk through a model found.
-#[must_use = "a walk proves nothing until somebody says how it should have ended"]
+#[must_use = "a walk proves nothing until its expected end is checked"]
 pub(crate) struct Explored {
     question: &'static str,
     expectation: Expectation,

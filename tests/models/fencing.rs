@@ -12,10 +12,10 @@
 //! - Checked at each read, too: no update is lost.
 //!
 //! What even that does not give: a late write is not refused for being late, only for coming after a newer
-//! holder. While nobody newer has shown a number it gets through, and does no harm.
+//! holder. While no newer holder has shown a number it gets through, and does no harm.
 //!
 //! What it means for you: where two writers would do damage, not only double work, let the lock come with a
-//! number that only grows (`LOCKS GET` tells Keyfast's; elsewhere an INCR in the script that takes the lock),
+//! number that only grows (`LOCKS GET` has Keyfast's; elsewhere an INCR in the script that takes the lock),
 //! show it at the first touch of what the lock protects, and let that compare and write in one step (an
 //! UPDATE with a WHERE, a conditional put, a script). The lock alone cannot do it.
 
@@ -49,7 +49,7 @@ struct State {
     clients: Vec<Phase>,
     /// The greatest fencing token that the resource has been shown where it looks.
     shown: u8,
-    /// The fencing token of whoever wrote last.
+    /// The fencing token of the last writer.
     written: u8,
     so_far: SoFar,
 }
@@ -196,7 +196,7 @@ fn no_write_is_overtaken() -> Property<Fencing> {
 }
 
 fn no_update_is_lost() -> Property<Fencing> {
-    Property::always("nobody overwrites what it has not read", |_, state: &State| !state.so_far.was_lost)
+    Property::always("no client overwrites what it has not read", |_, state: &State| !state.so_far.was_lost)
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn fencing_at_reads_and_writes_loses_nothing() {
 }
 
 #[test]
-fn a_late_write_gets_through_while_nobody_newer_has_been_there() {
+fn a_late_write_gets_through_while_no_newer_holder_has_been_there() {
     let late =
         Property::sometimes("a write after the lock has expired", |_, state: &State| state.so_far.was_late);
     let fenced = Fencing { clients: 3, checked: Checked::AtReadsAndWrites };

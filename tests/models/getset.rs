@@ -2,33 +2,33 @@
 //!
 //! The documents' way out of the race of `setnx_del.rs`. A client that is refused reads the timestamp; if it
 //! has passed, the client writes its own with GETSET and looks at the one that it replaced: if that one had
-//! passed, the client has the lock, otherwise somebody was quicker. "Quicker" is decided by one command, so
+//! passed, the client has the lock, otherwise another was quicker. "Quicker" is decided by one command, so
 //! two never win.
 //!
 //! But the loser has written, too. The documents call this no problem, as the loser's timestamp is about the
 //! winner's. It is *older* than the winner's by as long as its request was under way, so it **shortens the
-//! winner's lock**: by then somebody else takes over, while the winner believes in its own timestamp. Hence,
+//! winner's lock**: by then another client takes over, while the winner believes in its own timestamp. Hence,
 //! as the walks below show:
 //!
-//! - Requests without delay: two never hold the lock, as long as nobody deletes it after its time.
+//! - Requests without delay: two never hold the lock, as long as no client deletes it after its time.
 //! - Requests with a delay shorter than the timeout: a holder must stop that delay *before* its own
 //!   timestamp. Then two never hold it. Without that margin they do.
 //! - Requests as slow as the timeout: no margin helps. The loser's timestamp has passed when it is written,
 //!   the winner has just begun, and a third takes the lock away from it.
-//! - A holder must look at the clock before it deletes the lock, or it deletes somebody else's; and as its
+//! - A holder must look at the clock before it deletes the lock, or it deletes another client's; and as its
 //!   DEL is under way for a while, too, it must stop *twice* the delay before its timestamp. Once is not
 //!   enough.
 //!
 //! All clients read the same clock here. In life their clocks differ, and the difference adds to the delay.
 //!
 //! What it means for you: it can be made right, if you know how long a request may take. SET NX PX has the
-//! server count the time, and nobody writes who has not won: take that.
+//! server count the time, and only the winner writes: take that.
 
 use stateright::{Model, Property};
 
 use crate::explore::{Client, explore};
 
-/// Ticks until a time; 0 is a time that has passed. Times are always told from now, so the walk has no end of
+/// Ticks until a time; 0 is a time that has passed. Times always count from now, so the walk has no end of
 /// time.
 type Left = u8;
 
@@ -48,7 +48,7 @@ struct Getset {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Release {
-    /// By nobody: all locks run out.
+    /// Never: all locks expire.
     Never,
     /// DEL by a holder that has looked at the clock just before, as the documents say.
     AfterLooking,

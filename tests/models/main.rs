@@ -22,20 +22,20 @@
 //!   helps: the loser writes a time that has passed, and a third takes the lock at once. Use SET NX PX
 //!   instead.
 //! - **SETNX, then EXPIRE** (`setnx_expire`; 2 and 3 clients that crash). A crash between the two leaves the
-//!   lock for ever: nothing that anybody does changes anything any more. With SET NX PX it becomes free,
-//!   whoever crashes. Set the expiry in the command that takes the lock.
+//!   lock for ever: no action of a client changes anything any more. With SET NX PX it becomes free,
+//!   whichever client crashes. Set the expiry in the command that takes the lock.
 //! - **SET NX PX, released with DEL** (`set_nx_px`; 3 clients). A late DEL deletes the next holder's lock,
 //!   and a third gets it while the second holds it; GET and compare before DEL is no better. Do not release
 //!   with DEL.
-//! - **SET NX PX, released with compare-and-delete** (`set_nx_px`; 3 and 4 clients). Nobody deletes another's
-//!   lock, and no two clients believe *within their time* that they hold it, however late requests and
-//!   replies are. Count your time from before the request: counted from the reply, two hold the lock. This is
-//!   the lock to use (DELIFEQ).
+//! - **SET NX PX, released with compare-and-delete** (`set_nx_px`; 3 and 4 clients). No client deletes
+//!   another's lock, and no two clients believe *within their time* that they hold it, however late requests
+//!   and replies are. Count your time from before the request: counted from the reply, two hold the lock.
+//!   This is the lock to use (DELIFEQ).
 //! - **The same, with a holder that outlives its time** (`fencing`; 3 clients, up to 4 grants). It works
 //!   beside the next holder and overwrites what that one wrote; no lock with an expiry prevents it. With a
 //!   fencing token that the resource checks at each write, no write of an older holder follows one of a
 //!   newer; if it is checked at each read, too, no update is lost. A late write still gets through while
-//!   nobody newer has been there.
+//!   no newer holder has been there.
 //! - **Redlock** (`redlock`; 3 servers with 2 and 3 clients, 5 with 2). One client at a time holds the lock.
 //!   One restart of one server that forgets gives it to two; if servers stay away after a restart for as long
 //!   as locks live, any number of restarts gives it to one; if they are back any sooner, to two.

@@ -4,8 +4,8 @@
 //! time since it began to ask is shorter than the lock's, it holds the lock for what is left of that time.
 //! Releasing is compare-and-delete at each server. Two majorities have a server in common, and that grants
 //! one lock at a time: so two clients never both hold it. The walk confirms it, for two and three clients
-//! with three servers and for two with five, whoever is slow, gives up half-way, asks in another order or
-//! does not reach some of them.
+//! with three servers and for two with five, even if one is slow, gives up half-way, asks in another
+//! order or does not reach some of them.
 //!
 //! Unless the server in common **forgets**. One restart of one server without its data is enough: it grants
 //! the lock again, within the time of the first holder. A server that stays away after a restart for as long
@@ -24,7 +24,7 @@ use stateright::{Model, Property};
 
 use crate::explore::{Client, explore};
 
-/// Ticks until something ends. Times are always told from now, so the walk has no end of time.
+/// Ticks until something ends. Times always count from now, so the walk has no end of time.
 type Left = u8;
 
 /// How long a lock lives.

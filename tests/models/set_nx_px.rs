@@ -3,8 +3,8 @@
 //! A holder may be late: it was paused, or its DEL was. DEL takes no notice of whose lock it deletes, so a
 //! late one deletes the next holder's, and a third gets a lock that is held. To GET, compare in the client
 //! and then DEL is no better: the lock may expire between the two. **Compare and delete must be one
-//! command**: DELIFEQ, or the script that everybody uses (`if redis.call('get', …) == token then
-//! redis.call('del', …)`). Then, however late anybody is: nobody deletes what is another's, and two clients
+//! command**: DELIFEQ, or the usual script (`if redis.call('get', …) == token then
+//! redis.call('del', …)`). Then, however late a client is: no client deletes another's lock, and two clients
 //! never both believe, *within their time*, that they have it.
 //!
 //! The time is counted from before the request is sent. A client that counts from the reply believes for
@@ -18,7 +18,7 @@ use stateright::{Model, Property};
 
 use crate::explore::{Client, explore};
 
-/// Ticks until something ends. Times are always told from now, so the walk has no end of time.
+/// Ticks until something ends. Times always count from now, so the walk has no end of time.
 type Left = u8;
 
 /// How long a lock lives: at two ticks a client may be early, late or just in time.
@@ -51,7 +51,7 @@ enum Counted {
 struct State {
     lock: Option<Lock>,
     clients: Vec<Phase>,
-    /// Whether somebody has deleted a lock that was another's.
+    /// Whether a client has deleted another's lock.
     is_robbed: bool,
 }
 
@@ -191,8 +191,8 @@ impl Model for SetNxPx {
     }
 }
 
-fn nobody_is_robbed() -> Property<SetNxPx> {
-    Property::always("nobody deletes the lock of another", |_, state: &State| !state.is_robbed)
+fn no_client_is_robbed() -> Property<SetNxPx> {
+    Property::always("no client deletes the lock of another", |_, state: &State| !state.is_robbed)
 }
 
 fn holds_in_its_time(phase: &Phase) -> bool {
@@ -210,7 +210,7 @@ const RIGHT: SetNxPx = SetNxPx { clients: 3, release: Release::DelIfEq, counted:
 #[test]
 fn a_late_del_deletes_the_lock_of_another_and_then_two_hold_it() {
     let plain = SetNxPx { release: Release::Del, ..RIGHT };
-    let story = explore(plain, nobody_is_robbed()).breaks();
+    let story = explore(plain, no_client_is_robbed()).breaks();
     let late = [
         "C1 sends SET lock <token> NX PX 2",
         "C1 has its SET executed → OK",
@@ -230,7 +230,7 @@ fn a_late_del_deletes_the_lock_of_another_and_then_two_hold_it() {
 #[test]
 fn to_compare_in_the_client_before_del_is_no_better() {
     let compared = SetNxPx { release: Release::GetThenDel, ..RIGHT };
-    explore(compared, nobody_is_robbed()).breaks();
+    explore(compared, no_client_is_robbed()).breaks();
     let story = explore(compared, at_most_one_holds_it()).breaks();
     let between_the_two = [
         "C1 sends SET lock <token> NX PX 2",
@@ -251,9 +251,9 @@ fn to_compare_in_the_client_before_del_is_no_better() {
 }
 
 #[test]
-fn with_compare_and_delete_nobody_is_robbed_and_one_holds_the_lock() {
+fn with_compare_and_delete_no_client_is_robbed_and_one_holds_the_lock() {
     for clients in [3, 4] {
-        explore(SetNxPx { clients, ..RIGHT }, nobody_is_robbed()).holds();
+        explore(SetNxPx { clients, ..RIGHT }, no_client_is_robbed()).holds();
         explore(SetNxPx { clients, ..RIGHT }, at_most_one_holds_it()).holds();
     }
 }

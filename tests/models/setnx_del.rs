@@ -2,8 +2,8 @@
 //!
 //! The way that the page of SETNX warns of. A client that is refused reads the timestamp; if it has passed,
 //! the client deletes the lock and asks again. Two clients that have both read the old timestamp both delete,
-//! and the second deletes the lock that the first has just taken: **both hold the lock**. Nobody was slow and
-//! nobody lost a message; it takes ten steps, of which the crash is one.
+//! and the second deletes the lock that the first has just taken: **both hold the lock**. No client was slow,
+//! and no message was lost; it takes ten steps, of which the crash is one.
 //!
 //! What it means for you: looking and deleting are two commands, and anything can happen between two
 //! commands. Never take over a lock by deleting it. Let it expire by itself (SET NX PX).

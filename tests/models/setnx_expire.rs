@@ -1,8 +1,8 @@
 //! SETNX, and EXPIRE as a second command: a client that crashes between the two leaves the lock for ever.
 //!
-//! "For ever" is meant: the walk finds a state in which nothing that anybody does, and no time that passes,
-//! changes anything any more. Two steps lead there. With SET NX PX there is no such state: whoever crashes,
-//! and whenever, the lock is free after its time at the latest, and another can take it.
+//! "For ever" is meant: the walk finds a state in which no action of a client, and no time that passes,
+//! changes anything any more. Two steps lead there. With SET NX PX there is no such state: whichever client
+//! crashes, and whenever, the lock is free after its time at the latest, and another can take it.
 //!
 //! What it means for you: a lock and its expiry are one command, SET key token NX PX ms. Where you must have
 //! SETNX, put it and PEXPIRE into one script. (Not into MULTI: there EXPIRE runs though SETNX was refused,
@@ -154,7 +154,7 @@ fn a_crash_between_setnx_and_expire_leaves_the_lock_for_ever() {
 }
 
 #[test]
-fn a_lock_set_with_its_expiry_becomes_free_whoever_crashes() {
+fn a_lock_set_with_its_expiry_becomes_free_whichever_client_crashes() {
     for clients in [2, 3] {
         let together = Expiring { clients, taking: Taking::SetNxPx };
         explore(together, something_can_change()).holds();

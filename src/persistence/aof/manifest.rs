@@ -1,8 +1,8 @@
-//! The list of files that a log consists of, in the layout of Redis 7: a base, which is a state, and
-//! increments, which are what was done since.
+//! The manifest: the list of files that make up a log, in the layout of Redis 7. A base file has the state at
+//! one moment; increments have the changes since.
 //!
-//! It is a file of lines, replaced as a whole, so that at any moment either the old set of files counts or
-//! the new one. Files that do not count any more are named as history until they have been deleted.
+//! The manifest is a text file that is replaced as a whole. So at any moment either the old set of files
+//! counts, or the new one. Files that no longer count are listed as history until they have been deleted.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -21,59 +21,59 @@ use crate::resp::reply::write_quoted;
 /// Longest line, in bytes. Redis: `MANIFEST_MAX_LINE`.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// Where the files of a log are.
+/// The place of a log's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Where the server's files are (`dir`).
+    /// The server's directory for files (`dir`).
     pub root: PathBuf,
-    /// The directory in there (`appenddirname`).
+    /// The directory within `root` (`appenddirname`).
     pub directory: PathBuf,
-    /// What the files' names begin with (`appendfilename`).
+    /// The prefix of the files' names (`appendfilename`).
     pub name: Vec<u8>,
 }
 
-/// The files of a log.
+/// The files of a log, by their role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// The state that the increments go on from; without one they go on from nothing.
+    /// The state to which the increments apply. Without a base they apply to an empty keyspace.
     pub base: Option<Part>,
-    /// In the order in which they happened.
+    /// The files with the changes, oldest first.
     pub increments: Vec<Part>,
-    /// What can be deleted.
+    /// Files that no longer count and can be deleted.
     pub history: Vec<Part>,
 }
 
-/// One of them.
+/// A base or an increment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its name, without a path.
+    /// The file's name, without a path.
     pub name: Vec<u8>,
-    /// Its number among those of its kind.
+    /// The file's number: bases and increments are numbered separately.
     pub number: u64,
 }
 
 impl Place {
-    /// The path of a file.
+    /// The path of the file with this name.
     pub fn path(&self, name: &[u8]) -> PathBuf {
         self.directory.join(OsStr::from_bytes(name))
     }
 
-    /// The list of the files.
+    /// The path of the manifest.
     pub fn manifest(&self) -> PathBuf {
         self.path(&[&self.name, &b".manifest"[..]].concat())
     }
 
-    /// Makes the directory, if it is not there.
+    /// Makes the directory, if it does not exist.
     ///
     /// # Errors
     ///
     /// With a line for the log.
     pub fn make(&self) -> Result<(), String> {
-        // Whoever has made it may not have waited until it lasts.
+        // If another process has made it, that process may not have synced the parent directory.
         self.make_directory().and_then(|()| sync_directory(&self.root)).map_err(|error| self.refused(&error))
     }
 
-    /// Looks whether files can be made there, without waiting for the disk.
+    /// Checks whether files can be created there. Does not wait for the disk.
     ///
     /// # Errors
     ///
@@ -85,8 +85,8 @@ impl Place {
         Manifest::read(self).map(|_| ())
     }
 
-    /// Keeps all other servers from logging there, as long as the lock that it returns is kept; returns none
-    /// where the file system has no locks.
+    /// Locks the directory, so that no other server logs there while the returned lock exists. Returns `None`
+    /// if the file system has no locks.
     ///
     /// # Errors
     ///
@@ -112,12 +112,12 @@ impl Place {
         }
     }
 
-    /// Cuts a file off at an offset and keeps what was behind it in another file, whose path is returned, if
-    /// there was anything.
+    /// Cuts a file off at an offset. Keeps what was behind the offset in another file, and returns that
+    /// file's path; `None` if there was nothing behind it.
     ///
     /// # Errors
     ///
-    /// The file is as it was then.
+    /// If a file cannot be read or written. The log's file is unchanged then.
     pub fn cut_off(&self, part: &Part, offset: u64) -> io::Result<Option<PathBuf>> {
         let mut file = File::options().read(true).write(true).open(self.path(&part.name))?;
         if file.metadata()?.len() <= offset {
@@ -127,7 +127,7 @@ impl Place {
         let (path, mut kept) = self.create_kept(part, offset)?;
         let copied = io::copy(&mut file, &mut kept).and_then(|_| kept.sync_all());
         if let Err(error) = copied.and_then(|()| sync_directory(&self.directory)) {
-            // Half of it is of no use.
+            // An incomplete copy is useless.
             let _ = fs::remove_file(&path);
             return Err(error);
         }
@@ -136,7 +136,8 @@ impl Place {
         Ok(Some(path))
     }
 
-    /// A new file for what was behind an offset of another one. The same may have happened before.
+    /// Creates a file for what was behind an offset of another file. An earlier cut may have made one for the
+    /// same offset.
     fn create_kept(&self, part: &Part, offset: u64) -> io::Result<(PathBuf, File)> {
         let first = [&part.name, format!(".cut-off-at-{offset}").as_bytes()].concat();
         for number in 1_u64.. {
@@ -151,7 +152,7 @@ impl Place {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Files of a log that have something in them, by their names.
+    /// The names of log files in the directory that are not empty.
     fn log_files(&self) -> Vec<Vec<u8>> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let full = entries.filter(|entry| entry.metadata().is_ok_and(|metadata| metadata.len() > 0));
@@ -161,7 +162,7 @@ impl Place {
         names
     }
 
-    /// Whether a file is called as a base or an increment is.
+    /// Whether a file has the name of a base or an increment.
     fn is_log_file(&self, name: &[u8]) -> bool {
         let Some(rest) = name.strip_prefix(&*self.name).and_then(|rest| rest.strip_prefix(b".")) else {
             return false;
@@ -179,7 +180,7 @@ impl Place {
         format!("Can't open or create append-only dir {}: {}", self.shown(), reason(error))
     }
 
-    /// Deletes what a server that was stopped has not written to its end.
+    /// Deletes temporary files that a stopped server has left incomplete.
     pub fn tidy_up(&self) {
         let manifest = [&self.name, &b".manifest.tmp-"[..]].concat();
         let is_left_over = |name: &[u8]| {
@@ -187,14 +188,14 @@ impl Place {
         };
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             if is_left_over(entry.file_name().as_bytes()) {
-                // It does no harm but take room.
+                // If it stays, it only takes space.
                 let _ = fs::remove_file(entry.path());
             }
         }
     }
 
-    /// Makes an increment without anything in it. One of its name that is there has no meaning any more, but
-    /// somebody may still write to it.
+    /// Creates an empty increment. If there is already a file of that name, it is removed rather than
+    /// emptied: it no longer counts, but another process may still write to it.
     ///
     /// # Errors
     ///
@@ -207,14 +208,14 @@ impl Place {
         })
     }
 
-    /// The directory as the log names it.
+    /// The directory's name, for lines of the server's log.
     fn shown(&self) -> impl std::fmt::Display {
         self.directory.file_name().unwrap_or_default().display()
     }
 }
 
 impl Manifest {
-    /// Reads the list; none if there is none, and no files that it could have named.
+    /// Reads the manifest. Returns `None` if there is none, and no file that one could have listed.
     ///
     /// # Errors
     ///
@@ -254,7 +255,7 @@ impl Manifest {
         if !numbers.is_sorted_by(|one, next| one < next) {
             return Err("Found a non-monotonic sequence number".to_owned());
         }
-        // A damaged line must not turn what counts into history, which is deleted.
+        // A damaged line must not turn a file that counts into history, which is deleted.
         let is_increment = |part: &&Part| part.name.ends_with(b".incr.aof");
         let increments = manifest.history.iter().filter(is_increment).count();
         let bases = manifest.history.len() - increments;
@@ -269,7 +270,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Adds what a line says; none if it says nothing.
+    /// Adds the file of one line. Returns `None` if the line is damaged.
     fn add(&mut self, line: &[u8]) -> Option<()> {
         let words = OwnedRequest::of_line(line.trim_ascii())?;
         let words = words.request()?;
@@ -282,11 +283,11 @@ impl Manifest {
                     number.replace(u64::try_from(parse_integer(value)?).ok()?).is_none()
                 }
                 word if word.eq_ignore_ascii_case(b"type") => kind.replace(*value.first()?).is_none(),
-                // Later versions may say more.
+                // Later versions may add fields.
                 _ => true,
             };
             if !is_new {
-                // Two lines, the end of one of which is damaged.
+                // Two lines have become one, because a line end is damaged.
                 return None;
             }
         }
@@ -301,7 +302,7 @@ impl Manifest {
         Some(())
     }
 
-    /// As the file has it.
+    /// The text of the file.
     fn print(&self) -> Vec<u8> {
         let mut text = Vec::new();
         let parts = [(&self.history, 'h'), (&self.increments, 'i')];
@@ -324,11 +325,11 @@ impl Manifest {
         text
     }
 
-    /// Makes this list the one that counts.
+    /// Replaces the manifest's file by this list.
     ///
     /// # Errors
     ///
-    /// With a line for the log; the one before counts then.
+    /// With a line for the log. The old manifest still counts then.
     pub fn persist(&self, place: &Place) -> Result<(), String> {
         let replaced = sync_directory(&place.directory)
             .and_then(|()| files::replace(&place.manifest(), &self.print()))
@@ -336,12 +337,12 @@ impl Manifest {
         replaced.map_err(|error| format!("Error writing the AOF manifest: {}", reason(&error)))
     }
 
-    /// All that counts, in the order in which it is loaded.
+    /// All files that count, in the order in which they are loaded.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.base.iter().chain(&self.increments)
     }
 
-    /// The next base.
+    /// The name and number of the next base.
     pub fn next_base(&self, place: &Place, is_snapshot: bool) -> Part {
         let number = self.base.iter().chain(&self.history).map(|part| part.number).max().unwrap_or(0) + 1;
         let ending = if is_snapshot { "rdb" } else { "aof" };
@@ -349,21 +350,21 @@ impl Manifest {
         Part { name, number }
     }
 
-    /// The next increment.
+    /// The name and number of the next increment.
     pub fn next_increment(&self, place: &Place) -> Part {
         let number =
             self.increments.iter().chain(&self.history).map(|part| part.number).max().unwrap_or(0) + 1;
         Part { name: [&place.name, format!(".{number}.incr.aof").as_bytes()].concat(), number }
     }
 
-    /// The list in which a new base stands for all there was before an increment.
+    /// The manifest after a rewrite: `base` replaces everything before `increment`.
     pub fn replaced(&self, base: Part, increment: Option<Part>) -> Manifest {
         let old = self.parts().filter(|part| Some(*part) != increment.as_ref());
         let history = self.history.iter().chain(old).filter(|part| part.name != base.name).cloned().collect();
         Manifest { base: Some(base), increments: increment.into_iter().collect(), history }
     }
 
-    /// Deletes what does not count any more. What cannot be deleted now will be another time.
+    /// Deletes the files listed as history. A file that cannot be deleted stays listed for the next attempt.
     pub fn delete_history(&mut self, place: &Place) {
         if self.history.is_empty() {
             return;
@@ -379,7 +380,7 @@ impl Manifest {
         }
     }
 
-    /// Takes over the one file that Redis before 7.0 kept, as the base: moves it to where it belongs.
+    /// Turns the single file that Redis kept before 7.0 into the base: moves it into the log's directory.
     ///
     /// # Errors
     ///
@@ -404,7 +405,7 @@ impl Manifest {
     }
 }
 
-/// What to do about files without a list. To begin anew would empty them.
+/// The error for log files without a manifest. A new log would overwrite them.
 fn missing(manifest: &Path, files: &[Vec<u8>]) -> String {
     let shown: Vec<_> = files.iter().take(10).map(|name| name.escape_ascii().to_string()).collect();
     let more = if files.len() > shown.len() { ", ..." } else { "" };

@@ -1,11 +1,11 @@
-//! What outlives the process change by change: a log of what was done, in the layout of Redis 7.
+//! The append-only file (AOF): a log of all changes, in the layout of Redis 7.
 //!
-//! The journal of the keyspace has what is to be written, [`writer`] brings it to the disk, where [`room`] is
-//! kept for it, [`manifest`] says which files there are, [`reader`] reads them when the server starts. Now
-//! and then the log is rewritten: a new base is the state of one moment, at which a new increment begins.
-//! Until the list of files names the new base, the old one and all increments since count.
+//! The keyspace's journal collects the records. [`writer`] writes them to disk, in space that [`room`]
+//! reserves. [`manifest`] lists the files, and [`reader`] reads them at start. From time to time the log is
+//! rewritten: a new base gets the state of one moment, and a new increment begins at that moment. The old
+//! base and all increments count until the manifest names the new base.
 //!
-//! With `appendfsync always` nobody is answered before what was done is on the disk ([`Aof::settled`]).
+//! With `appendfsync always` a client gets its reply when its changes are on the disk ([`Aof::settled`]).
 
 mod manifest;
 mod reader;
@@ -28,46 +28,46 @@ use writer::Output;
 use super::RETRY_DELAY;
 use crate::files::reason;
 
-/// When what is written has to be on the disk (`appendfsync`).
+/// When written records are synced to the disk (`appendfsync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// Before anybody is told that it was done.
+    /// Before the client gets its reply.
     Always,
     /// Within a second.
     EverySecond,
-    /// When the system pleases.
+    /// When the operating system does it.
     Never,
 }
 
-/// A log, or none.
+/// The log: its state and its progress. It may be off.
 #[derive(Debug)]
 pub struct Aof {
     state: Mutex<State>,
-    /// Whether there is to be one (`appendonly`).
+    /// Whether changes are logged (`appendonly`).
     is_on: AtomicBool,
-    /// Whether the files that the list names make the data: not until the first base is there.
+    /// Whether the manifest's files hold all data. They do not before the first base is complete.
     is_whole: AtomicBool,
     /// Whether the last attempt to write failed.
     has_failed: AtomicBool,
-    /// Replies may be given that depend on what the journal has up to here…
+    /// Journal offset up to which replies may be sent.
     upto: AtomicU64,
-    /// … and it lasts up to here.
+    /// Journal offset up to which records are durable.
     durable: AtomicU64,
-    /// The files have all records up to this offset of the journal, durable or not.
+    /// Journal offset up to which the files have all records, durable or not.
     written: AtomicU64,
-    /// Called whenever one of the two has changed, or writing has failed.
+    /// Notified when `upto` or `durable` has changed, or writing has failed.
     progress: watch::Sender<()>,
-    /// The server ends: what is written is brought to the disk at once…
+    /// The server ends: written records are synced at once.
     is_ending: AtomicBool,
-    /// … and the file takes no more room than it needs.
+    /// All records are synced, and the reserved space is given back.
     has_ended: AtomicBool,
-    /// Whether the thread that writes is to end.
+    /// Whether the writer thread must end.
     is_stopped: AtomicBool,
-    /// What was written may be lost: only a new base has it.
+    /// Written records may be lost; only a new base contains them.
     needs_rewrite: AtomicBool,
     /// Bytes written by this process.
     bytes: AtomicU64,
-    /// How many of them when the current increment began, less what was in it.
+    /// The value of `bytes` when the current increment began, less the bytes that it already had.
     increment_began_at: AtomicU64,
 }
 
@@ -75,7 +75,7 @@ pub struct Aof {
 struct State {
     place: Option<Place>,
     manifest: Manifest,
-    /// Where to go on after each of the journal's cuts that the writer has not come to yet.
+    /// The files for the records behind each of the journal's cuts that the writer has not reached yet.
     next: VecDeque<Output>,
     failure: String,
     rewrite: Rewrite,
@@ -85,27 +85,27 @@ struct State {
     rewrites: u64,
     /// How often the log was turned on or off.
     turns: u64,
-    /// Bytes of the files before the current increment, of which the base has so many.
+    /// Bytes of the files before the current increment.
     older_bytes: u64,
-    /// A base stands for the current increment, too: a rewrite has ended, and the writer has not come yet to
+    /// The base contains the current increment, too: a rewrite has ended, but the writer has not yet reached
     /// the cut at which it began.
     is_replaced: bool,
-    /// How large the log was after it was last rewritten.
+    /// Bytes of the log just after its last rewrite.
     base_bytes: u64,
     /// Whether the writer has a file open.
     is_writing: bool,
-    /// The directory that no other server may log in, and its lock.
+    /// The log's directory, locked against other servers. The lock is `None` if the file system has none.
     lock: Option<(PathBuf, Option<File>)>,
 }
 
-/// Whether a log is being rewritten.
+/// The state of the rewrite.
 #[derive(Clone, Copy, Debug, Default)]
 enum Rewrite {
     #[default]
     Not,
-    /// Once no snapshot is in the way.
+    /// Begins when no snapshot is running.
     Scheduled,
-    /// As soon as possible.
+    /// Begins as soon as possible.
     Due,
     Since(Instant),
 }
@@ -115,13 +115,13 @@ enum Rewrite {
 pub enum Rewritten {
     /// There is a new base.
     Well,
-    /// It failed.
+    /// An error stopped it; the log says which.
     Failed,
-    /// It was not wanted any more.
+    /// It was given up, because it was no longer wanted.
     Abandoned,
 }
 
-/// How long the log is not rewritten by itself after so many failures, one after the other. Redis:
+/// How long automatic rewriting pauses after this many failures in a row. Redis:
 /// `AOF_REWRITE_LIMITE_THRESHOLD` and `AOF_REWRITE_LIMITE_MAX_MINUTES`.
 fn delay_after(failures: u64) -> Duration {
     const THRESHOLD: u64 = 3;
@@ -132,42 +132,42 @@ fn delay_after(failures: u64) -> Duration {
     }
 }
 
-/// What came of asking for a log to be rewritten.
+/// The result of a request to rewrite the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// It begins.
+    /// The rewrite begins now.
     Begins,
-    /// It begins when no snapshot is in the way.
+    /// The rewrite begins when no snapshot is running.
     Scheduled,
-    /// It is being rewritten.
+    /// A rewrite is already running.
     InProgress,
 }
 
-/// What INFO tells.
+/// The facts that INFO shows.
 #[derive(Clone, Copy, Debug)]
 pub struct LogReport {
-    /// Whether there is a log.
+    /// Whether the log is on.
     pub is_on: bool,
-    /// Whether it is being rewritten, and for how long.
+    /// How long the current rewrite has been running.
     pub rewrite: Option<Duration>,
-    /// Whether it will be.
+    /// Whether a rewrite is scheduled.
     pub is_scheduled: bool,
-    /// How long the last time took, and whether it succeeded.
+    /// How long the last rewrite took, and whether it succeeded.
     pub last_rewrite: Option<(Duration, bool)>,
-    /// How often it was begun.
+    /// How many rewrites have begun.
     pub rewrites: u64,
-    /// How often it failed since it last succeeded.
+    /// How many rewrites in a row have failed.
     pub failures: u64,
-    /// Whether it can be written.
+    /// Whether the last write succeeded.
     pub is_well: bool,
-    /// Bytes of all its files.
+    /// Bytes of all files that count.
     pub bytes: u64,
-    /// The same after it was last rewritten.
+    /// Bytes of the log just after its last rewrite.
     pub base_bytes: u64,
 }
 
 impl State {
-    /// Whether the log is not rewritten by itself, because that has failed.
+    /// Whether automatic rewriting pauses after a failure.
     fn is_resting(&self) -> bool {
         self.last_failed.is_some_and(|failed| failed.elapsed() < delay_after(self.failures))
     }
@@ -194,16 +194,16 @@ impl Default for Aof {
     }
 }
 
-/// Whether it lasts.
+/// Durability: what has been written, and which replies may be sent.
 impl Aof {
-    /// Whether a reply may be given that depends on what the journal has up to `end`.
+    /// Whether a reply may be sent that depends on the journal up to `end`.
     #[inline]
     pub fn is_settled(&self, end: u64) -> bool {
         end <= self.upto.load(Ordering::Acquire)
     }
 
-    /// Waits until it may be given; answers whether it may. While the disk fails only those may be answered
-    /// whose own changes, which are before `own`, do last.
+    /// Waits until such a reply may be sent; returns whether it may. While the disk fails, a client gets
+    /// replies only if its own changes, which end at `own`, are durable.
     pub async fn settled(&self, end: u64, own: u64) -> bool {
         let mut progress = self.progress.subscribe();
         loop {
@@ -213,28 +213,32 @@ impl Aof {
             if self.has_failed() {
                 return self.is_settled(own);
             }
-            // Its sender is here.
+            // It cannot fail: `self` owns the sender.
             let _ = progress.changed().await;
         }
     }
 
-    /// Whether what the journal has up to `end` is on the disk, and would be loaded from there.
+    /// Whether the journal up to `end` is on the disk, and would be loaded from there.
     pub fn is_durable(&self, end: u64) -> bool {
         self.is_on() && self.is_whole() && end <= self.durable.load(Ordering::Acquire)
     }
 
-    /// Waits until it is.
+    /// Bytes of the journal up to `end` that are not durable yet.
+    pub fn undurable_bytes(&self, end: u64) -> u64 {
+        end.saturating_sub(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Waits until the journal up to `end` is durable.
     pub async fn durable(&self, end: u64) {
         let mut progress = self.progress.subscribe();
         while !self.is_durable(end) {
-            // Its sender is here.
+            // It cannot fail: `self` owns the sender.
             let _ = progress.changed().await;
         }
     }
 
-    /// Waits until what the journal has up to `end` is on the disk, or cannot be brought there, and the files
-    /// are as they are to be left. `call` wakes the thread that writes. May be called again, once there is
-    /// more to be written.
+    /// Waits until the journal up to `end` is on the disk and the reserved space is given back, or until a
+    /// write fails. `call` wakes the writer thread. It may be called again after more changes.
     pub async fn finish(&self, end: u64, call: impl Fn()) {
         let mut progress = self.progress.subscribe();
         self.has_ended.store(false, Ordering::Release);
@@ -247,7 +251,7 @@ impl Aof {
         }
     }
 
-    /// Has the thread that writes end, as soon as it is called.
+    /// Ends the writer thread, the next time that it wakes.
     pub fn stop_writer(&self) {
         self.is_stopped.store(true, Ordering::Release);
     }
@@ -256,20 +260,22 @@ impl Aof {
         self.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Says that the files are as they are to be left.
+    /// Reports that the files are complete.
     fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
         self.progress.send_replace(());
     }
 
-    /// Whether the files have all records up to this offset of the journal, durable or not.
+    /// Whether the files have all records up to this journal offset, durable or not.
     pub fn has_written(&self, end: u64) -> bool {
         end <= self.written.load(Ordering::Acquire)
     }
 
-    /// Says how far it has come; how far replies may be given unless that is as far as it lasts.
+    /// Publishes the writer's progress. With `always`, replies may be sent up to `durable`, otherwise up to
+    /// `unless_always`.
     fn publish(&self, is_written: bool, unless_always: u64, durable: u64, sync: &dyn Fn() -> Sync) {
-        // Asked under the lock: whoever changes it comes after this, or is seen here.
+        // The lock is held: a change of the parameter is either seen here, or comes later and calls
+        // `tighten`.
         let state = self.state.lock();
         let upto =
             if is_written && self.is_whole() && sync() == Sync::Always { durable } else { unless_always };
@@ -281,7 +287,7 @@ impl Aof {
         }
     }
 
-    /// Lets nobody be answered any more before what was done is on the disk, if it is to be from now on.
+    /// After a change to `always`, holds back replies until their changes are durable.
     pub fn tighten(&self, sync: Sync) {
         let _state = self.state.lock();
         if sync == Sync::Always && self.is_on() && self.is_whole() {
@@ -295,7 +301,7 @@ impl Aof {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// Why, in the words of the system.
+    /// The system's message about the last failed write.
     pub fn failure(&self) -> String {
         self.state.lock().failure.clone()
     }
@@ -312,14 +318,20 @@ impl Aof {
     }
 }
 
-/// Its files.
+/// The files, and where the log continues.
 impl Aof {
-    /// Whether there is to be a log.
+    /// Whether changes are logged.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// Keeps other servers from logging in a directory, until the log is off.
+    /// The name of the file that gets new records, without a path.
+    pub fn current_file(&self) -> Vec<u8> {
+        let state = self.state.lock();
+        state.manifest.increments.last().map(|part| part.name.clone()).unwrap_or_default()
+    }
+
+    /// Locks a directory against other servers, until the log is off.
     ///
     /// # Errors
     ///
@@ -333,7 +345,7 @@ impl Aof {
         Ok(())
     }
 
-    /// Lets other servers log there, if this one does not, and has written all that it was to write.
+    /// Unlocks the directory if the log is off and all of its records are written.
     pub fn unlock_if_off(&self) {
         let mut state = self.state.lock();
         if !self.is_on() && !state.is_writing && state.next.is_empty() {
@@ -341,13 +353,13 @@ impl Aof {
         }
     }
 
-    /// Says that the writer has closed its file.
+    /// Notes that the writer has closed its file.
     fn note_closed(&self) {
         self.state.lock().is_writing = false;
         self.unlock_if_off();
     }
 
-    /// Waits until there is to be one.
+    /// Waits until the log is turned on.
     pub async fn turned_on(&self) {
         let mut progress = self.progress.subscribe();
         while !self.is_on() {
@@ -355,7 +367,7 @@ impl Aof {
         }
     }
 
-    /// Says whether there is to be one; answers whether that is new. At first it is not whole.
+    /// Turns the log on or off; returns whether that changes anything. A new log is not whole at first.
     pub fn turn(&self, is_on: bool) -> bool {
         let mut state = self.state.lock();
         let is_new = self.is_on.swap(is_on, Ordering::AcqRel) != is_on;
@@ -372,13 +384,12 @@ impl Aof {
         self.state.lock().turns
     }
 
-    /// Whether the files make the data, so that the next ones go on from them.
+    /// Whether the files hold all data, so that new increments continue them.
     pub fn is_whole(&self) -> bool {
         self.is_whole.load(Ordering::Acquire)
     }
 
-    /// Says that the files that a list names, of so many bytes together, of which the base has so many, make
-    /// the data.
+    /// Sets the manifest and its sizes: bytes of all files, and of the base.
     pub fn found(&self, place: &Place, manifest: Manifest, older_bytes: u64, base_bytes: u64) {
         let mut state = self.state.lock();
         state.place = Some(place.clone());
@@ -387,12 +398,13 @@ impl Aof {
         self.is_whole.store(true, Ordering::Release);
     }
 
-    /// Lets nobody be answered before the writer has begun its work.
+    /// Holds back all replies until the writer has begun.
     pub fn expect_writer(&self) {
         self.upto.store(0, Ordering::Release);
     }
 
-    /// The list of the files, and where they are: `place`, unless a log that is being written is elsewhere.
+    /// The manifest, and the place of its files: `place`, or the current place of a log that is being
+    /// written.
     ///
     /// # Errors
     ///
@@ -409,12 +421,13 @@ impl Aof {
         Ok((place, state.manifest.clone()))
     }
 
-    /// Lets the log go on, after the journal's next cut, in a file of so many bytes. That cut must follow.
+    /// Continues the log in a new file, which has `length` bytes, at the journal's next cut. The caller makes
+    /// that cut.
     pub fn go_on_in(&self, file: File, length: u64) {
         self.state.lock().next.push_back(Output::new(file, length));
     }
 
-    /// The same for an increment that is there; without one, a new one.
+    /// Continues the log in the last increment; makes a first one if there is none.
     ///
     /// # Errors
     ///
@@ -449,13 +462,13 @@ impl Aof {
         Ok(())
     }
 
-    /// Says that the list is another one now.
+    /// Replaces the manifest.
     pub fn set_manifest(&self, manifest: Manifest) {
         self.state.lock().manifest = manifest;
     }
 
-    /// Says that the log was rewritten: a base of so many bytes stands for all before the current increment.
-    /// If the log was turned on or off since there were so many `turns`, that means nothing any more.
+    /// Notes that a rewrite has ended: a base of `base_bytes` replaces everything before the current
+    /// increment. Has no effect if the log was turned on or off since, so that `turns` differs.
     pub fn rewritten(&self, place: &Place, manifest: Manifest, base_bytes: u64, turns: u64) {
         let mut state = self.state.lock();
         if state.turns != turns {
@@ -472,7 +485,7 @@ impl Aof {
         }
     }
 
-    /// Bytes of the files that make the data.
+    /// Bytes of the files that count.
     fn size(&self, state: &State) -> u64 {
         state.older_bytes + if state.is_replaced { 0 } else { self.increment_bytes() }
     }
@@ -483,16 +496,16 @@ impl Aof {
     }
 }
 
-/// Rewriting it.
+/// Rewriting the log.
 impl Aof {
-    /// Asks for it; `is_blocked` says whether a snapshot is in the way.
+    /// Asks for a rewrite; `is_blocked` says whether a running snapshot blocks it.
     pub fn ask_rewrite(&self, is_blocked: bool) -> Asked {
         let mut state = self.state.lock();
         match state.rewrite {
             Rewrite::Due | Rewrite::Since(_) => return Asked::InProgress,
             Rewrite::Not | Rewrite::Scheduled => {}
         }
-        // As in Redis: what was wrong may have been repaired.
+        // As in Redis: the cause of earlier failures may have been repaired.
         (state.failures, state.last_failed) = (0, None);
         let (rewrite, asked) = match is_blocked {
             true => (Rewrite::Scheduled, Asked::Scheduled),
@@ -502,8 +515,8 @@ impl Aof {
         asked
     }
 
-    /// Looks whether the log is to be rewritten, since it has grown by so many percent beyond so many bytes
-    /// (`auto-aof-rewrite-percentage`, `auto-aof-rewrite-min-size`), or has to be.
+    /// Checks whether a rewrite is due: one is wanted, or the log is larger than `min_bytes` and has grown by
+    /// `percentage` since the last rewrite (`auto-aof-rewrite-percentage`, `auto-aof-rewrite-min-size`).
     pub fn look(&self, percentage: u64, min_bytes: u64) -> bool {
         let mut state = self.state.lock();
         match state.rewrite {
@@ -527,24 +540,24 @@ impl Aof {
         has_grown || has_to_be
     }
 
-    /// Whether it is being rewritten, or about to be.
+    /// Whether a rewrite is running or due.
     pub fn is_rewriting(&self) -> bool {
         matches!(self.state.lock().rewrite, Rewrite::Due | Rewrite::Since(_))
     }
 
-    /// Whether it is to begin.
+    /// Whether a rewrite must begin now.
     pub fn is_rewrite_due(&self) -> bool {
         matches!(self.state.lock().rewrite, Rewrite::Due | Rewrite::Scheduled)
     }
 
-    /// Says that it begins.
+    /// Notes that the rewrite begins.
     pub fn rewrite_begins(&self) {
         let mut state = self.state.lock();
         state.rewrite = Rewrite::Since(Instant::now());
         state.rewrites += 1;
     }
 
-    /// Says that it is over.
+    /// Notes how the rewrite ended.
     pub fn rewrite_ended(&self, rewritten: Rewritten) {
         let mut state = self.state.lock();
         let mut took = Duration::ZERO;
@@ -569,12 +582,12 @@ impl Aof {
                     );
                 }
             }
-            // As in Redis: that it was not wanted any more says nothing of how well the next one will go.
+            // As in Redis: a rewrite that was given up says nothing about the next one.
             Rewritten::Abandoned => {}
         }
     }
 
-    /// What INFO tells.
+    /// The facts that INFO shows.
     pub fn report(&self) -> LogReport {
         let state = self.state.lock();
         LogReport {

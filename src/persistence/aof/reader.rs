@@ -1,7 +1,7 @@
 //! Reads the requests of a log back.
 //!
-//! Nothing that a length announces is believed before it has arrived. A file may end anywhere: whoever wrote
-//! it was stopped. Anything else that is not as it should be is no end but damage.
+//! The reader does not trust an announced length before the bytes have arrived. A file may end anywhere,
+//! because its writer may have been stopped. Any other mistake in it is damage.
 
 use std::fs::File;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
@@ -14,19 +14,19 @@ use crate::resp::OwnedRequest;
 use crate::resp::number::parse_integer;
 use crate::resp::request::ARGUMENTS_MAX;
 
-/// Longest line that holds a number, and longest annotation. Redis: `AOF_ANNOTATION_LINE_MAX_LEN`.
+/// Longest line with a number, and longest annotation, in bytes. Redis: `AOF_ANNOTATION_LINE_MAX_LEN`.
 const LINE_BYTES_MAX: u64 = 1024;
-/// Longest argument: what positions in a request can tell.
+/// Longest argument, in bytes: positions in a request are 32 bits wide.
 const ARGUMENT_BYTES_MAX: i64 = u32::MAX as i64;
 
 /// Why there is no request.
 #[derive(Debug)]
 pub enum Damage {
-    /// The file ends in the midst of it.
+    /// The file ends within a request.
     Torn,
-    /// It is none.
+    /// The bytes are no request.
     Garbled,
-    /// The system does not give it.
+    /// The file cannot be read.
     Unreadable(io::Error),
 }
 
@@ -40,39 +40,38 @@ impl From<io::Error> for Damage {
 pub struct AofReader<R> {
     input: R,
     offset: u64,
-    /// Where the last request begins, behind the annotations that come with it.
+    /// Offset of the last request, behind its annotations.
     request_at: u64,
     line: Vec<u8>,
     fencing: u64,
 }
 
 impl<R: BufRead> AofReader<R> {
-    /// Begins to read at so many bytes of a file.
+    /// Reads `input`, which begins at this offset of the file.
     pub fn new(input: R, offset: u64) -> AofReader<R> {
         AofReader { input, offset, request_at: offset, line: Vec::new(), fencing: 0 }
     }
 
-    /// How many bytes were read.
+    /// Bytes of the file that have been read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Where the request begins that was read last, or could not be read.
+    /// Offset of the last request that was read, or that could not be read.
     pub fn request_at(&self) -> u64 {
         self.request_at
     }
 
-    /// The largest number that a holder of a lock had been given, as far as it was read; 0 if that is not
-    /// told.
+    /// The largest fencing number seen so far; 0 if the log has none.
     pub fn fencing(&self) -> u64 {
         self.fencing
     }
 
-    /// Reads the next request; answers whether there was one.
+    /// Reads the next request; returns `false` at the end.
     ///
     /// # Errors
     ///
-    /// [`Damage`]; there is nothing to be read after it.
+    /// [`Damage`]. Nothing can be read after it.
     pub fn next(&mut self, request: &mut OwnedRequest) -> Result<bool, Damage> {
         request.clear();
         loop {
@@ -80,7 +79,7 @@ impl<R: BufRead> AofReader<R> {
             if !self.read_line(b"*#")? {
                 return Ok(false);
             }
-            // An annotation: when that was, say.
+            // An annotation, such as a time.
             if self.line.first() != Some(&b'#') {
                 break;
             }
@@ -102,7 +101,7 @@ impl<R: BufRead> AofReader<R> {
                 return Err(Damage::Garbled);
             }
             argument.clear();
-            // With the end of the line.
+            // The argument and its line end.
             let wanted = bytes as u64 + 2;
             let read = (&mut self.input).take(wanted).read_to_end(&mut argument)?;
             self.offset += read as u64;
@@ -116,7 +115,7 @@ impl<R: BufRead> AofReader<R> {
         Ok(true)
     }
 
-    /// Reads a line that begins with one of these; answers whether there was one.
+    /// Reads a line that begins with one of these bytes; returns `false` at the end.
     fn read_line(&mut self, kinds: &[u8]) -> Result<bool, Damage> {
         self.line.clear();
         let read = (&mut self.input).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line)?;
@@ -138,15 +137,15 @@ impl<R: BufRead> AofReader<R> {
     }
 }
 
-/// Where another request begins within the one at `at` of a file, which seems to be longer than the file: its
-/// name is one of those that are known.
+/// Finds another request within the one at `at`, which seems to be longer than the file. Returns the offset
+/// of the first one whose name is known.
 ///
 /// # Errors
 ///
 /// If the file cannot be read.
 pub fn hidden_request(path: &Path, at: u64, is_known: impl Fn(&[u8]) -> bool) -> io::Result<Option<u64>> {
     const WINDOW_BYTES: usize = 1 << 20;
-    /// Longer than the beginning of a request, up to the end of its name.
+    /// Bytes to look at: more than the beginning of a request up to the end of its name.
     const HEAD_BYTES: usize = 128;
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(at))?;
@@ -161,14 +160,14 @@ pub fn hidden_request(path: &Path, at: u64, is_known: impl Fn(&[u8]) -> bool) ->
         if read == 0 {
             return Ok(None);
         }
-        // What may be cut in two is looked at once more.
+        // The end of the window is looked at again: a request may begin in it.
         let done = window.len().saturating_sub(HEAD_BYTES);
         window.drain(..done);
         window_at += done as u64;
     }
 }
 
-/// Whether bytes begin as a request does whose name is known.
+/// Whether bytes begin a request with a known name.
 fn begins_request(bytes: &[u8], is_known: impl Fn(&[u8]) -> bool) -> bool {
     let mut lines = bytes.splitn(4, |byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r"));
     let mut line = || lines.next().flatten();
@@ -183,7 +182,7 @@ fn begins_request(bytes: &[u8], is_known: impl Fn(&[u8]) -> bool) -> bool {
 mod tests {
     use super::*;
 
-    /// The requests of a log, and how far they reach; in what way the rest is damaged, if it is.
+    /// The requests of a log, the offset behind the last one, and the damage that follows, if any.
     fn read(bytes: &[u8]) -> (Vec<Vec<u8>>, u64, Option<Damage>) {
         let mut reader = AofReader::new(bytes, 0);
         let (mut requests, mut request, mut end) = (Vec::new(), OwnedRequest::default(), 0);

@@ -1,37 +1,38 @@
-//! Room on the disk for what is to be written next.
+//! Reserves disk space ahead of the records.
 //!
-//! The file system has to find room for a file that grows, and to note it, with every few records. Here it is
-//! asked for much at once, ahead of what is written; the file's length stays what was written, so that who
-//! reads it sees no difference. What is not used is given back when nothing more will be written. A file
-//! system that cannot do that, or has not so much left, is no trouble: writing works as it does without.
+//! A file system must find and note space for a growing file with every few records. So much space is
+//! reserved at once, ahead of the writes. The file's length stays the number of bytes written, so readers see
+//! no difference. Unused space is given back when nothing more will be written. On a file system that cannot
+//! reserve space, or has little left, writing works without.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// No room is kept for a file that is shorter: most logs of a server for development are.
+/// Shorter files get no reserved space: most logs of development servers are shorter.
 const BYTES_MIN: u64 = 64 << 10;
-/// As much room is kept as has been written, but not more. Four and sixteen times as much gave no more time.
+/// As much space is reserved as has been written, up to this. Four and sixteen times as much saved no more
+/// time.
 const AHEAD_BYTES_MAX: u64 = 1 << 20;
-/// The unit in which the system tells what a file takes.
+/// The unit in which the system counts the space of a file.
 const BLOCK_BYTES: u64 = 512;
 
-/// The room that a file has.
+/// The reserved space of a file.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// Up to here there is some, or was none to be had.
+    /// Space is reserved up to here, or the reservation failed.
     until: u64,
-    /// It is not asked for any more.
+    /// No more space is reserved.
     is_closed: bool,
 }
 
 impl Room {
-    /// That of a file that is there: whoever wrote it may have been stopped before giving any back.
+    /// The space of an existing file. Its last writer may have been stopped before it gave any back.
     pub(super) fn of(file: &File) -> Room {
         Room { until: file.metadata().map_or(0, |file| file.blocks() * BLOCK_BYTES), is_closed: false }
     }
 
-    /// Sees to it that a file of so many bytes has room for more of them.
+    /// Makes sure that a file of `length` bytes has space for `more` bytes.
     #[inline]
     pub(super) fn provide(&mut self, file: &File, length: u64, more: u64) {
         let end = length + more;
@@ -44,32 +45,32 @@ impl Room {
         let from = self.until.max(length);
         self.until = until;
         if let Err(error) = keep(file, from, until - from) {
-            // A disk that is full may have room the next time. Whether there is enough, writing will tell.
+            // A full disk may have space the next time. The write itself reports whether there is enough.
             self.is_closed = error.kind() != io::ErrorKind::StorageFull;
-            tracing::debug!("No room is kept for the AOF file: {error}");
+            tracing::debug!("Cannot reserve space for the AOF file: {error}");
         }
     }
 
-    /// Notes that the file was cut, which gives the room behind it back.
+    /// Notes that the file was cut to `length`, which frees the space behind it.
     pub(super) fn cut(&mut self, length: u64) {
         self.until = self.until.min(length);
     }
 
-    /// Gives back what is not used. No more will be asked for.
+    /// Gives back unused space. No more is reserved.
     pub(super) fn close(&mut self, file: &File) {
         self.is_closed = true;
-        // Its own length: nothing that is in it is cut off.
+        // The file's own length, so that no content is cut off.
         let given_back = file.metadata().and_then(|now| match now.blocks() * BLOCK_BYTES > now.len() {
             true => file.set_len(now.len()),
             false => Ok(()),
         });
         if let Err(error) = given_back {
-            tracing::debug!("The room that was kept for the AOF file stays: {error}");
+            tracing::debug!("Cannot give back the space reserved for the AOF file: {error}");
         }
     }
 }
 
-/// Has the system set room aside without changing the file's length.
+/// Reserves space without changing the file's length.
 #[cfg(target_os = "linux")]
 fn keep(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     use nix::fcntl::{FallocateFlags, fallocate};
@@ -98,7 +99,7 @@ mod tests {
         assert_eq!(taken(&file), 0, "a little is written without");
         room.provide(&file, 1000, BYTES_MIN);
         if room.is_closed {
-            println!("the file system of {} keeps no room: nothing to be seen here", path.display());
+            println!("the file system of {} cannot reserve space: nothing to test here", path.display());
             return std::fs::remove_file(&path).unwrap();
         }
         let least = 2 * BYTES_MIN;

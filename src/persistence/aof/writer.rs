@@ -1,5 +1,5 @@
-//! Brings to the disk what the journal has: one thread for all, which takes whatever has come meanwhile, so
-//! that one wait for the disk serves everybody who writes.
+//! Writes the journal's records to disk. One thread serves all clients: it takes all records that have come
+//! meanwhile, so that one sync makes the changes of many clients durable.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,41 +11,40 @@ use super::{Aof, Sync};
 use crate::files::reason;
 use crate::keyspace::{Journal, Piece};
 
-/// How often what is written is brought to the disk with `everysec`, and how long after a failure it is tried
-/// again.
+/// The interval between syncs with `everysec`, and between attempts after a failure.
 const SECOND: Duration = Duration::from_secs(1);
-/// How long what changes may gather, where nobody waits for it, before it is written.
+/// How long changes may be collected before they are written, if no client waits for them.
 const REST: Duration = Duration::from_millis(1);
-/// How much may wait to be written before those who write more have to wait for it.
+/// Bytes of unwritten records above which commands that write have to wait.
 const UNWRITTEN_BYTES_MAX: u64 = 64 << 20;
 
-/// Where it is written.
+/// The file that records are written to.
 #[derive(Debug)]
 pub(super) struct Output {
     file: File,
-    /// Bytes in it that are good.
+    /// Bytes of complete records in the file.
     length: u64,
     room: Room,
 }
 
-/// The thread's own.
+/// The state of the writer thread.
 struct Writer<'a> {
     aof: &'a Aof,
     journal: &'a Journal,
     sync: &'a dyn Fn() -> Sync,
     output: Option<Output>,
-    /// Up to where the journal has been written…
+    /// Journal offset up to which records are written.
     written: u64,
-    /// … and lasts.
+    /// Journal offset up to which records are durable.
     durable: u64,
     synced_at: Instant,
-    /// The last attempt to bring it to the disk failed.
+    /// Whether the last sync failed.
     has_failed: bool,
 }
 
 impl Aof {
-    /// Writes what the journal has, until [`stop_writer`](Self::stop_writer). `sync` says when it has to be
-    /// on the disk.
+    /// Writes the journal's records until [`stop_writer`](Self::stop_writer). `sync` returns when they must
+    /// be on the disk.
     pub fn write(&self, journal: &Journal, sync: &dyn Fn() -> Sync) {
         let (output, synced_at) = (None, Instant::now());
         let mut writer =
@@ -69,14 +68,14 @@ impl Aof {
 }
 
 impl Writer<'_> {
-    /// How long there is nothing to be done unless something new comes.
+    /// How long the writer may sleep unless new records come; `None` for no limit.
     fn patience(&self) -> Option<Duration> {
         let is_waiting = self.output.is_some() && self.durable < self.written;
         let is_due = self.has_failed || (self.sync)() != Sync::Never;
         (is_waiting && is_due).then(|| SECOND.saturating_sub(self.synced_at.elapsed()))
     }
 
-    /// Writes records; tries again and again while that fails. Nobody is told meanwhile that they last.
+    /// Writes records, and tries again until that succeeds. Meanwhile they do not count as durable.
     fn write(&mut self, bytes: &[u8]) {
         let mut has_failed = false;
         let mut rest = bytes;
@@ -100,7 +99,7 @@ impl Writer<'_> {
                     has_failed = true;
                     self.aof.fail(reason(&error));
                     if !self.journal.is_on() || self.aof.is_stopped() {
-                        // Nobody wants it any more.
+                        // The log is off, or the server ends: the records are not wanted any more.
                         break;
                     }
                     std::thread::park_timeout(SECOND);
@@ -110,7 +109,7 @@ impl Writer<'_> {
         self.written += bytes.len() as u64;
     }
 
-    /// Brings what is written to the disk, if it is time for that.
+    /// Syncs the file, if that is due.
     fn sync_if_due(&mut self) {
         let is_ending = self.aof.is_ending.load(Ordering::Acquire);
         let is_due = match (self.sync)() {
@@ -146,7 +145,7 @@ impl Writer<'_> {
                 }
                 self.has_failed = true;
                 self.aof.fail(reason(&error));
-                // The system may have given up what it could not write: a new base has it.
+                // The system may have dropped what it could not write: only a new base has it.
                 self.aof.needs_rewrite.store(true, Ordering::Relaxed);
             }
         }
@@ -157,8 +156,8 @@ impl Writer<'_> {
         self.synced_at = Instant::now();
     }
 
-    /// Goes on in the file that was opened for that. What is in the old one is on the disk before anything
-    /// is in the new one: what is there is always a beginning of what was done.
+    /// Continues in the next file. The old file is synced before the new one gets any records, so that the
+    /// files always have an unbroken beginning of all changes.
     fn change_over(&mut self) {
         if self.durable < self.written {
             self.sync();
@@ -188,7 +187,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Tells those who wait how far it has come.
+    /// Reports the progress to waiting clients.
     fn publish(&self) {
         let unless_always = match &self.output {
             Some(_) => self.written.saturating_add(UNWRITTEN_BYTES_MAX),
@@ -200,13 +199,13 @@ impl Writer<'_> {
 }
 
 impl Output {
-    /// A file of so many bytes, at the end of which is written.
+    /// An output that appends to a file of this length.
     pub(super) fn new(file: File, length: u64) -> Output {
         Output { room: Room::of(&file), file, length }
     }
 
-    /// Writes all of it, from `rest` on, which is what is left if that fails. Answers whether it is on the
-    /// disk; if it is to be and that fails, it was not written.
+    /// Writes `rest`; after a failure `rest` is what is left. Returns whether the bytes are on the disk. If
+    /// they must be and the sync fails, nothing counts as written.
     fn write(&mut self, rest: &mut &[u8], is_durable: bool) -> io::Result<bool> {
         let all = *rest;
         self.room.provide(&self.file, self.length, all.len() as u64);
@@ -215,7 +214,7 @@ impl Output {
             false => Ok(()),
         });
         if let Err(error) = written {
-            // A record that was half written would be damage once others follow.
+            // An incomplete record would be damage once other records follow it.
             match self.file.set_len(self.length) {
                 Ok(()) => {
                     *rest = all;
@@ -230,7 +229,7 @@ impl Output {
     }
 }
 
-/// Nothing more will be written.
+/// Gives back the reserved space when the file is closed.
 impl Drop for Output {
     fn drop(&mut self) {
         self.room.close(&self.file);

@@ -1,11 +1,10 @@
 //! Snapshots as files in the format of Redis: RDB.
 //!
-//! A file is a header with a version, then items one after the other, each begun by a byte that tells what it
-//! is, then a checksum. [`Writer`] writes version 10, which Redis 7.0 reads, or version 12, which Redis 7.4
-//! reads, if fields of a hash expire. [`Reader`] reads what Redis up to 8.10 and Valkey up to 9.1 write,
-//! except what Redis 8 has added to hashes and streams, and modules' types.
-//! Neither of the two reads what the other writes since they parted; what a string is has stayed the same in
-//! both.
+//! A file is a header with a version, then items, then a checksum. Each item begins with a byte for its type.
+//! [`Writer`] writes version 10, which Redis 7.0 reads, or version 12, which Redis 7.4 reads, if fields of a
+//! hash expire. [`Reader`] reads the files of Redis up to 8.10 and Valkey up to 9.1, except what Redis 8 has
+//! added to hashes and streams, and the types of modules. Neither of the two reads what the other has added
+//! since they parted; strings are the same in both.
 
 mod reader;
 mod writer;
@@ -13,39 +12,39 @@ mod writer;
 pub use reader::{Item, ReadError, Reader};
 pub use writer::{Form, Writer};
 
-/// What a file begins with; four digits of the version follow.
+/// The beginning of a file; four digits of the version follow.
 const SIGNATURE: &[u8] = b"REDIS";
-/// What it begins with since Valkey 9; three digits follow.
+/// The beginning of a file since Valkey 9; three digits follow.
 const SIGNATURE_OF_VALKEY: &[u8] = b"VALKEY";
 /// Bytes of signature and version.
 const HEADER_BYTES: usize = 9;
 /// The first version that ends with a checksum.
 const VERSION_WITH_CHECKSUM: u16 = 5;
 
-/// Whether what begins so is a snapshot.
+/// Whether bytes begin a snapshot.
 pub fn is_snapshot(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE) || bytes.starts_with(SIGNATURE_OF_VALKEY)
 }
 
-/// Slots of a cluster and what is in them.
+/// Type byte: slots of a cluster, and their sizes.
 const SLOT_INFO: u8 = 244;
-/// What a module keeps beside the keys.
+/// Type byte: data of a module that are not keys.
 const MODULE_DATA: u8 = 247;
-/// For how long the next key was not used, in seconds.
+/// Type byte: idle time of the next key, in seconds.
 const IDLE: u8 = 248;
-/// How often the next key is used.
+/// Type byte: access frequency of the next key.
 const FREQUENCY: u8 = 249;
-/// A name and a value that say something about the file.
+/// Type byte: a name and a value that describe the file.
 const AUXILIARY: u8 = 250;
-/// How many keys the database has, and how many of them expire.
+/// Type byte: the number of keys in the database, and the number of those with an expiry.
 const SIZES: u8 = 251;
-/// When the next key expires, in milliseconds since 1970.
+/// Type byte: expiry of the next key, in milliseconds since 1970.
 const EXPIRY_MS: u8 = 252;
-/// When the next key expires, in seconds since 1970.
+/// Type byte: expiry of the next key, in seconds since 1970.
 const EXPIRY_S: u8 = 253;
-/// The database of the keys that follow.
+/// Type byte: the database of the keys that follow.
 const DATABASE: u8 = 254;
-/// The end.
+/// Type byte: end of the items; the checksum follows.
 const END: u8 = 255;
 
 #[cfg(test)]
@@ -101,7 +100,7 @@ mod tests {
         (database, key.into(), value.into(), expires_at_ms, None)
     }
 
-    /// A file of another program, with a checksum that is right.
+    /// A file of another program, with a correct checksum.
     fn file(version: u16, content: &[u8]) -> Vec<u8> {
         let mut file = [format!("REDIS{version:04}").as_bytes(), content, &[END]].concat();
         file.extend(CHECKSUM.checksum(&file).to_le_bytes());
@@ -177,7 +176,7 @@ mod tests {
         assert!(error(&changed).starts_with("Wrong RDB checksum expected: ("), "{}", error(&changed));
     }
 
-    /// The numbers of types that came after the two had parted, from the documentation of either.
+    /// The type numbers that each of the two has added since they parted, from their documentation.
     #[test]
     fn the_same_number_is_not_the_same_in_the_files_of_redis_and_valkey() {
         let of = |signature: &[u8], content: &[u8]| read(&[signature, content].concat()).unwrap_err();
@@ -190,7 +189,7 @@ mod tests {
             let unknown = format!("Unknown RDB encoding type {number} (offset 9)");
             assert_eq!(of(b"VALKEY080", &[number, 1, b'k', 0]), unknown);
         }
-        // What one of them calls 22 has no moments in front of its fields, as that of the other.
+        // Type 22 of Redis has each expiry in front of its field, type 22 of Valkey has it behind the value.
         let redis = b"\x16\x01k\x01\x09\x01f\x01v\xff";
         let valkey = b"\x16\x01k\x01\x01f\x01v\x09\x00\x00\x00\x00\x00\x00\x00\xff";
         for (signature, content) in [(b"REDIS0012", &redis[..]), (b"VALKEY080", valkey)] {
@@ -225,7 +224,7 @@ mod tests {
             for bit in 0..8 {
                 let mut changed = file.clone();
                 changed[at] ^= 1 << bit;
-                // The version may be another one, of which the checksum tells, too.
+                // The changed byte may be in the version; the checksum covers that, too.
                 assert!(read(&changed).is_err(), "bit {bit} of {at}");
             }
         }
@@ -250,7 +249,8 @@ mod tests {
             prop_assert_eq!(read(&file), Ok((keys, libraries)));
         }
 
-        /// The checksum is made right, so that it does not keep the changes from what reads the content.
+        /// The checksum is corrected after each change, so that the change reaches the code that reads the
+        /// content.
         #[test]
         fn changed_files_do_no_harm(
             changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),

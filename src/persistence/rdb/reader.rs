@@ -1,4 +1,4 @@
-//! Reads a snapshot.
+//! Reads snapshots.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -16,27 +16,27 @@ use crate::keyspace::SavedKey;
 use crate::types;
 use crate::values::{Limits, Loaded, TypeFacts, Value};
 
-/// Longest key or value: what an entry can hold.
+/// Longest key or value, in bytes: an entry cannot hold more.
 const STRING_BYTES_MAX: usize = u32::MAX as usize;
 
-/// What a file consists of.
+/// The items of a file.
 #[derive(Debug)]
 pub enum Item<'a> {
-    /// Something about the file.
+    /// A description of the file.
     Auxiliary {
-        /// What it is.
+        /// What is described, such as `redis-ver`.
         name: &'a [u8],
-        /// What it says.
+        /// The text, such as `7.0.15`.
         value: &'a [u8],
     },
     /// The code of a library of functions.
     Library(&'a [u8]),
-    /// What a module has kept; it was passed over.
+    /// Data of a module, which were skipped.
     ModuleData {
         /// The module's name.
         module: String,
     },
-    /// A key.
+    /// A key with its value and expiry.
     Key(SavedKey<'a>),
 }
 
@@ -44,7 +44,7 @@ pub enum Item<'a> {
 #[derive(Debug)]
 pub struct ReadError {
     why: String,
-    /// How many bytes were read.
+    /// Offset in the file at which reading stopped.
     offset: Option<u64>,
 }
 
@@ -62,17 +62,17 @@ pub struct Reader<R> {
     decoder: Decoder<Checked<R>>,
     author: Author,
     version: u16,
-    /// Whether the checksum is looked at (`rdbchecksum`).
+    /// Whether the checksum is verified (`rdbchecksum`).
     verifies: bool,
-    /// That of the keys which follow.
+    /// The database of the keys that follow.
     database: usize,
     key: Vec<u8>,
     value: Vec<u8>,
-    /// Where the value is.
+    /// The last value that was read.
     loaded: Loaded,
 }
 
-/// What the bytes before a key say of it.
+/// What the items before a key say about the key.
 struct Facts {
     value_type: &'static TypeFacts,
     expires_at_ms: Option<u64>,
@@ -81,11 +81,11 @@ struct Facts {
 }
 
 impl<R: Read> Reader<R> {
-    /// Begins to read a file; small pieces of it are read, so the input should have a buffer.
+    /// Begins to read a file. Reads are small, so the input should be buffered.
     ///
     /// # Errors
     ///
-    /// If it is none, or too new.
+    /// If it is no snapshot, or of a version that is too new.
     pub fn open(input: R, verifies: bool) -> Result<Reader<R>, ReadError> {
         let mut decoder = Decoder::new(Checked::new(input), STRING_BYTES_MAX);
         let header: [u8; HEADER_BYTES] =
@@ -95,12 +95,12 @@ impl<R: Read> Reader<R> {
         Ok(Reader { decoder, author, version, verifies, database: 0, key, value, loaded: Loaded::Packed })
     }
 
-    /// Reads what comes next; none at the end, once the checksum was found to be right. Collections within
-    /// these limits are packed.
+    /// Reads the next item. Returns `None` at the end, after the checksum was verified. Collections within
+    /// `limits` are packed.
     ///
     /// # Errors
     ///
-    /// If it cannot be read.
+    /// If the item cannot be read.
     pub fn next_item(&mut self, limits: &Limits) -> Result<Option<Item<'_>>, ReadError> {
         match self.read_item(limits) {
             Ok(Some(kind)) => Ok(Some(self.item(kind))),
@@ -111,7 +111,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// How many bytes were read.
+    /// Bytes that have been read.
     fn offset(&self) -> u64 {
         self.decoder.input.offset
     }
@@ -130,7 +130,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads an item, with its strings into `key` and `value`.
+    /// Reads an item; its strings are in `key` and `value`.
     fn read_item(&mut self, limits: &Limits) -> Result<Option<Kind>, Trouble> {
         let decoder = &mut self.decoder;
         let value_type = &types::strings::FACTS;
@@ -178,7 +178,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads the checksum and compares.
+    /// Reads the checksum and compares it.
     fn check(&mut self) -> Result<(), Trouble> {
         if self.version < VERSION_WITH_CHECKSUM {
             return Ok(());
@@ -196,7 +196,7 @@ impl<R: Read> Reader<R> {
         Err(Trouble::Other(why))
     }
 
-    /// Names the key whose type there is not here.
+    /// The error for a type that Keyfast does not have; it names the key.
     fn refuse_type(&mut self, number: u8) -> ReadError {
         let offset = self.offset() - 1;
         let Some(name) = type_name(self.author, number) else {
@@ -217,7 +217,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// An item whose strings lie in the reader.
+/// An item whose strings are in the reader.
 enum Kind {
     Auxiliary,
     Library,
@@ -227,7 +227,7 @@ enum Kind {
 
 /// Why an item cannot be read.
 enum Trouble {
-    /// It begins with this byte.
+    /// Its type byte is unknown.
     Type(u8),
     Decode(DecodeError),
     Other(String),
@@ -250,7 +250,7 @@ fn explain(error: DecodeError, offset: u64) -> ReadError {
     ReadError { why, offset: Some(offset) }
 }
 
-/// A moment as Redis writes it: -1 is none, and what came before 1970 has passed as well.
+/// A time of Redis in milliseconds since 1970: -1 is no expiry, and times before 1970 have passed.
 fn moment(at_ms: i64) -> Option<u64> {
     (at_ms != -1).then(|| u64::try_from(at_ms).unwrap_or(0))
 }
@@ -262,8 +262,8 @@ fn skip_numbers<R: Read>(decoder: &mut Decoder<R>, count: usize) -> Result<(), T
     Ok(())
 }
 
-/// Passes over what a module has written: values, each after a number that tells its kind. The first is the
-/// time at which the module wants to read them.
+/// Skips a module's data: values, each after a number for its kind. The first value says when the module
+/// wants to read them.
 fn skip_module_data<R: Read>(decoder: &mut Decoder<R>, string: &mut Vec<u8>) -> Result<(), Trouble> {
     loop {
         match decoder.length()? {
@@ -277,14 +277,14 @@ fn skip_module_data<R: Read>(decoder: &mut Decoder<R>, string: &mut Vec<u8>) -> 
     }
 }
 
-/// The name of nine characters that a module's number stands for, six bits each; ten more are its version.
+/// The name of a module from its number: nine characters of six bits each; ten more bits are the version.
 fn module_name(number: u64) -> String {
     const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let character = |place: u32| char::from(CHARACTERS[(number >> (10 + 6 * place)) as usize & 63]);
     (0..9).rev().map(character).collect()
 }
 
-/// What Redis and Valkey call the types of values that there are not here.
+/// The names of the types that Redis and Valkey have and Keyfast does not.
 fn type_name(author: Author, number: u8) -> Option<&'static str> {
     Some(match (number, author) {
         (1 | 10 | 14 | 18, _) => "a list",
@@ -300,7 +300,7 @@ fn type_name(author: Author, number: u8) -> Option<&'static str> {
     })
 }
 
-/// What else a file may have that there is not here.
+/// The names of the sections that Redis and Valkey have and Keyfast does not.
 fn section_name(author: Author, number: u8) -> Option<&'static str> {
     Some(match (number, author) {
         (242, Author::Redis) => "a template of hashes",
@@ -310,7 +310,7 @@ fn section_name(author: Author, number: u8) -> Option<&'static str> {
     })
 }
 
-/// Who wrote a file, and in which version.
+/// Reads which program wrote a file, and in which version of the format.
 fn parse_header(header: &[u8; HEADER_BYTES]) -> Result<(Author, u16), String> {
     let (author, digits, versions) = if let Some(digits) = header.strip_prefix(SIGNATURE_OF_VALKEY) {
         (Author::Valkey, digits, VERSION_OF_VALKEY..=VERSION_OF_VALKEY)
@@ -328,7 +328,7 @@ fn parse_header(header: &[u8; HEADER_BYTES]) -> Result<(Author, u16), String> {
     }
 }
 
-/// An input whose bytes are counted and summed up.
+/// An input that counts its bytes and computes their checksum.
 struct Checked<R> {
     input: R,
     checksum: Digest<'static, u64, Table<16>>,

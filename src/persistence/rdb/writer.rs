@@ -1,4 +1,4 @@
-//! Writes a snapshot.
+//! Writes snapshots.
 
 use std::io::{self, Write};
 
@@ -11,13 +11,13 @@ use crate::keyspace::SavedKey;
 use crate::types::lists::NODE_LIMIT;
 use crate::values::Sink;
 
-/// So much is collected before it is written.
+/// Bytes that are collected before a write.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What a file is to be like.
+/// The options of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
-    /// Whether long strings are compressed where that makes them shorter (`rdbcompression`).
+    /// Whether long strings are compressed if that makes them shorter (`rdbcompression`).
     pub compresses: bool,
     /// Whether it ends with a checksum (`rdbchecksum`).
     pub has_checksum: bool,
@@ -26,17 +26,17 @@ pub struct Form {
 /// A file that is being written.
 pub struct Writer<W> {
     output: W,
-    /// What is not written yet: at most one item more than [`BUFFER_BYTES`].
+    /// Bytes that are not written yet: at most one item more than [`BUFFER_BYTES`].
     buffer: Vec<u8>,
     checksum: Option<Digest<'static, u64, Table<16>>>,
     compressor: Option<Compressor>,
-    /// The database that was named last.
+    /// The database of the keys that were written last.
     database: Option<usize>,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file in a version of the format: [`VERSION`](crate::dump::VERSION), or
-    /// [`VERSION_WITH_FIELD_EXPIRIES`](crate::dump::VERSION_WITH_FIELD_EXPIRIES) if there are some.
+    /// Begins a file of a version: [`VERSION`](crate::dump::VERSION), or
+    /// [`VERSION_WITH_FIELD_EXPIRIES`](crate::dump::VERSION_WITH_FIELD_EXPIRIES) if fields of a hash expire.
     pub fn begin(output: W, form: Form, version: u16) -> Writer<W> {
         let mut buffer = SIGNATURE.to_vec();
         buffer.extend(format!("{version:04}").as_bytes());
@@ -49,11 +49,11 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Says something about the file.
+    /// Writes a name and a value that describe the file.
     ///
     /// # Errors
     ///
-    /// This and the others: those of the output.
+    /// If the output fails.
     pub fn auxiliary(&mut self, name: &[u8], value: &[u8]) -> io::Result<()> {
         self.buffer.push(AUXILIARY);
         self.string(name);
@@ -65,19 +65,19 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// Those of the output.
+    /// If the output fails.
     pub fn function_library(&mut self, code: &[u8]) -> io::Result<()> {
         self.buffer.push(LIBRARY);
         self.string(code);
         self.pass_on()
     }
 
-    /// Says how many keys a database will have, and how many of them expire, so that whoever loads them can
-    /// make room at once.
+    /// Writes how many keys a database will have, and how many of them expire, so that the reader can reserve
+    /// memory at once.
     ///
     /// # Errors
     ///
-    /// Those of the output.
+    /// If the output fails.
     pub fn sizes(&mut self, database: usize, keys: usize, expiring: usize) -> io::Result<()> {
         self.select(database);
         self.buffer.push(SIZES);
@@ -86,11 +86,11 @@ impl<W: Write> Writer<W> {
         self.pass_on()
     }
 
-    /// Writes a key with its value. Those of one database need not follow each other.
+    /// Writes a key with its value. The keys of a database need not be adjacent.
     ///
     /// # Errors
     ///
-    /// Those of the output.
+    /// If the output fails.
     pub fn key(&mut self, key: &SavedKey<'_>) -> io::Result<()> {
         self.select(key.database);
         if let Some(expires_at_ms) = key.expires_at_ms {
@@ -113,11 +113,11 @@ impl<W: Write> Writer<W> {
         self.pass_on()
     }
 
-    /// Ends the file, and answers its output, to which everything has been written.
+    /// Ends the file and writes all of it. Returns the output.
     ///
     /// # Errors
     ///
-    /// Those of the output.
+    /// If the output fails.
     pub fn finish(mut self) -> io::Result<W> {
         self.buffer.push(END);
         self.write()?;
@@ -145,7 +145,7 @@ impl<W: Write> Writer<W> {
         }
         self.output.write_all(&self.buffer)?;
         self.buffer.clear();
-        // A long value has made it large.
+        // A long value has enlarged the buffer.
         self.buffer.shrink_to(2 * BUFFER_BYTES);
         Ok(())
     }
@@ -156,7 +156,7 @@ impl<W: Write> Sink for Writer<W> {
         &mut self.buffer
     }
 
-    /// Writes the buffer, if it is long enough.
+    /// Writes the buffer to the output, if it is full.
     fn pass_on(&mut self) -> io::Result<()> {
         if self.buffer.len() < BUFFER_BYTES { Ok(()) } else { self.write() }
     }

@@ -46,7 +46,7 @@ pub(in crate::remote) async fn run(remote: &Arc<Remote>, ears: impl Ears) {
 async fn listen(remote: &Arc<Remote>, ears: &impl Ears) -> Result<(), String> {
     let Some(front) = remote.front() else { return Err("not connected yet".to_owned()) };
     let patience = remote.settings.patience;
-    let opened = timeout(patience, super::open(remote)).await.map_err(|_elapsed| "no answer in time")?;
+    let opened = timeout(patience, super::open(remote)).await.map_err(|_elapsed| "no reply in time")?;
     let (wire, names) = opened?;
     let mut session = Session {
         remote,
@@ -62,7 +62,7 @@ async fn listen(remote: &Arc<Remote>, ears: &impl Ears) -> Result<(), String> {
     session.serve().await.map_err(|status| describe(&status))
 }
 
-/// One connection.
+/// A connection to etcd for news.
 struct Session<'r, E> {
     remote: &'r Arc<Remote>,
     ears: &'r E,
@@ -70,9 +70,9 @@ struct Session<'r, E> {
     wire: Wire,
     names: Names,
     incoming: Incoming,
-    /// The other front-ends that are there.
+    /// The other front-ends that are connected.
     others: HashSet<i64>,
-    /// The lease of the key that says that this one is there.
+    /// The lease of the key that shows that this front-end is connected.
     lease: i64,
     /// The number of the last letter to the others.
     letter: u64,
@@ -207,10 +207,10 @@ impl<E: Ears> Session<'_, E> {
         Ok(())
     }
 
-    /// What comes of something, unless it takes longer than a request may.
+    /// The result of `future`, or an error if it takes longer than a request may.
     async fn within<T>(&self, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         let done = timeout(self.remote.settings.patience, future).await;
-        done.unwrap_or_else(|_elapsed| Err(Status::deadline_exceeded("no answer in time")))
+        done.unwrap_or_else(|_elapsed| Err(Status::deadline_exceeded("no reply in time")))
     }
 
     fn hear_news(&mut self, response: WatchResponse) -> Result<(), Status> {
@@ -266,7 +266,7 @@ impl<E: Ears> Session<'_, E> {
     }
 }
 
-/// What a watch says next; without a watch, nothing ever.
+/// The next response of a watch; without a watch, it waits for ever.
 async fn next(watch: &mut Option<Watch>) -> Result<Option<WatchResponse>, Status> {
     match watch {
         Some(watch) => watch.responses.message().await,
@@ -274,7 +274,7 @@ async fn next(watch: &mut Option<Watch>) -> Result<Option<WatchResponse>, Status
     }
 }
 
-/// A watch that has ended, begins anew with the connection.
+/// An error if the watch has ended; it begins anew with the connection.
 fn still_watched(response: &WatchResponse) -> Result<(), Status> {
     match response.canceled {
         true => Err(Status::unavailable(response.cancel_reason.clone())),

@@ -174,7 +174,7 @@ impl<'b> Groups<'b> {
         Some(self.reads_at(0)).filter(|reads| reads.len() <= OPERATIONS_MAX)
     }
 
-    /// What the batch has done, of what it has found.
+    /// Whether each group was done, judged by the rows that were found.
     pub(super) fn judge(&self, found: Vec<ResponseOp>, version: i64) -> Answer {
         let mut found = found.into_iter();
         let mut answer = Answer { version, ..Answer::default() };

@@ -8,7 +8,7 @@ use std::fmt;
 use prost::bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
 
-/// At the head of each response.
+/// The head of each response.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Header {
     /// The number of the last change of any key.
@@ -31,7 +31,7 @@ pub(super) struct KeyValue {
     pub(super) lease: i64,
 }
 
-/// Logs in.
+/// A login: user and password.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 pub(super) struct AuthenticateRequest {
@@ -51,7 +51,7 @@ impl fmt::Debug for AuthenticateRequest {
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 pub(super) struct AuthenticateResponse {
-    /// What each call shows from now on.
+    /// The token that each later call sends.
     #[prost(string, tag = 2)]
     pub(super) token: String,
 }
@@ -115,7 +115,7 @@ pub(super) struct PutResponse {
     pub(super) header: Option<Header>,
 }
 
-/// Deletes keys.
+/// Deletes a key, or a range of keys.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DeleteRangeRequest {
     #[prost(bytes = "bytes", tag = 1)]
@@ -149,7 +149,7 @@ pub(super) enum Operation {
     Txn(TxnRequest),
 }
 
-/// What has come of one operation.
+/// The result of one operation.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ResponseOp {
     #[prost(oneof = "Outcome", tags = "1, 2, 3, 4")]
@@ -168,7 +168,7 @@ pub(super) enum Outcome {
     Txn(TxnResponse),
 }
 
-/// A condition.
+/// A condition of a transaction on one key.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Compare {
     #[prost(enumeration = "Comparison", tag = 1)]
@@ -189,7 +189,7 @@ pub(super) enum Comparison {
     Less = 2,
 }
 
-/// What of a key is compared.
+/// The part of a key that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub(super) enum Compared {

@@ -1,9 +1,10 @@
 //! Rows in etcd: one key each, under a prefix.
 //!
-//! A batch is one transaction. It counts the batch in the front-end's ledger, if the ledger does not know of
-//! this batch yet, and does the groups. A batch that comes too late finds another number there, and does
-//! nothing. If a connection is lost, the ledger tells whether the batch was done, and in which revision. etcd
-//! keeps the revisions before it for some time, so what each group has found can be read again.
+//! A batch is one transaction. It counts the batch in the front-end's ledger, unless the ledger has this
+//! batch or a later one already, and does the groups. A batch that comes too late finds another number there,
+//! and does nothing. If a connection is lost, the ledger shows whether the batch was done, and in which
+//! revision. etcd keeps the revisions before it for some time, so what each group has found can be read
+//! again.
 //!
 //! If etcd is silent, that is the same as a lost connection. A batch that is only slow is mostly done before
 //! the question what has become of it; otherwise it does nothing, and its requests run again.
@@ -14,14 +15,14 @@
 //!
 //! - **Versions** of rows and fencing numbers are revisions of etcd. They only grow, over all front-ends,
 //!   keys and leaders.
-//! - **Expiry** is by leases: [`leases`] tells how late keys go. A key is there as long as etcd has it. The
-//!   moment that is written beside the value is that of the writer's own clock, and only tells how long the
-//!   key should live yet: the clock of this process stands in for that of the store, since etcd has none to
-//!   tell. So PTTL of two front-ends differs as their clocks do, and moments that requests name (EXPIREAT)
-//!   are taken by the clock of the front-end. Fields of hashes that expire are within a value, of which etcd
-//!   knows nothing: they expire by the clock of the front-end that is asked.
+//! - **Expiry** is by leases: [`leases`] says how late keys expire. A key exists as long as etcd has it. The
+//!   expiry beside a value is a time of the writer's own clock. It only shows how much longer the key should
+//!   live: etcd has no clock that clients can read, so the clock of this process replaces it. So two
+//!   front-ends return different PTTLs if their clocks differ, and a time in a request (EXPIREAT) counts by
+//!   the front-end's clock. Fields of hashes that expire are within a value, of which etcd knows nothing.
+//!   They expire by the clock of the front-end that serves the request.
 //! - **WATCH** sees every change, also that an absent key was made and deleted, or has expired: [`groups`]
-//!   tells how. EXEC may fail though nothing has changed if an absent key was watched for half an hour.
+//!   says how. If a client watches an absent key for half an hour, its EXEC may fail without a change.
 //! - **Limits** of etcd are these of a request: 60 keys, and a value of about 1.4 MiB. A batch has 120 keys.
 //! - **Space**: an etcd whose database is full (`--quota-backend-bytes`) does no batch that writes, not even
 //!   one that deletes, until its alarm is disarmed.
@@ -59,7 +60,7 @@ use wire::{Wire, describe, failure, is_about_lease};
 /// How long a front-end's ledger is kept after it was heard of last, in seconds.
 const LEDGER_SECONDS: i64 = 24 * 3_600;
 
-/// A connection.
+/// A connection to etcd for batches.
 pub(super) struct Etcd {
     wire: Wire,
     names: Names,
@@ -149,7 +150,7 @@ impl Store for Etcd {
     }
 }
 
-/// Where it is.
+/// The place of the store in etcd.
 fn place(remote: &Remote) -> Result<&EtcdPlace, String> {
     match &remote.settings.target {
         Target::Etcd(place) => Ok(place),
@@ -157,7 +158,7 @@ fn place(remote: &Remote) -> Result<&EtcdPlace, String> {
     }
 }
 
-/// Connects, and looks whether what is there can be read.
+/// Connects, and checks whether this version can read the data there.
 async fn open(remote: &Remote) -> Result<(Wire, Names), String> {
     let place = place(remote)?;
     let names = Names::new(&place.prefix);

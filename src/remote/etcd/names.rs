@@ -1,4 +1,4 @@
-//! How things are called in etcd, and how a value is written there.
+//! The names of keys in etcd, and the form of values.
 //!
 //! `etcdctl get --prefix keyfast/` shows all of it. Behind the prefix:
 //!
@@ -30,7 +30,7 @@ pub(super) struct Names {
     prefix: String,
 }
 
-/// What the name of a key says.
+/// The meaning of a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Named {
     /// A key of a client.
@@ -49,12 +49,12 @@ impl Names {
         Names { prefix: prefix.to_owned() }
     }
 
-    /// Where the version of the form is.
+    /// The name of the version of the form.
     pub(super) fn format(&self) -> Bytes {
         format!("{}format", self.prefix).into()
     }
 
-    /// A key.
+    /// The name of a client's key: `k/<database>/<slot>/<name>`.
     pub(super) fn key(&self, key: &Key) -> Bytes {
         self.of(b'k', key)
     }
@@ -68,7 +68,7 @@ impl Names {
         use std::io::Write;
         let mut name = Vec::with_capacity(self.prefix.len() + key.name.len() + SLOT_DIGITS + 6);
         name.extend_from_slice(self.prefix.as_bytes());
-        // A vector takes all that is written.
+        // A write to a vector cannot fail.
         let _ = write!(name, "{}/{}/{:016x}/", char::from(room), key.database, key.slot());
         name.extend_from_slice(&key.name);
         name.into()
@@ -109,7 +109,7 @@ impl Names {
         [format!("{}k/{database}/{slot:016x}", self.prefix).into(), end]
     }
 
-    /// What a name says; `None` if nothing that counts.
+    /// The meaning of a name; `None` if it has none here.
     pub(super) fn read(&self, name: &[u8]) -> Option<Named> {
         let (room, rest) = name.strip_prefix(self.prefix.as_bytes())?.split_at_checked(2)?;
         match room {
@@ -130,18 +130,18 @@ fn front_of(digits: &[u8]) -> Option<i64> {
     i64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// What a ledger says: the number of the last batch, and whether it was done. A later one is greater than all
-/// before it, and greater than [`before`] of its own number.
+/// The content of a ledger: the number of the last batch, and whether it was done. It is greater than that of
+/// every earlier batch, and than [`before`] of its own number.
 pub(super) fn ledger(number: i64, is_done: bool) -> Bytes {
     format!("{number:019} {}", if is_done { "done" } else { "void" }).into()
 }
 
-/// What all ledgers are less than that do not know of this batch yet, or of a later one.
+/// The least content that is greater than every ledger without this batch or a later one.
 pub(super) fn before(number: i64) -> Bytes {
     format!("{number:019}").into()
 }
 
-/// What a row is written as. `since_ms` is when it has got its fencing number.
+/// The value for a row. `since_ms` is when the row got its fencing number, in milliseconds since 1970.
 pub(super) fn write(
     live: &Live,
     expires_at_ms: Option<u64>,
@@ -157,7 +157,7 @@ pub(super) fn write(
     value.into()
 }
 
-/// Reads a row. A value that no Keyfast has written, or a later one, is of no type, so that requests for it
+/// Reads a row. A value from another program, or of a later version, gets no type, so that requests for it
 /// fail.
 pub(super) fn read(value: &Bytes, version: i64) -> Row {
     if let Some(row) = read_row(value, version) {
@@ -169,7 +169,7 @@ pub(super) fn read(value: &Bytes, version: i64) -> Row {
 
 /// The mark of a lock.
 const LOCK: &str = "lock";
-/// The number of no type.
+/// The number for an unknown type.
 const NO_KIND: u8 = u8::MAX;
 
 fn read_row(value: &Bytes, version: i64) -> Option<Row> {
@@ -192,7 +192,7 @@ pub(super) fn kind_of(value: &Bytes) -> Option<&str> {
     head(value).map(|(head, _)| head.kind)
 }
 
-/// What the first line of a value says.
+/// The fields of a value's first line.
 struct Head<'v> {
     kind: &'v str,
     expiry: &'v str,
@@ -202,7 +202,7 @@ struct Head<'v> {
     holder: &'v str,
 }
 
-/// The first line, and where it ends.
+/// The first line's fields, and where the line ends.
 fn head(value: &Bytes) -> Option<(Head<'_>, usize)> {
     let end = memchr::memchr(b'\n', value)?;
     let mut fields = std::str::from_utf8(&value[..end]).ok()?.splitn(7, ' ');

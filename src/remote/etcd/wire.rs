@@ -26,8 +26,8 @@ use crate::remote::store::Failure;
 use crate::remote::target::{EtcdPlace, Login};
 use crate::remote::{Settings, tls};
 
-/// How long etcd may be silent before it is asked what has become of a batch. It gives up what has come to a
-/// leader that is no more only after seven seconds.
+/// How long etcd may be silent before the front-end asks about the fate of a batch. etcd itself gives up a
+/// batch of a former leader only after seven seconds.
 pub(super) const SILENCE: Duration = Duration::from_secs(1);
 
 /// A connection. Its clones are the same one.
@@ -37,7 +37,7 @@ pub(super) struct Wire {
     session: Option<Arc<Session>>,
 }
 
-/// By what etcd knows the user. It may forget that at any time: then the user logs in again.
+/// The user's token. etcd may drop it at any time: then the user logs in again.
 #[derive(Debug)]
 struct Session {
     login: Login,
@@ -68,7 +68,7 @@ impl Secured {
     }
 }
 
-/// What a call shows.
+/// The token that a call sends.
 type Token = MetadataValue<Ascii>;
 
 impl Wire {
@@ -136,7 +136,7 @@ impl Wire {
         let channel = endpoint.connect().await.map_err(|error| in_one_line(&error))?;
         let session = login.map(|login| Arc::new(Session { login, token: Mutex::default() }));
         let wire = Wire { channel, session };
-        // What etcd itself says has no cause.
+        // etcd's own errors have no cause.
         let why = |status: Status| match std::error::Error::source(&status) {
             Some(_) => ends.to_owned(),
             None => describe(&status),
@@ -180,7 +180,7 @@ impl Wire {
         Ok(())
     }
 
-    /// What calls show.
+    /// The token for calls; `None` if etcd needs no login.
     async fn token(&self) -> Option<Token> {
         match &self.session {
             Some(session) => session.token.lock().await.clone(),
@@ -198,7 +198,7 @@ impl Wire {
         }
         let token = self.token().await;
         match self.call_with(path, message.clone(), token.clone()).await {
-            // It has done nothing.
+            // The call has done nothing.
             Err(status) if is_about_token(&status) => {
                 self.log_in(token).await?;
                 self.call_with(path, message, self.token().await).await
@@ -251,7 +251,7 @@ impl Wire {
         soon(self.txn(request)).await
     }
 
-    /// Reads keys.
+    /// Reads a key, or a range of keys.
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
         self.call("/etcdserverpb.KV/Range", request).await
     }
@@ -290,7 +290,7 @@ impl Wire {
     }
 }
 
-/// Has a request show a token.
+/// Adds a token to a request.
 fn show<A>(token: Option<Token>, request: &mut Request<A>) {
     if let Some(token) = token {
         request.metadata_mut().insert("token", token);
@@ -309,7 +309,7 @@ fn is_about_token(status: &Status) -> bool {
     TEXTS.iter().any(|text| status.message().ends_with(text))
 }
 
-/// What comes of a call, unless etcd is silent.
+/// The result of a call, unless etcd is silent.
 async fn soon<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
     timeout(SILENCE, call).await.unwrap_or_else(|_elapsed| Err(Status::deadline_exceeded("it is silent")))
 }

@@ -59,7 +59,7 @@ async fn listen(remote: &Arc<Remote>, ears: &impl Ears) -> Result<(), String> {
     let inbox = Arc::<Inbox>::default();
     let arriving = Arc::clone(&inbox);
     let opened = timeout(patience, open(remote, move |message| arriving.take(message)));
-    let (client, socket) = opened.await.map_err(|_elapsed| "no answer in time")??;
+    let (client, socket) = opened.await.map_err(|_elapsed| "no reply in time")??;
     let _closing = Closing::of(socket);
     let served = serve(remote, ears, front, &client, &inbox).await;
     served.map_err(|error| describe(&error))

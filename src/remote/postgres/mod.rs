@@ -100,7 +100,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 
 const NOW_US: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-/// A connection.
+/// A connection to PostgreSQL for batches.
 pub(super) struct Postgres {
     client: Client,
     socket: Socket,
@@ -110,7 +110,7 @@ pub(super) struct Postgres {
     statements: Statements,
 }
 
-/// What was prepared on the connection.
+/// The prepared statements of a connection.
 struct Statements {
     batch: Statement,
     alone: Statement,
@@ -120,7 +120,7 @@ struct Statements {
     settle: Statement,
 }
 
-/// What reads and writes a socket until the connection ends.
+/// Reads and writes a socket until the connection ends.
 type Driving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A socket that is read and written by the task that waits for an answer. A task of its own would have to be
@@ -136,7 +136,7 @@ impl Socket {
                 answer = &mut answers => return answer,
                 () = driving => {}
             }
-            // The connection has ended, which makes errors of all answers.
+            // The connection has ended: all replies become errors.
             self.0 = None;
         }
         answers.await
@@ -353,7 +353,7 @@ fn read(row: &tokio_postgres::Row) -> Row {
     Row { version, live: Some(live), tenure: Some(Arc::new(tenure)), ..Row::default() }
 }
 
-/// What the URL says of each host, and what each connection needs.
+/// The settings for each host in the URL.
 fn targets(remote: &Remote) -> Result<Vec<Config>, String> {
     let Target::Postgres(url) = &remote.settings.target else { return Err("not PostgreSQL".to_owned()) };
     let all: Config = url.parse().map_err(|error| describe(&error))?;
@@ -364,7 +364,7 @@ fn targets(remote: &Remote) -> Result<Vec<Config>, String> {
     Ok((0..hosts).map(|number| only(&all, number, remote)).collect())
 }
 
-/// What the URL says of one host.
+/// The settings for one host in the URL.
 fn only(all: &Config, number: usize, remote: &Remote) -> Config {
     let mut config = Config::new();
     config
@@ -410,7 +410,7 @@ fn only(all: &Config, number: usize, remote: &Remote) -> Config {
     config
 }
 
-/// What each connection is set to.
+/// The session parameters of each connection.
 fn settings(remote: &Remote) -> String {
     // A front-end that waits for a row of another one, which waits for its replicas, tries again.
     // If it is cut off in the middle of a transaction, its rows are free soon.
@@ -419,14 +419,14 @@ fn settings(remote: &Remote) -> String {
     format!("{SETTINGS} SET lock_timeout = {waiting}; SET idle_in_transaction_session_timeout = {idle}")
 }
 
-/// What hears what the server says unasked, and `None` at the end.
+/// Receives the server's asynchronous messages, and `None` at the end.
 type Hearing = Box<dyn Fn(Option<AsyncMessage>) + Send + Sync>;
 
 /// A connection to one host.
 struct Opened {
     client: Client,
     socket: Socket,
-    /// Is set when the connection was chosen.
+    /// Set when the connection was chosen.
     hearing: Arc<OnceLock<Hearing>>,
 }
 
@@ -566,7 +566,7 @@ async fn register(client: &Client, name: &str) -> Result<i64, Error> {
     Ok(row.get(0))
 }
 
-/// What an error of a statement means.
+/// The meaning of a statement's error for the batch.
 fn failure(error: Error) -> Failure {
     match error.code() {
         // Nothing was done, and it may succeed the next time.

@@ -1,8 +1,7 @@
-//! `bit`: operations on integers of 32 bits, as Lua BitOp 1.0.2 has them.
+//! `bit`: operations on integers of 32 bits, as in Lua BitOp 1.0.2.
 //!
-//! A number is taken modulo 2^32, after rounding to the nearest integer, half to even; what comes back is
-//! signed. Both follow from one addition: a double that is increased by 2^52 + 2^51 has the integer in its
-//! lower bits.
+//! A number is rounded to the nearest integer, half to even, and taken modulo 2^32; results are signed. One
+//! addition does both: a double plus 2^52 + 2^51 has the integer in its lower bits.
 
 use mlua::{Lua, MultiValue, Result, Table};
 
@@ -10,7 +9,7 @@ use super::raise::Call;
 
 /// 2^52 + 2^51.
 const ROUNDING: f64 = 6_755_399_441_055_744.0;
-/// The digits of 32 bits.
+/// Hexadecimal digits of 32 bits.
 const HEX_DIGITS: u32 = 8;
 
 /// Makes the table of functions.
@@ -48,7 +47,7 @@ fn one(lua: &Lua, table: &Table, name: &str, operation: fn(u32) -> u32) -> Resul
     table.raw_set(name, function)
 }
 
-/// A function that takes all its arguments together, the first and then the others from the end.
+/// A function of any number of arguments: it combines the first one with the others, beginning at the last.
 fn all(lua: &Lua, table: &Table, name: &str, operation: fn(u32, u32) -> u32) -> Result<()> {
     let function = lua.create_function(move |lua, arguments: MultiValue| {
         let call = Call::new(lua, arguments);
@@ -71,7 +70,7 @@ fn shift(lua: &Lua, table: &Table, name: &str, operation: fn(u32, u32) -> u32) -
     table.raw_set(name, function)
 }
 
-/// The last digits in base 16, in capitals where their count is negative.
+/// The last digits in base 16; in capitals if their count is negative.
 fn hex(call: &Call<'_>) -> Result<String> {
     let bits_given = bits(call, 1)?;
     let count = if call.count() < 2 { HEX_DIGITS.cast_signed() } else { bits(call, 2)?.cast_signed() };

@@ -1,11 +1,11 @@
 //! `cjson`: JSON, as Lua CJSON 2.1.0 writes and reads it.
 //!
-//! A table is an array where all its keys are integers from 1 up, and an object otherwise; an empty one is an
-//! object. Null is a light userdata, `cjson.null`, since a table of Lua holds no nil. Strings are bytes:
-//! nothing is checked for being UTF-8, neither way. A text ends at its first zero byte, and numbers are what
-//! `strtod` takes for one, where the options do not forbid it.
+//! A table is an array if all its keys are integers from 1 up, otherwise an object; an empty table is an
+//! object. Null is a light userdata, `cjson.null`, because a Lua table cannot hold nil. Strings are bytes:
+//! neither direction checks for UTF-8. A text ends at its first zero byte. Numbers are what `strtod` accepts,
+//! unless the options forbid it.
 //!
-//! Every table that `cjson.new` makes has options of its own. [`DEPTH_MAX`] holds whatever they say.
+//! Every table that `cjson.new` makes has its own options. [`DEPTH_MAX`] always holds.
 
 mod decode;
 mod encode;
@@ -19,13 +19,13 @@ use parking_lot::Mutex;
 
 use super::raise::Call;
 
-/// How deep arrays and objects may lie in each other, even if the options allow more: CJSON would go on up to
-/// 4,000 to 8,000, where the stack of Lua ends.
+/// The deepest nesting of arrays and objects, whatever the options say. CJSON would allow 4,000 to 8,000,
+/// where the stack of Lua ends.
 const DEPTH_MAX: i32 = 1_000;
 
-/// The words for whether something is so.
+/// The words for a switch.
 const SWITCH: &[&str] = &["off", "on"];
-/// The words for what becomes of a number that JSON does not have.
+/// The words for what happens to a number that JSON cannot express.
 const INVALID_NUMBERS: &[&str] = &["off", "on", "null"];
 
 /// The options of one table of functions.
@@ -33,21 +33,21 @@ const INVALID_NUMBERS: &[&str] = &["off", "on", "null"];
 struct Options {
     /// Whether arrays with too many holes become objects.
     encode_sparse_convert: bool,
-    /// How many elements an array may have for each that is not nil; 0 stands for any number.
+    /// The most elements per element that is not nil; 0 for no limit.
     encode_sparse_ratio: i32,
-    /// Up to which index an array may have any holes.
+    /// The largest index up to which an array may have any holes.
     encode_sparse_safe: i32,
     encode_max_depth: i32,
     decode_max_depth: i32,
-    /// Significant digits.
+    /// Significant digits of numbers, 1 to 14.
     encode_number_precision: i32,
-    /// Without effect: a buffer that stays would have to be shared by threads.
+    /// Has no effect: threads would have to share a buffer that stays.
     encode_keep_buffer: bool,
     encode_invalid_numbers: InvalidNumbers,
     decode_invalid_numbers: bool,
 }
 
-/// What becomes of infinity and of what is no number.
+/// What happens to infinity and to NaN.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InvalidNumbers {
     Refuse,
@@ -69,10 +69,10 @@ impl Options {
     };
 }
 
-/// A function that tells an option, after setting it where it is called with arguments.
+/// A function that sets an option, if it has arguments, and returns the option.
 type Setting = fn(&Call<'_>, &mut Options) -> Result<MultiValue>;
 
-/// The settings, and how many arguments each takes.
+/// The settings, and the most arguments of each.
 const SETTINGS: &[(&str, usize, Setting)] = &[
     ("encode_sparse_array", 3, encode_sparse_array),
     ("encode_max_depth", 1, |call, options| {
@@ -129,7 +129,7 @@ fn only(value: Value) -> MultiValue {
     MultiValue::from_vec(vec![value])
 }
 
-/// Sets an integer, unless the argument is nil, and tells it.
+/// Sets an integer, unless the argument is nil, and returns it.
 ///
 /// The error names the first argument, whichever it was: so does CJSON.
 fn integer(call: &Call<'_>, position: usize, setting: &mut i32, min: i32, max: i32) -> Result<Value> {
@@ -144,7 +144,7 @@ fn integer(call: &Call<'_>, position: usize, setting: &mut i32, min: i32, max: i
     Ok(Value::Number(f64::from(*setting)))
 }
 
-/// Sets what is so or is not, unless the argument is nil, and tells it.
+/// Sets a switch, unless the argument is nil, and returns it.
 fn switch(call: &Call<'_>, setting: &mut bool) -> Result<Value> {
     match call.value(1) {
         Value::Nil => {}
@@ -154,7 +154,7 @@ fn switch(call: &Call<'_>, setting: &mut bool) -> Result<Value> {
     Ok(Value::Boolean(*setting))
 }
 
-/// `encode_sparse_array([convert[, ratio[, safe]]])`. What comes before an argument that is wrong is set.
+/// `encode_sparse_array([convert[, ratio[, safe]]])`. Arguments before a wrong one take effect.
 fn encode_sparse_array(call: &Call<'_>, options: &mut Options) -> Result<MultiValue> {
     let convert = switch(call, &mut options.encode_sparse_convert)?;
     let ratio = integer(call, 2, &mut options.encode_sparse_ratio, 0, i32::MAX)?;

@@ -1,19 +1,20 @@
 //! `cmsgpack`: MessagePack, as lua-cmsgpack 0.4.0 writes and reads it.
 //!
-//! A table is an array where its keys are the integers from 1 to their number, and a map otherwise; an empty
-//! one is an array. Below [`NESTING_MAX`] tables nil stands for further ones. What MessagePack does not know,
-//! functions for example, is written as nil too.
+//! A table is an array if its keys are the integers from 1 to their number, otherwise a map; an empty table
+//! is an array. Tables nested deeper than [`NESTING_MAX`] become nil. So does what MessagePack cannot
+//! express, such as functions.
 //!
-//! In reading, arrays and maps that are not yet complete lie in a list. The library keeps them on the stack
-//! of Lua, and its errors tell when that is full: [`Unpacker::slots`] counts what would lie there.
+//! The reader keeps incomplete arrays and maps in a list. The C library keeps them on Lua's stack, and fails
+//! when that is full: [`Unpacker::slots`] counts what it would need.
 
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
 
 use super::raise::{Call, STACK_SLOTS_MAX, truncate};
 
-/// How many tables may lie in each other when they are written.
+/// The deepest nesting of tables when they are written.
 const NESTING_MAX: usize = 16;
-/// Longest text: the longest string that commands take. One table may lie in another a million times.
+/// Longest text in bytes: the longest string that commands take. One table may contain another a million
+/// times.
 const PACKED_BYTES_MAX: usize = 512 << 20;
 
 const NIL: u8 = 0xc0;
@@ -36,11 +37,11 @@ const ARRAY_16: u8 = 0xdc;
 const ARRAY_32: u8 = 0xdd;
 const MAP_16: u8 = 0xde;
 const MAP_32: u8 = 0xdf;
-/// Short maps, arrays and strings: their length is in the lower bits.
+/// Short maps, arrays and strings: the lower bits are their length.
 const SHORT_MAP: u8 = 0x80;
 const SHORT_ARRAY: u8 = 0x90;
 const SHORT_STRING: u8 = 0xa0;
-/// From here on a byte is a negative integer.
+/// Bytes from here on are negative integers.
 const NEGATIVE: u8 = 0xe0;
 
 /// Makes the table of functions.
@@ -76,7 +77,7 @@ fn pack(call: &Call<'_>) -> Result<LuaString> {
     if call.count() == 0 {
         return Err(call.bad_argument(0, b"MessagePack pack needs input."));
     }
-    // The library has each argument on its stack twice.
+    // The C library has each argument on its stack twice.
     if 2 * call.count() > STACK_SLOTS_MAX {
         return Err(call.bad_argument(0, b"Too many arguments for MessagePack pack."));
     }
@@ -87,7 +88,7 @@ fn pack(call: &Call<'_>) -> Result<LuaString> {
     call.lua.create_string(packed)
 }
 
-/// Writes a value that lies in `level` tables.
+/// Writes a value that is nested in `level` tables.
 fn pack_value(call: &Call<'_>, packed: &mut Vec<u8>, value: &Value, level: usize) -> Result<()> {
     let before = packed.len();
     match value {
@@ -120,7 +121,7 @@ fn pack_value(call: &Call<'_>, packed: &mut Vec<u8>, value: &Value, level: usize
     if value.is_table() { call.work(1) } else { call.work_on(packed.len() - before) }
 }
 
-/// How many elements an array has; nothing if the table is a map.
+/// The number of elements of an array; `None` if the table is a map.
 fn array_length(call: &Call<'_>, table: &Table) -> Result<Option<usize>> {
     let (mut last, mut count) = (0, 0);
     for pair in table.pairs::<Value, Value>() {
@@ -157,7 +158,7 @@ fn pack_length(packed: &mut Vec<u8>, length: u64, short: u8, wide: u8) {
     }
 }
 
-/// Writes a length in 16 bits, or, with the next type, in 32.
+/// Writes a length in 16 bits, or in 32 with the next type byte.
 fn pack_wide_length(packed: &mut Vec<u8>, length: u64, wide: u8) {
     match u16::try_from(length) {
         Ok(length) => {
@@ -202,9 +203,9 @@ fn pack_integer(packed: &mut Vec<u8>, integer: i64) {
     packed.extend_from_slice(&integer.to_be_bytes()[8 - bytes..]);
 }
 
-/// Reads `limit` values from an offset on, or, where both are 0, all.
+/// Reads `limit` values from `offset` on; all if both are 0.
 ///
-/// `arguments` is how many of them the library leaves on its stack.
+/// `arguments` is how many of its arguments the C library leaves on its stack.
 fn unpack(call: &Call<'_>, arguments: usize, limit: i64, offset: i64) -> Result<MultiValue> {
     let input = call.string(1)?;
     let input = input.as_bytes();
@@ -242,15 +243,15 @@ const TOO_MANY: &[u8] =
     b"stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)";
 const TOO_DEEP: &[u8] = b"stack overflow (in function mp_decode_to_lua_array)";
 
-/// An array or a map that is not yet complete, and how many values or pairs are still to come.
+/// An incomplete array or map, and how many values or pairs are missing.
 enum Open {
-    /// And the index of its next element.
+    /// An array, and the index of its next element.
     Array(Table, usize, usize),
-    /// And the key, once it is read.
+    /// A map, and the key of the next value, once it is read.
     Map(Table, Option<Value>, usize),
 }
 
-/// What a value begins with.
+/// The beginning of a value.
 enum Begun {
     Whole(Value),
     Array(usize),
@@ -260,13 +261,13 @@ enum Begun {
 struct Unpacker<'a> {
     call: &'a Call<'a>,
     rest: &'a [u8],
-    /// What the library would keep on its stack.
+    /// Slots of the stack that the C library would use.
     slots: usize,
     open: Vec<Open>,
 }
 
 impl<'a> Unpacker<'a> {
-    /// Reads one value with all that lies in it.
+    /// Reads one value with everything in it.
     fn value(&mut self) -> Result<Value> {
         loop {
             let mut value = match self.begin()? {
@@ -305,7 +306,7 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    /// Adds a value to what it lies in, and answers that, if it is complete.
+    /// Adds a value to the open array or map. Returns that if it is complete.
     fn add(&mut self, open: Open, value: Value) -> Result<Option<Value>> {
         match open {
             Open::Array(table, index, left) => {
@@ -339,7 +340,7 @@ impl<'a> Unpacker<'a> {
         Ok(None)
     }
 
-    /// Reads a value, or how long the array or map is that begins here.
+    /// Reads a value, or the length of the array or map that begins here.
     fn begin(&mut self) -> Result<Begun> {
         self.call.work(1)?;
         let [kind] = self.bytes()?;
@@ -355,7 +356,7 @@ impl<'a> Unpacker<'a> {
             INT_8 => f64::from(i8::from_be_bytes(self.bytes()?)),
             INT_16 => f64::from(i16::from_be_bytes(self.bytes()?)),
             INT_32 => f64::from(i32::from_be_bytes(self.bytes()?)),
-            // The library takes both for signed.
+            // The C library reads both as signed.
             UINT_64 | INT_64 => i64::from_be_bytes(self.bytes()?) as f64,
             FLOAT => f64::from(f32::from_be_bytes(self.bytes()?)),
             DOUBLE => f64::from_be_bytes(self.bytes()?),

@@ -1,11 +1,11 @@
 //! The four libraries that Redis gives to its scripts: `bit`, `cjson`, `cmsgpack` and `struct`.
 //!
-//! Each file makes one table of functions that answer, print and fail as the C library of Redis 7.0 does,
-//! since scripts compare texts. [`raise`] is how they fail: it says what an error of a function in Rust looks
-//! like to a script, and what the interpreter must do for that.
+//! Each file makes one table of functions. They return, print and fail as the C libraries of Redis 7.0 do,
+//! because scripts compare texts. [`raise`] is how they fail: how a script sees the error of a Rust function,
+//! and what the interpreter must do for that.
 //!
-//! Strings are bytes. Nothing here recurses deeper than a named limit, whatever a script hands in, and
-//! nothing reserves memory for a length that was only announced.
+//! Strings are bytes. No function here recurses deeper than a named limit, whatever a script passes, and none
+//! reserves memory for a length that is only announced.
 
 mod bit;
 mod cjson;

@@ -1,8 +1,8 @@
-//! Scripts and what redis-server 7.0.15 made of them.
+//! Scripts, with the results that redis-server 7.0.15 gave.
 
 use mlua::{Lua, LuaString};
 
-/// Prints all that a function answers, or the error it raised.
+/// Prints everything that a function returns, or the error that it raised.
 const PRINT: &str = r#"
 local function print(value)
   local kind = type(value)
@@ -39,7 +39,7 @@ fn interpreter() -> mlua::Result<Lua> {
     Ok(lua)
 }
 
-/// Runs scripts, each beside what is expected of it.
+/// Runs scripts and compares their results with the expected ones.
 pub(super) fn compare(observed: &[(&str, &str)]) {
     let lua = interpreter().expect("an interpreter");
     let print = lua.load(PRINT).set_name("@print").into_function().expect("a function");
@@ -50,7 +50,7 @@ pub(super) fn compare(observed: &[(&str, &str)]) {
     }
 }
 
-/// What ends a script that catches nothing.
+/// The error that ends a script which catches nothing.
 pub(super) fn uncaught(script: &str) -> String {
     let lua = interpreter().expect("an interpreter");
     let error = lua.load(script).set_name("@user_script").exec().expect_err(script);

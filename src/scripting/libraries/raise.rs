@@ -1,16 +1,16 @@
-//! Errors as a C function of Lua raises them.
+//! Errors like those that a C function of Lua raises.
 //!
-//! `luaL_error` raises a string, with the place of the call before it (`user_script:1: `) where a function in
-//! Lua called. `luaL_argerror` adds the number of the argument and the name under which the function was
-//! called. A [`Call`] makes the same texts, from the stack of the interpreter at the moment of the error. A
-//! wrapper in Lua around the function could not: `return cjson.decode(x)` is a tail call, which would take
-//! the caller, and with it the place, off the stack before the wrapper runs.
+//! `luaL_error` raises a string. If a Lua function called, the string begins with the place of the call
+//! (`user_script:1: `). `luaL_argerror` adds the number of the argument and the name under which the function
+//! was called. A [`Call`] makes the same texts from the interpreter's stack at the moment of the error. A Lua
+//! wrapper around the function could not: `return cjson.decode(x)` is a tail call, which would remove the
+//! caller, and with it the place, from the stack before the wrapper runs.
 //!
-//! An error that a function in Rust answers is raised by mlua as a userdata of its own, in which the text
-//! waits as a [`Raised`]. Two doors turn it into the string that a script expects. [`catch_as_values`]
-//! replaces `pcall`, `xpcall` and `coroutine.resume` by functions that hand over strings; [`value_of`] is for
-//! whoever runs the whole script. `coroutine.wrap` passes such an error on unchanged, until one of the doors;
-//! it does not put its own place before the text, as it does before strings.
+//! mlua raises the error of a Rust function as a userdata, which contains the text as a [`Raised`]. Two
+//! conversions turn it into the string that a script expects. [`catch_as_values`] replaces `pcall`, `xpcall`
+//! and `coroutine.resume` by functions that return strings. [`value_of`] is for the code that runs the whole
+//! script. `coroutine.wrap` passes such an error on unchanged to one of the two; it does not prefix its own
+//! place, as it does with strings.
 
 use std::cell::Cell;
 
@@ -19,38 +19,38 @@ use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
 use crate::scripting::ffi;
 use crate::scripting::raised::Raised;
 
-/// Who called a function of a library.
+/// The stack level of the caller of a library's function.
 const CALLER: usize = 1;
-/// The function itself.
+/// The stack level of the function itself.
 const FUNCTION: usize = 0;
 
-/// How many values a C function may have on the stack of Lua 5.1; what the libraries would keep there ends
-/// here.
+/// The most values that a C function may have on the stack of Lua 5.1. A call for which the C library would
+/// need more fails.
 pub(super) const STACK_SLOTS_MAX: usize = 8_000;
 
-/// What a function was called with, numbered from 1.
+/// The arguments of a call, numbered from 1.
 pub(in crate::scripting) struct Call<'a> {
-    /// The interpreter.
+    /// The interpreter that makes the call.
     pub(super) lua: &'a Lua,
     arguments: MultiValue,
-    /// Work that is not counted yet.
+    /// Work that is not counted yet, in instructions of a script.
     uncounted_units: Cell<usize>,
 }
 
-/// How much work may be uncounted.
+/// The most uncounted work, in instructions of a script.
 const UNCOUNTED_UNITS_MAX: usize = 2_000;
 
 impl<'a> Call<'a> {
-    /// A call with these arguments, from within the function.
+    /// A call with these arguments. To be made within the function.
     pub(in crate::scripting) fn new(lua: &'a Lua, arguments: MultiValue) -> Call<'a> {
         Call { lua, arguments, uncounted_units: Cell::new(0) }
     }
 
-    /// Counts work, in instructions of a script, so that one that is killed ends within the function, too.
+    /// Counts work, in instructions of a script. So a killed script ends within the function, too.
     ///
     /// # Errors
     ///
-    /// If the script is to end.
+    /// If the script must end.
     pub(super) fn work(&self, units: usize) -> Result<()> {
         let units = self.uncounted_units.get() + units;
         if units <= UNCOUNTED_UNITS_MAX {
@@ -61,21 +61,21 @@ impl<'a> Call<'a> {
         ffi::work(self.lua, units)
     }
 
-    /// Counts what so many bytes take that are copied.
+    /// Counts the work of copying so many bytes.
     ///
     /// # Errors
     ///
-    /// If the script is to end.
+    /// If the script must end.
     pub(super) fn work_on(&self, bytes: usize) -> Result<()> {
         self.work(1 + bytes / ffi::UNIT_BYTES)
     }
 
-    /// How many arguments there are, those that are nil included.
+    /// The number of arguments, with those that are nil.
     pub(in crate::scripting) fn count(&self) -> usize {
         self.arguments.len()
     }
 
-    /// An argument; nil where there is none.
+    /// An argument; nil if it is missing.
     pub(super) fn value(&self, position: usize) -> &Value {
         self.arguments.get(position - 1).unwrap_or(&Value::Nil)
     }
@@ -93,12 +93,12 @@ impl<'a> Call<'a> {
         self.number(position).map(truncate)
     }
 
-    /// A number without its fraction, or what nil and nothing stand for.
+    /// A number without its fraction, or `default` for nil or a missing argument.
     pub(super) fn integer_or(&self, position: usize, default: i64) -> Result<i64> {
         if self.value(position).is_nil() { Ok(default) } else { self.integer(position) }
     }
 
-    /// A string, or a number's text.
+    /// A string, or the text of a number.
     pub(super) fn string(&self, position: usize) -> Result<LuaString> {
         match self.lua.coerce_string(self.value(position).clone())? {
             Some(string) => Ok(string),
@@ -106,7 +106,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The position of a string in a list of what it may be.
+    /// The position of a string among the allowed ones.
     pub(super) fn option(&self, position: usize, options: &[&str]) -> Result<usize> {
         let given = self.string(position)?;
         let given = given.as_bytes();
@@ -115,13 +115,13 @@ impl<'a> Call<'a> {
         found.ok_or_else(|| self.bad_argument(position, &[b"invalid option '", given, b"'"].concat()))
     }
 
-    /// The error of an argument of another type than expected.
+    /// The error of an argument that has the wrong type.
     pub(super) fn wrong_type(&self, position: usize, expected: &str) -> Error {
         let found = if position > self.count() { "no value" } else { type_name(self.value(position)) };
         self.bad_argument(position, format!("{expected} expected, got {found}").as_bytes())
     }
 
-    /// The error of an argument, as `luaL_argerror` has it.
+    /// The error of an argument, like that of `luaL_argerror`.
     pub(in crate::scripting) fn bad_argument(&self, position: usize, what: &[u8]) -> Error {
         let names = self.lua.inspect_stack(FUNCTION, |function| {
             let names = function.names();
@@ -136,7 +136,7 @@ impl<'a> Call<'a> {
         self.error(&[beginning.as_bytes(), what, b")"].concat())
     }
 
-    /// An error, as `luaL_error` has it.
+    /// An error like that of `luaL_error`.
     pub(in crate::scripting) fn error(&self, text: &[u8]) -> Error {
         let place = self.lua.inspect_stack(CALLER, |caller| {
             let source = caller.source().short_src.map(|source| source.into_owned());
@@ -147,13 +147,13 @@ impl<'a> Call<'a> {
         Error::external(Raised::Text([place.as_bytes(), text].concat()))
     }
 
-    /// An error that Lua itself raises within a function in C: it has no place.
+    /// An error that Lua itself raises within a C function: it has no place.
     pub(super) fn error_of_lua(&self, text: &[u8]) -> Error {
         Error::external(Raised::Text(text.to_vec()))
     }
 }
 
-/// The name of a value's type, in the words of Lua.
+/// The name of a value's type in Lua.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::LightUserData(_) | Value::Error(_) | Value::Other(_) => "userdata",
@@ -162,13 +162,13 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// What x86 makes of a double that becomes a signed integer of 64 bits, too large ones included.
+/// The 64-bit signed integer that x86 makes of a double, also of one that is too large.
 pub(super) fn truncate(number: f64) -> i64 {
     const END: f64 = 9_223_372_036_854_775_808.0;
     if (-END..END).contains(&number) { number as i64 } else { i64::MIN }
 }
 
-/// The value that a script would have caught if the error had been raised in C.
+/// The value that a script would catch if C code had raised the error.
 pub(in crate::scripting) fn value_of(lua: &Lua, error: &Error) -> Result<Value> {
     match error.downcast_ref::<Raised>() {
         Some(raised) => raised.to_value(lua),
@@ -176,11 +176,11 @@ pub(in crate::scripting) fn value_of(lua: &Lua, error: &Error) -> Result<Value> 
     }
 }
 
-/// The text of an error that Lua, or mlua, raised.
+/// The text of an error that Lua or mlua raised.
 pub(in crate::scripting) fn text_of(error: &Error) -> String {
     match error {
         Error::CallbackError { cause, .. } => text_of(cause),
-        // mlua puts a trace behind the text.
+        // mlua appends a stack trace to the text.
         Error::RuntimeError(text) => text.split("\nstack traceback:\n").next().unwrap_or_default().to_owned(),
         Error::SyntaxError { message, .. } => message.clone(),
         Error::MemoryError(_) => "not enough memory".to_owned(),
@@ -189,8 +189,8 @@ pub(in crate::scripting) fn text_of(error: &Error) -> String {
     }
 }
 
-/// What replaces them. The `pcall` of Redis takes the field `err` out of a table that was raised; where there
-/// is none, it answers what it has found there, too.
+/// The replacements of `pcall`, `xpcall` and `coroutine.resume`. The `pcall` of Redis replaces a raised table
+/// by its field `err`. If there is none, it returns the table and the field's value.
 const CATCHING: &str = "
 local pcall, xpcall, resume, value_of, type, select = ...
 local function handed(ok, ...)
@@ -219,8 +219,8 @@ return function(...)
   function(...) return handed(resume(...)) end
 ";
 
-/// Has `pcall`, `xpcall` and `coroutine.resume` hand over strings where a function in Rust has failed, and
-/// `pcall` do with tables what that of Redis does.
+/// Makes `pcall`, `xpcall` and `coroutine.resume` return strings for errors of Rust functions, and makes
+/// `pcall` treat raised tables as in Redis.
 pub(in crate::scripting) fn catch_as_values(lua: &Lua) -> Result<()> {
     let globals = lua.globals();
     let coroutines: Table = globals.get("coroutine")?;
@@ -258,7 +258,7 @@ mod tests {
         compare(OBSERVED);
     }
 
-    /// A script that keeps its errors does not use up the references that mlua has.
+    /// A script that keeps its errors must not use up mlua's references.
     #[test]
     fn twenty_thousand_errors_may_be_kept() {
         compare(&[(

@@ -8,7 +8,7 @@
 //! - `c[n]` n bytes of a string (1); `c0` the whole string, or as many as the number before it says
 //! - `s` a string with a zero byte behind it
 //!
-//! Sizes in a format are only believed where the string, or the data, is as long.
+//! A size in a format is trusted only after the string or the data turned out to be that long.
 
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
 
@@ -16,9 +16,9 @@ use super::raise::{Call, STACK_SLOTS_MAX, truncate};
 
 /// Longest integer, in bytes.
 const INTEGER_BYTES_MAX: usize = 32;
-/// Longest text: the longest string that commands take.
+/// Longest text in bytes: the longest string that commands take.
 const PACKED_BYTES_MAX: usize = 512 << 20;
-/// What `!` alone aligns to.
+/// The alignment for `!` without a number.
 const ALIGNMENT_DEFAULT: usize = 8;
 
 const TOO_MANY: &[u8] = b"stack overflow (too many results)";
@@ -27,7 +27,7 @@ const TOO_MANY: &[u8] = b"stack overflow (too many results)";
 pub(in crate::scripting) fn structs(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     let pack = lua.create_function(|lua, mut arguments: MultiValue| {
-        // The library puts a mark behind the arguments, which errors take for one that is nil.
+        // The C library pushes a mark behind the arguments; its errors take it for an argument that is nil.
         if !arguments.is_empty() {
             arguments.push_back(Value::Nil);
         }
@@ -50,9 +50,9 @@ pub(in crate::scripting) fn structs(lua: &Lua) -> Result<Table> {
 #[derive(Clone, Copy)]
 struct Item {
     letter: u8,
-    /// How many bytes it takes; 0 where the data decides, and for what takes none.
+    /// Bytes in the data; 0 if the data decide, or if there are none.
     bytes: usize,
-    /// How many bytes of padding come before it.
+    /// Bytes of padding before it.
     padding: usize,
 }
 
@@ -66,7 +66,7 @@ impl Item {
     }
 }
 
-/// A format, and the options that it has set so far.
+/// A format, with the options set so far.
 struct Format<'a> {
     call: &'a Call<'a>,
     text: &'a [u8],
@@ -80,7 +80,7 @@ impl<'a> Format<'a> {
         Format { call, text, is_big_endian: cfg!(target_endian = "big"), alignment: 1 }
     }
 
-    /// The next letter, at this position of the data.
+    /// The next item, at this position of the data.
     fn next(&mut self, position: usize) -> Result<Option<Item>> {
         let Some((letter, rest)) = self.text.split_first() else { return Ok(None) };
         self.call.work(1)?;
@@ -99,7 +99,7 @@ impl<'a> Format<'a> {
             let text = format!("integral size {bytes} is larger than limit of {INTEGER_BYTES_MAX}");
             return Err(self.call.error(text.as_bytes()));
         }
-        // Sizes that are no power of two align to something odd, as in C.
+        // Sizes that are no power of two align to odd positions, as in C.
         let aligned = bytes.min(self.alignment);
         let padding = match letter {
             b'c' => 0,
@@ -109,7 +109,7 @@ impl<'a> Format<'a> {
         Ok(Some(Item { letter, bytes, padding }))
     }
 
-    /// A number in the format.
+    /// A number in the format, or the default.
     fn count(&mut self, default: usize) -> Result<usize> {
         if !self.text.first().is_some_and(u8::is_ascii_digit) {
             return Ok(default);
@@ -123,7 +123,7 @@ impl<'a> Format<'a> {
         Ok(count.unsigned_abs() as usize)
     }
 
-    /// A letter that takes no data.
+    /// Applies a letter that sets an option.
     fn set(&mut self, letter: u8) -> Result<()> {
         match letter {
             b' ' => {}
@@ -145,7 +145,7 @@ impl<'a> Format<'a> {
         Ok(())
     }
 
-    /// Turns bytes round that are not in the order of little endian.
+    /// Reverses bytes if the order is big endian.
     fn ordered<const BYTES: usize>(&self, mut bytes: [u8; BYTES]) -> [u8; BYTES] {
         if self.is_big_endian {
             bytes.reverse();
@@ -184,7 +184,7 @@ fn pack(call: &Call<'_>) -> Result<LuaString> {
                 argument += 1;
                 let bytes = if item.bytes == 0 { string.len() } else { item.bytes };
                 let Some(taken) = string.get(..bytes) else {
-                    // The library counts on before it complains.
+                    // The C library has already moved on to the next argument.
                     return Err(call.bad_argument(argument, b"string too short"));
                 };
                 call.work_on(bytes)?;
@@ -269,14 +269,14 @@ fn unpack(call: &Call<'_>) -> Result<MultiValue> {
     Ok(MultiValue::from_vec(results))
 }
 
-/// Integers of more than eight bytes keep their lowest eight.
+/// Reads an integer. Of more than eight bytes only the lowest eight count.
 fn unpack_integer(bytes: &[u8], item: Item, is_big_endian: bool) -> f64 {
     let push = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
     let value = if is_big_endian { bytes.iter().fold(0, push) } else { bytes.iter().rev().fold(0, push) };
     if !item.is_signed() {
         return value as f64;
     }
-    // The sign's distance is taken modulo 64, as the processor does.
+    // The shift is taken modulo 64, as the processor does.
     let mask = u64::MAX << ((item.bytes * 8).wrapping_sub(1) & 63);
     let extended = if value & mask != 0 { value | mask } else { value };
     extended.cast_signed() as f64
@@ -302,7 +302,7 @@ fn size(call: &Call<'_>) -> Result<f64> {
     Ok(position.cast_signed() as f64)
 }
 
-/// What x86 makes of a double that becomes an unsigned integer of 64 bits.
+/// The 64-bit unsigned integer that x86 makes of a double.
 fn truncate_unsigned(number: f64) -> u64 {
     const HALF: f64 = 9_223_372_036_854_775_808.0;
     if number >= HALF {

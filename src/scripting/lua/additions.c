@@ -142,10 +142,10 @@ static uint32_t four (const char *s) {
 
 
 /*
-** A polynomial over blocks of at most seven bytes, at a point that nobody knows, modulo a prime: whatever two
-** texts of n blocks one chooses, they have the same value for no more than n + 8 of the 2^61 points. The last
-** blocks may overlap those before them. Long texts have the powers of the point four by four, which a
-** processor computes side by side.
+** A polynomial over blocks of at most seven bytes, at a secret point, modulo a prime. Any two texts of n
+** blocks have the same value for no more than n + 8 of the 2^61 points. The last blocks may overlap those
+** before them. For long texts the powers of the point are computed four at a time, which a processor does in
+** parallel.
 */
 LUA_API unsigned int keyfast_hash (const char *s, size_t l) {
   uint64_t h = multiply(start + l, point);

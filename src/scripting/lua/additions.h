@@ -29,7 +29,7 @@ LUA_API void keyfast_makeroom (lua_State *L);
 */
 LUA_API void keyfast_charge (lua_State *L, size_t units);
 LUA_API void keyfast_work (lua_State *L, size_t units);
-/* has a coroutine go on with the count of whoever resumes it, and the other way round */
+/* passes the instruction count from a coroutine's resumer to the coroutine, and back */
 LUA_API void keyfast_passcount (lua_State *from, lua_State *to);
 
 /* so many bytes that are copied, compared or hashed are one unit */

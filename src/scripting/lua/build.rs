@@ -1,11 +1,10 @@
 //! Builds the interpreter of scripts: Lua 5.1.5, with our own changes.
 //!
-//! Plain Lua 5.1.5 has been as it is since 2012, and every security fix since then is missing from it. The
-//! sources come from the crate `lua-src`; here they are copied, changed and compiled. `changes/*.diff` has
-//! the changes, one file for each file of Lua, in the form of `diff -u` without line numbers: behind `@@`
-//! stands what a change is for. Its old lines must be in the source exactly once, or the build fails: a crate
-//! that was updated cannot be built without a repair. `additions.c` has the functions that Lua did not have.
-//!
+//! Plain Lua 5.1.5 has not changed since 2012, so it lacks every security fix since then. The sources come
+//! from the crate `lua-src`. This script copies, changes and compiles them. `changes/*.diff` contains the
+//! changes, one file for each file of Lua, in the form of `diff -u` without line numbers; the reason of a
+//! change follows `@@`. A change's old lines must be in the source exactly once, or the build fails. So an
+//! updated crate does not build before the changes fit again. `additions.c` has the new functions.
 //! With `KEYFAST_SANITIZE=address,undefined` the interpreter is built with these sanitizers of clang and with
 //! its own checks: `tests/sanitizers/run` and `tests/fuzz/run` do so.
 
@@ -13,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::{env, fs, panic};
 
-/// Where the changes are, from the package's folder on.
+/// The directory of the changes, relative to the package.
 const HERE: &str = "src/scripting/lua";
 
 fn main() {
@@ -39,7 +38,7 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
 }
 
-/// Files of a folder whose names end like this, in the order of their names.
+/// The files in a directory with this extension, in the order of their names.
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
     let paths = entries.map(|entry| entry.expect("an entry of a folder").path());
@@ -49,10 +48,10 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Where the crate `lua-src` keeps the sources of Lua 5.1.
+/// The directory of the Lua 5.1 sources in the crate `lua-src`.
 ///
-/// The crate has no function for that. But cargo compiles it from an absolute path, and the place of a panic
-/// in it tells that path: it panics where it is to build for a target that it does not know.
+/// The crate has no function for that. But cargo compiles it from an absolute path, and the location of a
+/// panic contains that path. The crate panics when it is asked to build for an unknown target.
 fn lua_sources() -> PathBuf {
     let (sender, places) = mpsc::channel();
     panic::set_hook(Box::new(move |panic| {
@@ -76,7 +75,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Applies the changes of a file to a source.
+/// Applies the changes in a file to a source.
 fn change(source: &Path, changes: &Path) {
     let read = |path: &Path| {
         fs::read_to_string(path)
@@ -97,14 +96,14 @@ fn change(source: &Path, changes: &Path) {
     fs::write(source, text).expect("room for the sources");
 }
 
-/// One change.
+/// One change: its old and its new lines.
 struct Hunk {
     purpose: String,
     old: String,
     new: String,
 }
 
-/// The changes in a file. What comes before the first `@@` is for people.
+/// The changes in a file. The text before the first `@@` is for people.
 fn hunks(text: &str) -> Vec<Hunk> {
     let mut hunks: Vec<Hunk> = Vec::new();
     for line in text.lines() {
@@ -142,11 +141,11 @@ fn compile(sources: &Path) {
             build.flag(format!("-fsanitize={sanitizers}")).flag("-fno-omit-frame-pointer");
             build.debug(true).opt_level(1);
             if sanitizers.contains("undefined") {
-                // The program ends where something is undefined: rustc has no library that prints it.
+                // Undefined behaviour ends the program: rustc does not link the library that would report it.
                 build.flag("-fsanitize-trap=undefined");
-                // Lua makes integers of any numbers, and then compares what came of it.
+                // Lua converts any number to an integer, and then compares the result.
                 build.flag("-fno-sanitize=float-cast-overflow");
-                // What the interpreter takes for granted, and a stack that moves whenever it may.
+                // Enables Lua's own assertions, and moves the stack at every opportunity.
                 build
                     .flag("-include")
                     .flag("assert.h")
@@ -154,10 +153,10 @@ fn compile(sources: &Path) {
                     .define("HARDSTACKTESTS", None);
             }
         }
-        // Tests run scripts to their limits: without optimization they would take minutes.
+        // Tests run scripts to their limits: without optimization that would take minutes.
         _ if variable("OPT_LEVEL") == "0" => drop(build.opt_level(2)),
         _ => {}
     }
-    // The whole of it, since the linker meets those who call it later: the crates that this one uses.
+    // Links the whole archive, because the linker reads the crates that call it later.
     build.link_lib_modifier("+whole-archive").compile("keyfast_lua");
 }

@@ -1,6 +1,6 @@
-//! As much of HTTP/1.1 as it takes to be asked for a page: heads of requests in, answers out.
+//! As much of HTTP/1.1 as metrics need: reads heads of requests, writes responses.
 //!
-//! Bodies are not read: nothing that is asked for here has one. A head has a limit of bytes and of time.
+//! Requests with a body are refused. A head has a limit of bytes and of time.
 
 use std::io;
 use std::time::Duration;
@@ -9,28 +9,28 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Bytes of a request's head: more than any browser sends.
+/// Most bytes of a request's head: more than any browser sends.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// Its header fields.
+/// Most header fields of a request.
 const FIELDS_MAX: usize = 64;
-/// How long a head may take, the wait for its first byte included.
+/// Most time for a head, including the wait for its first byte.
 const HEAD_TIME: Duration = Duration::from_secs(5);
-/// How long an answer may take.
+/// Most time for writing a response.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// How much of what an unwanted request still sends is read, …
+/// After a refused request, at most this many more bytes are read …
 const REST_BYTES_MAX: usize = 256 << 10;
-/// … and for how long, so that its sender can read the answer.
+/// … for at most this time, so that the client can read the response.
 const REST_TIME: Duration = Duration::from_secs(1);
 
-/// What is asked for.
+/// A request, without its header fields.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) method: Method,
-    /// Without what follows a question mark.
+    /// The path, without the query behind a question mark.
     pub(super) path: String,
     /// Whether a body follows.
     pub(super) has_body: bool,
-    /// Whether more requests may follow.
+    /// Whether the connection stays open for more requests.
     pub(super) keeps_open: bool,
 }
 
@@ -47,16 +47,16 @@ pub(super) enum Refusal {
     Malformed,
     TooLarge,
     TooSlow,
-    /// Nothing was asked for.
+    /// The client has left without one.
     Gone,
     Failed(io::Error),
 }
 
-/// Reads the head of the next request. `read` keeps what came behind it.
+/// Reads the head of the next request. Bytes behind it stay in `read`.
 ///
 /// # Errors
 ///
-/// If it cannot be answered as it wants.
+/// [`Refusal`]
 pub(super) async fn read(stream: &mut TcpStream, read: &mut Vec<u8>) -> Result<Asked, Refusal> {
     let whole = timeout(HEAD_TIME, async {
         loop {
@@ -80,7 +80,7 @@ pub(super) async fn read(stream: &mut TcpStream, read: &mut Vec<u8>) -> Result<A
     }
 }
 
-/// Parses a head with its length, if it is whole.
+/// Parses a head. Returns the request and the head's length, or `None` if the head is incomplete.
 fn parse(read: &[u8]) -> Result<Option<(Asked, usize)>, Refusal> {
     let head = &read[..read.len().min(HEAD_BYTES_MAX)];
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
@@ -112,7 +112,7 @@ fn parse(read: &[u8]) -> Result<Option<(Asked, usize)>, Refusal> {
     Ok(Some((Asked { method, path, has_body, keeps_open: is_1_1 && !wants_close }, length)))
 }
 
-/// What is answered.
+/// A response: status, type and text.
 #[derive(Debug)]
 pub(super) struct Answer {
     status: &'static str,
@@ -125,7 +125,7 @@ impl Answer {
         Answer { status, media_type: "text/plain; charset=utf-8", body: format!("{body}\n") }
     }
 
-    /// A page of metrics.
+    /// The response with the page of metrics.
     pub(super) fn metrics(body: String) -> Answer {
         Answer { status: "200 OK", media_type: "text/plain; version=0.0.4; charset=utf-8", body }
     }
@@ -139,15 +139,15 @@ impl Answer {
     }
 
     pub(super) fn malformed() -> Answer {
-        Answer::text("400 Bad Request", "this is no request without a body")
+        Answer::text("400 Bad Request", "malformed request: send GET or HEAD without a body")
     }
 
     pub(super) fn not_found() -> Answer {
-        Answer::text("404 Not Found", "there are /metrics and /healthz")
+        Answer::text("404 Not Found", "not found: use /metrics or /healthz")
     }
 
     pub(super) fn not_allowed() -> Answer {
-        Answer::text("405 Method Not Allowed", "there are GET and HEAD")
+        Answer::text("405 Method Not Allowed", "use GET or HEAD")
     }
 
     pub(super) fn too_slow() -> Answer {
@@ -159,7 +159,7 @@ impl Answer {
     }
 }
 
-/// Writes an answer, to HEAD without its body.
+/// Writes a response; `with_body` is false for HEAD.
 pub(super) async fn write(
     stream: &mut TcpStream,
     answer: &Answer,
@@ -180,7 +180,7 @@ pub(super) async fn write(
     timeout(ANSWER_TIME, stream.write_all(text.as_bytes())).await?
 }
 
-/// Ends a connection so that the last answer arrives, whatever its other side still sends.
+/// Ends a connection so that the last response arrives, whatever the client still sends.
 pub(super) async fn end(stream: &mut TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     let rest = async {

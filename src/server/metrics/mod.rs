@@ -1,12 +1,11 @@
-//! Metrics for Prometheus at `/metrics`, and at `/healthz` whether the server answers.
+//! Metrics for Prometheus at `/metrics`, and at `/healthz` whether the server serves clients.
 //!
-//! Both are served by a thread of their own, so that they answer however busy those are that serve clients,
-//! and keep none of these from its work: shards are asked for a moment at a time, and done without where a
-//! script has them. [`http`] reads what is asked, [`numbers`] gathers what is told, of what INFO tells;
-//! [`table`] says which of its fields are metrics, [`page`] writes them; [`places`] bounds the connections.
+//! A separate thread serves both, so that busy threads neither delay it nor are delayed by it. It asks for
+//! shards only for a moment at a time, and does without them while a script has them. [`http`] reads
+//! requests, [`numbers`] collects the values, mostly from INFO; [`table`] lists the fields of INFO that are
+//! metrics. [`page`] writes the page, and [`places`] limits the connections.
 //!
-//! Whoever reaches the port needs no password; so it is reached from this machine only, unless
-//! `metrics-bind` says otherwise.
+//! The port has no password. So it is open on this machine only, unless `metrics-bind` says otherwise.
 
 mod http;
 mod numbers;
@@ -35,36 +34,36 @@ use super::listener;
 use http::{Answer, Asked, Method, Refusal};
 use places::{Place, Places};
 
-/// Connections served at once: some tools that scrape, and some people that look.
+/// The most connections at a time: some monitoring tools, and some people.
 const CONNECTIONS_MAX: usize = 16;
-/// How long shards are asked for before metrics do without.
+/// How long the metrics wait for shards before they do without.
 const SHARDS_PATIENCE: Duration = Duration::from_millis(500);
-/// How often.
+/// The interval between attempts to read the shards.
 const SHARDS_GLANCE: Duration = Duration::from_millis(5);
-/// How long a thread that serves clients may take to begin with something new.
+/// How long a thread that serves clients may take to begin a new task.
 const THREAD_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What serves them; it ends with this value.
+/// The metrics' thread, which ends with this value.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
     is_ready: Arc<AtomicBool>,
     serving: Option<(oneshot::Sender<()>, thread::JoinHandle<()>)>,
 }
 
-/// What answers.
+/// Serves the requests.
 struct Teller {
     instance: Arc<Instance>,
     /// The threads that serve clients.
     serving: Handle,
     /// Whether clients are let in.
     is_ready: Arc<AtomicBool>,
-    /// When the server was started, in seconds since 1970: once and for all, however the clocks are turned.
+    /// When the server was started, in seconds since 1970. It does not change when a clock is set.
     started_s: u64,
     scrapes: AtomicU64,
 }
 
 impl Metrics {
-    /// Begins to serve them, if there is a port for that; `serving` are the threads that serve clients.
+    /// Serves metrics if `metrics-port` is set. `serving` are the threads that serve clients.
     ///
     /// # Errors
     ///
@@ -106,16 +105,16 @@ impl Metrics {
         Ok(Metrics { is_ready, serving: Some((stop, thread)) })
     }
 
-    /// Ends the thread that serves them, and waits for that.
+    /// Ends the thread, and waits for its end.
     pub(super) fn stop(self) {
         if let Some((stop, thread)) = self.serving {
             drop(stop);
-            // If it has panicked it serves them no more either.
+            // If the thread has panicked, it no longer serves either.
             let _ = thread.join();
         }
     }
 
-    /// Says whether clients are let in.
+    /// Sets whether clients are let in.
     pub(super) fn set_ready(&self, is_ready: bool) {
         self.is_ready.store(is_ready, Ordering::Relaxed);
     }
@@ -130,7 +129,7 @@ async fn accept_all(teller: &Arc<Teller>, listeners: Vec<TcpListener>) {
     while accepting.join_next().await.is_some() {}
 }
 
-/// Lets connections in. Where there is no place, the next one takes that of a connection which does nothing.
+/// Accepts connections. If all places are taken, the next connection gets the place of an idle one.
 async fn accept(teller: Arc<Teller>, listener: TcpListener, places: Arc<Places>) {
     loop {
         let stream = match listener.accept().await {
@@ -144,14 +143,14 @@ async fn accept(teller: Arc<Teller>, listener: TcpListener, places: Arc<Places>)
         let teller = Arc::clone(&teller);
         tokio::spawn(async move {
             if let Err(error) = teller.converse(stream, place).await {
-                tracing::debug!("A connection for metrics is gone: {error}");
+                tracing::debug!("A metrics connection failed: {error}");
             }
         });
     }
 }
 
 impl Teller {
-    /// Answers one connection, from its first request to its last.
+    /// Serves one connection, from its first request to its last.
     async fn converse(&self, mut stream: TcpStream, place: Place) -> io::Result<()> {
         let mut read = Vec::new();
         loop {
@@ -186,7 +185,7 @@ impl Teller {
         }
     }
 
-    /// Everything that is told, as Prometheus reads it.
+    /// The page with all metrics.
     async fn page(&self) -> String {
         let started = Instant::now();
         let view = View::new(&self.instance, self.totals().await);
@@ -197,7 +196,7 @@ impl Teller {
         page.into_text()
     }
 
-    /// What the shards come to; none while somebody has them for long.
+    /// The totals of the shards; `None` if a script has them for long.
     async fn totals(&self) -> Option<Totals> {
         let started = Instant::now();
         loop {
@@ -210,10 +209,10 @@ impl Teller {
         }
     }
 
-    /// Why clients are not answered; none if they are.
+    /// Why clients are not served; `None` if they are.
     async fn complaint(&self) -> Option<&'static str> {
         if !self.is_ready.load(Ordering::Relaxed) {
-            return Some("clients are not let in");
+            return Some("the server does not accept clients");
         }
         if self.instance.keyspace.is_busy() {
             return Some("a script runs for too long");

@@ -1,4 +1,5 @@
-//! What is told: every number of INFO, and those of commands, errors, databases, slow requests and locks.
+//! The values of all metrics: those of INFO, and those of commands, errors, databases, slow requests and
+//! locks.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,14 +14,14 @@ use crate::statistics::commands::CommandTotals;
 use super::page::{Kind, Page};
 use super::table::METRICS;
 
-/// The upper limits of the histograms are the powers of two up to this one, of microseconds: 1 s. All of them
-/// are told, as a limit that comes later would count for nothing until then.
+/// The upper limits of the histograms are the powers of two up to this one, in microseconds: about 1 s. The
+/// page always has all of them: a limit that appeared later would have no history.
 const LARGEST_POWER: u32 = 20;
 
 /// The fields of INFO by their names.
 type Fields<'a> = HashMap<&'a str, &'a str>;
 
-/// Tells everything of a server that was started so many seconds after 1970.
+/// Writes all metrics. `started_s` is when the server was started, in seconds since 1970.
 pub(super) fn tell(page: &mut Page, view: &View<'_>, started_s: u64) {
     let instance = view.instance;
     let fields = info::numbers(view);
@@ -43,23 +44,23 @@ pub(super) fn tell(page: &mut Page, view: &View<'_>, started_s: u64) {
     tell_long_events(page, instance);
 }
 
-/// Tells how telling went.
+/// Writes the metrics of the scrape itself.
 pub(super) fn tell_scrape(page: &mut Page, scrapes: u64, took: Duration, has_shards: bool) {
-    let help = "The version of what tells these metrics: the server itself.";
+    let help = "The version of the exporter: the server itself.";
     let mut build = page.family("redis_exporter_build_info", Kind::Gauge, help);
     build.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    let help = "How often metrics were told.";
+    let help = "How often metrics were scraped.";
     page.single("redis_exporter_scrapes_total", Kind::Counter, help, scrapes);
-    let help = "Seconds that gathering them took this time.";
+    let help = "Seconds that this scrape took.";
     page.single("redis_exporter_last_scrape_duration_seconds", Kind::Gauge, help, took.as_secs_f64());
     let help =
-        "Whether something is missing, and why: what keys come to is not known while a script has them.";
+        "Whether something is missing, and why: totals of keys are missing while a script has the keys.";
     let mut error = page.family("redis_exporter_last_scrape_error", Kind::Gauge, help);
     let why = if has_shards { "" } else { "a script has the keys" };
     error.sample(&[("err", why)], u8::from(!has_shards));
 }
 
-/// A value of INFO as a sample has it: a number as it is printed there, or whether all is well.
+/// The value of a sample from a value of INFO: a number as it is, or 1 for `ok` and 0 for `err`.
 fn number(value: &str) -> Option<&str> {
     match value {
         "ok" => Some("1"),
@@ -82,14 +83,14 @@ fn tell_instance(page: &mut Page, fields: &Fields<'_>) {
         "master_replid",
     ];
     let labels = LABELS.map(|name| (name, fields.get(name).copied().unwrap_or_default()));
-    page.family("redis_instance_info", Kind::Gauge, "Which server it is.").sample(&labels, 1);
+    page.family("redis_instance_info", Kind::Gauge, "Labels that identify the server.").sample(&labels, 1);
     let versions = [("version", env!("CARGO_PKG_VERSION"))];
-    page.family("keyfast_build_info", Kind::Gauge, "Which version it is.").sample(&versions, 1);
+    page.family("keyfast_build_info", Kind::Gauge, "The version of Keyfast.").sample(&versions, 1);
 }
 
-/// What went wrong with locks, of which INFO has a field for each rule.
+/// Writes the findings about locks. INFO has a field for each rule.
 fn tell_findings(page: &mut Page, fields: &Fields<'_>) {
-    let help = "What went wrong with locks, by LOCKS LOG's rules.";
+    let help = "Problems with locks, by the rules of LOCKS LOG.";
     let mut findings = page.family("keyfast_locks_findings_total", Kind::Counter, help);
     for rule in Rule::ALL {
         let field = format!("locks_{}", rule.name().replace('-', "_"));
@@ -110,7 +111,7 @@ fn tell_parameters(page: &mut Page, instance: &Instance) {
     }
 }
 
-/// Databases with keys, and the first in any case.
+/// Writes the metrics of databases that have keys, and of database 0.
 fn tell_databases(page: &mut Page, view: &View<'_>) {
     let Some(totals) = &view.totals else { return };
     let sizes = totals.sizes.iter().enumerate();
@@ -132,7 +133,7 @@ fn tell_databases(page: &mut Page, view: &View<'_>) {
     tell("redis_db_avg_ttl_seconds", "Always 0, as in INFO: it is not measured.", |_| 0);
 }
 
-/// What is counted and timed of each command that was used.
+/// Writes the counts and times of each command that was used.
 fn tell_commands(page: &mut Page, instance: &Instance) {
     let used: Vec<_> = info::used_commands(instance).collect();
     let mut tell = |name, help, value: fn(&CommandTotals) -> f64| {
@@ -144,7 +145,7 @@ fn tell_commands(page: &mut Page, instance: &Instance) {
     tell("redis_commands_duration_seconds_total", help, |totals| totals.usage.nanos as f64 / 1e9);
     let help = "How often each command was refused before it ran.";
     tell("redis_commands_rejected_calls_total", help, |totals| totals.usage.rejected as f64);
-    let help = "How often each command ran and answered an error.";
+    let help = "How often each command ran and returned an error.";
     tell("redis_commands_failed_calls_total", help, |totals| totals.usage.failed as f64);
     let called: Vec<_> = info::tracked_commands(instance).collect();
     let help = "How long each command ran, in microseconds.";
@@ -163,7 +164,7 @@ fn tell_commands(page: &mut Page, instance: &Instance) {
         latencies.part("_sum", &[("cmd", command)], totals.usage.nanos as f64 / 1e3);
         latencies.part("_count", &[("cmd", command)], calls);
     }
-    let help = "Microseconds within which so many percent of the calls of each command ended.";
+    let help = "Microseconds within which this share of the calls of each command ended.";
     let mut percentiles = page.family("redis_latency_percentiles_usec", Kind::Summary, help);
     for (command, totals) in &called {
         for percent in instance.config.latency_percentiles() {
@@ -176,7 +177,7 @@ fn tell_commands(page: &mut Page, instance: &Instance) {
 }
 
 fn tell_errors(page: &mut Page, instance: &Instance) {
-    let help = "Errors that were answered, by their first word.";
+    let help = "Error replies, by their first word.";
     let mut errors = page.family("redis_errors_total", Kind::Counter, help);
     for (kind, count) in instance.statistics.errors.all() {
         errors.sample(&[("err", &kind)], count);
@@ -188,13 +189,13 @@ fn tell_slow_requests(page: &mut Page, instance: &Instance) {
     let newest = slowlog.newest(1).pop();
     page.single("redis_slowlog_length", Kind::Gauge, "Requests that SLOWLOG keeps.", slowlog.len());
     let id = newest.as_ref().map_or(0, |request| request.id);
-    page.single("redis_slowlog_last_id", Kind::Gauge, "The number of the newest of them.", id);
+    page.single("redis_slowlog_last_id", Kind::Gauge, "The number of the newest of these requests.", id);
     let took_s = newest.map_or(0.0, |request| request.measure as f64 / 1e6);
-    let help = "Seconds that the newest of them took.";
+    let help = "Seconds that the newest of these requests took.";
     page.single("redis_last_slow_execution_duration_seconds", Kind::Gauge, help, took_s);
 }
 
-/// Events that LATENCY notes.
+/// Writes the events of LATENCY.
 fn tell_long_events(page: &mut Page, instance: &Instance) {
     let events = instance.statistics.latency.all();
     let spikes: Vec<_> = events
@@ -204,7 +205,7 @@ fn tell_long_events(page: &mut Page, instance: &Instance) {
     let help = "When an event last took long, in seconds since 1970.";
     let mut last = page.family("redis_latency_spike_last", Kind::Gauge, help);
     spikes.iter().for_each(|(labels, (at_s, _))| last.sample(labels, at_s));
-    let help = "Seconds that it took then.";
+    let help = "Seconds that the event took that time.";
     let mut duration = page.family("redis_latency_spike_duration_seconds", Kind::Gauge, help);
     spikes.iter().for_each(|(labels, (_, took_ms))| duration.sample(labels, *took_ms as f64 / 1e3));
 }
@@ -224,9 +225,9 @@ mod tests {
     fn fields() -> Vec<(String, String)> {
         let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
         let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
-        // Some fields are there only where there is a log.
+        // Some fields exist only with a log.
         instance.persistence.aof.turn(true);
-        // Others where there is a store.
+        // Others exist only with a store.
         let settings = Settings {
             target: Target::Postgres("postgres://nowhere".to_owned()),
             places: Places::new(b""),
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn every_number_of_info_is_a_metric() {
-        // Labels of redis_instance_info, numbers that say nothing or the same as others, and the rules of the
+        // Labels of redis_instance_info, numbers that are constant or repeat others, and the rules of the
         // lens, which are labels.
         const NO_METRICS: &str = "redis_git_sha1 redis_git_dirty redis_build_id arch_bits tcp_port \
             server_time_usec uptime_in_days lru_clock rss_overhead_ratio rss_overhead_bytes \

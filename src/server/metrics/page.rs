@@ -1,17 +1,17 @@
-//! The text format of Prometheus, version 0.0.4: families of samples, each with its help and its type.
+//! The text format of Prometheus, version 0.0.4: families of samples, each with a help text and a type.
 
 use std::fmt::{Display, Write as _};
 
-/// What a family's samples are.
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Numbers that only grow, until they are reset.
     Counter,
     /// Numbers that grow and shrink.
     Gauge,
-    /// Counts by upper limits, with their sum.
+    /// Counts per upper limit, and their sum.
     Histogram,
-    /// Limits by shares, with their sum.
+    /// Limits per quantile, and their sum.
     Summary,
 }
 
@@ -19,7 +19,7 @@ pub(super) enum Kind {
 #[derive(Debug, Default)]
 pub(super) struct Page(String);
 
-/// One family of it. Without samples it leaves no trace.
+/// One family of the page. Without samples it writes nothing.
 #[derive(Debug)]
 pub(super) struct Family<'p> {
     text: &'p mut String,
@@ -29,33 +29,33 @@ pub(super) struct Family<'p> {
     has_begun: bool,
 }
 
-/// The names and values that tell a sample from the others of its family.
+/// The labels that distinguish a sample from the others of its family.
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Page {
-    /// A new family; all its samples are written before the next one begins.
+    /// Begins a family. All its samples must be written before the next family begins.
     pub(super) fn family<'p>(&'p mut self, name: &'p str, kind: Kind, help: &'p str) -> Family<'p> {
         Family { text: &mut self.0, name, kind, help, has_begun: false }
     }
 
-    /// A family of one sample.
+    /// Writes a family of one sample.
     pub(super) fn single(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
         self.family(name, kind, help).sample(&[], value);
     }
 
-    /// The whole.
+    /// The text of the page.
     pub(super) fn into_text(self) -> String {
         self.0
     }
 }
 
 impl Family<'_> {
-    /// A sample.
+    /// Writes a sample of the family.
     pub(super) fn sample(&mut self, labels: Labels<'_>, value: impl Display) {
         self.part("", labels, value);
     }
 
-    /// A sample of a histogram or a summary: `_bucket`, `_sum`, `_count`.
+    /// Writes a sample of a histogram or a summary: `_bucket`, `_sum`, `_count`.
     pub(super) fn part(&mut self, suffix: &str, labels: Labels<'_>, value: impl Display) {
         if !self.has_begun {
             self.has_begun = true;
@@ -83,7 +83,7 @@ impl Family<'_> {
     }
 }
 
-/// Writes a text so that it stays within its line and, in a label, within its quotes.
+/// Escapes a text, so that it stays on its line and, in a label, within its quotes.
 fn escape(text: &mut String, value: &str, is_quoted: bool) {
     for character in value.chars() {
         match character {

@@ -1,9 +1,8 @@
-//! Places for connections: so many at once, and none for those that keep others out.
+//! Limits the connections to a number of places. A client cannot block the others.
 //!
-//! A connection that sends nothing, reads nothing or does not end would hold its place for seconds, and
-//! sixteen of them would close `/healthz` to the one who asks whether the server lives. So where all places
-//! are taken and another connection comes, the one leaves that the server has waited for longest. What is
-//! being answered stays.
+//! A connection that sends nothing, reads nothing or does not end would hold its place for seconds. Sixteen
+//! of them would block `/healthz`. So if all places are taken and another connection comes, the server closes
+//! the one for which it has waited longest. It never closes one whose response is being made.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,21 +12,21 @@ use parking_lot::Mutex;
 use tokio::select;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// The places.
+/// The places of all connections.
 pub(super) struct Places {
     free: Arc<Semaphore>,
     taken: Mutex<Vec<Arc<Waiting>>>,
 }
 
-/// One that is taken.
+/// A place that is taken.
 #[derive(Default)]
 struct Waiting {
-    /// Since when the server has waited for the other side; none while it does not.
+    /// Since when the server has waited for the client; `None` while it does not wait.
     since: Mutex<Option<Instant>>,
     leave: Notify,
 }
 
-/// A connection's place, free again with this value.
+/// A connection's place, which is free again when this is dropped.
 pub(super) struct Place {
     places: Arc<Places>,
     waiting: Arc<Waiting>,
@@ -39,7 +38,7 @@ impl Places {
         Arc::new(Places { free: Arc::new(Semaphore::new(count)), taken: Mutex::default() })
     }
 
-    /// Takes a place, as soon as there is one; none if there will be none any more.
+    /// Waits for a free place and takes it. Returns `None` when the server ends.
     pub(super) async fn take(self: &Arc<Self>) -> Option<Place> {
         if self.free.available_permits() == 0 {
             self.ask_one_to_leave();
@@ -62,11 +61,11 @@ impl Places {
 }
 
 impl Place {
-    /// Waits for something that the other side has to do; nothing comes of it if the place is needed.
+    /// Waits for something that the client must do. Returns `None` if the place is needed.
     pub(super) async fn wait<T>(&self, done: impl Future<Output = T>) -> Option<T> {
         *self.waiting.since.lock() = Some(Instant::now());
         let done = select! {
-            // What is there already is taken.
+            // A result that is ready comes first.
             biased;
             done = done => Some(done),
             () = self.waiting.leave.notified() => None,

@@ -1,14 +1,14 @@
-//! Which fields of INFO are metrics, by the names that redis_exporter gives them.
+//! The fields of INFO that are metrics, under the names of redis_exporter.
 //!
-//! Existing dashboards and alerts know these names, so each has the type that it has there, too, even where
-//! it could be a better one. What Redis does not have begins with `keyfast_`.
+//! Existing dashboards and alerts use these names. So each metric has the same type as there, even if another
+//! type would fit better. Metrics that Redis does not have begin with `keyfast_`.
 
 use super::page::Kind;
 
 /// A field of INFO that is a metric.
 #[derive(Debug)]
 pub(super) struct Metric {
-    /// Its name in INFO.
+    /// The field's name in INFO.
     pub(super) field: &'static str,
     pub(super) kind: Kind,
     pub(super) name: &'static str,
@@ -23,13 +23,13 @@ const fn counter(field: &'static str, name: &'static str, help: &'static str) ->
     Metric { field, kind: Kind::Counter, name, help }
 }
 
-/// All of them, in the order of INFO.
+/// All these metrics, in the order of INFO.
 pub(super) const METRICS: &[Metric] = &[
     // Server.
     gauge("uptime_in_seconds", "redis_uptime_in_seconds", "Seconds since the start."),
-    gauge("process_id", "redis_process_id", "Number of the process."),
+    gauge("process_id", "redis_process_id", "Process ID."),
     gauge("hz", "redis_hz", "Rounds of background work in a second."),
-    gauge("configured_hz", "redis_configured_hz", "Rounds of background work in a second that are wanted."),
+    gauge("configured_hz", "redis_configured_hz", "Rounds of background work in a second, as configured."),
     // Clients.
     gauge("connected_clients", "redis_connected_clients", "Clients that are connected."),
     gauge("cluster_connections", "redis_cluster_connections", "Connections to other nodes of a cluster."),
@@ -46,11 +46,7 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     gauge("blocked_clients", "redis_blocked_clients", "Clients that wait."),
     gauge("tracking_clients", "redis_tracking_clients", "Clients that keep copies of keys."),
-    gauge(
-        "clients_in_timeout_table",
-        "redis_clients_in_timeout_table",
-        "Clients that wait no longer than for some time.",
-    ),
+    gauge("clients_in_timeout_table", "redis_clients_in_timeout_table", "Waiting clients with a timeout."),
     // Memory.
     gauge("used_memory", "redis_memory_used_bytes", "Bytes taken from the allocator."),
     gauge("used_memory_rss", "redis_memory_used_rss_bytes", "Bytes that the system holds for the process."),
@@ -89,13 +85,13 @@ pub(super) const METRICS: &[Metric] = &[
         "redis_memory_used_scripts_eval_bytes",
         "Bytes of the texts of scripts.",
     ),
-    gauge("number_of_cached_scripts", "redis_number_of_cached_scripts", "Scripts that are known."),
-    gauge("number_of_functions", "redis_number_of_functions", "Functions that are known."),
-    gauge("number_of_libraries", "redis_number_of_libraries", "Libraries that are known."),
+    gauge("number_of_cached_scripts", "redis_number_of_cached_scripts", "Cached scripts."),
+    gauge("number_of_functions", "redis_number_of_functions", "Loaded functions."),
+    gauge("number_of_libraries", "redis_number_of_libraries", "Loaded libraries."),
     gauge(
         "used_memory_vm_functions",
         "redis_memory_used_vm_functions_bytes",
-        "Bytes of an interpreter of functions of their own.",
+        "Bytes of a separate interpreter for functions.",
     ),
     gauge("used_memory_vm_total", "redis_memory_used_vm_total", "Bytes of all interpreters."),
     gauge("used_memory_functions", "redis_memory_used_functions_bytes", "Bytes of the texts of libraries."),
@@ -138,7 +134,7 @@ pub(super) const METRICS: &[Metric] = &[
     gauge(
         "mem_not_counted_for_evict",
         "redis_mem_not_counted_for_eviction_bytes",
-        "Bytes for which no key is evicted.",
+        "Bytes that do not count for maxmemory.",
     ),
     gauge(
         "mem_replication_backlog",
@@ -167,10 +163,18 @@ pub(super) const METRICS: &[Metric] = &[
     gauge("lazyfreed_objects", "redis_lazyfreed_objects", "Values that were freed in the background."),
     // Persistence.
     gauge("loading", "redis_loading_dump_file", "Whether the data set is being loaded."),
-    gauge("async_loading", "redis_async_loading", "Whether it is being loaded while an older one serves."),
-    gauge("current_cow_size", "keyfast_save_preserved_bytes", "Bytes kept for the present snapshot."),
-    gauge("current_save_keys_processed", "keyfast_save_keys_written", "Keys of it that are written."),
-    gauge("current_save_keys_total", "keyfast_save_keys", "Keys that it has."),
+    gauge(
+        "async_loading",
+        "redis_async_loading",
+        "Whether a data set is being loaded while the old one serves clients.",
+    ),
+    gauge("current_cow_size", "keyfast_save_preserved_bytes", "Bytes preserved for the current snapshot."),
+    gauge(
+        "current_save_keys_processed",
+        "keyfast_save_keys_written",
+        "Keys of the current snapshot that are written.",
+    ),
+    gauge("current_save_keys_total", "keyfast_save_keys", "Keys of the current snapshot."),
     gauge(
         "rdb_changes_since_last_save",
         "redis_rdb_changes_since_last_save",
@@ -191,7 +195,7 @@ pub(super) const METRICS: &[Metric] = &[
     gauge(
         "rdb_current_bgsave_time_sec",
         "redis_rdb_current_bgsave_duration_sec",
-        "Seconds that the present snapshot has taken; -1 for none.",
+        "Seconds that the current snapshot has taken; -1 for none.",
     ),
     gauge("rdb_saves", "redis_rdb_saves_total", "Snapshots that were written."),
     gauge(
@@ -215,7 +219,11 @@ pub(super) const METRICS: &[Metric] = &[
         "redis_aof_rewrite_in_progress",
         "Whether the append only file is being rewritten.",
     ),
-    gauge("aof_rewrite_scheduled", "redis_aof_rewrite_scheduled", "Whether it will be."),
+    gauge(
+        "aof_rewrite_scheduled",
+        "redis_aof_rewrite_scheduled",
+        "Whether a rewrite of the append only file is scheduled.",
+    ),
     gauge(
         "aof_last_rewrite_time_sec",
         "redis_aof_last_rewrite_duration_sec",
@@ -224,7 +232,7 @@ pub(super) const METRICS: &[Metric] = &[
     gauge(
         "aof_current_rewrite_time_sec",
         "redis_aof_current_rewrite_duration_sec",
-        "Seconds that the present rewrite has taken; -1 for none.",
+        "Seconds that the current rewrite has taken; -1 for none.",
     ),
     gauge(
         "aof_last_bgrewrite_status",
@@ -242,11 +250,19 @@ pub(super) const METRICS: &[Metric] = &[
         "redis_aof_current_size_bytes",
         "Bytes of the append only file, where there is one.",
     ),
-    gauge("aof_base_size", "redis_aof_base_size_bytes", "Bytes that it had when it was last rewritten."),
+    gauge(
+        "aof_base_size",
+        "redis_aof_base_size_bytes",
+        "Bytes of the append only file after its last rewrite.",
+    ),
     gauge("aof_pending_rewrite", "redis_aof_pending_rewrite", "Whether a rewrite waits for a snapshot."),
-    gauge("aof_buffer_length", "redis_aof_buffer_length", "Bytes that wait to be written to it."),
-    gauge("aof_pending_bio_fsync", "redis_aof_pending_bio_fsync", "Waits for the disk that are pending."),
-    gauge("aof_delayed_fsync", "redis_aof_delayed_fsync", "Waits for the disk that were put off."),
+    gauge(
+        "aof_buffer_length",
+        "redis_aof_buffer_length",
+        "Bytes that wait to be written to the append only file.",
+    ),
+    gauge("aof_pending_bio_fsync", "redis_aof_pending_bio_fsync", "Pending syncs of the append only file."),
+    gauge("aof_delayed_fsync", "redis_aof_delayed_fsync", "Delayed syncs of the append only file."),
     gauge(
         "aof_last_write_status",
         "redis_aof_last_write_status",
@@ -262,7 +278,11 @@ pub(super) const METRICS: &[Metric] = &[
         "redis_module_fork_in_progress",
         "Whether a module runs in a process of its own.",
     ),
-    gauge("module_fork_last_cow_size", "redis_module_fork_last_cow_size", "Bytes that were copied for that."),
+    gauge(
+        "module_fork_last_cow_size",
+        "redis_module_fork_last_cow_size",
+        "Bytes that were copied for a module's process.",
+    ),
     // Stats.
     counter(
         "total_connections_received",
@@ -274,33 +294,33 @@ pub(super) const METRICS: &[Metric] = &[
         "redis_commands_processed_total",
         "Commands that were executed or refused.",
     ),
-    gauge("instantaneous_ops_per_sec", "redis_instantaneous_ops_per_sec", "Commands a second, lately."),
+    gauge("instantaneous_ops_per_sec", "redis_instantaneous_ops_per_sec", "Commands per second, lately."),
     counter("total_net_input_bytes", "redis_net_input_bytes_total", "Bytes read from clients."),
     counter("total_net_output_bytes", "redis_net_output_bytes_total", "Bytes written to clients."),
     gauge(
         "instantaneous_input_kbps",
         "redis_instantaneous_input_kbps",
-        "KiB a second read from clients, lately.",
+        "KiB per second read from clients, lately.",
     ),
     gauge(
         "instantaneous_output_kbps",
         "redis_instantaneous_output_kbps",
-        "KiB a second written to clients, lately.",
+        "KiB per second written to clients, lately.",
     ),
     counter("rejected_connections", "redis_rejected_connections_total", "Connections that were refused."),
-    gauge("sync_full", "redis_replica_resyncs_full", "Replicas that were given everything."),
+    gauge("sync_full", "redis_replica_resyncs_full", "Full synchronizations with replicas."),
     gauge(
         "sync_partial_ok",
         "redis_replica_partial_resync_accepted",
-        "Replicas that were given what they had missed.",
+        "Partial synchronizations with replicas.",
     ),
-    gauge("sync_partial_err", "redis_replica_partial_resync_denied", "Replicas that had missed too much."),
+    gauge("sync_partial_err", "redis_replica_partial_resync_denied", "Refused partial synchronizations."),
     counter(
         "expired_subkeys",
         "redis_expired_subkeys_total",
-        "Fields of hashes that were freed because their time had come.",
+        "Fields of hashes that were freed because they had expired.",
     ),
-    counter("expired_keys", "redis_expired_keys_total", "Keys that were freed because their time had come."),
+    counter("expired_keys", "redis_expired_keys_total", "Keys that were freed because they had expired."),
     gauge(
         "expired_stale_perc",
         "redis_expired_stale_percentage",
@@ -319,8 +339,8 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     counter("keyspace_hits", "redis_keyspace_hits_total", "Keys that a reading command found."),
     counter("keyspace_misses", "redis_keyspace_misses_total", "Keys that a reading command did not find."),
-    gauge("pubsub_channels", "redis_pubsub_channels", "Channels that somebody listens to."),
-    gauge("pubsub_patterns", "redis_pubsub_patterns", "Patterns of channels that somebody listens to."),
+    gauge("pubsub_channels", "redis_pubsub_channels", "Channels with subscribers."),
+    gauge("pubsub_patterns", "redis_pubsub_patterns", "Patterns of channels with subscribers."),
     gauge("migrate_cached_sockets", "redis_migrate_cached_sockets_total", "Sockets kept for MIGRATE."),
     gauge(
         "slave_expires_tracked_keys",
@@ -328,40 +348,24 @@ pub(super) const METRICS: &[Metric] = &[
         "Keys that a writable replica expires by itself.",
     ),
     gauge("active_defrag_hits", "redis_defrag_hits", "Values that were moved by defragmentation."),
-    gauge("active_defrag_misses", "redis_defrag_misses", "Values that were looked at in vain."),
+    gauge("active_defrag_misses", "redis_defrag_misses", "Values that defragmentation left in place."),
     gauge("active_defrag_key_hits", "redis_defrag_key_hits", "Keys that were moved by defragmentation."),
-    gauge("active_defrag_key_misses", "redis_defrag_key_misses", "Keys that were looked at in vain."),
+    gauge("active_defrag_key_misses", "redis_defrag_key_misses", "Keys that defragmentation left in place."),
     gauge("latest_fork_usec", "redis_latest_fork_seconds", "Always 0: the process does not fork."),
     counter("total_forks", "redis_total_forks", "Forks of the process: none."),
     gauge("tracking_total_keys", "redis_tracking_total_keys", "Keys of which clients keep copies."),
     gauge("tracking_total_items", "redis_tracking_total_items", "Copies that clients keep."),
-    gauge(
-        "tracking_total_prefixes",
-        "redis_tracking_total_prefixes",
-        "Prefixes of keys that clients want to hear of.",
-    ),
-    counter(
-        "unexpected_error_replies",
-        "redis_unexpected_error_replies",
-        "Errors that should not have been.",
-    ),
+    gauge("tracking_total_prefixes", "redis_tracking_total_prefixes", "Key prefixes that clients track."),
+    counter("unexpected_error_replies", "redis_unexpected_error_replies", "Unexpected errors."),
     counter(
         "dump_payload_sanitizations",
         "redis_dump_payload_sanitizations",
-        "Values of RESTORE that were looked through.",
+        "Values of RESTORE that were verified.",
     ),
-    counter(
-        "total_error_replies",
-        "redis_total_error_replies",
-        "Commands and requests that were answered with an error.",
-    ),
+    counter("total_error_replies", "redis_total_error_replies", "Error replies."),
     counter("total_reads_processed", "redis_total_reads_processed", "Reads from clients' sockets."),
     counter("total_writes_processed", "redis_total_writes_processed", "Writes to clients' sockets."),
-    counter(
-        "acl_access_denied_auth",
-        "redis_acl_access_denied_auth_total",
-        "Attempts to be let in that failed.",
-    ),
+    counter("acl_access_denied_auth", "redis_acl_access_denied_auth_total", "Failed logins."),
     counter(
         "acl_access_denied_cmd",
         "redis_acl_access_denied_cmd_total",
@@ -381,12 +385,16 @@ pub(super) const METRICS: &[Metric] = &[
     gauge(
         "second_repl_offset",
         "redis_second_repl_offset",
-        "Bytes of replication so far by the former name.",
+        "Bytes of replication so far under the former replication ID.",
     ),
     gauge("repl_backlog_active", "redis_repl_backlog_is_active", "Whether there is a replication backlog."),
-    gauge("repl_backlog_size", "redis_replication_backlog_bytes", "Bytes that it may have."),
-    gauge("repl_backlog_first_byte_offset", "redis_repl_backlog_first_byte_offset", "Where it begins."),
-    gauge("repl_backlog_histlen", "redis_repl_backlog_history_bytes", "Bytes that it has."),
+    gauge("repl_backlog_size", "redis_replication_backlog_bytes", "Most bytes of the replication backlog."),
+    gauge(
+        "repl_backlog_first_byte_offset",
+        "redis_repl_backlog_first_byte_offset",
+        "Offset of the first byte in the replication backlog.",
+    ),
+    gauge("repl_backlog_histlen", "redis_repl_backlog_history_bytes", "Bytes in the replication backlog."),
     // CPU.
     counter(
         "used_cpu_sys",
@@ -401,41 +409,41 @@ pub(super) const METRICS: &[Metric] = &[
     counter(
         "used_cpu_sys_children",
         "redis_cpu_sys_children_seconds_total",
-        "Seconds that the system spent for its children.",
+        "Seconds of processor time that the system spent for child processes.",
     ),
     counter(
         "used_cpu_user_children",
         "redis_cpu_user_children_seconds_total",
-        "Seconds that its children spent.",
+        "Seconds of processor time that child processes spent.",
     ),
     counter(
         "used_cpu_sys_main_thread",
         "redis_cpu_sys_main_thread_seconds_total",
-        "Seconds that the system spent for its main thread.",
+        "Seconds of processor time that the system spent for the main thread.",
     ),
     counter(
         "used_cpu_user_main_thread",
         "redis_cpu_user_main_thread_seconds_total",
-        "Seconds that its main thread spent.",
+        "Seconds of processor time that the main thread spent.",
     ),
     // Cluster.
-    gauge("cluster_enabled", "redis_cluster_enabled", "Whether it is a node of a cluster."),
+    gauge("cluster_enabled", "redis_cluster_enabled", "Whether the server is a node of a cluster."),
     // Locks.
-    gauge("lock_lens", "keyfast_lock_lens", "Whether it is followed who holds which lock."),
-    gauge("locks_followed", "keyfast_locks_followed", "Locks that are followed."),
-    gauge("locks_held", "keyfast_locks_held", "Locks that somebody holds."),
+    gauge("lock_lens", "keyfast_lock_lens", "Whether the server tracks who holds each lock."),
+    gauge("locks_followed", "keyfast_locks_followed", "Locks that are tracked."),
+    gauge("locks_held", "keyfast_locks_held", "Locks that are held."),
     counter("locks_taken", "keyfast_locks_taken_total", "How often a lock was taken."),
-    counter("locks_refused", "keyfast_locks_refused_total", "How often somebody did not get a lock."),
+    counter("locks_refused", "keyfast_locks_refused_total", "How often a client did not get a lock."),
     counter("locks_released", "keyfast_locks_released_total", "How often a lock was released."),
     counter("locks_expired", "keyfast_locks_expired_total", "How often a lock expired."),
     counter("locks_reentered", "keyfast_locks_reentered_total", "How often a holder took a lock once more."),
-    counter("locks_woken", "keyfast_locks_woken_total", "How often a release woke a client by a list."),
+    counter("locks_woken", "keyfast_locks_woken_total", "How often a release woke a client through a list."),
     // The store.
     gauge("store_connected", "keyfast_store_connected", "Whether the store is connected."),
     gauge("store_away", "keyfast_store_away", "Whether requests on keys in the store are refused."),
     counter("store_connections", "keyfast_store_connections_total", "Connections to the store."),
     counter("store_batches", "keyfast_store_batches_total", "Batches that the store has answered."),
-    counter("store_requests", "keyfast_store_requests_total", "Requests in them."),
+    counter("store_requests", "keyfast_store_requests_total", "Requests in these batches."),
     counter(
         "store_batch_microseconds",
         "keyfast_store_batch_microseconds_total",
@@ -446,7 +454,7 @@ pub(super) const METRICS: &[Metric] = &[
         "keyfast_store_overtaken_total",
         "Requests that ran again: their guess was wrong, or another front-end was faster.",
     ),
-    counter("store_failed", "keyfast_store_failed_total", "Requests that the store could not do."),
+    counter("store_failed", "keyfast_store_failed_total", "Requests that the store could not execute."),
     counter("store_unknown", "keyfast_store_unknown_total", "Requests whose outcome is unknown."),
-    counter("locks_unfollowed", "keyfast_locks_unfollowed_total", "Locks that were taken and not followed."),
+    counter("locks_unfollowed", "keyfast_locks_unfollowed_total", "Locks that were taken and not tracked."),
 ];

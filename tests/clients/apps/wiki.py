@@ -37,7 +37,7 @@ $wgJobRunRate = 0;
 
 
 class Browser:
-    """Somebody with cookies of their own."""
+    """A user with cookies of their own."""
 
     def __init__(self):
         cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())

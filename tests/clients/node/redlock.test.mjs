@@ -118,7 +118,7 @@ for (const protocol of [2, 3]) {
       await clients[2].del("report");
       await assert.rejects(longer.extend(HELD_MS), ExecutionError);
       await assert.rejects(longer.release(), ExecutionError);
-      // The script takes away nobody else's key, and one's own where it still is.
+      // The script deletes only its own key, where that still exists, and no other client's.
       const values = async () => `${await onAll("GET", "report")}`;
       await soon(async () => (await values()) === "other,other,,,", "the keys are not as they should be");
     });

@@ -61,7 +61,7 @@ for (const [libraryName, library] of Object.entries(libraries)) {
         const visitors = []; // their clients: two of the first, then two of the second
 
         const subscribers = async (channel) => Number((await library.call(asking, ...adapter.count, channel))[1]);
-        // A room has a channel of its own among shards, where somebody is in it.
+        // With shards a room has its own channel, as long as a client is in it.
         const roomIsKnown = async (room, count) => {
           if (kind === "shards") {
             await soon(async () => (await subscribers(`socket.io#/#${room}#`)) === count, `${room} has no channel`);
@@ -130,7 +130,7 @@ for (const [libraryName, library] of Object.entries(libraries)) {
           }
         });
 
-        test("a client's word reaches everybody else", async () => {
+        test("a client's word reaches all other clients", async () => {
           const notes = await heard(sites[0], () => socketOf(1).broadcast.emit("said", "by one"));
           assert.deepEqual(notes, [0, 1, 2, 3].map((visitor) => (visitor === 1 ? [] : [["said", "by one"]])));
         });
@@ -163,12 +163,12 @@ for (const [libraryName, library] of Object.entries(libraries)) {
 
         test("a server sends the clients of the other into rooms and out", async () => {
           sites[0].in(idOf(3)).socketsJoin("garden");
-          await soon(() => socketOf(3).rooms.has("garden"), "nobody is in the garden");
+          await soon(() => socketOf(3).rooms.has("garden"), "no client is in the garden");
           await roomIsKnown("garden", 1);
           const notes = await heard(sites[0], (site) => site.to("garden").emit("rain"));
           assert.deepEqual(notes, [[], [], [], [["rain"]]]);
           sites[0].in("garden").socketsLeave("garden");
-          await soon(() => !socketOf(3).rooms.has("garden"), "somebody stays in the garden");
+          await soon(() => !socketOf(3).rooms.has("garden"), "a client stays in the garden");
         });
 
         test("a server asks for the clients of both", async () => {

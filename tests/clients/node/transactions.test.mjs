@@ -165,7 +165,7 @@ for (const protocol of [2, 3]) {
       assert.deepEqual(await ear.ping(), protocol === 2 ? ["pong", ""] : "PONG");
       assert.equal(await ear.unsubscribe("news"), 2);
       assert.equal(await ear.punsubscribe("n*"), 1);
-      assert.equal(await client.publish("news", "nobody"), 0);
+      assert.equal(await client.publish("news", "unheard"), 0);
       assert.equal(await ear.unsubscribe("sport"), 0);
       assert.equal(await ear.get("key"), null); // nothing is subscribed to any more: an ordinary connection
     });
@@ -188,7 +188,7 @@ for (const protocol of [2, 3]) {
       const { listener, enough } = hearing();
       ear.on("smessage", listener);
       assert.equal(await ear.ssubscribe("news"), 1);
-      assert.equal(await client.publish("news", "nobody"), 0);
+      assert.equal(await client.publish("news", "unheard"), 0);
       assert.equal(await client.spublish("news", "hello"), 1);
       assert.deepEqual(await enough(1), [["news", "hello"]]);
       assert.equal(await ear.sunsubscribe("news"), 0);
@@ -291,7 +291,7 @@ for (const protocol of [2, 3]) {
       };
       await Promise.all(Array.from({ length: CONTENDERS }, count));
       assert.equal(await client.get("counter"), `${CONTENDERS * TURNS}`);
-      assert.ok(refused > 0, "nobody came in between: nothing was tried");
+      assert.ok(refused > 0, "no client came in between: nothing was tested");
     });
 
     test("a script of one's own is sent once", async () => {
@@ -329,7 +329,7 @@ for (const protocol of [2, 3]) {
       await ear.unsubscribe();
       await ear.pUnsubscribe();
       await ear.sUnsubscribe();
-      assert.equal(await client.publish("news", "nobody"), 0);
+      assert.equal(await client.publish("news", "unheard"), 0);
       assert.equal(await ear.get("key"), null); // nothing is subscribed to any more: an ordinary connection
     });
 

@@ -1,7 +1,7 @@
 """What redis-py's lock makes of requests that are lost, late or refused, as FAULT has it; in RESP2 and in RESP3.
 
 The classical trap: SET NX is executed, its reply is lost, the client tries again and finds the lock taken, by its
-own first attempt. Nobody works until that has expired. SET NX GET tells such a client what it needs to know.
+own first attempt. No client works until that has expired. SET NX GET tells such a client what it needs to know.
 """
 
 import time
@@ -70,7 +70,7 @@ class Faults(Conversation):
             lock.release()
         self.assertFalse(self.planter.exists("lock"))
 
-    def test_a_late_attempt_takes_the_lock_for_nobody(self):
+    def test_a_late_attempt_takes_the_lock_for_no_client(self):
         client = self.connect_with_retries(0)
         self.plant("ON", "set", "MATCH", "lo?k", "DELAY", 3_600_000)
         with self.assertRaises(TimeoutError):

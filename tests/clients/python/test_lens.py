@@ -76,7 +76,7 @@ class Lens(Conversation):
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        self.assertSoon(lambda: self.shown("lock:wake")["waiting"] == 1, "nobody waits")
+        self.assertSoon(lambda: self.shown("lock:wake")["waiting"] == 1, "no client waits")
         shown = self.shown("lock:wake")
         self.assertEqual((shown["state"], shown["waiting-list"]), ("held", "lock-signal:wake"))
         self.assertEqual(self.fields(shown["waiting-clients"][0])["name"], "waiting")

@@ -63,7 +63,7 @@ class RedisPyLock(Conversation):
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(yours.acquire, blocking_timeout=EVENT_SECONDS_MAX)
             # It has asked in vain before the lock is let go.
-            self.assertSoon(lambda: self.calls("set") >= 2, "nobody waits for the lock")
+            self.assertSoon(lambda: self.calls("set") >= 2, "no client waits for the lock")
             self.assertFalse(waiting.done())
             mine.release()
             self.assertIs(waiting.result(EVENT_SECONDS_MAX), True)
@@ -108,7 +108,7 @@ class RedisPyLock(Conversation):
             with self.assertRaisesRegex(LockError, "lock with no timeout"):
                 act()
         lock.release()
-        # One whose expiry somebody took away is the case of the script, which answers 0.
+        # The script returns 0 for a lock whose expiry another client has removed.
         lock = self.lock(timeout=100)
         lock.acquire()
         self.client.persist("lock")
@@ -126,7 +126,7 @@ class RedisPyLock(Conversation):
                 act()
             self.assertNotIsInstance(raised.exception, LockNotOwnedError)
 
-    def test_a_lock_that_somebody_else_has_now_is_left_to_him(self):
+    def test_a_lock_that_another_client_has_now_is_left_to_it(self):
         for name, lose in {
             "taken over": lambda: self.client.set("lock", "other"),
             "taken away": lambda: self.client.delete("lock"),
@@ -240,7 +240,7 @@ class PythonRedisLock(Conversation):
         with self.assertRaises(redis_lock.NotExpirable):
             lock.extend(100)
 
-    def test_a_lock_that_somebody_else_has_is_not_let_go(self):
+    def test_a_lock_that_another_client_has_is_not_let_go(self):
         mine, yours = self.lock(expire=100), self.lock(expire=100)
         with self.assertRaises(redis_lock.NotAcquired):
             mine.release()

@@ -48,7 +48,7 @@ class Listening(Conversation):
 
 class PubSub(Listening):
     def test_a_message_reaches_who_listens(self):
-        self.assertEqual(self.client.publish("news", "nobody"), 0)
+        self.assertEqual(self.client.publish("news", "unheard"), 0)
         ears = [self.listen("news", "sport") for _ in range(2)]
         self.assertEqual(self.client.publish("news", "hello"), 2)
         self.assertEqual(self.client.publish("weather", "rain"), 0)
@@ -79,7 +79,7 @@ class PubSub(Listening):
                 ("unsubscribe", b"a", 0),
             ],
         )
-        self.assertEqual(self.client.publish("a", "nobody"), 0)
+        self.assertEqual(self.client.publish("a", "unheard"), 0)
         self.assertFalse(pubsub.subscribed)
 
     def test_patterns_catch_channels(self):
@@ -105,7 +105,7 @@ class PubSub(Listening):
         self.assertEqual(self.client.pubsub_shardnumsub("news", "nosuch"), [(b"news", 1), (b"nosuch", 0)])
         pubsub.sunsubscribe("news")
         self.assertEqual(self.next(pubsub)["type"], "sunsubscribe")
-        self.assertEqual(self.client.spublish("news", "nobody"), 0)
+        self.assertEqual(self.client.spublish("news", "unheard"), 0)
 
     def test_the_server_tells_who_listens_to_what(self):
         self.assertEqual((self.client.pubsub_channels(), self.client.pubsub_numpat()), ([], 0))
@@ -117,7 +117,7 @@ class PubSub(Listening):
         self.assertEqual(self.client.pubsub_numpat(), 2)  # patterns, not who listens
         for pubsub in ears:
             pubsub.close()
-        self.assertSoon(lambda: not self.client.pubsub_channels(), "channels stay when nobody listens")
+        self.assertSoon(lambda: not self.client.pubsub_channels(), "channels stay without subscribers")
         self.assertEqual(self.client.pubsub_numpat(), 0)
 
     def test_a_subscriber_may_still_ping(self):
@@ -261,8 +261,8 @@ class Notifications(Listening):
         self.client.set("found by asking", "v", px=20)
         self.assertSoon(lambda: not self.client.exists("found by asking"), "the key never expired")
         self.assertEqual(self.heard(pubsub, 1), [(b"__keyevent@0__:expired", b"found by asking")])
-        self.client.set("asked for by nobody", "v", px=20)
-        self.assertEqual(self.heard(pubsub, 1), [(b"__keyevent@0__:expired", b"asked for by nobody")])
+        self.client.set("not asked for", "v", px=20)
+        self.assertEqual(self.heard(pubsub, 1), [(b"__keyevent@0__:expired", b"not asked for")])
 
     def test_only_what_was_asked_for_is_told(self):
         for flags, expected in {

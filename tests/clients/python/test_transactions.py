@@ -147,7 +147,7 @@ class Transactions(Conversation):
             list(pool.map(count, [self.connect() for _ in range(WORKERS)]))
         self.assertEqual(self.client.get("counter"), b"%d" % (WORKERS * TURNS))
 
-    def test_nobody_sees_half_a_transaction(self):
+    def test_no_client_sees_half_a_transaction(self):
         stop = threading.Event()
 
         def write():

@@ -172,7 +172,7 @@ fn what_is_listed_as_missing_is_missing() {
 const BLOCKING: &[&str] =
     &["blpop", "brpop", "blmove", "brpoplpush", "blmpop", "bzpopmin", "bzpopmax", "bzmpop", "block"];
 
-/// One conversation.
+/// One recorded conversation: requests and expected replies.
 struct Case {
     name: String,
     protocol: u64,

@@ -1,23 +1,24 @@
-//! Is there an order in which a server that does one thing at a time would have given these answers?
+//! Is there an order in which a server that runs one request at a time would have sent these replies?
 //!
-//! Just-in-time linearization (Lowe, 2017), for one key: going through what was sent and answered in the
-//! order of time, we keep every situation that the key may be in, which is what it holds and which of the
-//! requests under way have been done. When one is answered, it must have been done; where it has not been,
-//! the others under way are tried before it in every order. If no situation is left, the answer cannot be
+//! Just-in-time linearization (Lowe, 2017), for one key. The checker goes through requests and replies in the
+//! order of time, and keeps every situation that the key may be in: its value, and which of the pending
+//! requests have taken effect. When a reply comes, its request must have taken effect. If it has not yet, the
+//! other pending requests are tried before it in every order. If no situation is left, the reply cannot be
 //! explained.
 //!
-//! What keeps that small: A request that only looks is done as soon as it sees what it was told; later is
-//! never better. A token does not go before all who have seen it have done so, as it never comes again. What
-//! somebody saw was done by then, whether it was answered late or never. Lost requests of which nobody saw
-//! anything are alike: they are counted by what they may have done, and the fewer a situation has needed, the
-//! better. And the simplest explanations are tried first, the others only where those lead nowhere.
+//! Five rules keep the search small. A request that only reads takes effect as soon as it can see the value
+//! of its reply; later is never better. A token is only replaced when all requests that saw it have taken
+//! effect, because it never comes again. A write took effect before the first reply that shows its token,
+//! even if its own reply came late or never. Lost requests whose effect no reply shows are alike: they are
+//! counted by their possible effect, and a situation that has needed fewer is better. And the simplest
+//! explanations are tried first, the others only if those fail.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::register::{Answer, Moment, Operation, Register, Request, Token};
 
-/// Situations that are gone through for one answer. Few answers take more than some hundred; one that takes
-/// so many is told of as if it could not be explained, rather than filling the memory.
+/// The most situations for one reply. Few replies take more than some hundred. A reply that takes more than
+/// this counts as unexplained, so that the search does not fill the memory.
 const SITUATIONS_MAX: usize = 300_000;
 /// Kinds of lost requests, apart from DELIFEQ, which is of use only to what it names.
 const KINDS: usize = 2;
@@ -79,8 +80,9 @@ pub(super) fn by_key(history: &[Operation]) -> Vec<Vec<Operation>> {
     parts
 }
 
-/// Makes a history tell what can be known of it without looking for an order: what somebody saw was done by
-/// then, whether it was answered late or never. Lost requests of which nobody saw anything are made alike.
+/// Adds to a history what is known without a search: a write took effect before the first reply that shows
+/// its token, even if its own reply came late or never. Lost requests whose effect no reply shows are made
+/// alike.
 pub(super) fn clarify(history: &[Operation]) -> Vec<Operation> {
     let mut seen: HashMap<Token, Moment> = HashMap::new();
     let earliest = |one: Moment, other: Moment| if one.nanos < other.nanos { one } else { other };
@@ -113,8 +115,8 @@ fn done(operation: &Operation) -> Operation {
     Operation { request, answer: Answer::Done(true), ..*operation }
 }
 
-/// A lost request of which nobody saw anything. Then it is enough to know that something may have been
-/// written, or that what is there may have been made to end; when, is left open.
+/// A lost request whose effect no reply shows. It is enough to know that it may have written some value, or
+/// that it may have given the value an expiry, at an unknown time.
 fn unseen(operation: &Operation) -> Operation {
     let request = match operation.request {
         Request::Set(..) | Request::SetNx(..) | Request::GetSet(_) => Request::Set(Token::UNSEEN, Some(0)),
@@ -328,7 +330,7 @@ impl KeyChecker<'_> {
         }
     }
 
-    /// Whether everybody who has seen the token that goes has done so. It will not come again.
+    /// Whether all requests that saw the replaced token have taken effect. It never comes again.
     fn has_shown_what_it_held(&self, before: Register, after: Situation) -> bool {
         let token = |register: Register| register.held.map(|held| held.token);
         let Some(gone) = token(before).filter(|gone| token(after.register) != Some(*gone)) else {

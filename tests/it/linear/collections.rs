@@ -296,7 +296,7 @@ const LIMITS: [[&str; 2]; 3] = [
     ["--hash-max-listpack-entries", "3"],
 ];
 
-/// Lets clients use collections; checks what they were told.
+/// Lets clients use collections, and checks their replies.
 fn record_and_check(draw: fn(&mut Rng, i64) -> Request) -> Vec<Told> {
     let threads: &[&str] = if is_redis() { &[] } else { &["--io-threads", "4"] };
     record_and_check_over(&[Server::start_with(&[LIMITS.as_flattened(), threads].concat())], draw)

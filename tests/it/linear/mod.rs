@@ -1,13 +1,12 @@
-//! Whatever clients are told at once could have been told one after the other: linearizability.
+//! Linearizability: the replies to concurrent requests could be those of requests one after the other.
 //!
-//! Sixteen connections take, renew, read, let go and break locks on the same few keys, as fast as they can,
-//! against the real server on four threads; some of them end without reading their answer. [`recorder`]
-//! writes down what each asked and was told, and when; [`register`] says what one key does, with its expiry
-//! between the clocks of client and server; [`checker`] looks for an order that explains all answers.
+//! Sixteen connections take, renew, read, release and break locks on the same few keys, as fast as they can,
+//! against the real server on four threads. Some of them end without reading their reply. [`recorder`] logs
+//! requests and replies with their times. [`register`] models one key, whose expiry lies between the clocks
+//! of client and server. [`checker`] looks for an order that explains all replies.
 //!
-//! A checker that never objects proves nothing. So [`faults`] plays servers that are wrong in the ways in
-//! which servers are, each of which must be found out, and [`second_opinion`] asks porcupine-rs 0.3, which
-//! must say the same.
+//! A checker that never objects proves nothing. So [`faults`] imitates servers with typical mistakes, each of
+//! which the checker must find. [`second_opinion`] asks porcupine-rs 0.3, which must agree.
 //!
 //! [`collections`] does the same with lists, sorted sets and hashes, which only porcupine checks.
 //!
@@ -51,7 +50,7 @@ fn assert_explained(history: &[Operation]) {
     }
 }
 
-/// Records a history and checks it; it must have met what it is to tell about.
+/// Records a history and checks it. It must contain the events that it is meant to test.
 fn record_and_check(keys: usize) -> Vec<Operation> {
     let server = start_on_four_threads();
     let history = record(&server, keys, operations());
@@ -74,7 +73,7 @@ pub(crate) fn record_and_check_over(
     (history.len(), history.iter().filter(|operation| operation.answer == Answer::Lost).count())
 }
 
-/// Whether a history has met what it is to tell about.
+/// Whether a history contains the events that it is meant to test.
 #[track_caller]
 fn assert_told(history: &[Operation]) {
     for (request, answer) in [
@@ -122,7 +121,7 @@ fn told(span: std::ops::Range<u64>, request: Request, answer: Answer) -> Operati
     }
 }
 
-/// What nobody knows the end of.
+/// An operation whose reply was lost.
 fn lost(start: u64, request: Request) -> Operation {
     Operation { ended: None, ..told(start..start, request, Answer::Lost) }
 }
@@ -156,7 +155,7 @@ fn a_second_setnx_that_is_told_1_is_rejected() {
     use Request::{Del, DelIfEq, SetNx};
     is_rejected(&[told(0..5, SetNx(A, None), YES), told(3..8, SetNx(B, None), YES)]);
     is_fine(&[told(0..5, SetNx(A, None), YES), told(3..8, SetNx(B, None), NO)]);
-    // Somebody may have let go in between.
+    // A client may have released the lock in between.
     is_fine(&[told(0..5, SetNx(A, None), YES), told(3..8, SetNx(B, None), YES), told(1..9, Del, YES)]);
     is_fine(&[told(0..2, SetNx(A, None), YES), lost(1, DelIfEq(A)), told(3..8, SetNx(B, None), YES)]);
     is_rejected(&[told(0..2, SetNx(A, None), YES), told(3..8, SetNx(B, None), YES), lost(9, DelIfEq(A))]);
@@ -290,7 +289,7 @@ fn setnx_made_of_get_and_set_is_found_out_over_real_connections() {
 }
 
 #[test]
-fn setnx_made_of_get_and_set_is_found_out_even_where_nobody_arranges_the_race() {
+fn setnx_made_of_get_and_set_is_found_out_even_without_an_arranged_race() {
     let server = start_on_four_threads();
     let (watch, at_once) = (Watch::start(), Barrier::new(CONNECTIONS));
     let asked = |client: &mut Client, connection: usize, request: Request| {

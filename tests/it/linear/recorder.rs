@@ -1,4 +1,4 @@
-//! Records what connections ask of a server, all at once, and what they are told.
+//! Records the requests of many concurrent connections, and the replies.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -18,7 +18,7 @@ const REFUSED: Duration = Duration::from_millis(5);
 /// Longest life of a key that expires: long enough to be met alive, short enough to end within the history.
 const LIFETIME_MS_MAX: u64 = 8;
 
-/// Tells moments.
+/// A clock for the moments of requests and replies.
 pub(super) struct Watch(Instant);
 
 impl Watch {

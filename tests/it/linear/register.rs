@@ -1,4 +1,4 @@
-//! One key as its clients see it: what they ask of it, what they are told, and what that does to it.
+//! A model of one key: requests, replies, and their effects.
 //!
 //! Time is what makes it interesting. A client does not know when the server looked at its clock, only that
 //! it was between sending and being answered; so an expiry is a span, within which a key may be there or not.
@@ -11,19 +11,19 @@ use std::fmt;
 pub(super) struct Token(pub(super) u32);
 
 impl Token {
-    /// Whatever somebody wrote who never learned of it, and nobody ever read.
+    /// Any value that was written, but whose writer got no reply, and that was never read.
     pub(super) const UNSEEN: Token = Token(0);
 }
 
 /// How long a key is to live, in milliseconds.
 pub(super) type Lifetime = Option<u64>;
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// GET.
     Get,
-    /// GETEX PX.
+    /// GETEX PX, with milliseconds.
     GetEx(u64),
     /// GETSET.
     GetSet(Token),
@@ -35,11 +35,11 @@ pub(super) enum Request {
     Del,
     /// DELIFEQ.
     DelIfEq(Token),
-    /// PEXPIRE.
+    /// PEXPIRE, with milliseconds.
     Expire(u64),
 }
 
-/// What it is told.
+/// The reply that a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// Whether anything was done: 1 or OK, and 0 or nil.

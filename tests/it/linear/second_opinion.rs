@@ -1,6 +1,6 @@
-//! The same question to somebody else: porcupine, which is told what a key does but searches in its own way
-//! (Wing and Gong, with Lowe's cache). It wants memory for the square of a key's history, so it is asked
-//! about histories of many keys, and short ones.
+//! A second checker for the same histories: porcupine. It gets our model of a key, but searches in its own
+//! way (Wing and Gong, with Lowe's cache). Its memory grows with the square of a key's history, so it gets
+//! histories of many keys, and short ones.
 
 use std::time::Duration;
 

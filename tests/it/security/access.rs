@@ -130,7 +130,7 @@ fn e2_odd_key_rules_and_selectors_are_taken_or_refused_without_harm() {
         lives(&server, &mut client);
         let _ = client.line("ACL DELUSER t");
     }
-    // The rights are told in whatever order they are given.
+    // The rights may be in any order.
     client.line("ACL SETUSER t %WR~a %R~b").is_ok();
     let users = client.line("ACL LIST").items();
     let described = users.iter().map(Reply::to_string).find(|user| user.contains("user t ")).unwrap();

@@ -332,7 +332,7 @@ fn c11_numbers_at_the_ends_of_their_range_do_not_overflow() {
         client.line(line).is_error(why);
         client.line("GET k").is(value);
     }
-    // Numbers that a long double has and nobody can use: any answer will do, and the server lives.
+    // Numbers that only a long double can hold: any reply will do, as long as the server lives.
     for huge in ["1e4932", "0x1p16383", "-1e4932", "1e-5000", &"1".repeat(5000)] {
         client.line("SET k 1").is_ok();
         let _ = client.cmd(["INCRBYFLOAT", "k", huge]);

@@ -9,7 +9,7 @@ use super::etcd::Etcd;
 use super::postgres::Postgres;
 use crate::server::{PATIENCE, Server};
 
-/// Which store.
+/// The kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Postgres,

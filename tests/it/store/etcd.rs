@@ -11,7 +11,7 @@ use super::network::Network;
 use crate::folder::Folder;
 use crate::tools::installed;
 
-/// Some nodes.
+/// A cluster of etcd nodes, one process each.
 pub(crate) struct Etcd {
     folder: Folder,
     /// The ports of each node: for clients, for the other nodes, and for the test, which looks who leads.

@@ -105,7 +105,7 @@ fn so_it_is_while_the_store_is_stopped_and_the_network_is_cut() {
     assert!(lost > 0, "{sent} requests were sent, and no answer was lost");
 }
 
-/// Checks what clients are told while something happens. Returns how many requests were sent, and how many
+/// Checks the clients' replies while something happens. Returns how many requests were sent, and how many
 /// answers were lost.
 fn history_while(fronts: &[Server], happens: impl FnOnce()) -> (usize, usize) {
     let is_over = AtomicBool::new(false);

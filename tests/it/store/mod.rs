@@ -52,7 +52,7 @@ on_both! {
     messages_events_and_news_of_read_keys_cross_over
     only_keys_that_match_live_there_and_no_request_names_both
     keys_go_to_other_databases
-    what_is_too_long_is_refused_and_harms_nobody
+    what_is_too_long_is_refused_and_harms_no_other_request
     a_store_that_is_away_is_said_to_be_and_used_as_soon_as_it_is_back
     a_lock_tells_who_holds_it_wherever_that_is_and_its_fencing_number_only_grows
     info_and_health_tell_how_the_store_does
@@ -318,7 +318,7 @@ fn keys_go_to_other_databases(kind: Kind) {
     client.line("LLEN there").is(2);
 }
 
-fn what_is_too_long_is_refused_and_harms_nobody(kind: Kind) {
+fn what_is_too_long_is_refused_and_harms_no_other_request(kind: Kind) {
     let Some(cluster) = Cluster::start(kind, "limits") else { return };
     let front = cluster.front(&["--store-value-max-bytes", "100"]);
     let mut client = front.client();

@@ -81,7 +81,7 @@ impl Network {
         }
     }
 
-    /// Mends all.
+    /// Removes all cuts.
     pub(crate) fn mend(&self) {
         for from in (0..self.nodes).chain([OUTSIDE]) {
             for to in (0..self.nodes).chain([OUTSIDE]).filter(|to| *to != from) {

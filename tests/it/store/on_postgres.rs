@@ -24,7 +24,7 @@ fn an_expired_key_is_gone_for_all_from_its_millisecond_on_and_one_of_many_takes_
                 let (mut client, is_taken) = (fronts[index % 2].client(), &is_taken);
                 scope.spawn(move || {
                     let mut wins = 0;
-                    // Everybody tries once more after somebody has it.
+                    // Each client tries once more after one of them has it.
                     loop {
                         let was_taken = is_taken.load(Ordering::Relaxed);
                         if client.line(&format!("SET lock {index} NX")).reply() != Reply::Null {

@@ -53,7 +53,7 @@ impl Proxy {
         Proxy { address, fates: all }
     }
 
-    /// Its port.
+    /// The port on which the proxy accepts clients.
     pub(crate) fn port(&self) -> u16 {
         self.address.port()
     }

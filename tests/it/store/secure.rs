@@ -211,7 +211,7 @@ fn asks_for_certificates(
     refused(&shows("client.pem", "server.key"), "the key does not belong to the certificate");
     refused(
         &shows("client.pem", "client.key")[..2],
-        "store-tls-cert-file and store-tls-key-file are needed both",
+        "store-tls-cert-file and store-tls-key-file are needed together",
     );
     refused(&shows("none.pem", "client.key"), "none.pem: No such file");
     // One of another authority.

@@ -1,7 +1,7 @@
 //! `cjson.decode`.
 //!
-//! Arrays and objects that are not yet closed lie in a list, so that no nesting of the input takes the stack
-//! of a thread. A text is read as if a zero byte came after it; the first one ends it, wherever it lies.
+//! Open arrays and objects are in a list, so that nested input does not use the thread's stack. A text is
+//! read as if a zero byte followed it; the first zero byte ends it.
 
 use mlua::{Error, LuaString, Result, Table, Value};
 use rustc_apfloat::ieee::Double;
@@ -10,7 +10,7 @@ use rustc_apfloat::{Float, Round};
 use super::{DEPTH_MAX, Options};
 use crate::scripting::libraries::raise::Call;
 
-/// Reads a text.
+/// Parses a text.
 pub(super) fn decode(call: &Call<'_>, options: Options) -> Result<Value> {
     if call.count() != 1 {
         return Err(call.bad_argument(1, b"expected 1 argument"));
@@ -41,12 +41,12 @@ enum Token {
     Colon,
     Comma,
     End,
-    /// What is wrong with it.
+    /// A mistake, and its name.
     Error(&'static str),
 }
 
 impl Token {
-    /// What an error says was found.
+    /// The name of the token in errors.
     fn name(&self) -> &'static str {
         match self {
             Token::ObjectBegin => "T_OBJ_BEGIN",
@@ -65,18 +65,18 @@ impl Token {
     }
 }
 
-/// An array or an object that is not yet closed.
+/// An array or an object that is still open.
 enum Open {
-    /// And the index of its next element.
+    /// An array, and the index of its next element.
     Array(Table, usize),
-    /// And the key of the member that comes.
+    /// An object, and the key of the next member.
     Object(Table, LuaString),
 }
 
-/// What the text goes on with.
+/// How the text continues.
 enum Next {
     Value(Token, usize),
-    /// Nothing inside of what was just finished.
+    /// The value is complete, and nothing is open within it.
     Finished(Value),
 }
 
@@ -88,7 +88,7 @@ struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    /// The next token, and where it begins.
+    /// The next token, and its offset.
     fn token(&mut self) -> Result<(Token, usize)> {
         let before = self.reader.at;
         let token = self.reader.token();
@@ -96,7 +96,7 @@ impl Decoder<'_> {
         Ok(token)
     }
 
-    /// Reads one value with all that lies in it.
+    /// Reads one value with everything in it.
     fn value(&mut self) -> Result<Value> {
         let (token, start) = self.token()?;
         let mut next = Next::Value(token, start);
@@ -111,7 +111,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// A value that begins with a token.
+    /// Reads a value that begins with this token.
     fn begin(&mut self, token: Token, start: usize) -> Result<Next> {
         Ok(Next::Finished(match token {
             Token::String(string) => Value::String(self.call.lua.create_string(string)?),
@@ -139,7 +139,7 @@ impl Decoder<'_> {
         }))
     }
 
-    /// Makes the table of an array or object.
+    /// Makes the table of an array or an object, unless it is nested too deep.
     fn descend(&mut self) -> Result<Table> {
         let depth = self.open.len() + 1;
         if depth > self.depth_max {
@@ -150,7 +150,7 @@ impl Decoder<'_> {
         self.call.lua.create_table()
     }
 
-    /// A member of an object, which begins with its key.
+    /// Reads the key of an object's member.
     fn member(&mut self, table: Table, key: Token, start: usize) -> Result<Next> {
         let Token::String(key) = key else { return Err(self.unexpected("object key string", key, start)) };
         let key = self.call.lua.create_string(key)?;
@@ -163,7 +163,7 @@ impl Decoder<'_> {
         Ok(Next::Value(token, start))
     }
 
-    /// Adds a value to what it lies in.
+    /// Adds a value to the open array or object.
     fn add(&mut self, open: Open, value: Value) -> Result<Next> {
         match open {
             Open::Array(table, index) => {
@@ -192,7 +192,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// The error of a token that cannot come here; `start` counts bytes from 0.
+    /// The error of a token that must not be here. `start` is its offset, from 0.
     #[cold]
     fn unexpected(&self, expected: &str, found: Token, start: usize) -> Error {
         let (found, character) = (found.name(), start + 1);
@@ -201,7 +201,7 @@ impl Decoder<'_> {
     }
 }
 
-/// Cuts a text into tokens.
+/// Splits a text into tokens.
 struct Reader<'a> {
     text: &'a [u8],
     at: usize,
@@ -209,12 +209,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// A byte some way ahead, 0 behind the end.
+    /// The byte at this distance; 0 behind the end.
     fn ahead(&self, distance: usize) -> u8 {
         self.text.get(self.at + distance).copied().unwrap_or(0)
     }
 
-    /// The next token, and where it begins; an error within a string is where it was met.
+    /// The next token, and its offset. For an error within a string, the offset of the error.
     fn token(&mut self) -> (Token, usize) {
         while matches!(self.ahead(0), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
@@ -253,7 +253,7 @@ impl Reader<'_> {
                 return token;
             }
         }
-        // Only what is known to be a number that JSON does not have, so that other words are called invalid.
+        // Checked here, so that other words are called invalid tokens.
         if self.takes_invalid_numbers && self.is_invalid_number() {
             return self.number();
         }
@@ -270,7 +270,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether `strtod` may take something for a number that JSON does not have.
+    /// Whether the text begins a number that `strtod` accepts and JSON does not have.
     fn is_invalid_number(&self) -> bool {
         let after_sign = usize::from(self.ahead(0) == b'-');
         match self.ahead(after_sign) {
@@ -321,7 +321,7 @@ impl Reader<'_> {
         Token::String(string)
     }
 
-    /// Reads `\uXXXX`, or the two that a code point beyond 16 bits is made of.
+    /// Reads `\uXXXX`, or the two of them that make a code point above 16 bits.
     fn code_point(&mut self) -> Option<u32> {
         let high = self.code_unit(2)?;
         if high & 0xf800 != 0xd800 {
@@ -345,14 +345,14 @@ impl Reader<'_> {
     }
 }
 
-/// Writes a code point, which is none of the surrogates.
+/// Writes a code point, which is no surrogate.
 fn write_utf8(string: &mut Vec<u8>, code_point: u32) {
     if let Some(character) = char::from_u32(code_point) {
         string.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
     }
 }
 
-/// Reads a number at the beginning of a text as `strtod` does, and tells its length.
+/// Reads the number at the beginning of a text as `strtod` does, and returns it with its length in bytes.
 fn read_number(text: &[u8]) -> Option<(f64, usize)> {
     let sign = usize::from(matches!(text.first(), Some(b'+' | b'-')));
     let (magnitude, length) = read_magnitude(&text[sign..])?;
@@ -382,7 +382,7 @@ fn read_magnitude(text: &[u8]) -> Option<(f64, usize)> {
     Some((decimal.parse().ok()?, length))
 }
 
-/// Digits, with a point or none, and an exponent or none; nothing where there is no digit.
+/// The length of digits, with an optional point and exponent; `None` without a digit.
 fn digits_length(text: &[u8], is_digit: fn(&u8) -> bool, exponent: u8) -> Option<usize> {
     let run = |from: usize, is_digit: fn(&u8) -> bool| {
         text[from..].iter().take_while(|byte| is_digit(byte)).count()
@@ -409,7 +409,7 @@ fn digits_length(text: &[u8], is_digit: fn(&u8) -> bool, exponent: u8) -> Option
     Some(length)
 }
 
-/// What may follow `nan` in parentheses.
+/// The length of the parentheses that may follow `nan`.
 fn nan_tail(text: &[u8]) -> usize {
     let is_inside = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
     let Some(rest) = text.strip_prefix(b"(") else { return 0 };
@@ -417,7 +417,7 @@ fn nan_tail(text: &[u8]) -> usize {
     if rest.get(inside) == Some(&b')') { inside + 2 } else { 0 }
 }
 
-/// A number in base 16, with the prefix; an exponent counts in base 2.
+/// Reads a number in base 16, with its prefix. An exponent is in base 2.
 fn read_hexadecimal(text: &str) -> Option<f64> {
     let has_exponent = text.contains(['p', 'P']);
     let with_exponent = if has_exponent { text.to_owned() } else { format!("{text}p0") };

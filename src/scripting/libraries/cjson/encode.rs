@@ -1,8 +1,8 @@
 //! `cjson.encode`.
 //!
-//! [`Encoder::table`] calls itself once for each level of arrays and objects, [`DEPTH_MAX`] times at most.
-//! What it does not need across that call lives in other functions, so that a level takes little of a
-//! thread's stack.
+//! [`Encoder::table`] calls itself once per level of arrays and objects, at most [`DEPTH_MAX`] times.
+//! Everything that it does not need across that call is in other functions, so that a level needs little
+//! stack.
 
 use std::ops::RangeInclusive;
 
@@ -14,13 +14,13 @@ use crate::scripting::libraries::raise::{Call, type_name};
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Longest text: the longest string that commands take. Where any holes are allowed, one element is enough
-/// for an array of gigabytes. Tests come to a shorter one sooner.
+/// Longest text in bytes: the longest string that commands take. If any holes are allowed, one element is
+/// enough for an array of gigabytes. In tests the limit is lower.
 const TEXT_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 512 << 20 };
-/// How much of a string is written at once: six times as much, at most.
+/// Bytes of a string per step. The result may be six times as long.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Writes a value.
+/// Encodes a value.
 pub(super) fn encode(call: &Call<'_>, options: Options) -> Result<LuaString> {
     if call.count() != 1 {
         return Err(call.bad_argument(1, b"expected 1 argument"));
@@ -33,12 +33,12 @@ pub(super) fn encode(call: &Call<'_>, options: Options) -> Result<LuaString> {
     call.lua.create_string(&encoder.text)
 }
 
-/// What is still to be written of a table.
+/// The rest of a table that is being written.
 enum Inside<'a> {
     /// The indices of the elements.
     Array(RangeInclusive<i32>),
     Object {
-        /// Where its text begins.
+        /// The offset at which the object's text begins.
         start: usize,
         pairs: Box<dyn Iterator<Item = Result<(Value, Value)>> + 'a>,
     },
@@ -48,14 +48,14 @@ struct Encoder<'a> {
     call: &'a Call<'a>,
     options: Options,
     text: Vec<u8>,
-    /// The part of the text that was counted as work.
+    /// Bytes of the text that have been counted as work.
     counted_bytes: usize,
 }
 
 impl Encoder<'_> {
-    /// Writes a table, which lies in `depth - 1` others.
+    /// Writes a table at this depth; the outermost has depth 1.
     ///
-    /// Errors are boxed here to keep small what each level takes.
+    /// Errors are boxed here to keep the stack of each level small.
     fn table(&mut self, table: &Table, depth: i32) -> Result<(), Box<Error>> {
         let mut inside = self.open(table, depth)?;
         while let Some(inner) = self.up_to_table(table, &mut inside)? {
@@ -84,7 +84,7 @@ impl Encoder<'_> {
         self.check_length().map_err(Box::new)
     }
 
-    /// Writes what a table holds, up to a table.
+    /// Writes the content of a table, up to the next table in it.
     #[inline(never)]
     fn up_to_table(&mut self, table: &Table, inside: &mut Inside<'_>) -> Result<Option<Table>, Box<Error>> {
         let inner = match inside {
@@ -94,7 +94,7 @@ impl Encoder<'_> {
         inner.map_err(Box::new)
     }
 
-    /// Writes elements of an array, up to one that is a table, of which only the comma before it is written.
+    /// Writes elements of an array, up to the next table. Of the table only the comma before it is written.
     fn elements(&mut self, table: &Table, indices: &mut RangeInclusive<i32>) -> Result<Option<Table>> {
         for index in indices {
             if index > 1 {
@@ -107,7 +107,7 @@ impl Encoder<'_> {
         Ok(None)
     }
 
-    /// Writes members of an object, up to one that is a table, of which only the key is written.
+    /// Writes members of an object, up to the next table. Of the table only its key is written.
     fn members(
         &mut self,
         pairs: &mut dyn Iterator<Item = Result<(Value, Value)>>,
@@ -135,7 +135,7 @@ impl Encoder<'_> {
         Ok(None)
     }
 
-    /// Writes a value, unless it is a table.
+    /// Writes a value, or returns it if it is a table.
     fn scalar_or_table(&mut self, value: Value) -> Result<Value> {
         if !value.is_table() {
             self.scalar(&value)?;
@@ -143,7 +143,7 @@ impl Encoder<'_> {
         Ok(value)
     }
 
-    /// Writes what is no table.
+    /// Writes a value that is not a table.
     fn scalar(&mut self, value: &Value) -> Result<()> {
         match value {
             Value::Nil => self.text.extend_from_slice(b"null"),
@@ -194,7 +194,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Writes a byte that strings do not have as it is.
+    /// Writes a byte that must be escaped in strings.
     fn escape(&mut self, byte: u8) {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         match ESCAPES[usize::from(byte)] {
@@ -206,7 +206,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// How many elements an array has; nothing if the table is an object.
+    /// The number of elements of an array; `None` if the table is an object.
     fn array_length(&self, table: &Table) -> Result<Option<i32>> {
         let (mut last, mut items) = (0_i32, 0_i32);
         for pair in table.pairs::<Value, Value>() {
@@ -220,7 +220,8 @@ impl Encoder<'_> {
                 return Ok(None);
             }
             if key > f64::from(last) {
-                // In C, what is too large becomes the smallest: such a table is written as an object.
+                // In C a number that is too large becomes the smallest integer: such a table is written as an
+                // object.
                 last = if key > f64::from(i32::MAX) { i32::MIN } else { key as i32 };
             }
             items = items.wrapping_add(1);
@@ -247,7 +248,7 @@ impl Encoder<'_> {
     }
 }
 
-/// The letter of each byte's escape, `u` where it has none of its own; 0 for what is written as it is.
+/// The letter of each byte's escape, `u` if it has none of its own; 0 if the byte needs no escape.
 const ESCAPES: [u8; 256] = {
     let mut escapes = [0; 256];
     let mut byte = 0;

@@ -100,7 +100,7 @@ const OBSERVED: &[(&str, &str)] = &[
     (r#"return cjson.decode(string.rep("[", 100000))"#, r#"false "user_script:1: Found too many nested data structures (1001) at character 1001""#),
 ];
 
-/// In these tests a text may be of one MiB.
+/// In tests a text may have one MiB.
 #[test]
 fn a_text_has_a_longest_length() {
     compare(&[
@@ -117,7 +117,7 @@ fn a_text_has_a_longest_length() {
     ]);
 }
 
-/// As deep as it may be, in a thread whose stack is a quarter of what the server's threads have.
+/// The deepest nesting, on a thread whose stack is a quarter of the server's threads'.
 #[test]
 fn a_thousand_levels_fit_on_a_small_stack() {
     let deep = "local t = {} for i = 1, 999 do t = i % 2 == 0 and {t} or {a = t} end return #cjson.encode(t)";
