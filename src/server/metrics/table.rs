@@ -168,6 +168,8 @@ pub(super) const METRICS: &[Metric] = &[
     // Persistence.
     gauge("loading", "redis_loading_dump_file", "Whether the data set is being loaded."),
     gauge("async_loading", "redis_async_loading", "Whether it is being loaded while an older one serves."),
+    gauge("loading_total_bytes", "keyfast_loading_bytes", "Bytes of the files that are being loaded."),
+    gauge("loading_loaded_bytes", "keyfast_loading_loaded_bytes", "Bytes of them that are loaded."),
     gauge("current_cow_size", "keyfast_save_preserved_bytes", "Bytes kept for the present snapshot."),
     gauge("current_save_keys_processed", "keyfast_save_keys_written", "Keys of it that are written."),
     gauge("current_save_keys_total", "keyfast_save_keys", "Keys that it has."),
