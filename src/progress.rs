@@ -150,7 +150,7 @@ pub struct Indicator {
     /// Ends the thread when it is dropped.
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
-    hbar: bool,
+    has_bar: bool,
 }
 
 impl Indicator {
@@ -176,7 +176,7 @@ impl Indicator {
             bar.set_position(report.done);
             bar.set_message(report.to_string());
         });
-        shown.hbar = true;
+        indicator.has_bar = true;
         Some(indicator)
     }
 
@@ -205,7 +205,7 @@ impl Indicator {
         };
         // Without the thread the work goes on unseen.
         let thread = thread::Builder::new().name("progress".to_owned()).spawn(run).ok();
-        Indicator { stop: Some(stop), thread, hbar: false }
+        Indicator { stop: Some(stop), thread, has_bar: false }
     }
 }
 
@@ -216,7 +216,7 @@ impl Drop for Indicator {
             // If it has panicked it shows nothing any more, and the work is none the worse.
             let _ = thread.join();
         }
-        if self.hbar
+        if self.has_bar
             && let Some(bar) = BAR.lock().take()
         {
             bar.finish_and_clear();
