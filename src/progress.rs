@@ -15,7 +15,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 
 /// How long work takes before a bar is drawn: a bar that is gone at once only flickers.
@@ -157,24 +157,20 @@ impl Indicator {
     /// Draws a bar for work that takes longer than half a second. Returns none where there is no place for a bar:
     /// standard error is no terminal, the program has not called [`allow_bars`], or another bar is there.
     pub fn bar(progress: &Arc<Progress>, title: &'static str) -> Option<Indicator> {
-        let bar = ProgressBar::no_length();
-        if !MAY_DRAW.load(Ordering::Relaxed) || bar.is_hidden() || BAR.lock().is_some() {
+        let has_terminal = !ProgressDrawTarget::stderr().is_hidden();
+        if !MAY_DRAW.load(Ordering::Relaxed) || !has_terminal || BAR.lock().is_some() {
             return None;
         }
-        let template = match progress.total {
-            Some(total) => {
-                bar.set_length(total);
-                "{prefix} [{bar:24}] {msg}"
-            }
-            None => "{prefix} {msg}",
-        };
-        bar.set_style(ProgressStyle::with_template(template).ok()?.progress_chars("=> "));
-        bar.set_prefix(title);
+        let total = progress.total;
         let mut indicator = Indicator::start(BAR_AFTER, BAR_INTERVAL, Arc::clone(progress), move |report| {
             let mut place = BAR.lock();
-            let bar = place.get_or_insert_with(|| bar.clone());
+            let bar = place.get_or_insert_with(|| new_bar(total, title));
             bar.set_position(report.done);
             bar.set_message(report.to_string());
+            if bar.is_hidden() {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.tick();
+            }
         });
         indicator.has_bar = true;
         Some(indicator)
@@ -221,6 +217,17 @@ impl Drop for Indicator {
         {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// A bar that is not drawn yet: else each change of what it is made of would draw it.
+fn new_bar(total: Option<u64>, title: &'static str) -> ProgressBar {
+    let template = if total.is_some() { "{prefix} [{bar:24}] {msg}" } else { "{prefix} {msg}" };
+    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden()).with_prefix(title);
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style.progress_chars("=> ")),
+        // A test looks at the bars of both templates.
+        Err(_) => bar,
     }
 }
 

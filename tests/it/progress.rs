@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::pty::{Winsize, openpty};
 
@@ -19,6 +19,8 @@ use crate::server::{PATIENCE, Server, free_port};
 
 /// Keys of which each is loaded in a millisecond or more.
 const KEYS: usize = 4000;
+/// How often a page is read again that does not say yet what is waited for.
+const GLANCE: Duration = Duration::from_millis(5);
 const SLOWLY: [&str; 2] = ["--key-load-delay", "1000"];
 
 /// A terminal, and what was printed on it.
@@ -201,12 +203,14 @@ fn metrics_tell_how_far_loading_is() {
     let deadline = Instant::now() + PATIENCE;
     while metric(port, "redis_loading_dump_file") != Some(1.0) {
         assert!(Instant::now() < deadline && !starting.is_finished(), "it never says that it loads");
+        thread::sleep(GLANCE);
     }
     assert_eq!(metric(port, "keyfast_loading_bytes"), Some(bytes as f64));
     let loaded = || metric(port, "keyfast_loading_loaded_bytes");
     let first = loaded().expect("bytes");
     while loaded().is_some_and(|now| now <= first) {
         assert!(Instant::now() < deadline, "it does not get on");
+        thread::sleep(GLANCE);
     }
     let server = starting.join().expect("a server");
     assert_eq!(metric(port, "redis_loading_dump_file"), Some(0.0));
@@ -298,7 +302,8 @@ fn input_of_unknown_length_is_counted() {
     let mut child = command.spawn().expect("the client starts");
     drop(command);
     let mut input = child.stdin.take().expect("a pipe");
-    input.write_all(format!("SET key {}\r\n", "v".repeat(2_000_000)).as_bytes()).expect("it reads");
+    let request = format!("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$2000000\r\n{}\r\n", "v".repeat(2_000_000));
+    input.write_all(request.as_bytes()).expect("it reads");
     terminal.awaits("Sending 2.0 MB in ");
     drop(input);
     let output = child.wait_with_output().expect("output");
