@@ -1,10 +1,10 @@
 //! How far long work is, and what is left of it.
 //!
-//! The thread that works counts in a [`Progress`]; a thread of its own looks at it now and then and shows it, so
-//! that counting costs one store. On a terminal it draws a bar in the last line of standard error
-//! ([`Indicator::bar`]); elsewhere the caller says what happens to a [`Report`] ([`Indicator::lines`]). A process
-//! has one terminal, so it has one bar at most. Every line that goes to the terminal meanwhile is printed by
-//! [`beside_bar`], which takes the bar away and draws it again below.
+//! The thread that works counts in a [`Progress`]. Another thread looks at that at intervals and shows it, so
+//! counting costs one store. On a terminal it draws a bar in the last line of standard error
+//! ([`Indicator::bar`]); elsewhere it hands a [`Report`] to the caller's function ([`Indicator::lines`]). A
+//! process has one terminal, so it has one bar at most. Every line that goes to the terminal meanwhile is
+//! printed by [`beside_bar`], which takes the bar away and draws it again below.
 //!
 //! Nothing here writes to standard output, and short work shows nothing at all.
 
@@ -36,7 +36,7 @@ pub fn allow_bars() {
     MAY_DRAW.store(true, Ordering::Relaxed);
 }
 
-/// Prints something to the terminal, above the bar if there is one. `print` must not call this function again.
+/// Prints something to the terminal, above the bar if there is one. `print` must not call this function.
 pub fn beside_bar<T>(print: impl FnOnce() -> T) -> T {
     match &*BAR.lock() {
         Some(bar) => bar.suspend(print),
@@ -96,7 +96,7 @@ pub struct Report {
     pub unit: Unit,
     /// All there is to do; none if that is unknown.
     pub total: Option<u64>,
-    /// How much of it is done: a file that grows, or keys that are added meanwhile, can make it more than all.
+    /// How much is done. It can be more than the total: a file may grow, and keys may be added.
     pub done: u64,
     /// The time since the work began.
     pub elapsed: Duration,
@@ -154,8 +154,8 @@ pub struct Indicator {
 }
 
 impl Indicator {
-    /// Draws a bar for work that takes longer than half a second. Returns none where there is no place for a bar:
-    /// standard error is no terminal, the program has not called [`allow_bars`], or another bar is there.
+    /// Draws a bar for work that takes longer than half a second. Returns none if standard error is no
+    /// terminal, if the program has not called [`allow_bars`], or if there is another bar.
     pub fn bar(progress: &Arc<Progress>, title: &'static str) -> Option<Indicator> {
         let has_terminal = !ProgressDrawTarget::stderr().is_hidden();
         if !MAY_DRAW.load(Ordering::Relaxed) || !has_terminal || BAR.lock().is_some() {

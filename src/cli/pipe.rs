@@ -1,8 +1,8 @@
 //! `--pipe`: standard input as it is, as fast as it goes, and the count of replies and errors.
 //!
 //! Reading and writing go side by side: a server that has nowhere to put its replies takes no more requests.
-//! After the last of them an ECHO of random bytes is sent; its reply is the end. On a terminal a bar shows how
-//! much of the input has been sent.
+//! After the last of them an ECHO of random bytes is sent; its reply is the end. On a terminal a bar shows
+//! how much of the input has been sent.
 
 use std::cell::Cell;
 use std::fs::{File, Metadata};
