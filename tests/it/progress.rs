@@ -1,4 +1,4 @@
-//! Long work shows how far it is: a bar on a terminal, lines of the log elsewhere, nothing on standard output.
+//! Long work shows how far it is: a bar on a terminal, lines in the log elsewhere, none on standard output.
 //!
 //! Loading is made slow by `key-load-delay`, and a client by a server that pauses.
 
