@@ -25,6 +25,7 @@ pub mod hyperloglog;
 pub mod lcs;
 pub mod long_double;
 pub mod name_table;
+pub mod progress;
 pub mod resident;
 pub mod resp;
 

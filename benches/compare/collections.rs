@@ -32,6 +32,13 @@ pub(crate) fn compare(options: &Options, programs: &[Program], report: &mut Repo
     compare_waits(options, programs, report)
 }
 
+/// How many rows it adds to the report at so many depths.
+pub(crate) fn rows(depths: usize) -> usize {
+    /// Those of [`compare_waits`].
+    const WAITS: usize = 11;
+    depths * SUBJECTS.len() + LONG_SUBJECTS.len() + SHAPES.len() + WAITS
+}
+
 /// A command that is compared.
 struct Subject {
     name: &'static str,

@@ -17,6 +17,8 @@ mod server;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use keyfast::progress;
+
 use load::{Load, Verb};
 use options::{Options, Part};
 use report::{Figures, Report, median};
@@ -33,8 +35,12 @@ fn run() -> Result<(), String> {
     let Some(options) = options::parse(std::env::args())? else { return Ok(()) };
     let programs = options.programs()?;
     let names: Vec<String> = programs.iter().map(|program| program.name.clone()).collect();
-    let mut report = Report::new(names);
+    progress::allow_bars();
     println!("{}", describe(&options, &programs));
+    let mut report = match options.does(Part::Lens) {
+        true => compare_lens(&options, &programs[0])?,
+        false => Report::new(names, options.rows()),
+    };
     if options.does(Part::Cpu) {
         compare_cpu(&options, &programs, &mut report)?;
     }
@@ -62,14 +68,12 @@ fn run() -> Result<(), String> {
     if options.does(Part::Collections) {
         collections::compare(&options, &programs, &mut report)?;
     }
-    if options.does(Part::Lens) {
-        report = compare_lens(&options, &programs[0])?;
-    }
+    let finished = report.finish();
     print!("{}", report.table());
-    match &options.chart {
-        Some(path) => chart::write(path, &report),
-        None => Ok(()),
+    if let Some(path) = &options.chart {
+        chart::write(path, &report)?;
     }
+    finished
 }
 
 fn describe(options: &Options, programs: &[Program]) -> String {
@@ -260,7 +264,8 @@ fn compare_lens(options: &Options, keyfast: &Program) -> Result<Report, String> 
         keyfast.with_options("lens open", &["--lock-lens", "yes"]),
         keyfast.with_options("lens closed", &["--lock-lens", "no"]),
     ];
-    let mut report = Report::new(programs.iter().map(|program| program.name.clone()).collect());
+    let names = programs.iter().map(|program| program.name.clone()).collect();
+    let mut report = Report::new(names, options.rows());
     for depth in &options.depths {
         for verb in [Verb::SetNx, Verb::Lock] {
             let mut figures = vec![Vec::new(); programs.len()];

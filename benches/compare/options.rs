@@ -6,6 +6,7 @@ use std::process::Command;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction};
 
+use crate::collections;
 use crate::server::Program;
 
 /// The options of a comparison.
@@ -47,24 +48,28 @@ pub(crate) enum Part {
 
 impl Part {
     fn named(name: &str) -> Result<Part, String> {
-        match name {
-            "cpu" => Ok(Part::Cpu),
-            "memory" => Ok(Part::Memory),
-            "pause" => Ok(Part::Pause),
-            "snapshot" => Ok(Part::Snapshot),
-            "durable" => Ok(Part::Durable),
-            "connections" => Ok(Part::Connections),
-            "threads" => Ok(Part::Threads),
-            "scripts" => Ok(Part::Scripts),
-            "lens" => Ok(Part::Lens),
-            "collections" => Ok(Part::Collections),
-            other => Err(format!("--only {other} is none of {PARTS}")),
-        }
+        let found = PARTS.iter().find(|(known, _)| *known == name);
+        found.map(|(_, part)| *part).ok_or_else(|| format!("--only {name} is none of {}", Part::names()))
+    }
+
+    fn names() -> String {
+        PARTS.map(|(name, _)| name).join(", ")
     }
 }
 
-const PARTS: &str = "cpu, memory, pause, snapshot, durable, connections, threads, scripts, lens, \
-                     collections";
+/// The parts by their names.
+const PARTS: [(&str, Part); 10] = [
+    ("cpu", Part::Cpu),
+    ("memory", Part::Memory),
+    ("pause", Part::Pause),
+    ("snapshot", Part::Snapshot),
+    ("durable", Part::Durable),
+    ("connections", Part::Connections),
+    ("threads", Part::Threads),
+    ("scripts", Part::Scripts),
+    ("lens", Part::Lens),
+    ("collections", Part::Collections),
+];
 
 /// Servers that are looked for on PATH where none is named.
 const KNOWN: [&str; 2] = ["redis-server", "valkey-server"];
@@ -75,6 +80,23 @@ impl Options {
             Some(only) => only == part,
             None => matches!(part, Part::Cpu | Part::Memory),
         }
+    }
+
+    /// How many rows the report will have.
+    pub(crate) fn rows(&self) -> u64 {
+        let depths = self.depths.len();
+        let of_part = |part| match part {
+            Part::Cpu => 9 * depths,
+            Part::Memory | Part::Snapshot => 5,
+            // With those of `Snapshot`.
+            Part::Pause => 9,
+            Part::Durable => 4 * depths,
+            Part::Connections => 2,
+            Part::Threads => 4,
+            Part::Scripts | Part::Lens => 2 * depths,
+            Part::Collections => collections::rows(depths),
+        };
+        PARTS.iter().filter(|(_, part)| self.does(*part)).map(|(_, part)| of_part(*part) as u64).sum()
     }
 
     /// Keyfast, and the others.
@@ -159,7 +181,7 @@ fn command() -> clap::Command {
         Arg::new("beside").long("beside").value_name("[NAME=]PATH").action(ArgAction::Append).help(
             "Another server's program; may be repeated [default: those on PATH, and what benches/servers built]",
         ),
-        Arg::new("only").long("only").help(format!("One of {PARTS} [default: the first two]")),
+        Arg::new("only").long("only").help(format!("One of {} [default: the first two]", Part::names())),
         Arg::new("chart").long("chart").help("Draws CPU per command and bytes per key into this SVG file"),
         option("connections", "50", "Clients at once"),
         option("keys", "1000000", "Random keys"),

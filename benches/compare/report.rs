@@ -1,6 +1,10 @@
 //! The figures, as a table for people.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keyfast::progress::{self, Indicator, Progress, Unit, beside_bar};
 
 /// What one round has measured.
 #[derive(Clone, Copy)]
@@ -10,10 +14,16 @@ pub(crate) struct Figures {
     pub(crate) thousands_per_second: f64,
 }
 
+/// How often it is said how far the comparison is, where there is no terminal for a bar.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
 /// All rows, with one figure for each server; the first server is Keyfast.
 pub(crate) struct Report {
     pub(crate) servers: Vec<String>,
     rows: Vec<Row>,
+    progress: Arc<Progress>,
+    /// Shows the progress until the table is printed.
+    indicator: Option<Indicator>,
 }
 
 struct Row {
@@ -25,8 +35,27 @@ struct Row {
 }
 
 impl Report {
-    pub(crate) fn new(servers: Vec<String>) -> Report {
-        Report { servers, rows: Vec::new() }
+    /// A report that will have so many rows.
+    pub(crate) fn new(servers: Vec<String>, rows: u64) -> Report {
+        let progress = Arc::new(Progress::new(Unit::Items("rows"), Some(rows)));
+        let indicator = Indicator::bar(&progress, "Measuring").unwrap_or_else(|| {
+            Indicator::lines(&progress, LINE_INTERVAL, |report| eprintln!("Measuring: {report}"))
+        });
+        Report { servers, rows: Vec::new(), progress, indicator: Some(indicator) }
+    }
+
+    /// Ends what shows the progress.
+    ///
+    /// # Errors
+    ///
+    /// If there are other rows than were expected.
+    pub(crate) fn finish(&mut self) -> Result<(), String> {
+        self.indicator = None;
+        let progress::Report { done, total, .. } = self.progress.report();
+        match total == Some(done) {
+            true => Ok(()),
+            false => Err(format!("Options::rows expects {total:?} rows, and there are {done}")),
+        }
     }
 
     /// A figure of which less is better.
@@ -42,7 +71,8 @@ impl Report {
     fn add_row(&mut self, what: &str, unit: &str, figures: Vec<f64>, better: fn(f64, f64) -> f64) {
         let row = Row { what: what.to_owned(), unit: unit.to_owned(), figures, better };
         // Shown at once as well: a long run that is stopped has then not been in vain.
-        eprintln!("{}", row.line());
+        beside_bar(|| eprintln!("{}", row.line()));
+        self.progress.add(1);
         self.rows.push(row);
     }
 

@@ -1,6 +1,7 @@
 //! The modes that look at all keys: `--scan`, `--bigkeys`, `--memkeys`, `--hotkeys`.
 
 use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
 use std::thread;
 
 use super::format::Output;
@@ -10,6 +11,7 @@ use super::replies::{Kind, Message};
 use super::session::{Session, is_terminal};
 use super::terminal::{Shown, complain};
 use super::{Result, Stop, say};
+use crate::progress::{Indicator, Progress, Unit};
 
 /// Keys between two lines of progress.
 const KEYS_BETWEEN_WORDS: u64 = 1_000_000;
@@ -101,6 +103,8 @@ pub(super) fn find_biggest(session: &mut Session, measure: Measure) -> Result<()
     let mut types = types();
     let (mut sampled, mut key_bytes, mut scans) = (0, 0, 0);
     let mut scan = Scan::new();
+    let looked_at = Arc::new(Progress::new(Unit::Items("keys"), u64::try_from(all).ok()));
+    let bar = Indicator::bar(&looked_at, "Scanning");
     while let Some(keys) = scan.next(session)? {
         let percent = if all > 0 { 100.0 * sampled as f64 / all as f64 } else { 0.0 };
         for (key, number, size) in measured(session, &mut types, &keys, measure)? {
@@ -109,6 +113,7 @@ pub(super) fn find_biggest(session: &mut Session, measure: Measure) -> Result<()
             known.count += 1;
             key_bytes += key.len() as u64;
             sampled += 1;
+            looked_at.reach(sampled);
             if known.biggest < size {
                 let (name, unit) = (String::from_utf8_lossy(known.name), unit(known, measure));
                 let key = shown(key);
@@ -127,6 +132,7 @@ pub(super) fn find_biggest(session: &mut Session, measure: Measure) -> Result<()
             thread::sleep(session.options.interval);
         }
     }
+    drop(bar);
     summarize(&types, sampled, key_bytes, measure)
 }
 
@@ -139,6 +145,8 @@ pub(super) fn find_hot(session: &mut Session) -> Result<()> {
     let mut hottest = Hottest::default();
     let (mut sampled, mut scans) = (0_u64, 0);
     let mut scan = Scan::new();
+    let looked_at = Arc::new(Progress::new(Unit::Items("keys"), u64::try_from(all).ok()));
+    let bar = Indicator::bar(&looked_at, "Scanning");
     while let Some(keys) = scan.next(session)? {
         let percent = if all > 0 { 100.0 * sampled as f64 / all as f64 } else { 0.0 };
         let keys: Vec<&[u8]> = keys.iter().filter_map(Message::text).collect();
@@ -161,6 +169,7 @@ pub(super) fn find_hot(session: &mut Session) -> Result<()> {
                 }
             };
             sampled += 1;
+            looked_at.reach(sampled);
             if hottest.takes(key, counter) {
                 let key = shown(key);
                 say(format_args!("[{percent:05.2}%] Hot key '{key}' found so far with counter {counter}"))?;
@@ -174,6 +183,7 @@ pub(super) fn find_hot(session: &mut Session) -> Result<()> {
             thread::sleep(session.options.interval);
         }
     }
+    drop(bar);
     say(format_args!("\n-------- summary -------\n\nSampled {sampled} keys in the keyspace!"))?;
     for (counter, key) in &hottest.keys {
         say(format_args!("hot key found with counter: {counter}\tkeyname: {}", shown(key)))?;

@@ -33,6 +33,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::progress::{allow_bars, beside_bar};
+
 use options::{LastArgument, Mode, Options, Parsed};
 use session::Session;
 
@@ -73,6 +75,7 @@ pub fn arguments(command_line: impl IntoIterator<Item = OsString>) -> Option<Vec
 
 /// Runs the client with these arguments.
 pub fn run(arguments: Vec<Vec<u8>>) -> ExitCode {
+    allow_bars();
     let options = match Options::parse(arguments) {
         Ok(Parsed::Run(options)) => options,
         Ok(Parsed::Print(text)) => {
@@ -178,11 +181,13 @@ fn run_arguments(session: &mut Session) -> Result<()> {
     session.issue(&command, repeat)
 }
 
-/// Prints a line and flushes it.
+/// Prints a line above the bar, if there is one, and flushes it.
 fn say(line: impl Display) -> Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    Ok(out.flush()?)
+    Ok(beside_bar(|| {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{line}")?;
+        out.flush()
+    })?)
 }
 
 fn read_input() -> Result<Vec<u8>> {

@@ -1,10 +1,14 @@
 //! `--pipe`: sends standard input as it is, as fast as possible, and counts replies and errors.
 //!
 //! Reading and writing run at the same time: a server whose replies are not read takes no more requests.
-//! After the last request the client sends an ECHO of random bytes. Its reply is the end.
+//! After the last request the client sends an ECHO of random bytes. Its reply is the end. On a terminal a bar
+//! shows how much of the input has been sent.
 
 use std::cell::Cell;
-use std::io::{self, Read};
+use std::fs::{File, Metadata};
+use std::io::{self, IsTerminal, Read, Seek};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +21,7 @@ use super::replies::{Decoder, Message};
 use super::session::{Session, request};
 use super::terminal::complain;
 use super::{Result, Stop, say};
+use crate::progress::{Indicator, Progress, Unit};
 
 /// Bytes per read of standard input.
 const PIECE_BYTES: usize = 16 << 10;
@@ -38,6 +43,9 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     let patience = session.options.pipe_timeout;
     let Some(connection) = session.take_connection() else { return Err(Stop::Lost) };
     let (runtime, stream, mut decoder) = connection.into_parts();
+    let sent = Arc::new(Progress::new(Unit::Bytes, input_bytes()));
+    // A user who types the input needs no bar.
+    let _bar = if io::stdin().is_terminal() { None } else { Indicator::bar(&sent, "Sending") };
     let counts = runtime.block_on(async {
         let (mut reader, writer) = tokio::io::split(stream);
         let is_all_sent = Cell::new(false);
@@ -47,8 +55,8 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
             // The server may have sent the reason why it takes no more.
             biased;
             counts = &mut counting => counts,
-            sent = send(writer, &mark, &is_all_sent) => {
-                sent?;
+            ended = send(writer, &mark, &is_all_sent, &sent) => {
+                ended?;
                 counting.await
             }
         }
@@ -57,8 +65,13 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     if counts.errors > 0 { Err(Stop::Exit(1)) } else { Ok(()) }
 }
 
-/// Sends all of standard input, then the ECHO.
-async fn send(mut writer: impl AsyncWrite + Unpin, mark: &[u8], is_all_sent: &Cell<bool>) -> Result<()> {
+/// Sends all of standard input, then the ECHO. `sent` counts the bytes of the input.
+async fn send(
+    mut writer: impl AsyncWrite + Unpin,
+    mark: &[u8],
+    is_all_sent: &Cell<bool>,
+    sent: &Progress,
+) -> Result<()> {
     let (pieces, mut waiting) = mpsc::channel(PIECES_MAX);
     // Reading standard input may block. The thread ends with the program.
     thread::spawn(move || read_input(&pieces));
@@ -72,6 +85,7 @@ async fn send(mut writer: impl AsyncWrite + Unpin, mark: &[u8], is_all_sent: &Ce
             Stop::Exit(1)
         })?;
         writer.write_all(&piece).await.map_err(failed)?;
+        sent.add(piece.len() as u64);
     }
     is_all_sent.set(true);
     say("All data transferred. Waiting for the last reply...")?;
@@ -79,6 +93,14 @@ async fn send(mut writer: impl AsyncWrite + Unpin, mark: &[u8], is_all_sent: &Ce
     let farewell = [b"\r\n".to_vec(), request(&[b"ECHO", mark])].concat();
     writer.write_all(&farewell).await.map_err(failed)?;
     writer.flush().await.map_err(failed)
+}
+
+/// The bytes of standard input that are still to be read, if it is a file.
+fn input_bytes() -> Option<u64> {
+    let mut input = File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
+    let metadata = input.metadata().ok().filter(Metadata::is_file)?;
+    // It may have been read in part.
+    Some(metadata.len().saturating_sub(input.stream_position().ok()?))
 }
 
 fn read_input(pieces: &mpsc::Sender<io::Result<Vec<u8>>>) {

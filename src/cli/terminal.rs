@@ -8,6 +8,8 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
+use crate::progress::beside_bar;
+
 /// A writer that makes control characters visible if it writes to a terminal. Line breaks and tabs stay.
 pub(super) struct Shown<W> {
     out: W,
@@ -80,9 +82,11 @@ impl<W: Write> Write for Shown<W> {
 pub(super) fn complain(line: impl Display) {
     let error = io::stderr();
     let is_terminal = error.is_terminal();
-    let mut out = Shown::new(error.lock(), is_terminal);
     // If this fails there is no other place for the message.
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    let _ = beside_bar(|| {
+        let mut out = Shown::new(error.lock(), is_terminal);
+        writeln!(out, "{line}").and_then(|()| out.flush())
+    });
 }
 
 /// A text from the server, made visible for output that only a terminal gets: a hint, or a page of help.

@@ -14,6 +14,7 @@ use crate::acl::log::Reason;
 use crate::config::{EVICTION_POLICIES, print_percentile};
 use crate::instance::{Instance, processor, system_bytes};
 use crate::keyspace::Totals;
+use crate::persistence::LoadReport;
 use crate::pubsub::Kind as PubSubKind;
 use crate::resp::{Reply, Request};
 use crate::statistics::Count;
@@ -383,7 +384,8 @@ fn persistence(section: &mut Section, view: &View<'_>) {
     let (written, keys) = report.progress;
     let preserved = report.background.map_or(0, |_| view.instance.keyspace.preserved_bytes());
     let seconds = |took: Option<Duration>| took.map_or(-1, |took| took.as_secs() as i64);
-    section.field("loading", 0);
+    let loading = instance.persistence.loading.report();
+    section.field("loading", u8::from(loading.is_some()));
     section.field("async_loading", 0);
     section.field("current_cow_peak", preserved);
     section.field("current_cow_size", preserved);
@@ -422,6 +424,14 @@ fn persistence(section: &mut Section, view: &View<'_>) {
         section.field("aof_buffer_length", instance.followers.journal.pending_bytes());
         section.field("aof_pending_bio_fsync", 0);
         section.field("aof_delayed_fsync", 0);
+    }
+    if let Some(LoadReport { started_s, used_bytes, progress }) = loading {
+        section.field("loading_start_time", started_s);
+        section.field("loading_total_bytes", progress.total.unwrap_or(0));
+        section.field("loading_rdb_used_mem", used_bytes);
+        section.field("loading_loaded_bytes", progress.done);
+        section.field("loading_loaded_perc", format_args!("{:.2}", progress.share().unwrap_or(0.0) * 100.0));
+        section.field("loading_eta_seconds", progress.left().map_or(-1, |left| left.as_secs() as i64));
     }
 }
 

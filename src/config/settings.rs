@@ -167,6 +167,9 @@ pub struct Config {
     pub rdbcompression: Flag,
     /// Whether it ends with a checksum, and that is looked at.
     pub rdbchecksum: Flag,
+    /// Microseconds of rest after each key or request that is loaded; if below 0, one microsecond after one
+    /// in so many.
+    pub key_load_delay: Integer,
     /// When snapshots are due.
     pub save: Text,
     /// Whether commands that write are refused after a snapshot has failed.

@@ -15,7 +15,7 @@ use crate::files::reason;
 use crate::keyspace::{Busy, Everything, Transaction};
 use crate::persistence::aof::{AofReader, Damage, Manifest, Part, Place, hidden_request};
 use crate::persistence::rdb::is_snapshot;
-use crate::persistence::{Loaded, load_from};
+use crate::persistence::{Loaded, Running, load_from};
 use crate::resp::{OwnedRequest, Request};
 
 /// Bytes of a log that are read in one go.
@@ -152,9 +152,10 @@ impl Instance {
         // The files behind the last file with content have no changes.
         let last = parts.iter().rposition(|(_, bytes)| *bytes > 0);
         let (mut loaded, mut sum, mut base_bytes) = (Loaded::default(), 0, 0);
+        let running = self.begin_loading(parts.iter().map(|(_, bytes)| bytes).sum());
         for (at, (part, _)) in parts.iter().enumerate() {
             let (part_started, is_base) = (Instant::now(), manifest.base.as_ref() == Some(part));
-            let file = LogFile { place, part, is_last: Some(at) >= last };
+            let file = LogFile { place, part, is_last: Some(at) >= last, before: sum, running: &running };
             let bytes = self.load_part(&file, tx, &mut loaded, replay)?;
             sum += bytes;
             base_bytes += if is_base { bytes } else { 0 };
@@ -165,6 +166,7 @@ impl Instance {
                 part_started.elapsed().as_secs_f64()
             );
         }
+        drop(running);
         tracing::info!("DB loaded from append only file: {:.3} seconds", started.elapsed().as_secs_f64());
         self.allow_lock_news();
         self.note_loaded(loaded, tx);
@@ -187,7 +189,8 @@ impl Instance {
         if is_snapshot(input.fill_buf().map_err(unreadable)?) {
             let mut libraries = Vec::new();
             let mut counted = Counted { input: &mut input, bytes: 0 };
-            *loaded = load_from(&mut counted, self.config.rdbchecksum.get(), tx, |code| {
+            let counting = file.running.counting(&mut counted);
+            *loaded = load_from(counting, self.config.rdbchecksum.get(), file.running, tx, |code| {
                 libraries.push(code.to_vec());
             })
             .map_err(|why| format!("Error reading the RDB preamble of the AOF file {shown}: {why}"))?;
@@ -209,6 +212,8 @@ impl Instance {
                     let refused =
                         |why: String| format!("{why} reading the append only file {shown} at offset {at}");
                     unit.take(request, tx, replay).map_err(refused)?;
+                    file.running.reach(file.before + reader.offset());
+                    file.running.rest();
                     if !unit.is_open {
                         whole = reader.offset();
                     }
@@ -294,6 +299,9 @@ struct LogFile<'a> {
     part: &'a Part,
     /// Whether it is the last file with content.
     is_last: bool,
+    /// The bytes of the files before it.
+    before: u64,
+    running: &'a Running<'a>,
 }
 
 impl LogFile<'_> {

@@ -1,7 +1,9 @@
 //! Saving and loading the data: when, where and in which form, as the parameters say.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,8 @@ use crate::config::EVICTION_POLICIES;
 use crate::keyspace::{Busy, Everything, Transaction, Use};
 use crate::persistence::rdb::Form;
 use crate::persistence::{
-    Changes, Conflicts, Ended, Job, Loaded, Plan, Purpose, Target, load, tidy_up_after_the_dead, verify,
+    Changes, Conflicts, Ended, Job, Loaded, Plan, Purpose, Running, Target, load, tidy_up_after_the_dead,
+    verify,
 };
 
 /// Why nothing was saved.
@@ -163,14 +166,22 @@ impl Instance {
         let fatal = |why: String| format!("Fatal error loading the DB {}: {why}. Exiting.", path.display());
         let mut libraries = Vec::new();
         let mut tx = self.keyspace.begin_all(0).map_err(|Busy| fatal("a script runs".to_owned()))?;
-        let verifies = self.config.rdbchecksum.get();
-        let loaded =
-            load(&path, verifies, Conflicts::Refused, &mut tx.as_mut(), |code| libraries.push(code.to_vec()));
+        let (verifies, refused) = (self.config.rdbchecksum.get(), Conflicts::Refused);
+        let running = self.begin_loading(bytes_of(&path));
+        let loaded = load(&path, verifies, refused, &running, &mut tx.as_mut(), |code| {
+            libraries.push(code.to_vec());
+        });
+        drop(running);
         let Some(loaded) = loaded.map_err(fatal)? else { return Ok(()) };
         self.load_libraries(&libraries).map_err(fatal)?;
         self.note_loaded(loaded, &tx.as_mut());
         tracing::info!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    /// Begins to load files of so many bytes together.
+    pub(super) fn begin_loading(&self, bytes: u64) -> Running<'_> {
+        self.persistence.loading.begin(bytes, self.now_s(), self.config.key_load_delay.get())
     }
 
     pub(super) fn load_libraries(&self, codes: &[Vec<u8>]) -> Result<(), String> {
@@ -202,7 +213,8 @@ impl Instance {
         if flushes {
             tx.flush_all();
         }
-        let loaded = load(&path, verifies, conflicts, tx, |_| ())?;
+        let running = self.begin_loading(bytes_of(&path));
+        let loaded = load(&path, verifies, conflicts, &running, tx, |_| ())?;
         self.note_loaded(loaded.unwrap_or_default(), tx);
         Ok(())
     }
@@ -231,4 +243,9 @@ impl Instance {
     fn now_s(&self) -> u64 {
         self.clock.since_epoch().as_secs()
     }
+}
+
+/// The length of a file; 0 if there is none, or it has none.
+fn bytes_of(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
 }

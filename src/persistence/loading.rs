@@ -1,18 +1,137 @@
-//! Loads snapshots.
+//! Loads snapshots, and shows the progress of every load, that of a log included.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::job::FENCING;
 use super::rdb::{Item, Reader};
 use crate::files::reason;
 use crate::keyspace::{Everything, Transaction};
+use crate::progress::{Indicator, Progress, Report, Unit};
 use crate::resp::number::parse_integer;
 use crate::values::Limits;
 
 /// Bytes per read.
 const READ_BYTES: usize = 1 << 20;
+/// How often the log says how far a load is.
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The load that is running, if one is. INFO tells it to clients.
+#[derive(Debug, Default)]
+pub struct Loading(Mutex<Option<Arc<Current>>>);
+
+#[derive(Debug)]
+struct Current {
+    started_s: u64,
+    /// What the snapshot says of the memory that its data took.
+    used_bytes: AtomicU64,
+    progress: Arc<Progress>,
+}
+
+/// What INFO tells of a load that is running.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadReport {
+    /// When it began, in seconds since 1970.
+    pub started_s: u64,
+    /// The bytes of memory that the data took when the snapshot was written; 0 if that is not known (yet).
+    pub used_bytes: u64,
+    /// How far it is, in bytes of the files.
+    pub progress: Report,
+}
+
+impl Loading {
+    /// Begins to load files of so many bytes together, at so many seconds since 1970. A load that takes long
+    /// is shown until the value that this returns is dropped: as a bar if the program may draw one, or else
+    /// by one log line each second. `key_load_delay` is the value of the parameter.
+    pub fn begin(&self, bytes: u64, started_s: u64, key_load_delay: i64) -> Running<'_> {
+        // A pipe or a device has no length.
+        let total = Some(bytes).filter(|bytes| *bytes > 0);
+        let progress = Arc::new(Progress::new(Unit::Bytes, total));
+        let indicator = Indicator::bar(&progress, "Loading data").unwrap_or_else(|| {
+            Indicator::lines(&progress, LINE_INTERVAL, |report| tracing::info!("Loading data: {report}"))
+        });
+        let current = Arc::new(Current { started_s, used_bytes: AtomicU64::new(0), progress });
+        *self.0.lock() = Some(Arc::clone(&current));
+        Running { loading: self, current, key_load_delay, _indicator: indicator }
+    }
+
+    /// What INFO tells; none if nothing is being loaded.
+    pub fn report(&self) -> Option<LoadReport> {
+        let current = Arc::clone(self.0.lock().as_ref()?);
+        Some(LoadReport {
+            started_s: current.started_s,
+            used_bytes: current.used_bytes.load(Ordering::Relaxed),
+            progress: current.progress.report(),
+        })
+    }
+}
+
+/// A load that is running, until this is dropped.
+#[derive(Debug)]
+pub struct Running<'a> {
+    loading: &'a Loading,
+    current: Arc<Current>,
+    key_load_delay: i64,
+    _indicator: Indicator,
+}
+
+impl Running<'_> {
+    /// Sets how many bytes of all files are loaded.
+    pub fn reach(&self, bytes: u64) {
+        self.current.progress.reach(bytes);
+    }
+
+    /// Counts what is read from a file.
+    pub fn counting<R>(&self, input: R) -> Counting<'_, R> {
+        Counting { input, progress: &self.current.progress }
+    }
+
+    /// Rests after a key, or a request of a log, if `key-load-delay` says so.
+    pub fn rest(&self) {
+        if self.key_load_delay != 0 {
+            rest(self.key_load_delay);
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        *self.loading.0.lock() = None;
+    }
+}
+
+/// Redis: `debugDelay`. A delay below zero rests a microsecond once in so many times.
+#[cold]
+fn rest(delay: i64) {
+    let us = match u64::try_from(delay) {
+        Ok(us) => us,
+        Err(_) => u64::from(fastrand::u64(..delay.unsigned_abs()) == 0),
+    };
+    if us > 0 {
+        thread::sleep(Duration::from_micros(us));
+    }
+}
+
+/// A file, of which the bytes are counted that are read.
+pub struct Counting<'a, R> {
+    input: R,
+    progress: &'a Progress,
+}
+
+impl<R: Read> Read for Counting<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.progress.add(read as u64);
+        Ok(read)
+    }
+}
 
 /// The result of loading a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,14 +163,17 @@ pub fn load(
     path: &Path,
     verifies: bool,
     conflicts: Conflicts,
+    running: &Running<'_>,
     tx: &mut Everything<&mut Transaction<'_>>,
     library: impl FnMut(&[u8]),
 ) -> Result<Option<Loaded>, String> {
-    let Some(reader) = open(path, verifies)? else { return Ok(None) };
-    load_items(reader, conflicts, tx, library).map(Some)
+    let Some(file) = open(path)? else { return Ok(None) };
+    let reader = Reader::open(running.counting(file), verifies).map_err(|error| error.to_string())?;
+    load_items(reader, conflicts, running, tx, library).map(Some)
 }
 
-/// Loads a snapshot from an input that may continue behind it.
+/// Loads a snapshot from an input that may continue behind it. The input counts the bytes read
+/// ([`Running::counting`]).
 ///
 /// # Errors
 ///
@@ -59,16 +181,18 @@ pub fn load(
 pub fn load_from(
     input: impl Read,
     verifies: bool,
+    running: &Running<'_>,
     tx: &mut Everything<&mut Transaction<'_>>,
     library: impl FnMut(&[u8]),
 ) -> Result<Loaded, String> {
     let reader = Reader::open(input, verifies).map_err(|error| error.to_string())?;
-    load_items(reader, Conflicts::Refused, tx, library)
+    load_items(reader, Conflicts::Refused, running, tx, library)
 }
 
 fn load_items<R: Read>(
     mut reader: Reader<R>,
     conflicts: Conflicts,
+    running: &Running<'_>,
     tx: &mut Everything<&mut Transaction<'_>>,
     mut library: impl FnMut(&[u8]),
 ) -> Result<Loaded, String> {
@@ -80,7 +204,7 @@ fn load_items<R: Read>(
                 let number = parse_integer(value).and_then(|number| u64::try_from(number).ok());
                 loaded.fencing = number.unwrap_or(0);
             }
-            Item::Auxiliary { name, value } => tell(name, value, now_ms),
+            Item::Auxiliary { name, value } => tell(name, value, now_ms, running),
             Item::Library(code) => library(code),
             Item::ModuleData { module } => {
                 tracing::warn!("The RDB file contains data of the module '{module}', which is skipped");
@@ -106,6 +230,7 @@ fn load_items<R: Read>(
                     tx.load(&key);
                 }
                 loaded.keys += 1;
+                running.rest();
             }
         }
     }
@@ -119,24 +244,23 @@ fn load_items<R: Read>(
 ///
 /// The same as for [`load`].
 pub fn verify(path: &Path, verifies: bool) -> Result<bool, String> {
-    let Some(mut reader) = open(path, verifies)? else { return Ok(false) };
+    let Some(file) = open(path)? else { return Ok(false) };
+    let mut reader = Reader::open(file, verifies).map_err(|error| error.to_string())?;
     let limits = Limits::default();
     while reader.next_item(&limits).map_err(|error| error.to_string())?.is_some() {}
     Ok(true)
 }
 
-fn open(path: &Path, verifies: bool) -> Result<Option<Reader<BufReader<File>>>, String> {
+fn open(path: &Path) -> Result<Option<BufReader<File>>, String> {
     match File::open(path) {
-        Ok(file) => Reader::open(BufReader::with_capacity(READ_BYTES, file), verifies)
-            .map(Some)
-            .map_err(|error| error.to_string()),
+        Ok(file) => Ok(Some(BufReader::with_capacity(READ_BYTES, file))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(reason(&error)),
     }
 }
 
 /// Logs an auxiliary field of the file.
-fn tell(name: &[u8], value: &[u8], now_ms: u64) {
+fn tell(name: &[u8], value: &[u8], now_ms: u64, running: &Running<'_>) {
     let number = parse_integer(value).and_then(|number| u64::try_from(number).ok());
     match (name, number) {
         (b"redis-ver" | b"valkey-ver", _) => {
@@ -146,6 +270,7 @@ fn tell(name: &[u8], value: &[u8], now_ms: u64) {
             tracing::info!("RDB age {} seconds", (now_ms / 1000).saturating_sub(written_s));
         }
         (b"used-mem", Some(bytes)) => {
+            running.current.used_bytes.store(bytes, Ordering::Relaxed);
             tracing::info!("RDB memory usage when created {:.2} Mb", bytes as f64 / 1024.0 / 1024.0);
         }
         _ => {}

@@ -25,7 +25,7 @@ use crate::keyspace::{Everything, Transaction, Walk};
 pub use aof::Aof;
 pub use file::{Target, WriterNumber, tidy_up_after_the_dead};
 pub use job::{Job, Plan, Purpose};
-pub use loading::{Conflicts, Loaded, load, load_from, verify};
+pub use loading::{Conflicts, LoadReport, Loaded, Loading, Running, load, load_from, verify};
 
 /// How long automatic saving pauses after a failed snapshot. Redis: `CONFIG_BGSAVE_RETRY_DELAY`.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
@@ -35,6 +35,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 pub struct Persistence {
     /// The log of all changes.
     pub aof: Aof,
+    /// The load that is running, if one is.
+    pub loading: Loading,
     /// The number by which this server's temporary files are named.
     pub writer: WriterNumber,
     state: Mutex<State>,
@@ -128,6 +130,7 @@ impl Persistence {
     pub fn new(now_s: u64) -> Persistence {
         Persistence {
             aof: Aof::default(),
+            loading: Loading::default(),
             writer: WriterNumber::next(),
             state: Mutex::new(State {
                 last_save_s: now_s,

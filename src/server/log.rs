@@ -23,6 +23,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt as log_format, reload};
 
 use crate::config::{Config, LOG_FORMATS, LOG_LEVELS};
+use crate::progress;
 
 /// The filter for each of [`LOG_LEVELS`].
 const FILTERS: [LevelFilter; LOG_LEVELS.len()] =
@@ -33,6 +34,10 @@ pub(super) fn start(config: &Config) -> impl Fn(usize) + Send + Sync + use<> {
     let (filter, handle) = reload::Layer::new(own(config.loglevel.get()));
     let file = config.logfile.get();
     let is_terminal = file.is_empty() && io::stdout().is_terminal();
+    if is_terminal {
+        // Elsewhere lines of the log say how far long work is.
+        progress::allow_bars();
+    }
     let form = match LOG_FORMATS[config.log_format.get()] {
         "json" => Form::Json,
         "pretty" => Form::Pretty { is_coloured: is_terminal },
@@ -40,6 +45,7 @@ pub(super) fn start(config: &Config) -> impl Fn(usize) + Send + Sync + use<> {
         _ => Form::Redis,
     };
     let destination = match file.is_empty() {
+        true if is_terminal => BoxMakeWriter::new(|| BesideBar),
         true => BoxMakeWriter::new(io::stdout),
         // The file is opened for every line, as in Redis: a tool that rotates it need not notify the server.
         false => BoxMakeWriter::new(move || {
@@ -60,6 +66,19 @@ pub(super) fn start(config: &Config) -> impl Fn(usize) + Send + Sync + use<> {
 /// be passwords among them.
 fn own(level: usize) -> Targets {
     Targets::new().with_target(env!("CARGO_CRATE_NAME"), FILTERS[level])
+}
+
+/// Standard output on a terminal: lines are printed above the bar, if there is one.
+struct BesideBar;
+
+impl io::Write for BesideBar {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        progress::beside_bar(|| io::stdout().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush()
+    }
 }
 
 /// The form of lines.

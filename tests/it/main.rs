@@ -53,6 +53,7 @@ mod parameters;
 mod pausing;
 mod persistence;
 mod places;
+mod progress;
 mod protocol;
 mod race;
 mod releasing;

@@ -129,7 +129,6 @@ const FILES: &[Parameter] = &[
     kept("aof-disable-auto-gc", "no", Kind::Flag),
     kept("aof-rewrite-incremental-fsync", "yes", Kind::Flag),
     kept("aof-timestamp-enabled", "no", Kind::Flag),
-    kept("key-load-delay", "0", ANY_INT).hidden(),
     kept(
         "loading-process-events-interval-bytes",
         "2097152",

@@ -48,6 +48,15 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         ..Parameter::DEFAULTS
     },
     Parameter {
+        name: "key-load-delay",
+        help: "Slow loading down, for tests: microseconds of rest after each key",
+        default: "0",
+        kind: Kind::Integer { min: i32::MIN as i64, max: i32::MAX as i64 },
+        is_hidden: true,
+        place: Place::Field(|config| Field::Integer(&config.key_load_delay)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
         name: "stop-writes-on-bgsave-error",
         help: "Whether commands that write are refused after a snapshot has failed",
         default: "yes",

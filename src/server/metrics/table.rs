@@ -168,6 +168,8 @@ pub(super) const METRICS: &[Metric] = &[
         "redis_async_loading",
         "Whether a data set is being loaded while the old one serves clients.",
     ),
+    gauge("loading_total_bytes", "keyfast_loading_bytes", "Bytes of the files that are being loaded."),
+    gauge("loading_loaded_bytes", "keyfast_loading_loaded_bytes", "Bytes of these files that are loaded."),
     gauge("current_cow_size", "keyfast_save_preserved_bytes", "Bytes preserved for the current snapshot."),
     gauge(
         "current_save_keys_processed",
