@@ -63,7 +63,7 @@ impl File {
             let is_comment = line.is_empty() || line.starts_with(b"#");
             let text = match directive(line) {
                 _ if is_comment => line.to_vec(),
-                // Somebody has written it since the server started: what it means is for people to find out.
+                // A user has added it since the server started, with a mistake that only a person can mend.
                 None => [b"# ??? ", line].concat(),
                 Some(name) => {
                     file.places.entry(name).or_default().push_back(file.lines.len());
@@ -136,17 +136,23 @@ fn lines(parameter: &Parameter, config: &Config, defaults: &Config) -> Vec<Line>
         Kind::Bytes { .. } | Kind::BytesOrPercent | Kind::Backlog => bytes(&value),
         // By default it is not written at all: other versions have another default.
         Kind::Addresses if !is_changed => return Vec::new(),
-        // Without a value there is no such thing, which is said by saying nothing.
-        Kind::Text if value.is_empty() && parameter.default.is_empty() && !says_empty(parameter) => {
+        // An empty value is the default: the line is left out.
+        Kind::Text | Kind::Path
+            if value.is_empty() && parameter.default.is_empty() && !says_empty(parameter) =>
+        {
             return Vec::new();
         }
         Kind::Directory => {
             // Always said: by default it is the directory that the server is started in.
             return vec![Line { text: line(&[&quoted(&value)]), is_needed: true }];
         }
-        Kind::Text | Kind::Hostname | Kind::Version | Kind::Title | Kind::FileName { .. } | Kind::Events => {
-            quoted(&value)
-        }
+        Kind::Text
+        | Kind::Path
+        | Kind::Hostname
+        | Kind::Version
+        | Kind::Title
+        | Kind::FileName { .. }
+        | Kind::Events => quoted(&value),
         _ if value.is_empty() => quoted(&value),
         _ => value,
     };
