@@ -74,6 +74,23 @@ fn a_name_is_that_of_one_parameter() {
 }
 
 #[test]
+fn documentation_is_sentences_without_periods() {
+    for parameter in parameters() {
+        let name = parameter.name;
+        for sentence in [parameter.help, parameter.detail].into_iter().filter(|text| !text.is_empty()) {
+            assert!(!sentence.ends_with('.') && sentence.len() <= 140, "{name}: {sentence}");
+            assert!(sentence.starts_with(|first: char| !first.is_lowercase()), "{name}");
+            assert!(!sentence.contains("Whether"), "{name}: {sentence}");
+        }
+        // A unit goes with numbers, and a difference from Redis with what Redis has.
+        let is_number = matches!(parameter.kind, Kind::Integer { .. } | Kind::Frequency);
+        assert!(parameter.unit.is_empty() || is_number, "{name}");
+        assert!(parameter.difference.is_empty() || parameter.origin == Origin::Redis, "{name}");
+        assert!(!parameter.is_inert() || parameter.origin == Origin::Redis, "{name}");
+    }
+}
+
+#[test]
 fn what_has_no_effect_is_stored_and_named() {
     let config = Config::new();
     let delay = Parameter::named(b"Repl-Diskless-Sync-Delay").unwrap();

@@ -15,7 +15,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "store",
         help: "Store that servers share: a postgres:// or etcd:// URL",
-        detail: "postgres://user@host/db or etcd://host,host; empty for none",
+        detail: "For example postgres://user@host/db or etcd://host,host; empty for none",
         default: "",
         kind: Kind::Text,
         origin: Origin::Keyfast,

@@ -42,7 +42,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "tls-auth-clients",
-        help: "Whether clients need a certificate (yes), may show one (optional) or need none (no)",
+        help: "Certificates of clients: required (yes), optional, or not asked for (no)",
         difference: "Keyfast reads certificates only at start",
         default: "yes",
         kind: Kind::Choice(TLS_AUTH_CLIENTS),
