@@ -264,7 +264,8 @@ impl Loader {
             }
             self.open_files.push(file);
         }
-        let from = |why: String| Wrong::Complaint(format!("{why} (include in {})", place.location()));
+        let include = if let Source::Options = place.source { "" } else { "include in " };
+        let from = |why: String| Wrong::Complaint(format!("{why} ({include}{})", place.location()));
         let text = read_file(path).map_err(from)?;
         self.load(&text, Source::Included(path), depth + 1).map_err(Wrong::Complaint)?;
         self.open_files.truncate(outer_files);

@@ -164,6 +164,12 @@ fn a_mistake_is_told_with_its_line_as_redis_tells_it() {
                 .to_owned(),
         ),
         (
+            &["--include", "/nosuch/inner.conf"],
+            "keyfast: Fatal error, can't open config file '/nosuch/inner.conf': No such file or directory \
+             (option --include)\n"
+                .to_owned(),
+        ),
+        (
             &["--dir", "nosuch"],
             format!("keyfast: option --dir: '{}': No such file or directory\n", folder.file("nosuch")),
         ),

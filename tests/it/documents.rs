@@ -62,7 +62,9 @@ fn bash_completes_names_and_values() {
 fn the_manual_has_every_parameter_and_heading() {
     let text = printed(&["--man"]);
     for family in FAMILIES {
-        assert!(text.contains(&format!(".SH {}\n", family.title.to_uppercase())), "no {}", family.title);
+        let title = family.title.to_uppercase();
+        let title = if title.contains(' ') { format!("\"{title}\"") } else { title };
+        assert!(text.contains(&format!("\n.SH {title}\n")), "no {title} in {text}");
     }
     for parameter in options().filter(|parameter| !parameter.is_inert()) {
         let option = format!("\\-\\-{}", parameter.name.replace('-', "\\-"));

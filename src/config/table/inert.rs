@@ -15,7 +15,7 @@ pub static FAMILIES: &[Family] = &[
     Family { title: "lists are not compressed", parameters: COMPRESSION },
     Family { title: "memory is allocated and freed in another way", parameters: FREEING },
     Family { title: "files are written in another way", parameters: FILES },
-    Family { title: "the TLS library decides", parameters: TLS },
+    Family { title: "Keyfast has no such settings of TLS", parameters: TLS },
     Family { title: "the process does not need it", parameters: PROCESS },
 ];
 
