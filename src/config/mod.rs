@@ -2,8 +2,8 @@
 //! environment's names and the help derive.
 //!
 //! A parameter is one entry of [`table`]: its name as in redis.conf, its documentation, its default, its type
-//! with its range ([`kinds`]) and its unit, when it can be changed, and the field of [`Config`] that holds its
-//! value. The code that needs a value reads that field (`config.timeout.get()`), typed and without a lock.
+//! with its range ([`kinds`]) and its unit, when it can be changed, and the field of [`Config`] that holds
+//! its value. The code that needs a value reads that field (`config.timeout.get()`), typed and without a lock.
 //!
 //! Every parameter of Redis 7.0 is in the table. Those without an effect here have no field: their values are
 //! checked as Redis checks them and stored ([`table::inert`]), and the help lists them apart. Directives of
@@ -57,7 +57,7 @@ pub struct Parameter {
     pub default: &'static str,
     /// The type of its values, with their range.
     pub kind: Kind,
-    /// What a number counts, in the plural (`seconds`, `keys`); empty where the kind says it or there is none.
+    /// What a number counts, in the plural (`seconds`, `keys`); empty if its kind says it, or nothing does.
     pub unit: &'static str,
     /// Which server had it first.
     pub origin: Origin,

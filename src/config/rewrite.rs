@@ -1,8 +1,8 @@
 //! CONFIG REWRITE: changes the text of the configuration file so that it has the current values.
 //!
-//! As in Redis, comments stay where they are, and a directive of the file is replaced in its place. Values that
-//! are not the default and not in the file follow at its end, under a line of their own. If a directive needs
-//! fewer lines than before, the others become empty, and several empty lines become one.
+//! As in Redis, comments stay where they are, and a directive of the file is replaced in its place. Values
+//! that are not the default and not in the file follow at its end, under a line of their own. If a directive
+//! needs fewer lines than before, the others become empty, and several empty lines become one.
 
 use std::collections::{HashMap, VecDeque};
 

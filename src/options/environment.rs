@@ -44,7 +44,7 @@ pub(super) fn apply(config: &Config, environment: &[(OsString, OsString)]) -> Re
     Ok(())
 }
 
-/// If a service is called `keyfast`, Kubernetes sets this variable in every container to the service's address.
+/// Kubernetes sets this variable in every container to the address of a service that is called `keyfast`.
 fn is_address_of_service(parameter: &str, value: &OsStr) -> bool {
     parameter == "port" && value.as_bytes().starts_with(b"tcp://")
 }

@@ -141,10 +141,10 @@ impl Loader {
         let file = self.config.aclfile.get();
         match &self.first_user {
             Some(first_user) if !file.is_empty() => Err(format!(
-                "keyfast: Configuring Redis with users defined in redis.conf and at the same setting an ACL \
-                 file path is invalid. This setup is very likely to lead to configuration errors and security \
-                 holes, please define either an ACL file or declare users directly in your redis.conf, but not \
-                 both. {first_user}, and aclfile names {}",
+                "keyfast: Configuring Redis with users defined in redis.conf and at the same setting an \
+                 ACL file path is invalid. This setup is very likely to lead to configuration errors and \
+                 security holes, please define either an ACL file or declare users directly in your \
+                 redis.conf, but not both. {first_user}, and aclfile names {}",
                 String::from_utf8_lossy(&file)
             )),
             _ => Ok(()),
@@ -519,8 +519,8 @@ mod tests {
             ("dir /nosuch", "'/nosuch': No such file or directory"),
             (
                 "include /nosuch",
-                "keyfast: Fatal error, can't open config file '/nosuch': No such file or directory (include in line 1 \
-                 of the configuration)",
+                "keyfast: Fatal error, can't open config file '/nosuch': No such file or directory \
+                 (include in line 1 of the configuration)",
             ),
             ("rename-command nosuch x", "No such command in rename-command"),
             ("rename-command get SET", "Target command name already exists"),

@@ -131,16 +131,16 @@ fn a_mistake_is_told_with_its_line_as_redis_tells_it() {
         (
             &["circle.conf"],
             format!(
-                "{fatal}Reading the configuration file, at line 2 of parts/*.conf\n>>> 'include circle.conf'\n\
-                 parts/*.conf:2 includes {} again\n",
+                "{fatal}Reading the configuration file, at line 2 of parts/*.conf\n\
+                 >>> 'include circle.conf'\nparts/*.conf:2 includes {} again\n",
                 folder.file("circle.conf")
             ),
         ),
         (
             &["absent.conf"],
             format!(
-                "keyfast: Fatal error, can't open config file '/nosuch/inner.conf': No such file or directory \
-                 (include in {}:2)\n",
+                "keyfast: Fatal error, can't open config file '/nosuch/inner.conf': No such file or \
+                 directory (include in {}:2)\n",
                 folder.file("absent.conf")
             ),
         ),

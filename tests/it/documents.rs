@@ -124,14 +124,14 @@ them. If several places set the same parameter, the last one in this order count
 1. **The environment.** The variable is `KEYFAST_` and the name in capitals, with `_` for `-`:
    `KEYFAST_MAXMEMORY_POLICY=allkeys-lru`. For the password there are also `REDIS_PASSWORD`, and
    `REDIS_PASSWORD_FILE` for the path of a file that holds it.
-2. **The configuration file**, with the files that it includes: the first argument, as for redis-server. A file
-   of Redis works as it is. Lines `include`, `user` and `rename-command` do what they do there.
+2. **The configuration file**, with the files that it includes: the first argument, as for redis-server. A
+   file of Redis works as it is. Lines `include`, `user` and `rename-command` do what they do there.
 3. **Standard input**, if the first or the last argument is `-`.
 4. **The command line**: `--maxmemory 1gb` or `--maxmemory=1gb`.
 
-An unknown name or a wrong value stops the start, and the message says where it is. The server also refuses to
-start if you ask for what it does not have (`replicaof`, `cluster-enabled yes`, `loadmodule`, `sentinel`), unless
-`ignore-unsupported` is `yes`.
+An unknown name or a wrong value stops the start, and the message says where it is. The server also refuses
+to start if you ask for what it does not have (`replicaof`, `cluster-enabled yes`, `loadmodule`, `sentinel`),
+unless `ignore-unsupported` is `yes`.
 
 While the server runs, `CONFIG SET` changes the parameters that the tables mark with \"at run time\", and
 `CONFIG REWRITE` writes the current values into the configuration file. `keyfast -h` shows the parameters that
@@ -143,9 +143,9 @@ Numbers of bytes may have a unit: `1k` is 1,000 bytes and `1kb` is 1,024; likewi
 const INERT_HEAD: &str = "
 ## Parameters without an effect
 
-Keyfast accepts these parameters, so that configuration files and tools for Redis work. It checks their values as
-Redis does, `CONFIG GET` returns them, and `CONFIG REWRITE` writes them. When the server starts, one warning names
-those that differ from their default.
+Keyfast accepts these parameters, so that configuration files and tools for Redis work. It checks their values
+as Redis does, `CONFIG GET` returns them, and `CONFIG REWRITE` writes them. When the server starts, one warning
+names those that differ from their default.
 ";
 
 #[test]

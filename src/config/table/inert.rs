@@ -1,6 +1,6 @@
-//! Parameters of Redis that have no effect here. Their values are checked as redis-server checks them, stored,
-//! returned by CONFIG GET and written by CONFIG REWRITE, so that tools and test suites that tune a Redis can
-//! tune this server.
+//! Parameters of Redis that have no effect here. Their values are checked as redis-server checks them,
+//! stored, returned by CONFIG GET and written by CONFIG REWRITE, so that tools and test suites that tune a
+//! Redis can tune this server.
 
 use super::super::{Changes, Kind, Parameter, Place};
 use super::Family;
