@@ -3,7 +3,7 @@
 //!
 //! A parameter is one entry of [`table`]: its name as in redis.conf, its documentation, its default, its type
 //! with its range ([`kinds`]) and its unit, when it can be changed, and the field of [`Config`] that holds
-//! its value. The code that needs a value reads that field (`config.timeout.get()`), typed and without a lock.
+//! its value. The code that needs a value reads that field (`config.timeout.get()`), typed, without a lock.
 //!
 //! Every parameter of Redis 7.0 is in the table. Those without an effect here have no field: their values are
 //! checked as Redis checks them and stored ([`table::inert`]), and the help lists them apart. Directives of

@@ -144,8 +144,8 @@ const INERT_HEAD: &str = "
 ## Parameters without an effect
 
 Keyfast accepts these parameters, so that configuration files and tools for Redis work. It checks their values
-as Redis does, `CONFIG GET` returns them, and `CONFIG REWRITE` writes them. When the server starts, one warning
-names those that differ from their default.
+as Redis does, `CONFIG GET` returns them, and `CONFIG REWRITE` writes them. When the server starts, one
+warning names those that differ from their default.
 ";
 
 #[test]
