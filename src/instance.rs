@@ -240,16 +240,8 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// With a text of Redis, if a rule is wrong, or if there is a file of users as well.
+    /// With a text of Redis, if a rule is wrong.
     pub fn declare_users(&self, declared: &[OwnedRequest]) -> Result<(), String> {
-        if self.acl_file().is_some() && !declared.is_empty() {
-            return Err(
-                "Configuring Redis with users defined in redis.conf and at the same setting an ACL file path \
-                 is invalid. This setup is very likely to lead to configuration errors and security holes, \
-                 please define either an ACL file or declare users directly in your redis.conf, but not both."
-                    .into(),
-            );
-        }
         for declared in declared.iter().filter_map(OwnedRequest::request) {
             let name = declared.at(1);
             // The user `default` is already there, and may do everything.

@@ -1,6 +1,6 @@
 //! Numbers of bytes as redis.conf writes them: `1k` is a thousand, `1kb` is 1,024.
 
-/// Reads a number of bytes. Redis lets a number of more than 64 bits wrap around; here it is none.
+/// Reads a number of bytes. Returns none if it is malformed or has more than 64 bits, which Redis truncates.
 pub(super) fn parse_bytes(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, unit) = text.split_at(digits);
@@ -19,7 +19,7 @@ pub(super) fn parse_bytes(text: &[u8]) -> Option<u64> {
     number?.checked_mul(factor)
 }
 
-/// A number of bytes, by the largest unit of which it is a whole number.
+/// Prints a number of bytes in the largest unit that divides it.
 pub(super) fn print_bytes(bytes: u64) -> String {
     let units = [(1 << 30, "gb"), (1 << 20, "mb"), (1 << 10, "kb")];
     match units.iter().find(|(size, _)| bytes != 0 && bytes.is_multiple_of(*size)) {

@@ -1,4 +1,4 @@
-//! The places of values: each is read without a lock by the code that needs it.
+//! The fields of [`Config`](super::Config). The code that needs a value reads its field without a lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,17 +69,17 @@ impl Choice {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Chooses another word: what `auto` has found, say.
+    /// Chooses another word, such as the one that `auto` stands for on this machine.
     pub fn set(&self, place: usize) {
         self.0.store(place, Ordering::Relaxed);
     }
 }
 
-/// The values of parameters that are only kept, by their names: those that were ever set.
+/// The values of parameters without an effect, by their names: those that were ever set.
 #[derive(Debug, Default)]
-pub(super) struct Kept(RwLock<BTreeMap<&'static str, Value>>);
+pub(super) struct InertValues(RwLock<BTreeMap<&'static str, Value>>);
 
-impl Kept {
+impl InertValues {
     /// The current value, if it was ever set.
     pub(super) fn get(&self, name: &str) -> Option<Value> {
         self.0.read().get(name).cloned()

@@ -1,17 +1,17 @@
-//! Directives of configuration files that are no parameters here: those of newer versions of Redis and of
-//! Valkey that tune what is not there, those that Redis reads only because older versions had them, and
-//! those that would make this another server (a replica, a node of a cluster).
+//! Directives of configuration files that are no parameters here: directives of Valkey and of newer versions
+//! of Redis that tune what Keyfast does not have, directives that Redis reads only because older versions had
+//! them, and directives that would make this another server (a replica, a node of a cluster).
 //!
-//! A file that has them is read all the same. One warning names those whose value differs from the default in
-//! Redis: the others change nothing there, either. A name that is neither here nor in the table of parameters
-//! is a mistake.
+//! A file with these directives is accepted. One warning names those whose value differs from the default in
+//! Redis; the others would change nothing in Redis either. A name that is neither here nor in the table of
+//! parameters is a mistake.
 //!
 //! A few ask for what a user relies on and Keyfast does not have, such as replication: these stop the start,
-//! unless `ignore-unsupported` says otherwise ([`missing`]).
+//! unless `ignore-unsupported` is on ([`missing`]).
 
 use super::bytes::parse_bytes;
 
-/// Those that take one value.
+/// The directives that take one value.
 const ONE_VALUE: &str = "
     active-defrag-cycle-us aof-rewrite-cpulist availability-zone bgsave-cpulist bio-cpulist
     cluster-announce-client-ipv4 cluster-announce-client-ipv6 cluster-announce-client-port
@@ -29,10 +29,10 @@ const ONE_VALUE: &str = "
     unixsocketgroup
 ";
 
-/// Those that take any number.
+/// The directives that take one or more values.
 const SEVERAL_VALUES: &[&str] = &["primaryof", "rdma-bind", "replicaof", "slaveof"];
 
-/// What Redis 7.0 and Valkey 8 give them by default, where that is known and not an empty text.
+/// Their defaults in Redis 7.0 and Valkey 8, where the default is known and not empty.
 const DEFAULTS: &[(&str, &str)] = &[
     ("active-defrag-cycle-us", "500"),
     ("cluster-blacklist-ttl", "60"),
@@ -62,13 +62,13 @@ const DEFAULTS: &[(&str, &str)] = &[
 /// How many values a directive takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// One.
+    /// Exactly one.
     One,
-    /// At least one.
+    /// One or more.
     Several,
 }
 
-/// What a directive of this name takes, if it is one of these; names are in lower case.
+/// How many values a directive takes, if it is one of these; the name is in lower case.
 pub fn find(name: &str) -> Option<Values> {
     if SEVERAL_VALUES.contains(&name) {
         return Some(Values::Several);
@@ -76,7 +76,7 @@ pub fn find(name: &str) -> Option<Values> {
     ONE_VALUE.split_ascii_whitespace().any(|other| other == name).then_some(Values::One)
 }
 
-/// Every name that is known here: for suggestions.
+/// The names of all these directives, for suggestions.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ONE_VALUE.split_ascii_whitespace().chain(SEVERAL_VALUES.iter().copied())
 }
@@ -89,8 +89,8 @@ pub fn is_default(name: &str, value: &[u8]) -> bool {
     default.as_bytes().eq_ignore_ascii_case(value) || is_same_size()
 }
 
-/// What a user of this directive relies on and would miss here, in words for a message; none if nothing. A
-/// server that started anyway would be empty, alone, and accept writes.
+/// What a user of this directive would miss here, as the words of a message; none if nothing. A server that
+/// started anyway would be empty and alone, and accept writes.
 pub fn missing(name: &str, value: &[u8]) -> Option<&'static str> {
     match name {
         "replicaof" | "slaveof" | "primaryof" if !is_default(name, value) => Some(

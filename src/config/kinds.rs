@@ -21,69 +21,71 @@ use super::{lists, points, texts};
 pub enum Kind {
     /// A whole number within a range, both ends included.
     Integer {
-        /// The smallest.
+        /// The smallest number allowed.
         min: i64,
-        /// The largest.
+        /// The largest number allowed.
         max: i64,
     },
-    /// A number of bytes within a range, both ends included; `100mb` and the like are understood.
+    /// A number of bytes within a range, both ends included, with or without a unit: `100mb`.
     Bytes {
-        /// The smallest.
+        /// The fewest bytes allowed.
         min: u64,
-        /// The largest.
+        /// The most bytes allowed.
         max: u64,
     },
-    /// A number in octal.
+    /// A number in octal, 0 or more.
     Octal {
-        /// The largest.
+        /// The largest number allowed.
         max: i64,
     },
-    /// A number of bytes, or a percentage, which is kept as a negative number.
+    /// A number of bytes, or a percentage from 0 to 100, which is stored as a negative number.
     BytesOrPercent,
-    /// A number of bytes above zero, of which fewer than 16 KiB are as many as that.
+    /// A number of bytes above zero; fewer than 16 KiB become 16 KiB.
     Backlog,
-    /// Times a second. Any number that is not negative is taken, and brought to between 1 and 500.
+    /// Times per second. Numbers from 0 on are accepted; 0 becomes 1, and above 500 becomes 500.
     Frequency,
     /// `yes` or `no`.
     Flag,
-    /// `yes` or `no`, but `yes` is refused for a reason.
+    /// `yes` or `no`, but `yes` is refused for this reason.
     Never(&'static str),
-    /// Any text.
+    /// Any text, also none.
     Text,
+    /// The path of a file or a directory, which need not exist; also none.
+    Path,
     /// The name of a host, or nothing.
     Hostname,
     /// Three numbers with dots between them.
     Version,
-    /// How a process is named, with variables in braces.
+    /// A template of the process's title, with variables in braces.
     Title,
-    /// A directory that there is; kept as the path from the root.
+    /// An existing directory; stored as an absolute path.
     Directory,
     /// The name of a file or a directory, without a path.
     FileName {
-        /// Whose it is, …
+        /// The parameter's name, for a refusal.
         parameter: &'static str,
-        /// … what it is called, as a refusal says …
+        /// What a refusal calls such a name: `filename` or `dirname`.
         noun: &'static str,
-        /// … and whether there may be none.
+        /// Whether an empty name is accepted.
         may_be_empty: bool,
     },
     /// Addresses to listen on.
     Addresses,
     /// IP addresses of clients.
     IpAddresses,
-    /// When snapshots are due.
+    /// Pairs of seconds and changes, after which snapshots are due.
     SavePoints,
     /// Letters of event classes.
     Events,
-    /// How much may wait for clients, by their class.
+    /// Limits of the replies that wait for clients, by the clients' class.
     Limits,
-    /// One of some words, in any case.
+    /// One of these words, in any case.
     Choice(&'static [&'static str]),
-    /// The same where one word means what the word before it means.
+    /// One of some words, of which one means the same as the word before it.
     ChoiceWithSynonym {
-        /// The words.
+        /// The words, in the order in which a refusal lists them.
         words: &'static [&'static str],
-        /// The place of the word that is kept as the one before it.
+        /// The index of the word that is stored as the one before it.
         synonym: usize,
     },
     /// Some of these words, in any case. The first one means none of the others.
@@ -100,7 +102,7 @@ pub(super) enum Value {
     /// Of all kinds of numbers; for [`Kind::Bytes`] the bits of an unsigned one, for [`Kind::Words`] one bit
     /// for each word but the first.
     Integer(i64),
-    /// Of [`Kind::Flag`].
+    /// Of [`Kind::Flag`] and [`Kind::Never`].
     Flag(bool),
     /// The canonical text of everything else.
     Text(Arc<[u8]>),
@@ -167,7 +169,7 @@ impl Kind {
                 true => Err(why.into()),
                 false => Ok(Value::Flag(false)),
             },
-            Kind::Text => Ok(Value::Text(text.into())),
+            Kind::Text | Kind::Path => Ok(Value::Text(text.into())),
             Kind::Hostname => texts::check_hostname(text).map(|()| Value::Text(text.into())),
             Kind::Version => texts::check_version(text).map(|()| Value::Text(text.into())),
             Kind::Title => texts::check_title(text).map(|()| Value::Text(text.into())),
@@ -222,16 +224,16 @@ impl Kind {
             (Value::Choice(place), Kind::Choice(words) | Kind::ChoiceWithSynonym { words, .. }) => {
                 words[*place].into()
             }
-            // Those are printed where they are kept: one value may be only some of them.
+            // The field prints limits: a value may have only some of the classes.
             (Value::Choice(_) | Value::Limits(_), _) => Vec::new(),
         }
     }
 }
 
-/// More often than that nothing is done. Redis: `CONFIG_MAX_HZ`.
+/// Times per second. Redis: `CONFIG_MAX_HZ`.
 const FREQUENCY_MAX: i64 = 500;
 
-/// Redis: `CONFIG_REPL_BACKLOG_MIN_SIZE`.
+/// The fewest bytes of [`Kind::Backlog`]. Redis: `CONFIG_REPL_BACKLOG_MIN_SIZE`.
 const BACKLOG_BYTES_MIN: i64 = 16 << 10;
 
 fn parse_number(text: &[u8]) -> Result<i64, Refusal> {

@@ -1,4 +1,4 @@
-//! How much may wait for a client that is slow to take it: `client-output-buffer-limit`.
+//! `client-output-buffer-limit`: how many bytes of replies may wait for a slow client.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,26 +8,26 @@ use super::lists::{lenient_integer, words};
 /// Kinds of clients that have limits of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientClass {
-    /// Those that ask and are answered.
+    /// Clients that send requests and read replies.
     Normal,
-    /// Replicas: there are none, but configuration files give them limits.
+    /// Replicas. Keyfast has none, but configuration files set limits for them.
     Replica,
-    /// Those that listen to channels.
+    /// Clients that have subscribed to channels.
     PubSub,
 }
 
-/// The classes with their names.
+/// The names of the classes, as CONFIG GET prints them.
 const CLASSES: [(&str, ClientClass); 3] =
     [("normal", ClientClass::Normal), ("slave", ClientClass::Replica), ("pubsub", ClientClass::PubSub)];
 
-/// A client for which more waits is closed.
+/// The limit of one class. A client for which more bytes wait is disconnected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimit {
-    /// Bytes that are too many at once; 0 for none.
+    /// Bytes above which a client is disconnected at once; 0 for no limit.
     pub hard_bytes: u64,
-    /// Bytes that are too many for long; 0 for none.
+    /// Bytes above which it is disconnected after a while; 0 for no limit.
     pub soft_bytes: u64,
-    /// How long that is.
+    /// That while, in seconds.
     pub soft_seconds: u64,
 }
 
@@ -62,7 +62,7 @@ impl OutputLimits {
     }
 }
 
-/// Reads limits such as `pubsub 32mb 8mb 60`; classes that are not named keep theirs.
+/// Reads limits such as `pubsub 32mb 8mb 60`; other classes keep their limits.
 ///
 /// # Errors
 ///

@@ -1,25 +1,25 @@
 //! Values of several words: addresses, flags, percentiles, adjustments.
 //!
-//! As in Redis the words of CONFIG SET are what single blanks separate, so that two blanks enclose an empty
-//! word; in a configuration file any blanks separate them, and quotes hold some together.
+//! As in Redis, single blanks separate the words of CONFIG SET, so that there is an empty word between two
+//! blanks. In a configuration file any number of blanks separates words, and quotes join words.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::kinds::{Refusal, place_among};
 
-/// Addresses that one server listens on. Redis: `CONFIG_BINDADDR_MAX`.
+/// Addresses of one parameter. Redis: `CONFIG_BINDADDR_MAX`.
 const ADDRESSES_MAX: usize = 16;
-/// Scores are refused beyond this, on both sides.
+/// Scores are from minus this number to this number.
 const SCORE_MAX: i64 = 2000;
 
-/// The words of a value; none of an empty one.
+/// The words of a value; an empty value has none.
 pub(super) fn words(text: &[u8]) -> Vec<&[u8]> {
     if text.is_empty() { Vec::new() } else { text.split(|byte| *byte == b' ').collect() }
 }
 
-/// Reads an integer as C's `strtoll` does: it may begin with blanks and a plus, and an empty text is 0. What
-/// follows the number makes it none; what is too large becomes the largest.
+/// Reads an integer as C's `strtoll` does: it may begin with blanks and a plus, an empty text is 0, and a
+/// number too large becomes the largest. Returns none if other characters follow.
 pub(super) fn lenient_integer(text: &[u8]) -> Option<i64> {
     let text = text.trim_ascii_start();
     let (is_negative, digits) = match text {
@@ -43,7 +43,7 @@ pub(super) fn check_addresses(text: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// An address that is none would let no client in, in silence.
+/// Checks that every word is an IP address: a wrong one would match no client, without any complaint.
 pub(super) fn check_ip_addresses(text: &[u8]) -> Result<(), Refusal> {
     let shown = words(text).into_iter().map(String::from_utf8_lossy);
     let is_none = |word: &Cow<'_, str>| word.parse::<IpAddr>().is_err();
@@ -53,7 +53,7 @@ pub(super) fn check_ip_addresses(text: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// One bit for each word but the first, which means none of them.
+/// Reads words as bits: one for each known word but the first, which stands for no bit.
 pub(super) fn parse_words(text: &[u8], known: &[&str]) -> Result<i64, Refusal> {
     let words = words(text);
     // No word at all is refused like a wrong one.
@@ -69,7 +69,7 @@ pub(super) fn parse_words(text: &[u8], known: &[&str]) -> Result<i64, Refusal> {
     Ok(bits)
 }
 
-/// Whether a word is among those that the bits stand for.
+/// Whether the bits contain the bit of this word.
 pub(super) fn is_among(bits: i64, known: &[&str], word: &str) -> bool {
     known.iter().skip(1).position(|other| *other == word).is_some_and(|place| bits >> place & 1 == 1)
 }
@@ -107,7 +107,7 @@ pub fn print_percentile(percentile: f64) -> String {
     digits.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Reads three scores: of a primary, of a replica, of a process that saves.
+/// Reads three scores: for a primary, a replica and a process that saves.
 pub(super) fn parse_scores(text: &[u8]) -> Result<[i64; 3], Refusal> {
     let words: [&[u8]; 3] = words(text).try_into().map_err(|_| Refusal::from("wrong number of arguments"))?;
     let mut scores = [0; 3];

@@ -1,12 +1,12 @@
 //! The parameters: one typed table, from which the command line, the configuration file, CONFIG, the
 //! environment's names and the help derive.
 //!
-//! A parameter is one entry of [`table`]: its name as in redis.conf, what it is for, its default, its type
-//! with its range ([`kinds`]), when it can be changed, and the field of [`Config`] that holds its value. The
-//! code that needs a value reads that field (`config.timeout.get()`), typed and without a lock.
+//! A parameter is one entry of [`table`]: its name as in redis.conf, its documentation, its default, its type
+//! with its range ([`kinds`]) and its unit, when it can be changed, and the field of [`Config`] that holds
+//! its value. The code that needs a value reads that field (`config.timeout.get()`), typed, without a lock.
 //!
-//! Every parameter of Redis 7.0 is in the table. Those that can have no effect here have no field: their
-//! value is checked as Redis checks it and [kept](table::kept), and the help lists them apart. Directives of
+//! Every parameter of Redis 7.0 is in the table. Those without an effect here have no field: their values are
+//! checked as Redis checks them and stored ([`table::inert`]), and the help lists them apart. Directives of
 //! other versions are in [`foreign`]: a configuration file may have them, but CONFIG does not know them.
 
 mod bytes;
@@ -40,34 +40,57 @@ pub use table::words::{
 };
 pub use table::{by_name, parameters};
 
-/// One parameter.
+/// An entry of the table.
 #[derive(Debug)]
 pub struct Parameter {
-    /// As in redis.conf.
+    /// The name in redis.conf, or a name of Keyfast's own.
     pub name: &'static str,
-    /// Another name that it has, of older versions of Redis or of Valkey.
+    /// A second name, from an older version of Redis or from Valkey.
     pub alias: Option<&'static str>,
-    /// One line for people.
+    /// What it is for, in one sentence without a period. Empty for a parameter without an effect.
     pub help: &'static str,
-    /// As a person would write it.
+    /// A second such sentence, for which the short help has no room; empty for none.
+    pub detail: &'static str,
+    /// How it differs from the parameter of this name in Redis 7.0, and why; empty if it does not.
+    pub difference: &'static str,
+    /// The default, as a person writes it in a configuration file.
     pub default: &'static str,
-    /// What values it takes.
+    /// The type of its values, with their range.
     pub kind: Kind,
+    /// What a number counts, in the plural (`seconds`, `keys`); empty if its kind says it, or nothing does.
+    pub unit: &'static str,
+    /// Which server had it first.
+    pub origin: Origin,
     /// When it can be set.
     pub changes: Changes,
+    /// Whether the short help shows it.
+    pub is_essential: bool,
     /// Whether its value is hidden from MONITOR and SLOWLOG.
     pub is_secret: bool,
-    /// Whether CONFIG GET tells of it only where its whole name is asked for.
+    /// Whether CONFIG GET returns it only if its whole name is asked for, and no pattern.
     pub is_hidden: bool,
-    /// Where its value is.
+    /// The field that holds its value, if it has an effect.
     place: Place,
+}
+
+/// Which server had a parameter first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Redis 7.0, or an older version.
+    Redis,
+    /// This later version of Redis.
+    RedisSince(&'static str),
+    /// Valkey 8; Redis does not have it.
+    Valkey,
+    /// Keyfast; neither Redis nor Valkey has it.
+    Keyfast,
 }
 
 /// When a parameter can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// Never: another value would make it another server, such as a replica. CONFIG SET refuses it as it does
-    /// one that is set at the start.
+    /// Never: another value would make it another server, such as a replica. CONFIG SET refuses it with the
+    /// same error as a parameter that is set at start.
     Never,
     /// On the command line and in the configuration file only.
     AtStart,
@@ -77,13 +100,13 @@ pub enum Changes {
     Anytime,
 }
 
-/// Where a parameter's value is.
+/// Where a parameter's value is stored.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// In a field that the code which acts on it reads.
+    /// In a field, which the code that needs the value reads.
     Field(for<'a> fn(&'a Config) -> Field<'a>),
-    /// In the list of those on which nothing acts.
-    Kept,
+    /// In the list of values that have no effect.
+    Inert,
 }
 
 /// A place for one parameter's value.
@@ -103,10 +126,10 @@ pub struct Checked {
     value: Value,
 }
 
-/// Directives of Valkey, without a meaning here, whose values are secrets.
+/// Directives of Valkey without an effect here whose values are secrets.
 const FOREIGN_SECRETS: &[&str] = &["primaryauth", "primaryuser"];
 
-/// Whether what a parameter of this name is given is a secret.
+/// Whether the value of a parameter of this name is a secret.
 pub fn is_secret(name: &[u8]) -> bool {
     match Parameter::named(name) {
         Some(parameter) => parameter.is_secret,
@@ -126,28 +149,54 @@ impl Parameter {
         name: "",
         alias: None,
         help: "",
+        detail: "",
+        difference: "",
         default: "",
         kind: Kind::Text,
+        unit: "",
+        origin: Origin::Redis,
         changes: Changes::Anytime,
+        is_essential: false,
         is_secret: false,
         is_hidden: false,
-        place: Place::Kept,
+        place: Place::Inert,
     };
 
-    /// The parameter of a name, or of another name that it has, in any case.
+    /// The parameter with this name or alias, in any case of letters.
     pub fn named(name: &[u8]) -> Option<&'static Parameter> {
         let is_named = |own: &str| own.as_bytes().eq_ignore_ascii_case(name);
         parameters().find(|parameter| is_named(parameter.name) || parameter.alias.is_some_and(is_named))
     }
 
-    /// Its names: its own first.
+    /// Its name, and its alias if it has one.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.name).chain(self.alias)
     }
 
-    /// Whether nothing acts on its value.
-    pub fn is_kept(&self) -> bool {
-        matches!(self.place, Place::Kept)
+    /// Whether its value has no effect.
+    pub fn is_inert(&self) -> bool {
+        matches!(self.place, Place::Inert)
+    }
+
+    /// What a number that it takes counts; empty if that is nothing in particular.
+    pub fn unit(&self) -> &'static str {
+        match self.kind {
+            Kind::Bytes { .. } | Kind::Backlog => "bytes",
+            Kind::BytesOrPercent => "bytes or percent",
+            _ => self.unit,
+        }
+    }
+
+    /// The text of a refusal for people, with what Redis leaves out of it: which directory cannot be used.
+    pub fn explain(&self, text: &[u8], refusal: &Refusal) -> String {
+        match self.kind {
+            Kind::Directory => {
+                let path = Path::new(OsStr::from_bytes(text));
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+                format!("'{}': {refusal}", path.display())
+            }
+            _ => refusal.to_string(),
+        }
     }
 
     /// Whether a line of a configuration file may give it several values.
@@ -159,7 +208,7 @@ impl Parameter {
     ///
     /// # Errors
     ///
-    /// With the text of Redis, if it is none that the parameter takes.
+    /// With the text of Redis, if the parameter does not take it.
     pub fn check(&'static self, text: &[u8]) -> Result<Checked, Refusal> {
         self.check_in(Path::new(""), text)
     }
@@ -176,7 +225,7 @@ impl Parameter {
     /// The current value, as CONFIG GET prints it.
     pub fn print(&self, config: &Config) -> Vec<u8> {
         match self.place {
-            Place::Kept => match config.kept.get(self.name) {
+            Place::Inert => match config.inert.get(self.name) {
                 Some(value) => self.kind.print(&value),
                 None => self.print_default(),
             },
@@ -198,10 +247,10 @@ impl Parameter {
 }
 
 impl Config {
-    /// All defaults.
+    /// Every parameter at its default.
     pub fn new() -> Config {
         let config = Config::default();
-        for parameter in parameters().filter(|parameter| !parameter.is_kept()) {
+        for parameter in parameters().filter(|parameter| !parameter.is_inert()) {
             config.store(parameter.check(parameter.default.as_bytes()).expect("defaults are in range"));
         }
         config
@@ -220,7 +269,7 @@ impl Config {
         OsStr::from_bytes(&self.dir.get()).into()
     }
 
-    /// Bytes of memory that all clients together may take, if that is limited.
+    /// The limit of the memory of all clients together, in bytes; none if there is no limit.
     pub fn clients_bytes_max(&self) -> Option<usize> {
         /// With less the server could not be spoken to at all. Redis: `getClientEvictionLimit`.
         const LEAST_BYTES: usize = 128 << 10;
@@ -237,7 +286,7 @@ impl Config {
         points::parse(&self.save.get()).unwrap_or_default()
     }
 
-    /// The percentiles of latencies that INFO tells.
+    /// The percentiles of latencies that INFO reports, each from 0 to 100.
     pub fn latency_percentiles(&self) -> Vec<f64> {
         lists::parse_percentiles(&self.latency_tracking_info_percentiles.get()).unwrap_or_default()
     }
@@ -252,10 +301,10 @@ impl Config {
         lists::is_among(words.get(), SHUTDOWN_WORDS, word)
     }
 
-    /// The names of parameters that have another value than by default, on which nothing acts.
-    pub fn kept_names(&self) -> Vec<&'static str> {
+    /// The names of parameters that were given another value than their default, which has no effect.
+    pub fn inert_names(&self) -> Vec<&'static str> {
         let is_changed = |parameter: &&Parameter| {
-            parameter.is_kept() && parameter.print(self) != parameter.print_default()
+            parameter.is_inert() && parameter.print(self) != parameter.print_default()
         };
         parameters().filter(is_changed).map(|parameter| parameter.name).collect()
     }
@@ -263,7 +312,7 @@ impl Config {
     /// Stores a value.
     pub fn store(&self, checked: Checked) {
         let Checked { parameter, value } = checked;
-        let Place::Field(field) = parameter.place else { return self.kept.set(parameter.name, value) };
+        let Place::Field(field) = parameter.place else { return self.inert.set(parameter.name, value) };
         match (field(self), value) {
             (Field::Integer(field), Value::Integer(value)) => field.set(value),
             (Field::Flag(field), Value::Flag(value)) => field.set(value),

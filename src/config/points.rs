@@ -1,17 +1,17 @@
-//! When a snapshot is due: `save`.
+//! `save`: when a snapshot is due.
 
 use super::lists::{lenient_integer, words};
 
-/// After so many seconds, if there were so many changes.
+/// A snapshot is due after so many seconds, if there were at least so many changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavePoint {
-    /// Seconds since the last snapshot.
+    /// Seconds since the last snapshot, 1 or more.
     pub seconds: u64,
-    /// Changes since then.
+    /// Changes since the last snapshot, 0 or more.
     pub changes: u64,
 }
 
-/// Reads points such as `3600 1 300 100`; none where there is nothing.
+/// Reads points such as `3600 1 300 100`; an empty text has no points. Returns none if it is malformed.
 pub(super) fn parse(text: &[u8]) -> Option<Vec<SavePoint>> {
     let words = words(text);
     let number = |word: &[u8], min: u64| {

@@ -63,7 +63,7 @@ fn a_name_is_that_of_one_parameter() {
             "{}",
             parameter.name
         );
-        assert_eq!(parameter.is_kept(), parameter.help.is_empty(), "{}", parameter.name);
+        assert_eq!(parameter.is_inert(), parameter.help.is_empty(), "{}", parameter.name);
         for name in parameter.names() {
             assert!(names.insert(name), "{name} is there twice");
         }
@@ -74,26 +74,43 @@ fn a_name_is_that_of_one_parameter() {
 }
 
 #[test]
-fn what_nothing_acts_on_is_kept() {
+fn documentation_is_sentences_without_periods() {
+    for parameter in parameters() {
+        let name = parameter.name;
+        for sentence in [parameter.help, parameter.detail].into_iter().filter(|text| !text.is_empty()) {
+            assert!(!sentence.ends_with('.') && sentence.len() <= 140, "{name}: {sentence}");
+            assert!(sentence.starts_with(|first: char| !first.is_lowercase()), "{name}");
+            assert!(!sentence.contains("Whether"), "{name}: {sentence}");
+        }
+        // A unit goes with numbers, and a difference from Redis with what Redis has.
+        let is_number = matches!(parameter.kind, Kind::Integer { .. } | Kind::Frequency);
+        assert!(parameter.unit.is_empty() || is_number, "{name}");
+        assert!(parameter.difference.is_empty() || parameter.origin == Origin::Redis, "{name}");
+        assert!(!parameter.is_inert() || parameter.origin == Origin::Redis, "{name}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_stored_and_named() {
     let config = Config::new();
     let delay = Parameter::named(b"Repl-Diskless-Sync-Delay").unwrap();
-    assert_eq!((delay.print(&config), config.kept_names()), (b"5".to_vec(), vec![]));
+    assert_eq!((delay.print(&config), config.inert_names()), (b"5".to_vec(), vec![]));
     config.store(delay.check(b"7").unwrap());
-    assert_eq!((delay.print(&config), config.kept_names()), (b"7".to_vec(), vec![delay.name]));
+    assert_eq!((delay.print(&config), config.inert_names()), (b"7".to_vec(), vec![delay.name]));
     config.store(delay.check(b"5").unwrap());
-    assert!(config.kept_names().is_empty());
+    assert!(config.inert_names().is_empty());
     let backlog = Parameter::named(b"repl-backlog-size").unwrap();
     config.store(backlog.check(b"1").unwrap());
     assert_eq!(backlog.print(&config), b"16384");
 }
 
 #[test]
-fn a_synonym_is_kept_as_the_word_that_it_means() {
+fn a_synonym_is_stored_as_the_word_that_it_means() {
     let config = Config::new();
     let adjustment = Parameter::named(b"oom-score-adj").unwrap();
-    for (word, kept) in [("relative", "yes"), ("absolute", "absolute"), ("NO", "no")] {
+    for (word, stored) in [("relative", "yes"), ("absolute", "absolute"), ("NO", "no")] {
         config.store(adjustment.check(word.as_bytes()).unwrap());
-        assert_eq!(adjustment.print(&config), kept.as_bytes());
+        assert_eq!(adjustment.print(&config), stored.as_bytes());
     }
 }
 

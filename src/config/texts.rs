@@ -1,8 +1,8 @@
-//! Texts that have a form: names of hosts, versions, and the template of the process's title.
+//! Checks of texts that have a form: host names, versions, and the template of the process's title.
 
 use super::kinds::Refusal;
 
-/// Characters of a host's name, and one more. Redis: `NET_HOST_STR_LEN`.
+/// A host name is shorter than this. Redis: `NET_HOST_STR_LEN`.
 const HOSTNAME_BYTES_BELOW: usize = 256;
 
 pub(super) fn check_hostname(text: &[u8]) -> Result<(), Refusal> {
@@ -28,7 +28,7 @@ pub(super) fn check_version(text: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Checks a template: its variables are known, and something is left of it where they are empty that can be.
+/// Checks a template: its variables are known, and it has text even if every variable that may be empty is.
 pub(super) fn check_title(text: &[u8]) -> Result<(), Refusal> {
     match has_title(text) {
         Some(true) => Ok(()),
@@ -36,7 +36,7 @@ pub(super) fn check_title(text: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a template comes to more than blanks; `None` if it has no meaning.
+/// Whether a template makes more than blanks; none if it is malformed or has unknown variables.
 fn has_title(mut rest: &[u8]) -> Option<bool> {
     let mut is_something = false;
     let is_text = |part: &[u8]| part.iter().any(|byte| *byte != b' ');

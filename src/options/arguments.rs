@@ -12,25 +12,27 @@ use crate::config::Parameter;
 use crate::resp::OwnedRequest;
 use crate::resp::reply::write_quoted;
 
-/// What the arguments ask for.
+/// What the arguments ask the program to do.
 #[derive(Debug, PartialEq)]
 pub(super) enum Arguments {
-    /// A server.
+    /// To start a server.
     Serve {
-        /// Its configuration file.
+        /// The configuration file, as it was typed.
         file: Option<PathBuf>,
-        /// Whether more of it comes from standard input.
+        /// Whether standard input holds more of the configuration.
         reads_input: bool,
-        /// Lines that follow both; none without any argument.
+        /// The lines that the options make, which come last; none if there was no argument.
         lines: Option<Vec<u8>>,
     },
-    /// The help.
+    /// To print one screen of help.
+    ShortHelp,
+    /// To print the help with all parameters.
     Help,
-    /// The version.
+    /// To print the version.
     Version,
-    /// Completions for a shell, by its name.
+    /// To print completions for the shell of this name.
     Completions(Vec<u8>),
-    /// The page of the manual.
+    /// To print the page of the manual.
     Manual,
 }
 
@@ -39,7 +41,7 @@ pub(super) fn read(arguments: Vec<OsString>) -> Arguments {
     let arguments: Vec<Vec<u8>> = arguments.into_iter().map(OsString::into_vec).collect();
     match arguments.first().map(Vec::as_slice) {
         None => return Arguments::Serve { file: None, reads_input: false, lines: None },
-        Some(b"-h") => return Arguments::Help,
+        Some(b"-h") => return Arguments::ShortHelp,
         Some(b"-v" | b"-V") => return Arguments::Version,
         Some(b"--man") => return Arguments::Manual,
         Some(b"--completions") => {
@@ -65,10 +67,10 @@ pub(super) fn read(arguments: Vec<OsString>) -> Arguments {
     Arguments::Serve { file, reads_input, lines: Some(lines.text) }
 }
 
-/// Lines that are being made of arguments.
+/// The lines that arguments make, while they are read.
 struct Lines {
     text: Vec<u8>,
-    /// Whether `--` begins the next option: not where the last one has no value yet.
+    /// Whether `--` begins an option here; if not, it begins the value of the last option.
     takes_option: bool,
 }
 
@@ -95,7 +97,7 @@ impl Lines {
         let is_followed_by_option = next.is_none_or(|next| next.starts_with(b"--"));
         let is_empty_save = option.eq_ignore_ascii_case(b"save") && is_followed_by_option;
         if is_empty_save {
-            // So that a list of points that has become empty still is one.
+            // `--save` without a value means no save points.
             self.text.extend_from_slice(b"\"\"");
         }
         self.takes_option = !is_name_alone || is_empty_save;
@@ -111,8 +113,7 @@ impl Lines {
     }
 }
 
-/// `--port=7000`, which redis-server refuses: no parameter's name has such a sign, so nothing else can be
-/// meant.
+/// Splits `--port=7000`. redis-server refuses it, but no parameter's name contains `=`, so it is unambiguous.
 fn split_at_equals(option: &[u8]) -> Option<(&[u8], &[u8])> {
     let place = option.iter().position(|byte| *byte == b'=')?;
     let (name, value) = (&option[..place], &option[place + 1..]);
@@ -167,9 +168,10 @@ mod tests {
     #[test]
     fn help_and_version_are_options_and_can_be_values() {
         let asked = |arguments: &[&str]| read(arguments.iter().map(OsString::from).collect());
-        for help in [&["--help"][..], &["-h"], &["--port", "1", "--help"]] {
+        for help in [&["--help"][..], &["--port", "1", "--help"]] {
             assert_eq!(asked(help), Arguments::Help);
         }
+        assert_eq!(asked(&["-h"]), Arguments::ShortHelp);
         for version in [&["--version"][..], &["-v"], &["-V"]] {
             assert_eq!(asked(version), Arguments::Version);
         }

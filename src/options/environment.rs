@@ -1,5 +1,5 @@
 //! Parameters from the environment: `KEYFAST_MAXMEMORY` for `maxmemory`, and so on for every parameter; for
-//! the password also the names that images of databases know.
+//! the password also `REDIS_PASSWORD` and `REDIS_PASSWORD_FILE`, as in other images.
 //!
 //! The environment comes before everything else, so that the file and the command line overrule it. It is the
 //! least deliberate of them: inherited, shared with other programs, filled in by orchestrators. And what
@@ -12,21 +12,21 @@ use std::os::unix::ffi::OsStrExt;
 use crate::config::{Config, Parameter};
 use crate::files;
 
-/// What comes before the name of a parameter.
+/// What precedes the name of a parameter in the name of a variable.
 const PREFIX: &str = "KEYFAST_";
 
-/// The password, and a file that holds it.
+/// The variables for the password, and for the path of a file that holds it.
 const PASSWORD: &str = "REDIS_PASSWORD";
 const PASSWORD_FILE: &str = "REDIS_PASSWORD_FILE";
 
-/// Stores what the environment says.
+/// Stores the values of the environment's variables.
 ///
 /// # Errors
 ///
 /// With one line for people.
 pub(super) fn apply(config: &Config, environment: &[(OsString, OsString)]) -> Result<(), String> {
     let of = |name: &str| environment.iter().find(|(other, _)| *other == *name).map(|(_, value)| value);
-    // An empty one is none: files for compose say `${REDIS_PASSWORD:-}`.
+    // An empty value means no value: compose files contain `${REDIS_PASSWORD:-}`.
     let [password, file] = [PASSWORD, PASSWORD_FILE].map(|name| of(name).filter(|value| !value.is_empty()));
     match (password, file) {
         (Some(_), Some(_)) => return Err(format!("{PASSWORD} and {PASSWORD_FILE} exclude each other")),
@@ -44,28 +44,28 @@ pub(super) fn apply(config: &Config, environment: &[(OsString, OsString)]) -> Re
     Ok(())
 }
 
-/// Kubernetes tells every container the address of a service that is called `keyfast` under this name.
+/// Kubernetes sets this variable in every container to the address of a service that is called `keyfast`.
 fn is_address_of_service(parameter: &str, value: &OsStr) -> bool {
     parameter == "port" && value.as_bytes().starts_with(b"tcp://")
 }
 
-/// What is no parameter is somebody else's, who has chosen a name that begins alike.
+/// Unknown names are ignored: another program may use the same prefix.
 fn store(config: &Config, variable: &str, parameter: &str, value: &[u8]) -> Result<(), String> {
     let Some(parameter) = Parameter::named(parameter.as_bytes()) else { return Ok(()) };
-    let checked =
-        parameter.check(value).map_err(|refusal| format!("invalid value of {variable}: {refusal}"))?;
+    let wrong = |refusal| format!("invalid value of {variable}: {}", parameter.explain(value, &refusal));
+    let checked = parameter.check(value).map_err(wrong)?;
     config.store(checked);
     Ok(())
 }
 
-/// Reads a secret, without the end of its line.
+/// Reads a password from a file, without line ends after it.
 fn read_secret(path: &OsStr) -> Result<Vec<u8>, String> {
     let wrong = |why: &str| format!("{PASSWORD_FILE}: {}: {why}", path.display());
     let mut secret = fs::read(path).map_err(|error| wrong(&files::reason(&error)))?;
     while secret.ends_with(b"\n") || secret.ends_with(b"\r") {
         secret.pop();
     }
-    // Whoever names a file wants a password: without one everybody would be let in.
+    // A user who names a file wants a password; an empty one would let every client in.
     if secret.is_empty() { Err(wrong("there is no password in it")) } else { Ok(secret) }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_are_left_to_them() {
+    fn unknown_names_are_ignored() {
         let others = [("KEYFAST_PORT", "tcp://10.0.0.7:6379"), ("KEYFAST_SERVICE_HOST", "x"), ("PORT", "x")];
         assert_eq!(applied(&others).unwrap().port.get(), 6379);
     }

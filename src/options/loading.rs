@@ -1,11 +1,13 @@
 //! Configuration files, line by line, with the grammar and the complaints of Redis.
 //!
-//! A line is a directive and its values, split into words as inline requests are; the last one of a name
-//! counts. What is not there yet when it is named (commands that rename others, users who may run them) is
-//! collected, and done when the server starts.
+//! A line is a directive and its values, split into words as inline requests are; the last line of a name
+//! counts. Renamed commands and users are collected here, and made when the server starts.
 //!
-//! The options of the command line are read as such lines, too. What is wrong with one of them is said of the
-//! option: a user who has no file must not be sent to look for a line of it.
+//! The options of the command line are read as such lines, too. A complaint about one of them names the
+//! option: a user without a file must not be sent to look for a line of it.
+//!
+//! The complaints about files are those of Redis, which users and tools search for. After them, or in
+//! parentheses, stands what Redis leaves out: which file and which line, how many values, what to do.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -26,33 +28,37 @@ use super::suggestions;
 /// Bytes of one file, or of standard input: that of Redis has a hundred thousand, nearly all of them
 /// comments.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Files that are read within others. One that includes itself makes Redis crash.
+/// How deep files may include each other. Redis has no limit, and crashes if a file includes itself.
 const INCLUDED_MAX: usize = 16;
 /// Bytes of one line: words are found by the reader of inline requests, which takes no more.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// What has been read so far.
+/// The configuration as far as it has been read.
 #[derive(Debug, Default)]
 pub(super) struct Loader {
-    /// The parameters.
+    /// The value of every parameter.
     pub(super) config: Config,
     /// Lines that declare users.
     pub(super) users: Vec<OwnedRequest>,
-    /// Commands with the names that they get; an empty one is none.
+    /// Commands with their new names; an empty name removes the command.
     pub(super) renamed: Renamed,
-    /// Directives without an effect here that would have one in Redis.
+    /// Directives that have no effect here, and would have one in Redis.
     pub(super) foreign: Vec<String>,
-    /// What the server cannot do although it was asked to.
+    /// Directives that ask for a feature that Keyfast lacks.
     pub(super) missing: Vec<Missing>,
     /// The points of all lines `save` since the last one without any.
     save_points: Vec<u8>,
+    /// The line that declares the first user, for a complaint.
+    first_user: Option<String>,
+    /// The files that are being read, outermost first: none of them may be included again.
+    open_files: Vec<PathBuf>,
 }
 
-/// Where a line is from.
+/// The text that a line is part of.
 #[derive(Clone, Copy)]
 pub(super) enum Source<'a> {
-    /// The configuration file, or standard input after it.
-    File,
+    /// The configuration file by its path, or standard input, with or without a file before it.
+    File(Option<&'a Path>),
     /// A file that another one includes.
     Included(&'a Path),
     /// The command line.
@@ -62,7 +68,7 @@ pub(super) enum Source<'a> {
 /// A line that asks for what Keyfast does not have.
 #[derive(Debug)]
 pub(super) struct Missing {
-    /// The name of the directive.
+    /// The name, in lower case.
     pub(super) directive: String,
     /// What a user would miss.
     pub(super) why: &'static str,
@@ -70,14 +76,14 @@ pub(super) struct Missing {
     complaint: String,
 }
 
-/// Why reading ends.
+/// Why a line is wrong.
 enum Wrong {
-    /// This line is not right.
+    /// For this reason, to which the complaint adds the line.
     Line(String),
     /// There is no directive of this name.
     Unknown(String),
-    /// All is said already: in a file that the line includes.
-    Said(String),
+    /// With this whole complaint, for instance about a line of an included file.
+    Complaint(String),
 }
 
 impl From<&str> for Wrong {
@@ -87,12 +93,13 @@ impl From<&str> for Wrong {
 }
 
 impl Loader {
-    /// One that has read nothing and goes on from these parameters.
+    /// A loader that has read nothing yet, and begins with these values.
     pub(super) fn new(config: Config) -> Loader {
-        Loader { config, ..Loader::default() }
+        let file = config.file.as_deref().and_then(|file| file.canonicalize().ok());
+        Loader { config, open_files: file.into_iter().collect(), ..Loader::default() }
     }
 
-    /// Reads a text; `depth` is how many files it is within.
+    /// Reads a text; `depth` is how many files include it.
     ///
     /// # Errors
     ///
@@ -107,20 +114,39 @@ impl Loader {
             self.obey(&place, depth).map_err(|wrong| match wrong {
                 Wrong::Line(why) => place.complain(&why),
                 Wrong::Unknown(name) => place.complain_of_unknown(&name),
-                Wrong::Said(text) => text,
+                Wrong::Complaint(text) => text,
             })?;
         }
         Ok(())
     }
 
-    /// Whether the server may start with what has been read.
+    /// Checks that the server has every feature that the configuration asks for.
     ///
     /// # Errors
     ///
-    /// If it would lack what the configuration asks for.
+    /// With one line or the lines of Redis, if it lacks one and `ignore-unsupported` is off.
     pub(super) fn check_missing(&self) -> Result<(), String> {
         match self.missing.first() {
             Some(missing) if !self.config.ignore_unsupported.get() => Err(missing.complaint.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that users are in the configuration or in a file of their own, but not in both.
+    ///
+    /// # Errors
+    ///
+    /// With the text of Redis and the two places.
+    pub(super) fn check_users(&self) -> Result<(), String> {
+        let file = self.config.aclfile.get();
+        match &self.first_user {
+            Some(first_user) if !file.is_empty() => Err(format!(
+                "keyfast: Configuring Redis with users defined in redis.conf and at the same setting an \
+                 ACL file path is invalid. This setup is very likely to lead to configuration errors and \
+                 security holes, please define either an ACL file or declare users directly in your \
+                 redis.conf, but not both. {first_user}, and aclfile names {}",
+                String::from_utf8_lossy(&file)
+            )),
             _ => Ok(()),
         }
     }
@@ -143,7 +169,8 @@ impl Loader {
                 Values::Several => request.len() >= 2,
             };
             if !is_right {
-                return Err("wrong number of arguments".into());
+                let count = if values == Values::One { "one value" } else { "at least one value" };
+                return Err(wrong_number("wrong number of arguments", &name, count, request));
             }
             match foreign::missing(&name, &value) {
                 Some(why) => self.miss(name, why, place),
@@ -157,24 +184,27 @@ impl Loader {
             return Ok(());
         }
         match (name.as_str(), request.len()) {
-            ("include", 2) => return self.include(request.at(1), depth).map_err(Wrong::Said),
+            ("include", 2) => return self.include(request.at(1), place, depth),
             ("rename-command", 3) => return self.rename(request.at(1), request.at(2)),
-            ("user", 2..) => return self.declare_user(words),
+            ("user", 2..) => return self.declare_user(words, place),
             ("sentinel", _) | ("loadmodule", 2..) => {
                 if let Some(why) = foreign::missing(&name, &value) {
                     self.miss(name, why, place);
                 }
             }
             ("include" | "rename-command" | "user" | "loadmodule", _) => {
-                return Err("Bad directive or wrong number of arguments".into());
+                let count = match name.as_str() {
+                    "include" => "one file",
+                    "rename-command" => "the name of a command and its new name",
+                    "user" => "a name",
+                    _ => "a path",
+                };
+                let why = "Bad directive or wrong number of arguments";
+                return Err(wrong_number(why, &name, count, request));
             }
             (module, 1) if module.contains('.') => return Err("Module config specified without value".into()),
             (module, _) if module.contains('.') => {
-                self.miss(
-                    name,
-                    "Keyfast loads no modules, so there is none that this could configure",
-                    place,
-                );
+                self.miss(name, "Keyfast loads no modules, so this line configures none", place);
             }
             _ => return Err(Wrong::Unknown(name)),
         }
@@ -192,10 +222,10 @@ impl Loader {
 
     fn set(&mut self, parameter: &'static Parameter, request: Request<'_>) -> Result<(), Wrong> {
         if !parameter.takes_several() && request.len() != 2 {
-            return Err("wrong number of arguments".into());
+            return Err(wrong_number("wrong number of arguments", parameter.name, "one value", request));
         }
         let words = request.from(1).flat_map(|word| match parameter.takes_several() {
-            // Quotes may hold a list together.
+            // A list may be one word in quotes.
             true => word.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect(),
             false => vec![word],
         });
@@ -205,7 +235,7 @@ impl Loader {
         }
         match parameter.check(&text) {
             Ok(checked) => self.config.store(checked),
-            Err(refusal) => return Err(Wrong::Line(refusal.to_string())),
+            Err(refusal) => return Err(Wrong::Line(parameter.explain(&text, &refusal))),
         }
         if parameter.name == "save" {
             self.save_points = text;
@@ -219,13 +249,27 @@ impl Loader {
         }
     }
 
-    fn include(&mut self, path: &[u8], depth: usize) -> Result<(), String> {
+    fn include(&mut self, path: &[u8], place: &Place<'_>, depth: usize) -> Result<(), Wrong> {
         if depth == INCLUDED_MAX {
-            return Err(fatal(&format!("More than {INCLUDED_MAX} configuration files include each other")));
+            return Err(Wrong::Line(format!(
+                "More than {INCLUDED_MAX} configuration files include each other"
+            )));
         }
         let path = Path::new(std::ffi::OsStr::from_bytes(path));
-        let text = read_file(path)?;
-        self.load(&text, Source::Included(path), depth + 1)
+        let found = files_of(path).into_iter().filter_map(|file| file.canonicalize().ok());
+        let outer_files = self.open_files.len();
+        for file in found {
+            if self.open_files[..outer_files].contains(&file) {
+                return Err(Wrong::Line(format!("{} includes {} again", place.location(), file.display())));
+            }
+            self.open_files.push(file);
+        }
+        let include = if let Source::Options = place.source { "" } else { "include in " };
+        let from = |why: String| Wrong::Complaint(format!("{why} ({include}{})", place.location()));
+        let text = read_file(path).map_err(from)?;
+        self.load(&text, Source::Included(path), depth + 1).map_err(Wrong::Complaint)?;
+        self.open_files.truncate(outer_files);
+        Ok(())
     }
 
     fn rename(&mut self, old: &[u8], new: &[u8]) -> Result<(), Wrong> {
@@ -233,7 +277,7 @@ impl Loader {
         let names = lookup::names(&self.renamed);
         let is_taken = |name: &[u8]| names.iter().any(|(other, _)| other == name);
         if absent::all().any(|absent| absent.name == old) && !is_taken(old.as_bytes()) {
-            // There is nothing to be renamed, which is as good.
+            // Keyfast does not have this command of Redis, so the old name does nothing already.
             return Ok(());
         }
         if !is_taken(old.as_bytes()) {
@@ -248,7 +292,7 @@ impl Loader {
     }
 
     /// Checks a user's rules as far as Redis does at this point.
-    fn declare_user(&mut self, words: OwnedRequest) -> Result<(), Wrong> {
+    fn declare_user(&mut self, words: OwnedRequest, place: &Place<'_>) -> Result<(), Wrong> {
         let Some(declared) = words.request() else { return Ok(()) };
         let wrong = |word: &[u8], why: &str| {
             Wrong::Line(format!("Error in user declaration '{}': {why}", String::from_utf8_lossy(word)))
@@ -259,16 +303,20 @@ impl Loader {
             let why = "Duplicate user found. A user can only be defined once in config files";
             return Err(wrong(declared.at(1), why));
         }
-        match Users::new(catalog()).set(b"somebody", declared.from(2), false) {
-            // Redis names another word here and has forgotten what was wrong.
+        match Users::new(catalog()).set(b"user", declared.from(2), false) {
+            // Redis names another word here, and no reason.
             Err(Refused::Unclosed(place)) => {
                 return Err(wrong(declared.at(2 + place), "Unmatched parenthesis in selector definition."));
             }
             Err(Refused::Rule(rule, mistake)) if mistake != Mistake::UnknownCommand => {
                 return Err(wrong(shown_rule(&rule), &mistake.to_string()));
             }
-            // A command that is not there is an error when the users are made.
+            // An unknown command is an error only when the users are made.
             _ => {}
+        }
+        if self.first_user.is_none() {
+            let name = String::from_utf8_lossy(declared.at(1));
+            self.first_user = Some(format!("{} defines user {name}", place.location()));
         }
         self.users.push(words);
         Ok(())
@@ -276,16 +324,16 @@ impl Loader {
 }
 
 impl Source<'_> {
-    /// What a user would remove.
+    /// The noun for what a user would remove.
     fn noun(self) -> &'static str {
         match self {
-            Source::File | Source::Included(_) => "this line",
+            Source::File(_) | Source::Included(_) => "this line",
             Source::Options => "this option",
         }
     }
 }
 
-/// A line, and where it is.
+/// A line, with the text that it is in and its number there, from 1.
 struct Place<'a> {
     source: Source<'a>,
     number: usize,
@@ -293,15 +341,28 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// What to print if the line is wrong.
+    /// The file and the number of the line, or the option, for a sentence.
+    fn location(&self) -> String {
+        match self.source {
+            Source::File(Some(path)) | Source::Included(path) => {
+                format!("{}:{}", path.display(), self.number)
+            }
+            Source::File(None) => format!("line {} of the configuration", self.number),
+            Source::Options => format!("option {}", self.option()),
+        }
+    }
+
+    /// The option that the line was made of.
+    fn option(&self) -> String {
+        let end = self.line.iter().position(u8::is_ascii_whitespace).unwrap_or(self.line.len());
+        option(&self.line[..end])
+    }
+
+    /// The complaint about the line.
     fn complain(&self, why: &str) -> String {
         let of_file = match self.source {
-            Source::Options => {
-                let end = self.line.iter().position(u8::is_ascii_whitespace).unwrap_or(self.line.len());
-                let option = option(&self.line[..end]);
-                return format!("keyfast: option {option}: {why}");
-            }
-            Source::File => String::new(),
+            Source::Options => return format!("keyfast: option {}: {why}", self.option()),
+            Source::File(_) => String::new(),
             Source::Included(path) => format!(" of {}", path.display()),
         };
         let line = self.shown();
@@ -320,7 +381,7 @@ impl Place<'_> {
         }
     }
 
-    /// What to print if there is no directive of this name.
+    /// The complaint if there is no directive of this name.
     fn complain_of_unknown(&self, name: &str) -> String {
         let meant = suggestions::of(name);
         match self.source {
@@ -336,6 +397,13 @@ impl Place<'_> {
     }
 }
 
+/// Complains about how many values a directive has. A comment behind a value is the common mistake.
+fn wrong_number(why: &str, name: &str, count: &str, request: Request<'_>) -> Wrong {
+    let has_comment = request.len() > 2 && request.from(2).any(|word| word.starts_with(b"#"));
+    let comment = if has_comment { "; a comment needs a line of its own" } else { "" };
+    Wrong::Line(format!("{why}: {name} needs {count}{comment}"))
+}
+
 /// A name as it was typed on the command line: a line begins without its dashes, unless there was one alone.
 fn option(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
@@ -343,7 +411,7 @@ fn option(name: &[u8]) -> String {
     if name.starts_with('-') { name.to_owned() } else { format!("--{name}") }
 }
 
-/// A mistake in a file, in the form in which Redis prints it: users and tools search for this line.
+/// A complaint about a file, in the form of Redis.
 fn fatal(text: &str) -> String {
     format!("\n*** FATAL CONFIG FILE ERROR (Keyfast {}) ***\n{text}", env!("CARGO_PKG_VERSION"))
 }
@@ -354,10 +422,8 @@ fn fatal(text: &str) -> String {
 ///
 /// In the words of Redis.
 pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    let is_pattern = path.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte));
-    let paths = if is_pattern { matching(path) } else { vec![path.to_owned()] };
     let mut text = Vec::new();
-    for path in paths {
+    for path in files_of(path) {
         let wrong =
             |why: &str| format!("keyfast: Fatal error, can't open config file '{}': {why}", path.display());
         let read = File::open(&path).and_then(read_all);
@@ -366,11 +432,17 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     Ok(text)
 }
 
-/// Everything that there is to be read.
+/// The files that a path stands for: itself, or all that match if it is a pattern.
+fn files_of(path: &Path) -> Vec<PathBuf> {
+    let is_pattern = path.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte));
+    if is_pattern { matching(path) } else { vec![path.to_owned()] }
+}
+
+/// Reads to the end.
 ///
 /// # Errors
 ///
-/// If that fails, or if it is too much.
+/// If reading fails, or if there are more than `FILE_BYTES_MAX` bytes.
 pub(super) fn read_all(source: impl Read) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     source.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
@@ -380,7 +452,7 @@ pub(super) fn read_all(source: impl Read) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The files that a pattern matches, by their names; none is no error.
+/// The files that a pattern matches, in the order of their names; there may be none.
 fn matching(pattern: &Path) -> Vec<PathBuf> {
     let options = ::glob::MatchOptions {
         case_sensitive: true,
@@ -397,7 +469,7 @@ mod tests {
 
     fn loaded(text: &str) -> Result<Loader, String> {
         let mut loader = Loader::new(Config::new());
-        loader.load(text.as_bytes(), Source::File, 0)?;
+        loader.load(text.as_bytes(), Source::File(None), 0)?;
         loader.check_missing().map(|()| loader)
     }
 
@@ -435,15 +507,20 @@ mod tests {
         );
         for (line, expected) in [
             ("port \"1", "Unbalanced quotes in configuration line"),
-            ("port", "wrong number of arguments"),
-            ("maxmemory 1mb # much", "wrong number of arguments"),
-            ("hz", "wrong number of arguments"),
-            ("hz 10 # often", "wrong number of arguments"),
+            ("port", "wrong number of arguments: port needs one value"),
+            (
+                "maxmemory 1mb # much",
+                "wrong number of arguments: maxmemory needs one value; a comment needs a line of its own",
+            ),
+            ("mptcp", "wrong number of arguments: mptcp needs one value"),
+            ("replicaof", "wrong number of arguments: replicaof needs at least one value"),
             ("port x", "argument couldn't be parsed into an integer"),
-            ("include a b", "Bad directive or wrong number of arguments"),
+            ("include a b", "Bad directive or wrong number of arguments: include needs one file"),
+            ("dir /nosuch", "'/nosuch': No such file or directory"),
             (
                 "include /nosuch",
-                "keyfast: Fatal error, can't open config file '/nosuch': No such file or directory",
+                "keyfast: Fatal error, can't open config file '/nosuch': No such file or directory \
+                 (include in line 1 of the configuration)",
             ),
             ("rename-command nosuch x", "No such command in rename-command"),
             ("rename-command get SET", "Target command name already exists"),

@@ -1,13 +1,14 @@
-//! How a server is told what to do: by the environment, a configuration file, standard input and the command
-//! line, of which each overrules those before it.
+//! How a server is configured: by the environment, a configuration file, standard input and the command line.
+//! Each of them overrules those before it.
 //!
 //! [`arguments`] takes the command line apart as redis-server does, [`loading`] reads the lines that it and
-//! the files hold, [`environment`] what the environment says; [`suggestions`] guess what a user meant by an
-//! unknown name; [`documents`] are made of the same options.
+//! the files hold, [`environment`] reads environment variables; [`suggestions`] guesses what a user meant by
+//! an unknown name; [`help`] and [`documents`] are made of the table of parameters.
 
 mod arguments;
 mod documents;
 mod environment;
+mod help;
 mod loading;
 mod suggestions;
 
@@ -16,50 +17,46 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgAction, Command, ValueHint};
-
 use crate::REDIS_VERSION;
 use crate::commands::facts::lookup::Renamed;
-use crate::config::table::{FAMILIES, Family, kept};
-use crate::config::{Changes, Config, Kind, Parameter};
+use crate::config::Config;
 use crate::files::{self, NamedFile};
 use crate::resp::OwnedRequest;
 
 use arguments::Arguments;
 use loading::{Loader, Source};
 
-/// What is asked for.
+/// What the command line asks for.
 #[derive(Debug)]
 pub enum Asked {
-    /// A server.
+    /// To start a server.
     Serve(Box<Startup>),
-    /// A text: the help, the version, or what packages bring along.
+    /// To print a text: the help, the version, completions or the page of the manual.
     Print(String),
 }
 
-/// All that a server begins with.
+/// The configuration of a server that starts.
 #[derive(Debug, Default)]
 pub struct Startup {
-    /// Its parameters.
+    /// The value of every parameter.
     pub config: Config,
-    /// Users that the configuration file declares, in its words.
+    /// The lines that declare users, as their words.
     pub users: Vec<OwnedRequest>,
-    /// Commands that go by other names, or by none where that is empty.
+    /// Commands with their new names; an empty name removes the command.
     pub renamed: Renamed,
     /// Directives that have no effect here, and would have one in Redis.
     pub foreign: Vec<String>,
-    /// Directives that ask for what is not there, and what a user would miss.
+    /// Directives that ask for a feature that Keyfast lacks, and what the user would miss.
     pub missing: Vec<(String, &'static str)>,
-    /// Whether anything was said at all.
+    /// Whether there was a configuration file or an argument.
     pub is_configured: bool,
 }
 
-/// Reads a command line, the program's name included, and what it and the environment name.
+/// Reads a command line, the program's name included, with the files that it names and the environment.
 ///
 /// # Errors
 ///
-/// With what is to be printed: that of Redis for a mistake in a line, else one line for people.
+/// With the text to print: for a mistake in a file the lines that Redis prints, otherwise one line.
 pub fn parse(
     arguments: impl IntoIterator<Item = OsString>,
     environment: &[(OsString, OsString)],
@@ -67,23 +64,29 @@ pub fn parse(
     let mut arguments = arguments.into_iter();
     let program = arguments.next().unwrap_or_default();
     match arguments::read(arguments.collect()) {
-        Arguments::Help => Ok(Asked::Print(command().render_help().to_string())),
+        Arguments::ShortHelp => Ok(Asked::Print(help::short())),
+        Arguments::Help => Ok(Asked::Print(help::long(help::columns(environment)))),
         Arguments::Version => Ok(Asked::Print(version(Path::new(&program)))),
-        Arguments::Completions(shell) => documents::completions(command(), &shell).map(Asked::Print),
-        Arguments::Manual => Ok(Asked::Print(documents::manual(command()))),
+        Arguments::Completions(shell) => documents::completions(help::command(), &shell).map(Asked::Print),
+        Arguments::Manual => Ok(Asked::Print(documents::manual(help::command()))),
         Arguments::Serve { file, reads_input, lines } => {
             let mut config = Config::new();
+            let hint = file.as_deref().map_or("", hint);
             config.file = absolute(file)?;
             environment::apply(&config, environment).map_err(|why| format!("keyfast: {why}"))?;
             let is_configured = lines.is_some();
-            let text = text(config.file.as_deref(), reads_input)?;
+            let text = text(config.file.as_deref(), reads_input).map_err(|why| why + hint)?;
+            let file = config.file.clone();
             let mut loader = Loader::new(config);
-            loader.load(&text, Source::File, 0)?;
+            // Lines of standard input are counted on from those of the file, so they are in no file.
+            let source = Source::File(file.as_deref().filter(|_| !reads_input));
+            loader.load(&text, source, 0)?;
             loader.load(&lines.unwrap_or_default(), Source::Options, 0)?;
             loader.check_missing()?;
+            loader.check_users()?;
             check_log_file(&loader.config)?;
             let Loader { config, users, renamed, mut foreign, missing, .. } = loader;
-            foreign.extend(config.kept_names().into_iter().map(str::to_owned));
+            foreign.extend(config.inert_names().into_iter().map(str::to_owned));
             let missing = missing.into_iter().map(|missing| (missing.directive, missing.why)).collect();
             Ok(Asked::Serve(Box::new(Startup { config, users, renamed, foreign, missing, is_configured })))
         }
@@ -103,13 +106,24 @@ fn text(file: Option<&Path>, reads_input: bool) -> Result<Vec<u8>, String> {
     Ok(text)
 }
 
-/// The path that means the same wherever the process will be.
+/// What to add if a configuration file cannot be opened: a word without a dot or a slash was probably meant
+/// as a command.
+fn hint(file: &Path) -> &'static str {
+    match file.to_str() {
+        Some("version") => "; for the version: keyfast --version",
+        Some("server" | "serve" | "start" | "run") => "; to start a server: keyfast",
+        Some(word) if !word.contains(['.', '/']) => "; for help: keyfast --help",
+        _ => "",
+    }
+}
+
+/// An absolute path, which stays right when the process changes its directory.
 fn absolute(path: Option<PathBuf>) -> Result<Option<PathBuf>, String> {
     let wrong = |error: io::Error| format!("keyfast: {}", files::reason(&error));
     path.map(|path| std::path::absolute(path).map_err(wrong)).transpose()
 }
 
-/// A log that cannot be written is found out before the server is on its own.
+/// Checks that the log file can be written, while the user who starts the server still sees errors.
 fn check_log_file(config: &Config) -> Result<(), String> {
     let Some(NamedFile { path, .. }) = config.file_of(&config.logfile) else { return Ok(()) };
     let opened = OpenOptions::new().append(true).create(true).open(&path);
@@ -118,7 +132,7 @@ fn check_log_file(config: &Config) -> Result<(), String> {
     opened.map(drop).map_err(wrong)
 }
 
-/// The version, in the form that tools expect of the program that they think they have called.
+/// The version, in the form of the server by whose name the program was called.
 fn version(program: &Path) -> String {
     let like = |name: &str| {
         format!("{name} server v={REDIS_VERSION} sha=00000000:0 malloc=libc bits={} build=0\n", usize::BITS)
@@ -126,102 +140,8 @@ fn version(program: &Path) -> String {
     match program.file_name().and_then(OsStr::to_str) {
         Some("redis-server") => like("Redis"),
         Some("valkey-server") => like("Valkey"),
-        _ => command().render_version(),
+        _ => help::command().render_version(),
     }
-}
-
-fn command() -> Command {
-    Command::new("keyfast")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about(env!("CARGO_PKG_DESCRIPTION"))
-        .override_usage(
-            "keyfast [/path/to/redis.conf] [--parameter value …] [-]\n       \
-             keyfast cli [-h host] [-p port] [option …] [command [argument …]]",
-        )
-        // A column beside the longest option would begin beyond the edge of most terminals.
-        .next_line_help(true)
-        .args(FAMILIES.iter().flat_map(|family| {
-            family.parameters.iter().map(|parameter| option(parameter).help_heading(family.title))
-        }))
-        .args(documents::options())
-        .args(kept_parameters().map(|parameter| option(parameter).hide(true)))
-        .after_help(kept_names())
-}
-
-/// Whether a parameter is an option of which the help should speak.
-fn is_option(parameter: &&Parameter) -> bool {
-    parameter.changes != Changes::Never && !parameter.is_hidden
-}
-
-/// The options that have no effect.
-fn kept_parameters() -> impl Iterator<Item = &'static Parameter> {
-    kept::FAMILIES.iter().flat_map(|family| family.parameters).filter(is_option)
-}
-
-/// What the help says of those, and of what is no option.
-fn kept_names() -> String {
-    let mut text = String::from(
-        "'-' reads more of the configuration from standard input.\n'keyfast cli' is a client like redis-cli, \
-         also where the program is called redis-cli; 'keyfast cli --help' lists its options.\n\n\
-         These are options too. Their values are checked as Redis checks them, and kept, but nothing acts on \
-         them.",
-    );
-    for Family { title, parameters } in kept::FAMILIES {
-        let mut line = format!("\n\nBecause {title}:");
-        for parameter in parameters.iter().filter(is_option) {
-            if line.trim_start().len() + parameter.name.len() > HELP_CHARACTERS_MAX {
-                text.push_str(&line);
-                line = "\n ".to_owned();
-            }
-            line.extend([" ", parameter.name]);
-        }
-        text.push_str(&line);
-    }
-    text
-}
-
-/// Characters on a line of names.
-const HELP_CHARACTERS_MAX: usize = 96;
-
-fn option(parameter: &'static Parameter) -> Arg {
-    let default = match parameter.default {
-        "" => String::new(),
-        default => format!(" [default: {default}]"),
-    };
-    let arg = Arg::new(parameter.name)
-        .long(parameter.name)
-        .help(format!("{}{default}", parameter.help))
-        .action(ArgAction::Set)
-        .overrides_with(parameter.name)
-        .value_hint(match parameter.kind {
-            Kind::Directory => ValueHint::DirPath,
-            Kind::Text | Kind::FileName { .. } => ValueHint::AnyPath,
-            Kind::Hostname => ValueHint::Hostname,
-            // Otherwise shells would offer files for numbers.
-            _ => ValueHint::Other,
-        });
-    match parameter.kind {
-        Kind::Addresses | Kind::IpAddresses => arg.value_name("addresses"),
-        Kind::Integer { .. } | Kind::Octal { .. } | Kind::Frequency => arg.value_name("number"),
-        Kind::BytesOrPercent => arg.value_name("bytes or percent"),
-        Kind::Bytes { .. } | Kind::Backlog => arg.value_name("bytes"),
-        Kind::Flag | Kind::Never(_) => one_of(arg, &["yes", "no"]),
-        Kind::Choice(words) | Kind::ChoiceWithSynonym { words, .. } => one_of(arg, words),
-        Kind::Words(_) => arg.value_name("words"),
-        Kind::Events => arg.value_name("letters"),
-        Kind::Limits => arg.value_name("limits"),
-        Kind::Directory => arg.value_name("directory"),
-        Kind::FileName { .. } => arg.value_name("name"),
-        Kind::SavePoints => arg.value_name("seconds changes"),
-        Kind::Percentiles | Kind::Scores => arg.value_name("numbers"),
-        Kind::Version => arg.value_name("version"),
-        Kind::Text | Kind::Hostname | Kind::Title => arg.value_name("text"),
-    }
-}
-
-/// Says which words an option takes: in its name's place in the help, one by one in completions.
-fn one_of(arg: Arg, words: &'static [&'static str]) -> Arg {
-    arg.value_name(words.join("|")).value_parser(PossibleValuesParser::new(words)).hide_possible_values(true)
 }
 
 #[cfg(test)]

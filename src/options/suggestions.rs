@@ -1,4 +1,4 @@
-//! What a user may have meant by a name that there is not.
+//! Guesses what a user meant by an unknown name, for the complaint about it.
 
 use crate::config::{foreign, parameters};
 
@@ -26,15 +26,15 @@ const OTHER_WORDS: &[(&str, &str)] = &[
     ("threads", "io-threads"),
 ];
 
-/// The name that is so much like this one that it may have been meant.
+/// The known name that is most like this one, if it is like enough.
 pub(super) fn of(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('-').to_ascii_lowercase().replace('_', "-");
-    // A value may stick to it, as in `nosuch=7000`.
+    // A value may follow, as in `nosuch=7000`.
     let name = name.split('=').next().unwrap_or_default();
     if let Some((_, meant)) = OTHER_WORDS.iter().find(|(word, _)| *word == name) {
         return Some(meant);
     }
-    // A third of the letters may be wrong; in a name of one or two nothing would be left.
+    // A third of the letters may be wrong, so none in a name of one or two letters.
     let mistakes_max = name.chars().count() / 3;
     let own = parameters().flat_map(|parameter| parameter.names());
     let known = own.chain(DIRECTIVES.iter().copied()).chain(foreign::names());

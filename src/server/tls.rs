@@ -97,7 +97,8 @@ fn verifier(
         // Redis's own text, which people search for, although not all of its parameters exist here.
         return Err(
             "could not configure TLS: Either tls-ca-cert-file or tls-ca-cert-dir must be specified when \
-             tls-cluster, tls-replication or tls-auth-clients are enabled!"
+             tls-cluster, tls-replication or tls-auth-clients are enabled! Keyfast needs tls-ca-cert-file; \
+             tls-ca-cert-dir has no effect: join its files into one"
                 .into(),
         );
     };

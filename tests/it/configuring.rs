@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::folder::{Folder, wait_for_text};
 use crate::server::{Server, program};
 
-/// Runs the program to its end, which must be one of failure; answers what it prints to standard error.
+/// Runs the program, which must fail, and returns what it prints to standard error.
 #[track_caller]
 fn complaint(command: &mut Command) -> String {
     let Output { status, stderr, .. } = command.output().expect("the program runs");
@@ -85,6 +85,8 @@ fn a_password_may_be_in_the_environment_or_in_a_file() {
     folder.write("empty", "\n");
     let refused = complaint(folder.command().env("REDIS_PASSWORD_FILE", "empty"));
     assert_eq!(refused, "keyfast: REDIS_PASSWORD_FILE: empty: there is no password in it\n");
+    let refused = complaint(folder.command().env("KEYFAST_DIR", "/nosuch"));
+    assert_eq!(refused, "keyfast: invalid value of KEYFAST_DIR: '/nosuch': No such file or directory\n");
     let refused = complaint(folder.command().env("KEYFAST_PORT", "x"));
     let expected = "keyfast: invalid value of KEYFAST_PORT: argument couldn't be parsed into an integer\n";
     assert_eq!(refused, expected);
@@ -95,7 +97,12 @@ fn a_mistake_is_told_with_its_line_as_redis_tells_it() {
     let folder = Folder::new("mistakes");
     folder.write("inner.conf", "timeout 1\nport 70000\n");
     folder.write("outer.conf", "timeout 1\n\ninclude inner.conf\n");
-    folder.write("endless.conf", "include endless.conf\n");
+    folder.write("endless.conf", "\ninclude endless.conf\n");
+    folder.write("circle.conf", "include parts/*.conf\n");
+    std::fs::create_dir(folder.file("parts")).unwrap();
+    folder.write("parts/1.conf", "timeout 1\ninclude circle.conf\n");
+    folder.write("absent.conf", "timeout 1\ninclude /nosuch/inner.conf\n");
+    folder.write("comment.conf", "timeout 1 # second\n");
     let fatal = concat!("\n*** FATAL CONFIG FILE ERROR (Keyfast ", env!("CARGO_PKG_VERSION"), ") ***\n");
     let range = "argument must be between 0 and 65535 inclusive";
     folder.write("unknown.conf", "\nportt 1\n");
@@ -113,14 +120,59 @@ fn a_mistake_is_told_with_its_line_as_redis_tells_it() {
                 "{fatal}Reading the configuration file, at line 2 of inner.conf\n>>> 'port 70000'\n{range}\n"
             ),
         ),
-        (&["endless.conf"], format!("{fatal}More than 16 configuration files include each other\n")),
-        // Without a file none is spoken of.
+        (
+            &["endless.conf"],
+            format!(
+                "{fatal}Reading the configuration file, at line 2\n>>> 'include endless.conf'\n\
+                 {0}:2 includes {0} again\n",
+                folder.file("endless.conf")
+            ),
+        ),
+        (
+            &["circle.conf"],
+            format!(
+                "{fatal}Reading the configuration file, at line 2 of parts/*.conf\n\
+                 >>> 'include circle.conf'\nparts/*.conf:2 includes {} again\n",
+                folder.file("circle.conf")
+            ),
+        ),
+        (
+            &["absent.conf"],
+            format!(
+                "keyfast: Fatal error, can't open config file '/nosuch/inner.conf': No such file or \
+                 directory (include in {}:2)\n",
+                folder.file("absent.conf")
+            ),
+        ),
+        (
+            &["comment.conf"],
+            format!(
+                "{fatal}Reading the configuration file, at line 1\n>>> 'timeout 1 # second'\n\
+                 wrong number of arguments: timeout needs one value; a comment needs a line of its own\n"
+            ),
+        ),
+        // A user without a file is not sent to look for one.
         (&["--portt", "1"], "keyfast: unknown option --portt, did you mean --port?\n".to_owned()),
         (&["--nosuch", "1"], "keyfast: unknown option --nosuch\n".to_owned()),
         (&["-p", "1"], "keyfast: unknown option -p, did you mean --port?\n".to_owned()),
         (&["--portt=1"], "keyfast: unknown option --portt=1, did you mean --port?\n".to_owned()),
         (&["--port", "70000"], format!("keyfast: option --port: {range}\n")),
-        (&["--port"], "keyfast: option --port: wrong number of arguments\n".to_owned()),
+        (&["--port"], "keyfast: option --port: wrong number of arguments: port needs one value\n".to_owned()),
+        (
+            &["--include"],
+            "keyfast: option --include: Bad directive or wrong number of arguments: include needs one file\n"
+                .to_owned(),
+        ),
+        (
+            &["--include", "/nosuch/inner.conf"],
+            "keyfast: Fatal error, can't open config file '/nosuch/inner.conf': No such file or directory \
+             (option --include)\n"
+                .to_owned(),
+        ),
+        (
+            &["--dir", "nosuch"],
+            format!("keyfast: option --dir: '{}': No such file or directory\n", folder.file("nosuch")),
+        ),
         (
             &["--logfile", "/nosuch/log"],
             "keyfast: can't open the log file '/nosuch/log': No such file or directory\n".to_owned(),
@@ -132,6 +184,18 @@ fn a_mistake_is_told_with_its_line_as_redis_tells_it() {
     let path = folder.file("nosuch.conf");
     let expected = "No such file or directory";
     assert_eq!(missing, format!("keyfast: Fatal error, can't open config file '{}': {expected}\n", path));
+    for (word, hint) in [
+        ("help", "for help: keyfast --help"),
+        ("version", "for the version: keyfast --version"),
+        ("server", "to start a server: keyfast"),
+        ("nosuch", "for help: keyfast --help"),
+    ] {
+        let path = folder.file(word);
+        assert_eq!(
+            complaint(folder.command().arg(word)),
+            format!("keyfast: Fatal error, can't open config file '{path}': {expected}; {hint}\n")
+        );
+    }
 }
 
 #[test]
@@ -229,6 +293,8 @@ fn users_of_a_file_are_there_from_the_start() {
     );
     let both = complaint(folder.command().args(["redis.conf", "--aclfile", "users.acl", "--port", "0"]));
     assert!(both.starts_with("keyfast: Configuring Redis with users defined in redis.conf"), "{both}");
+    let places = format!(" {}:2 defines user bob, and aclfile names users.acl\n", folder.file("redis.conf"));
+    assert!(both.ends_with(&places) && both.lines().count() == 1, "{both}");
 }
 
 #[test]

@@ -7,59 +7,28 @@
 
 use std::collections::BTreeSet;
 
+use keyfast::config::{Origin, Parameter, parameters};
+
 use crate::client::{Client, Reply};
 use crate::server::{Server, is_redis};
 
 const RECORDED: &str = include_str!("parameters.tsv");
 const PROBES: [&str; 3] = ["~", "-9223372036854775808", "9223372036854775807"];
 
-/// Parameters of Redis that are other than there, and why.
-const DIFFERENT: &[(&str, &str)] = &[
-    ("client-query-buffer-limit", "a request is found by 32-bit offsets, so the limit is below 4 GiB"),
-    ("io-threads", "0, the default, is one thread for each core"),
-    ("maxmemory-samples", "at most 64, as in later versions: more would keep other clients waiting"),
-    ("proto-max-bulk-len", "values are at most 512 MiB long"),
-    ("tls-auth-clients", "certificates are read at the start only"),
-];
+/// Second names of parameters of Redis, which they have in Valkey.
+const VALKEY_ALIASES: [&str; 2] = ["commandlog-execution-slower-than", "commandlog-slow-execution-max-len"];
 
-/// Parameters that Redis does not have.
-const OWN: &[&str] = &[
-    // Of Valkey 8.1.
-    "commandlog-execution-slower-than",
-    "commandlog-large-reply-max-len",
-    "commandlog-large-request-max-len",
-    "commandlog-reply-larger-than",
-    "commandlog-request-larger-than",
-    "commandlog-slow-execution-max-len",
-    "enable-clock-command",
-    "enable-fault-command",
-    "ignore-unsupported",
-    "local-addresses",
-    "lock-lens",
-    "log-format",
-    "metrics-bind",
-    "metrics-port",
-    "redis-version",
-    // Since Redis 7.2.
-    "set-max-listpack-entries",
-    "set-max-listpack-value",
-    "store",
-    "store-batch-max",
-    "store-keys",
-    "store-name",
-    "store-timeout",
-    "store-tls-ca-cert-file",
-    "store-tls-cert-file",
-    "store-tls-key-file",
-    "store-value-max-bytes",
-];
+/// Parameters that differ from those of Redis, as the table explains.
+fn different() -> impl Iterator<Item = &'static Parameter> {
+    parameters().filter(|parameter| !parameter.difference.is_empty())
+}
 
 /// The recorded lines, column by column.
 fn recorded() -> impl Iterator<Item = Vec<&'static str>> {
     RECORDED.lines().map(|line| line.split('\t').collect())
 }
 
-/// What CONFIG SET answers, without what it says of every parameter.
+/// The reply to CONFIG SET, without the part that is the same for every parameter.
 fn set(client: &mut Client, name: &str, value: &str) -> String {
     match client.cmd(["CONFIG", "SET", name, value]).reply() {
         Reply::Simple(_) => "ok".to_owned(),
@@ -82,7 +51,7 @@ fn every_parameter_has_its_default_and_is_set_and_refused_as_in_redis() {
     let mut client = Server::start().into_client();
     for columns in recorded() {
         let (name, default, answers) = (columns[0], columns[1], &columns[2..]);
-        if DIFFERENT.iter().any(|(other, _)| *other == name) {
+        if different().any(|parameter| parameter.name == name) {
             continue;
         }
         if default != "-" {
@@ -102,13 +71,13 @@ fn every_parameter_has_its_default_and_is_set_and_refused_as_in_redis() {
 #[test]
 fn a_parameter_that_is_different_is_explained() {
     let mut client = Server::start().into_client();
-    for (name, why) in DIFFERENT {
+    for Parameter { name, difference, .. } in different() {
         let columns = recorded().find(|columns| columns[0] == *name).expect("a line");
         let is_default = get(&mut client, name) == columns[1];
         let is_same = PROBES.iter().enumerate().all(|(place, value)| {
             set(&mut client, name, value) == *columns.get(2 + place).unwrap_or(&columns[2])
         });
-        assert_eq!(is_default && is_same, is_redis(), "{name}: {why}");
+        assert_eq!(is_default && is_same, is_redis(), "{name}: {difference}");
     }
 }
 
@@ -128,7 +97,10 @@ fn all_names_are_those_of_redis_and_a_few_more() {
         get(&mut client, hidden);
     }
     if !is_redis() {
-        expected.extend(OWN.iter().map(|name| (*name).to_owned()));
+        let own = parameters().filter(|parameter| parameter.origin != Origin::Redis);
+        for name in own.map(|parameter| parameter.name).chain(VALKEY_ALIASES) {
+            assert!(expected.insert(name.to_owned()), "Redis 7.0 has {name}");
+        }
     }
     let items = client.cmd(["CONFIG", "GET", "*"]).items();
     let names: BTreeSet<String> =
@@ -214,20 +186,20 @@ fn lists_are_refused_in_the_words_of_redis() {
 }
 
 #[test]
-fn names_are_told_as_they_were_asked_for() {
+fn names_are_returned_as_they_were_asked_for() {
     let mut client = Server::start().into_client();
-    let told = |client: &mut Client, line: &str| {
-        let mut told: Vec<_> = client.line(line).items().iter().step_by(2).map(Reply::to_string).collect();
-        told.sort();
-        told
+    let names = |client: &mut Client, line: &str| {
+        let mut names: Vec<_> = client.line(line).items().iter().step_by(2).map(Reply::to_string).collect();
+        names.sort();
+        names
     };
-    assert_eq!(told(&mut client, "CONFIG GET TimeOut"), ["\"TimeOut\""]);
-    assert_eq!(told(&mut client, "CONFIG GET TIMEOU? timeout"), ["\"timeout\""]);
+    assert_eq!(names(&mut client, "CONFIG GET TimeOut"), ["\"TimeOut\""]);
+    assert_eq!(names(&mut client, "CONFIG GET TIMEOU? timeout"), ["\"timeout\""]);
     assert_eq!(
-        told(&mut client, "CONFIG GET *ziplist-value"),
+        names(&mut client, "CONFIG GET *ziplist-value"),
         ["\"hash-max-ziplist-value\"", "\"zset-max-ziplist-value\""]
     );
-    assert!(told(&mut client, "CONFIG GET watchdog-perio?").is_empty());
+    assert!(names(&mut client, "CONFIG GET watchdog-perio?").is_empty());
     for (line, expected) in [
         ("CONFIG SET timeout 0 hz", "ERR syntax error"),
         (
@@ -273,37 +245,39 @@ fn all_parameters_are_set_or_none() {
 }
 
 #[test]
-fn latencies_are_told_by_the_percentiles_that_are_asked_for_and_only_while_they_are_tracked() {
+fn latencies_are_reported_by_the_chosen_percentiles_and_only_while_they_are_tracked() {
     let mut client = Server::start().into_client();
-    let told = |client: &mut Client| {
+    let percentiles = |client: &mut Client| {
         let text = client.line("INFO latencystats").text();
         let line = text.lines().find(|line| line.starts_with("latency_percentiles_usec_get:"));
         line.map(|line| {
-            let percentiles = line.split_once(':').unwrap().1.split(',');
-            percentiles.map(|one| one.split('=').next().unwrap()).collect::<Vec<_>>().join(" ")
+            let all = line.split_once(':').unwrap().1.split(',');
+            all.map(|one| one.split('=').next().unwrap()).collect::<Vec<_>>().join(" ")
         })
     };
     let calls = |client: &mut Client| {
-        let told = client.line("LATENCY HISTOGRAM get").reply().to_string();
-        let calls =
-            told.split("\"calls\", (integer) ").nth(1).map(|rest| rest.split(',').next().unwrap().to_owned());
+        let reply = client.line("LATENCY HISTOGRAM get").reply().to_string();
+        let calls = reply
+            .split("\"calls\", (integer) ")
+            .nth(1)
+            .map(|rest| rest.split(',').next().unwrap().to_owned());
         calls.unwrap_or_else(|| "0".to_owned())
     };
     client.line("GET k").is_nil();
-    assert_eq!(told(&mut client).as_deref(), Some("p50 p99 p99.9"));
+    assert_eq!(percentiles(&mut client).as_deref(), Some("p50 p99 p99.9"));
     client.cmd(["CONFIG", "SET", "latency-tracking-info-percentiles", "0 50.5 100.0"]).is_ok();
-    assert_eq!(told(&mut client).as_deref(), Some("p0 p50.5 p100"));
+    assert_eq!(percentiles(&mut client).as_deref(), Some("p0 p50.5 p100"));
     client.line("CONFIG SET latency-tracking no").is_ok();
     client.line("GET k").is_nil();
-    assert_eq!(told(&mut client), None);
+    assert_eq!(percentiles(&mut client), None);
     assert_eq!(calls(&mut client), "1");
     client.line("CONFIG SET latency-tracking yes").is_ok();
     client.line("GET k").is_nil();
-    assert_eq!(told(&mut client).as_deref(), Some("p0 p50.5 p100"));
+    assert_eq!(percentiles(&mut client).as_deref(), Some("p0 p50.5 p100"));
     assert_eq!(calls(&mut client), "2");
     assert!(client.line("INFO commandstats").text().contains("cmdstat_get:calls=3,"));
     client.line("CONFIG RESETSTAT").is_ok();
-    assert_eq!((told(&mut client), calls(&mut client)), (None, "0".to_owned()));
+    assert_eq!((percentiles(&mut client), calls(&mut client)), (None, "0".to_owned()));
 }
 
 /// Only a privileged process may lower its score.
@@ -331,7 +305,7 @@ fn the_score_of_the_process_is_adjusted_and_comes_back() {
 }
 
 #[test]
-fn the_frequency_of_sweeps_is_told() {
+fn info_reports_the_frequency_of_sweeps() {
     let mut client = Server::start().into_client();
     client.line("CONFIG SET hz 100").is_ok();
     assert_eq!(client.info("configured_hz"), "100");

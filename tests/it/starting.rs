@@ -10,7 +10,7 @@ use crate::server::{PATIENCE, Server, program};
 
 /// Runs the program to its end.
 fn run(arguments: &[&str]) -> Output {
-    Command::new(program()).args(arguments).output().expect("the program runs")
+    Command::new(program()).args(arguments).env_remove("COLUMNS").output().expect("the program runs")
 }
 
 fn complaint(output: &Output) -> String {
@@ -23,18 +23,39 @@ fn complaint(output: &Output) -> String {
 
 #[test]
 fn it_helps_and_tells_its_version() {
-    let help = run(&["--help"]);
-    assert!(help.status.success());
-    let text = String::from_utf8_lossy(&help.stdout).into_owned();
-    for option in ["--port", "--bind", "--requirepass", "--databases", "--maxclients", "--loglevel"] {
-        assert!(text.contains(option), "no {option} in {text}");
+    for (option, lines) in [("--help", 150..), ("-h", 20..)] {
+        let help = run(&[option]);
+        assert!(help.status.success() && help.stderr.is_empty());
+        let text = String::from_utf8_lossy(&help.stdout).into_owned();
+        for option in ["--port", "--bind", "--requirepass", "--maxmemory", "--appendonly", "--loglevel"] {
+            assert!(text.contains(option), "no {option} in {text}");
+        }
+        assert!(text.contains("\n       keyfast cli [-h host] [-p port]"), "{text}");
+        assert!(widest(&text) <= 80 && lines.contains(&text.lines().count()), "{text}");
+        assert!(option == "--help" || text.lines().count() <= 24, "more than one screen: {text}");
     }
-    assert!(text.contains("\n       keyfast cli [-h host] [-p port]"), "{text}");
-    let widest = text.lines().map(|line| line.chars().count()).max();
-    assert!(widest <= Some(150), "wider than a terminal: {text}");
     let version = run(&["--version"]);
     assert!(version.status.success());
     assert_eq!(String::from_utf8_lossy(&version.stdout), format!("keyfast {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+fn widest(text: &str) -> usize {
+    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+}
+
+#[test]
+fn the_help_is_as_wide_as_the_terminal() {
+    let program = program();
+    let line = |columns: u32| format!("stty cols {columns}; exec {program} --help");
+    for (columns, range) in [(78, 70..=78), (95, 82..=95), (300, 82..=100)] {
+        let mut command = Command::new("script");
+        command.args(["-qec", &line(columns), "/dev/null"]).env_remove("COLUMNS").env("SHELL", "/bin/sh");
+        let output = command.output().expect("`script` runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("--appendonly") && range.contains(&widest(&text)), "{columns}: {text}");
+    }
+    let narrow = Command::new(program).arg("--help").env("COLUMNS", "76").output().expect("the program runs");
+    assert!((70..=76).contains(&widest(&String::from_utf8_lossy(&narrow.stdout))));
 }
 
 #[test]
@@ -81,7 +102,7 @@ fn a_signal_ends_it_soon_and_nothing_is_left_unanswered() {
             busy.reply().is(0);
         }
         assert!(busy.is_closed());
-        let refused = TcpStream::connect(server.address()).expect_err("nobody listens");
+        let refused = TcpStream::connect(server.address()).expect_err("the port is closed");
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         assert!(server.output().contains("ready to exit"));
     }

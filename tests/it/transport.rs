@@ -383,7 +383,8 @@ fn what_is_wrong_with_the_certificates_is_said_in_one_line() {
         (
             vec!["--tls-cert-file", &certificate, "--tls-key-file", &key],
             "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication \
-             or tls-auth-clients are enabled!",
+             or tls-auth-clients are enabled! Keyfast needs tls-ca-cert-file; tls-ca-cert-dir has no effect: \
+             join its files into one\n",
         ),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keyfast"));

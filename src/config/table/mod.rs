@@ -1,44 +1,49 @@
 //! The table of parameters, by subject.
 
-mod access;
 mod clients;
 mod collections;
-pub mod kept;
+mod durability;
+pub mod inert;
+mod locks;
 mod memory;
 mod network;
-mod observing;
-mod persistence;
+mod observability;
 mod process;
-mod store;
+mod security;
+mod testing;
+mod tls;
 pub mod words;
 
 use super::Parameter;
 
-/// Parameters that are about the same.
+/// Parameters about one subject.
 #[derive(Debug)]
 pub struct Family {
-    /// What that is: a heading of the help.
+    /// The heading above them, in the help, the manual and the page. For parameters without an effect it is
+    /// the reason, which follows the word "because".
     pub title: &'static str,
-    /// Its parameters.
+    /// The parameters under this heading, in the order in which they are shown.
     pub parameters: &'static [Parameter],
 }
 
-/// The parameters on which something acts.
+/// The parameters that have an effect.
 pub static FAMILIES: &[Family] = &[
     Family { title: "Network", parameters: network::PARAMETERS },
+    Family { title: "Security", parameters: security::PARAMETERS },
+    Family { title: "TLS", parameters: tls::PARAMETERS },
     Family { title: "Clients", parameters: clients::PARAMETERS },
-    Family { title: "Access", parameters: access::PARAMETERS },
-    Family { title: "Memory", parameters: memory::PARAMETERS },
-    Family { title: "Collections", parameters: collections::PARAMETERS },
-    Family { title: "Persistence", parameters: persistence::PARAMETERS },
-    Family { title: "Store", parameters: store::PARAMETERS },
-    Family { title: "Observing", parameters: observing::PARAMETERS },
+    Family { title: "Data and memory", parameters: memory::PARAMETERS },
+    Family { title: "Durability", parameters: durability::PARAMETERS },
+    Family { title: "Locks and the shared store", parameters: locks::PARAMETERS },
+    Family { title: "Logging and observability", parameters: observability::PARAMETERS },
+    Family { title: "Tests", parameters: testing::PARAMETERS },
     Family { title: "Process", parameters: process::PARAMETERS },
+    Family { title: "Memory layout of collections", parameters: collections::PARAMETERS },
 ];
 
-/// All parameters.
+/// All parameters: those with an effect first.
 pub fn parameters() -> impl Iterator<Item = &'static Parameter> + Clone {
-    FAMILIES.iter().chain(kept::FAMILIES).flat_map(|family| family.parameters)
+    FAMILIES.iter().chain(inert::FAMILIES).flat_map(|family| family.parameters)
 }
 
 /// All parameters in the order of their names.

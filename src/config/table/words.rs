@@ -18,13 +18,13 @@ pub const APPEND_FSYNC: &[&str] = &["everysec", "always", "no"];
 /// The values of `acl-pubsub-default`, in the order in which Redis lists them.
 pub const PUBSUB_DEFAULTS: &[&str] = &["allchannels", "resetchannels"];
 
-/// The values of `enable-debug-command` and its like.
+/// The values of `enable-debug-command` and of the other parameters that turn a command on.
 pub const ENABLED_FOR: &[&str] = &["no", "yes", "local"];
 
 /// The values of `tls-auth-clients`.
 pub const TLS_AUTH_CLIENTS: &[&str] = &["no", "yes", "optional"];
 
-/// The values of `log-format`; `legacy` is what Valkey calls that of Redis.
+/// The values of `log-format`; `legacy` is Valkey's name for `redis`.
 pub const LOG_FORMATS: &[&str] = &["auto", "redis", "json", "pretty", "legacy"];
 
 /// The values of `supervised`, in the order in which Redis lists them.

@@ -78,7 +78,8 @@ impl Metrics {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let listeners = {
             let _entered = runtime.enter();
-            listener::open_port(config, &config.metrics_bind, port)?
+            let opened = listener::open_port(config, &config.metrics_bind, port);
+            opened.map_err(|why| format!("metrics-port: {why}"))?
         };
         for listener in &listeners {
             let address = listener.local_addr().map_err(failed)?;

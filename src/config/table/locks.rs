@@ -1,13 +1,25 @@
-//! Keys that live in a store outside of the server.
+//! The lens on locks, and keys that live in a store outside of the server.
 
-use super::super::{Changes, Field, Kind, Parameter, Place};
+use super::super::{Changes, Field, Kind, Origin, Parameter, Place};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
+        name: "lock-lens",
+        help: "Track who holds each lock, and report misuse (LOCKS)",
+        default: "yes",
+        kind: Kind::Flag,
+        origin: Origin::Keyfast,
+        place: Place::Field(|config| Field::Flag(&config.lock_lens)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
         name: "store",
-        help: "URL of a store that several servers share, postgres://user@host/db or etcd://host,host; empty for none",
+        help: "Store that servers share: a postgres:// or etcd:// URL",
+        detail: "For example postgres://user@host/db or etcd://host,host; empty for none",
         default: "",
         kind: Kind::Text,
+        origin: Origin::Keyfast,
+        is_essential: true,
         changes: Changes::AtStart,
         is_secret: true,
         place: Place::Field(|config| Field::Text(&config.store)),
@@ -15,71 +27,81 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "store-keys",
-        help: "Patterns of the keys that live in the store; all others live in memory",
+        help: "Patterns of the keys that live in the store, with blanks between them; other keys live in memory",
         default: "*",
         kind: Kind::Text,
+        origin: Origin::Keyfast,
         changes: Changes::AtStart,
         place: Place::Field(|config| Field::Text(&config.store_keys)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "store-name",
-        help: "Name of this server among those that use the store; empty for the machine's",
+        help: "Name of this server among those that share the store; empty for host name and port",
         default: "",
         kind: Kind::Text,
+        origin: Origin::Keyfast,
         changes: Changes::AtStart,
         place: Place::Field(|config| Field::Text(&config.store_name)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "store-timeout",
-        help: "Milliseconds that a request waits for the store at most",
+        help: "Maximum time that a request waits for the store",
         default: "5000",
         kind: Kind::Integer { min: 10, max: 3_600_000 },
+        unit: "milliseconds",
+        origin: Origin::Keyfast,
         changes: Changes::AtStart,
         place: Place::Field(|config| Field::Integer(&config.store_timeout)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "store-value-max-bytes",
-        help: "Bytes of a value in the store at most",
+        help: "Maximum size of a value in the store",
         default: "1mb",
         kind: Kind::Bytes { min: 64, max: 512 << 20 },
+        origin: Origin::Keyfast,
         place: Place::Field(|config| Field::Integer(&config.store_value_max_bytes)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "store-batch-max",
-        help: "Requests that travel to the store together at most",
+        help: "Maximum number of requests sent to the store together",
         default: "512",
         kind: Kind::Integer { min: 1, max: 10_000 },
+        unit: "requests",
+        origin: Origin::Keyfast,
         changes: Changes::AtStart,
         place: Place::Field(|config| Field::Integer(&config.store_batch_max)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "store-tls-ca-cert-file",
-        help: "File with the certificate authorities of the store, in PEM; empty for those of the system",
+        help: "CA certificates (PEM) that must have signed the store's certificate; empty for those of the system",
         default: "",
-        kind: Kind::Text,
+        kind: Kind::Path,
+        origin: Origin::Keyfast,
         changes: Changes::AtStart,
         place: Place::Field(|config| Field::Text(&config.store_tls_ca_cert_file)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "store-tls-cert-file",
-        help: "File with the certificate that the store asks this server for, in PEM; empty for none",
+        help: "Certificate (PEM) that this server shows to the store; empty for none",
         default: "",
-        kind: Kind::Text,
+        kind: Kind::Path,
+        origin: Origin::Keyfast,
         changes: Changes::AtStart,
         place: Place::Field(|config| Field::Text(&config.store_tls_cert_file)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "store-tls-key-file",
-        help: "File with the key of that certificate, in PEM",
+        help: "Private key (PEM) of `store-tls-cert-file`",
         default: "",
-        kind: Kind::Text,
+        kind: Kind::Path,
+        origin: Origin::Keyfast,
         changes: Changes::AtStart,
         place: Place::Field(|config| Field::Text(&config.store_tls_key_file)),
         ..Parameter::DEFAULTS

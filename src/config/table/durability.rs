@@ -1,4 +1,4 @@
-//! What outlives the server: snapshots and the log.
+//! What outlives the server: snapshots and the append-only file.
 
 use super::super::{Changes, Field, Kind, Parameter, Place};
 use super::words::APPEND_FSYNC;
@@ -6,16 +6,18 @@ use super::words::APPEND_FSYNC;
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "dir",
-        help: "Directory of the server's files",
+        help: "Directory of snapshots and the AOF",
+        detail: "Relative paths of other parameters begin here",
         default: "./",
         kind: Kind::Directory,
+        is_essential: true,
         changes: Changes::Protected,
         place: Place::Field(|config| Field::Text(&config.dir)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "dbfilename",
-        help: "File of snapshots, in `dir`",
+        help: "Name of the snapshot file in `dir`",
         default: "dump.rdb",
         kind: Kind::FileName { parameter: "dbfilename", noun: "filename", may_be_empty: true },
         changes: Changes::Protected,
@@ -24,15 +26,17 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "save",
-        help: "When snapshots are due: seconds and changes, any number of times; empty for never",
+        help: "When to write snapshots: seconds and changes",
+        detail: "A snapshot is written after that many seconds if at least that many changes were made; further pairs may follow; empty for never",
         default: "3600 1 300 100 60 10000",
         kind: Kind::SavePoints,
+        is_essential: true,
         place: Place::Field(|config| Field::Text(&config.save)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "rdbcompression",
-        help: "Whether long strings in snapshots are compressed",
+        help: "Compress long strings in snapshots",
         default: "yes",
         kind: Kind::Flag,
         place: Place::Field(|config| Field::Flag(&config.rdbcompression)),
@@ -40,7 +44,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "rdbchecksum",
-        help: "Whether snapshots end with a checksum, and that of one that is loaded is looked at",
+        help: "Write a checksum at the end of snapshots and verify it on load",
         default: "yes",
         kind: Kind::Flag,
         changes: Changes::AtStart,
@@ -58,7 +62,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "stop-writes-on-bgsave-error",
-        help: "Whether commands that write are refused after a snapshot has failed",
+        help: "Refuse writes after a snapshot has failed",
         default: "yes",
         kind: Kind::Flag,
         place: Place::Field(|config| Field::Flag(&config.stop_writes_on_bgsave_error)),
@@ -66,15 +70,16 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "appendonly",
-        help: "Whether what is done is logged to disk",
+        help: "Write every change to an append-only file (AOF)",
         default: "no",
         kind: Kind::Flag,
+        is_essential: true,
         place: Place::Field(|config| Field::Flag(&config.appendonly)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "appendfsync",
-        help: "When the log is on the disk: before any reply, within a second, or whenever",
+        help: "When to flush the AOF to the disk: before replies (always), every second, or when the system does (no)",
         default: "everysec",
         kind: Kind::Choice(APPEND_FSYNC),
         place: Place::Field(|config| Field::Choice(&config.appendfsync)),
@@ -82,7 +87,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "appenddirname",
-        help: "Directory of the log, in `dir`",
+        help: "Name of the directory of the AOF in `dir`",
         default: "appendonlydir",
         kind: Kind::FileName { parameter: "appenddirname", noun: "dirname", may_be_empty: false },
         changes: Changes::AtStart,
@@ -91,7 +96,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "appendfilename",
-        help: "What the names of the log's files begin with",
+        help: "Beginning of the names of the AOF's files",
         default: "appendonly.aof",
         kind: Kind::FileName { parameter: "appendfilename", noun: "filename", may_be_empty: false },
         changes: Changes::AtStart,
@@ -100,15 +105,16 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "auto-aof-rewrite-percentage",
-        help: "By how many percent the log grows before it is rewritten; 0 for never",
+        help: "Growth of the AOF after which it is rewritten; 0 for never",
         default: "100",
         kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
+        unit: "percent",
         place: Place::Field(|config| Field::Integer(&config.auto_aof_rewrite_percentage)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "auto-aof-rewrite-min-size",
-        help: "Bytes up to which the log is not rewritten by itself",
+        help: "Size up to which the AOF is not rewritten automatically",
         default: "64mb",
         kind: Kind::Bytes { min: 0, max: i64::MAX as u64 },
         place: Place::Field(|config| Field::Integer(&config.auto_aof_rewrite_min_size)),
@@ -116,7 +122,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "aof-load-truncated",
-        help: "Whether to start although the end of the log is missing",
+        help: "Start even if the end of the AOF is missing",
         default: "yes",
         kind: Kind::Flag,
         place: Place::Field(|config| Field::Flag(&config.aof_load_truncated)),
@@ -124,7 +130,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "aof-use-rdb-preamble",
-        help: "Whether the base of the log is a snapshot; otherwise it is commands",
+        help: "Write the base of the AOF as a snapshot (yes) or as commands (no)",
         default: "yes",
         kind: Kind::Flag,
         place: Place::Field(|config| Field::Flag(&config.aof_use_rdb_preamble)),

@@ -1,112 +1,132 @@
-//! What the server tells of itself and of keys.
+//! What the server logs, measures and publishes about itself and its keys.
 
-use super::super::{Changes, Field, Kind, Parameter, Place};
+use super::super::{Changes, Field, Kind, Origin, Parameter, Place};
 use super::words::{LOG_FORMATS, LOG_LEVELS};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "loglevel",
-        help: "What is logged: debug, verbose, notice or warning",
+        help: "How much to log: debug logs most, warning least",
         default: "notice",
         kind: Kind::Choice(LOG_LEVELS),
+        is_essential: true,
         place: Place::Field(|config| Field::Choice(&config.loglevel)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "logfile",
-        help: "File to log to; empty for standard output",
+        help: "Log file; empty for standard output",
         default: "",
-        kind: Kind::Text,
+        kind: Kind::Path,
         changes: Changes::AtStart,
         place: Place::Field(|config| Field::Text(&config.logfile)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "log-format",
-        help: "Form of log lines: auto is pretty on a terminal and redis elsewhere",
+        help: "Form of log lines; auto is pretty on a terminal and redis elsewhere",
         default: "auto",
         kind: Kind::Choice(LOG_FORMATS),
+        origin: Origin::Keyfast,
         changes: Changes::AtStart,
         place: Place::Field(|config| Field::Choice(&config.log_format)),
         ..Parameter::DEFAULTS
     },
     Parameter {
+        name: "metrics-port",
+        help: "Port for /metrics and /healthz; 0 for none",
+        detail: "/metrics is for Prometheus",
+        default: "0",
+        kind: Kind::Integer { min: 0, max: 65_535 },
+        origin: Origin::Keyfast,
+        is_essential: true,
+        changes: Changes::AtStart,
+        place: Place::Field(|config| Field::Integer(&config.metrics_port)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "metrics-bind",
+        help: "Addresses at which to serve metrics, written as in `bind`",
+        detail: "Clients need no password there",
+        default: "127.0.0.1 -::1",
+        kind: Kind::Addresses,
+        origin: Origin::Keyfast,
+        changes: Changes::AtStart,
+        place: Place::Field(|config| Field::Text(&config.metrics_bind)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
         name: "slowlog-log-slower-than",
         alias: Some("commandlog-execution-slower-than"),
-        help: "Microseconds from which on SLOWLOG notes a request; negative for never",
+        help: "Duration from which SLOWLOG records a request; negative for never",
         default: "10000",
         kind: Kind::Integer { min: -1, max: i64::MAX },
+        unit: "microseconds",
         place: Place::Field(|config| Field::Integer(&config.slowlog_log_slower_than)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "slowlog-max-len",
         alias: Some("commandlog-slow-execution-max-len"),
-        help: "Requests that SLOWLOG keeps",
+        help: "Maximum number of requests that SLOWLOG keeps",
         default: "128",
         kind: Kind::Integer { min: 0, max: i64::MAX },
+        unit: "entries",
         place: Place::Field(|config| Field::Integer(&config.slowlog_max_len)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "commandlog-request-larger-than",
-        help: "Bytes from which on COMMANDLOG notes a request; negative for never",
+        help: "Size from which COMMANDLOG records a request; negative for never",
         default: "1048576",
         kind: Kind::Integer { min: -1, max: i64::MAX },
+        unit: "bytes",
+        origin: Origin::Valkey,
         place: Place::Field(|config| Field::Integer(&config.commandlog_request_larger_than)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "commandlog-large-request-max-len",
-        help: "Long requests that COMMANDLOG keeps",
+        help: "Maximum number of large requests that COMMANDLOG keeps",
         default: "128",
         kind: Kind::Integer { min: 0, max: i64::MAX },
+        unit: "entries",
+        origin: Origin::Valkey,
         place: Place::Field(|config| Field::Integer(&config.commandlog_large_request_max_len)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "commandlog-reply-larger-than",
-        help: "Bytes of a reply from which on COMMANDLOG notes its request; negative for never",
+        help: "Size of a reply from which COMMANDLOG records its request; negative for never",
         default: "1048576",
         kind: Kind::Integer { min: -1, max: i64::MAX },
+        unit: "bytes",
+        origin: Origin::Valkey,
         place: Place::Field(|config| Field::Integer(&config.commandlog_reply_larger_than)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "commandlog-large-reply-max-len",
-        help: "Requests with long replies that COMMANDLOG keeps",
+        help: "Maximum number of requests with large replies that COMMANDLOG keeps",
         default: "128",
         kind: Kind::Integer { min: 0, max: i64::MAX },
+        unit: "entries",
+        origin: Origin::Valkey,
         place: Place::Field(|config| Field::Integer(&config.commandlog_large_reply_max_len)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "latency-monitor-threshold",
-        help: "Milliseconds from which on LATENCY notes an event; 0 for none",
+        help: "Duration from which LATENCY records an event; 0 for never",
         default: "0",
         kind: Kind::Integer { min: 0, max: i64::MAX },
+        unit: "milliseconds",
         place: Place::Field(|config| Field::Integer(&config.latency_monitor_threshold)),
         ..Parameter::DEFAULTS
     },
     Parameter {
-        name: "notify-keyspace-events",
-        help: "Which events of keys are published, by the letters of Redis",
-        default: "",
-        kind: Kind::Events,
-        place: Place::Field(|config| Field::Integer(&config.notify_keyspace_events)),
-        ..Parameter::DEFAULTS
-    },
-    Parameter {
-        name: "lock-lens",
-        help: "Whether it is followed who holds which lock, and what goes wrong with it",
-        default: "yes",
-        kind: Kind::Flag,
-        place: Place::Field(|config| Field::Flag(&config.lock_lens)),
-        ..Parameter::DEFAULTS
-    },
-    Parameter {
         name: "latency-tracking",
-        help: "Whether INFO latencystats and LATENCY HISTOGRAM tell how long commands take",
+        help: "Measure how long commands take (INFO latencystats, LATENCY HISTOGRAM)",
         default: "yes",
         kind: Kind::Flag,
         place: Place::Field(|config| Field::Flag(&config.latency_tracking)),
@@ -114,10 +134,18 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "latency-tracking-info-percentiles",
-        help: "Percentiles that INFO latencystats tells",
+        help: "Percentiles that INFO latencystats reports",
         default: "50 99 99.9",
         kind: Kind::Percentiles,
         place: Place::Field(|config| Field::Text(&config.latency_tracking_info_percentiles)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "notify-keyspace-events",
+        help: "Keyspace events to publish, by Redis's letters; empty for none",
+        default: "",
+        kind: Kind::Events,
+        place: Place::Field(|config| Field::Integer(&config.notify_keyspace_events)),
         ..Parameter::DEFAULTS
     },
 ];
