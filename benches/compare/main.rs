@@ -12,15 +12,23 @@ mod load;
 mod options;
 mod pause;
 mod report;
+mod results;
 mod server;
+#[expect(dead_code, reason = "another picture uses the rest")]
+#[path = "../../tests/it/pictures/svg.rs"]
+mod svg;
 
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use load::{Load, Verb};
 use options::{Options, Part};
 use report::{Figures, Report, median};
+use results::{Results, Run};
 use server::{Program, Server, pin_this_process};
+use svg::Theme;
 
 fn main() {
     if let Err(why) = run() {
@@ -31,59 +39,75 @@ fn main() {
 
 fn run() -> Result<(), String> {
     let Some(options) = options::parse(std::env::args())? else { return Ok(()) };
+    if !options.from.is_empty() {
+        return keep(&options, &Results::read(&options.from)?);
+    }
     let programs = options.programs()?;
-    let names: Vec<String> = programs.iter().map(|program| program.name.clone()).collect();
-    let mut report = Report::new(names);
+    let run =
+        Run { date: today()?, machine: server::machine(), settings: settings(&options), parts: Vec::new() };
+    let mut report = Report::new(&programs);
     println!("{}", describe(&options, &programs));
-    if options.does(Part::Cpu) {
-        compare_cpu(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Memory) {
-        compare_memory(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Pause) {
-        compare_pauses(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Pause) || options.does(Part::Snapshot) {
-        disk::compare_snapshots(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Durable) {
-        disk::compare_durability(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Connections) {
-        compare_connections(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Threads) {
-        compare_threads(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Scripts) {
-        compare_scripts(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Collections) {
-        collections::compare(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Lens) {
-        report = compare_lens(&options, &programs[0])?;
+    for part in options.parts() {
+        report.begin(part);
+        match part {
+            Part::Cpu => compare_cpu(&options, &programs, &mut report)?,
+            Part::Memory => compare_memory(&options, &programs, &mut report)?,
+            Part::Pause => compare_pauses(&options, &programs, &mut report)?,
+            Part::Snapshot => disk::compare_snapshots(&options, &programs, &mut report)?,
+            Part::Durable => disk::compare_durability(&options, &programs, &mut report)?,
+            Part::Connections => compare_connections(&options, &programs, &mut report)?,
+            Part::Threads => compare_threads(&options, &programs, &mut report)?,
+            Part::Scripts => compare_scripts(&options, &programs, &mut report)?,
+            Part::Collections => collections::compare(&options, &programs, &mut report)?,
+            Part::Lens => report = compare_lens(&options, &programs[0])?,
+        }
     }
     print!("{}", report.table());
-    match &options.chart {
-        Some(path) => chart::write(path, &report),
-        None => Ok(()),
+    keep(&options, &report.results(run))
+}
+
+/// Writes the files that the options name: results, and charts of them.
+fn keep(options: &Options, results: &Results) -> Result<(), String> {
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text).map_err(|error| format!("could not write {}: {error}", path.display()))
+    };
+    if let Some(path) = &options.results {
+        write(path, results.text())?;
     }
+    if let Some(name) = &options.chart {
+        for theme in Theme::ALL {
+            let path = format!("{}-{}.svg", name.display(), theme.name());
+            write(path.as_ref(), chart::draw(results, theme)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// The date in UTC, as `2026-01-31`.
+fn today() -> Result<String, String> {
+    let output = Command::new("date").args(["-u", "+%F"]).output();
+    let output = output.map_err(|error| format!("could not run date: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn settings(options: &Options) -> String {
+    format!(
+        "{} connections, {}-byte values, {} random keys (memory: {}), medians of {} rounds of {} s; \
+         servers have {} core{}, clients another",
+        options.connections,
+        options.value_bytes,
+        options.keys,
+        options.memory_keys,
+        options.rounds,
+        options.seconds,
+        options.server_cores,
+        if options.server_cores == 1 { "" } else { "s" }
+    )
 }
 
 fn describe(options: &Options, programs: &[Program]) -> String {
     let versions: Vec<&str> = programs.iter().map(|program| program.version.as_str()).collect();
-    format!(
-        "{}\n{} connections, {}-byte values, {} random keys, {} rounds of {} s each; server on core 0, \
-         client on another\n",
-        versions.join("\n"),
-        options.connections,
-        options.value_bytes,
-        options.keys,
-        options.rounds,
-        options.seconds
-    )
+    format!("{}\n{}\n", versions.join("\n"), settings(options))
 }
 
 /// Throughput and processor time of every command at every depth.
@@ -260,7 +284,8 @@ fn compare_lens(options: &Options, keyfast: &Program) -> Result<Report, String> 
         keyfast.with_options("lens open", &["--lock-lens", "yes"]),
         keyfast.with_options("lens closed", &["--lock-lens", "no"]),
     ];
-    let mut report = Report::new(programs.iter().map(|program| program.name.clone()).collect());
+    let mut report = Report::new(&programs);
+    report.begin(Part::Lens);
     for depth in &options.depths {
         for verb in [Verb::SetNx, Verb::Lock] {
             let mut figures = vec![Vec::new(); programs.len()];

@@ -22,12 +22,17 @@ pub(crate) struct Options {
     pub(crate) snapshot_keys: usize,
     /// Members of the sorted set that is saved, deleted and expires.
     pub(crate) large_members: usize,
+    /// Where the charts go: `-light.svg` and `-dark.svg` are added.
     pub(crate) chart: Option<PathBuf>,
+    /// Where the results go.
+    pub(crate) results: Option<PathBuf>,
+    /// Files of results to take instead of measuring.
+    pub(crate) from: Vec<PathBuf>,
     pub(crate) server_cores: usize,
     keyfast: PathBuf,
     /// Other servers, by `[NAME=]PATH`; those that are found if there is none.
     beside: Vec<String>,
-    only: Option<Part>,
+    only: Vec<Part>,
 }
 
 /// A part of the comparison.
@@ -46,35 +51,59 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    fn named(name: &str) -> Result<Part, String> {
-        match name {
-            "cpu" => Ok(Part::Cpu),
-            "memory" => Ok(Part::Memory),
-            "pause" => Ok(Part::Pause),
-            "snapshot" => Ok(Part::Snapshot),
-            "durable" => Ok(Part::Durable),
-            "connections" => Ok(Part::Connections),
-            "threads" => Ok(Part::Threads),
-            "scripts" => Ok(Part::Scripts),
-            "lens" => Ok(Part::Lens),
-            "collections" => Ok(Part::Collections),
-            other => Err(format!("--only {other} is none of {PARTS}")),
+    /// In the order in which they are compared.
+    pub(crate) const ALL: [Part; 10] = [
+        Part::Cpu,
+        Part::Memory,
+        Part::Pause,
+        Part::Snapshot,
+        Part::Durable,
+        Part::Connections,
+        Part::Threads,
+        Part::Scripts,
+        Part::Collections,
+        Part::Lens,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Part::Cpu => "cpu",
+            Part::Memory => "memory",
+            Part::Pause => "pause",
+            Part::Snapshot => "snapshot",
+            Part::Durable => "durable",
+            Part::Connections => "connections",
+            Part::Threads => "threads",
+            Part::Scripts => "scripts",
+            Part::Lens => "lens",
+            Part::Collections => "collections",
         }
     }
-}
 
-const PARTS: &str = "cpu, memory, pause, snapshot, durable, connections, threads, scripts, lens, \
-                     collections";
+    fn named(name: &str) -> Result<Part, String> {
+        let found = Part::ALL.into_iter().find(|part| part.name() == name);
+        found.ok_or_else(|| format!("--only {name} is none of {}", Part::names()))
+    }
+
+    fn names() -> String {
+        Part::ALL.map(Part::name).join(", ")
+    }
+}
 
 /// Servers that are looked for on PATH where none is named.
 const KNOWN: [&str; 2] = ["redis-server", "valkey-server"];
 
 impl Options {
-    pub(crate) fn does(&self, part: Part) -> bool {
-        match self.only {
-            Some(only) => only == part,
-            None => matches!(part, Part::Cpu | Part::Memory),
+    /// What is compared, in this order.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        if self.only.is_empty() {
+            return vec![Part::Cpu, Part::Memory];
         }
+        // The pauses of a snapshot are pauses, too.
+        let is_wanted = |part: &Part| {
+            self.only.contains(part) || *part == Part::Snapshot && self.only.contains(&Part::Pause)
+        };
+        Part::ALL.into_iter().filter(is_wanted).collect()
     }
 
     /// Keyfast, and the others.
@@ -121,6 +150,13 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
         }
         Err(error) => return Err(error.to_string().lines().next().unwrap_or_default().to_owned()),
     };
+    let only: Vec<Part> = match matches.get_one::<String>("only") {
+        Some(only) => only.split(',').map(Part::named).collect::<Result<_, _>>()?,
+        None => Vec::new(),
+    };
+    if only.contains(&Part::Lens) && only.len() > 1 {
+        return Err("--only lens compares Keyfast with itself, and takes a run of its own".to_owned());
+    }
     let text = |name: &str| matches.get_one::<String>(name).expect("a default").as_str();
     let number = |name: &str| number(name, text(name));
     let paths = |name: &str| matches.get_many::<String>(name).into_iter().flatten().map(PathBuf::from);
@@ -142,7 +178,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
         snapshot_keys: number("snapshot-keys")?,
         large_members: number("large-members")?,
         chart: paths("chart").next(),
-        only: matches.get_one::<String>("only").map(|only| Part::named(only)).transpose()?,
+        results: paths("results").next(),
+        from: paths("from").collect(),
+        only,
     }))
 }
 
@@ -159,8 +197,17 @@ fn command() -> clap::Command {
         Arg::new("beside").long("beside").value_name("[NAME=]PATH").action(ArgAction::Append).help(
             "Another server's program; may be repeated [default: those on PATH, and what benches/servers built]",
         ),
-        Arg::new("only").long("only").help(format!("One of {PARTS} [default: the first two]")),
-        Arg::new("chart").long("chart").help("Draws CPU per command and bytes per key into this SVG file"),
+        Arg::new("only").long("only").help(format!(
+            "Parts to compare, with commas in between: {} [default: the first two]",
+            Part::names()
+        )),
+        Arg::new("results").long("results").value_name("FILE").help("Writes the results to this file, as JSON"),
+        Arg::new("chart").long("chart").value_name("NAME").help(
+            "Draws a chart of the results, into NAME-light.svg and NAME-dark.svg",
+        ),
+        Arg::new("from").long("from").value_name("FILE").num_args(1..).help(
+            "Takes the results of these files instead of measuring; later files replace parts of earlier ones",
+        ),
         option("connections", "50", "Clients at once"),
         option("keys", "1000000", "Random keys"),
         option("value-bytes", "32", "Length of the values"),

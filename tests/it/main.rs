@@ -51,6 +51,7 @@ mod output;
 mod parameters;
 mod pausing;
 mod persistence;
+mod pictures;
 mod places;
 mod protocol;
 mod race;
