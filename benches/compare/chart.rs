@@ -52,7 +52,7 @@ const CHOICES: &[Choice] = &[
         let what = row.unit.strip_prefix("MiB ").filter(|_| row.part == "memory")?;
         Some(what.trim_start_matches("with ").to_owned())
     }),
-    ("bytes in collections", |row| {
+    ("bytes per element, or per small collection", |row| {
         let what = row.unit.strip_prefix("bytes per ").filter(|_| row.part == "collections")?;
         Some(what.to_owned())
     }),
@@ -229,13 +229,16 @@ fn draw_group(canvas: &mut Canvas, group: &Group<'_>, x: f64, y: f64) -> f64 {
     bottom
 }
 
-/// Each server has a shape of its own as well as a colour.
+/// Each server has a shape of its own as well as a colour, and a rim that parts it from what is below.
 fn draw_mark(canvas: &mut Canvas, place: usize, [x, y]: [f64; 2]) {
-    let colour = MARKS[place];
-    match place {
-        0 => canvas.circle([x, y], 3.6, colour),
-        1 => canvas.rectangle([x - 3.2, y - 3.2, 6.4, 6.4], colour),
-        _ => canvas.shape(&[[x, y - 4.6], [x + 4.6, y], [x, y + 4.6], [x - 4.6, y]], colour),
+    for (colour, rim) in [(Colour::Paper, 1.0), (MARKS[place], 0.0)] {
+        let (circle, square, diamond) = (3.6 + rim, 3.2 + rim, 4.6 + 1.4 * rim);
+        match place {
+            0 => canvas.circle([x, y], circle, colour),
+            1 => canvas.rectangle([x - square, y - square, 2.0 * square, 2.0 * square], colour),
+            _ => canvas
+                .shape(&[[x, y - diamond], [x + diamond, y], [x, y + diamond], [x - diamond, y]], colour),
+        }
     }
 }
 

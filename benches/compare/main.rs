@@ -40,7 +40,9 @@ fn main() {
 fn run() -> Result<(), String> {
     let Some(options) = options::parse(std::env::args())? else { return Ok(()) };
     if !options.from.is_empty() {
-        return keep(&options, &Results::read(&options.from)?);
+        let results = Results::read(&options.from)?;
+        keep_results(&options, &results)?;
+        return draw_charts(&options, &results);
     }
     let programs = options.programs()?;
     let run =
@@ -61,26 +63,30 @@ fn run() -> Result<(), String> {
             Part::Collections => collections::compare(&options, &programs, &mut report)?,
             Part::Lens => report = compare_lens(&options, &programs[0])?,
         }
+        // After each part: a long run that is stopped has then not been in vain.
+        keep_results(&options, &report.results(run.clone()))?;
     }
     print!("{}", report.table());
-    keep(&options, &report.results(run))
+    draw_charts(&options, &report.results(run))
 }
 
-/// Writes the files that the options name: results, and charts of them.
-fn keep(options: &Options, results: &Results) -> Result<(), String> {
-    let write = |path: &Path, text: String| {
-        std::fs::write(path, text).map_err(|error| format!("could not write {}: {error}", path.display()))
-    };
-    if let Some(path) = &options.results {
-        write(path, results.text())?;
-    }
-    if let Some(name) = &options.chart {
-        for theme in Theme::ALL {
-            let path = format!("{}-{}.svg", name.display(), theme.name());
-            write(path.as_ref(), chart::draw(results, theme)?)?;
-        }
+/// Writes the results to the file that the options name, if they do.
+fn keep_results(options: &Options, results: &Results) -> Result<(), String> {
+    options.results.as_ref().map_or(Ok(()), |path| write(path, &results.text()))
+}
+
+/// Draws the results for light and for dark pages, if the options name a chart.
+fn draw_charts(options: &Options, results: &Results) -> Result<(), String> {
+    let Some(name) = &options.chart else { return Ok(()) };
+    for theme in Theme::ALL {
+        let path = format!("{}-{}.svg", name.display(), theme.name());
+        write(path.as_ref(), &chart::draw(results, theme)?)?;
     }
     Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("could not write {}: {error}", path.display()))
 }
 
 /// The date in UTC, as `2026-01-31`.

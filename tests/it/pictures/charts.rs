@@ -1,4 +1,4 @@
-//! The chart of the benchmarks is drawn from the results that are kept beside it, by the benchmark's own code.
+//! The chart of the benchmarks is drawn from the results that lie beside it, by the code of the benchmark.
 //!
 //! Both are written by `cargo bench --bench compare`; here a change of the drawing shows.
 

@@ -190,7 +190,7 @@ fn draw(story: &Story, theme: Theme) -> String {
     canvas.text(
         [MARGIN, bottom + 20.0],
         small,
-        "Drawn from the server's replies. CLOCK ADVANCE moved its clock.",
+        "Drawn from the server's replies; CLOCK ADVANCE moved its clock. n is the fencing number of the first holder.",
     );
     canvas.finish(bottom + 32.0)
 }
