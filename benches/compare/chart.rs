@@ -247,8 +247,11 @@ fn draw_edge(canvas: &mut Canvas, colour: Colour, [x, y]: [f64; 2]) {
     canvas.shape(&[[x - 3.0, y - 5.0], [x + 4.0, y], [x - 3.0, y + 5.0]], colour);
 }
 
-/// Three digits, or all that are before the point.
+/// Three digits, or all that are before the point; thousands where there are too many.
 fn show(figure: f64) -> String {
+    if figure >= 100_000.0 {
+        return format!("{:.0}k", figure / 1000.0);
+    }
     let decimals = match figure {
         _ if figure >= 100.0 => 0,
         _ if figure >= 10.0 => 1,
