@@ -12,8 +12,14 @@ mod load;
 mod options;
 mod pause;
 mod report;
+mod results;
 mod server;
+#[expect(dead_code, reason = "another picture uses the rest")]
+#[path = "../../tests/it/pictures/svg.rs"]
+mod svg;
 
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +28,9 @@ use keyfast::progress;
 use load::{Load, Verb};
 use options::{Options, Part};
 use report::{Figures, Report, median};
+use results::{Results, Run};
 use server::{Program, Server, pin_this_process};
+use svg::Theme;
 
 fn main() {
     if let Err(why) = run() {
@@ -33,61 +41,84 @@ fn main() {
 
 fn run() -> Result<(), String> {
     let Some(options) = options::parse(std::env::args())? else { return Ok(()) };
+    if !options.from.is_empty() {
+        let results = Results::read(&options.from)?;
+        keep_results(&options, &results)?;
+        return draw_charts(&options, &results);
+    }
     let programs = options.programs()?;
-    let names: Vec<String> = programs.iter().map(|program| program.name.clone()).collect();
+    let run =
+        Run { date: today()?, machine: server::machine(), settings: settings(&options), parts: Vec::new() };
     progress::allow_bars();
+    let mut report = Report::new(&programs, options.rows());
     println!("{}", describe(&options, &programs));
-    let mut report = match options.does(Part::Lens) {
-        true => compare_lens(&options, &programs[0])?,
-        false => Report::new(names, options.rows()),
-    };
-    if options.does(Part::Cpu) {
-        compare_cpu(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Memory) {
-        compare_memory(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Pause) {
-        compare_pauses(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Pause) || options.does(Part::Snapshot) {
-        disk::compare_snapshots(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Durable) {
-        disk::compare_durability(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Connections) {
-        compare_connections(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Threads) {
-        compare_threads(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Scripts) {
-        compare_scripts(&options, &programs, &mut report)?;
-    }
-    if options.does(Part::Collections) {
-        collections::compare(&options, &programs, &mut report)?;
+    for part in options.parts() {
+        report.begin(part);
+        match part {
+            Part::Cpu => compare_cpu(&options, &programs, &mut report)?,
+            Part::Memory => compare_memory(&options, &programs, &mut report)?,
+            Part::Pause => compare_pauses(&options, &programs, &mut report)?,
+            Part::Snapshot => disk::compare_snapshots(&options, &programs, &mut report)?,
+            Part::Durable => disk::compare_durability(&options, &programs, &mut report)?,
+            Part::Connections => compare_connections(&options, &programs, &mut report)?,
+            Part::Threads => compare_threads(&options, &programs, &mut report)?,
+            Part::Scripts => compare_scripts(&options, &programs, &mut report)?,
+            Part::Collections => collections::compare(&options, &programs, &mut report)?,
+            Part::Lens => report = compare_lens(&options, &programs[0])?,
+        }
+        // After each part: a long run that is stopped has then not been in vain.
+        keep_results(&options, &report.results(run.clone()))?;
     }
     let finished = report.finish();
     print!("{}", report.table());
-    if let Some(path) = &options.chart {
-        chart::write(path, &report)?;
-    }
+    draw_charts(&options, &report.results(run))?;
     finished
+}
+
+/// Writes the results to the file that the options name, if they do.
+fn keep_results(options: &Options, results: &Results) -> Result<(), String> {
+    options.results.as_ref().map_or(Ok(()), |path| write(path, &results.text()))
+}
+
+/// Draws the results for light and for dark pages, if the options name a chart.
+fn draw_charts(options: &Options, results: &Results) -> Result<(), String> {
+    let Some(name) = &options.chart else { return Ok(()) };
+    for theme in Theme::ALL {
+        let path = format!("{}-{}.svg", name.display(), theme.name());
+        write(path.as_ref(), &chart::draw(results, theme)?)?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("could not write {}: {error}", path.display()))
+}
+
+/// The date in UTC, as `2026-01-31`.
+fn today() -> Result<String, String> {
+    let output = Command::new("date").args(["-u", "+%F"]).output();
+    let output = output.map_err(|error| format!("could not run date: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn settings(options: &Options) -> String {
+    format!(
+        "{} connections, {}-byte values, {} random keys (memory: {}), medians of {} rounds of {} s; \
+         servers have {} core{}, clients another",
+        options.connections,
+        options.value_bytes,
+        options.keys,
+        options.memory_keys,
+        options.rounds,
+        options.seconds,
+        options.server_cores,
+        if options.server_cores == 1 { "" } else { "s" }
+    )
 }
 
 fn describe(options: &Options, programs: &[Program]) -> String {
     let versions: Vec<&str> = programs.iter().map(|program| program.version.as_str()).collect();
-    format!(
-        "{}\n{} connections, {}-byte values, {} random keys, {} rounds of {} s each; server on core 0, \
-         client on another\n",
-        versions.join("\n"),
-        options.connections,
-        options.value_bytes,
-        options.keys,
-        options.rounds,
-        options.seconds
-    )
+    format!("{}\n{}\n", versions.join("\n"), settings(options))
 }
 
 /// Throughput and processor time of every command at every depth.
@@ -264,8 +295,8 @@ fn compare_lens(options: &Options, keyfast: &Program) -> Result<Report, String> 
         keyfast.with_options("lens open", &["--lock-lens", "yes"]),
         keyfast.with_options("lens closed", &["--lock-lens", "no"]),
     ];
-    let names = programs.iter().map(|program| program.name.clone()).collect();
-    let mut report = Report::new(names, options.rows());
+    let mut report = Report::new(&programs, options.rows());
+    report.begin(Part::Lens);
     for depth in &options.depths {
         for verb in [Verb::SetNx, Verb::Lock] {
             let mut figures = vec![Vec::new(); programs.len()];

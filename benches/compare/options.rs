@@ -23,12 +23,17 @@ pub(crate) struct Options {
     pub(crate) snapshot_keys: usize,
     /// Members of the sorted set that is saved, deleted and expires.
     pub(crate) large_members: usize,
+    /// Where the charts go: `-light.svg` and `-dark.svg` are added.
     pub(crate) chart: Option<PathBuf>,
+    /// Where the results go.
+    pub(crate) results: Option<PathBuf>,
+    /// Files of results to take instead of measuring.
+    pub(crate) from: Vec<PathBuf>,
     pub(crate) server_cores: usize,
     keyfast: PathBuf,
     /// Other servers, by `[NAME=]PATH`; those that are found if there is none.
     beside: Vec<String>,
-    only: Option<Part>,
+    only: Vec<Part>,
 }
 
 /// A part of the comparison.
@@ -47,39 +52,59 @@ pub(crate) enum Part {
 }
 
 impl Part {
+    /// In the order in which they are compared.
+    pub(crate) const ALL: [Part; 10] = [
+        Part::Cpu,
+        Part::Memory,
+        Part::Pause,
+        Part::Snapshot,
+        Part::Durable,
+        Part::Connections,
+        Part::Threads,
+        Part::Scripts,
+        Part::Collections,
+        Part::Lens,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Part::Cpu => "cpu",
+            Part::Memory => "memory",
+            Part::Pause => "pause",
+            Part::Snapshot => "snapshot",
+            Part::Durable => "durable",
+            Part::Connections => "connections",
+            Part::Threads => "threads",
+            Part::Scripts => "scripts",
+            Part::Lens => "lens",
+            Part::Collections => "collections",
+        }
+    }
+
     fn named(name: &str) -> Result<Part, String> {
-        let found = PARTS.iter().find(|(known, _)| *known == name);
-        found.map(|(_, part)| *part).ok_or_else(|| format!("--only {name} is none of {}", Part::names()))
+        let found = Part::ALL.into_iter().find(|part| part.name() == name);
+        found.ok_or_else(|| format!("--only {name} is none of {}", Part::names()))
     }
 
     fn names() -> String {
-        PARTS.map(|(name, _)| name).join(", ")
+        Part::ALL.map(Part::name).join(", ")
     }
 }
-
-/// The parts by their names.
-const PARTS: [(&str, Part); 10] = [
-    ("cpu", Part::Cpu),
-    ("memory", Part::Memory),
-    ("pause", Part::Pause),
-    ("snapshot", Part::Snapshot),
-    ("durable", Part::Durable),
-    ("connections", Part::Connections),
-    ("threads", Part::Threads),
-    ("scripts", Part::Scripts),
-    ("lens", Part::Lens),
-    ("collections", Part::Collections),
-];
 
 /// Servers that are looked for on PATH where none is named.
 const KNOWN: [&str; 2] = ["redis-server", "valkey-server"];
 
 impl Options {
-    pub(crate) fn does(&self, part: Part) -> bool {
-        match self.only {
-            Some(only) => only == part,
-            None => matches!(part, Part::Cpu | Part::Memory),
+    /// What is compared, in this order.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        if self.only.is_empty() {
+            return vec![Part::Cpu, Part::Memory];
         }
+        // The pauses of a snapshot are pauses, too.
+        let is_wanted = |part: &Part| {
+            self.only.contains(part) || *part == Part::Snapshot && self.only.contains(&Part::Pause)
+        };
+        Part::ALL.into_iter().filter(is_wanted).collect()
     }
 
     /// How many rows the report will have.
@@ -88,15 +113,14 @@ impl Options {
         let of_part = |part| match part {
             Part::Cpu => 9 * depths,
             Part::Memory | Part::Snapshot => 5,
-            // With those of `Snapshot`.
-            Part::Pause => 9,
+            Part::Pause => 4,
             Part::Durable => 4 * depths,
             Part::Connections => 2,
             Part::Threads => 4,
             Part::Scripts | Part::Lens => 2 * depths,
             Part::Collections => collections::rows(depths),
         };
-        PARTS.iter().filter(|(_, part)| self.does(*part)).map(|(_, part)| of_part(*part) as u64).sum()
+        self.parts().into_iter().map(|part| of_part(part) as u64).sum()
     }
 
     /// Keyfast, and the others.
@@ -143,6 +167,13 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
         }
         Err(error) => return Err(error.to_string().lines().next().unwrap_or_default().to_owned()),
     };
+    let only: Vec<Part> = match matches.get_one::<String>("only") {
+        Some(only) => only.split(',').map(Part::named).collect::<Result<_, _>>()?,
+        None => Vec::new(),
+    };
+    if only.contains(&Part::Lens) && only.len() > 1 {
+        return Err("--only lens compares Keyfast with itself, and takes a run of its own".to_owned());
+    }
     let text = |name: &str| matches.get_one::<String>(name).expect("a default").as_str();
     let number = |name: &str| number(name, text(name));
     let paths = |name: &str| matches.get_many::<String>(name).into_iter().flatten().map(PathBuf::from);
@@ -164,7 +195,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
         snapshot_keys: number("snapshot-keys")?,
         large_members: number("large-members")?,
         chart: paths("chart").next(),
-        only: matches.get_one::<String>("only").map(|only| Part::named(only)).transpose()?,
+        results: paths("results").next(),
+        from: paths("from").collect(),
+        only,
     }))
 }
 
@@ -181,8 +214,17 @@ fn command() -> clap::Command {
         Arg::new("beside").long("beside").value_name("[NAME=]PATH").action(ArgAction::Append).help(
             "Another server's program; may be repeated [default: those on PATH, and what benches/servers built]",
         ),
-        Arg::new("only").long("only").help(format!("One of {} [default: the first two]", Part::names())),
-        Arg::new("chart").long("chart").help("Draws CPU per command and bytes per key into this SVG file"),
+        Arg::new("only").long("only").help(format!(
+            "Parts to compare, with commas in between: {} [default: the first two]",
+            Part::names()
+        )),
+        Arg::new("results").long("results").value_name("FILE").help("Writes the results to this file, as JSON"),
+        Arg::new("chart").long("chart").value_name("NAME").help(
+            "Draws a chart of the results, into NAME-light.svg and NAME-dark.svg",
+        ),
+        Arg::new("from").long("from").value_name("FILE").num_args(1..).help(
+            "Takes the results of these files instead of measuring; later files replace parts of earlier ones",
+        ),
         option("connections", "50", "Clients at once"),
         option("keys", "1000000", "Random keys"),
         option("value-bytes", "32", "Length of the values"),

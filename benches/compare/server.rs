@@ -42,6 +42,16 @@ impl Program {
         Ok(Program { name, version, path: path.to_owned(), options: Vec::new() })
     }
 
+    /// Name and version for people, such as `Redis 7.0.15`; its own name where `--version` says no number.
+    pub(crate) fn label(&self) -> String {
+        let mut words = self.version.split_whitespace();
+        let (Some(product), rest) = (words.next(), words) else { return self.name.clone() };
+        let number = rest.map(|word| word.trim_start_matches("v=")).find(|word| is_version(word));
+        let Some(number) = number else { return self.name.clone() };
+        let (first, rest) = product.split_at(1);
+        format!("{}{rest} {number}", first.to_uppercase())
+    }
+
     /// The same program under another name and with options of its own.
     pub(crate) fn with_options(&self, name: &str, options: &[&str]) -> Program {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
@@ -66,6 +76,30 @@ impl Program {
         Ok(server)
     }
 }
+
+/// Whether a word is a version: numbers with points in between.
+fn is_version(word: &str) -> bool {
+    word.contains('.') && word.split('.').all(|part| part.parse::<u32>().is_ok())
+}
+
+/// The machine that this runs on: processor, cores and system.
+pub(crate) fn machine() -> String {
+    let line = |path: &str, start: &str| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let found = text.lines().find_map(|line| line.strip_prefix(start));
+        found.unwrap_or("?").trim_matches([' ', '\t', ':', '=', '"']).to_owned()
+    };
+    format!(
+        "{}, {} cores, {}, Linux {}",
+        line("/proc/cpuinfo", "model name"),
+        *CORES,
+        line("/etc/os-release", "PRETTY_NAME"),
+        line("/proc/sys/kernel/osrelease", "").split('-').next().unwrap_or_default()
+    )
+}
+
+/// Asked before this process is moved for the first time: afterwards it knows of one core only.
+static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, usize::from));
 
 /// A directory for the files of servers, gone with this value.
 pub(crate) struct Scratch(PathBuf);
@@ -98,8 +132,6 @@ fn free_port() -> Result<u16, String> {
 
 /// Moves this process to the core after the server's, where there is one.
 pub(crate) fn pin_this_process(server_cores: usize) {
-    // Asked before this process is moved for the first time: afterwards it knows of one core only.
-    static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, usize::from));
     if *CORES <= server_cores {
         println!("(the client shares the server's cores)");
         return;

@@ -52,6 +52,7 @@ mod output;
 mod parameters;
 mod pausing;
 mod persistence;
+mod pictures;
 mod places;
 mod progress;
 mod protocol;
