@@ -1,11 +1,11 @@
 //! The pages that the README links to: for users, for operators, and for those who change the code.
 //!
-//! Each page is a Markdown file in this folder, so a forge shows it, and it is the documentation of a module here,
-//! so docs.rs shows it, too. The pages lie under `src` because they are part of the crate: what describes a
+//! Each page is a Markdown file in this folder, which a forge shows. It is also the documentation of a module
+//! here, which docs.rs shows. The pages lie under `src` because they are part of the crate: what describes a
 //! version travels with that version. The modules hold no code.
 //!
-//! A link between pages is a reference, such as `[durability]`. Its definition at the foot of a page names a file,
-//! for forges. For docs.rs the same names are defined below, before each page, as modules: the first
+//! A link between pages is a reference, such as `[durability]`. Its definition at the foot of a page names a
+//! file, for forges. For docs.rs the same names are defined below as modules, before each page: the first
 //! definition of a name counts. `tests/it/pages.rs` checks both, and `cargo doc` resolves these.
 
 macro_rules! pages {

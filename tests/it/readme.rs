@@ -1,5 +1,5 @@
-//! The documents, tried out: every fenced block of the README and of the pages is run here, or by the script that a
-//! rule names.
+//! The documents, tried out: every fenced block of the README and of the pages is run here, or by the script
+//! that a rule names.
 //!
 //! - A transcript (`console`) is typed in again: `keyfast cli` has the name redis-cli, and what it prints must be
 //!   what the document shows. `…` in a document stands for any text, and alone in its line for any lines.
@@ -43,7 +43,12 @@ fn blocks_of(document: &str) -> Vec<Block> {
         let Some(language) = line.strip_prefix("```") else { continue };
         let lines = lines.by_ref().map(|(line, _)| line).take_while(|line| *line != "```");
         let text = lines.map(|line| format!("{line}\n")).collect();
-        blocks.push(Block { document: document.to_owned(), line: number, language: language.to_owned(), text });
+        blocks.push(Block {
+            document: document.to_owned(),
+            line: number,
+            language: language.to_owned(),
+            text,
+        });
     }
     blocks
 }
@@ -81,7 +86,11 @@ const RULES: &[(&str, &str, Trial)] = &[
     ("sh", "etcdctl role", Trial::Shown("tests/it/store starts servers on etcd, with users")),
     ("python", "import os\n\nimport pytest\n", Trial::Script("tests/clients/python/run")),
     ("python", "import redis\n", Trial::Script("tests/clients/python/test_documents.py")),
-    ("js", "import { createClient } from \"redis\";\n", Trial::Script("tests/clients/node/documents.test.mjs")),
+    (
+        "js",
+        "import { createClient } from \"redis\";\n",
+        Trial::Script("tests/clients/node/documents.test.mjs"),
+    ),
     ("rust", "let mut connection = ", Trial::Rust),
     ("yaml", "x-node: &node\n", Trial::Script("tests/docker/compose")),
     ("yaml", "services:\n  redis:\n", Trial::Script("tests/docker/readme")),
@@ -107,7 +116,9 @@ fn every_block_is_tried_out() {
         };
         used.push(trial);
         match trial {
-            Trial::Shown(_) => assert_ne!(block.document, "README.md", "line {}: nothing runs it", block.line),
+            Trial::Shown(_) => {
+                assert_ne!(block.document, "README.md", "line {}: nothing runs it", block.line)
+            }
             Trial::Script(script) => assert!(root().join(script).exists(), "{}: {script}", block.place()),
             _ => {}
         }
@@ -190,7 +201,8 @@ impl Stage {
         let Some(rest) = command.strip_prefix("curl -s localhost:9121") else { return command.to_owned() };
         let (path, rest) = rest.split_once(' ').unwrap_or((rest, ""));
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.metrics_port)).expect("metrics");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("a request");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("a request");
         let mut reply = String::new();
         stream.read_to_string(&mut reply).expect("a reply");
         let (_, body) = reply.split_once("\r\n\r\n").expect("a head and a body");
@@ -383,8 +395,7 @@ fn the_example_in_rust_takes_its_key_once() {
 #[test]
 fn the_examples_in_rust_are_code_of_this_file() {
     let code: String = include_str!("readme.rs").lines().map(|line| format!("{}\n", line.trim())).collect();
-    let examples: Vec<_> =
-        blocks().into_iter().filter(|block| trial(block) == Some(Trial::Rust)).collect();
+    let examples: Vec<_> = blocks().into_iter().filter(|block| trial(block) == Some(Trial::Rust)).collect();
     assert!(!examples.is_empty());
     for block in examples {
         let text = block.text.replace("\"redis://localhost:6379\"", "url");

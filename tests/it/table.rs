@@ -368,7 +368,8 @@ fn page_of_commands() -> String {
     for (group, heading) in HEADINGS {
         page += &format!("\n## {heading}\n\n");
         if *group == Group::Cluster {
-            page += "Keyfast is no cluster. These commands reply as those of a server without cluster mode.\n\n";
+            page +=
+                "Keyfast is no cluster. These commands reply as those of a server without cluster mode.\n\n";
         }
         page += "| command | since | what it does |\n| --- | --- | --- |\n";
         let mut commands: Vec<_> = with_subcommands()
