@@ -1,11 +1,12 @@
 //! The documents, tried out: every fenced block of the README and of the pages is run here, or by the script
 //! that a rule names.
 //!
-//! - A transcript (`console`) is typed in again: `keyfast cli` has the name redis-cli, and what it prints must be
-//!   what the document shows. `…` in a document stands for any text, and alone in its line for any lines.
+//! - A transcript (`console`) is typed in again: `keyfast cli` has the name redis-cli, and what it prints
+//!   must be what the document shows. `…` in a document stands for any text, and alone in its line for any
+//!   lines.
 //! - A command line that starts a server starts one, on free ports, until it is ready and ends by SIGTERM.
-//! - Python, JavaScript and containers are run by scripts of `tests/clients/` and `tests/docker/`, which take the
-//!   blocks out of the documents.
+//! - Python, JavaScript and containers are run by scripts of `tests/clients/` and `tests/docker/`, which take
+//!   the blocks out of the documents.
 //!
 //! A block that no rule covers fails the test.
 
@@ -144,8 +145,8 @@ fn the_scripts_read_the_documents() {
     }
 }
 
-/// A server for the transcripts of one document, and a folder in which the commands find the programs that the
-/// document names.
+/// A server for the transcripts of one document, and a folder in which the commands find the programs that
+/// the document names.
 struct Stage {
     folder: Folder,
     server: Server,

@@ -1,4 +1,5 @@
-//! The table of commands, as the server tells it: against the facts of Redis, its own examples, the page of commands.
+//! The table of commands, as the server tells it: against the facts of Redis, its own examples, and the page
+//! of commands.
 //!
 //! `facts.json` holds what redis-server 7.0.15 answers to COMMAND INFO and COMMAND DOCS, and what Valkey 8.1
 //! does for the commands that came after; of those that Redis 8.4 and Valkey 9 brought, what their pages say.
@@ -360,10 +361,10 @@ const HEADINGS: &[(Group, &str)] = &[
 fn page_of_commands() -> String {
     let mut page = String::from(
         "# Commands\n\n\
-         All commands of Keyfast, with their arguments, by subject. This page is made of the table of commands \
-         (`src/commands`),\nand so are the replies of `COMMAND DOCS` and `keyfast cli HELP`. \"Since\" is the \
-         first version of Redis or Valkey that has the\ncommand; commands of Keyfast alone say so. \
-         [Compatibility][compatibility] says how replies compare, and what is not here.\n",
+         All commands of Keyfast, with their arguments, by subject. This page is made of the table of \
+         commands (`src/commands`),\nand so are the replies of `COMMAND DOCS` and `keyfast cli HELP`. \
+         \"Since\" is the first version of Redis or Valkey that has the\ncommand; commands of Keyfast alone \
+         say so. [Compatibility][compatibility] says how replies compare, and what is not here.\n",
     );
     for (group, heading) in HEADINGS {
         page += &format!("\n## {heading}\n\n");
