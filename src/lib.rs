@@ -66,3 +66,5 @@ pub mod options;
 pub mod server;
 
 pub mod cli;
+
+pub mod guide;

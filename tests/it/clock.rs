@@ -573,8 +573,8 @@ fn turns_and_the_work_of_other_clients_do_not_disturb_each_other() {
 }
 
 #[test]
-fn the_example_of_the_readme_is_the_one_that_is_run() {
-    let readme = include_str!("../../README.md");
+fn the_example_of_the_page_is_the_one_that_is_run() {
+    let page = include_str!("../../src/guide/testing.md");
     let example = include_str!("../clients/python/test_clock.py");
-    assert!(readme.contains(&format!("```python\n{example}```\n")), "they differ");
+    assert!(page.contains(&format!("```python\n{example}```\n")), "they differ");
 }

@@ -1,4 +1,5 @@
-//! The table of commands, as the server returns it: against the facts of Redis, its own examples, the README.
+//! The table of commands, as the server returns it: against the facts of Redis, its own examples, and the page
+//! of commands.
 //!
 //! `facts.json` holds what redis-server 7.0.15 answers to COMMAND INFO and COMMAND DOCS, and what Valkey 8.1
 //! does for the commands that came after; of those that Redis 8.4 and Valkey 9 brought, what their pages say.
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use keyfast::commands::absent::{self, Absent};
 use keyfast::commands::all;
 use keyfast::commands::facts::lookup::{find_full, own_names};
-use keyfast::commands::facts::{Command, Flags, Run};
+use keyfast::commands::facts::{Argument, ArgumentKind, Command, Flags, Group, Run};
 use serde_json::{Map, Value, json};
 
 use crate::client::{Client, Reply};
@@ -322,19 +323,94 @@ fn every_command_with_keys_has_an_example() {
     }
 }
 
+/// The page lists every command. `KEYFAST_WRITE_PAGES=1` rewrites it.
 #[test]
-fn the_readme_lists_exactly_the_commands_that_are_there() {
-    let readme = include_str!("../../README.md");
-    let table = readme.split("<!-- commands -->").nth(1).expect("a table between two marks");
-    let listed: BTreeSet<String> =
-        table.split('`').skip(1).step_by(2).map(|name| name.to_lowercase().replace(' ', "|")).collect();
-    for name in &listed {
-        assert!(
-            find_full(own_names(), name.as_bytes()).is_some(),
-            "the README lists {name}, which is not there"
-        );
+fn the_page_of_commands_is_made_of_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/guide/commands.md");
+    let page = page_of_commands();
+    if std::env::var("KEYFAST_WRITE_PAGES").is_ok_and(|value| value == "1") {
+        std::fs::write(path, &page).expect("the page is written");
     }
-    for command in with_subcommands().filter(|command| command.subcommands.is_empty()) {
-        assert!(listed.contains(command.name), "the README does not list {}", command.name);
+    let kept = std::fs::read_to_string(path).expect("the page");
+    for (number, (kept, made)) in kept.lines().zip(page.lines()).enumerate() {
+        assert_eq!(kept, made, "{path}:{}: KEYFAST_WRITE_PAGES=1 rewrites the page", number + 1);
     }
+    assert_eq!(kept, page, "{path}: KEYFAST_WRITE_PAGES=1 rewrites the page");
+}
+
+/// The headings of the page of commands, in their order.
+const HEADINGS: &[(Group, &str)] = &[
+    (Group::String, "Strings"),
+    (Group::Bitmap, "Bits"),
+    (Group::HyperLogLog, "HyperLogLogs"),
+    (Group::Hash, "Hashes"),
+    (Group::List, "Lists"),
+    (Group::Set, "Sets"),
+    (Group::SortedSet, "Sorted sets"),
+    (Group::Geo, "Places"),
+    (Group::Stream, "Streams"),
+    (Group::Generic, "Keys of any type"),
+    (Group::Transactions, "Transactions"),
+    (Group::PubSub, "Channels"),
+    (Group::Scripting, "Scripts and functions"),
+    (Group::Connection, "The connection"),
+    (Group::Server, "The server"),
+    (Group::Cluster, "Cluster, disabled"),
+];
+
+fn page_of_commands() -> String {
+    let mut page = String::from(
+        "# Commands\n\n\
+         All commands of Keyfast, with their arguments, by subject. This page is made of the table of \
+         commands (`src/commands`),\nand so are the replies of `COMMAND DOCS` and `keyfast cli HELP`. \
+         \"Since\" is the first version of Redis or Valkey that has the\ncommand; commands of Keyfast alone \
+         say so. [Compatibility][compatibility] says how replies compare, and what is not here.\n",
+    );
+    for (group, heading) in HEADINGS {
+        page += &format!("\n## {heading}\n\n");
+        if *group == Group::Cluster {
+            page +=
+                "Keyfast is no cluster. These commands reply as those of a server without cluster mode.\n\n";
+        }
+        page += "| command | since | what it does |\n| --- | --- | --- |\n";
+        let mut commands: Vec<_> = with_subcommands()
+            .filter(|command| command.group == *group && command.subcommands.is_empty())
+            .collect();
+        commands.sort_by_key(|command| command.name);
+        for command in commands {
+            let name = command.name.to_uppercase().replace('|', " ");
+            let syntax = [name, arguments(command.arguments, " ")].join(" ");
+            let is_own = OWN.contains(&command.name.split('|').next().unwrap_or_default());
+            let since = if is_own { "Keyfast" } else { command.since };
+            let summary = command.summary.replace('|', "\\|");
+            page += &format!("| `{}` | {since} | {summary} |\n", syntax.trim_end().replace('|', "\\|"));
+        }
+    }
+    page + "\n[compatibility]: compatibility.md\n"
+}
+
+fn arguments(arguments: &[Argument], separator: &str) -> String {
+    arguments.iter().map(argument).collect::<Vec<_>>().join(separator)
+}
+
+/// An argument as documentation writes it: `[EX seconds|PX milliseconds]`, `key [key ...]`.
+fn argument(facts: &Argument) -> String {
+    let value = match facts.kind {
+        ArgumentKind::OneOf => arguments(facts.arguments, "|"),
+        ArgumentKind::Block => arguments(facts.arguments, " "),
+        ArgumentKind::PureToken => String::new(),
+        _ => facts.name.to_owned(),
+    };
+    let token = match facts.token {
+        None => String::new(),
+        Some("") => "\"\" ".to_owned(),
+        Some(token) => format!("{token} "),
+    };
+    let again = match (facts.is_multiple, facts.repeats_token) {
+        (false, _) => String::new(),
+        (true, false) => format!(" [{value} ...]"),
+        (true, true) => format!(" [{token}{value} ...]"),
+    };
+    let text = format!("{}{again}", format!("{token}{value}").trim_end());
+    if facts.is_optional { format!("[{text}]") } else { text }
 }

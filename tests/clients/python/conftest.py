@@ -1,4 +1,4 @@
-"""The server for the README's example (test_clock.py), which finds it by REDIS_URL."""
+"""The server for the example of the page on tests (test_clock.py), which finds it by REDIS_URL."""
 
 import os
 

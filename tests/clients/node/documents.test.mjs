@@ -1,0 +1,36 @@
+// The JavaScript in the page on compatibility, each block as it stands there: it is executed, and prints what the comments
+// beside its console.log calls say.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+import { Server } from "./server.mjs";
+
+const DOCUMENT = new URL("../../../src/guide/compatibility.md", import.meta.url);
+const ADDRESS = "localhost:6379"; // what the documents write for a server
+const RUN_MS_MAX = 60_000;
+
+const blocks = [...readFileSync(DOCUMENT, "utf8").matchAll(/^```js\n(.*?)^```$/gms)].map((match) => match[1]);
+assert.ok(blocks.length > 0, "the page has no JavaScript");
+
+for (const [number, block] of blocks.entries()) {
+  test(`block ${number + 1} prints what it says`, async (t) => {
+    assert.equal(block.split(ADDRESS).length, 2, "the block names its server once");
+    const server = await Server.start();
+    // Beside this file, so that the packages are found.
+    const file = fileURLToPath(new URL(`./document-${process.pid}-${number}.mjs`, import.meta.url));
+    writeFileSync(file, block.replace(ADDRESS, `127.0.0.1:${server.port}`));
+    t.after(() => rmSync(file, { force: true }));
+    try {
+      const { stdout } = await promisify(execFile)(process.execPath, [file], { timeout: RUN_MS_MAX });
+      const comments = [...block.matchAll(/^console\.log\(.*\); \/\/ (.*)$/gm)].map((match) => match[1]);
+      assert.deepEqual(stdout.split("\n").slice(0, -1), comments);
+    } finally {
+      await server.stop();
+    }
+  });
+}
