@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use keyfast::config::{Changes, Parameter, parameters};
 
 use crate::server::program;
+use crate::tools::installed;
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(program()).args(arguments).output().expect("the program runs")
@@ -35,8 +36,11 @@ fn shells_complete_every_parameter() {
     }
 }
 
-#[test]
+marked!(needs_tools: bash_completes_names_and_values);
 fn bash_completes_names_and_values() {
+    if installed("bash").is_none() {
+        return;
+    }
     let text = printed(&["--completions", "bash"]);
     let completed = |words: &str| {
         let script = format!(
