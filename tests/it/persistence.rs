@@ -427,7 +427,7 @@ fn who_asks_for_snapshots_is_told_how_it_goes() {
     assert_eq!(client.info("rdb_saves"), "0");
 }
 
-marked!(needs_tools: where_nothing_can_be_saved_nothing_more_is_written);
+#[test]
 fn where_nothing_can_be_saved_nothing_more_is_written() {
     const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to \
         persist to disk. Commands that may modify the data set are disabled, because this instance is \
