@@ -581,9 +581,8 @@ fn a_confirmation_answers_a_command_that_has_no_reply() {
     }
 }
 
-/// The client on a terminal, which the program `script` makes.
-pub(crate) fn at_terminal(server: &Server, home: &str, arguments: &str) -> Running {
-    let client = tested();
+/// A client on a terminal, which the program `script` makes.
+pub(crate) fn at_terminal(client: &Command, server: &Server, home: &str, arguments: &str) -> Running {
     let words = std::iter::once(client.get_program()).chain(client.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     let line = format!("umask 0; stty cols 200; exec {} -p {} {arguments}", words.join(" "), server.port());
@@ -598,7 +597,7 @@ fn at_a_terminal_there_are_a_prompt_hints_and_a_history() {
     let server = Server::start();
     let home = std::env::temp_dir().join(format!("keyfast-home-{}", server.process_id()));
     fs::create_dir_all(&home).unwrap();
-    let mut client = at_terminal(&server, home.to_str().unwrap(), "");
+    let mut client = at_terminal(&tested(), &server, home.to_str().unwrap(), "");
     let place = format!("127.0.0.1:{}", server.port());
     client.awaits(&format!("{place}> "));
     client.types("set ");
