@@ -3,6 +3,7 @@
 //! With `KEYFAST_TEST_CLI=/path/to/redis-cli` the same is asked of the real redis-cli (7.0), which tells
 //! whether a test asks for the right thing; and both are compared over the observed conversations.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -584,7 +585,9 @@ fn a_confirmation_answers_a_command_that_has_no_reply() {
 /// A client on a terminal, which the program `script` makes.
 pub(crate) fn at_terminal(client: &Command, server: &Server, home: &str, arguments: &str) -> Running {
     let words = std::iter::once(client.get_program()).chain(client.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    // The path of the program may have blanks in it.
+    let quoted = |word: &OsStr| format!("'{}'", word.to_str().expect("UTF-8").replace('\'', "'\\''"));
+    let words: Vec<String> = words.map(quoted).collect();
     let line = format!("umask 0; stty cols 200; exec {} -p {} {arguments}", words.join(" "), server.port());
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env("HOME", home);
