@@ -41,7 +41,7 @@ fn listed(client: &mut Client, name: &str) -> String {
         .expect("the user is listed")
 }
 
-#[test]
+marked!(also_redis: every_client_may_do_everything_until_a_rule_says_otherwise);
 fn every_client_may_do_everything_until_a_rule_says_otherwise() {
     let mut client = Server::start().into_client();
     client.line("ACL WHOAMI").is("default");
@@ -55,7 +55,7 @@ fn every_client_may_do_everything_until_a_rule_says_otherwise() {
     assert_eq!(listed(&mut client, "bob"), "off &* -@all");
 }
 
-#[test]
+marked!(also_redis: a_user_runs_only_the_commands_that_its_rules_allow);
 fn a_user_runs_only_the_commands_that_its_rules_allow() {
     let server = Server::start();
     let mut client =
@@ -78,7 +78,7 @@ fn a_user_runs_only_the_commands_that_its_rules_allow() {
     client.line("ACL WHOAMI").is("default");
 }
 
-#[test]
+marked!(also_redis: every_key_is_judged_by_how_it_is_used);
 fn every_key_is_judged_by_how_it_is_used() {
     let server = Server::start();
     let mut client = client_as(&server, "alice", "%R~r:* %W~w:* ~both:* +@all");
@@ -125,7 +125,7 @@ fn every_key_is_judged_by_how_it_is_used() {
     }
 }
 
-#[test]
+marked!(also_redis: one_of_several_selectors_suffices_but_not_parts_of_two);
 fn one_of_several_selectors_suffices_but_not_parts_of_two() {
     let server = Server::start();
     let mut client = client_as(&server, "alice", "~a* +get (+set ~b*) (+incr ~n* %R~s*)");
@@ -144,7 +144,7 @@ fn one_of_several_selectors_suffices_but_not_parts_of_two() {
     client.line("SET b x").is_error(&format!("{NO_COMMAND} 'set' command"));
 }
 
-#[test]
+marked!(also_redis: users_are_listed_by_rules_that_make_them_again);
 fn users_are_listed_by_rules_that_make_them_again() {
     let mut client = Server::start().into_client();
     for (rules, expected) in [
@@ -184,9 +184,6 @@ fn users_are_listed_by_rules_that_make_them_again() {
 
 #[test]
 fn rules_about_commands_are_kept_in_their_order() {
-    if is_redis() {
-        return;
-    }
     let mut client = Server::start().into_client();
     for (rules, expected) in [
         ("+@all -@admin -@dangerous +config|get", "+@all -@admin -@dangerous +config|get"),
@@ -201,7 +198,7 @@ fn rules_about_commands_are_kept_in_their_order() {
     }
 }
 
-#[test]
+marked!(also_redis: a_user_is_described_field_by_field);
 fn a_user_is_described_field_by_field() {
     let server = Server::start();
     let mut client = server.client();
@@ -218,7 +215,7 @@ fn a_user_is_described_field_by_field() {
     client.line("ACL GETUSER nobody").is_nil();
 }
 
-#[test]
+marked!(also_redis: rules_count_all_or_none);
 fn rules_count_all_or_none() {
     let mut client = Server::start().into_client();
     let error = |rule: &str, what: &str| format!("ERR Error in ACL SETUSER modifier '{rule}': {what}");
@@ -258,7 +255,7 @@ fn rules_count_all_or_none() {
     client.line("ACL SETUSER \"a b\"").is_error("ERR Usernames can't contain spaces or null characters");
 }
 
-#[test]
+marked!(also_redis: passwords_let_in_those_who_know_one);
 fn passwords_let_in_those_who_know_one() {
     let server = Server::start();
     let mut admin = server.client();
@@ -286,7 +283,7 @@ fn passwords_let_in_those_who_know_one() {
     client.line("AUTH alice whatever").is_ok();
 }
 
-#[test]
+marked!(also_redis: requirepass_is_the_password_of_the_default_user);
 fn requirepass_is_the_password_of_the_default_user() {
     let server = Server::start_with(&["--requirepass", "secret"]);
     let mut client = server.client();
@@ -313,7 +310,7 @@ fn requirepass_is_the_password_of_the_default_user() {
     server.client().line("PING").is_error(NO_AUTH);
 }
 
-#[test]
+marked!(also_redis: what_changes_about_a_user_counts_for_the_next_command);
 fn what_changes_about_a_user_counts_for_the_next_command() {
     let server = Server::start();
     let mut client = client_as(&server, "alice", "+@all ~*");
@@ -332,7 +329,7 @@ fn what_changes_about_a_user_counts_for_the_next_command() {
     admin.line("GET key").is("value");
 }
 
-#[test]
+marked!(also_redis: who_is_no_user_any_more_has_to_leave);
 fn who_is_no_user_any_more_has_to_leave() {
     let server = Server::start();
     let mut client = client_as(&server, "alice", "+@all ~*");
@@ -350,7 +347,7 @@ fn who_is_no_user_any_more_has_to_leave() {
     admin.line("ACL USERS").is(Reply::Array(vec!["default".into()]));
 }
 
-#[test]
+marked!(also_redis: clients_are_listed_and_closed_by_their_user);
 fn clients_are_listed_and_closed_by_their_user() {
     let server = Server::start();
     let mut client = client_as(&server, "alice", "+client");
@@ -366,7 +363,7 @@ fn clients_are_listed_and_closed_by_their_user() {
     assert!(admin.is_closed());
 }
 
-#[test]
+marked!(also_redis: who_was_refused_what_is_kept);
 fn who_was_refused_what_is_kept() {
     let server = Server::start();
     let mut client = client_as(&server, "alice", "~mine +@all -del");
@@ -414,7 +411,7 @@ fn who_was_refused_what_is_kept() {
     }
 }
 
-#[test]
+marked!(also_redis: a_dry_run_tells_without_doing);
 fn a_dry_run_tells_without_doing() {
     let mut client = Server::start().into_client();
     client.line("ACL SETUSER alice ~mine +@all -del -config +config|get").is_ok();
@@ -437,7 +434,7 @@ fn a_dry_run_tells_without_doing() {
     client.line("ACL LOG").is(Reply::Array(Vec::new()));
 }
 
-#[test]
+marked!(also_redis: categories_name_their_commands);
 fn categories_name_their_commands() {
     let mut client = Server::start().into_client();
     assert_eq!(client.line("ACL CAT").items().len(), 21);
@@ -447,8 +444,8 @@ fn categories_name_their_commands() {
     client.line("ACL CAT nosuch").is_error("ERR Unknown category 'nosuch'");
 }
 
+marked!(also_redis: rules_may_name_every_command_of_redis);
 /// Where an application moves from Redis, its rules name commands that are not here.
-#[test]
 fn rules_may_name_every_command_of_redis() {
     let server = Server::start();
     let mut client = server.client();
@@ -499,7 +496,7 @@ fn rules_may_name_every_command_of_redis() {
     client.line("SETNX key value").is(1);
 }
 
-#[test]
+marked!(also_redis: categories_name_the_commands_of_redis_too);
 fn categories_name_the_commands_of_redis_too() {
     let mut client = Server::start().into_client();
     let facts: Value = serde_json::from_str(include_str!("facts.json")).expect("the facts");
@@ -523,8 +520,8 @@ fn categories_name_the_commands_of_redis_too() {
     }
 }
 
+marked!(also_redis: a_file_of_redis_does_not_stop_the_start);
 /// What Redis writes into its file is read here, whatever it names.
-#[test]
 fn a_file_of_redis_does_not_stop_the_start() {
     let folder = Folder::new("aclfile");
     let newer = if is_redis() { "" } else { "+hexpire +vadd +commandlog|get +waitaof" };
@@ -540,7 +537,7 @@ fn a_file_of_redis_does_not_stop_the_start() {
     client.line("GET k").is_error(&format!("{NO_COMMAND} 'get' command"));
 }
 
-#[test]
+marked!(also_redis: passwords_are_made_of_random_digits);
 fn passwords_are_made_of_random_digits() {
     let mut client = Server::start().into_client();
     for (bits, digits) in [("", 64), ("1", 1), ("5", 2), ("4096", 1024)] {
@@ -557,7 +554,7 @@ fn passwords_are_made_of_random_digits() {
     client.line("ACL GENPASS x").is_error("ERR value is not an integer or out of range");
 }
 
-#[test]
+marked!(also_redis: rules_are_shown_to_no_client);
 fn rules_are_shown_to_no_client() {
     let server = Server::start();
     let mut client = server.client();
@@ -593,7 +590,7 @@ impl Drop for AclFile {
     }
 }
 
-#[test]
+marked!(also_redis: users_are_kept_in_a_file);
 fn users_are_kept_in_a_file() {
     let file = AclFile::new("kept", "user alice on >secret ~a* +get\n\n  user bob on nopass\n");
     let server = Server::start_with(&["--aclfile", file.path()]);
@@ -621,7 +618,7 @@ fn users_are_kept_in_a_file() {
     assert_eq!(fs::read_to_string(file.path()).unwrap(), "user default on nopass ~* &* +@all\n");
 }
 
-#[test]
+marked!(also_redis: a_file_with_mistakes_changes_nothing);
 fn a_file_with_mistakes_changes_nothing() {
     let file = AclFile::new("mistaken", "user alice on nopass ~a* +get\n");
     let server = Server::start_with(&["--aclfile", file.path()]);
@@ -661,7 +658,7 @@ fn a_file_with_mistakes_changes_nothing() {
     }
 }
 
-#[test]
+marked!(also_redis: a_server_does_not_start_with_a_file_that_has_mistakes);
 fn a_server_does_not_start_with_a_file_that_has_mistakes() {
     let file = AclFile::new("unstartable", "user alice on >secret +nosuch\n");
     let output = Command::new(program())
@@ -675,7 +672,7 @@ fn a_server_does_not_start_with_a_file_that_has_mistakes() {
     assert!(printed.contains(&expected) && !printed.contains("secret"), "{printed}");
 }
 
-#[test]
+marked!(also_redis: without_a_file_there_is_none_to_read_or_write);
 fn without_a_file_there_is_none_to_read_or_write() {
     let mut client = Server::start().into_client();
     for command in ["ACL LOAD", "ACL SAVE"] {
@@ -687,7 +684,7 @@ fn without_a_file_there_is_none_to_read_or_write() {
     }
 }
 
-#[test]
+marked!(also_redis: what_a_transaction_may_do_is_judged_when_it_is_queued_and_again_when_it_is_executed);
 fn what_a_transaction_may_do_is_judged_when_it_is_queued_and_again_when_it_is_executed() {
     let server = Server::start();
     let (mut admin, mut user) = (server.client(), server.client());
@@ -718,7 +715,7 @@ fn what_a_transaction_may_do_is_judged_when_it_is_queued_and_again_when_it_is_ex
     admin.line("GET k").is_nil();
 }
 
-#[test]
+marked!(also_redis: channels_are_judged_and_listeners_leave_whose_channels_are_taken_away);
 fn channels_are_judged_and_listeners_leave_whose_channels_are_taken_away() {
     let server = Server::start();
     let (mut admin, mut user, mut other) = (server.client(), server.client(), server.client());

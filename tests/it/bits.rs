@@ -23,7 +23,7 @@ fn integers(client: &mut Client, line: &str) -> Vec<Option<i64>> {
     items.map(integer).collect()
 }
 
-#[test]
+marked!(also_redis: who_was_here_today_is_a_bit_each);
 fn who_was_here_today_is_a_bit_each() {
     let mut client = client();
     for user in ["3", "17", "1000"] {
@@ -43,7 +43,7 @@ fn who_was_here_today_is_a_bit_each() {
     client.line("BITCOUNT today").is(2);
 }
 
-#[test]
+marked!(also_redis: a_bit_that_is_zero_makes_the_value_long_enough_all_the_same);
 fn a_bit_that_is_zero_makes_the_value_long_enough_all_the_same() {
     let mut client = client();
     client.line("SETBIT key 15 0").is(0);
@@ -53,7 +53,7 @@ fn a_bit_that_is_zero_makes_the_value_long_enough_all_the_same() {
     client.line("STRLEN key").is(2);
 }
 
-#[test]
+marked!(also_redis: a_refused_bit_changes_nothing);
 fn a_refused_bit_changes_nothing() {
     let mut client = client();
     for offset in ["-1", "x", "", "01", "4294967296", "9223372036854775807", "#1"] {
@@ -66,7 +66,7 @@ fn a_refused_bit_changes_nothing() {
     client.line("EXISTS key").is(0);
 }
 
-#[test]
+marked!(also_redis: the_limit_of_offsets_follows_the_limit_of_values);
 fn the_limit_of_offsets_follows_the_limit_of_values() {
     let mut client = client();
     client.line("CONFIG SET proto-max-bulk-len 1mb").is_ok();
@@ -80,7 +80,7 @@ fn the_limit_of_offsets_follows_the_limit_of_values() {
     client.line("STRLEN key").is((1 << 20) + 1);
 }
 
-#[test]
+marked!(also_redis: ranges_count_bytes_or_bits_from_either_end);
 fn ranges_count_bytes_or_bits_from_either_end() {
     let mut client = client();
     client.line("SET key foobar").is_ok();
@@ -106,7 +106,7 @@ fn ranges_count_bytes_or_bits_from_either_end() {
     client.line("BITCOUNT nosuch x y nibble").is(0);
 }
 
-#[test]
+marked!(also_redis: the_first_zero_may_lie_beyond_the_end);
 fn the_first_zero_may_lie_beyond_the_end() {
     let mut client = client();
     client.line("SETBIT ones 15 1").is(0);
@@ -124,7 +124,7 @@ fn the_first_zero_may_lie_beyond_the_end() {
     client.line("BITPOS empty 0").is(-1);
 }
 
-#[test]
+marked!(also_redis: bitpos_judges_the_bit_then_the_key_then_how_many_arguments_there_are);
 fn bitpos_judges_the_bit_then_the_key_then_how_many_arguments_there_are() {
     let mut client = client();
     client.line("SET key abc").is_ok();
@@ -137,7 +137,7 @@ fn bitpos_judges_the_bit_then_the_key_then_how_many_arguments_there_are() {
     client.line("BITPOS key 1 0 y bit").is_error("ERR value is not an integer or out of range");
 }
 
-#[test]
+marked!(also_redis: combining_pads_the_shorter_with_zeros);
 fn combining_pads_the_shorter_with_zeros() {
     let mut client = client();
     client.line("MSET one abcd other ab").is_ok();
@@ -154,7 +154,7 @@ fn combining_pads_the_shorter_with_zeros() {
     client.line("BITOP NAND target one other").is_error("ERR syntax error");
 }
 
-#[test]
+marked!(also_redis: the_target_of_a_combination_begins_anew);
 fn the_target_of_a_combination_begins_anew() {
     let mut client = client();
     client.line("SET source 12").is_ok();
@@ -171,7 +171,7 @@ fn the_target_of_a_combination_begins_anew() {
     assert!(client.line("TTL key").integer() > 900);
 }
 
-#[test]
+marked!(also_redis: sources_are_read_and_targets_are_not);
 fn sources_are_read_and_targets_are_not() {
     let mut client = client();
     client.line("SET one a").is_ok();
@@ -186,7 +186,7 @@ fn sources_are_read_and_targets_are_not() {
     assert_eq!((client.info("keyspace_hits"), client.info("keyspace_misses")), ("2".into(), "2".into()));
 }
 
-#[test]
+marked!(also_redis: counters_of_a_few_bits_overflow_as_they_were_told);
 fn counters_of_a_few_bits_overflow_as_they_were_told() {
     let mut client = client();
     let line = "BITFIELD key INCRBY u2 #0 3 OVERFLOW SAT INCRBY u2 #1 9 OVERFLOW FAIL INCRBY u2 #1 1";
@@ -202,7 +202,7 @@ fn counters_of_a_few_bits_overflow_as_they_were_told() {
     assert_eq!(integers(&mut client, line), [Some(0), Some(i64::MAX)]);
 }
 
-#[test]
+marked!(also_redis: a_value_far_below_its_type_saturates_where_redis_lets_it);
 fn a_value_far_below_its_type_saturates_where_redis_lets_it() {
     let mut client = client();
     let line = "BITFIELD key OVERFLOW SAT SET i8 0 -9223372036854775680 GET i8 0";
@@ -213,7 +213,7 @@ fn a_value_far_below_its_type_saturates_where_redis_lets_it() {
     assert_eq!(integers(&mut client, line), [Some(-128)]);
 }
 
-#[test]
+marked!(also_redis: reading_makes_no_key_and_failing_to_write_does);
 fn reading_makes_no_key_and_failing_to_write_does() {
     let mut client = client();
     assert_eq!(integers(&mut client, "BITFIELD key GET u8 0 GET i64 #9"), [Some(0), Some(0)]);
@@ -227,7 +227,7 @@ fn reading_makes_no_key_and_failing_to_write_does() {
     client.line("BITFIELD_RO key GET u8 0 SET u8 0 1").is_error(refused);
 }
 
-#[test]
+marked!(also_redis: a_bitfield_that_is_half_wrong_does_nothing);
 fn a_bitfield_that_is_half_wrong_does_nothing() {
     let mut client = client();
     for kind in ["u64", "i65", "i0", "u0", "I8", "i08", "8", "i", "\"\""] {
@@ -244,7 +244,7 @@ fn a_bitfield_that_is_half_wrong_does_nothing() {
     client.line("EXISTS key").is(0);
 }
 
-#[test]
+marked!(also_redis: a_bitfield_writes_its_key_only_if_it_might);
 fn a_bitfield_writes_its_key_only_if_it_might() {
     let mut client = client();
     let mut flags = |operations: &str| {
@@ -258,7 +258,7 @@ fn a_bitfield_writes_its_key_only_if_it_might() {
     }
 }
 
-#[test]
+marked!(also_redis: a_bitfield_that_changes_nothing_is_no_change);
 fn a_bitfield_that_changes_nothing_is_no_change() {
     let server = Server::start_with(&["--notify-keyspace-events", "KEA"]);
     let (mut client, mut watcher, mut listener) = (server.client(), server.client(), server.client());

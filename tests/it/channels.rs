@@ -13,7 +13,7 @@ fn bulks(parts: &[&str]) -> Reply {
     Reply::Array(parts.iter().map(|part| Reply::Bulk(part.as_bytes().to_vec())).collect())
 }
 
-#[test]
+marked!(also_redis: a_client_of_resp2_that_listens_may_do_little_else);
 fn a_client_of_resp2_that_listens_may_do_little_else() {
     let server = Server::start();
     let mut client = server.client();
@@ -34,7 +34,7 @@ fn a_client_of_resp2_that_listens_may_do_little_else() {
     other.line("PUBLISH c m").is(0);
 }
 
-#[test]
+marked!(also_redis: messages_of_one_publisher_come_in_their_order);
 fn messages_of_one_publisher_come_in_their_order() {
     const MESSAGES: usize = 2000;
     let server = Server::start();
@@ -71,7 +71,7 @@ fn messages_of_one_publisher_come_in_their_order() {
     });
 }
 
-#[test]
+marked!(also_redis: a_script_changes_nothing_in_how_its_client_is_told);
 fn a_script_changes_nothing_in_how_its_client_is_told() {
     let mut client = Server::start().into_client();
     client.line("HELLO 3").reply();
@@ -83,7 +83,7 @@ fn a_script_changes_nothing_in_how_its_client_is_told() {
     client.reply().is(1);
 }
 
-#[test]
+marked!(also_redis: one_who_listens_to_itself_is_told_before_it_is_answered);
 fn one_who_listens_to_itself_is_told_before_it_is_answered() {
     let mut client = Server::start().into_client();
     client.line("HELLO 3").reply();
@@ -93,7 +93,7 @@ fn one_who_listens_to_itself_is_told_before_it_is_answered() {
     client.reply().is(1);
 }
 
-#[test]
+marked!(also_redis: a_listener_that_does_not_read_is_cut_off_and_slows_no_other_client_down);
 fn a_listener_that_does_not_read_is_cut_off_and_slows_no_other_client_down() {
     let server = Server::start_with(&["--client-output-buffer-limit", "pubsub 2mb 0 0"]);
     let (mut slow, mut reader, mut publisher) = (server.client(), server.client(), server.client());
@@ -121,7 +121,7 @@ fn a_listener_that_does_not_read_is_cut_off_and_slows_no_other_client_down() {
     assert!(memory < 32 << 20, "{memory} bytes");
 }
 
-#[test]
+marked!(also_redis: a_soft_limit_is_one_for_those_who_stay_above_it);
 fn a_soft_limit_is_one_for_those_who_stay_above_it() {
     let server = Server::start_with(&["--client-output-buffer-limit", "pubsub 0 1mb 1"]);
     let (mut slow, mut publisher) = (server.client(), server.client());
@@ -135,7 +135,7 @@ fn a_soft_limit_is_one_for_those_who_stay_above_it() {
     assert!(started.elapsed() >= Duration::from_secs(1));
 }
 
-#[test]
+marked!(also_redis: the_end_of_a_connection_ends_its_listening);
 fn the_end_of_a_connection_ends_its_listening() {
     let server = Server::start();
     let mut client = server.client();
@@ -152,7 +152,7 @@ fn the_end_of_a_connection_ends_its_listening() {
     assert_eq!(client.line("PUBSUB CHANNELS").items(), []);
 }
 
-#[test]
+marked!(also_redis: clients_that_listen_are_listed_as_such);
 fn clients_that_listen_are_listed_as_such() {
     let server = Server::start();
     let (mut client, mut listener) = (server.client(), server.client());
@@ -221,7 +221,7 @@ const EVENTS: &[(&str, &[(&str, &str)])] = &[
     ("FLUSHALL", &[]),
 ];
 
-#[test]
+marked!(also_redis: a_restored_key_is_new_and_one_that_would_have_expired_is_deleted);
 fn a_restored_key_is_new_and_one_that_would_have_expired_is_deleted() {
     let server = Server::start();
     let (mut listener, mut client) = (server.client(), server.client());
@@ -241,7 +241,7 @@ fn a_restored_key_is_new_and_one_that_would_have_expired_is_deleted() {
     }
 }
 
-#[test]
+marked!(also_redis: every_command_tells_of_what_it_did);
 fn every_command_tells_of_what_it_did() {
     let server = Server::start();
     let (mut listener, mut client) = (server.client(), server.client());
@@ -270,7 +270,7 @@ fn wait_for_event(listener: &mut Client, name: &str) -> String {
     }
 }
 
-#[test]
+marked!(also_redis: keys_that_expire_and_keys_that_are_evicted_are_told_of);
 fn keys_that_expire_and_keys_that_are_evicted_are_told_of() {
     let server = Server::start();
     let (mut listener, mut client) = (server.client(), server.client());
@@ -288,7 +288,7 @@ fn keys_that_expire_and_keys_that_are_evicted_are_told_of() {
     assert_eq!(wait_for_event(&mut listener, "evicted"), "goes");
 }
 
-#[test]
+marked!(also_redis: events_of_a_key_come_in_their_order_whichever_client_causes_them);
 fn events_of_a_key_come_in_their_order_whichever_client_causes_them() {
     let server = Server::start();
     let (mut listener, mut client) = (server.client(), server.client());
@@ -312,7 +312,7 @@ fn events_of_a_key_come_in_their_order_whichever_client_causes_them() {
     }
 }
 
-#[test]
+marked!(also_redis: confirmations_come_even_where_no_replies_are_wanted);
 fn confirmations_come_even_where_no_replies_are_wanted() {
     let server = Server::start();
     let confirmed = |verb: &str, name: &str, left: usize| {
@@ -359,7 +359,7 @@ fn confirmations_come_even_where_no_replies_are_wanted() {
     }
 }
 
-#[test]
+marked!(also_redis: messages_come_to_a_client_that_wants_no_replies);
 fn messages_come_to_a_client_that_wants_no_replies() {
     let server = Server::start();
     let (mut listener, mut publisher) = (server.client(), server.client());
@@ -369,7 +369,7 @@ fn messages_come_to_a_client_that_wants_no_replies() {
     assert_eq!(Reply::Array(listener.reply().items()), bulks(&["message", "c", "m"]));
 }
 
-#[test]
+marked!(also_redis: no_message_comes_before_its_channel_is_confirmed);
 fn no_message_comes_before_its_channel_is_confirmed() {
     const ROUNDS: usize = 100;
     // More of them, so that messages come while the last ones are not listened to yet.
@@ -404,7 +404,7 @@ fn no_message_comes_before_its_channel_is_confirmed() {
     publishing.join().expect("no panic");
 }
 
-#[test]
+marked!(also_redis: sharded_channels_are_not_listened_to_in_a_transaction);
 fn sharded_channels_are_not_listened_to_in_a_transaction() {
     let mut client = Server::start().into_client();
     client.line("MULTI").is_ok();

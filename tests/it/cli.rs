@@ -3,6 +3,7 @@
 //! With `KEYFAST_TEST_CLI=/path/to/redis-cli` the same is asked of the real redis-cli (7.0), which tells
 //! whether a test asks for the right thing; and both are compared over the observed conversations.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -13,17 +14,22 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::server::{PATIENCE, Server, free_port};
+use crate::marks::{self, Mark};
+use crate::server::{PATIENCE, Server, free_port, signal};
+use crate::tools::installed;
 use crate::transport::Certificates;
 
-/// How the real client is called, if it is there.
-pub(crate) fn redis_cli() -> Option<String> {
-    std::env::var("KEYFAST_TEST_CLI").ok()
+/// Whether the client under test is the real one. Only a test with the mark `also_cli` may ask that.
+#[track_caller]
+pub(crate) fn is_redis_cli() -> bool {
+    marks::require(Mark::AlsoCli);
+    std::env::var_os("KEYFAST_TEST_CLI").is_some()
 }
 
 /// The client under test.
+#[track_caller]
 pub(crate) fn tested() -> Command {
-    redis_cli().map_or_else(own, Command::new)
+    if is_redis_cli() { Command::new(std::env::var("KEYFAST_TEST_CLI").expect("a path")) } else { own() }
 }
 
 /// The client of this project.
@@ -73,7 +79,7 @@ pub(crate) fn run(mut client: Command, arguments: &[&str], input: &[u8]) -> Ran 
     let output: Output = match waiting.recv_timeout(6 * PATIENCE) {
         Ok(output) => output.expect("output"),
         Err(_) => {
-            let _ = Command::new("kill").args(["-KILL", &id.to_string()]).status();
+            signal(id, "KILL");
             panic!("the client does not end: {arguments:?}");
         }
     };
@@ -128,7 +134,7 @@ const NESTED: &[u8] = b"*2\r\n\
     :2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n:9\r\n:10\r\n#f\r\n";
 const NOTHING: &[u8] = b"*4\r\n~0\r\n%0\r\n>0\r\n*0\r\n";
 
-#[test]
+marked!(also_cli: people_see_kinds_and_nesting);
 fn people_see_kinds_and_nesting() {
     told(EVERY_KIND, &["--no-raw"]).printed(
         " 1) \"a\\\"\\xff\\x1b\\x7f\\n\\t\"\n 2) st\x01\n 3) (error) ERR e\n 4) (integer) -5\n 5) (double) 1.50\n \
@@ -146,7 +152,7 @@ fn people_see_kinds_and_nesting() {
         .printed("1) (empty set)\n2) (empty hash)\n3) (empty push)\n4) (empty array)\n");
 }
 
-#[test]
+marked!(also_cli: scripts_see_values_alone);
 fn scripts_see_values_alone() {
     told(EVERY_KIND, &[])
         .printed("a\"\u{ff}\x1b\x7f\n\t\nst\x01\nERR e\n\n-5\n1.50\ninf\n(true)\n\n-1e5\nhe\"o\n\n\n");
@@ -158,7 +164,7 @@ fn scripts_see_values_alone() {
     told(b"-ERR x\r\n", &["-e"]).failed("", "ERR x\n");
 }
 
-#[test]
+marked!(also_cli: csv_and_json_have_all_of_it);
 fn csv_and_json_have_all_of_it() {
     told(EVERY_KIND, &["--csv"]).printed(
         "\"a\\\"\\xff\\x1b\\x7f\\n\\t\",\"st\\x01\",ERROR,\"ERR e\",-5,1.50,inf,true,NULL,-1e5,\"he\\\"o\",NULL,NULL\n",
@@ -180,7 +186,7 @@ fn csv_and_json_have_all_of_it() {
     told(NOTHING, &["-2", "--json"]).printed("[[],{},[],[]]\n");
 }
 
-#[test]
+marked!(also_cli: pushes_are_printed_where_they_are_wanted);
 fn pushes_are_printed_where_they_are_wanted() {
     let invalidated = b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n:1\r\n";
     told(invalidated, &["--no-raw"]).printed("(integer) 1\n");
@@ -189,7 +195,7 @@ fn pushes_are_printed_where_they_are_wanted() {
         .printed("1) k\n2) v\n(integer) 1\n");
 }
 
-#[test]
+marked!(also_cli: a_server_that_talks_nonsense_is_told_apart_from_one_that_leaves);
 fn a_server_that_talks_nonsense_is_told_apart_from_one_that_leaves() {
     for (reply, expected) in [
         (&b""[..], "Server closed the connection"),
@@ -218,7 +224,7 @@ pub(crate) fn limited() -> Command {
     client
 }
 
-#[test]
+marked!(also_cli: no_server_can_exhaust_the_client);
 fn no_server_can_exhaust_the_client() {
     // redis-cli believes the server.
     let deep = "Error: Protocol error, replies nested more than 512 deep\n";
@@ -236,7 +242,7 @@ fn no_server_can_exhaust_the_client() {
     }
 }
 
-#[test]
+marked!(also_cli: arguments_make_a_command);
 fn arguments_make_a_command() {
     let server = Server::start();
     cli(&server, &["SET", "key", "a value"]).printed("OK\n");
@@ -261,7 +267,7 @@ fn arguments_make_a_command() {
     cli(&server, &["SHUTDOWN", "NOSAVE"]).printed("");
 }
 
-#[test]
+marked!(also_cli: what_cannot_be_done_is_said);
 fn what_cannot_be_done_is_said() {
     let port = free_port().to_string();
     let refused = format!("Could not connect to Redis at 127.0.0.1:{port}: Connection refused\n");
@@ -287,7 +293,7 @@ fn what_cannot_be_done_is_said() {
     assert_eq!((ran.output.as_str(), ran.code), ("PONG\n", Some(0)));
 }
 
-#[test]
+marked!(also_cli: a_password_opens_the_door_and_is_warned_of);
 fn a_password_opens_the_door_and_is_warned_of() {
     let server = Server::start_with(&["--requirepass", "secret"]);
     let warning =
@@ -316,7 +322,7 @@ fn a_password_opens_the_door_and_is_warned_of() {
         .printed("NOAUTH Authentication required.\n\nOK\nPONG\n");
 }
 
-#[test]
+marked!(also_cli: lines_are_commands);
 fn lines_are_commands() {
     let server = Server::start();
     let input = b"set \"a b\" '1'\nget \"unbalanced\nget \"a\"b\n\n  \nget \"a b\"\r\n3 incr n\n0 ping\n\"\" ping\n:set foo\n\
@@ -335,7 +341,7 @@ fn lines_are_commands() {
         .printed("OK\nQUEUED\nQUEUED\n1) OK\n2) (nil)\n(nil)\n");
 }
 
-#[test]
+marked!(also_cli: a_lost_connection_is_opened_again);
 fn a_lost_connection_is_opened_again() {
     let server = Server::start();
     let kill = b"select 2\nset a 1\nclient kill type normal skipme no\nget a\nget a\n";
@@ -348,7 +354,7 @@ fn a_lost_connection_is_opened_again() {
     assert!(ends.contains(&ran.complaint.as_str()), "{}", ran.complaint);
 }
 
-#[test]
+marked!(also_cli: the_whole_keyspace_can_be_looked_at);
 fn the_whole_keyspace_can_be_looked_at() {
     let server = Server::start();
     let mut client = server.client();
@@ -385,7 +391,7 @@ fn the_whole_keyspace_can_be_looked_at() {
         .failed("", "Can't open file 'nosuch.lua': No such file or directory\n");
 }
 
-#[test]
+marked!(also_cli: a_flood_goes_through_a_pipe);
 fn a_flood_goes_through_a_pipe() {
     let server = Server::start();
     let input: String = (0..100_000).map(|number| format!("SET key:{number} {number}\r\n")).collect();
@@ -408,7 +414,7 @@ fn a_flood_goes_through_a_pipe() {
     assert_eq!(ran.code, Some(1));
 }
 
-#[test]
+marked!(also_cli: over_tls_a_server_has_to_be_vouched_for);
 fn over_tls_a_server_has_to_be_vouched_for() {
     let certificates = Certificates::new("cli-tls");
     let (_server, tls_port) = certificates.serve("optional");
@@ -429,7 +435,7 @@ fn over_tls_a_server_has_to_be_vouched_for() {
     assert_eq!((ran.output.as_str(), ran.code), ("", Some(1)));
 }
 
-#[test]
+marked!(also_cli: a_server_that_speaks_tls_is_recognized_without_tls);
 fn a_server_that_speaks_tls_is_recognized_without_tls() {
     let certificates = Certificates::new("cli-plain");
     let (_server, tls_port) = certificates.serve("no");
@@ -439,7 +445,7 @@ fn a_server_that_speaks_tls_is_recognized_without_tls() {
     assert_eq!((ran.complaint, ran.code), (refused, Some(1)));
 }
 
-#[test]
+marked!(also_cli: a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named);
 fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named() {
     let certificates = Certificates::new("cli-self");
     // As `openssl req -x509` makes them, and as other tools do.
@@ -462,7 +468,7 @@ fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named() {
     assert!(server.output().contains("server.pem: the certificate has expired"), "{}", server.output());
     let authority = certificates.file("server.pem");
     let ran = run(tested(), &["-p", &tls_port.to_string(), "--tls", "--cacert", &authority, "PING"], b"");
-    let reason = if redis_cli().is_some() { "" } else { " (the certificate has expired)" };
+    let reason = if is_redis_cli() { "" } else { " (the certificate has expired)" };
     assert!(ran.complaint.contains(&format!("certificate verify failed{reason}")), "{ran:?}");
 }
 
@@ -546,7 +552,7 @@ impl Drop for Running {
     }
 }
 
-#[test]
+marked!(also_cli: streams_are_printed_as_they_come);
 fn streams_are_printed_as_they_come() {
     let server = Server::start();
     let port = server.port().to_string();
@@ -576,7 +582,7 @@ fn streams_are_printed_as_they_come() {
     );
 }
 
-#[test]
+marked!(also_cli: a_confirmation_answers_a_command_that_has_no_reply);
 fn a_confirmation_answers_a_command_that_has_no_reply() {
     // redis-cli waits for ever in RESP3, and is a reply behind in RESP2.
     let server = Server::start();
@@ -588,11 +594,12 @@ fn a_confirmation_answers_a_command_that_has_no_reply() {
     }
 }
 
-/// The client on a terminal, which the program `script` makes.
-pub(crate) fn at_terminal(server: &Server, home: &str, arguments: &str) -> Running {
-    let client = tested();
+/// A client on a terminal, which the program `script` makes.
+pub(crate) fn at_terminal(client: &Command, server: &Server, home: &str, arguments: &str) -> Running {
     let words = std::iter::once(client.get_program()).chain(client.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    // The path of the program may have blanks in it.
+    let quoted = |word: &OsStr| format!("'{}'", word.to_str().expect("UTF-8").replace('\'', "'\\''"));
+    let words: Vec<String> = words.map(quoted).collect();
     let line = format!("umask 0; stty cols 200; exec {} -p {} {arguments}", words.join(" "), server.port());
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env("HOME", home);
@@ -600,12 +607,12 @@ pub(crate) fn at_terminal(server: &Server, home: &str, arguments: &str) -> Runni
     Running::start(command)
 }
 
-#[test]
+marked!(also_cli: at_a_terminal_there_are_a_prompt_hints_and_a_history);
 fn at_a_terminal_there_are_a_prompt_hints_and_a_history() {
     let server = Server::start();
     let home = std::env::temp_dir().join(format!("keyfast-home-{}", server.process_id()));
     fs::create_dir_all(&home).unwrap();
-    let mut client = at_terminal(&server, home.to_str().unwrap(), "");
+    let mut client = at_terminal(&tested(), &server, home.to_str().unwrap(), "");
     let place = format!("127.0.0.1:{}", server.port());
     client.awaits(&format!("{place}> "));
     client.types("set ");
@@ -641,7 +648,7 @@ fn at_a_terminal_there_are_a_prompt_hints_and_a_history() {
     assert_eq!(history.lines().collect::<Vec<_>>(), expected);
 }
 
-#[test]
+marked!(also_cli: help_comes_from_the_server);
 fn help_comes_from_the_server() {
     let server = Server::start();
     let ran = cli(&server, &["help", "client", "getname"]);
@@ -747,10 +754,11 @@ fn words_sent(mut sent: &str) -> Vec<Vec<String>> {
     requests
 }
 
-#[test]
+marked!(needs_tools: the_observed_conversations_look_as_redis_cli_shows_them);
 fn the_observed_conversations_look_as_redis_cli_shows_them() {
-    // Without the real client there is nothing to compare with.
-    let Some(redis_cli) = redis_cli() else { return };
+    if installed("redis-cli").is_none() {
+        return;
+    }
     let lines = observed_lines();
     let count = lines.split(|byte| *byte == b'\n').count();
     assert!(count > 1500, "{count} lines");
@@ -761,7 +769,7 @@ fn the_observed_conversations_look_as_redis_cli_shows_them() {
                 let arguments = ["-p", &server.port().to_string(), protocol, output];
                 run(client, &arguments, &with_protocol(&lines, protocol))
             };
-            let (expected, shown) = (show(Command::new(&redis_cli)), show(own()));
+            let (expected, shown) = (show(Command::new("redis-cli")), show(own()));
             let pairs = expected.output.lines().zip(shown.output.lines());
             for (number, (expected, shown)) in pairs.enumerate() {
                 assert_eq!(expected, shown, "line {number} of {protocol} {output}");

@@ -16,7 +16,7 @@ fn unbuffered(server: &Server, arguments: &[&str]) -> Running {
     Running::start(command)
 }
 
-#[test]
+marked!(also_cli: the_keys_that_are_used_most_are_found);
 fn the_keys_that_are_used_most_are_found() {
     let server = Server::start_with(&["--maxmemory-policy", "allkeys-lfu"]);
     let mut client = server.client();
@@ -57,7 +57,7 @@ fn the_keys_that_are_used_most_are_found() {
     assert_eq!(ran.code, Some(1));
 }
 
-#[test]
+marked!(also_cli: latency_is_shown_as_it_changes);
 fn latency_is_shown_as_it_changes() {
     let server = Server::start();
     for (output, sample) in [("--raw", " 1\n"), ("--csv", ",1\n"), ("--json", "\"count\": 1}\n")] {
@@ -73,7 +73,7 @@ fn latency_is_shown_as_it_changes() {
     client.awaits(" seconds range\n");
 }
 
-#[test]
+marked!(also_cli: latency_is_shown_as_a_spectrum);
 fn latency_is_shown_as_a_spectrum() {
     let server = Server::start();
     let mut client = unbuffered(&server, &["--latency-dist", "-i", "0.02"]);
@@ -99,7 +99,7 @@ fn latency_is_shown_as_a_spectrum() {
     }
 }
 
-#[test]
+marked!(also_cli: a_machine_is_measured_without_a_server);
 fn a_machine_is_measured_without_a_server() {
     for seconds in ["0", "1"] {
         let ran = run(tested(), &["-p", "1", "--intrinsic-latency", seconds], b"");

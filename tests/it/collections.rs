@@ -65,7 +65,7 @@ fn fill(client: &mut Client) {
     }
 }
 
-#[test]
+marked!(needs_tools: collections_come_back_from_a_log_and_from_a_rewritten_one);
 fn collections_come_back_from_a_log_and_from_a_rewritten_one() {
     for preamble in ["yes", "no"] {
         let folder = Folder::new(&format!("collections-{preamble}"));
@@ -153,7 +153,7 @@ fn changes_during_a_rewrite_are_in_the_log_once() {
     }
 }
 
-#[test]
+marked!(needs_tools: redis_loads_collections_and_keyfast_loads_those_of_redis);
 fn redis_loads_collections_and_keyfast_loads_those_of_redis() {
     let folder = Folder::new("collections-exchange");
     let options = ["--dir", &folder.file(""), "--save", ""];
@@ -233,7 +233,7 @@ struct Acknowledged {
     popped: Vec<String>,
 }
 
-#[test]
+marked!(needs_tools: nothing_acknowledged_is_lost_and_nothing_is_half_done_over_200_kills);
 fn nothing_acknowledged_is_lost_and_nothing_is_half_done_over_200_kills() {
     const WRITERS: usize = 2;
     const READERS: usize = 2;

@@ -1,11 +1,11 @@
 //! The commands on strings and keys, beyond what the observed conversations hold.
 
 use crate::client::Reply;
-use crate::server::{Server, is_redis};
+use crate::server::Server;
 
 const BINARY: &[u8] = b"\0\x01\r\n\xff$-1\r\n";
 
-#[test]
+marked!(also_redis: the_documents_transcript_of_setnx);
 fn the_documents_transcript_of_setnx() {
     let mut client = Server::start().into_client();
     client.line("SETNX mykey Hello").is(1);
@@ -13,7 +13,7 @@ fn the_documents_transcript_of_setnx() {
     client.line("GET mykey").is("Hello");
 }
 
-#[test]
+marked!(also_redis: set_takes_its_options_in_any_order_and_case);
 fn set_takes_its_options_in_any_order_and_case() {
     let mut client = Server::start().into_client();
     client.line("SET k 1 ex 100 nx").is_ok();
@@ -27,7 +27,7 @@ fn set_takes_its_options_in_any_order_and_case() {
     client.line("GET absent").is("1");
 }
 
-#[test]
+marked!(also_redis: set_refuses_options_that_contradict_each_other_and_changes_nothing);
 fn set_refuses_options_that_contradict_each_other_and_changes_nothing() {
     let mut client = Server::start().into_client();
     client.line("SET k before EX 100").is_ok();
@@ -55,7 +55,7 @@ fn set_refuses_options_that_contradict_each_other_and_changes_nothing() {
     client.line("TTL k").is(100);
 }
 
-#[test]
+marked!(also_redis: a_moment_that_has_passed_deletes);
 fn a_moment_that_has_passed_deletes() {
     let mut client = Server::start().into_client();
     for command in ["SET k w PXAT 1", "SET k w EXAT 1", "EXPIRE k -1", "PEXPIRE k 0"] {
@@ -65,7 +65,7 @@ fn a_moment_that_has_passed_deletes() {
     }
 }
 
-#[test]
+marked!(also_redis: any_bytes_can_be_key_and_value);
 fn any_bytes_can_be_key_and_value() {
     let mut client = Server::start().into_client();
     let everything: Vec<u8> = (0..=255).collect();
@@ -82,7 +82,7 @@ fn any_bytes_can_be_key_and_value() {
     }
 }
 
-#[test]
+marked!(also_redis: databases_do_not_see_each_other);
 fn databases_do_not_see_each_other() {
     let server = Server::start_with(&["--databases", "3"]);
     let (mut one, mut two) = (server.client(), server.client());
@@ -98,7 +98,7 @@ fn databases_do_not_see_each_other() {
     one.line("DBSIZE").is(0);
 }
 
-#[test]
+marked!(also_redis: several_keys_are_read_and_counted_as_named);
 fn several_keys_are_read_and_counted_as_named() {
     let mut client = Server::start().into_client();
     client.line("MSET a 1 b 2 a 3").is_ok();
@@ -108,7 +108,7 @@ fn several_keys_are_read_and_counted_as_named() {
     client.line("DEL a a missing").is(1);
 }
 
-#[test]
+marked!(also_redis: incr_counts_to_the_end_and_no_further);
 fn incr_counts_to_the_end_and_no_further() {
     let mut client = Server::start().into_client();
     client.line("SET n 9223372036854775806").is_ok();
@@ -121,7 +121,7 @@ fn incr_counts_to_the_end_and_no_further() {
     }
 }
 
-#[test]
+marked!(also_redis: an_expiry_is_changed_only_on_its_conditions);
 fn an_expiry_is_changed_only_on_its_conditions() {
     let mut client = Server::start().into_client();
     client.line("SET k v").is_ok();
@@ -149,9 +149,6 @@ fn an_expiry_is_changed_only_on_its_conditions() {
 
 #[test]
 fn the_slot_of_a_key_is_known_without_a_cluster() {
-    if is_redis() {
-        return;
-    }
     let mut client = Server::start().into_client();
     for (key, slot) in [
         ("foo", 12_182),
@@ -167,7 +164,7 @@ fn the_slot_of_a_key_is_known_without_a_cluster() {
     }
 }
 
-#[test]
+marked!(also_redis: a_client_that_asks_for_modules_or_a_cluster_learns_that_there_are_none);
 fn a_client_that_asks_for_modules_or_a_cluster_learns_that_there_are_none() {
     let mut client = Server::start().into_client();
     let disabled = "ERR This instance has cluster support disabled";

@@ -29,7 +29,7 @@ fn errors(client: &mut Client) -> u64 {
     sum
 }
 
-#[test]
+marked!(also_redis: an_error_that_a_script_catches_is_counted_once_and_only_a_run_that_ends_with_one_has_failed);
 fn an_error_that_a_script_catches_is_counted_once_and_only_a_run_that_ends_with_one_has_failed() {
     let mut client = Server::start().into_client();
     client.line("SET s v").is_ok();
@@ -60,7 +60,7 @@ fn an_error_that_a_script_catches_is_counted_once_and_only_a_run_that_ends_with_
     }
 }
 
-#[test]
+marked!(also_redis: commands_are_processed_when_they_run_not_when_they_are_refused_or_queued);
 fn commands_are_processed_when_they_run_not_when_they_are_refused_or_queued() {
     let mut client = Server::start().into_client();
     client.line("SET s v").is_ok();
@@ -87,7 +87,7 @@ fn commands_are_processed_when_they_run_not_when_they_are_refused_or_queued() {
     }
 }
 
-#[test]
+marked!(also_redis: a_command_that_exec_may_not_run_any_more_is_neither_called_nor_failed);
 fn a_command_that_exec_may_not_run_any_more_is_neither_called_nor_failed() {
     let server = Server::start();
     let (mut client, mut admin) = (server.client(), server.client());
@@ -105,7 +105,7 @@ fn a_command_that_exec_may_not_run_any_more_is_neither_called_nor_failed() {
     assert_eq!(errors(&mut admin), 1);
 }
 
-#[test]
+marked!(also_redis: an_error_counts_although_no_reply_is_wanted);
 fn an_error_counts_although_no_reply_is_wanted() {
     let mut client = Server::start().into_client();
     client.send(b"CLIENT REPLY OFF\r\nGET\r\nSET s v\r\nINCR s\r\nCLIENT REPLY ON\r\n");
@@ -114,7 +114,7 @@ fn an_error_counts_although_no_reply_is_wanted() {
     assert_eq!((usage(&mut client, "get"), usage(&mut client, "incr")), ([0, 1, 0], [1, 0, 1]));
 }
 
-#[test]
+marked!(also_redis: after_flushall_there_are_no_changes_to_be_saved);
 fn after_flushall_there_are_no_changes_to_be_saved() {
     let folder = Folder::new("flushed-changes");
     let path = folder.path().to_str().unwrap();
@@ -141,7 +141,7 @@ fn after_flushall_there_are_no_changes_to_be_saved() {
     client.line("DBSIZE").is(0);
 }
 
-#[test]
+marked!(also_redis: without_save_points_flushall_saves_nothing);
 fn without_save_points_flushall_saves_nothing() {
     let mut client = Server::start().into_client();
     client.line("MSET a 1 b 2 c 3").is_ok();
@@ -149,7 +149,7 @@ fn without_save_points_flushall_saves_nothing() {
     assert_eq!(number(&mut client, "rdb_changes_since_last_save"), 6);
 }
 
-#[test]
+marked!(also_redis: a_bitfield_that_changes_nothing_is_no_change);
 fn a_bitfield_that_changes_nothing_is_no_change() {
     let server = Server::start();
     let (mut client, mut watcher, mut listener) = (server.client(), server.client(), server.client());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::aof::{ALWAYS, State, files, increment, load, serve, state, wait_until};
 use crate::client::request;
 use crate::folder::Folder;
-use crate::server::{PATIENCE, Server, is_redis, program};
+use crate::server::{PATIENCE, Server, program};
 
 const MANIFEST: &str = "file appendonly.aof.1.incr.aof seq 1 type i\n";
 
@@ -237,7 +237,7 @@ fn files_without_their_list_are_left_alone() {
     serve(&folder, &[]).client().line("GET k").is("v");
 }
 
-#[test]
+marked!(needs_tools: a_server_that_was_stopped_at_its_first_rewrite_starts_again);
 fn a_server_that_was_stopped_at_its_first_rewrite_starts_again() {
     for manifest in [None, Some("# Nothing has been logged yet.\n")] {
         let folder = with_log("damage-first", b"");
@@ -262,7 +262,7 @@ fn a_server_that_was_stopped_at_its_first_rewrite_starts_again() {
 const REWRITE_FAILED: &str =
     "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.";
 
-#[test]
+marked!(also_redis: a_rewrite_where_nothing_can_be_written_is_answered_with_the_error);
 fn a_rewrite_where_nothing_can_be_written_is_answered_with_the_error() {
     let folder = Folder::new("damage-unwritable");
     let mut client = Server::start_with(&["--dir", &folder.file("")]).into_client();
@@ -276,7 +276,7 @@ fn a_rewrite_where_nothing_can_be_written_is_answered_with_the_error() {
     assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");
 }
 
-#[test]
+marked!(also_redis: a_rewrite_that_is_given_up_with_the_log_is_no_failure);
 fn a_rewrite_that_is_given_up_with_the_log_is_no_failure() {
     let folder = Folder::new("damage-given-up");
     let mut client = Server::start_with(&["--dir", &folder.file("")]).into_client();
@@ -354,5 +354,5 @@ fn a_snapshot_beyond_the_limit_of_file_sizes_is_an_error_and_no_end() {
     server.wait_for_output("Write error while saving DB to the disk: File too large");
     limit(rlimit::INFINITY);
     client.line("SAVE").is_ok();
-    assert!(folder.names() == ["dump.rdb"] || is_redis());
+    assert_eq!(folder.names(), ["dump.rdb"]);
 }

@@ -10,8 +10,8 @@ fn server() -> Server {
     Server::start_with(&["--enable-debug-command", "yes"])
 }
 
+marked!(also_redis: the_same_data_have_the_digest_that_they_have_in_redis);
 /// The digests are those of redis-server 7.0.15.
-#[test]
 fn the_same_data_have_the_digest_that_they_have_in_redis() {
     let folder = Folder::new("digest");
     let options = ["--enable-debug-command", "yes", "--dir", &folder.file("")];
@@ -46,7 +46,7 @@ fn the_same_data_have_the_digest_that_they_have_in_redis() {
     client.line("DEBUG DIGEST").is_simple(&changed);
 }
 
-#[test]
+marked!(also_redis: keys_that_are_there_stay_as_they_are);
 fn keys_that_are_there_stay_as_they_are() {
     let mut client = server().into_client();
     client.line("SET key:1 mine").is_ok();
@@ -69,7 +69,7 @@ fn keys_that_are_there_stay_as_they_are() {
     }
 }
 
-#[test]
+marked!(also_redis: a_crash_on_purpose_ends_the_server_at_once);
 fn a_crash_on_purpose_ends_the_server_at_once() {
     for crash in ["SEGFAULT", "PANIC"] {
         let mut server = server();
@@ -81,7 +81,7 @@ fn a_crash_on_purpose_ends_the_server_at_once() {
     }
 }
 
-#[test]
+marked!(also_redis: the_replication_id_can_be_changed);
 fn the_replication_id_can_be_changed() {
     let mut client = server().into_client();
     let before = client.info("master_replid");
@@ -90,7 +90,7 @@ fn the_replication_id_can_be_changed() {
     assert_ne!(client.info("master_replid"), before);
 }
 
-#[test]
+marked!(also_redis: a_file_can_be_made_to_say_everything);
 fn a_file_can_be_made_to_say_everything() {
     let folder = Folder::new("force-all");
     let file = folder.write("redis.conf", "timeout 5\nenable-debug-command yes\n");
@@ -110,7 +110,7 @@ fn a_file_can_be_made_to_say_everything() {
     serve().client().line("PING").is_simple("PONG");
 }
 
-#[test]
+marked!(also_redis: what_is_done_every_so_often_can_be_stopped);
 fn what_is_done_every_so_often_can_be_stopped() {
     let mut client = server().into_client();
     client.line("DEBUG PAUSE-CRON 1").is_ok();
@@ -125,7 +125,7 @@ fn what_is_done_every_so_often_can_be_stopped() {
     }
 }
 
-#[test]
+marked!(also_redis: the_log_can_be_loaded_while_clients_are_there);
 fn the_log_can_be_loaded_while_clients_are_there() {
     for fsync in ["always", "everysec", "no"] {
         let folder = Folder::new(&format!("loadaof-{fsync}"));
@@ -175,7 +175,7 @@ fn the_log_can_be_loaded_while_clients_are_there() {
     }
 }
 
-#[test]
+marked!(also_redis: without_a_log_loading_it_leaves_nothing);
 fn without_a_log_loading_it_leaves_nothing() {
     let folder = Folder::new("loadaof-none");
     let mut client =

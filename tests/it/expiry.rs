@@ -65,7 +65,7 @@ fn an_expired_key_is_freed_by_the_first_command_that_meets_it() {
     client.line("DBSIZE").is(0);
 }
 
-#[test]
+marked!(also_redis: overwriting_takes_the_expiry_off_unless_it_is_to_be_kept);
 fn overwriting_takes_the_expiry_off_unless_it_is_to_be_kept() {
     let server = Server::start();
     let mut client = server.client();
@@ -81,7 +81,7 @@ fn overwriting_takes_the_expiry_off_unless_it_is_to_be_kept() {
     client.line("TTL k").is(-1);
 }
 
-#[test]
+marked!(also_redis: a_holder_that_outlives_its_lock_deletes_anothers);
 fn a_holder_that_outlives_its_lock_deletes_anothers() {
     // What the documents warn of, and why a release must compare first.
     let server = Server::start();

@@ -33,7 +33,7 @@ fn listed(client: &mut Client) -> Vec<String> {
     libraries
 }
 
-#[test]
+marked!(also_redis: a_library_is_loaded_called_replaced_and_deleted);
 fn a_library_is_loaded_called_replaced_and_deleted() {
     let mut client = Server::start().into_client();
     let counter =
@@ -58,7 +58,7 @@ fn a_library_is_loaded_called_replaced_and_deleted() {
     assert!(listed(&mut client).is_empty());
 }
 
-#[test]
+marked!(also_redis: a_lock_is_taken_and_let_go_by_functions);
 fn a_lock_is_taken_and_let_go_by_functions() {
     let mut client = Server::start().into_client();
     let code = "
@@ -77,7 +77,7 @@ fn a_lock_is_taken_and_let_go_by_functions() {
     client.line("EXISTS lock").is(0);
 }
 
-#[test]
+marked!(also_redis: a_first_line_that_is_none_is_refused);
 fn a_first_line_that_is_none_is_refused() {
     let mut client = Server::start().into_client();
     for (code, error) in [
@@ -105,7 +105,7 @@ fn a_first_line_that_is_none_is_refused() {
     client.line("FUNCTION LOAD foo x").is_error("ERR Unknown option given: foo");
 }
 
-#[test]
+marked!(also_redis: a_library_sees_nothing_but_its_redis_while_it_is_loaded);
 fn a_library_sees_nothing_but_its_redis_while_it_is_loaded() {
     let mut client = Server::start().into_client();
     for name in ["error", "pcall", "string", "math", "_G", "KEYS", "loadstring"] {
@@ -151,8 +151,8 @@ fn a_library_sees_nothing_but_its_redis_while_it_is_loaded() {
     assert!(listed(&mut client).is_empty());
 }
 
+marked!(also_redis: functions_are_registered_only_while_a_library_is_loaded);
 /// What a library keeps of its `redis` stays what it was.
-#[test]
 fn functions_are_registered_only_while_a_library_is_loaded() {
     let mut client = Server::start().into_client();
     let kept = |what: &str| format!("local kept = redis redis.register_function('f', function() {what} end)");
@@ -174,7 +174,7 @@ fn functions_are_registered_only_while_a_library_is_loaded() {
     assert_eq!(call(&mut client, "return redis.call('ping')"), "PONG");
 }
 
-#[test]
+marked!(also_redis: what_is_no_function_is_not_registered);
 fn what_is_no_function_is_not_registered() {
     let mut client = Server::start().into_client();
     let f = "function_name = 'f', callback = function() end";
@@ -222,7 +222,7 @@ fn what_is_no_function_is_not_registered() {
     assert!(listed(&mut client).is_empty());
 }
 
-#[test]
+marked!(also_redis: a_failed_library_leaves_the_old_one_alone);
 fn a_failed_library_leaves_the_old_one_alone() {
     let mut client = Server::start().into_client();
     assert_eq!(call(&mut client, "return 'old'"), "\"old\"");
@@ -231,7 +231,7 @@ fn a_failed_library_leaves_the_old_one_alone() {
     client.line("FCALL f 0").is("old");
 }
 
-#[test]
+marked!(also_redis: loading_takes_half_a_second_at_most);
 fn loading_takes_half_a_second_at_most() {
     let mut client = Server::start().into_client();
     let endless = "redis.register_function('f', function() end)\nwhile true do end";
@@ -240,7 +240,7 @@ fn loading_takes_half_a_second_at_most() {
     assert_eq!(call(&mut client, "return 1"), "(integer) 1");
 }
 
-#[test]
+marked!(also_redis: a_function_is_given_keys_and_arguments_and_nothing_else);
 fn a_function_is_given_keys_and_arguments_and_nothing_else() {
     let mut client = Server::start().into_client();
     client.line("EVAL \"return #KEYS\" 1 x").is(1);
@@ -266,7 +266,7 @@ fn a_function_is_given_keys_and_arguments_and_nothing_else() {
     client.line("EVAL \"return select('#', ...)\" 0").is(0);
 }
 
-#[test]
+marked!(also_redis: errors_name_the_function_and_the_line);
 fn errors_name_the_function_and_the_line() {
     let mut client = Server::start().into_client();
     for (body, error) in [
@@ -302,7 +302,7 @@ fn load_with_flags(client: &mut Client, flags: &str) {
     assert_eq!(load(client, &code), "lib");
 }
 
-#[test]
+marked!(also_redis: flags_say_what_a_function_may_do);
 fn flags_say_what_a_function_may_do() {
     let mut client = Server::start().into_client();
     let only_reads = "ERR Can not execute a script with write flag using *_ro command.";
@@ -333,7 +333,7 @@ fn flags_say_what_a_function_may_do() {
     client.line("FUNCTION FLUSH").is_ok();
 }
 
-#[test]
+marked!(also_redis: libraries_are_listed_with_all_that_is_known);
 fn libraries_are_listed_with_all_that_is_known() {
     let server = Server::start();
     let mut client = server.client();
@@ -363,7 +363,7 @@ fn libraries_are_listed_with_all_that_is_known() {
     assert!(matches!(&function[2].1, Reply::Set(flags) if flags.len() == 5));
 }
 
-#[test]
+marked!(also_redis: all_libraries_are_forgotten_at_once);
 fn all_libraries_are_forgotten_at_once() {
     let mut client = Server::start().into_client();
     for mode in ["", "SYNC", "async"] {
@@ -402,7 +402,7 @@ fn dump(client: &mut Client) -> Vec<u8> {
     }
 }
 
-#[test]
+marked!(also_redis: libraries_travel_between_servers);
 fn libraries_travel_between_servers() {
     let mut client = Server::start().into_client();
     assert_eq!(dump(&mut client), b"\n\x00]\x9b\\@\x0f\x7f\xa2\xda");
@@ -421,7 +421,7 @@ fn libraries_travel_between_servers() {
     assert!(other.line("FUNCTION LIST LIBRARYNAME b WITHCODE").reply().to_string().contains(&long));
 }
 
-#[test]
+marked!(also_redis: libraries_are_restored_as_the_policy_says);
 fn libraries_are_restored_as_the_policy_says() {
     let mut client = Server::start().into_client();
     let payload = DUMPED;
@@ -455,8 +455,8 @@ fn libraries_are_restored_as_the_policy_says() {
         .is_error("ERR unknown subcommand or wrong number of arguments for 'RESTORE'. Try FUNCTION HELP.");
 }
 
+marked!(also_redis: payloads_that_lie_are_refused);
 /// Their checksums are right.
-#[test]
 fn payloads_that_lie_are_refused() {
     let mut client = Server::start().into_client();
     assert_eq!(call(&mut client, "return 1"), "(integer) 1");
@@ -493,7 +493,7 @@ fn occupy(server: &Server, busy: &mut Client, client: &mut Client, body: &str) {
     client.line("GET x").is_error(BUSY);
 }
 
-#[test]
+marked!(also_redis: a_function_that_does_not_end_is_shown_and_killed);
 fn a_function_that_does_not_end_is_shown_and_killed() {
     // A real Redis sends no replies at all in the meantime if it does not check its clients.
     for body in [
@@ -520,7 +520,7 @@ fn a_function_that_does_not_end_is_shown_and_killed() {
     }
 }
 
-#[test]
+marked!(also_redis: a_function_that_has_written_is_not_killed);
 fn a_function_that_has_written_is_not_killed() {
     let server = Server::start();
     let (mut busy, mut client) = (server.client(), server.client());
@@ -534,7 +534,7 @@ fn a_function_that_has_written_is_not_killed() {
     assert!(busy.is_silent_for(Duration::from_millis(10)));
 }
 
-#[test]
+marked!(also_redis: a_script_is_no_function);
 fn a_script_is_no_function() {
     let server = Server::start();
     let (mut busy, mut client) = (server.client(), server.client());
@@ -552,7 +552,7 @@ fn a_script_is_no_function() {
     assert!(busy.reply().text().starts_with("ERR Script killed by user with SCRIPT KILL..."));
 }
 
-#[test]
+marked!(also_redis: functions_take_part_in_transactions);
 fn functions_take_part_in_transactions() {
     let mut client = Server::start().into_client();
     client.line("MULTI").is_ok();
@@ -564,7 +564,7 @@ fn functions_take_part_in_transactions() {
     assert_eq!(answers, "[\"a\", (integer) 1, OK, (error) ERR Function not found]");
 }
 
-#[test]
+marked!(also_redis: info_tells_of_scripts_and_libraries);
 fn info_tells_of_scripts_and_libraries() {
     let mut client = Server::start().into_client();
     let fields = ["number_of_cached_scripts", "number_of_functions", "number_of_libraries"];
@@ -581,7 +581,7 @@ fn info_tells_of_scripts_and_libraries() {
     assert_eq!(fields.map(|field| client.info(field)), ["0", "0", "0"]);
 }
 
-#[test]
+marked!(also_redis: permissions_are_those_of_who_calls);
 fn permissions_are_those_of_who_calls() {
     let server = Server::start();
     let (mut client, mut limited) = (server.client(), server.client());
@@ -602,9 +602,6 @@ fn permissions_are_those_of_who_calls() {
 /// Redis ends then.
 #[test]
 fn a_library_that_wants_all_memory_is_refused() {
-    if is_redis() {
-        return;
-    }
     let mut client = Server::start().into_client();
     // On a busy machine its time may end first.
     let errors = ["not enough memory", "FUNCTION LOAD timeout"];
@@ -617,9 +614,6 @@ fn a_library_that_wants_all_memory_is_refused() {
 /// Redis has no limits here.
 #[test]
 fn there_may_be_many_functions_but_not_any_number() {
-    if is_redis() {
-        return;
-    }
     let mut client = Server::start().into_client();
     let many = |last: usize| {
         format!("for i = 1, {last} do redis.register_function('f' .. i, function() return i end) end")

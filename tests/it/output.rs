@@ -127,7 +127,7 @@ fn a_client_that_reads_slowly_costs_no_more_than_its_replies() {
     slow.line("PING").is_simple("PONG");
 }
 
-#[test]
+marked!(also_redis: a_client_that_never_reads_is_cut_off_at_the_hard_limit);
 fn a_client_that_never_reads_is_cut_off_at_the_hard_limit() {
     let server = Server::start_with(&["--client-output-buffer-limit", "normal 32mb 0 0"]);
     let (mut deaf, mut other) = (server.client(), server.client());
@@ -185,10 +185,7 @@ fn the_soft_limit_counts_although_nothing_more_comes() {
 
 #[test]
 fn a_soft_limit_forgets_what_was_taken_in_time() {
-    if is_redis() {
-        // It looks at the limit only while something waits, so that it forgets nothing.
-        return;
-    }
+    // Redis looks at the limit only while something waits, so that it forgets nothing.
     let server = Server::start_with(&["--client-output-buffer-limit", "normal 0 1mb 2"]);
     let (mut slow, mut asking) = (server.client(), server.client());
     let id = slow.line("CLIENT ID").integer();
@@ -290,7 +287,7 @@ fn values_of_maxmemory_clients_are_bytes_or_percent() {
     }
 }
 
-#[test]
+marked!(also_redis: what_a_client_has_sent_is_told_of_it);
 fn what_a_client_has_sent_is_told_of_it() {
     let server = Server::start();
     let (mut client, mut asking) = (server.client(), server.client());
@@ -330,10 +327,7 @@ fn what_a_client_has_sent_is_told_of_it() {
 
 #[test]
 fn a_client_that_sends_no_more_still_gets_all_its_replies() {
-    if is_redis() {
-        // It closes the connection as soon as it sees that.
-        return;
-    }
+    // Redis closes the connection as soon as it sees that.
     let server = Server::start();
     let mut client = server.client();
     ask_for_mebibytes(&mut client, 32);
@@ -382,7 +376,7 @@ fn a_killed_client_is_gone_however_much_it_goes_on_to_send() {
     wait_until("it is gone", || described(&mut killer, id).is_none());
 }
 
-#[test]
+marked!(also_redis: others_are_served_while_a_pipeline_is_executed);
 fn others_are_served_while_a_pipeline_is_executed() {
     const REQUESTS: usize = 100_000;
     let server = Server::start_with(if is_redis() { &[] } else { &["--io-threads", "1"] });

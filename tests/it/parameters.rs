@@ -46,7 +46,7 @@ fn get(client: &mut Client, name: &str) -> String {
     items[1].to_string().trim_matches('"').to_owned()
 }
 
-#[test]
+marked!(also_redis: every_parameter_has_its_default_and_is_set_and_refused_as_in_redis);
 fn every_parameter_has_its_default_and_is_set_and_refused_as_in_redis() {
     let mut client = Server::start().into_client();
     for columns in recorded() {
@@ -68,7 +68,7 @@ fn every_parameter_has_its_default_and_is_set_and_refused_as_in_redis() {
     }
 }
 
-#[test]
+marked!(also_redis: a_parameter_that_is_different_is_explained);
 fn a_parameter_that_is_different_is_explained() {
     let mut client = Server::start().into_client();
     for Parameter { name, difference, .. } in different() {
@@ -81,7 +81,7 @@ fn a_parameter_that_is_different_is_explained() {
     }
 }
 
-#[test]
+marked!(also_redis: all_names_are_those_of_redis_and_a_few_more);
 fn all_names_are_those_of_redis_and_a_few_more() {
     let mut client = Server::start().into_client();
     let mut expected: BTreeSet<String> = recorded().map(|columns| columns[0].to_owned()).collect();
@@ -108,7 +108,7 @@ fn all_names_are_those_of_redis_and_a_few_more() {
     assert_eq!(names, expected);
 }
 
-#[test]
+marked!(also_redis: values_are_printed_in_one_form);
 fn values_are_printed_in_one_form() {
     let mut client = Server::start().into_client();
     for (name, value, printed) in [
@@ -141,7 +141,7 @@ fn values_are_printed_in_one_form() {
     }
 }
 
-#[test]
+marked!(also_redis: lists_are_refused_in_the_words_of_redis);
 fn lists_are_refused_in_the_words_of_redis() {
     let mut client = Server::start().into_client();
     for (name, value, expected) in [
@@ -185,7 +185,7 @@ fn lists_are_refused_in_the_words_of_redis() {
     }
 }
 
-#[test]
+marked!(also_redis: names_are_returned_as_they_were_asked_for);
 fn names_are_returned_as_they_were_asked_for() {
     let mut client = Server::start().into_client();
     let names = |client: &mut Client, line: &str| {
@@ -226,7 +226,7 @@ fn names_are_returned_as_they_were_asked_for() {
     assert_eq!(get(&mut client, "busy-reply-threshold"), "2");
 }
 
-#[test]
+marked!(also_redis: all_parameters_are_set_or_none);
 fn all_parameters_are_set_or_none() {
     let mut client = Server::start().into_client();
     client.line("CONFIG SET timeout 7 repl-timeout 7 hz x").reply();
@@ -244,7 +244,7 @@ fn all_parameters_are_set_or_none() {
     }
 }
 
-#[test]
+marked!(also_redis: latencies_are_reported_by_the_chosen_percentiles_and_only_while_they_are_tracked);
 fn latencies_are_reported_by_the_chosen_percentiles_and_only_while_they_are_tracked() {
     let mut client = Server::start().into_client();
     let percentiles = |client: &mut Client| {
@@ -280,8 +280,8 @@ fn latencies_are_reported_by_the_chosen_percentiles_and_only_while_they_are_trac
     assert_eq!((percentiles(&mut client), calls(&mut client)), (None, "0".to_owned()));
 }
 
+marked!(also_redis: the_score_of_the_process_is_adjusted_and_comes_back);
 /// Only a privileged process may lower its score.
-#[test]
 fn the_score_of_the_process_is_adjusted_and_comes_back() {
     let server = Server::start();
     let path = format!("/proc/{}/oom_score_adj", server.process_id());
@@ -304,7 +304,7 @@ fn the_score_of_the_process_is_adjusted_and_comes_back() {
     assert_eq!(get(&mut client, "oom-score-adj"), "yes");
 }
 
-#[test]
+marked!(also_redis: info_reports_the_frequency_of_sweeps);
 fn info_reports_the_frequency_of_sweeps() {
     let mut client = Server::start().into_client();
     client.line("CONFIG SET hz 100").is_ok();

@@ -21,7 +21,7 @@ fn held(client: &mut Client, line: &str, observer: &mut Client, blocked: usize) 
     }
 }
 
-#[test]
+marked!(also_redis: a_pause_of_writes_holds_what_a_replica_would_have_to_be_sent);
 fn a_pause_of_writes_holds_what_a_replica_would_have_to_be_sent() {
     let server = Server::start();
     let mut observer = server.client();
@@ -92,7 +92,7 @@ fn a_pause_of_writes_holds_what_a_replica_would_have_to_be_sent() {
     assert!(!observer.line("CLIENT LIST").text().contains("flags=b"));
 }
 
-#[test]
+marked!(also_redis: a_pause_holds_exec_of_writes_and_the_queueing_of_more_but_no_exec_of_reads);
 fn a_pause_holds_exec_of_writes_and_the_queueing_of_more_but_no_exec_of_reads() {
     let server = Server::start();
     let (mut writer, mut reader, mut third, mut observer) =
@@ -114,7 +114,7 @@ fn a_pause_holds_exec_of_writes_and_the_queueing_of_more_but_no_exec_of_reads() 
     assert_eq!(third.line("EXEC").reply().to_string(), "[\"v\", OK]");
 }
 
-#[test]
+marked!(also_redis: a_client_without_the_right_is_refused_in_a_pause_as_well);
 fn a_client_without_the_right_is_refused_in_a_pause_as_well() {
     let server = Server::start();
     let (mut client, mut observer) = (server.client(), server.client());
@@ -133,7 +133,7 @@ fn a_client_without_the_right_is_refused_in_a_pause_as_well() {
     observer.line("EXISTS ok:1").is(0);
 }
 
-#[test]
+marked!(also_redis: a_pause_of_all_holds_everything_but_what_is_refused);
 fn a_pause_of_all_holds_everything_but_what_is_refused() {
     let server = Server::start();
     let (mut client, mut other) = (server.client(), server.client());
@@ -144,7 +144,7 @@ fn a_pause_of_all_holds_everything_but_what_is_refused() {
     other.line("PING").is_simple("PONG");
 }
 
-#[test]
+marked!(also_redis: nothing_expires_and_nothing_is_evicted_in_a_pause);
 fn nothing_expires_and_nothing_is_evicted_in_a_pause() {
     let server = Server::start();
     let mut client = server.client();
@@ -171,7 +171,7 @@ fn nothing_expires_and_nothing_is_evicted_in_a_pause() {
     client.line("DBSIZE").is(2);
 }
 
-#[test]
+marked!(also_redis: what_a_client_sent_that_leaves_in_a_pause_is_not_executed);
 fn what_a_client_sent_that_leaves_in_a_pause_is_not_executed() {
     let server = Server::start();
     let (mut client, mut observer) = (server.client(), server.client());
@@ -188,7 +188,7 @@ fn what_a_client_sent_that_leaves_in_a_pause_is_not_executed() {
     observer.line("EXISTS k").is(0);
 }
 
-#[test]
+marked!(also_redis: what_follows_a_held_request_keeps_its_order);
 fn what_follows_a_held_request_keeps_its_order() {
     let server = Server::start();
     let (mut client, mut observer) = (server.client(), server.client());
@@ -205,9 +205,7 @@ fn what_follows_a_held_request_keeps_its_order() {
 
 #[test]
 fn a_client_that_is_held_cannot_be_unblocked_alone() {
-    if crate::server::is_redis() {
-        return; // 7.0 ends with a report of a bug.
-    }
+    // Redis 7.0 ends with a report of a bug.
     let server = Server::start();
     let (mut client, mut observer) = (server.client(), server.client());
     let id = client.line("CLIENT ID").integer();

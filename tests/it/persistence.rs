@@ -114,7 +114,7 @@ fn find_all(client: &mut Client) {
     client.line("FCALL answer 0").is(42);
 }
 
-#[test]
+marked!(also_redis needs_tools: what_was_saved_is_there_after_a_crash);
 fn what_was_saved_is_there_after_a_crash() {
     let folder = Folder::new("crash");
     let server = serve(&folder, &[]);
@@ -134,7 +134,7 @@ fn what_was_saved_is_there_after_a_crash() {
     assert_eq!(client.info("rdb_changes_since_last_save"), "0");
 }
 
-#[test]
+marked!(also_redis needs_tools: what_one_server_saves_the_other_loads);
 fn what_one_server_saves_the_other_loads() {
     for (compression, checksum) in [("yes", "yes"), ("no", "no")] {
         let options = ["--rdbcompression", compression, "--rdbchecksum", checksum];
@@ -162,7 +162,7 @@ fn what_one_server_saves_the_other_loads() {
     }
 }
 
-#[test]
+marked!(also_redis: an_end_in_order_saves_where_snapshots_are_configured_and_only_there);
 fn an_end_in_order_saves_where_snapshots_are_configured_and_only_there() {
     for (options, end, is_saved) in [
         (&["--save", "3600", "1"][..], "SHUTDOWN", true),
@@ -192,7 +192,7 @@ fn an_end_in_order_saves_where_snapshots_are_configured_and_only_there() {
     }
 }
 
-#[test]
+marked!(also_redis: what_was_acknowledged_before_the_end_is_there_after_it);
 fn what_was_acknowledged_before_the_end_is_there_after_it() {
     const CLIENTS: usize = 4;
     let folder = Folder::new("acknowledged");
@@ -232,7 +232,7 @@ fn what_was_acknowledged_before_the_end_is_there_after_it() {
     }
 }
 
-#[test]
+marked!(needs_tools: a_snapshot_shows_one_moment);
 fn a_snapshot_shows_one_moment() {
     const ACCOUNTS: usize = 100;
     const SNAPSHOTS: usize = 15;
@@ -395,7 +395,7 @@ fn a_snapshot_of_what_is_flushed_meanwhile_ends_without_effect() {
     assert!(read(&dump(&folder)).is_empty());
 }
 
-#[test]
+marked!(also_redis: who_asks_for_snapshots_is_told_how_it_goes);
 fn who_asks_for_snapshots_is_told_how_it_goes() {
     let folder = Folder::new("asking");
     let server = serve(&folder, &[]);
@@ -478,7 +478,7 @@ fn where_nothing_can_be_saved_nothing_more_is_written() {
     assert_eq!(read(&dump(&folder))[&(0, b"k".to_vec())], b"z");
 }
 
-#[test]
+marked!(also_redis: who_insists_ends_a_server_that_cannot_save);
 fn who_insists_ends_a_server_that_cannot_save() {
     let folder = Folder::new("insisting");
     let mut server = serve(&folder, &["--save", "3600", "1"]);
@@ -622,7 +622,7 @@ fn debug_reload_saves_and_loads() {
         .is_error("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.");
 }
 
-#[test]
+marked!(also_redis: where_files_are_is_protected);
 fn where_files_are_is_protected() {
     let folder = Folder::new("protected");
     let protected = |name: &str| {
@@ -646,8 +646,8 @@ fn where_files_are_is_protected() {
     assert_eq!(read(&folder.path().join("deeper/other.rdb")).len(), 1);
 }
 
+marked!(also_redis: changes_are_counted_as_redis_does);
 /// Held against a real Redis as well.
-#[test]
 fn changes_are_counted_as_redis_does() {
     let mut client = Server::start().into_client();
     let mut before = 0;

@@ -41,7 +41,7 @@ fn setnx(client: &mut Client, key: &str, value: &str) -> bool {
     client.cmd(["SETNX", key, value]).integer() == 1
 }
 
-#[test]
+marked!(also_redis: of_64_clients_that_race_for_a_lock_exactly_one_gets_it_a_thousand_times);
 fn of_64_clients_that_race_for_a_lock_exactly_one_gets_it_a_thousand_times() {
     let server = Server::start();
     let winners = contend(
@@ -55,7 +55,7 @@ fn of_64_clients_that_race_for_a_lock_exactly_one_gets_it_a_thousand_times() {
     assert_eq!(winners, [1; ROUNDS]);
 }
 
-#[test]
+marked!(also_redis: of_64_clients_that_race_for_a_lock_as_it_expires_exactly_one_gets_it);
 fn of_64_clients_that_race_for_a_lock_as_it_expires_exactly_one_gets_it() {
     let server = Server::start();
     let prepare = |client: &mut Client, round: usize| {
@@ -77,7 +77,7 @@ fn of_64_clients_that_race_for_a_lock_as_it_expires_exactly_one_gets_it() {
     assert_eq!(winners, [1; ROUNDS / 2]);
 }
 
-#[test]
+marked!(also_redis: of_64_clients_that_take_over_from_a_crashed_holder_by_getset_exactly_one_does);
 fn of_64_clients_that_take_over_from_a_crashed_holder_by_getset_exactly_one_does() {
     const EXPIRED: &str = "1000";
     let server = Server::start();
@@ -96,7 +96,7 @@ fn of_64_clients_that_take_over_from_a_crashed_holder_by_getset_exactly_one_does
     assert_eq!(winners, [1; ROUNDS / 4]);
 }
 
-#[test]
+marked!(also_redis: deleting_an_expired_lock_before_taking_it_gives_it_to_two);
 fn deleting_an_expired_lock_before_taking_it_gives_it_to_two() {
     // The sequence that the page of SETNX warns of: both clients believe that they have the lock.
     let server = Server::start();
@@ -111,7 +111,7 @@ fn deleting_an_expired_lock_before_taking_it_gives_it_to_two() {
     c2.line("SETNX lock.foo 2002").is(1);
 }
 
-#[test]
+marked!(also_redis: several_keys_are_set_together_or_not_at_all);
 fn several_keys_are_set_together_or_not_at_all() {
     let server = Server::start();
     let winners = contend(
@@ -136,7 +136,7 @@ fn several_keys_are_set_together_or_not_at_all() {
     assert_eq!(winners, [1; ROUNDS / 4]);
 }
 
-#[test]
+marked!(also_redis: a_pipeline_of_setnx_is_answered_in_its_order);
 fn a_pipeline_of_setnx_is_answered_in_its_order() {
     let server = Server::start();
     let mut client = server.client();

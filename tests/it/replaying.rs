@@ -153,7 +153,7 @@ fn compare(found: &State, expected: &State, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: there is more than there was");
 }
 
-#[test]
+marked!(needs_tools: random_changes_around_the_limit_of_long_values_come_back);
 fn random_changes_around_the_limit_of_long_values_come_back() {
     let seed = seed();
     let mut random = Rng::with_seed(seed);
@@ -195,7 +195,7 @@ fn random_changes_around_the_limit_of_long_values_come_back() {
     check(&folder);
 }
 
-#[test]
+marked!(needs_tools: a_change_of_a_long_value_in_a_transaction_does_not_keep_the_log_from_loading);
 fn a_change_of_a_long_value_in_a_transaction_does_not_keep_the_log_from_loading() {
     let long = "v".repeat(5000);
     for line in ["APPEND k y", "SETRANGE k 10 y", "SETBIT k 80 1", "BITFIELD k SET u8 #10 1"] {
@@ -247,7 +247,7 @@ fn a_log_in_which_a_lone_exec_stands_for_a_change_still_loads() {
     client.line("GET later").is("1");
 }
 
-#[test]
+marked!(also_redis: a_lower_limit_of_values_does_not_shorten_those_of_the_log);
 fn a_lower_limit_of_values_does_not_shorten_those_of_the_log() {
     let folder = Folder::new("replaying-limit");
     let server = serve(&folder, &[]);
@@ -260,7 +260,7 @@ fn a_lower_limit_of_values_does_not_shorten_those_of_the_log() {
     client.line("APPEND k x").is_error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 }
 
-#[test]
+marked!(also_redis needs_tools: an_acknowledged_change_of_a_long_value_survives_kills);
 fn an_acknowledged_change_of_a_long_value_survives_kills() {
     const CLIENTS: usize = 3;
     let rounds = rounds(20);

@@ -52,7 +52,7 @@ fn is_unavailable(result: Result<Lock, LockError>) -> bool {
     matches!(result, Err(LockError::Unavailable))
 }
 
-#[test]
+marked!(also_redis: a_lock_is_taken_refused_and_let_go);
 fn a_lock_is_taken_refused_and_let_go() {
     tell(1, async |servers, protocol| {
         let (mine, yours) = (manager(servers, protocol), manager(servers, protocol));
@@ -69,7 +69,7 @@ fn a_lock_is_taken_refused_and_let_go() {
     });
 }
 
-#[test]
+marked!(also_redis: only_the_holder_extends_a_lock_and_lets_it_go);
 fn only_the_holder_extends_a_lock_and_lets_it_go() {
     tell(1, async |servers, protocol| {
         let (mine, yours) = (manager(servers, protocol), manager(servers, protocol));
@@ -85,7 +85,7 @@ fn only_the_holder_extends_a_lock_and_lets_it_go() {
     });
 }
 
-#[test]
+marked!(also_redis: a_guard_lets_go_when_it_is_told_to);
 fn a_guard_lets_go_when_it_is_told_to() {
     tell(1, async |servers, protocol| {
         let (mine, yours) = (manager(servers, protocol), manager(servers, protocol));
@@ -112,7 +112,7 @@ fn times_locked(client: &mut Client) -> u64 {
     calls.map_or(0, |calls| calls.parse().expect("a number"))
 }
 
-#[test]
+marked!(also_redis: a_lock_that_expired_is_lost_and_taken_by_the_next);
 fn a_lock_that_expired_is_lost_and_taken_by_the_next() {
     tell(1, async |servers, protocol| {
         let (mine, yours) = (manager(servers, protocol), manager(servers, protocol));
@@ -127,7 +127,7 @@ fn a_lock_that_expired_is_lost_and_taken_by_the_next() {
     });
 }
 
-#[test]
+marked!(also_redis: scripts_that_the_server_forgot_are_sent_again);
 fn scripts_that_the_server_forgot_are_sent_again() {
     tell(1, async |servers, protocol| {
         let mine = manager(servers, protocol);
@@ -140,8 +140,8 @@ fn scripts_that_the_server_forgot_are_sent_again() {
     });
 }
 
+marked!(also_redis: eight_contenders_count_under_the_lock);
 /// Without the lock, reading and writing in two steps would lose counts.
-#[test]
 fn eight_contenders_count_under_the_lock() {
     tell(1, async |servers, protocol| {
         let address = servers[0].port();
@@ -172,7 +172,7 @@ async fn count(manager: LockManager, client: redis::Client) {
     }
 }
 
-#[test]
+marked!(also_redis: one_of_three_servers_may_stop_but_not_two);
 fn one_of_three_servers_may_stop_but_not_two() {
     tell(3, async |servers, protocol| {
         let mine = manager(servers, protocol);

@@ -27,7 +27,7 @@ fn one_thread() -> &'static [&'static str] {
     if is_redis() { &[] } else { &["--io-threads", "1"] }
 }
 
-#[test]
+marked!(also_redis: a_script_that_does_not_end_can_be_killed);
 fn a_script_that_does_not_end_can_be_killed() {
     for options in [&[][..], one_thread()] {
         let server = impatient(options);
@@ -56,7 +56,7 @@ fn a_script_that_does_not_end_can_be_killed() {
     }
 }
 
-#[test]
+marked!(also_redis: a_script_cannot_escape_its_end_by_catching_it);
 fn a_script_cannot_escape_its_end_by_catching_it() {
     let server = impatient(&[]);
     let (mut runner, mut client) = (server.client(), server.client());
@@ -68,7 +68,7 @@ fn a_script_cannot_escape_its_end_by_catching_it() {
     client.line("PING").is_simple("PONG");
 }
 
-#[test]
+marked!(also_redis: a_script_that_has_written_cannot_be_killed_but_the_server_can_be_ended);
 fn a_script_that_has_written_cannot_be_killed_but_the_server_can_be_ended() {
     let mut server = impatient(&[]);
     let (mut runner, mut client) = (server.client(), server.client());
@@ -84,7 +84,7 @@ fn a_script_that_has_written_cannot_be_killed_but_the_server_can_be_ended() {
     assert!(status.success(), "{status}");
 }
 
-#[test]
+marked!(also_redis: a_script_is_seen_whole_or_not_at_all_whatever_keys_it_declares);
 fn a_script_is_seen_whole_or_not_at_all_whatever_keys_it_declares() {
     let server = Server::start();
     let script =
@@ -119,7 +119,7 @@ fn a_script_is_seen_whole_or_not_at_all_whatever_keys_it_declares() {
     });
 }
 
-#[test]
+marked!(also_redis: scripts_transactions_and_commands_on_the_same_keys_never_wait_in_a_circle);
 fn scripts_transactions_and_commands_on_the_same_keys_never_wait_in_a_circle() {
     let server = Server::start();
     thread::scope(|scope| {
@@ -152,7 +152,7 @@ fn scripts_transactions_and_commands_on_the_same_keys_never_wait_in_a_circle() {
     });
 }
 
-#[test]
+marked!(also_redis: nothing_that_a_script_does_is_left_for_the_next);
 fn nothing_that_a_script_does_is_left_for_the_next() {
     let mut client = Server::start().into_client();
     for attempt in [
@@ -182,7 +182,7 @@ fn nothing_that_a_script_does_is_left_for_the_next() {
     client.cmd(["EVAL", "collectgarbage('stop') return 1", "0"]).is(1);
 }
 
-#[test]
+marked!(also_redis: scripts_cannot_reach_files_processes_or_the_interpreter);
 fn scripts_cannot_reach_files_processes_or_the_interpreter() {
     let mut client = Server::start().into_client();
     for name in [
@@ -201,7 +201,7 @@ fn scripts_cannot_reach_files_processes_or_the_interpreter() {
     assert!(matches!(reply, Reply::Error(_)), "{reply:?}");
 }
 
-#[test]
+marked!(also_redis: a_script_that_wants_too_much_fails_alone);
 fn a_script_that_wants_too_much_fails_alone() {
     let mut client = Server::start().into_client();
     for greedy in [
@@ -219,7 +219,7 @@ fn a_script_that_wants_too_much_fails_alone() {
     client.cmd(["EVAL", "return 'well'", "0"]).is("well");
 }
 
-#[test]
+marked!(also_redis: a_reply_of_a_script_may_be_nested_deeper_than_any_use);
 fn a_reply_of_a_script_may_be_nested_deeper_than_any_use() {
     let mut client = Server::start().into_client();
     for (depth, expected) in [(100, "[]"), (100_000, "ERR reached lua stack limit")] {
@@ -237,7 +237,7 @@ fn a_reply_of_a_script_may_be_nested_deeper_than_any_use() {
     }
 }
 
-#[test]
+marked!(also_redis: what_a_script_selects_its_client_does_not);
 fn what_a_script_selects_its_client_does_not() {
     let mut client = Server::start().into_client();
     client.cmd(["EVAL", "redis.call('select', 3) return redis.call('set', 'k', 'v')", "0"]).is_ok();
@@ -247,7 +247,7 @@ fn what_a_script_selects_its_client_does_not() {
     client.cmd(["EVAL", "return redis.call('get', 'k')", "0"]).is("v");
 }
 
-#[test]
+marked!(also_redis: a_watched_key_is_changed_by_a_script_as_by_any_command);
 fn a_watched_key_is_changed_by_a_script_as_by_any_command() {
     let server = Server::start();
     let (mut watcher, mut client) = (server.client(), server.client());
@@ -259,9 +259,7 @@ fn a_watched_key_is_changed_by_a_script_as_by_any_command() {
 
 #[test]
 fn scripts_are_forgotten_once_too_many_have_come_unless_they_were_loaded_to_stay() {
-    if is_redis() {
-        return; // 7.0 keeps all of them.
-    }
+    // Redis 7.0 keeps all of them.
     let mut client = Server::start().into_client();
     let kept = client.cmd(["SCRIPT", "LOAD", "return 'kept'"]).text();
     let first = client.cmd(["EVAL", "return redis.sha1hex('return 0')", "0"]).text();
@@ -279,7 +277,7 @@ fn scripts_are_forgotten_once_too_many_have_come_unless_they_were_loaded_to_stay
     client.cmd(["EVALSHA", &first, "0"]).is(0);
 }
 
-#[test]
+marked!(also_redis: what_is_called_from_a_script_is_counted_shown_and_told_of);
 fn what_is_called_from_a_script_is_counted_shown_and_told_of() {
     let server = Server::start();
     let (mut client, mut monitor, mut listener) = (server.client(), server.client(), server.client());
@@ -305,7 +303,7 @@ fn what_is_called_from_a_script_is_counted_shown_and_told_of() {
     }
 }
 
-#[test]
+marked!(also_redis: what_a_script_has_called_is_counted_for_the_next_client_that_asks);
 fn what_a_script_has_called_is_counted_for_the_next_client_that_asks() {
     let mut client = Server::start().into_client();
     let script = "redis.call('set', KEYS[1], 'v') return redis.call('get', KEYS[1])";
@@ -330,7 +328,7 @@ fn what_a_script_has_called_is_counted_for_the_next_client_that_asks() {
     is_counted(&client.cmd(["EVAL", asks, "1", "k"]).text(), 4);
 }
 
-#[test]
+marked!(also_redis: the_rights_of_a_user_hold_within_scripts);
 fn the_rights_of_a_user_hold_within_scripts() {
     let server = Server::start();
     let (mut admin, mut user) = (server.client(), server.client());
@@ -349,7 +347,7 @@ fn the_rights_of_a_user_hold_within_scripts() {
 
 const ACCOUNTS: usize = 100;
 
-#[test]
+marked!(also_redis: a_bank_whose_tellers_use_scripts_and_watch_at_once_neither_makes_money_nor_loses_any);
 fn a_bank_whose_tellers_use_scripts_and_watch_at_once_neither_makes_money_nor_loses_any() {
     let server = Server::start();
     let mut client = server.client();
@@ -401,7 +399,7 @@ fn total(client: &mut Client) -> i64 {
     client.cmd(["EVAL", sum, "0"]).integer()
 }
 
-#[test]
+marked!(also_redis: a_thread_that_runs_a_slow_script_loses_no_client);
 fn a_thread_that_runs_a_slow_script_loses_no_client() {
     let server = impatient(one_thread());
     let mut clients: Vec<Client> = (0..20).map(|_| server.client()).collect();
@@ -418,7 +416,7 @@ fn a_thread_that_runs_a_slow_script_loses_no_client() {
     runner.line("PING").is_simple("PONG");
 }
 
-#[test]
+marked!(also_redis: every_script_has_its_own_keys_and_arguments_and_nothing_else);
 fn every_script_has_its_own_keys_and_arguments_and_nothing_else() {
     let mut client = Server::start().into_client();
     let describe = "local s = '' for k, v in pairs(KEYS) do s = s .. k .. '=' .. v .. ' ' end \
@@ -451,7 +449,7 @@ fn every_script_has_its_own_keys_and_arguments_and_nothing_else() {
     is_clean(&mut client);
 }
 
-#[test]
+marked!(also_redis: a_script_that_only_looks_sees_what_it_was_given_whatever_others_were);
 fn a_script_that_only_looks_sees_what_it_was_given_whatever_others_were() {
     let mut client = Server::start().into_client();
     let library = "#!lua name=lib\n redis.register_function('spoil', function(keys, arguments) \
@@ -489,7 +487,7 @@ fn a_script_that_only_looks_sees_what_it_was_given_whatever_others_were() {
     looks(&mut client);
 }
 
-#[test]
+marked!(also_redis: errors_that_a_script_answers_are_counted_once);
 fn errors_that_a_script_answers_are_counted_once() {
     let mut client = Server::start().into_client();
     for script in [
@@ -509,7 +507,7 @@ fn errors_that_a_script_answers_are_counted_once() {
     assert!(usage.contains("failed_calls=5"), "{usage}");
 }
 
-#[test]
+marked!(also_redis: a_function_may_keep_its_keys);
 fn a_function_may_keep_its_keys() {
     let mut client = Server::start().into_client();
     let library = "#!lua name=lib\n local kept = {} \
@@ -521,7 +519,7 @@ fn a_function_may_keep_its_keys() {
     assert_eq!(client.line("FCALL keep 1 c").reply().to_string(), "[[\"a\"], [\"c\"]]");
 }
 
-#[test]
+marked!(also_redis: a_script_that_only_reads_may_not_publish);
 fn a_script_that_only_reads_may_not_publish() {
     const REFUSED: &str = "ERR Write commands are not allowed from read-only scripts.";
     let server = Server::start();
@@ -547,7 +545,7 @@ fn a_script_that_only_reads_may_not_publish() {
     assert!(listener.reply().reply().to_string().contains("\"end\""));
 }
 
-#[test]
+marked!(also_redis: a_script_that_has_written_is_not_stopped_for_want_of_memory);
 fn a_script_that_has_written_is_not_stopped_for_want_of_memory() {
     const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
     let mut client = Server::start().into_client();

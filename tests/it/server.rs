@@ -13,7 +13,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
 use crate::client::Client;
+use crate::marks::{self, Mark};
 use crate::tools::installed;
 
 /// How long anything may take that should be done at once, on a machine that is busy with other things.
@@ -42,18 +46,28 @@ struct Printed {
 }
 
 /// The program under test.
+#[track_caller]
 pub(crate) fn program() -> String {
+    if tests_redis() {
+        marks::require(Mark::AlsoRedis);
+    }
     std::env::var("KEYFAST_TEST_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_keyfast").to_owned())
 }
 
-/// Whether it is a real Redis.
+/// Whether it is a real Redis. Only a test with the mark `also_redis` may ask that, on its own thread.
+#[track_caller]
 pub(crate) fn is_redis() -> bool {
+    marks::require(Mark::AlsoRedis);
+    tests_redis()
+}
+
+fn tests_redis() -> bool {
     std::env::var_os("KEYFAST_TEST_SERVER").is_some()
 }
 
 /// The store in which servers keep their keys, if they do.
 pub(crate) fn store() -> Option<String> {
-    std::env::var("KEYFAST_TEST_STORE").ok().filter(|_| !is_redis())
+    std::env::var("KEYFAST_TEST_STORE").ok().filter(|_| !tests_redis())
 }
 
 impl Server {
@@ -64,7 +78,7 @@ impl Server {
 
     /// The same with more options.
     pub(crate) fn start_with(options: &[&str]) -> Server {
-        Server::start_on(if is_redis() { free_port() } else { 0 }, options)
+        Server::start_on(if tests_redis() { free_port() } else { 0 }, options)
     }
 
     /// The same on a port that is known already.
@@ -169,8 +183,7 @@ impl Server {
 
     /// Sends it a signal.
     pub(crate) fn signal(&self, name: &str) {
-        let killed = Command::new("kill").args(["-s", name, &self.process_id().to_string()]).status();
-        assert!(killed.expect("the program `kill` runs").success());
+        signal(self.process_id(), name);
     }
 
     /// Waits until it has ended and all that it printed has come.
@@ -214,6 +227,14 @@ impl Output {
             self.has_changed.wait_timeout_while(printed, PATIENCE, |printed| is_missing(printed)).unwrap();
         if waited.timed_out() { Err(printed.text.clone()) } else { Ok(()) }
     }
+}
+
+/// Sends a process a signal, by its name without `SIG`.
+#[track_caller]
+pub(crate) fn signal(process_id: u32, name: &str) {
+    let signal: Signal = format!("SIG{name}").parse().expect("a signal");
+    let process = Pid::from_raw(process_id.try_into().expect("the number of a process"));
+    nix::sys::signal::kill(process, signal).expect("a process of this user");
 }
 
 /// The URL of a new database in a store.

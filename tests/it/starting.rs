@@ -6,7 +6,9 @@ use std::process::{Command, Output};
 use std::time::Instant;
 
 use crate::client::{Client, request};
+use crate::marks::{self, Mark};
 use crate::server::{PATIENCE, Server, program};
+use crate::tools::refuse_to_pass_without;
 
 /// Runs the program to its end.
 fn run(arguments: &[&str]) -> Output {
@@ -130,14 +132,23 @@ fn the_log_has_the_form_that_tools_wait_for() {
 }
 
 /// An address of this machine by which others reach it, if it has any network at all.
+#[track_caller]
 pub(crate) fn outward_address() -> Option<SocketAddr> {
-    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Sends nothing: it only asks for the way.
-    socket.connect("192.0.2.1:9").ok()?;
-    socket.local_addr().ok().filter(|address| !address.ip().is_loopback())
+    marks::require(Mark::NeedsTools);
+    let asked = || {
+        let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+        // Sends nothing: it only asks for the way.
+        socket.connect("192.0.2.1:9").ok()?;
+        socket.local_addr().ok().filter(|address| !address.ip().is_loopback())
+    };
+    let address = asked();
+    if address.is_none() {
+        refuse_to_pass_without("a network");
+    }
+    address
 }
 
-#[test]
+marked!(needs_tools: what_is_for_local_clients_is_also_for_the_addresses_that_are_named);
 fn what_is_for_local_clients_is_also_for_the_addresses_that_are_named() {
     for word in ["x", "172.17.0.0/16", "127.0.0.1:6379"] {
         let refused = complaint(&run(&["--port", "0", "--local-addresses", word]));
@@ -156,7 +167,7 @@ fn what_is_for_local_clients_is_also_for_the_addresses_that_are_named() {
     }
 }
 
-#[test]
+marked!(needs_tools: protected_mode_explains_itself_to_others_and_serves_this_machine);
 fn protected_mode_explains_itself_to_others_and_serves_this_machine() {
     // Without a network there are no others; the rule itself is in `src/server/listener.rs`.
     let Some(outward) = outward_address() else { return };

@@ -576,7 +576,9 @@ fn a_copy_keeps_when_a_consumer_was_active_and_a_payload_when_it_was_heard_of() 
     let mut client = folder.serve(&options).into_client();
     // The other clock was ahead.
     client.line("CLOCK ADVANCE 1000").is_ok();
-    for consumer in known_consumers(&mut client, "s") {
+    let consumers = known_consumers(&mut client, "s");
+    assert_eq!(consumers.len(), known.len());
+    for consumer in consumers {
         let times: Vec<&str> = consumer.split(' ').skip(1).collect();
         assert_eq!(times[0], times[1], "{consumer}");
     }

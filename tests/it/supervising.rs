@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::client::Client;
 use crate::folder::{Folder, wait_for_text};
-use crate::server::{PATIENCE, Server, free_port};
+use crate::server::{PATIENCE, Server, free_port, signal};
 
 const ANYWHERE: [&str; 4] = ["--bind", "127.0.0.1", "--port", "0"];
 
@@ -173,8 +173,7 @@ fn upstart_sees_it_stop_before_it_serves() {
         assert!(Instant::now() < deadline, "it does not stop");
         std::thread::sleep(Duration::from_millis(2));
     }
-    let went_on = Command::new("kill").args(["-s", "CONT", &child.id().to_string()]).status();
-    assert!(went_on.unwrap().success());
+    signal(child.id(), "CONT");
     wait_for_text(&folder.file("log"), "Ready to accept connections tcp");
     Client::connect(([127, 0, 0, 1], port).into()).send(b"SHUTDOWN NOSAVE\r\n");
     assert!(child.wait().unwrap().success());

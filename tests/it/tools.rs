@@ -1,13 +1,16 @@
-//! Programs of other people that some tests need: redis-server, redis-check-aof, redis-check-rdb.
+//! Programs of other people that some tests need, which have the mark `needs_tools`: redis-server, etcd …
 //!
 //! A machine without them still runs the rest. Where `KEYFAST_TEST_TOOLS=required` is set, as `.ci/run` does,
 //! a missing program fails the test: a check that cannot run must not look like one that passed.
 
 use std::process::{Command, Stdio};
 
+use crate::marks::{self, Mark};
+
 /// A program to be run, or `None` where it is not installed.
 #[track_caller]
 pub(crate) fn installed(program: &str) -> Option<Command> {
+    marks::require(Mark::NeedsTools);
     let tried = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if tried.is_ok() {
         return Some(Command::new(program));
@@ -19,6 +22,7 @@ pub(crate) fn installed(program: &str) -> Option<Command> {
 /// Reports that a test cannot check what it is for; fails it where all tools are required.
 #[track_caller]
 pub(crate) fn refuse_to_pass_without(what: &str) {
+    marks::require(Mark::NeedsTools);
     assert!(!are_required(), "this test needs {what}, which this machine does not have");
     eprintln!("not checked: this machine does not have {what}");
 }

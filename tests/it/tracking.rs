@@ -49,7 +49,7 @@ fn flags(client: &mut Client) -> String {
     pairs[0].1.to_string()
 }
 
-#[test]
+marked!(also_redis: a_client_is_told_once_of_a_key_that_it_has_read);
 fn a_client_is_told_once_of_a_key_that_it_has_read() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "");
@@ -71,7 +71,7 @@ fn a_client_is_told_once_of_a_key_that_it_has_read() {
     hears(&mut reader, &news(&["a"]));
 }
 
-#[test]
+marked!(also_redis: whatever_reads_a_key_counts_and_whatever_writes_it_does_not);
 fn whatever_reads_a_key_counts_and_whatever_writes_it_does_not() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "");
@@ -89,7 +89,7 @@ fn whatever_reads_a_key_counts_and_whatever_writes_it_does_not() {
     }
 }
 
-#[test]
+marked!(also_redis: every_way_to_change_a_key_is_told);
 fn every_way_to_change_a_key_is_told() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "");
@@ -120,7 +120,7 @@ fn every_way_to_change_a_key_is_told() {
     }
 }
 
-#[test]
+marked!(also_redis: a_key_that_expires_has_changed);
 fn a_key_that_expires_has_changed() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "");
@@ -130,7 +130,7 @@ fn a_key_that_expires_has_changed() {
     hears(&mut reader, &news(&["later"]));
 }
 
-#[test]
+marked!(also_redis: one_s_own_change_is_told_after_its_reply);
 fn one_s_own_change_is_told_after_its_reply() {
     let mut client = Server::start().into_client();
     client.line("HELLO 3").reply();
@@ -147,7 +147,7 @@ fn one_s_own_change_is_told_after_its_reply() {
     client.reply().is("end");
 }
 
-#[test]
+marked!(also_redis: news_never_comes_between_the_replies_of_a_transaction);
 fn news_never_comes_between_the_replies_of_a_transaction() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "");
@@ -163,7 +163,7 @@ fn news_never_comes_between_the_replies_of_a_transaction() {
     hears(&mut reader, &news(&["j"]));
 }
 
-#[test]
+marked!(also_redis: of_a_script_that_reads_the_declared_keys_are_remembered);
 fn of_a_script_that_reads_the_declared_keys_are_remembered() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "");
@@ -188,7 +188,7 @@ fn of_a_script_that_reads_the_declared_keys_are_remembered() {
     hears_nothing(&mut reader);
 }
 
-#[test]
+marked!(also_redis: with_noloop_a_client_is_not_notified_of_its_own_changes);
 fn with_noloop_a_client_is_not_notified_of_its_own_changes() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "NOLOOP");
@@ -204,7 +204,7 @@ fn with_noloop_a_client_is_not_notified_of_its_own_changes() {
     hears(&mut reader, &Reply::Push(vec![bulk("invalidate"), Reply::Null]));
 }
 
-#[test]
+marked!(also_redis: every_client_is_notified_of_keys_that_expire);
 fn every_client_is_notified_of_keys_that_expire() {
     let server = Server::start();
     let (mut listener, _) = reader_and_writer(&server, "BCAST NOLOOP");
@@ -214,7 +214,7 @@ fn every_client_is_notified_of_keys_that_expire() {
     hears_nothing(&mut listener);
 }
 
-#[test]
+marked!(also_redis: a_reader_is_told_of_a_key_that_was_evicted);
 fn a_reader_is_told_of_a_key_that_was_evicted() {
     let server = Server::start_with(&["--maxmemory-policy", "allkeys-random"]);
     let (mut reader, mut writer) = reader_and_writer(&server, "");
@@ -226,7 +226,7 @@ fn a_reader_is_told_of_a_key_that_was_evicted() {
     hears(&mut reader, &news(&["k"]));
 }
 
-#[test]
+marked!(also_redis: news_that_was_taken_does_not_count_for_what_waits);
 fn news_that_was_taken_does_not_count_for_what_waits() {
     let mut client = Server::start().into_client();
     client.line("HELLO 3").reply();
@@ -241,7 +241,7 @@ fn news_that_was_taken_does_not_count_for_what_waits() {
     }
 }
 
-#[test]
+marked!(also_redis: a_client_with_prefixes_is_notified_of_every_change_below_them);
 fn a_client_with_prefixes_is_notified_of_every_change_below_them() {
     let server = Server::start();
     let (mut listener, mut writer) = reader_and_writer(&server, "BCAST PREFIX user: PREFIX lock:");
@@ -272,7 +272,7 @@ fn a_client_with_prefixes_is_notified_of_every_change_below_them() {
     assert_eq!(writer.info("tracking_total_prefixes"), "1");
 }
 
-#[test]
+marked!(also_redis: prefixes_of_one_client_must_not_overlap);
 fn prefixes_of_one_client_must_not_overlap() {
     let mut client = Server::start().into_client();
     let overlap = |line: &str, client: &mut Client, text: &str| {
@@ -291,7 +291,7 @@ fn prefixes_of_one_client_must_not_overlap() {
     assert_eq!(items[5], Reply::Array(vec![bulk(""), bulk("bar"), bulk("foo")]));
 }
 
-#[test]
+marked!(also_redis: what_does_not_go_together_is_refused);
 fn what_does_not_go_together_is_refused() {
     let mut client = Server::start().into_client();
     let own = client.line("CLIENT ID").integer();
@@ -336,7 +336,7 @@ fn what_does_not_go_together_is_refused() {
     client.line("CLIENT TRACKING OFF PREFIX a").is_ok();
 }
 
-#[test]
+marked!(also_redis: only_what_is_chosen_is_tracked);
 fn only_what_is_chosen_is_tracked() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "OPTIN");
@@ -375,7 +375,7 @@ fn only_what_is_chosen_is_tracked() {
     hears_nothing(&mut reader);
 }
 
-#[test]
+marked!(also_redis: all_but_what_is_spared_is_tracked);
 fn all_but_what_is_spared_is_tracked() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "OPTOUT");
@@ -389,7 +389,7 @@ fn all_but_what_is_spared_is_tracked() {
     hears(&mut reader, &news(&["k"]));
 }
 
-#[test]
+marked!(also_redis: a_client_of_resp2_has_another_listen_for_it);
 fn a_client_of_resp2_has_another_listen_for_it() {
     let server = Server::start();
     let (mut reader, mut listener, mut writer) = (server.client(), server.client(), server.client());
@@ -416,7 +416,7 @@ fn a_client_of_resp2_has_another_listen_for_it() {
     hears(&mut listener, &Reply::Array(nothing_left));
 }
 
-#[test]
+marked!(also_redis: a_client_of_resp2_without_another_hears_nothing);
 fn a_client_of_resp2_without_another_hears_nothing() {
     let server = Server::start();
     let (mut reader, mut writer) = (server.client(), server.client());
@@ -428,7 +428,7 @@ fn a_client_of_resp2_without_another_hears_nothing() {
     hears_nothing(&mut reader);
 }
 
-#[test]
+marked!(also_redis: a_listener_of_resp3_need_not_subscribe);
 fn a_listener_of_resp3_need_not_subscribe() {
     let server = Server::start();
     let (mut reader, mut listener) = (server.client(), server.client3());
@@ -439,7 +439,7 @@ fn a_listener_of_resp3_need_not_subscribe() {
     hears(&mut listener, &news(&["k"]));
 }
 
-#[test]
+marked!(also_redis: a_client_is_told_that_its_listener_is_gone);
 fn a_client_is_told_that_its_listener_is_gone() {
     let server = Server::start();
     let (mut reader, mut listener, mut writer) = (server.client3(), server.client(), server.client());
@@ -473,7 +473,7 @@ fn wait_until(client: &mut Client, mut is_so: impl FnMut(&mut Client) -> bool) {
     }
 }
 
-#[test]
+marked!(also_redis: news_comes_also_to_a_client_that_wants_no_replies);
 fn news_comes_also_to_a_client_that_wants_no_replies() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "");
@@ -487,7 +487,7 @@ fn news_comes_also_to_a_client_that_wants_no_replies() {
     hears(&mut reader, &news(&["j"]));
 }
 
-#[test]
+marked!(also_redis: tracking_ends_with_reset_and_with_the_connection);
 fn tracking_ends_with_reset_and_with_the_connection() {
     let server = Server::start();
     let (mut reader, mut writer) = reader_and_writer(&server, "");
@@ -517,7 +517,7 @@ fn tracking_ends_with_reset_and_with_the_connection() {
     }
 }
 
-#[test]
+marked!(also_redis: no_more_keys_are_remembered_than_the_table_may_hold);
 fn no_more_keys_are_remembered_than_the_table_may_hold() {
     let server = Server::start_with(&["--tracking-table-max-keys", "1000"]);
     let (mut reader, mut writer) = reader_and_writer(&server, "NOLOOP");
@@ -541,7 +541,7 @@ fn no_more_keys_are_remembered_than_the_table_may_hold() {
     }
 }
 
-#[test]
+marked!(also_redis: a_message_of_another_comes_before_the_reply_and_news_of_what_was_read_after_it);
 fn a_message_of_another_comes_before_the_reply_and_news_of_what_was_read_after_it() {
     let mut client = Server::start().into_client();
     client.line("HELLO 3").reply();
@@ -555,7 +555,7 @@ fn a_message_of_another_comes_before_the_reply_and_news_of_what_was_read_after_i
     hears(&mut client, &news(&["k"]));
 }
 
-#[test]
+marked!(also_redis: a_script_that_began_before_a_client_tracked_reports_its_changes);
 fn a_script_that_began_before_a_client_tracked_reports_its_changes() {
     const SCRIPT: &str = "redis.call('publish', 'begun', '') for i = 1, 20000000 do end \
                           redis.call('set', 'k', 'new')";
@@ -629,7 +629,7 @@ impl Cache {
     }
 }
 
-#[test]
+marked!(also_redis: a_copy_is_never_older_than_a_write_that_was_answered);
 fn a_copy_is_never_older_than_a_write_that_was_answered() {
     const KEYS: [&str; 2] = ["x", "y"];
     const WRITES: usize = 3000;

@@ -18,7 +18,7 @@ fn is_overtaken(client: &mut Client) -> bool {
     client.line("EXEC").reply() == Reply::Null
 }
 
-#[test]
+marked!(also_redis: what_is_queued_does_nothing_until_it_is_executed);
 fn what_is_queued_does_nothing_until_it_is_executed() {
     let (_server, mut client, mut other, _) = three();
     client.line("MULTI").is_ok();
@@ -29,7 +29,7 @@ fn what_is_queued_does_nothing_until_it_is_executed() {
     other.line("GET k").is("v");
 }
 
-#[test]
+marked!(also_redis: a_transaction_is_seen_whole_or_not_at_all);
 fn a_transaction_is_seen_whole_or_not_at_all() {
     let server = Server::start();
     let keys: Vec<String> = (0..20).map(|number| format!("key:{number}")).collect();
@@ -54,7 +54,7 @@ fn a_transaction_is_seen_whole_or_not_at_all() {
     });
 }
 
-#[test]
+marked!(also_redis: every_kind_of_change_is_noticed_by_those_who_watch);
 fn every_kind_of_change_is_noticed_by_those_who_watch() {
     let (_server, mut watcher, mut other, _) = three();
     for (before, change) in [
@@ -94,7 +94,7 @@ fn every_kind_of_change_is_noticed_by_those_who_watch() {
     }
 }
 
-#[test]
+marked!(also_redis: what_changes_nothing_is_not_noticed);
 fn what_changes_nothing_is_not_noticed() {
     let (_server, mut watcher, mut other, _) = three();
     other.line("SET k v").is_ok();
@@ -120,7 +120,7 @@ fn what_changes_nothing_is_not_noticed() {
     assert!(!is_overtaken(&mut watcher), "another database");
 }
 
-#[test]
+marked!(also_redis: a_clients_own_change_counts_too_and_another_watcher_is_not_disturbed);
 fn a_clients_own_change_counts_too_and_another_watcher_is_not_disturbed() {
     let (_server, mut client, mut other, mut changer) = three();
     client.line("WATCH a").is_ok();
@@ -135,7 +135,7 @@ fn a_clients_own_change_counts_too_and_another_watcher_is_not_disturbed() {
     assert!(is_overtaken(&mut client) && is_overtaken(&mut other));
 }
 
-#[test]
+marked!(also_redis: an_error_in_the_queue_is_one_reply_among_the_others_and_undoes_nothing);
 fn an_error_in_the_queue_is_one_reply_among_the_others_and_undoes_nothing() {
     let (_server, mut client, ..) = three();
     client.line("MULTI").is_ok();
@@ -148,7 +148,7 @@ fn an_error_in_the_queue_is_one_reply_among_the_others_and_undoes_nothing() {
     client.line("GET l").is("w");
 }
 
-#[test]
+marked!(also_redis: what_cannot_be_queued_breaks_the_transaction);
 fn what_cannot_be_queued_breaks_the_transaction() {
     let (_server, mut client, ..) = three();
     for refused in ["NOSUCH", "GET", "CONFIG NOSUCH", "SHUTDOWN NOSAVE"] {
@@ -160,7 +160,7 @@ fn what_cannot_be_queued_breaks_the_transaction() {
     }
 }
 
-#[test]
+marked!(also_redis: nothing_waits_within_a_transaction);
 fn nothing_waits_within_a_transaction() {
     let (_server, mut client, ..) = three();
     client.line("MULTI").is_ok();
@@ -175,7 +175,7 @@ fn nothing_waits_within_a_transaction() {
     assert_eq!((&replies[0], replies.len()), (&Reply::Integer(0), 7));
 }
 
-#[test]
+marked!(also_redis: reset_and_the_end_of_a_connection_forget_queue_and_watch);
 fn reset_and_the_end_of_a_connection_forget_queue_and_watch() {
     let (_server, mut client, mut other, _) = three();
     client.line("WATCH k").is_ok();
@@ -189,9 +189,7 @@ fn reset_and_the_end_of_a_connection_forget_queue_and_watch() {
 
 #[test]
 fn a_queue_beyond_the_limit_ends_the_connection() {
-    if crate::server::is_redis() {
-        return; // 7.0 looks at what is queued only as a part of the client's memory.
-    }
+    // Redis 7.0 looks at what is queued only as a part of the client's memory.
     let server = Server::start_with(&["--client-query-buffer-limit", "1mb"]);
     let mut client = server.client();
     client.line("MULTI").is_ok();
@@ -207,7 +205,7 @@ fn a_queue_beyond_the_limit_ends_the_connection() {
     assert!(client.is_closed());
 }
 
-#[test]
+marked!(also_redis: nested_commands_are_counted_and_shown_one_by_one);
 fn nested_commands_are_counted_and_shown_one_by_one() {
     let (_server, mut client, mut monitor, _) = three();
     client.line("CONFIG RESETSTAT").is_ok();
@@ -227,7 +225,7 @@ fn nested_commands_are_counted_and_shown_one_by_one() {
     assert!(used.contains("cmdstat_incr:calls=1,usec=") && used.contains("failed_calls=1"), "{used}");
 }
 
-#[test]
+marked!(also_redis: writes_that_were_queued_before_memory_ran_out_are_not_executed);
 fn writes_that_were_queued_before_memory_ran_out_are_not_executed() {
     const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
     let discarded = format!("EXECABORT Transaction discarded because of: {OOM}");
@@ -263,7 +261,7 @@ fn writes_that_were_queued_before_memory_ran_out_are_not_executed() {
     }
 }
 
-#[test]
+marked!(also_redis: a_key_that_had_expired_when_it_was_watched_is_not_changed_by_its_going);
 fn a_key_that_had_expired_when_it_was_watched_is_not_changed_by_its_going() {
     let server = Server::start_with(&["--enable-debug-command", "yes"]);
     let (mut watcher, mut other) = (server.client(), server.client());
@@ -325,7 +323,7 @@ fn a_key_that_had_expired_when_it_was_watched_is_not_changed_by_its_going() {
     }
 }
 
-#[test]
+marked!(also_redis: what_is_written_in_the_background_waits_for_the_end_of_a_transaction);
 fn what_is_written_in_the_background_waits_for_the_end_of_a_transaction() {
     let folder = Folder::new("background-in-multi");
     let server = Server::start_with(&["--dir", folder.path().to_str().unwrap()]);
@@ -345,7 +343,7 @@ const ACCOUNTS: usize = 100;
 const TELLERS: usize = 32;
 const TRANSFERS: usize = 60;
 
-#[test]
+marked!(also_redis: a_bank_whose_tellers_use_watch_neither_makes_money_nor_loses_any);
 fn a_bank_whose_tellers_use_watch_neither_makes_money_nor_loses_any() {
     let server = Server::start();
     let mut client = server.client();

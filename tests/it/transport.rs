@@ -287,9 +287,8 @@ fn a_full_server_says_nothing_that_a_client_of_tls_would_not_understand() {
     assert_eq!(other.info("total_connections_received"), "1");
 }
 
-#[test]
+marked!(needs_tools: protected_mode_explains_itself_over_tls);
 fn protected_mode_explains_itself_over_tls() {
-    // Without a network there are no others.
     let Some(outward) = outward_address() else { return };
     let certificates = Certificates::new("tls-protected");
     let (_server, tls_port) = certificates.serve_with("no", &["--bind", "*"]);

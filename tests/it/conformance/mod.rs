@@ -3,9 +3,9 @@
 //! `observed.jsonl`, `types.jsonl` and `types-ids.jsonl` hold them byte for byte and are never edited; the
 //! fields are described at [`Step`]. Those of the types were also observed with Valkey 9.1 and Redis 8.6. In
 //! those of `types-ids.jsonl` a client names another one, by the id that it was given in this replay.
-//! [`missing`] lists what the server does not have yet; it must shrink as commands come.
+//! [`differences`] lists the steps to which Keyfast replies otherwise.
 
-mod missing;
+mod differences;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::client::{Client, request, words};
 use crate::server::{Server, is_redis, store};
 use crate::store::cluster::eventually;
 use crate::store::differs::{differs, goes_late};
-use missing::{DIFFERENT, GOES_ON_WITHOUT, MISSING, MISSING_CASES, NEWER_CASES};
+use differences::{DIFFERENT, NEWER_CASES};
 
 /// A step that takes longer is slow, …
 const SLOW: Duration = Duration::from_millis(5);
@@ -31,97 +31,97 @@ const WAITS_WITHIN: Duration = Duration::from_secs(2);
 /// How long nothing must come where nothing may.
 const SILENCE: Duration = Duration::from_secs(1);
 
-#[test]
+marked!(also_redis: setnx_answers_as_observed);
 fn setnx_answers_as_observed() {
     replay("setnx");
 }
 
-#[test]
+marked!(also_redis: the_protocol_is_as_observed);
 fn the_protocol_is_as_observed() {
     replay("protocol");
 }
 
-#[test]
+marked!(also_redis: connections_behave_as_observed);
 fn connections_behave_as_observed() {
     replay("connection");
 }
 
-#[test]
+marked!(also_redis: strings_behave_as_observed);
 fn strings_behave_as_observed() {
     replay("strings");
 }
 
-#[test]
+marked!(also_redis: keys_behave_as_observed);
 fn keys_behave_as_observed() {
     replay("keys");
 }
 
-#[test]
+marked!(also_redis: expiry_behaves_as_observed);
 fn expiry_behaves_as_observed() {
     replay("expiry");
 }
 
-#[test]
+marked!(also_redis: transactions_behave_as_observed);
 fn transactions_behave_as_observed() {
     replay("transactions");
 }
 
-#[test]
+marked!(also_redis: pubsub_behaves_as_observed);
 fn pubsub_behaves_as_observed() {
     replay("pubsub");
 }
 
-#[test]
+marked!(also_redis: scripting_behaves_as_observed);
 fn scripting_behaves_as_observed() {
     replay("scripting");
 }
 
-#[test]
+marked!(also_redis: hashes_behave_as_observed);
 fn hashes_behave_as_observed() {
     replay("hashes");
 }
 
-#[test]
+marked!(also_redis: sets_behave_as_observed);
 fn sets_behave_as_observed() {
     replay("sets");
 }
 
-#[test]
+marked!(also_redis: lists_behave_as_observed);
 fn lists_behave_as_observed() {
     replay("lists");
 }
 
-#[test]
+marked!(also_redis: clients_wait_as_observed);
 fn clients_wait_as_observed() {
     replay("blocking");
 }
 
-#[test]
+marked!(also_redis: clients_that_wait_are_named_and_woken_as_observed);
 fn clients_that_wait_are_named_and_woken_as_observed() {
     replay("blocking-ids");
 }
 
-#[test]
+marked!(also_redis: dumps_are_as_observed);
 fn dumps_are_as_observed() {
     replay("dump");
 }
 
-#[test]
+marked!(also_redis: scripts_see_types_as_observed);
 fn scripts_see_types_as_observed() {
     replay("scripting-types");
 }
 
-#[test]
+marked!(also_redis: sorted_sets_behave_as_observed);
 fn sorted_sets_behave_as_observed() {
     replay("sortedsets");
 }
 
-#[test]
+marked!(also_redis: places_are_found_as_observed);
 fn places_are_found_as_observed() {
     replay("geo");
 }
 
-#[test]
+marked!(also_redis: hyperloglogs_are_as_observed);
 fn hyperloglogs_are_as_observed() {
     replay("hyperloglog");
 }
@@ -129,42 +129,34 @@ fn hyperloglogs_are_as_observed() {
 /// Of what newer servers have. A case needs all that it uses.
 #[test]
 fn newer_commands_behave_as_observed() {
-    if is_redis() {
-        return;
-    }
     for (group, names) in NEWER_CASES {
         for is_monitored in [false, true] {
-            replay_beside(group, Some(names), is_monitored);
+            replay_beside(&as_keyfast(cases(group, Some(names))), group, is_monitored);
         }
     }
 }
 
-#[test]
+marked!(also_redis: streams_behave_as_observed);
 fn streams_behave_as_observed() {
     replay("streams");
 }
 
-#[test]
+marked!(also_redis: sorting_is_as_observed);
 fn sorting_is_as_observed() {
     replay("sort");
 }
 
+/// A difference that no step meets would be a mistake, or one that is mended.
 #[test]
-fn what_is_listed_as_missing_is_missing() {
-    if is_redis() {
-        return;
-    }
-    let server = Server::start();
-    let mut client = server.client();
-    for subject in MISSING {
-        let answer = match *subject {
-            parameter if parameter.contains(' ') => {
-                client.line(&parameter.replace(' ', " get ")).reply().to_string()
-            }
-            command => client.cmd(command.split('|').chain(["x", "x"])).reply().to_string(),
-        };
-        let is_missing = answer.starts_with("(error) ERR unknown") || answer == "[]";
-        assert!(is_missing, "{subject} is there: {answer}");
+fn every_difference_is_one_of_some_step() {
+    let all = [include_str!("observed.jsonl"), include_str!("types.jsonl")].concat();
+    let cases: Vec<Case> =
+        all.lines().map(|line| Case::parse(&serde_json::from_str(line).unwrap())).collect();
+    for (name, request, reply) in DIFFERENT {
+        let is_it = |step: &&Step| step.send.as_deref() == Some(request.as_bytes());
+        let mut steps = cases.iter().filter(|case| case.name == *name).flat_map(|case| &case.steps);
+        let observed = steps.find(is_it).unwrap_or_else(|| panic!("no step {request:?} in {name}"));
+        assert!(!observed.replies.contains(&reply.as_bytes().to_vec()), "{name} is no different");
     }
 }
 
@@ -180,6 +172,14 @@ struct Case {
 }
 
 impl Case {
+    fn parse(value: &Value) -> Case {
+        Case {
+            name: value["case"].as_str().expect("a name").to_owned(),
+            protocol: value["resp"].as_u64().expect("a protocol"),
+            steps: value["steps"].as_array().expect("steps").iter().map(Step::parse).collect(),
+        }
+    }
+
     /// Whether its replies depend on how much time passes between its requests.
     fn is_timed(&self) -> bool {
         let is_log = |subject: &String| subject == "slowlog" || subject == "commandlog";
@@ -274,16 +274,6 @@ impl Step {
         })
     }
 
-    /// The step as Keyfast is to reply to it.
-    fn with_difference(&self, case: &str) -> Step {
-        let is_it = |different: &&(&str, &str, &str)| {
-            different.0 == case && self.send.as_deref() == Some(different.1.as_bytes())
-        };
-        let different = DIFFERENT.iter().filter(is_it).filter(|_| !is_redis());
-        let replies: Vec<_> = different.map(|(_, _, reply)| reply.as_bytes().to_vec()).collect();
-        Step { replies: if replies.is_empty() { self.replies.clone() } else { replies }, ..self.clone() }
-    }
-
     /// What the step's first request is about: its command, its subcommand, its parameter, as in `config`,
     /// `config|get`, `config maxmemory`.
     fn subjects(&self) -> Vec<String> {
@@ -300,68 +290,59 @@ impl Step {
         let parameter = words.get(2).map(|word| format!("{command} {word}"));
         [Some(command.clone()), Some(subcommand), parameter].into_iter().flatten().collect()
     }
-
-    /// Whether the step needs a missing command: as its own, behind another one in the same write, or quoted
-    /// in a script.
-    fn is_missing(&self) -> bool {
-        let text = String::from_utf8_lossy(self.send.as_deref().unwrap_or_default()).to_lowercase();
-        let is_used = |missing: &&str| {
-            let (word, quoted) = (format!("\r\n${}\r\n{missing}\r\n", missing.len()), format!("'{missing}'"));
-            text.match_indices(&word).any(|(at, _)| begins_request(&text[..at])) || text.contains(&quoted)
-        };
-        let is_named = self.subjects().iter().any(|subject| MISSING.contains(&subject.as_str()));
-        !is_redis() && (is_named || MISSING.iter().any(is_used))
-    }
 }
 
-/// Whether a request's number of words has just been written: `*3`.
-fn begins_request(text: &str) -> bool {
-    let last_line = text.rsplit("\r\n").next().unwrap_or_default();
-    last_line.strip_prefix('*').is_some_and(|count| count.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-fn cases(group: &str) -> Vec<Case> {
+/// The cases of a group with these names, or all.
+fn cases(group: &str, names: Option<&[&str]>) -> Vec<Case> {
     let files =
         [include_str!("observed.jsonl"), include_str!("types.jsonl"), include_str!("types-ids.jsonl")];
     let values = files
         .into_iter()
         .flat_map(str::lines)
         .map(|line| serde_json::from_str::<Value>(line).expect("a case"));
-    let cases: Vec<Case> = values
-        .filter(|value| value["group"] == group)
-        .map(|value| Case {
-            name: value["case"].as_str().expect("a name").to_owned(),
-            protocol: value["resp"].as_u64().expect("a protocol"),
-            steps: value["steps"].as_array().expect("steps").iter().map(Step::parse).collect(),
-        })
-        .collect();
+    let cases: Vec<Case> =
+        values.filter(|value| value["group"] == group).map(|value| Case::parse(&value)).collect();
+    let cases: Vec<Case> =
+        cases.into_iter().filter(|case| names.is_none_or(|names| names.contains(&&*case.name))).collect();
     assert!(!cases.is_empty(), "no case in group {group}");
+    for name in names.into_iter().flatten() {
+        assert!(cases.iter().any(|case| case.name == *name), "no case of {group} has the name {name}");
+    }
+    cases
+}
+
+/// The cases with the replies of Keyfast where those differ.
+fn as_keyfast(mut cases: Vec<Case>) -> Vec<Case> {
+    for case in &mut cases {
+        for step in &mut case.steps {
+            let is_it = |different: &&(&str, &str, &str)| {
+                different.0 == case.name && step.send.as_deref() == Some(different.1.as_bytes())
+            };
+            let different = DIFFERENT.iter().filter(is_it);
+            let replies: Vec<_> = different.map(|(_, _, reply)| reply.as_bytes().to_vec()).collect();
+            if !replies.is_empty() {
+                step.replies = replies;
+            }
+        }
+    }
     cases
 }
 
 /// Replays all cases of a group as they are, then once more beside a client that monitors: the server takes
 /// other ways then, on which replies must be the same.
 fn replay(group: &str) {
-    replay_beside(group, None, false);
-    replay_beside(group, None, true);
+    let cases = if is_redis() { cases(group, None) } else { as_keyfast(cases(group, None)) };
+    replay_beside(&cases, group, false);
+    replay_beside(&cases, group, true);
 }
 
-/// Replays the cases of a group with these names, or all, and reports all differences at once.
-fn replay_beside(group: &str, names: Option<&[&str]>, is_monitored: bool) {
+/// Replays cases of a group, and reports all differences at once.
+fn replay_beside(cases: &[Case], group: &str, is_monitored: bool) {
     // On a busy machine anything may take as long as what is slow by default.
     let server = Server::start_with(&["--slowlog-log-slower-than", "3600000000"]);
-    let (mut failures, mut skipped, mut steps) = (String::new(), 0, 0);
-    let mut cases = cases(group);
-    if let Some(names) = names {
-        cases.retain(|case| names.contains(&&*case.name));
-        assert!(cases.len() >= names.len(), "a case of {group} has another name");
-    }
-    for case in &cases {
-        let is_of_case = |missing: &&(&str, &str)| missing.0 == group && case.name.starts_with(missing.1);
-        if !is_redis() && MISSING_CASES.iter().any(|missing| is_of_case(&missing))
-            || store().is_some() && differs(group, &case.name)
-        {
-            (steps, skipped) = (steps + case.steps.len(), skipped + case.steps.len());
+    let (mut failures, mut replayed) = (String::new(), 0);
+    for case in cases {
+        if store().is_some() && differs(group, &case.name) {
             println!("skipped in {group}: {}", case.name);
             continue;
         }
@@ -378,15 +359,15 @@ fn replay_beside(group: &str, names: Option<&[&str]>, is_monitored: bool) {
                 played = play(&server, group, case, is_monitored);
             }
         }
-        (steps, skipped) = (steps + case.steps.len(), skipped + played.skipped);
+        replayed += played.steps;
         if let Some(difference) = played.difference {
             let _ = writeln!(failures, "{} (RESP{}) {difference}", case.name, case.protocol);
         }
     }
     println!(
-        "{group}, monitored: {is_monitored}: {} cases, {} of {steps} steps replayed",
+        "{group}, monitored: {is_monitored}: {} cases, {replayed} of {} steps replayed",
         cases.len(),
-        steps - skipped
+        cases.iter().map(|case| case.steps.len()).sum::<usize>()
     );
     assert!(failures.is_empty(), "{group} differs, monitored: {is_monitored}:\n{failures}");
 }
@@ -394,8 +375,8 @@ fn replay_beside(group: &str, names: Option<&[&str]>, is_monitored: bool) {
 /// How a case went.
 #[derive(Default)]
 struct Played {
-    /// Steps that were left out.
-    skipped: usize,
+    /// Steps that were taken.
+    steps: usize,
     /// Where it differs first.
     difference: Option<String>,
     /// How long the slowest step took, without pauses.
@@ -418,22 +399,13 @@ fn play(server: &Server, group: &str, case: &Case, is_monitored: bool) -> Played
     });
     let (mut connections, mut kept) = (BTreeMap::new(), BTreeMap::new());
     let late = store().and_then(|store| goes_late(&store, group, &case.name));
-    let goes_on = GOES_ON_WITHOUT.contains(&(group, case.name.as_str()));
     for (number, step) in case.steps.iter().enumerate() {
-        if step.is_missing() {
-            let lost = if goes_on { 1 } else { case.steps.len() - number };
-            played.skipped += lost;
-            println!("skipped in {group}/{}: {lost} steps without {:?}", case.name, step.subjects());
-            if goes_on {
-                continue;
-            }
-            break;
-        }
         let client = connections.entry(step.connection).or_insert_with(|| match case.protocol {
             3 => server.client3(),
             _ => server.client(),
         });
-        let step = &step.with_numbers(&kept).with_difference(&case.name);
+        let step = &step.with_numbers(&kept);
+        played.steps += 1;
         let began = Instant::now();
         let reply = take(step, client);
         played.slowest_step = played.slowest_step.max(began.elapsed().saturating_sub(step.wait));

@@ -357,20 +357,20 @@ fn assert_met(history: &[Told], is_such: fn(Request) -> bool) {
     assert!(served > 0 && in_vain > 0, "{served} served, {in_vain} in vain");
 }
 
-#[test]
+marked!(also_redis: each_element_of_a_list_goes_to_one_client);
 fn each_element_of_a_list_goes_to_one_client() {
     let history = record_and_check(draw_for_lists);
     assert_met(&history, |request| matches!(request, Request::WaitToPop { .. }));
     assert_met(&history, |request| matches!(request, Request::Move { waits: true, .. }));
 }
 
-#[test]
+marked!(also_redis: each_member_of_a_sorted_set_goes_to_one_client);
 fn each_member_of_a_sorted_set_goes_to_one_client() {
     let history = record_and_check(draw_for_members);
     assert_met(&history, |request| matches!(request, Request::PopMember { waits: true, .. }));
 }
 
-#[test]
+marked!(also_redis: fields_of_a_hash_are_counted_and_set_once);
 fn fields_of_a_hash_are_counted_and_set_once() {
     record_and_check(draw_for_fields);
 }

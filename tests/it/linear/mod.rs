@@ -33,8 +33,8 @@ use crate::server::{Server, is_redis};
 
 /// A server on enough threads for requests to be executed at once, also on a machine of few cores. Those of
 /// Redis only read and write, and wait for work without rest.
-fn start_on_four_threads() -> Server {
-    Server::start_with(if is_redis() { &[] } else { &["--io-threads", "4"] })
+fn start_on_four_threads(is_redis: bool) -> Server {
+    Server::start_with(if is_redis { &[] } else { &["--io-threads", "4"] })
 }
 
 fn operations() -> usize {
@@ -51,9 +51,9 @@ fn assert_explained(history: &[Operation]) {
 }
 
 /// Records a history and checks it. It must contain the events that it is meant to test.
-fn record_and_check(keys: usize) -> Vec<Operation> {
-    let server = start_on_four_threads();
-    let history = record(&server, keys, operations());
+fn record_and_check(is_redis: bool, keys: usize) -> Vec<Operation> {
+    let server = start_on_four_threads(is_redis);
+    let history = record(&server, is_redis, keys, operations());
     assert_explained(&history);
     assert_told(&history);
     history
@@ -67,7 +67,7 @@ pub(crate) fn record_and_check_over(
     keys: usize,
     goes_on: impl Fn() -> bool + Sync,
 ) -> (usize, usize) {
-    let history = record_while(servers, keys, goes_on);
+    let history = record_while(servers, false, keys, goes_on);
     assert_explained(&history);
     assert_told(&history);
     (history.len(), history.iter().filter(|operation| operation.answer == Answer::Lost).count())
@@ -92,19 +92,20 @@ fn assert_told(history: &[Operation]) {
     }
 }
 
+/// Not beside Redis, whose history of one key takes the checker minutes.
 #[test]
 fn what_16_connections_are_told_of_one_key_could_have_been_told_one_after_the_other() {
-    record_and_check(1);
+    record_and_check(false, 1);
 }
 
-#[test]
+marked!(also_redis: so_it_is_with_8_keys);
 fn so_it_is_with_8_keys() {
-    record_and_check(8);
+    record_and_check(is_redis(), 8);
 }
 
-#[test]
+marked!(also_redis: so_it_is_with_64_keys_and_porcupine_agrees);
 fn so_it_is_with_64_keys_and_porcupine_agrees() {
-    let history = record_and_check(64);
+    let history = record_and_check(is_redis(), 64);
     assert!(second_opinion::is_linearizable(&history));
 }
 
@@ -270,9 +271,9 @@ fn emulate_setnx(client: &mut Client, between: impl FnOnce(), token: Token) -> A
     YES
 }
 
-#[test]
+marked!(also_redis: setnx_made_of_get_and_set_is_found_out_over_real_connections);
 fn setnx_made_of_get_and_set_is_found_out_over_real_connections() {
-    let server = start_on_four_threads();
+    let server = start_on_four_threads(is_redis());
     let (watch, both_have_looked) = (Watch::start(), Barrier::new(2));
     let attempt = |connection: usize, token: Token| {
         let mut client = server.client();
@@ -288,9 +289,9 @@ fn setnx_made_of_get_and_set_is_found_out_over_real_connections() {
     is_rejected(&history);
 }
 
-#[test]
+marked!(also_redis: setnx_made_of_get_and_set_is_found_out_even_without_an_arranged_race);
 fn setnx_made_of_get_and_set_is_found_out_even_without_an_arranged_race() {
-    let server = start_on_four_threads();
+    let server = start_on_four_threads(is_redis());
     let (watch, at_once) = (Watch::start(), Barrier::new(CONNECTIONS));
     let asked = |client: &mut Client, connection: usize, request: Request| {
         let sent = watch.now();

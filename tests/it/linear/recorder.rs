@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::register::{Answer, Moment, Operation, Request, Token};
 use crate::client::{Client, Reply};
-use crate::server::{Server, is_redis};
+use crate::server::Server;
 
 pub(super) const CONNECTIONS: usize = 16;
 /// Of so many requests one is sent by a client that does not live to read the answer.
@@ -33,14 +33,17 @@ impl Watch {
 }
 
 /// Has 16 connections ask so many times for so many keys.
-pub(super) fn record(server: &Server, keys: usize, operations: usize) -> Vec<Operation> {
+pub(super) fn record(server: &Server, is_redis: bool, keys: usize, operations: usize) -> Vec<Operation> {
     let asked = AtomicUsize::new(0);
-    record_while(std::slice::from_ref(server), keys, || asked.fetch_add(1, Ordering::Relaxed) < operations)
+    record_while(std::slice::from_ref(server), is_redis, keys, || {
+        asked.fetch_add(1, Ordering::Relaxed) < operations
+    })
 }
 
 /// Has 16 connections to several servers, which show the same keys, ask as long as the function says so.
 pub(super) fn record_while(
     servers: &[Server],
+    is_redis: bool,
     keys: usize,
     goes_on: impl Fn() -> bool + Sync,
 ) -> Vec<Operation> {
@@ -51,7 +54,7 @@ pub(super) fn record_while(
                 let (watch, goes_on) = (&watch, &goes_on);
                 scope.spawn(move || {
                     let server = &servers[connection % servers.len()];
-                    let mut asker = Asker::new(server, watch, connection, keys);
+                    let mut asker = Asker::new(server, is_redis, watch, connection, keys);
                     while goes_on() {
                         asker.ask();
                     }
@@ -66,6 +69,8 @@ pub(super) fn record_while(
 /// One connection, and then the next of the same client.
 struct Asker<'s> {
     server: &'s Server,
+    /// Redis has no DELIFEQ.
+    is_redis: bool,
     watch: &'s Watch,
     client: Client,
     connection: usize,
@@ -77,9 +82,16 @@ struct Asker<'s> {
 }
 
 impl<'s> Asker<'s> {
-    fn new(server: &'s Server, watch: &'s Watch, connection: usize, keys: usize) -> Asker<'s> {
+    fn new(
+        server: &'s Server,
+        is_redis: bool,
+        watch: &'s Watch,
+        connection: usize,
+        keys: usize,
+    ) -> Asker<'s> {
         Asker {
             server,
+            is_redis,
             watch,
             client: server.client(),
             connection,
@@ -96,7 +108,7 @@ impl<'s> Asker<'s> {
         self.tokens += 1;
         let request = draw(&mut self.random, token, self.known[key]);
         let crashes = self.random.u32(..REQUESTS_PER_CRASH) == 0;
-        let bytes = crate::client::request(words(key, request));
+        let bytes = crate::client::request(words(key, request, self.is_redis));
         let sent = self.watch.now();
         self.client.send(&bytes);
         let (answer, ended) = match crashes {
@@ -139,13 +151,10 @@ pub(super) fn draw(random: &mut Rng, token: Token, known: Option<Token>) -> Requ
     }
 }
 
-/// What to ask for, so that a key lives so long: in Redis it is still there in the millisecond of its expiry.
-fn asked_ms(lifetime_ms: u64) -> u64 {
-    lifetime_ms - u64::from(is_redis())
-}
-
 /// The words of a request.
-fn words(key: usize, request: Request) -> Vec<String> {
+fn words(key: usize, request: Request, is_redis: bool) -> Vec<String> {
+    // In Redis a key is still there in the millisecond of its expiry.
+    let asked_ms = |lifetime_ms: u64| lifetime_ms - u64::from(is_redis);
     let words = |text: String| text.split(' ').map(str::to_owned).collect();
     words(match request {
         Request::Get => format!("GET register:{key}"),
@@ -158,7 +167,7 @@ fn words(key: usize, request: Request) -> Vec<String> {
             format!("SET register:{key} {token} NX PX {}", asked_ms(ms))
         }
         Request::Del => format!("DEL register:{key}"),
-        Request::DelIfEq(Token(token)) if is_redis() => {
+        Request::DelIfEq(Token(token)) if is_redis => {
             let script = "return redis.call('GET',KEYS[1])==ARGV[1]and(redis.call('DEL',KEYS[1]))or(0)";
             return ["EVAL", script, "1", &format!("register:{key}"), &token.to_string()]
                 .map(str::to_owned)

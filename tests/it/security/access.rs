@@ -72,7 +72,7 @@ fn folder_of_users(test: &str) -> (Folder, String) {
     (folder, path)
 }
 
-#[test]
+marked!(also_redis: e1_a_key_rule_without_rights_or_pattern_is_refused);
 fn e1_a_key_rule_without_rights_or_pattern_is_refused() {
     let server = Server::start();
     let mut client = server.client();
@@ -97,7 +97,7 @@ fn e1_a_key_rule_without_rights_or_pattern_is_refused() {
     }
 }
 
-#[test]
+marked!(also_redis: e2_odd_key_rules_and_selectors_are_taken_or_refused_without_harm);
 fn e2_odd_key_rules_and_selectors_are_taken_or_refused_without_harm() {
     let server = Server::start();
     let mut client = server.client();
@@ -137,7 +137,7 @@ fn e2_odd_key_rules_and_selectors_are_taken_or_refused_without_harm() {
     assert!(described.contains("~a %R~b"), "{described}");
 }
 
-#[test]
+marked!(also_redis: e5_rights_that_were_taken_away_after_queueing_are_looked_at_again);
 fn e5_rights_that_were_taken_away_after_queueing_are_looked_at_again() {
     const CHANGED: &str = "NOPERM ACLs rules changed between the moment the transaction was accumulated and \
                            the EXEC call. This command is no longer allowed for the following reason: ";
@@ -164,7 +164,7 @@ fn e5_rights_that_were_taken_away_after_queueing_are_looked_at_again() {
     lives(&server, &mut admin);
 }
 
-#[test]
+marked!(also_redis: e6_a_command_that_changes_an_expiry_or_deletes_needs_the_right_to_write);
 fn e6_a_command_that_changes_an_expiry_or_deletes_needs_the_right_to_write() {
     let server = Server::start();
     let (mut admin, mut client) = (server.client(), server.client());
@@ -196,7 +196,7 @@ fn e6_a_command_that_changes_an_expiry_or_deletes_needs_the_right_to_write() {
     lives(&server, &mut admin);
 }
 
-#[test]
+marked!(also_redis: e7_nothing_of_a_connection_outlives_its_reset);
 fn e7_nothing_of_a_connection_outlives_its_reset() {
     let server = Server::start();
     let (mut admin, mut client) = (server.client(), server.client());
@@ -251,7 +251,7 @@ fn e7_nothing_of_a_connection_outlives_its_reset() {
     lives(&server, &mut admin);
 }
 
-#[test]
+marked!(also_redis: e9_a_new_user_may_use_no_channel);
 fn e9_a_new_user_may_use_no_channel() {
     let server = Server::start();
     let (mut admin, mut client) = (server.client(), server.client());
@@ -264,7 +264,7 @@ fn e9_a_new_user_may_use_no_channel() {
     lives(&server, &mut admin);
 }
 
-#[test]
+marked!(also_redis: e10_a_client_whose_own_load_takes_its_channel_away_is_closed_after_the_reply);
 fn e10_a_client_whose_own_load_takes_its_channel_away_is_closed_after_the_reply() {
     let (folder, path) = folder_of_users("e10-load");
     let grown = "user default on nopass ~* &* +@all\nuser someone on nopass ~* &c +@all\n";
@@ -279,7 +279,7 @@ fn e10_a_client_whose_own_load_takes_its_channel_away_is_closed_after_the_reply(
     lives(&server, &mut admin);
 }
 
-#[test]
+marked!(also_redis: e11_rules_about_subcommands_and_first_arguments_come_back_as_they_were);
 fn e11_rules_about_subcommands_and_first_arguments_come_back_as_they_were() {
     let (_folder, path) = folder_of_users("e11-rules");
     let server = Server::start_with(&["--aclfile", &path]);
@@ -297,7 +297,7 @@ fn e11_rules_about_subcommands_and_first_arguments_come_back_as_they_were() {
     lives(&server, &mut client);
 }
 
-#[test]
+marked!(also_redis: e13_a_script_has_the_rights_of_its_caller);
 fn e13_a_script_has_the_rights_of_its_caller() {
     const REFUSED: &str = "ERR The user executing the script can't access at least one of the keys mentioned \
                            in the command arguments";

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::cli::{Ran, at_terminal, cli, limited, own, run, told_to};
+use crate::cli::{Ran, at_terminal, limited, own, run, told_to};
 use crate::folder::Folder;
 use crate::server::Server;
 
@@ -38,7 +38,7 @@ fn h10_the_history_is_for_its_user_alone_and_keeps_no_passwords() {
             // One that an older program has left, and that others may read.
             fs::set_permissions(&history, fs::Permissions::from_mode(0o666)).unwrap();
         }
-        let mut client = at_terminal(&server, &folder.file(""), "");
+        let mut client = at_terminal(&own(), &server, &folder.file(""), "");
         client.awaits(&place);
         for line in [
             "set a 1",
@@ -144,14 +144,15 @@ fn h13_control_characters_are_shown_on_a_terminal_and_not_obeyed() {
         ("--bigkeys", "'\"\\x1b]0;x\\a\"' with 10 bytes\r\n"),
         (push, "(empty array)\r\n"),
     ] {
-        let mut client = at_terminal(&server, &folder.file(""), arguments);
+        let mut client = at_terminal(&own(), &server, &folder.file(""), arguments);
         client.awaits(expected);
         client.ends();
         assert!(!client.rest().contains('\x1b'), "{arguments}: {:?}", client.rest());
     }
     // A pipe gets what is there.
-    cli(&server, &["GET", "k"]).printed(&format!("{TITLE}\n"));
-    let Ran { output, .. } = cli(&server, &["--scan"]);
+    let port = server.port().to_string();
+    run(own(), &["-p", &port, "GET", "k"], b"").printed(&format!("{TITLE}\n"));
+    let Ran { output, .. } = run(own(), &["-p", &port, "--scan"], b"");
     assert!(output.contains(TITLE), "{output:?}");
 }
 

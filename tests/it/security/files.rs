@@ -320,7 +320,7 @@ fn f15_numbers_in_a_log_are_refused_that_make_no_sense() {
     assert_eq!(printed.lines().count(), 1, "{printed}");
 }
 
-#[test]
+marked!(also_redis: f16_half_a_transaction_at_the_end_does_not_swallow_what_comes_after_it);
 fn f16_half_a_transaction_at_the_end_does_not_swallow_what_comes_after_it() {
     let folder = Folder::new("f16");
     let half = [request(["SET", "before", "1"]), request(["MULTI"]), request(["SET", "half", "1"])].concat();

@@ -299,9 +299,7 @@ fn a10_strings_that_differ_in_few_bytes_cost_no_more_than_others() {
 /// The hash that decides the order of keys in a table is known: keys of one and the same value can be chosen.
 #[test]
 fn a10_keys_that_are_chosen_to_collide_are_spread() {
-    if is_redis() {
-        return; // Redis looks through all of them each time.
-    }
+    // Redis looks through all of them each time.
     let server = Server::start();
     let mut client = server.client();
     // Blocks of three bytes that leave the hash as it is behind them, whatever follows.
@@ -346,9 +344,7 @@ fn a10_keys_that_are_chosen_to_collide_are_spread() {
 
 #[test]
 fn a11_a_pattern_that_is_too_deep_is_an_error() {
-    if is_redis() {
-        return; // Its stack ends, and the process with it.
-    }
+    // Redis's stack ends, and the process with it.
     let server = Server::start();
     let mut client = server.client();
     for call in [
@@ -377,9 +373,7 @@ fn a11_a_pattern_that_is_too_deep_is_an_error() {
 
 #[test]
 fn a12_work_within_one_function_is_seen_and_ended() {
-    if is_redis() {
-        return; // No hook runs there.
-    }
+    // In Redis, no hook runs there.
     let server = impatient();
     for script in [
         "return string.find(('a'):rep(60), ('a?'):rep(60) .. ('a'):rep(60))",
@@ -413,7 +407,7 @@ fn a12_work_within_one_function_is_seen_and_ended() {
     }
 }
 
-#[test]
+marked!(also_redis: a13_a_value_becomes_a_reply_without_recursion_and_within_limits);
 fn a13_a_value_becomes_a_reply_without_recursion_and_within_limits() {
     let server = impatient();
     let mut client = server.client();
@@ -678,7 +672,7 @@ fn a20_the_first_line_of_a_script_or_library_stays_on_one_line() {
     lives(&server, &mut client);
 }
 
-#[test]
+marked!(also_redis: a21_what_is_killed_ends_whatever_it_catches);
 fn a21_what_is_killed_ends_whatever_it_catches() {
     let server = impatient();
     for script in [
@@ -764,9 +758,7 @@ fn a23_replies_within_a_script_have_no_limit_of_output() {
 
 #[test]
 fn a24_there_is_no_debugger() {
-    if is_redis() {
-        return; // It has one.
-    }
+    // Redis has one.
     let server = Server::start();
     let mut client = server.client();
     for line in ["SCRIPT DEBUG YES", "SCRIPT DEBUG SYNC", "SCRIPT DEBUG NO"] {
@@ -776,7 +768,7 @@ fn a24_there_is_no_debugger() {
     lives(&server, &mut client);
 }
 
-#[test]
+marked!(also_redis: a26_texts_of_scripts_do_not_pile_up);
 fn a26_texts_of_scripts_do_not_pile_up() {
     let server = Server::start();
     let mut client = server.client();
@@ -806,7 +798,7 @@ fn a26_texts_of_scripts_do_not_pile_up() {
     lives(&server, &mut client);
 }
 
-#[test]
+marked!(also_redis: a27_indices_at_the_ends_of_an_integer_are_harmless);
 fn a27_indices_at_the_ends_of_an_integer_are_harmless() {
     let server = Server::start();
     let mut client = server.client();
@@ -847,9 +839,7 @@ fn a27_indices_at_the_ends_of_an_integer_are_harmless() {
 
 #[test]
 fn a28_memory_may_end_anywhere() {
-    if is_redis() {
-        return; // It has no limit, and ends.
-    }
+    // Redis has no limit, and ends.
     let server = Server::start();
     let mut client = server.client();
     client.cmd(["SET", "big", &"x".repeat(1 << 20)]).is_ok();
@@ -896,9 +886,7 @@ fn a28_memory_may_end_anywhere() {
 
 #[test]
 fn h17_what_a_script_logs_stays_on_one_line() {
-    if is_redis() {
-        return; // It logs line ends as they are.
-    }
+    // Redis logs line ends as they are.
     let server = Server::start();
     let mut client = server.client();
     client.cmd(["EVAL", "redis.log(3, 'x\\r\\n1:M 01 Jan 2030 FAKE\\27[31m', 'y')", "0"]).is_nil();

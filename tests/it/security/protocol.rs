@@ -288,9 +288,8 @@ fn d9_a_unix_socket_never_has_other_permissions_than_it_should() {
     }
 }
 
-#[test]
+marked!(needs_tools: d10_without_a_password_only_this_machine_is_served);
 fn d10_without_a_password_only_this_machine_is_served() {
-    // Without a network there are no others.
     let Some(outward) = outward_address() else { return };
     let server = Server::start_with(&["--bind", "*"]);
     let outward = SocketAddr::new(outward.ip(), server.port());

@@ -147,7 +147,7 @@ fn limited() -> (Server, Client, Client) {
 
 const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
 
-#[test]
+marked!(also_redis: c1_the_same_key_twice_is_written_twice);
 fn c1_the_same_key_twice_is_written_twice() {
     let server = Server::start();
     let mut client = server.client();
@@ -166,7 +166,7 @@ fn c1_the_same_key_twice_is_written_twice() {
     lives(&server, &mut client);
 }
 
-#[test]
+marked!(also_redis: c2_an_offset_plus_a_length_does_not_overflow);
 fn c2_an_offset_plus_a_length_does_not_overflow() {
     let server = Server::start();
     let mut client = server.client();
@@ -187,7 +187,7 @@ fn c2_an_offset_plus_a_length_does_not_overflow() {
     lives(&server, &mut client);
 }
 
-#[test]
+marked!(also_redis: c4_offsets_of_bits_do_not_overflow);
 fn c4_offsets_of_bits_do_not_overflow() {
     const NOT_AN_OFFSET: &str = "ERR bit offset is not an integer or out of range";
     let server = Server::start();
@@ -231,7 +231,7 @@ fn c4_offsets_of_bits_do_not_overflow() {
     lives(&server, &mut client);
 }
 
-#[test]
+marked!(also_redis: c5_the_limit_of_values_has_limits);
 fn c5_the_limit_of_values_has_limits() {
     let server = Server::start();
     let mut client = server.client();
@@ -248,7 +248,7 @@ fn c5_the_limit_of_values_has_limits() {
     lives(&server, &mut client);
 }
 
-#[test]
+marked!(also_redis: c9_every_one_of_many_keys_is_found_and_checked);
 fn c9_every_one_of_many_keys_is_found_and_checked() {
     let (server, mut admin, mut client) = limited();
     let keys: Vec<String> = (0..10_000).map(|number| format!("ok:{number}")).collect();
@@ -281,7 +281,7 @@ fn c9_every_one_of_many_keys_is_found_and_checked() {
     lives(&server, &mut admin);
 }
 
-#[test]
+marked!(also_redis: c10_a_request_that_is_too_short_for_its_keys_is_refused);
 fn c10_a_request_that_is_too_short_for_its_keys_is_refused() {
     let (server, mut admin, mut client) = limited();
     for (line, why) in [
@@ -310,7 +310,7 @@ fn c10_a_request_that_is_too_short_for_its_keys_is_refused() {
     lives(&server, &mut admin);
 }
 
-#[test]
+marked!(also_redis: c11_numbers_at_the_ends_of_their_range_do_not_overflow);
 fn c11_numbers_at_the_ends_of_their_range_do_not_overflow() {
     const OVERFLOWS: &str = "ERR increment or decrement would overflow";
     let server = Server::start();
@@ -366,9 +366,6 @@ fn c11_numbers_at_the_ends_of_their_range_do_not_overflow() {
 
 #[test]
 fn c12_every_key_of_msetex_is_checked() {
-    if is_redis() {
-        return;
-    }
     let (server, mut admin, mut client) = limited();
     client.line("MSETEX 2 ok:1 a secret b").is_error(NO_KEY);
     client.line("MSETEX 2 secret a ok:1 b").is_error(NO_KEY);
@@ -380,7 +377,7 @@ fn c12_every_key_of_msetex_is_checked() {
     lives(&server, &mut admin);
 }
 
-#[test]
+marked!(also_redis: c13_the_last_option_counts_in_the_check_as_in_the_deed);
 fn c13_the_last_option_counts_in_the_check_as_in_the_deed() {
     let (server, mut admin, mut client) = limited();
     admin.line("SET ok:1 v").is_ok();
@@ -404,7 +401,7 @@ fn c13_the_last_option_counts_in_the_check_as_in_the_deed() {
     lives(&server, &mut admin);
 }
 
-#[test]
+marked!(also_redis: c14_emptying_while_a_client_watches_several_keys_touches_nothing_freed);
 fn c14_emptying_while_a_client_watches_several_keys_touches_nothing_freed() {
     let server = Server::start();
     let (mut watcher, mut other) = (server.client(), server.client());
@@ -434,7 +431,7 @@ fn c14_emptying_while_a_client_watches_several_keys_touches_nothing_freed() {
     }
 }
 
-#[test]
+marked!(also_redis: g23_cursors_and_counts_that_no_server_has_given_are_answered);
 fn g23_cursors_and_counts_that_no_server_has_given_are_answered() {
     let server = Server::start();
     let mut client = server.client();

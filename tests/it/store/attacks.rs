@@ -71,7 +71,7 @@ fn terminate_waiting(cluster: &Postgres, event_type: &str) {
     eventually("a session ends", || cluster.sql(0, &terminate).is_ok_and(|count| count != "0"));
 }
 
-#[test]
+marked!(needs_tools: a_batch_that_was_not_done_is_not_taken_for_done_when_that_has_to_be_asked_twice);
 fn a_batch_that_was_not_done_is_not_taken_for_done_when_that_has_to_be_asked_twice() {
     let Some(cluster) = Postgres::start("settle", 3) else { return };
     let front = cluster.front(&["--store-timeout", "20000"]);
@@ -97,7 +97,7 @@ fn a_batch_that_was_not_done_is_not_taken_for_done_when_that_has_to_be_asked_twi
     assert_eq!(value, Ok("1".to_owned()));
 }
 
-#[test]
+marked!(needs_tools: a_commit_is_not_acknowledged_when_its_wait_for_the_replicas_is_cancelled);
 fn a_commit_is_not_acknowledged_when_its_wait_for_the_replicas_is_cancelled() {
     let Some(cluster) = Postgres::start("cancel", 3) else { return };
     let front = cluster.front(&["--store-timeout", "20000"]);
@@ -115,7 +115,7 @@ fn a_commit_is_not_acknowledged_when_its_wait_for_the_replicas_is_cancelled() {
     client.reply().is(1);
 }
 
-#[test]
+marked!(needs_tools: keys_of_one_name_in_two_databases_are_two_keys);
 fn keys_of_one_name_in_two_databases_are_two_keys() {
     let Some((cluster, one, _other)) = pair("databases") else { return };
     let (mut first, mut client, mut elsewhere) = (one.client(), one.client(), one.client());
@@ -147,7 +147,7 @@ fn keys_of_one_name_in_two_databases_are_two_keys() {
     assert!(elsewhere.line("PTTL lock").integer() > 0);
 }
 
-#[test]
+marked!(needs_tools: a_value_of_an_unknown_type_harms_no_other_key);
 fn a_value_of_an_unknown_type_harms_no_other_key() {
     let Some((cluster, one, _other)) = pair("unknown-type") else { return };
     let mut client = one.client();
@@ -161,7 +161,7 @@ fn a_value_of_an_unknown_type_harms_no_other_key() {
     assert_eq!(cluster.sql(0, "SELECT count(*) FROM keyfast.keys"), Ok("4".into()));
 }
 
-#[test]
+marked!(needs_tools: a_row_that_is_freed_while_a_batch_relies_on_it_loses_no_write);
 fn a_row_that_is_freed_while_a_batch_relies_on_it_loses_no_write() {
     let Some((cluster, one, _other)) = pair("freed") else { return };
     let mut client = one.client();
@@ -177,7 +177,7 @@ fn a_row_that_is_freed_while_a_batch_relies_on_it_loses_no_write() {
     assert_eq!(client.line("MGET a b").reply().to_string(), r#"["2", "2"]"#);
 }
 
-#[test]
+marked!(needs_tools: a_lock_is_not_taken_by_a_front_end_whose_clock_is_ahead_of_the_stores);
 fn a_lock_is_not_taken_by_a_front_end_whose_clock_is_ahead_of_the_stores() {
     let Some(cluster) = Postgres::start("clock", 1) else { return };
     cluster
@@ -204,7 +204,7 @@ fn a_lock_is_not_taken_by_a_front_end_whose_clock_is_ahead_of_the_stores() {
     client.line("SET lock yours NX PX 300").is_ok();
 }
 
-#[test]
+marked!(needs_tools: a_flush_leaves_no_key_that_was_written_before_one_that_it_deletes);
 fn a_flush_leaves_no_key_that_was_written_before_one_that_it_deletes() {
     let Some((_cluster, one, other)) = pair("flush") else { return };
     let mut client = one.client();
@@ -254,7 +254,7 @@ fn increment(client: &mut Client, key: &str, times: usize) -> (i64, i64) {
     (sure, lost)
 }
 
-#[test]
+marked!(needs_tools: counts_of_64_clients_of_two_front_ends_add_up);
 fn counts_of_64_clients_of_two_front_ends_add_up() {
     let Some((_cluster, one, other)) = pair("counts") else { return };
     let fronts = [&one, &other];
@@ -348,7 +348,7 @@ fn open_accounts(front: &Server) {
     front.client().cmd(["MSET".to_owned()].into_iter().chain(words)).is_ok();
 }
 
-#[test]
+marked!(needs_tools: transfers_over_two_front_ends_keep_the_sum_while_one_is_killed_and_the_store_is_stopped);
 fn transfers_over_two_front_ends_keep_the_sum_while_one_is_killed_and_the_store_is_stopped() {
     let Some(cluster) = Postgres::start("transfers", 1) else { return };
     let timeout = ["--store-timeout", "2000"];
@@ -406,7 +406,7 @@ fn transfers_over_two_front_ends_keep_the_sum_while_one_is_killed_and_the_store_
     });
 }
 
-#[test]
+marked!(needs_tools: fencing_numbers_of_a_key_only_grow);
 fn fencing_numbers_of_a_key_only_grow() {
     let Some((cluster, one, other)) = pair("fences") else { return };
     let (mut one, mut other) = (one.client(), other.client());
@@ -445,7 +445,7 @@ fn fencing_numbers_of_a_key_only_grow() {
     }
 }
 
-#[test]
+marked!(needs_tools: many_clients_wait_in_bounded_memory_and_are_told_in_time_when_the_store_is_away);
 fn many_clients_wait_in_bounded_memory_and_are_told_in_time_when_the_store_is_away() {
     let Some(cluster) = Postgres::start("many", 1) else { return };
     let clients_of = |front: &Server| -> Vec<Client> {
@@ -485,7 +485,7 @@ fn many_clients_wait_in_bounded_memory_and_are_told_in_time_when_the_store_is_aw
     });
 }
 
-#[test]
+marked!(needs_tools: what_a_store_refuses_is_said_and_done_when_it_takes_it_again);
 fn what_a_store_refuses_is_said_and_done_when_it_takes_it_again() {
     let Some((cluster, one, _other)) = pair("read-only") else { return };
     let mut client = one.client();
@@ -507,7 +507,7 @@ fn what_a_store_refuses_is_said_and_done_when_it_takes_it_again() {
     client.line("GET k").is("v");
 }
 
-#[test]
+marked!(needs_tools: large_requests_and_all_bytes_arrive);
 fn large_requests_and_all_bytes_arrive() {
     let Some((_cluster, one, other)) = pair("large") else { return };
     let (mut one, mut other) = (one.client(), other.client());
@@ -552,7 +552,7 @@ fn large_requests_and_all_bytes_arrive() {
     one.line("SCAN abc").is_error("ERR invalid cursor");
 }
 
-#[test]
+marked!(needs_tools: long_values_can_be_changed_and_killed_scripts_do_not_run_again);
 fn long_values_can_be_changed_and_killed_scripts_do_not_run_again() {
     let Some((_cluster, one_front, other)) = pair("long") else { return };
     let (mut one, mut other) = (one_front.client(), other.client());
@@ -571,7 +571,7 @@ fn long_values_can_be_changed_and_killed_scripts_do_not_run_again() {
     assert!(one.reply().text().starts_with("ERR Script killed by user"));
 }
 
-#[test]
+marked!(needs_tools: clients_that_wait_know_what_they_wait_for);
 fn clients_that_wait_know_what_they_wait_for() {
     let Some((_cluster, one, other)) = pair("waiting") else { return };
     let (mut waiter, mut other) = (one.client(), other.client());
@@ -605,7 +605,7 @@ fn clients_that_wait_know_what_they_wait_for() {
     waiter.reply().is_error("WRONGTYPE Operation against a key holding the wrong kind of value");
 }
 
-#[test]
+marked!(needs_tools: a_client_waits_even_while_it_looks_for_what_it_waits_for);
 fn a_client_waits_even_while_it_looks_for_what_it_waits_for() {
     let Some((_cluster, one, other)) = pair("looking") else { return };
     let (mut waiter, mut other, mut watching) = (one.client(), other.client(), one.client());
@@ -630,7 +630,7 @@ fn a_client_waits_even_while_it_looks_for_what_it_waits_for() {
     }
 }
 
-#[test]
+marked!(needs_tools: a_wrong_password_and_too_few_connections_are_told_in_the_log);
 fn a_wrong_password_and_too_few_connections_are_told_in_the_log() {
     let Some(cluster) = Postgres::start("password", 1) else { return };
     let prepare = "CREATE ROLE guest LOGIN PASSWORD 'right' CONNECTION LIMIT 1;

@@ -46,6 +46,7 @@ impl Etcd {
         options: &[&str],
     ) -> Option<Etcd> {
         installed("etcd")?;
+        installed("kill")?;
         let etcd = Etcd {
             folder: Folder::new(&format!("store-etcd-{test}")),
             ports: (0..nodes).map(|_| [node_port(), node_port(), node_port()]).collect(),

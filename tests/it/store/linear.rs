@@ -17,7 +17,7 @@ fn operations() -> usize {
     asked_for.map_or(10_000, |number| number.parse().expect("KEYFAST_HISTORY_OPERATIONS is a number"))
 }
 
-#[test]
+marked!(needs_tools: what_clients_of_two_front_ends_are_told_could_have_been_told_one_after_the_other);
 fn what_clients_of_two_front_ends_are_told_could_have_been_told_one_after_the_other() {
     let Some(cluster) = Postgres::start("linear", 1) else { return };
     let fronts = [cluster.front(&[]), cluster.front(&[])];
@@ -29,13 +29,13 @@ fn what_clients_of_two_front_ends_are_told_could_have_been_told_one_after_the_ot
     }
 }
 
-#[test]
+marked!(needs_tools: so_it_is_with_collections_for_which_some_wait);
 fn so_it_is_with_collections_for_which_some_wait() {
     let Some((_cluster, one, other)) = super::postgres::pair("linear-collections") else { return };
     check_collections_over(&[one, other]);
 }
 
-#[test]
+marked!(needs_tools: so_it_is_while_the_primary_is_killed_and_replaced);
 fn so_it_is_while_the_primary_is_killed_and_replaced() {
     let Some(cluster) = Postgres::start("linear-kill", 3) else { return };
     let timeout = ["--store-timeout", "2000"];
@@ -54,7 +54,7 @@ fn so_it_is_while_the_primary_is_killed_and_replaced() {
     eprintln!("{sent} requests were sent, {lost} answers were lost");
 }
 
-#[test]
+marked!(needs_tools: so_it_is_while_the_primary_is_paused_and_replaced_and_goes_on_without_replicas);
 fn so_it_is_while_the_primary_is_paused_and_replaced_and_goes_on_without_replicas() {
     let Some(cluster) = Postgres::start("linear-pause", 3) else { return };
     let timeout = ["--store-timeout", "1000"];
@@ -78,7 +78,7 @@ fn so_it_is_while_the_primary_is_paused_and_replaced_and_goes_on_without_replica
     eprintln!("{sent} requests were sent, {lost} answers were lost");
 }
 
-#[test]
+marked!(needs_tools: so_it_is_while_the_store_is_stopped_and_the_network_is_cut);
 fn so_it_is_while_the_store_is_stopped_and_the_network_is_cut() {
     let Some(cluster) = Postgres::start("linear-cut", 1) else { return };
     let cable = Cable::start(cluster.port(0));

@@ -188,6 +188,7 @@ pub(crate) fn missing(fronts: &[Server], acknowledged: &[Taken]) -> Vec<Taken> {
                 Reply::Error(text) if text.starts_with("STOREDOWN ") => false,
                 other => panic!("{other}"),
             });
+            assert_eq!(items.len(), some.len());
             for (found, taken) in items.iter().zip(some) {
                 if *found != Reply::from(taken.token.as_str()) {
                     missing.push(taken.clone());

@@ -6,14 +6,16 @@
 //! - etcd takes 60 keys of a request, and values of about 1.4 MiB.
 //! - What makes a store unusable, and how a node fails, is each store's own.
 
-/// A test for each store.
+/// A test for each store, both with the mark `needs_tools`.
 macro_rules! on_both {
     ($($test:ident)*) => {
         mod both_on_postgres {
-            $(#[test] fn $test() { super::$test(super::Kind::Postgres); })*
+            $(marked!(needs_tools: $test);
+            fn $test() { super::$test(super::Kind::Postgres); })*
         }
         mod both_on_etcd {
-            $(#[test] fn $test() { super::$test(super::Kind::Etcd); })*
+            $(marked!(needs_tools: $test);
+            fn $test() { super::$test(super::Kind::Etcd); })*
         }
     };
 }

@@ -10,7 +10,7 @@ use super::{Cluster, Kind, pair};
 use crate::client::{Client, Reply};
 use crate::server::Server;
 
-#[test]
+marked!(needs_tools: an_expired_key_goes_late_and_never_early_and_one_of_many_takes_it);
 fn an_expired_key_goes_late_and_never_early_and_one_of_many_takes_it() {
     let Some((_cluster, one, other)) = pair(Kind::Etcd, "expiry") else { return };
     let fronts = [&one, &other];
@@ -40,7 +40,7 @@ fn an_expired_key_goes_late_and_never_early_and_one_of_many_takes_it() {
     }
 }
 
-#[test]
+marked!(needs_tools: a_key_is_there_for_as_long_as_etcd_has_it);
 fn a_key_is_there_for_as_long_as_etcd_has_it() {
     let Some((_cluster, one, other)) = pair(Kind::Etcd, "late") else { return };
     let (mut one, mut other) = (one.client(), other.client());
@@ -60,7 +60,7 @@ fn a_key_is_there_for_as_long_as_etcd_has_it() {
     other.line("PTTL lock").is(-1);
 }
 
-#[test]
+marked!(needs_tools: a_write_keeps_the_lease_or_ends_it_as_the_command_says);
 fn a_write_keeps_the_lease_or_ends_it_as_the_command_says() {
     let Some((_cluster, one, other)) = pair(Kind::Etcd, "leases") else { return };
     let (mut one, mut other) = (one.client(), other.client());
@@ -87,7 +87,7 @@ fn a_write_keeps_the_lease_or_ends_it_as_the_command_says() {
     one.line("EXISTS set").is(0);
 }
 
-#[test]
+marked!(needs_tools: exec_fails_after_an_absent_key_was_there_and_has_expired);
 fn exec_fails_after_an_absent_key_was_there_and_has_expired() {
     let Some((_cluster, one, other)) = pair(Kind::Etcd, "marks") else { return };
     let (mut one, mut other, mut third) = (one.client(), other.client(), other.client());
@@ -114,7 +114,7 @@ fn exec_fails_after_an_absent_key_was_there_and_has_expired() {
     one.line("DBSIZE").is(2);
 }
 
-#[test]
+marked!(needs_tools: what_etcd_does_not_take_at_once_is_refused_or_waits);
 fn what_etcd_does_not_take_at_once_is_refused_or_waits() {
     let Some(cluster) = Cluster::start(Kind::Etcd, "operations") else { return };
     let front = cluster.front(&["--store-value-max-bytes", "4mb", "--loglevel", "debug"]);
@@ -176,7 +176,7 @@ fn what_etcd_does_not_take_at_once_is_refused_or_waits() {
     assert!(!output.contains("frame"), "a library writes into the log: {output}");
 }
 
-#[test]
+marked!(needs_tools: a_request_whose_connection_is_lost_is_done_once);
 fn a_request_whose_connection_is_lost_is_done_once() {
     let Some(etcd) = Etcd::start("lost", 1) else { return };
     let proxy = Proxy::to(etcd.port(0));
@@ -212,7 +212,7 @@ fn a_request_whose_connection_is_lost_is_done_once() {
     assert!(!front.output().contains("cannot tell what it has done"), "{}", front.output());
 }
 
-#[test]
+marked!(needs_tools: an_etcd_that_cannot_be_used_is_told_in_the_log);
 fn an_etcd_that_cannot_be_used_is_told_in_the_log() {
     let Some(etcd) = Etcd::start("wrong", 1) else { return };
     drop(front(&etcd.url(), &[]));

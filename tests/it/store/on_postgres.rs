@@ -12,7 +12,7 @@ use super::{Kind, eventually, is_told_of_changes, pair, wait_until_heard};
 use crate::client::Reply;
 use crate::server::Server;
 
-#[test]
+marked!(needs_tools: an_expired_key_is_gone_for_all_from_its_millisecond_on_and_one_of_many_takes_it);
 fn an_expired_key_is_gone_for_all_from_its_millisecond_on_and_one_of_many_takes_it() {
     let Some((_cluster, one, other)) = pair(Kind::Postgres, "expiry") else { return };
     let fronts = [&one, &other];
@@ -45,7 +45,7 @@ fn an_expired_key_is_gone_for_all_from_its_millisecond_on_and_one_of_many_takes_
     }
 }
 
-#[test]
+marked!(needs_tools: each_front_end_tells_its_clients_once_that_a_key_has_expired);
 fn each_front_end_tells_its_clients_once_that_a_key_has_expired() {
     let Some((_cluster, one, other)) = pair(Kind::Postgres, "expired") else { return };
     let mut listeners: Vec<_> = [&one, &other].map(|front| front.client()).into();
@@ -76,7 +76,7 @@ fn each_front_end_tells_its_clients_once_that_a_key_has_expired() {
     assert_eq!(writer.line("EXISTS lock stays first second").reply(), Reply::from(1));
 }
 
-#[test]
+marked!(needs_tools: a_store_that_cannot_be_used_is_told_in_the_log);
 fn a_store_that_cannot_be_used_is_told_in_the_log() {
     let Some(cluster) = Postgres::start("wrong", 1) else { return };
     drop(front(&cluster.url(), &[]));
@@ -92,7 +92,7 @@ fn a_store_that_cannot_be_used_is_told_in_the_log() {
     assert!(output.contains("Cannot reach the store postgres://127.0.0.1:"), "{output}");
 }
 
-#[test]
+marked!(needs_tools: a_host_that_hangs_keeps_no_front_end_from_the_others);
 fn a_host_that_hangs_keeps_no_front_end_from_the_others() {
     let Some(cluster) = Postgres::start("hangs", 1) else { return };
     // It takes connections, and says nothing.
@@ -106,7 +106,7 @@ fn a_host_that_hangs_keeps_no_front_end_from_the_others() {
     is_told_of_changes(&one, &mut other.client());
 }
 
-#[test]
+marked!(needs_tools: where_the_primary_waits_for_no_replica_the_same_test_finds_acknowledged_locks_that_are_lost);
 fn where_the_primary_waits_for_no_replica_the_same_test_finds_acknowledged_locks_that_are_lost() {
     for waits in [true, false] {
         let Some(cluster) = Postgres::start("asynchronous", 3) else { return };

@@ -19,12 +19,12 @@ const LATE: [&str; 2] = ["--store-timeout", "20000"];
 /// A fault that no failover follows.
 const SHORT: Duration = Duration::from_millis(500);
 
-#[test]
+marked!(needs_tools: no_acknowledged_lock_is_lost_when_a_front_end_of_postgresql_is_killed);
 fn no_acknowledged_lock_is_lost_when_a_front_end_of_postgresql_is_killed() {
     a_front_end_is_killed(Kind::Postgres, "PostgreSQL: a front-end is killed");
 }
 
-#[test]
+marked!(needs_tools: no_acknowledged_lock_is_lost_when_a_front_end_of_etcd_is_killed);
 fn no_acknowledged_lock_is_lost_when_a_front_end_of_etcd_is_killed() {
     a_front_end_is_killed(Kind::Etcd, "etcd: a front-end is killed");
 }
@@ -47,7 +47,7 @@ fn a_front_end_is_killed(kind: Kind, what: &'static str) {
     }
 }
 
-#[test]
+marked!(needs_tools: no_acknowledged_lock_is_lost_when_the_primary_is_killed);
 fn no_acknowledged_lock_is_lost_when_the_primary_is_killed() {
     let Some(cluster) = Postgres::start("kill", 3) else { return };
     let fronts = [(); 2].map(|()| front(&cluster.url(), &LATE));
@@ -65,7 +65,7 @@ fn no_acknowledged_lock_is_lost_when_the_primary_is_killed() {
     }
 }
 
-#[test]
+marked!(needs_tools: no_acknowledged_lock_is_lost_when_the_primary_is_paused);
 fn no_acknowledged_lock_is_lost_when_the_primary_is_paused() {
     let Some(cluster) = Postgres::start("pause", 3) else { return };
     let fronts = [(); 2].map(|()| front(&cluster.url(), &SOON));
@@ -97,7 +97,7 @@ fn no_acknowledged_lock_is_lost_when_the_primary_is_paused() {
     }
 }
 
-#[test]
+marked!(needs_tools: no_acknowledged_lock_is_lost_when_the_network_of_postgresql_is_cut);
 fn no_acknowledged_lock_is_lost_when_the_network_of_postgresql_is_cut() {
     let Some(network) = Network::new(3) else { return };
     let Some(cluster) = Postgres::start_in(Some(network), "cut", 3) else { return };
@@ -136,7 +136,7 @@ fn no_acknowledged_lock_is_lost_when_the_network_of_postgresql_is_cut() {
     }
 }
 
-#[test]
+marked!(needs_tools: no_acknowledged_lock_is_lost_when_the_leader_is_killed);
 fn no_acknowledged_lock_is_lost_when_the_leader_is_killed() {
     let Some(etcd) = Etcd::start("kill", 3) else { return };
     let fronts = [(); 2].map(|()| front(&etcd.url(), &LATE));
@@ -153,7 +153,7 @@ fn no_acknowledged_lock_is_lost_when_the_leader_is_killed() {
     }
 }
 
-#[test]
+marked!(needs_tools: no_acknowledged_lock_is_lost_when_the_leader_is_paused);
 fn no_acknowledged_lock_is_lost_when_the_leader_is_paused() {
     let Some(etcd) = Etcd::start("pause", 3) else { return };
     let fronts = [(); 2].map(|()| front(&etcd.url(), &LATE));
@@ -170,7 +170,7 @@ fn no_acknowledged_lock_is_lost_when_the_leader_is_paused() {
     }
 }
 
-#[test]
+marked!(needs_tools: no_acknowledged_lock_is_lost_when_the_network_of_etcd_is_cut);
 fn no_acknowledged_lock_is_lost_when_the_network_of_etcd_is_cut() {
     let Some(network) = Network::new(3) else { return };
     let Some(etcd) = Etcd::start_in(Some(network), "cut", 3, &[]) else { return };

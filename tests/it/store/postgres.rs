@@ -10,7 +10,7 @@ use super::cluster::{eventually, front, node_port};
 use super::network::Network;
 use crate::folder::Folder;
 use crate::server::Server;
-use crate::tools::refuse_to_pass_without;
+use crate::tools::{installed, refuse_to_pass_without};
 
 /// Three nodes, of which the first is the primary at first.
 pub(crate) struct Postgres {
@@ -31,6 +31,8 @@ impl Postgres {
 
     /// The same in a network of its own.
     pub(crate) fn start_in(network: Option<Network>, test: &str, nodes: usize) -> Option<Postgres> {
+        // By which all processes of a node are found and killed.
+        installed("ps")?;
         let programs = fs::read_dir("/usr/lib/postgresql").ok().and_then(|versions| {
             let found = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
             found.filter(|folder| folder.join("initdb").exists()).max()

@@ -85,7 +85,7 @@ fn wait_for_message(listener: &mut Client, message: &str) {
     while listener.reply().reply().to_string() != expected {}
 }
 
-#[test]
+marked!(needs_tools: postgresql_is_reached_by_tls_if_its_certificate_is_trusted);
 fn postgresql_is_reached_by_tls_if_its_certificate_is_trusted() {
     let Some(store) = Postgres::start("secure-tls", 1) else { return };
     let (files, certificate, authority) = certificates("tls");
@@ -116,7 +116,7 @@ fn postgresql_is_reached_by_tls_if_its_certificate_is_trusted() {
     is_refused(&url("localhost", "?sslmode=require"), &missing, "/nothing/here.pem: No such file");
 }
 
-#[test]
+marked!(needs_tools: postgresql_asks_for_a_password_with_and_without_tls);
 fn postgresql_asks_for_a_password_with_and_without_tls() {
     let Some(store) = Postgres::start("secure-password", 1) else { return };
     let (_folder, certificate, authority) = certificates("password");
@@ -133,7 +133,7 @@ fn postgresql_asks_for_a_password_with_and_without_tls() {
     }
 }
 
-#[test]
+marked!(needs_tools: etcd_is_reached_by_tls_if_its_certificate_is_trusted);
 fn etcd_is_reached_by_tls_if_its_certificate_is_trusted() {
     let Some(mut etcd) = Etcd::start("secure-tls", 1) else { return };
     let (files, certificate, authority) = certificates("etcd-tls");
@@ -158,7 +158,7 @@ fn etcd_is_reached_by_tls_if_its_certificate_is_trusted() {
     }
 }
 
-#[test]
+marked!(needs_tools: etcd_asks_for_a_password_with_and_without_tls);
 fn etcd_asks_for_a_password_with_and_without_tls() {
     let Some(mut etcd) = Etcd::start("secure-password", 1) else { return };
     let (_folder, certificate, authority) = certificates("etcd-password");
@@ -223,7 +223,7 @@ fn asks_for_certificates(
     );
 }
 
-#[test]
+marked!(needs_tools: postgresql_asks_for_a_certificate);
 fn postgresql_asks_for_a_certificate() {
     let Some(store) = Postgres::start("secure-certificate", 1) else { return };
     let (files, certificate, authority) = certificates("certificate");
@@ -233,7 +233,7 @@ fn postgresql_asks_for_a_certificate() {
     asks_for_certificates(("postgresql", &url), (&files, &authority), why);
 }
 
-#[test]
+marked!(needs_tools: etcd_asks_for_a_certificate);
 fn etcd_asks_for_a_certificate() {
     let Some(mut etcd) = Etcd::start("secure-certificate", 1) else { return };
     let (files, certificate, authority) = certificates("etcd-certificate");
@@ -244,7 +244,7 @@ fn etcd_asks_for_a_certificate() {
     asks_for_certificates(("etcd", &url), (&files, &authority), (&none, &untrusted));
 }
 
-#[test]
+marked!(needs_tools: clients_do_not_notice_that_tokens_of_etcd_expire);
 fn clients_do_not_notice_that_tokens_of_etcd_expire() {
     let keys = Folder::new("token-keys");
     let Some(mut openssl) = installed("openssl") else { return };

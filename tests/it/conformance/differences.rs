@@ -1,12 +1,4 @@
-//! What the observed conversations use and the server does not have yet.
-//!
-//! A case ends at the first step that needs any of it, but for those in [`GOES_ON_WITHOUT`].
-
-/// Commands; subcommands after a bar; parameters after a space.
-pub(super) const MISSING: &[&str] = &[];
-
-/// Cases of what there is not yet, by the beginnings of their names.
-pub(super) const MISSING_CASES: &[(&str, &str)] = &[];
+//! Which of the conversations with newer servers Keyfast holds, and the steps to which it replies otherwise.
 
 /// Cases of what only newer servers have, and Keyfast has, too.
 ///
@@ -119,11 +111,4 @@ pub(super) const DIFFERENT: &[(&str, &str, &str)] = &[
             "$33\r\ncommandlog-slow-execution-max-len\r\n$3\r\n128\r\n",
         ),
     ),
-];
-
-/// Cases whose other steps mean something without the missing ones.
-pub(super) const GOES_ON_WITHOUT: &[(&str, &str)] = &[
-    ("connection", "client setinfo and friends"),
-    ("connection", "config"),
-    ("connection", "debug and misc errors"),
 ];
