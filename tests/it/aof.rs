@@ -490,8 +490,8 @@ fn an_acknowledged_setnx_survives_200_kills() {
     check(&folder);
 }
 
-/// Takes one lock after the other until the server is gone. Returns those that it got, and whether a request was
-/// sent whose reply never came.
+/// Takes one lock after the other until the server is gone. Returns those that it got, and whether a request
+/// was sent whose reply never came.
 fn take_locks(mut client: Client, name: &str, count: &AtomicUsize) -> (Vec<String>, bool) {
     let mut taken = Vec::new();
     for number in 0.. {

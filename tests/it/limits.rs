@@ -84,8 +84,8 @@ fn start_with_few_files(options: &[&str]) -> Server {
     Server::run(&mut command, 0)
 }
 
-/// Redis lowers the upper limit, too, when it raises the lower one. For a user other than root there is no way
-/// back, so that such a Redis could never serve more clients than it was started for; Keyfast can.
+/// Redis lowers the upper limit, too, when it raises the lower one. For a user other than root there is no
+/// way back: such a Redis can never serve more clients than it was started for. Keyfast can.
 #[test]
 fn no_more_clients_are_promised_than_the_system_has_sockets_for() {
     let server = start_with_few_files(&["--maxclients", "100"]);

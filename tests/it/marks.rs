@@ -1,13 +1,13 @@
 //! Marks of the tests that need more than Keyfast, and what a test without such a mark may not do.
 //!
-//! `marked!(also_redis: name);` stands in front of `fn name()`, in place of `#[test]`. The mark is the last part
-//! of the test's own name, so that a filter selects all tests which have it:
+//! `marked!(also_redis: name);` stands in front of `fn name()`, in place of `#[test]`. The mark is the last
+//! part of the test's own name, so that a filter selects all tests which have it:
 //!
-//! | mark | filter | what else is run |
-//! | --- | --- | --- |
-//! | `also_redis` | `::also_redis` | the same conversation with a real Redis: `KEYFAST_TEST_SERVER=redis-server` |
-//! | `also_cli` | `::also_cli` | the same with the real client: `KEYFAST_TEST_CLI=redis-cli` |
-//! | `needs_tools` | `::needs_tools` | nothing; without them it says so and passes, or fails with `KEYFAST_TEST_TOOLS=required` |
+//! - `::also_redis`: the same conversation is also held with a real Redis, with
+//!   `KEYFAST_TEST_SERVER=/path/to/redis-server`.
+//! - `::also_cli`: the same is also asked of the real client, with `KEYFAST_TEST_CLI=/path/to/redis-cli`.
+//! - `::needs_tools`: the test runs programs which a machine need not have, or uses its network. Without them
+//!   it says so and passes; with `KEYFAST_TEST_TOOLS=required` it fails.
 //!
 //! A test that asks which server it speaks to, or runs such a program, fails without the mark, also where it
 //! runs beside Keyfast alone. So no test has a branch that no run reaches.
