@@ -237,6 +237,8 @@ mod tests {
             tls: TlsFiles::default(),
         };
         let _ = instance.remote.set(Arc::new(Remote::new(settings)));
+        // And others while data are loaded.
+        let _running = instance.persistence.loading.begin(1, 0, 0);
         let totals = instance.keyspace.totals_soon();
         let fields = info::numbers(&View::new(&instance, totals));
         fields.into_iter().map(|field| (field.name.into_owned(), field.value)).collect()
@@ -248,7 +250,8 @@ mod tests {
         // lens, which are labels.
         const NO_METRICS: &str = "redis_git_sha1 redis_git_dirty redis_build_id arch_bits tcp_port \
             server_time_usec uptime_in_days lru_clock rss_overhead_ratio rss_overhead_bytes \
-            current_cow_peak current_cow_size_age current_fork_perc";
+            current_cow_peak current_cow_size_age current_fork_perc loading_start_time \
+            loading_rdb_used_mem loading_loaded_perc";
         let rules = Rule::ALL.map(|rule| format!("locks_{}", rule.name().replace('-', "_")));
         for (name, value) in fields() {
             let is_hexadecimal = ["run_id", "master_replid", "master_replid2"].contains(&name.as_str());

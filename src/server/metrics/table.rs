@@ -170,6 +170,11 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     gauge("loading_total_bytes", "keyfast_loading_bytes", "Bytes of the files that are being loaded."),
     gauge("loading_loaded_bytes", "keyfast_loading_loaded_bytes", "Bytes of these files that are loaded."),
+    gauge(
+        "loading_eta_seconds",
+        "keyfast_loading_left_seconds",
+        "Seconds that loading the rest is expected to take; -1 if unknown.",
+    ),
     gauge("current_cow_size", "keyfast_save_preserved_bytes", "Bytes preserved for the current snapshot."),
     gauge(
         "current_save_keys_processed",
