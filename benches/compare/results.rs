@@ -19,7 +19,7 @@ pub(crate) struct Results {
 /// How some of the figures came about.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Run {
-    /// As `2026-01-31`.
+    /// The day of the run in UTC, as `2026-01-31`.
     pub(crate) date: String,
     pub(crate) machine: String,
     pub(crate) settings: String,

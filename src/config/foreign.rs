@@ -62,7 +62,7 @@ const DEFAULTS: &[(&str, &str)] = &[
 /// How many values a directive takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// Exactly one.
+    /// Exactly one value.
     One,
     /// One or more.
     Several,

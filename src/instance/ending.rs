@@ -31,9 +31,9 @@ pub struct ShutdownRequest {
 pub enum Saving {
     /// If there are snapshot points (`save`).
     IfConfigured,
-    /// Yes.
+    /// In any case.
     Yes,
-    /// No.
+    /// In no case.
     No,
 }
 

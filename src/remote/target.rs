@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Target {
     /// PostgreSQL, or what speaks its protocol: the whole URL.
     Postgres(String),
-    /// etcd.
+    /// etcd: its nodes and the prefix.
     Etcd(EtcdPlace),
 }
 

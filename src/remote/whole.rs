@@ -51,7 +51,7 @@ pub struct Told {
     pub count: usize,
     /// Keys with the names of their types, if these are known.
     pub keys: Vec<(Vec<u8>, String)>,
-    /// Locks.
+    /// The locks' keys, with their rows.
     pub locks: Vec<(Vec<u8>, Row)>,
     /// Where to go on, if there may be more.
     pub next: Option<i64>,

@@ -58,7 +58,7 @@ pub(super) enum Answered {
 
 /// What a client waits for, besides a time.
 pub(super) enum Awaited {
-    /// Nothing.
+    /// Only the time, as for a client that is delayed.
     Time,
     /// Keys, in whose queues it has a place.
     Keys(Arc<Waiter>),

@@ -212,7 +212,7 @@ fn a_user_is_described_field_by_field() {
     assert_eq!(description, expected);
     let Reply::Map(fields) = server.client3().line("ACL GETUSER alice").reply() else { panic!("no map") };
     assert_eq!(fields[0], ("flags".into(), Reply::Set(vec!["on".into()])));
-    client.line("ACL GETUSER nobody").is_nil();
+    client.line("ACL GETUSER stranger").is_nil();
 }
 
 marked!(also_redis: rules_count_all_or_none);
@@ -337,7 +337,7 @@ fn who_is_no_user_any_more_has_to_leave() {
     let mut admin = server.client();
     admin.line("ACL DELUSER default alice").is_error("ERR The 'default' user cannot be removed");
     client.line("PING").is_simple("PONG");
-    admin.line("ACL DELUSER alice nobody").is(1);
+    admin.line("ACL DELUSER alice stranger").is(1);
     assert!(client.is_closed());
     bystander.line("PING").is_simple("PONG");
     // A user that removes itself gets the reply.
@@ -355,7 +355,7 @@ fn clients_are_listed_and_closed_by_their_user() {
     assert!(client.line("CLIENT INFO").text().contains(" user=alice "));
     let list = admin.line("CLIENT LIST").text();
     assert_eq!(list.matches(" user=alice ").count(), 1, "{list}");
-    admin.line("CLIENT KILL USER nobody").is_error("ERR No such user 'nobody'");
+    admin.line("CLIENT KILL USER stranger").is_error("ERR No such user 'stranger'");
     admin.line("CLIENT KILL USER alice").is(1);
     assert!(client.is_closed());
     admin.line("CLIENT KILL USER alice").is(0);
@@ -427,7 +427,7 @@ fn a_dry_run_tells_without_doing() {
         .is("This user has no permissions to run the 'config|set' command");
     client.line("ACL DRYRUN alice config get a").is_ok();
     client.line("ACL DRYRUN alice auth x").is_ok();
-    client.line("ACL DRYRUN nobody get mine").is_error("ERR User 'nobody' not found");
+    client.line("ACL DRYRUN stranger get mine").is_error("ERR User 'stranger' not found");
     client.line("ACL DRYRUN alice nosuch").is_error("ERR Command 'nosuch' not found");
     client.line("ACL DRYRUN alice config nosuch").is_error("ERR Command 'config' not found");
     client.line("ACL DRYRUN alice get").is_error("ERR wrong number of arguments for 'get' command");

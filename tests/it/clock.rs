@@ -379,7 +379,7 @@ fn what_is_noted_has_the_turned_time_and_durations_are_real() {
     assert!((20_000..PATIENCE.as_micros() as i64).contains(&took_us), "{took_us}");
     let Reply::Array(event) = &client.line("LATENCY LATEST").items()[0] else { panic!("no event") };
     assert_eq!(event[1], Reply::Integer(1_000_000_000));
-    client.line("AUTH nobody wrong").reply();
+    client.line("AUTH stranger wrong").reply();
     client.line("CLOCK ADVANCE 2500").is_ok();
     let log = client.line("ACL LOG").reply().to_string();
     assert!(log.contains("\"age-seconds\", \"2.5\""), "{log}");

@@ -78,7 +78,7 @@ fn a_password_is_asked_for_and_everything_else_refused() {
     client.line("NOSUCH k").is_error("ERR unknown command 'NOSUCH', with args beginning with: 'k' ");
     client.line("AUTH wrong").is_error("WRONGPASS invalid username-password pair or user is disabled.");
     client
-        .line("AUTH nobody secret")
+        .line("AUTH stranger secret")
         .is_error("WRONGPASS invalid username-password pair or user is disabled.");
     assert!(client.line("HELLO 3").text().starts_with("NOAUTH HELLO must be called with the client already"));
     client.line("AUTH secret").is_ok();

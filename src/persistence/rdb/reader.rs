@@ -1,4 +1,4 @@
-//! Reads snapshots.
+//! Reads snapshots in the RDB format.
 
 use std::fmt;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! Writes snapshots.
+//! Writes snapshots in the RDB format.
 
 use std::io::{self, Write};
 

@@ -34,8 +34,9 @@ const MERGING_BYTES_MAX: usize = PAGE_BYTES_MAX / 4;
 /// Names of this length or longer have their length in eight more bytes.
 const LONG_NAME_BYTES: usize = 255;
 
-/// The numbers that names are multiplied with, random in each process. If they were the library's constants
-/// (`FixedState`), a client that knows these could choose names that all have one hash, whatever a map's seed.
+/// The numbers that names are multiplied with, random in each process. If they were the library's
+/// constants (`FixedState`), a client that knows these could choose names that all have one hash, whatever
+/// a map's seed.
 static SHARED_SEED: LazyLock<SharedSeed> =
     LazyLock::new(|| SharedSeed::from_u64(RandomState::new().hash_one(0)));
 

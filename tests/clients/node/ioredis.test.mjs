@@ -321,7 +321,7 @@ for (const protocol of [2, 3]) {
     });
 
     test("a wrong password is refused", async () => {
-      for (const user of [{}, { username: "default" }, { username: "nobody" }]) {
+      for (const user of [{}, { username: "default" }, { username: "stranger" }]) {
         const intruder = connect(server, protocol, { password: "wrong", ...user });
         await assert.rejects(intruder.get("key"), {
           message: "WRONGPASS invalid username-password pair or user is disabled.",

@@ -332,7 +332,7 @@ for (const RESP of [2, 3]) {
     });
 
     test("a wrong password is refused", async () => {
-      for (const user of [{}, { username: "default" }, { username: "nobody" }]) {
+      for (const user of [{}, { username: "default" }, { username: "stranger" }]) {
         await assert.rejects(connectOnce(server, RESP, { password: "wrong", ...user }), {
           message: "WRONGPASS invalid username-password pair or user is disabled.",
         });

@@ -298,7 +298,7 @@ class Password(Conversation):
             self.connect(retry=None).ping()
 
     def test_a_wrong_password_is_refused(self):
-        for user in ({}, {"username": "default"}, {"username": "nobody"}):
+        for user in ({}, {"username": "default"}, {"username": "stranger"}):
             with self.subTest(user), self.assertRaisesRegex(
                 redis.AuthenticationError, "invalid username-password pair or user is disabled"
             ):

@@ -275,8 +275,8 @@ fn collect(node: &Node, pages: &mut Vec<Arc<[u8]>>) {
     }
 }
 
-/// The constants with which foldhash's `FixedState` combines a name. A name of which eight bytes are such a constant
-/// has a hash there that does not depend on its other eight bytes: one factor of the product is 0.
+/// The constants with which foldhash's `FixedState` combines a name. A name of which eight bytes are such a
+/// constant has a hash there that does not depend on its other eight bytes: one factor of the product is 0.
 const CONSTANTS: [u64; 6] = [
     0xc0ac_29b7_c97c_50dd,
     0x3f84_d5b5_b547_0917,
