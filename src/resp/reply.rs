@@ -38,7 +38,7 @@ impl<'a> Reply<'a> {
         Reply { protocol, ..self }
     }
 
-    /// Replies `+OK`.
+    /// `+OK`
     #[inline]
     pub fn ok(self) -> Sent {
         self.out.extend_from_slice(b"+OK\r\n");

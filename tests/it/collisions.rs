@@ -1,5 +1,5 @@
-//! Names that a client has chosen for their hashes cost no more than others. This holds only if the client knows no
-//! number that takes part in the hash.
+//! Names that a client has chosen for their hashes cost no more than others. This holds only if the client
+//! knows no number that takes part in the hash.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::server::Server;
 
 /// Names in a collection. If all have one hash, the work grows with the square of this.
 const NAMES: u32 = 5_000;
-/// How much more processor time chosen names may take than other names. If they collided it would be a hundred
-/// times as much.
+/// How much more processor time chosen names may take than other names. If they collided it would be a
+/// hundred times as much.
 const FACTOR_MAX: u32 = 10;
-/// What eight bytes of a name are combined with in foldhash's `FixedState`, whatever its seed. Names that end with
-/// it have one hash there.
+/// What eight bytes of a name are combined with in foldhash's `FixedState`, whatever its seed. Names that end
+/// with it have one hash there.
 const CONSTANT: [u8; 8] = 0x3f84_d5b5_b547_0917_u64.to_le_bytes();
 
 /// Names of a length that differ at their beginning and have the same end.
