@@ -1,5 +1,5 @@
-//! The table of commands, as the server returns it: against the facts of Redis, its own examples, and the page
-//! of commands.
+//! The table of commands, as the server returns it: against the facts of Redis, its own examples, and
+//! the page of commands.
 //!
 //! `facts.json` holds what redis-server 7.0.15 answers to COMMAND INFO and COMMAND DOCS, and what Valkey 8.1
 //! does for the commands that came after; of those that Redis 8.4 and Valkey 9 brought, what their pages say.
