@@ -84,10 +84,10 @@ fn settle(entry: &mut Entry) {
     if let Some(structure) = entry.structure_mut()
         && let Structure::Expiring(map) = structure
     {
-        let map = std::mem::replace(&mut **map, ExpiringMap::of(Structure::map()));
+        let map = std::mem::replace(map, Box::new(ExpiringMap::of(Structure::map())));
         *structure = match map.into_lasting() {
             Ok(map) => Structure::Map(map),
-            Err(map) => return *structure = Structure::Expiring(Box::new(map)),
+            Err(map) => return *structure = Structure::Expiring(map),
         };
         entry.set_field_expiries(false);
     }

@@ -39,7 +39,7 @@ impl ExpiringMap {
     }
 
     /// The elements as a map, if none expires any more.
-    pub fn into_lasting(self) -> Result<Map, ExpiringMap> {
+    pub fn into_lasting(self: Box<Self>) -> Result<Map, Box<ExpiringMap>> {
         if self.order.is_empty() { Ok(self.lasting) } else { Err(self) }
     }
 
