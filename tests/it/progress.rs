@@ -313,7 +313,8 @@ fn input_of_unknown_length_is_counted() {
 
 #[test]
 fn looking_at_all_keys_shows_a_bar_and_prints_the_same() {
-    let server = Server::start_with(&["--maxmemory-policy", "allkeys-lfu"]);
+    // Without decay, the counts are the same a minute later.
+    let server = Server::start_with(&["--maxmemory-policy", "allkeys-lfu", "--lfu-decay-time", "0"]);
     let mut client = server.client();
     let keys = (0..1500).flat_map(|number| [format!("key:{number}"), "value".to_owned()]);
     client.cmd(["MSET".to_owned()].into_iter().chain(keys)).is_ok();

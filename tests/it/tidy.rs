@@ -215,7 +215,7 @@ const PLAIN: &[&str] = &[
 const READ: &[&str] = &["c", "css", "diff", "h", "html", "md", "mjs", "py", "rb", "rs", "sh", "sql", "toml"];
 
 /// Folders that hold no text of ours: what builds and packagers leave, and inputs of the fuzzer.
-const NOT_OURS: &[&str] = &["corpus", "node_modules", "target"];
+const NOT_OURS: &[&str] = &[".venv", ".work", "__pycache__", "corpus", "node_modules", "target"];
 
 /// Words that stand in for the actor. A sentence names it: the client, the caller, another thread.
 const VAGUE: [[&str; 2]; 4] = [["any", "body"], ["no", "body"], ["some", "body"], ["who", "ever"]];
