@@ -93,7 +93,7 @@ impl Report {
         self.rows.push(row);
     }
 
-    /// The rows for a file; `run` says how they came about, and is told which parts they are.
+    /// The results for a file. `run` describes the measurement; this function adds the names of the parts.
     pub(crate) fn results(&self, mut run: Run) -> Results {
         let mut subject = "";
         let mut rows = Vec::new();
