@@ -34,11 +34,12 @@ impl fmt::Display for NamedFile {
 }
 
 /// Replaces a file in one step and keeps its permissions: readers see the old contents or the new ones, never
-/// a mixture.
+/// a mixture. When this returns, the new contents are on the disk under the file's name.
 ///
 /// # Errors
 ///
-/// If that fails; the old one is still there then.
+/// If that fails. The old contents are still there then, unless only the last step has failed, the sync of
+/// the directory.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     // Two clients, of one server or of two in this process, may want the same at once.
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
@@ -51,7 +52,17 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
         // There is nothing to be done about it, and it does no harm.
         let _ = fs::remove_file(&new);
     }
-    written
+    written?;
+    sync_directory(path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+}
+
+/// Syncs a directory, so that a file's new name survives a crash of the machine.
+///
+/// # Errors
+///
+/// If that fails.
+pub fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 /// Makes a temporary file, to be written. What is left of one of the same name is deleted, and a link in its

@@ -45,10 +45,12 @@ impl Instance {
         self.persistence.aof.durable(own).await;
     }
 
-    /// Waits until all changes are on the disk, or cannot be written.
-    pub async fn finish_aof(&self) {
-        let journal = &self.followers.journal;
-        self.persistence.aof.finish(journal.end(), || journal.call()).await;
+    /// Waits until all changes are on the disk, or cannot be written. Returns whether they are; without a log
+    /// there is nothing to wait for.
+    pub async fn finish_aof(&self) -> bool {
+        let (aof, journal) = (&self.persistence.aof, &self.followers.journal);
+        aof.finish(journal.end(), || journal.call()).await;
+        !aof.is_on() || !aof.has_failed()
     }
 
     /// Bytes of changes that are logged but not durable yet.
@@ -183,7 +185,7 @@ impl Instance {
         let base = current.next_base(&place, is_rdb);
         let name = OsStr::from_bytes(&base.name).to_owned();
         let target = Target::new(place.directory.clone(), name, self.persistence.writer);
-        let job = {
+        let (job, cut) = {
             let _turn = self.scripting.wait_for_turn().ok_or("a script runs")?;
             let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
             let plan = self.plan(Purpose::Base, target.clone(), is_rdb, true);
@@ -192,7 +194,7 @@ impl Instance {
                 aof.go_on_in(file, 0);
                 tx.cut_journal();
             }
-            job
+            (job, self.followers.journal.end())
         };
         if increment.is_some() && !self.config.appendonly.get() {
             self.end_aof();
@@ -207,9 +209,14 @@ impl Instance {
             return Err("the log was turned off meanwhile".to_owned());
         }
         let bytes = fs::metadata(target.path()).map_or(0, |metadata| metadata.len());
+        let number = base.number;
         let mut rewritten = current.replaced(base, increment);
-        rewritten.persist(&place)?;
-        aof.rewritten(&place, rewritten.clone(), bytes, turns);
+        rewritten.persist(&place).inspect_err(|_| {
+            // The next base must not take the place of this one: other increments belong to it.
+            current.doubtful_base = number;
+            aof.set_manifest(current);
+        })?;
+        aof.rewritten(&place, rewritten.clone(), bytes, cut, turns);
         aof.tighten(self.aof_sync());
         self.followers.journal.call();
         rewritten.delete_history(&place);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
-use crate::files::{self, reason};
+use crate::files::{self, reason, sync_directory};
 
 /// Permissions of a snapshot before the umask, as in Redis.
 const SNAPSHOT_MODE: u32 = 0o666;
@@ -101,11 +101,6 @@ impl Target {
             )
         })
     }
-}
-
-/// Syncs a directory, so that a file's new name survives a crash of the machine.
-pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 /// Deletes the temporary files of servers that ended while they wrote a snapshot, or the base of a log.

@@ -43,7 +43,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::commands;
 use crate::commands::door::replay;
 use crate::config::Config;
-use crate::instance::{Hooks, Instance, MakeEffective};
+use crate::instance::{Hooks, Instance, MakeEffective, ShutdownRequest};
 use crate::options::Startup;
 use crate::remote::{self, Remote, Settings};
 
@@ -146,31 +146,33 @@ impl Server {
 
     /// Waits until a client ends the server (SHUTDOWN), and the final snapshot, if any, is saved.
     pub fn wait(&self) {
-        self.runtime.block_on(shutdown::wait(None, &self.instance));
+        let _request = self.runtime.block_on(shutdown::wait(None, &self.instance));
     }
 
-    /// Waits like [`wait`](Self::wait), but a signal can end the server, too.
-    fn wait_for_signal(&self, signals: Signals) {
-        self.runtime.block_on(shutdown::wait(Some(signals), &self.instance));
+    /// Waits like [`wait`](Self::wait), but a signal can end the server, too. Returns what has ended it.
+    fn wait_for_signal(&self, signals: Signals) -> ShutdownRequest {
+        self.runtime.block_on(shutdown::wait(Some(signals), &self.instance))
     }
 
-    /// Accepts no more clients, and disconnects the others after their replies. Then the log is durable.
-    fn drain(&mut self) {
+    /// Accepts no more clients, and disconnects the others after their replies. Returns whether the log, if
+    /// there is one, is durable then.
+    fn drain(&mut self) -> bool {
         self.metrics.set_ready(false);
         let Server { runtime, accepting, instance, .. } = self;
         runtime.block_on(async {
             // Wait, so that no client comes in unnoticed, and the Unix socket's file is removed before the
             // process ends.
             accepting.shutdown().await;
-            shutdown::drain(instance).await;
-        });
+            shutdown::drain(instance).await
+        })
     }
 
     /// Ends the server. Its clients get their replies, its log is durable, and its ports, files and threads
     /// are free. It saves no snapshot: a caller that wants one calls [`Instance::save`] before, or lets a
     /// client end the server with SHUTDOWN SAVE.
     pub fn stop(mut self) {
-        self.drain();
+        // If the log could not be written, its lines say so; the caller goes on without this server.
+        let _ = self.drain();
         let Server { instance, runtime, metrics, log_writer, .. } = self;
         metrics.stop();
         instance.stop_log_writer();

@@ -84,10 +84,13 @@ fn serve(server: &mut Server, supervisor: &Supervisor, caller: &mut Caller) -> R
     supervisor.tell_ready();
     caller.tell_ready();
     resident::let_go_of_program();
-    server.wait_for_signal(signals);
+    let request = server.wait_for_signal(signals);
     supervisor.tell_stopping();
-    server.drain();
+    let is_durable = server.drain();
     drop(pid_file);
+    if !is_durable && !shutdown::accepts_losses(&request) {
+        return Err("the last changes could not be written to the append-only file".to_owned());
+    }
     tracing::info!("Keyfast is now ready to exit, bye bye...");
     Ok(())
 }

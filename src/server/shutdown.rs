@@ -51,8 +51,9 @@ impl Signals {
     }
 }
 
-/// Waits for SHUTDOWN or one of the signals, and then until the data are saved, if they must be.
-pub(super) async fn wait(mut signals: Option<Signals>, instance: &Arc<Instance>) {
+/// Waits for SHUTDOWN or one of the signals, and then until the data are saved, if they must be. Returns the
+/// request that ends the server.
+pub(super) async fn wait(mut signals: Option<Signals>, instance: &Arc<Instance>) -> ShutdownRequest {
     loop {
         let signalled = async {
             match &mut signals {
@@ -69,8 +70,9 @@ pub(super) async fn wait(mut signals: Option<Signals>, instance: &Arc<Instance>)
         }
         tracing::info!("User requested shutdown...");
         if prepare(instance, &request).await {
-            return;
+            return request;
         }
+        instance.persistence.aof.go_on_after_finish();
         tracing::warn!("Errors trying to shut down the server. Check the logs for more information.");
         if let Some(client) = request.client {
             client.end_waiting(Waiting::TimedOut);
@@ -97,16 +99,12 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
         Saving::No => false,
         Saving::IfConfigured => !instance.config.save_points().is_empty(),
     };
-    if instance.persistence.is_saving() {
-        tracing::warn!("Giving up the snapshot that is being written in the background.");
-        instance.persistence.abandon();
-    }
     let log = &instance.persistence.aof;
     if log.is_on() && !log.is_whole() && !request.is_forced {
         tracing::warn!("Writing initial AOF, can't exit.");
         return false;
     }
-    if log.has_failed() && !request.is_forced && request.saving != Saving::No {
+    if !instance.finish_aof().await && !accepts_losses(request) {
         tracing::warn!(
             "Not ending: the last {} bytes of {} are not on the disk ({}). Make room or repair the disk, or \
              end without them: SHUTDOWN NOSAVE",
@@ -115,6 +113,10 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
             log.failure()
         );
         return false;
+    }
+    if instance.persistence.is_saving() {
+        tracing::warn!("Giving up the snapshot that is being written in the background.");
+        instance.persistence.abandon();
     }
     if !saves {
         return true;
@@ -140,14 +142,20 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
     is_saved || request.is_forced
 }
 
+/// Whether the request ends the server even if the last changes cannot be brought to the disk.
+pub(super) fn accepts_losses(request: &ShutdownRequest) -> bool {
+    request.is_forced || request.saving == Saving::No
+}
+
 /// Disconnects every client once it has its replies. The log is on the disk before the first one is
 /// disconnected: the client that sent SHUTDOWN may take its closed connection as a sign that its data are
-/// safe.
-pub(super) async fn drain(instance: &Instance) {
+/// safe. Returns whether the log is on the disk at the end.
+pub(super) async fn drain(instance: &Instance) -> bool {
     if instance.persistence.aof.is_on() {
         tracing::info!("Calling fsync() on the AOF file.");
     }
-    instance.finish_aof().await;
+    // If it fails, the second call says so.
+    let _ = instance.finish_aof().await;
     for client in instance.clients.all() {
         client.ask_to_leave(Leaving::WhenAnswered);
     }
@@ -156,6 +164,7 @@ pub(super) async fn drain(instance: &Instance) {
     while instance.clients.count() > 0 && Instant::now() < deadline {
         sleep(GLANCE).await;
     }
-    instance.finish_aof().await;
+    let is_finished = instance.finish_aof().await;
     instance.snapshot_target().tidy_up();
+    is_finished
 }

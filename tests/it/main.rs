@@ -59,6 +59,7 @@ mod pausing;
 mod persistence;
 mod pictures;
 mod places;
+mod power;
 mod progress;
 mod protocol;
 mod race;

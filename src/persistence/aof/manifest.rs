@@ -12,8 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::files::{self, reason};
-use crate::persistence::file::sync_directory;
+use crate::files::{self, reason, sync_directory};
 use crate::resp::OwnedRequest;
 use crate::resp::number::parse_integer;
 use crate::resp::reply::write_quoted;
@@ -41,6 +40,9 @@ pub struct Manifest {
     pub increments: Vec<Part>,
     /// Files that no longer count and can be deleted.
     pub history: Vec<Part>,
+    /// The number of a base that may be listed on the disk although it is not listed here: the list was
+    /// replaced, and the sync after that failed. It is not in the file.
+    pub doubtful_base: u64,
 }
 
 /// A base or an increment.
@@ -329,11 +331,11 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// With a line for the log. The old manifest still counts then.
+    /// With a line for the log. After a crash of the machine the old manifest may count, or this one.
     pub fn persist(&self, place: &Place) -> Result<(), String> {
-        let replaced = sync_directory(&place.directory)
-            .and_then(|()| files::replace(&place.manifest(), &self.print()))
-            .and_then(|()| sync_directory(&place.directory));
+        // First the files that it lists, then itself.
+        let replaced =
+            sync_directory(&place.directory).and_then(|()| files::replace(&place.manifest(), &self.print()));
         replaced.map_err(|error| format!("Error writing the AOF manifest: {}", reason(&error)))
     }
 
@@ -344,7 +346,8 @@ impl Manifest {
 
     /// The name and number of the next base.
     pub fn next_base(&self, place: &Place, is_snapshot: bool) -> Part {
-        let number = self.base.iter().chain(&self.history).map(|part| part.number).max().unwrap_or(0) + 1;
+        let listed = self.base.iter().chain(&self.history).map(|part| part.number).max().unwrap_or(0);
+        let number = listed.max(self.doubtful_base) + 1;
         let ending = if is_snapshot { "rdb" } else { "aof" };
         let name = [&place.name, format!(".{number}.base.{ending}").as_bytes()].concat();
         Part { name, number }
@@ -361,7 +364,7 @@ impl Manifest {
     pub fn replaced(&self, base: Part, increment: Option<Part>) -> Manifest {
         let old = self.parts().filter(|part| Some(*part) != increment.as_ref());
         let history = self.history.iter().chain(old).filter(|part| part.name != base.name).cloned().collect();
-        Manifest { base: Some(base), increments: increment.into_iter().collect(), history }
+        Manifest { base: Some(base), increments: increment.into_iter().collect(), history, doubtful_base: 0 }
     }
 
     /// Deletes the files listed as history. A file that cannot be deleted stays listed for the next attempt.
@@ -444,6 +447,7 @@ mod tests {
             base: Some(part("a.2.base.rdb", 2)),
             increments: vec![part("a.2.incr.aof", 2), part("a.3.incr.aof", 3)],
             history: vec![part("a.1.base.rdb", 1), part("a.1.incr.aof", 1)],
+            doubtful_base: 0,
         };
         assert_eq!(Manifest::parse(text), Ok(manifest.clone()));
         assert_eq!(manifest.print(), text);

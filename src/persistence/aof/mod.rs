@@ -63,8 +63,9 @@ pub struct Aof {
     has_ended: AtomicBool,
     /// Whether the writer thread must end.
     is_stopped: AtomicBool,
-    /// Written records may be lost; only a new base contains them.
-    needs_rewrite: AtomicBool,
+    /// Records before this journal offset may be missing in the files, because a sync has failed; 0 if none
+    /// are. Changes under the lock of `state`.
+    gap_until: AtomicU64,
     /// Bytes written by this process.
     bytes: AtomicU64,
     /// The value of `bytes` when the current increment began, less the bytes that it already had.
@@ -169,7 +170,16 @@ pub struct LogReport {
 impl State {
     /// Whether automatic rewriting pauses after a failure.
     fn is_resting(&self) -> bool {
-        self.last_failed.is_some_and(|failed| failed.elapsed() < delay_after(self.failures))
+        self.has_failed_within(delay_after(self.failures))
+    }
+
+    /// Whether a rewrite has failed so recently that another try is too early in any case.
+    fn has_just_failed(&self) -> bool {
+        self.has_failed_within(RETRY_DELAY)
+    }
+
+    fn has_failed_within(&self, time: Duration) -> bool {
+        self.last_failed.is_some_and(|failed| failed.elapsed() < time)
     }
 }
 
@@ -187,7 +197,7 @@ impl Default for Aof {
             is_ending: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
-            needs_rewrite: AtomicBool::new(false),
+            gap_until: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             increment_began_at: AtomicU64::new(0),
         }
@@ -251,6 +261,11 @@ impl Aof {
         }
     }
 
+    /// Goes on after [`finish`](Self::finish): the server does not end after all.
+    pub fn go_on_after_finish(&self) {
+        self.is_ending.store(false, Ordering::Release);
+    }
+
     /// Ends the writer thread, the next time that it wakes.
     pub fn stop_writer(&self) {
         self.is_stopped.store(true, Ordering::Release);
@@ -312,9 +327,33 @@ impl Aof {
         self.progress.send_replace(());
     }
 
+    /// Whether the files may lack records that were written, because a sync has failed.
+    fn has_gap(&self) -> bool {
+        self.gap_until.load(Ordering::Acquire) != 0
+    }
+
+    /// Notes that a sync has failed when the journal was written up to `written`. A base that begins there or
+    /// later closes the gap.
+    fn note_gap(&self, written: u64, why: String) {
+        let state = self.state.lock();
+        self.gap_until.store(written, Ordering::Release);
+        drop(state);
+        self.fail(why);
+    }
+
+    /// Notes that the log has ended.
+    fn forget_gap(&self) {
+        let _state = self.state.lock();
+        self.gap_until.store(0, Ordering::Release);
+    }
+
     fn recover(&self) {
+        if self.has_gap() {
+            return;
+        }
         tracing::warn!("AOF write error looks solved, Keyfast can write again.");
         self.has_failed.store(false, Ordering::Release);
+        self.progress.send_replace(());
     }
 }
 
@@ -468,11 +507,15 @@ impl Aof {
     }
 
     /// Notes that a rewrite has ended: a base of `base_bytes` replaces everything before the current
-    /// increment. Has no effect if the log was turned on or off since, so that `turns` differs.
-    pub fn rewritten(&self, place: &Place, manifest: Manifest, base_bytes: u64, turns: u64) {
+    /// increment, and closes the gap that a failed sync has left before `cut`, the journal's end when the
+    /// base began. Has no effect if the log was turned on or off since, so that `turns` differs.
+    pub fn rewritten(&self, place: &Place, manifest: Manifest, base_bytes: u64, cut: u64, turns: u64) {
         let mut state = self.state.lock();
         if state.turns != turns {
             return;
+        }
+        if self.gap_until.load(Ordering::Acquire) <= cut {
+            self.gap_until.store(0, Ordering::Release);
         }
         state.place = Some(place.clone());
         state.manifest = manifest;
@@ -524,7 +567,9 @@ impl Aof {
             Rewrite::Since(_) => return false,
             Rewrite::Not => {}
         }
-        if state.is_resting() || !self.is_on() {
+        // While there is a gap, writes are refused.
+        let rests = if self.has_gap() { state.has_just_failed() } else { state.is_resting() };
+        if rests || !self.is_on() {
             return false;
         }
         let bytes = self.size(&state);
@@ -533,7 +578,7 @@ impl Aof {
         if has_grown && self.is_whole() {
             tracing::info!("Starting automatic rewriting of AOF on {growth}% growth");
         }
-        let has_to_be = !self.is_whole() || self.needs_rewrite.load(Ordering::Relaxed);
+        let has_to_be = !self.is_whole() || self.has_gap();
         if has_grown || has_to_be {
             state.rewrite = Rewrite::Due;
         }
@@ -568,7 +613,6 @@ impl Aof {
             Rewritten::Well => {
                 (state.failures, state.last_failed) = (0, None);
                 state.last_rewrite = Some((took, true));
-                self.needs_rewrite.store(false, Ordering::Relaxed);
             }
             Rewritten::Failed => {
                 (state.failures, state.last_failed) = (state.failures + 1, Some(Instant::now()));

@@ -80,15 +80,15 @@ impl Writer<'_> {
         let mut has_failed = false;
         let mut rest = bytes;
         while let Some(output) = &mut self.output {
-            match output.write(&mut rest, (self.sync)() == Sync::Always) {
-                Ok(is_durable) => {
+            match output.write(&mut rest) {
+                Ok(()) => {
                     self.aof.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     self.written += bytes.len() as u64;
-                    if is_durable {
-                        self.note_durable();
-                    }
                     if has_failed {
                         self.aof.recover();
+                    }
+                    if (self.sync)() == Sync::Always {
+                        self.sync();
                     }
                     return;
                 }
@@ -115,7 +115,7 @@ impl Writer<'_> {
         let is_due = match (self.sync)() {
             Sync::Always => true,
             Sync::EverySecond => self.synced_at.elapsed() >= SECOND,
-            Sync::Never => self.has_failed,
+            Sync::Never => self.has_failed && self.synced_at.elapsed() >= SECOND,
         };
         if self.durable < self.written && (is_due || is_ending) {
             self.sync();
@@ -128,13 +128,16 @@ impl Writer<'_> {
         }
     }
 
+    /// Syncs the file. After a sync that has failed, the system reports success although it has dropped what
+    /// it could not write: then nothing more counts as durable until there is a base without the gap.
     fn sync(&mut self) {
         let Some(output) = &self.output else { return };
         let synced = output.file.sync_data();
         self.synced_at = Instant::now();
         match synced {
+            Ok(()) if self.aof.has_gap() => {}
             Ok(()) => {
-                self.note_durable();
+                self.durable = self.written;
                 if std::mem::replace(&mut self.has_failed, false) {
                     self.aof.recover();
                 }
@@ -144,16 +147,9 @@ impl Writer<'_> {
                     tracing::warn!("Fail to fsync the AOF file: {}", reason(&error));
                 }
                 self.has_failed = true;
-                self.aof.fail(reason(&error));
-                // The system may have dropped what it could not write: only a new base has it.
-                self.aof.needs_rewrite.store(true, Ordering::Relaxed);
+                self.aof.note_gap(self.written, reason(&error));
             }
         }
-    }
-
-    fn note_durable(&mut self) {
-        self.durable = self.written;
-        self.synced_at = Instant::now();
     }
 
     /// Continues in the next file. The old file is synced before the new one gets any records, so that the
@@ -181,6 +177,8 @@ impl Writer<'_> {
         self.output = None;
         self.aof.note_closed();
         self.durable = self.written;
+        // Only a new base begins a log again, and it has everything.
+        self.aof.forget_gap();
         if self.has_failed || self.aof.has_failed() {
             self.has_failed = false;
             self.aof.recover();
@@ -204,16 +202,11 @@ impl Output {
         Output { room: Room::of(&file), file, length }
     }
 
-    /// Writes `rest`; after a failure `rest` is what is left. Returns whether the bytes are on the disk. If
-    /// they must be and the sync fails, nothing counts as written.
-    fn write(&mut self, rest: &mut &[u8], is_durable: bool) -> io::Result<bool> {
+    /// Writes `rest`; after a failure `rest` is what is left.
+    fn write(&mut self, rest: &mut &[u8]) -> io::Result<()> {
         let all = *rest;
         self.room.provide(&self.file, self.length, all.len() as u64);
-        let written = write_all(&mut self.file, rest).and_then(|()| match is_durable {
-            true => self.file.sync_data(),
-            false => Ok(()),
-        });
-        if let Err(error) = written {
+        if let Err(error) = write_all(&mut self.file, rest) {
             // An incomplete record would be damage once other records follow it.
             match self.file.set_len(self.length) {
                 Ok(()) => {
@@ -225,7 +218,7 @@ impl Output {
             return Err(error);
         }
         self.length += all.len() as u64;
-        Ok(is_durable)
+        Ok(())
     }
 }
 
@@ -257,7 +250,7 @@ mod tests {
     fn what_cannot_be_written_leaves_nothing() {
         let mut output = Output::new(File::options().write(true).open("/dev/full").unwrap(), 0);
         let mut rest = &b"record"[..];
-        assert_eq!(output.write(&mut rest, false).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(output.write(&mut rest).unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert_eq!((rest, output.length), (&b"record"[..], 0));
     }
 
@@ -282,7 +275,7 @@ mod tests {
         assert_eq!(aof.report().bytes, 14);
         // The rewrite begins, and ends before the writer is awake.
         aof.go_on_in(file(), 0);
-        aof.rewritten(&place, Manifest::default(), 100, aof.turns());
+        aof.rewritten(&place, Manifest::default(), 100, 0, aof.turns());
         assert_eq!((aof.report().bytes, aof.report().base_bytes), (100, 100));
         writer.write(b"in front of the cut, too");
         assert_eq!(aof.report().bytes, 100);
@@ -294,7 +287,7 @@ mod tests {
         writer.change_over();
         writer.write(b"new");
         assert_eq!(aof.report().bytes, 109);
-        aof.rewritten(&place, Manifest::default(), 50, aof.turns());
+        aof.rewritten(&place, Manifest::default(), 50, 0, aof.turns());
         assert_eq!((aof.report().bytes, aof.report().base_bytes), (53, 53));
     }
 }
