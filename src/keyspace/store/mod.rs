@@ -8,6 +8,7 @@
 //! - [`sync`] is the locks.
 
 pub(in crate::keyspace) mod buckets;
+mod due;
 pub(in crate::keyspace) mod entry;
 pub(in crate::keyspace) mod locking;
 pub(in crate::keyspace) mod shard;

@@ -185,7 +185,6 @@ impl Shard {
                 SweepScope::All => table.may_expire(),
             };
             if is_meant {
-                looked_at += table.len();
                 let rarities = &mut self.rarities;
                 let gone = |entry: Entry| {
                     if entry.is_lock() {
@@ -193,7 +192,7 @@ impl Shard {
                     }
                     gone(database, entry);
                 };
-                table.sweep(now_ms, rest_ms, &hash, gone, |entry| due(database, entry));
+                looked_at += table.sweep(now_ms, rest_ms, &hash, gone, |entry| due(database, entry));
             }
         }
         looked_at

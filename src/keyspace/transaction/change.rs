@@ -383,7 +383,7 @@ impl Transaction<'_> {
         let bytes = if steps.is_some() { entry.bytes_in_all() } else { 0 };
         let steps = steps.map(Recorder::finish);
         if T::FACTS.kind == HASH_KIND && (had_field_expiries || next_ms.is_some()) {
-            table.count_field_expiries(had_field_expiries, next_ms);
+            table.count_field_expiries(spot.hash, had_field_expiries, next_ms);
         }
         shard.changes += changes;
         self.leave_remains(remains.0, remains.1);

@@ -122,7 +122,7 @@ impl Transaction<'_> {
         });
         settle(entry);
         let (next_ms, is_lock, bytes) = (entry.next_field_expiry_ms(), entry.is_lock(), entry.bytes_in_all());
-        table.count_field_expiries(true, next_ms);
+        table.count_field_expiries(spot.hash, true, next_ms);
         self.leave_remains(remains, freed_bytes);
         if let Some((records, count)) = steps.map(Recorder::finish) {
             self.note_records(key, records, count, bytes);
