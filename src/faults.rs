@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
-use crate::glob;
+use crate::glob::Pattern;
 
 /// Faults at once: each of them is compared with every request.
 pub const FAULTS_MAX: usize = 128;
@@ -48,7 +48,7 @@ pub struct Fault {
     /// The command that it strikes, or all subcommands of this one, in lower case.
     pub on: Option<&'static str>,
     /// The pattern that one of the request's keys must match.
-    pub pattern: Option<Vec<u8>>,
+    pub pattern: Option<Pattern<'static>>,
     /// The name that the client must have.
     pub client: Option<Vec<u8>>,
     /// How often it will still strike; always, if it is not said.
@@ -108,7 +108,7 @@ impl Fault {
             |on: &str| command.strip_prefix(on).is_some_and(|rest| matches!(rest.get(..1), None | Some("|")));
         self.on.is_none_or(is_on)
             && self.client.as_deref().is_none_or(is_client)
-            && self.pattern.as_ref().is_none_or(|pattern| keys.any(|key| glob::matches(pattern, key, false)))
+            && self.pattern.as_ref().is_none_or(|pattern| keys.any(|key| pattern.matches(key)))
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn one_of_the_keys_must_match_the_pattern() {
-        let fault = Fault { pattern: Some(b"lock:*".to_vec()), ..fault(None, None) };
+        let fault = Fault { pattern: Pattern::register(b"lock:*").ok(), ..fault(None, None) };
         let fits = |keys: &[&[u8]]| fault.fits("del", keys.iter().copied(), |_| true);
         assert!(fits(&[b"lock:a"]) && fits(&[b"a", b"lock:b"]));
         assert!(!fits(&[]) && !fits(&[b"a", b"Lock:b"]));

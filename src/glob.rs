@@ -9,18 +9,29 @@
 
 mod compiled;
 
-use std::cell::OnceCell;
+use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use compiled::Compiled;
 
+/// A longer pattern is compiled at once: a class in it may be long, and is read for each byte otherwise.
+const SHORT_BYTES_MAX: usize = 128;
+/// The longest pattern that a client can [register](Pattern::register), far beyond what people write. Redis
+/// has no limit.
+pub const REGISTERED_BYTES_MAX: usize = 16 << 10;
+
 /// A pattern that many texts are matched against.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pattern<'p> {
-    bytes: &'p [u8],
+    bytes: Cow<'p, [u8]>,
     ignore_case: bool,
-    /// Made when it is first needed.
-    compiled: OnceCell<Compiled>,
+    /// Of a short pattern, made when it is first needed.
+    compiled: OnceLock<Compiled>,
 }
+
+/// A pattern is longer than [`REGISTERED_BYTES_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
 
 /// Whether all of `text` matches `pattern`, letters in either case if `ignore_case`.
 pub fn matches(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
@@ -30,14 +41,40 @@ pub fn matches(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
 impl<'p> Pattern<'p> {
     /// A pattern that ignores the case of letters, or does not.
     pub fn new(pattern: &'p [u8], ignore_case: bool) -> Pattern<'p> {
-        Pattern { bytes: pattern, ignore_case, compiled: OnceCell::new() }
+        Pattern::of(Cow::Borrowed(pattern), ignore_case)
+    }
+
+    /// A pattern that is kept, and matched against what other clients send. Letters match in their own case.
+    ///
+    /// # Errors
+    ///
+    /// If it is longer than [`REGISTERED_BYTES_MAX`].
+    pub fn register(pattern: &[u8]) -> Result<Pattern<'static>, TooLong> {
+        if pattern.len() <= REGISTERED_BYTES_MAX { Ok(Pattern::owned(pattern)) } else { Err(TooLong) }
+    }
+
+    /// The same for a pattern of any length, from a parameter.
+    pub fn owned(pattern: &[u8]) -> Pattern<'static> {
+        Pattern::of(Cow::Owned(pattern.to_vec()), false)
+    }
+
+    fn of(bytes: Cow<'p, [u8]>, ignore_case: bool) -> Pattern<'p> {
+        let compiled = OnceLock::new();
+        if bytes.len() > SHORT_BYTES_MAX {
+            // While it is matched, the caller may hold a lock.
+            compiled.get_or_init(|| Compiled::new(&bytes, ignore_case));
+        }
+        Pattern { bytes, ignore_case, compiled }
+    }
+
+    /// The pattern as it was written.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Whether all of a text matches. An empty text matches the empty pattern only, not even `*`, as in
     /// Redis.
     pub fn matches(&self, text: &[u8]) -> bool {
-        /// A longer pattern is compiled at once: a class in it may be long, and is read for each byte here.
-        const SHORT_BYTES_MAX: usize = 128;
         if text.is_empty() {
             return self.bytes.is_empty();
         }
@@ -46,14 +83,14 @@ impl<'p> Pattern<'p> {
         {
             return is_match;
         }
-        self.compiled.get_or_init(|| Compiled::new(self.bytes, self.ignore_case)).matches(text)
+        self.compiled.get_or_init(|| Compiled::new(&self.bytes, self.ignore_case)).matches(text)
     }
 
     /// The same for a pattern as it was written; none if it takes too long.
     fn matches_soon(&self, text: &[u8]) -> Option<bool> {
         /// Steps for each byte of the text: usual patterns need one or two.
         const STEPS_PER_BYTE: usize = 8;
-        let pattern = self.bytes;
+        let pattern = &*self.bytes;
         let mut steps_left = STEPS_PER_BYTE * (pattern.len() + text.len());
         let (mut pattern_at, mut text_at) = (0, 0);
         let mut last_star = None;
@@ -188,7 +225,7 @@ fn fold(byte: u8, ignore_case: bool) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Compiled, matches};
+    use super::{Compiled, Pattern, REGISTERED_BYTES_MAX, SHORT_BYTES_MAX, TooLong, matches};
 
     /// The result of both ways of matching, which must be the same.
     fn both(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
@@ -274,6 +311,18 @@ mod tests {
             let (pattern, text) = (some(8), some(6));
             both(&pattern, &text, pattern.len() % 2 == 0);
         }
+    }
+
+    #[test]
+    fn a_registered_pattern_is_compiled_once_if_it_is_long_and_not_while_it_is_matched() {
+        for (bytes, is_compiled) in [(SHORT_BYTES_MAX, false), (SHORT_BYTES_MAX + 1, true)] {
+            let pattern = Pattern::register(&vec![b'?'; bytes]).unwrap();
+            assert_eq!(pattern.compiled.get().is_some(), is_compiled);
+            assert!(pattern.matches(&vec![b'x'; bytes]) && !pattern.matches(b"x"));
+            assert_eq!(pattern.clone().compiled.get().is_some(), is_compiled);
+        }
+        assert!(Pattern::register(&vec![b'*'; REGISTERED_BYTES_MAX]).is_ok());
+        assert_eq!(Pattern::register(&vec![b'*'; REGISTERED_BYTES_MAX + 1]).err(), Some(TooLong));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::clients::Client;
-use crate::glob::{self, Pattern};
+use crate::glob::Pattern;
 use crate::resp::{Protocol, Reply, Sent};
 
 /// How listeners name channels.
@@ -41,16 +41,27 @@ pub struct PubSub {
     listeners: Mutex<[HashMap<Box<[u8]>, Listeners>; KINDS.len()]>,
 }
 
-/// The listeners of one channel or pattern, by the numbers of clients.
-type Listeners = BTreeMap<u64, Arc<Client>>;
+/// The listeners of one channel or pattern.
+#[derive(Debug)]
+struct Listeners {
+    /// By their numbers.
+    clients: BTreeMap<u64, Arc<Client>>,
+    /// The pattern, ready to be matched.
+    pattern: Option<Box<Pattern<'static>>>,
+}
 
 /// The channels and patterns that one client listens to.
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     names: [BTreeSet<Box<[u8]>>; KINDS.len()],
     total: usize,
-    /// Bytes of the names.
+    /// Bytes of the names, and of what is made of patterns.
     bytes: usize,
+}
+
+/// Bytes that a name takes. A pattern that is ready to be matched has up to four for each of its own.
+fn bytes_of(kind: Kind, name: &[u8]) -> usize {
+    if kind == Kind::Pattern { name.len() * 5 } else { name.len() }
 }
 
 impl Subscriptions {
@@ -76,7 +87,7 @@ impl Subscriptions {
         let is_new = self.names[kind as usize].insert(name.into());
         if is_new {
             self.total += 1;
-            self.bytes += name.len();
+            self.bytes += bytes_of(kind, name);
         }
         is_new
     }
@@ -86,7 +97,7 @@ impl Subscriptions {
         let was_there = self.names[kind as usize].remove(name);
         if was_there {
             self.total -= 1;
-            self.bytes -= name.len();
+            self.bytes -= bytes_of(kind, name);
         }
         was_there
     }
@@ -196,9 +207,11 @@ impl Drop for Letter {
 impl PubSub {
     /// Lets a client listen.
     pub fn listen(&self, kind: Kind, name: &[u8], client: &Arc<Client>) {
+        let pattern = (kind == Kind::Pattern).then(|| Box::new(Pattern::owned(name)));
         let mut listeners = self.listeners.lock();
-        let of_name = listeners[kind as usize].entry(name.into()).or_default();
-        of_name.insert(client.id, Arc::clone(client));
+        let of_name = listeners[kind as usize].entry(name.into());
+        let of_name = of_name.or_insert_with(|| Listeners { clients: BTreeMap::new(), pattern });
+        of_name.clients.insert(client.id, Arc::clone(client));
     }
 
     /// Ends one subscription; returns whether the client had it.
@@ -213,8 +226,8 @@ impl PubSub {
         if was_there {
             let of_kind = &mut self.listeners.lock()[kind as usize];
             if let Some(of_name) = of_kind.get_mut(name) {
-                of_name.remove(&client.id);
-                if of_name.is_empty() {
+                of_name.clients.remove(&client.id);
+                if of_name.clients.is_empty() {
                     of_kind.remove(name);
                     if of_kind.len() < of_kind.capacity() / 8 {
                         // One client may have listened to a million names.
@@ -267,7 +280,7 @@ impl PubSub {
                 MutexGuard::bump(&mut listeners);
             }
             let of_name = listeners[letter.kind as usize].get(letter.name());
-            let listens = of_name.is_some_and(|of_name| of_name.contains_key(&letter.receiver.id));
+            let listens = of_name.is_some_and(|of_name| of_name.clients.contains_key(&letter.receiver.id));
             if listens || letter.receiver.id == published {
                 letter.send();
             }
@@ -286,17 +299,20 @@ impl PubSub {
         let mut count = 0;
         let mut post_to = |of_name: &Listeners, kind, name: &[u8], parts: &[&[u8]]| {
             let mut message = Message::new(kind, name, parts);
-            of_name.values().for_each(|client| post(client, &mut message));
-            count += of_name.len();
+            of_name.clients.values().for_each(|client| post(client, &mut message));
+            count += of_name.clients.len();
         };
         if let Some(of_channel) = listeners[kind as usize].get(channel) {
             let word: &[u8] = if kind == Kind::Shard { b"smessage" } else { b"message" };
             post_to(of_channel, kind, channel, &[word, channel, message]);
         }
         if kind == Kind::Channel {
-            for (pattern, of_pattern) in &listeners[Kind::Pattern as usize] {
-                if glob::matches(pattern, channel, false) {
-                    post_to(of_pattern, Kind::Pattern, pattern, &[b"pmessage", pattern, channel, message]);
+            for of_pattern in listeners[Kind::Pattern as usize].values() {
+                if let Some(pattern) =
+                    of_pattern.pattern.as_deref().filter(|pattern| pattern.matches(channel))
+                {
+                    let parts: [&[u8]; 4] = [b"pmessage", pattern.bytes(), channel, message];
+                    post_to(of_pattern, Kind::Pattern, pattern.bytes(), &parts);
                 }
             }
         }
@@ -312,7 +328,7 @@ impl PubSub {
         let listeners = self.listeners.lock();
         for (kind, of_kind) in KINDS.into_iter().zip(&*listeners) {
             for (name, of_name) in of_kind {
-                let those = of_name.values().filter(|client| is_refused(kind, name, client));
+                let those = of_name.clients.values().filter(|client| is_refused(kind, name, client));
                 refused.extend(those.map(|client| (client.id, Arc::clone(client))));
             }
         }
@@ -326,7 +342,7 @@ impl PubSub {
 
     /// How many clients listen to a channel.
     pub fn listeners(&self, kind: Kind, name: &[u8]) -> usize {
-        self.listeners.lock()[kind as usize].get(name).map_or(0, Listeners::len)
+        self.listeners.lock()[kind as usize].get(name).map_or(0, |of_name| of_name.clients.len())
     }
 
     /// The channels that have listeners, and that match a pattern if there is one.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::glob;
+use crate::glob::{Pattern, TooLong};
 
 use super::catalog::Catalog;
 
@@ -21,12 +21,12 @@ pub struct Selector {
     all_keys: bool,
     key_patterns: Vec<KeyPattern>,
     all_channels: bool,
-    channel_patterns: Vec<Vec<u8>>,
+    channel_patterns: Vec<Pattern<'static>>,
 }
 
 #[derive(Clone, Debug)]
 struct KeyPattern {
-    pattern: Vec<u8>,
+    pattern: Pattern<'static>,
     access: Access,
 }
 
@@ -70,6 +70,8 @@ pub enum Denial {
 pub enum Mistake {
     /// Nothing like it is known, or a pattern has blanks in it.
     Syntax,
+    /// A pattern is too long to be matched against each key or channel.
+    PatternTooLong,
     /// It names an unknown command or category.
     UnknownCommand,
     /// It names an argument of a subcommand.
@@ -89,6 +91,7 @@ impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Mistake::Syntax => "Syntax error",
+            Mistake::PatternTooLong => "A pattern may have at most 16384 bytes",
             Mistake::UnknownCommand => "Unknown command or category name in ACL",
             Mistake::ArgumentOfSubcommand => "Allowing first-arg of a subcommand is not supported",
             Mistake::KeysAfterAll => {
@@ -105,6 +108,12 @@ impl fmt::Display for Mistake {
                  characters"
             }
         })
+    }
+}
+
+impl From<TooLong> for Mistake {
+    fn from(_: TooLong) -> Mistake {
+        Mistake::PatternTooLong
     }
 }
 
@@ -191,12 +200,12 @@ impl Selector {
         if has_blanks(pattern) {
             return Err(Mistake::Syntax);
         }
-        match self.key_patterns.iter_mut().find(|known| known.pattern == pattern) {
+        match self.key_patterns.iter_mut().find(|known| known.pattern.bytes() == pattern) {
             Some(known) => {
                 known.access.reads |= access.reads;
                 known.access.writes |= access.writes;
             }
-            None => self.key_patterns.push(KeyPattern { pattern: pattern.to_vec(), access }),
+            None => self.key_patterns.push(KeyPattern { pattern: Pattern::register(pattern)?, access }),
         }
         Ok(())
     }
@@ -208,8 +217,8 @@ impl Selector {
         if has_blanks(pattern) {
             return Err(Mistake::Syntax);
         }
-        if !self.channel_patterns.iter().any(|known| known == pattern) {
-            self.channel_patterns.push(pattern.to_vec());
+        if !self.channel_patterns.iter().any(|known| known.bytes() == pattern) {
+            self.channel_patterns.push(Pattern::register(pattern)?);
         }
         Ok(())
     }
@@ -314,23 +323,22 @@ impl Selector {
     }
 
     fn allows_key(&self, key: &[u8], access: Access) -> bool {
-        let allows =
-            |known: &KeyPattern| suffices(known.access, access) && glob::matches(&known.pattern, key, false);
+        let allows = |known: &KeyPattern| suffices(known.access, access) && known.pattern.matches(key);
         self.all_keys || self.key_patterns.iter().any(allows)
     }
 
     /// Whether all keys may be used in this way. As in Redis, one pattern must say so: several that allow
     /// all keys together do not suffice.
     pub(super) fn allows_all_keys(&self, access: Access) -> bool {
-        let is_for_all = |known: &KeyPattern| known.pattern == b"*" && suffices(known.access, access);
+        let is_for_all = |known: &KeyPattern| known.pattern.bytes() == b"*" && suffices(known.access, access);
         self.all_keys || self.key_patterns.iter().any(is_for_all)
     }
 
     /// Whether a channel may be used; a pattern of channels only if it is itself among the rules.
     pub(super) fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
-        let allows = |known: &Vec<u8>| match is_pattern {
-            true => known == channel,
-            false => glob::matches(known, channel, false),
+        let allows = |known: &Pattern<'_>| match is_pattern {
+            true => known.bytes() == channel,
+            false => known.matches(channel),
         };
         self.all_channels || self.channel_patterns.iter().any(allows)
     }
@@ -353,7 +361,7 @@ impl Selector {
                 Access { reads: true, .. } => b"%R~",
                 Access { .. } => b"%W~",
             };
-            [sign, &known.pattern].concat()
+            [sign, known.pattern.bytes()].concat()
         };
         self.key_patterns.iter().map(describe).collect::<Vec<_>>().join(&b' ')
     }
@@ -363,7 +371,7 @@ impl Selector {
         if self.all_channels {
             return b"&*".to_vec();
         }
-        let describe = |pattern: &Vec<u8>| [b"&", pattern.as_slice()].concat();
+        let describe = |pattern: &Pattern<'_>| [b"&", pattern.bytes()].concat();
         self.channel_patterns.iter().map(describe).collect::<Vec<_>>().join(&b' ')
     }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::glob::{REGISTERED_BYTES_MAX, TooLong};
 use crate::keyspace::{HoldsSome, Missing, NotEverything};
 use crate::resp::Request;
 use crate::values::WrongType;
@@ -160,6 +161,12 @@ impl Error {
 impl From<WrongType> for Error {
     fn from(_: WrongType) -> Error {
         Error::WRONG_TYPE
+    }
+}
+
+impl From<TooLong> for Error {
+    fn from(_: TooLong) -> Error {
+        Error::text(format!("ERR a pattern may have at most {REGISTERED_BYTES_MAX} bytes"))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::faults::{Action, Blow, DELAY_MS_MAX, FAULTS_MAX, Fault, TEXT_BYTES_MAX, TooMany};
+use crate::glob::Pattern;
 use crate::instance::Instance;
 use crate::name_table::NameTable;
 use crate::resp::{Reply, Request, tree};
@@ -92,7 +93,9 @@ fn parse(names: &NameTable, request: Request<'_>) -> Result<Fault> {
     let action = loop {
         match options.value()? {
             word if is_word(word, "on") && on.is_none() => on = Some(target(names, options.value()?)?),
-            word if is_word(word, "match") && pattern.is_none() => pattern = Some(text(options.value()?)?),
+            word if is_word(word, "match") && pattern.is_none() => {
+                pattern = Some(Pattern::owned(&text(options.value()?)?));
+            }
             word if is_word(word, "client") && client.is_none() => client = Some(text(options.value()?)?),
             word if is_word(word, "times") && times_left.is_none() => {
                 times_left = Some(within(options.value()?, 1, i64::MAX as u64, "TIMES")?);
@@ -174,7 +177,7 @@ fn list(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
         tree::map([
             ("id", tree::integer(fault.id as i64)),
             ("on", text(fault.on.map(str::as_bytes))),
-            ("match", text(fault.pattern.as_deref())),
+            ("match", text(fault.pattern.as_ref().map(Pattern::bytes))),
             ("client", text(fault.client.as_deref())),
             ("times-left", fault.times_left.map_or_else(tree::null, |times| tree::integer(times as i64))),
             ("action", tree::bulk(describe(&fault.action))),

@@ -1,5 +1,6 @@
 //! Channels: SUBSCRIBE, PUBLISH, PUBSUB and their variants.
 
+use crate::glob::{REGISTERED_BYTES_MAX, TooLong};
 use crate::instance::Instance;
 use crate::pubsub::Kind;
 use crate::resp::{Reply, Request, Sent};
@@ -48,6 +49,9 @@ const PSUBSCRIBE: Command = Command {
 };
 
 fn psubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    if request.from(1).any(|pattern| pattern.len() > REGISTERED_BYTES_MAX) {
+        return Err(TooLong.into());
+    }
     listen(context, Kind::Pattern, "psubscribe", request, reply)
 }
 

@@ -18,7 +18,7 @@ use super::{Element, Item, Items, ends, fold};
 const TABLE_ELEMENTS_MAX: usize = 64 << 10;
 
 /// A pattern that was read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Compiled {
     /// Codes of all elements.
     codes: Vec<Code>,

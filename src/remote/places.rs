@@ -1,11 +1,11 @@
 //! Which keys live in the store.
 
-use crate::glob;
+use crate::glob::Pattern;
 
 /// The patterns of `store-keys`.
 #[derive(Debug)]
 pub struct Places {
-    patterns: Vec<Box<[u8]>>,
+    patterns: Vec<Pattern<'static>>,
     has_all: bool,
 }
 
@@ -13,14 +13,14 @@ impl Places {
     /// Reads patterns that are separated by spaces.
     pub fn new(patterns: &[u8]) -> Places {
         let patterns = patterns.split(|byte| *byte == b' ').filter(|pattern| !pattern.is_empty());
-        let patterns: Vec<Box<[u8]>> = patterns.map(Box::from).collect();
-        Places { has_all: patterns.iter().any(|pattern| **pattern == *b"*"), patterns }
+        let has_all = patterns.clone().any(|pattern| pattern == b"*");
+        Places { has_all, patterns: patterns.map(|pattern| Pattern::owned(pattern)).collect() }
     }
 
     /// Whether a key lives in the store.
     #[inline]
     pub fn has(&self, key: &[u8]) -> bool {
-        self.has_all || self.patterns.iter().any(|pattern| glob::matches(pattern, key, false))
+        self.has_all || self.patterns.iter().any(|pattern| pattern.matches(key))
     }
 
     /// Whether all keys do.

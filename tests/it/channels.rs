@@ -415,3 +415,28 @@ fn sharded_channels_are_not_listened_to_in_a_transaction() {
     assert_eq!(replies[1], Reply::Error(refusal.into()));
     assert_eq!(client.line("PING").items().len(), 2, "only the one channel is listened to");
 }
+
+#[test]
+fn a_pattern_far_longer_than_people_write_is_refused() {
+    let server = Server::start();
+    let mut client = server.client();
+    let (longest, too_long) = ("?".repeat(16 << 10), "?".repeat((16 << 10) + 1));
+    const ERROR: &str = "ERR a pattern may have at most 16384 bytes";
+    client.cmd(["PSUBSCRIBE", "news.*", &too_long]).is_error(ERROR);
+    client.line("PUBSUB NUMPAT").is(0);
+    client.cmd(["PSUBSCRIBE", &longest]).ignored();
+    let mut other = server.client();
+    other.line("PUBSUB NUMPAT").is(1);
+    other.cmd(["PUBLISH", &longest, "m"]).is(1);
+    other.cmd(["PUBLISH", &too_long, "m"]).is(0);
+    for sign in ["~", "&"] {
+        other.cmd(["ACL", "SETUSER", "bob", "resetchannels", &format!("{sign}{longest}")]).is_ok();
+        let rule = format!("{sign}{too_long}");
+        let error =
+            format!("ERR Error in ACL SETUSER modifier '{rule}': A pattern may have at most 16384 bytes");
+        other.cmd(["ACL", "SETUSER", "bob", &rule]).is_error(&error);
+    }
+    // What is asked once may be as long as a request.
+    other.cmd(["PUBSUB", "CHANNELS", &too_long]).is(Reply::Array(Vec::new()));
+    other.cmd(["KEYS", &too_long]).is(Reply::Array(Vec::new()));
+}
