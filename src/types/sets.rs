@@ -21,7 +21,9 @@ use crate::keyspace::{Change, records};
 use crate::resp::number::parse_integer;
 use crate::values::packed::{self, COUNT_BYTES, COUNT_MAX, Length, Strings};
 use crate::values::tree::Map;
-use crate::values::{Content, Limit, Loaded, SET_KIND, Sink, Structure, Type, TypeFacts, Value};
+use crate::values::{
+    Content, Limit, Loaded, PACKED_BYTES_MAX, SET_KIND, Sink, Structure, Type, TypeFacts, Value,
+};
 
 /// The type of sets.
 #[derive(Debug)]
@@ -276,13 +278,12 @@ impl Change<'_, Set> {
             },
             (SetView::Integers(integers), None) => {
                 // The longest integers are the first and the last.
-                let ends = [0, len.saturating_sub(1)].map(|position| match len {
+                let [first, last] = [0, len.saturating_sub(1)].map(|position| match len {
                     0 => 0,
                     _ => Member::of(integers.at(position)).len(),
                 });
-                if len < limit.entries.min(COUNT_MAX)
-                    && ends.into_iter().chain([member.len()]).all(|bytes| bytes <= limit.bytes)
-                {
+                let longest = first.max(last);
+                if limit.allows(len + 1, longest.max(member.len()), len * longest + member.len()) {
                     self.turn_into_strings();
                     return self.insert_packed(member);
                 }
@@ -291,7 +292,7 @@ impl Change<'_, Set> {
                 if find(packed, member).is_some() {
                     return false;
                 }
-                if len < limit.entries.min(COUNT_MAX) && member.len() <= limit.bytes {
+                if limit.allows(len + 1, member.len(), end + member.len()) {
                     self.splice(end..end, &[Length::of(member).bytes(), member], 0);
                     self.set_count(len + 1);
                     return true;
@@ -399,6 +400,8 @@ fn unpacked(set: SetView<'_>) -> Map {
 pub struct NewSet {
     limit: Limit,
     members: Map,
+    /// Bytes of all members.
+    bytes: usize,
     /// The members in the order in which they were added, packed, while there may be few of them.
     arrivals: Vec<u8>,
 }
@@ -406,12 +409,13 @@ pub struct NewSet {
 impl NewSet {
     /// An empty set that is packed up to a limit.
     pub fn within(limit: Limit) -> NewSet {
-        NewSet { limit, members: Structure::map(), arrivals: Vec::new() }
+        NewSet { limit, members: Structure::map(), bytes: 0, arrivals: Vec::new() }
     }
 
     /// Adds a member; returns whether it is new.
     pub fn insert(&mut self, member: &[u8]) -> bool {
         let is_new = self.members.insert(member, b"");
+        self.bytes += if is_new { member.len() } else { 0 };
         if is_new && self.may_be_packed() {
             self.arrivals.extend_from_slice(Length::of(member).bytes());
             self.arrivals.extend_from_slice(member);
@@ -421,6 +425,7 @@ impl NewSet {
 
     fn may_be_packed(&self) -> bool {
         self.members.len() <= self.limit.entries.max(self.limit.integers).min(COUNT_MAX)
+            && self.bytes <= PACKED_BYTES_MAX
     }
 
     /// The number of members.
@@ -456,7 +461,8 @@ impl NewSet {
             integers.iter().for_each(|integer| packed.extend_from_slice(&integer.to_le_bytes()[..width]));
             return Some(packed);
         }
-        if self.len() > self.limit.entries || strings().any(|member| member.len() > self.limit.bytes) {
+        let longest = strings().map(<[u8]>::len).max().unwrap_or(0);
+        if !self.limit.allows(self.len(), longest, self.bytes) {
             return None;
         }
         let mut packed = head_of_strings(self.len()).to_vec();

@@ -2,8 +2,15 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::packed::COUNT_MAX;
+
 /// The number of types for which there are limits.
 const TYPES: usize = 8;
+
+/// The most bytes of all strings of a packed hash, set or sorted set, whatever the parameters say. A packed
+/// value is moved under its shard's lock whenever it grows: a mebibyte in a fraction of a millisecond, a
+/// gibibyte (`SIZE_SAFETY_LIMIT` in Redis) in a fraction of a second.
+pub const PACKED_BYTES_MAX: usize = 1 << 20;
 
 /// The limits of all types, by their kinds. The parameters that set them are those of Redis, and so are the
 /// limits.
@@ -26,6 +33,15 @@ pub struct Limit {
     pub bytes: usize,
     /// The most elements if all are integers.
     pub integers: usize,
+}
+
+impl Limit {
+    /// Whether a hash, a set of strings or a sorted set is packed: `elements` of them, the longest string of
+    /// `longest` bytes, and all strings of `total` bytes.
+    #[inline]
+    pub fn allows(self, elements: usize, longest: usize, total: usize) -> bool {
+        elements <= self.entries.min(COUNT_MAX) && longest <= self.bytes && total <= PACKED_BYTES_MAX
+    }
 }
 
 impl Limits {

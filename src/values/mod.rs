@@ -22,7 +22,7 @@ use crate::events::EventClass;
 use crate::values::expiring::Expiring;
 use crate::values::tree::{Ledger, Map, Ranking, Sequence};
 
-pub use limits::{Limit, Limits};
+pub use limits::{Limit, Limits, PACKED_BYTES_MAX};
 pub use long_text::{LONG_TEXT_BYTES, LongText};
 pub use structure::Structure;
 

@@ -374,3 +374,43 @@ fn the_last_id_of_a_stream_can_be_set_below_an_entry_that_was_deleted() {
         .line("XSETID s 5-0")
         .is_error("ERR The ID specified in XSETID is smaller than the target stream top item");
 }
+
+/// However large the parameters are: packed values are moved under a lock.
+#[test]
+fn a_packed_collection_has_at_most_a_mebibyte() {
+    let server = Server::start();
+    let mut client = server.client();
+    for name in ["hash-max-listpack-value", "set-max-listpack-value", "zset-max-listpack-value"] {
+        client.line(&format!("CONFIG SET {name} 200mb")).is_ok();
+    }
+    const KEYS: [&str; 4] = ["hash", "set", "zset", "expiring"];
+    const LARGE: [&str; 4] = ["hashtable", "hashtable", "skiplist", "hashtable"];
+    // Eight of them are packed, eleven are not.
+    let member = |number: usize| format!("{number}{}", "m".repeat(100_000));
+    for number in 0..11 {
+        client.cmd(["HSET", "hash", &number.to_string(), &member(number)]).is(1);
+        client.cmd(["SADD", "set", &member(number), &format!("x{number}")]).is(2);
+        client.cmd(["ZADD", "zset", &number.to_string(), &member(number)]).is(1);
+        client.cmd(["HSET", "expiring", &number.to_string(), &member(number)]).is(1);
+        client.cmd(["HPEXPIRE", "expiring", "3600000", "FIELDS", "1", &number.to_string()]).ignored();
+        let expected = match number {
+            7 => ["listpack", "listpack", "listpack", "listpackex"],
+            10 => LARGE,
+            _ => continue,
+        };
+        for (key, encoding) in KEYS.into_iter().zip(expected) {
+            client.line(&format!("OBJECT ENCODING {key}")).is(encoding);
+        }
+    }
+    for (key, encoding) in KEYS.into_iter().zip(LARGE) {
+        let Reply::Bulk(payload) = client.line(&format!("DUMP {key}")).reply() else { panic!("{key}") };
+        client.cmd([b"RESTORE", key.as_bytes(), b"0", &payload, b"REPLACE"]).is_ok();
+        client.line(&format!("OBJECT ENCODING {key}")).is(encoding);
+    }
+    client.line("SUNIONSTORE union set").is(22);
+    client.line("OBJECT ENCODING union").is("hashtable");
+    client.line("ZUNIONSTORE zunion 1 zset").is(11);
+    client.line("OBJECT ENCODING zunion").is("skiplist");
+    client.cmd(["HGET", "hash", "10"]).is(member(10).as_str());
+    client.line("HLEN expiring").is(11);
+}

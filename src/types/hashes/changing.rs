@@ -4,7 +4,7 @@ use super::{Hash, pairs_of, unpacked};
 use crate::keyspace::Change;
 use crate::values::Structure;
 use crate::values::expiring::{self, EARLIEST, Expiring, Pair};
-use crate::values::packed::{self, COUNT_MAX};
+use crate::values::packed;
 use crate::values::pairs::{self, Lengths};
 use crate::values::tree::ExpiringMap;
 
@@ -108,10 +108,10 @@ impl Change<'_, Hash> {
         let (limit, packed) = (self.limit(), self.packed());
         let found = pairs::find(packed, field).map(|pair| (pair.place, pair.value.len()));
         let end = packed.len();
-        let is_short = field.len() <= limit.bytes && value.len() <= limit.bytes;
         // Also where a field gets another value: the limit may have been lowered.
         let fields = pairs::count(packed) + usize::from(found.is_none());
-        if !is_short || fields > limit.entries.min(COUNT_MAX) {
+        let before = found.as_ref().map_or(end + field.len(), |(_, bytes)| end - bytes);
+        if !limit.allows(fields, field.len().max(value.len()), before + value.len()) {
             self.unpack();
             return self.map_mut().is_some_and(|map| map.insert(field, value));
         }
@@ -136,9 +136,9 @@ impl Change<'_, Hash> {
         let is_new = self.view().get(field).is_none();
         let limit = self.limit();
         if self.expiring_mut().is_none() {
-            let is_short = field.len() <= limit.bytes && value.len() <= limit.bytes;
             let fields = packed::count(self.packed()) + usize::from(self.pair(field).is_none());
-            if is_short && fields <= limit.entries.min(COUNT_MAX) {
+            let total = self.packed().len() + field.len() + value.len();
+            if limit.allows(fields, field.len().max(value.len()), total) {
                 if let Some(expired) = self.pair(field).filter(|_| is_new).map(|pair| pair.place) {
                     // A new field is the last one.
                     self.splice(expired, &[], -1);

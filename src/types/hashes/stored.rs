@@ -12,7 +12,6 @@ use crate::dump::packed::writing::ListpackWriter;
 use crate::dump::strings::{DecodeError, Source, write_length, write_string};
 use crate::keyspace::records;
 use crate::values::expiring;
-use crate::values::packed::COUNT_MAX;
 use crate::values::pairs;
 use crate::values::tree::{ExpiringMap, Map};
 use crate::values::{Content, Limit, Loaded, Sink, Structure, Type};
@@ -111,18 +110,17 @@ pub(super) fn load(
     value: &mut Vec<u8>,
 ) -> Result<Loaded, DecodeError> {
     value.extend_from_slice(pairs::EMPTY);
-    let mut read = Read::Packed;
+    let (mut read, mut total) = (Read::Packed, 0);
     collections::hash(rdb_type, input, &mut |field, content, at_ms| {
-        let is_short = field.len() <= limit.bytes && content.len() <= limit.bytes;
+        total += field.len() + content.len();
+        let is_packed = |fields| limit.allows(fields + 1, field.len().max(content.len()), total);
         read = match std::mem::replace(&mut read, Read::Packed) {
-            Read::Packed if !(is_short && pairs::count(value) < limit.entries.min(COUNT_MAX)) => {
-                Read::Large(unpacked(value))
-            }
+            Read::Packed if !is_packed(pairs::count(value)) => Read::Large(unpacked(value)),
             Read::Packed if at_ms.is_some() => {
                 let owned = |(field, value): (&[u8], &[u8])| (field.to_vec(), value.to_vec(), None);
                 Read::Expiring(pairs_of(value).map(owned).collect())
             }
-            Read::Expiring(fields) if !(is_short && fields.len() < limit.entries.min(COUNT_MAX)) => {
+            Read::Expiring(fields) if !is_packed(fields.len()) => {
                 let mut map = ExpiringMap::of(Structure::map());
                 fields.iter().for_each(|(field, value, at_ms)| _ = map.insert(field, value, *at_ms));
                 Read::LargeExpiring(map)

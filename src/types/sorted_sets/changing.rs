@@ -70,7 +70,7 @@ impl Change<'_, SortedSet> {
             return None;
         }
         let members = SortedSetView::Packed(packed).len() + 1;
-        if !packing::is_small(limit, members, member.len()) {
+        if !limit.allows(members, member.len(), packed.len() + member.len()) {
             self.unpack();
             return self.ranking_mut();
         }

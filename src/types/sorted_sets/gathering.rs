@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
-use super::packing::{self, Packed};
+use super::packing::Packed;
 use crate::values::pairs;
 use crate::values::{Limit, Structure};
 
@@ -103,7 +103,7 @@ impl Gathering {
     /// Makes the sorted set: packs it into an empty buffer, or returns it if it is large.
     pub fn finish(mut self, limit: Limit, value: &mut Vec<u8>) -> Option<Structure> {
         self.sort();
-        if !packing::is_small(limit, self.len(), self.longest) {
+        if !limit.allows(self.len(), self.longest, self.bytes.len()) {
             let mut ranking = Structure::ranking();
             ranking.fill(self.iter());
             return Some(Structure::Ranking(ranking));

@@ -5,10 +5,9 @@
 
 use std::ops::Range;
 
-use crate::values::packed::COUNT_MAX;
+use crate::values::Structure;
 use crate::values::pairs::{self, Pairs};
 use crate::values::tree::Ranking;
-use crate::values::{Limit, Structure};
 
 /// Integers with more bytes are kept as numbers of eight bytes.
 const INTEGER_BYTES_MAX: usize = 7;
@@ -94,11 +93,6 @@ pub(super) fn records(packed: &[u8], positions: Range<usize>) -> Range<usize> {
     };
     let start = skip(positions.start);
     start..skip(positions.len())
-}
-
-/// Whether a sorted set with this number of members, the longest of `longest` bytes, is packed.
-pub(super) fn is_small(limit: Limit, members: usize, longest: usize) -> bool {
-    longest <= limit.bytes && members <= limit.entries.min(COUNT_MAX)
 }
 
 /// The ranking of a packed sorted set.
