@@ -9,24 +9,26 @@
 //! Nothing here writes to standard output, and short work shows nothing at all.
 
 use std::fmt;
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 
 /// How long work takes before a bar is drawn: a bar that is gone at once only flickers.
 const BAR_AFTER: Duration = Duration::from_millis(500);
 /// How often a bar is drawn.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
+/// Characters between the brackets of a bar.
+const BAR_CHARACTERS: usize = 24;
 /// Bytes of the unit in which bytes are shown, the megabyte.
 const MEGABYTE: f64 = 1e6;
 
-/// The bar on the terminal, if there is one.
-static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+/// The line of the bar on the terminal, if there is one.
+static BAR: Mutex<Option<String>> = Mutex::new(None);
 /// Whether bars may be drawn at all.
 static MAY_DRAW: AtomicBool = AtomicBool::new(false);
 
@@ -38,10 +40,20 @@ pub fn allow_bars() {
 
 /// Prints something to the terminal, above the bar if there is one. `print` must not call this function.
 pub fn beside_bar<T>(print: impl FnOnce() -> T) -> T {
-    match &*BAR.lock() {
-        Some(bar) => bar.suspend(print),
-        None => print(),
+    let bar = BAR.lock();
+    if bar.is_some() {
+        write("");
     }
+    let printed = print();
+    bar.iter().for_each(|line| write(line));
+    printed
+}
+
+/// Writes the last line of the terminal anew. A line that is longer than the terminal is cut off by it.
+fn write(line: &str) {
+    let (no_wrapping, wrapping, erase_rest) = ("\x1b[?7l", "\x1b[?7h", "\x1b[K");
+    // A terminal that is gone shows nothing.
+    let _ = write!(io::stderr(), "\r{no_wrapping}{line}{erase_rest}{wrapping}");
 }
 
 /// What is counted.
@@ -116,6 +128,16 @@ impl Report {
     }
 }
 
+impl Report {
+    /// The line of a bar: `Loading data [=======>                ] 33% (…)`.
+    fn line(&self, title: &str) -> String {
+        let Some(share) = self.share() else { return format!("{title} {self}") };
+        let done = (share * BAR_CHARACTERS as f64) as usize;
+        let tip = if done < BAR_CHARACTERS { ">" } else { "" };
+        format!("{title} [{:<BAR_CHARACTERS$}] {self}", "=".repeat(done) + tip)
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(total) = self.total else {
@@ -157,20 +179,13 @@ impl Indicator {
     /// Draws a bar for work that takes longer than half a second. Returns none if standard error is no
     /// terminal, if the program has not called [`allow_bars`], or if there is another bar.
     pub fn bar(progress: &Arc<Progress>, title: &'static str) -> Option<Indicator> {
-        let has_terminal = !ProgressDrawTarget::stderr().is_hidden();
-        if !MAY_DRAW.load(Ordering::Relaxed) || !has_terminal || BAR.lock().is_some() {
+        let can_draw = io::stderr().is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb");
+        if !MAY_DRAW.load(Ordering::Relaxed) || !can_draw || BAR.lock().is_some() {
             return None;
         }
-        let total = progress.total;
         let mut indicator = Indicator::start(BAR_AFTER, BAR_INTERVAL, Arc::clone(progress), move |report| {
-            let mut place = BAR.lock();
-            let bar = place.get_or_insert_with(|| new_bar(total, title));
-            bar.set_position(report.done);
-            bar.set_message(report.to_string());
-            if bar.is_hidden() {
-                bar.set_draw_target(ProgressDrawTarget::stderr());
-                bar.tick();
-            }
+            let mut bar = BAR.lock();
+            write(bar.insert(report.line(title)));
         });
         indicator.has_bar = true;
         Some(indicator)
@@ -212,22 +227,9 @@ impl Drop for Indicator {
             // If it has panicked it shows nothing any more, and the work is none the worse.
             let _ = thread.join();
         }
-        if self.has_bar
-            && let Some(bar) = BAR.lock().take()
-        {
-            bar.finish_and_clear();
+        if self.has_bar && BAR.lock().take().is_some() {
+            write("");
         }
-    }
-}
-
-/// A bar that is not drawn yet: else each change of what it is made of would draw it.
-fn new_bar(total: Option<u64>, title: &'static str) -> ProgressBar {
-    let template = if total.is_some() { "{prefix} [{bar:24}] {msg}" } else { "{prefix} {msg}" };
-    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden()).with_prefix(title);
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style.progress_chars("=> ")),
-        // A test looks at the bars of both templates.
-        Err(_) => bar,
     }
 }
 
@@ -260,6 +262,19 @@ mod tests {
         ] {
             assert_eq!(said, expected);
         }
+    }
+
+    #[test]
+    fn a_bar_grows_from_left_to_right() {
+        let line = |done, total| {
+            let report = Report { unit: Unit::Items("keys"), total, done, elapsed: Duration::ZERO };
+            report.line("Work")
+        };
+        for (done, bar) in [(0, ">"), (1, "=>"), (23, "=======================>")] {
+            assert!(line(done, Some(24)).starts_with(&format!("Work [{bar:<24}] ")), "{done}");
+        }
+        assert!(line(30, Some(24)).starts_with("Work [========================] 100% "));
+        assert_eq!(line(7, None), "Work 7 keys in 0 s");
     }
 
     #[test]

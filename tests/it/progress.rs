@@ -93,6 +93,8 @@ fn shown(printed: &str) -> Vec<String> {
                     order.push(rest.next().expect("the end of an order"));
                 }
                 match (order.as_str(), order.trim_end_matches('A').parse()) {
+                    // Long lines are cut off, or go on in the next row.
+                    ("?7l" | "?7h", _) => {}
                     ("2K", _) => lines[row].clear(),
                     ("K", _) => lines[row].truncate(column),
                     (_, Ok(rows)) => row = row.saturating_sub(rows),
