@@ -1,15 +1,18 @@
 //! The entries of a table that expire next.
 //!
-//! A table remembers the hashes of the entries that expire before some moment, and that moment. As long as it
-//! has not come, a sweep looks at those entries alone. Then it looks at the whole table once, and remembers
-//! the next ones. One entry in [`SHARE`] is remembered, so a sweep looks at some [`SHARE`] entries for each
-//! that it frees, however many others there are. That takes half a byte to one byte for each entry with an
-//! expiry.
+//! A table with more than a few expiries remembers the hashes of the entries that expire before some moment,
+//! and that moment. As long as it has not come, a sweep looks at those entries alone. Then it looks at the
+//! whole table once, and remembers the next ones. One entry in [`SHARE`] is remembered, so a sweep looks at
+//! some [`SHARE`] entries for each that it frees, however many others there are. That takes half a byte to
+//! one byte for each entry with an expiry.
 
 /// One in this many of the entries with an expiry is remembered, …
 const SHARE: usize = 32;
 /// … but at least this many.
 const ROOM_MIN: usize = 8;
+/// A table with at most this many expiries remembers none: it is looked at as a whole in less than a
+/// microsecond, and what it remembers would take as much memory as its entries.
+pub(super) const FEW: usize = 64;
 
 /// The entries of a table that expire next.
 #[derive(Debug)]
@@ -74,19 +77,18 @@ impl DueSoon {
         now_ms < self.rests_until_ms
     }
 
-    /// Forgets everything: the caller looks at the whole table, and notes all expiries.
-    pub(super) fn begin_anew(&mut self) {
-        *self = DueSoon::default();
-    }
-
     /// Lets the next look at the whole table wait until then.
     pub(super) fn rest_until(&mut self, moment_ms: u64) {
         self.rests_until_ms = moment_ms;
     }
 
+    /// When the first of the remembered entries expires.
+    pub(super) fn first_ms(&self) -> u64 {
+        self.remembered.iter().map(|due| due.at_ms).min().unwrap_or(u64::MAX)
+    }
+
     /// When a sweep has something to do.
     pub(super) fn next_ms(&self) -> u64 {
-        let first = self.remembered.iter().map(|due| due.at_ms).min();
-        first.unwrap_or(u64::MAX).min(self.until_ms.max(self.rests_until_ms))
+        self.first_ms().min(self.until_ms.max(self.rests_until_ms))
     }
 }

@@ -8,7 +8,7 @@ use crate::keyspace::Spot;
 use crate::keyspace::following::news::Token;
 use crate::keyspace::snapshot::{Place, Preserved, PreservedBytes, Slice};
 use crate::keyspace::store::buckets::Buckets;
-use crate::keyspace::store::due::DueSoon;
+use crate::keyspace::store::due::{self, DueSoon};
 use crate::keyspace::store::entry::Entry;
 use crate::values::LongText;
 
@@ -41,7 +41,7 @@ pub(in crate::keyspace) struct Table {
     field_expiring: u32,
     /// A sweep before this moment has nothing to do.
     sweep_at_ms: u64,
-    /// The next entries to expire, if some may.
+    /// The next entries to expire. Without it, a sweep looks at the whole table.
     due_soon: Option<Box<DueSoon>>,
     /// The running snapshot's claim, if it waits for entries of this table.
     awaited: Option<Box<Awaited>>,
@@ -368,24 +368,34 @@ impl Table {
         mut gone: impl FnMut(Entry),
         mut due: impl FnMut(&Entry),
     ) -> usize {
-        let mut looked_at = 0;
-        if let Some(mut due_soon) = self.due_soon.take() {
-            for hash_due in due_soon.take_due(now_ms) {
-                looked_at += 1;
-                self.sweep_one(hash_due, now_ms, &hash, &mut gone, &mut due);
-            }
-            if due_soon.has_ended(now_ms) && (rest_ms == 0 || !due_soon.rests(now_ms)) {
-                looked_at += self.len();
-                due_soon.begin_anew();
-                let expiring = self.expiries();
-                let found = self.sweep_whole(now_ms, &hash, &mut gone, &mut due, &mut due_soon);
-                if found * Self::WORTHWHILE_SHARE < expiring {
-                    due_soon.rest_until(now_ms + rest_ms);
+        let (mut looked_at, mut due_soon) = (0, self.due_soon.take());
+        let is_whole_due = match &mut due_soon {
+            Some(due_soon) => {
+                for hash_due in due_soon.take_due(now_ms) {
+                    looked_at += 1;
+                    self.sweep_one(hash_due, now_ms, &hash, &mut gone, &mut due);
                 }
+                self.sweep_at_ms = due_soon.next_ms();
+                due_soon.has_ended(now_ms) && (rest_ms == 0 || !due_soon.rests(now_ms))
             }
-            self.due_soon = self.may_expire().then_some(due_soon);
+            None => true,
+        };
+        if is_whole_due {
+            let expiries = self.expiries();
+            looked_at += self.len();
+            let mut anew = DueSoon::default();
+            let found = self.sweep_whole(now_ms, &hash, &mut gone, &mut due, &mut anew);
+            let rests_until_ms = if found * Self::WORTHWHILE_SHARE < expiries { now_ms + rest_ms } else { 0 };
+            if self.expiries() > due::FEW {
+                anew.rest_until(rests_until_ms);
+                self.sweep_at_ms = anew.next_ms();
+                due_soon = Some(Box::new(anew));
+            } else {
+                self.sweep_at_ms = anew.first_ms().max(rests_until_ms);
+                due_soon = None;
+            }
         }
-        self.sweep_at_ms = self.due_soon.as_ref().map_or(u64::MAX, |due_soon| due_soon.next_ms());
+        self.due_soon = due_soon.filter(|_| self.may_expire());
         self.give_back_slots(hash);
         looked_at
     }
@@ -488,7 +498,9 @@ impl Table {
     #[inline]
     fn note_expiry(&mut self, hash: u64, at_ms: u64) {
         let expiries = self.expiries();
-        self.due_soon.get_or_insert_default().note(at_ms, hash, expiries);
+        if let Some(due_soon) = &mut self.due_soon {
+            due_soon.note(at_ms, hash, expiries);
+        }
         self.sweep_at_ms = self.sweep_at_ms.min(at_ms);
     }
 }
@@ -628,6 +640,19 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_of_a_small_table_that_frees_little_delays_the_next() {
+        let keys: Vec<String> = (0..50).map(|number| number.to_string()).collect();
+        let mut table = Table::default();
+        for (key, expires_at_ms) in keys.iter().zip(100..) {
+            table.put(spot(key.as_bytes()), new(key.as_bytes(), Some(expires_at_ms)), rehash);
+        }
+        assert_eq!(sweep(&mut table, 100, Table::REST_MS), 1);
+        assert_eq!((table.sweep_at_ms, table.due_soon.is_none()), (100 + Table::REST_MS, true));
+        assert_eq!(sweep(&mut table, 101, 0), 1);
+        assert_eq!(table.sweep_at_ms, 102);
+    }
+
+    #[test]
     fn entries_are_freed_in_time_and_few_others_are_looked_at() {
         const HOUR_MS: u64 = 3_600_000;
         let keys: Vec<String> = (0..2000).map(|number| format!("key:{number}")).collect();
@@ -651,7 +676,11 @@ mod tests {
 
     #[test]
     fn an_expiry_that_changes_is_kept_whatever_is_remembered() {
-        let keys: Vec<String> = (0..500).map(|number| format!("key:{number}")).collect();
+        [30, 120, 500].into_iter().for_each(expiries_change);
+    }
+
+    fn expiries_change(count: usize) {
+        let keys: Vec<String> = (0..count).map(|number| format!("key:{number}")).collect();
         let mut table = Table::default();
         let mut expiries: Vec<Option<u64>> = vec![None; keys.len()];
         let mut random = 4711_u64;
