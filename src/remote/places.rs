@@ -14,7 +14,7 @@ impl Places {
     pub fn new(patterns: &[u8]) -> Places {
         let patterns = patterns.split(|byte| *byte == b' ').filter(|pattern| !pattern.is_empty());
         let has_all = patterns.clone().any(|pattern| pattern == b"*");
-        Places { has_all, patterns: patterns.map(|pattern| Pattern::owned(pattern)).collect() }
+        Places { has_all, patterns: patterns.map(Pattern::owned).collect() }
     }
 
     /// Whether a key lives in the store.
