@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::glob::{Pattern, TooLong};
+use crate::glob::{Pattern, REGISTERED_BYTES_MAX, TooLong};
 
 use super::catalog::Catalog;
 
@@ -91,7 +91,9 @@ impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Mistake::Syntax => "Syntax error",
-            Mistake::PatternTooLong => "A pattern may have at most 16384 bytes",
+            Mistake::PatternTooLong => {
+                return write!(f, "A pattern may have at most {REGISTERED_BYTES_MAX} bytes");
+            }
             Mistake::UnknownCommand => "Unknown command or category name in ACL",
             Mistake::ArgumentOfSubcommand => "Allowing first-arg of a subcommand is not supported",
             Mistake::KeysAfterAll => {
