@@ -17,7 +17,6 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::task::yield_now;
 use tokio::time::{sleep, sleep_until};
 
 use crate::clients::{Attention, Client, Leaving, Registration, Waiting};
@@ -36,8 +35,8 @@ use crate::statistics::Count;
 use super::buffers::READ_BYTES;
 use super::conversation::{Answered, Awaited, Conversation};
 use super::eviction;
-use super::lookout;
 use super::outflow::{Outflow, made_to_leave};
+use super::rota::{LaneTicket, yield_now};
 
 /// What a connection does next.
 enum Next {
@@ -55,6 +54,9 @@ pub(super) struct Connection<Stream> {
     pub(super) stream: Stream,
     conversation: Conversation,
     outflow: Outflow,
+    /// How often in a row there was more to read at once.
+    reads: u32,
+    ticket: LaneTicket,
 }
 
 impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
@@ -62,12 +64,14 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         instance: Arc<Instance>,
         stream: Stream,
         registration: Registration,
+        ticket: LaneTicket,
     ) -> Connection<Stream> {
         let base_bytes = size_of::<Client>() + size_of::<Connection<Stream>>();
         registration.client.footprint.set_base(base_bytes);
         let session = Session::new(Arc::clone(&registration.client), &instance.users);
         let conversation = Conversation::new(instance, session);
-        Connection { stream, conversation, outflow: Outflow::default(), _registration: registration }
+        let outflow = Outflow::default();
+        Connection { stream, conversation, outflow, reads: 0, ticket, _registration: registration }
     }
 
     /// Serves the client until it leaves, or has to leave.
@@ -122,10 +126,15 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             if read == 0 {
                 break;
             }
+            self.reads += 1;
+            if self.reads > READS_IN_A_ROW_MAX {
+                self.reads = 0;
+                self.yield_to_others().await?;
+            }
             self.conversation.instance.statistics.add(Count::Reads, 1);
             self.conversation.instance.statistics.add(Count::InputBytes, read as u64);
             loop {
-                match lookout::serve(|| self.conversation.answer()) {
+                match self.conversation.answer() {
                     Answered::All => break,
                     part => self.go_on_after(part).await?,
                 }
@@ -380,6 +389,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             if let Poll::Ready(read) = self.poll_read(context)? {
                 return Poll::Ready(Ok(Next::Read(read)));
             }
+            self.reads = 0;
             let client = &self.conversation.session.client;
             if self.is_writing() {
                 // Mail comes after the output that waits already.
@@ -506,6 +516,8 @@ impl Drop for Place {
     }
 }
 
+/// How often a client that always has more to read is served before it waits for its next turn.
+const READS_IN_A_ROW_MAX: u32 = 8;
 /// How often to check whether a shard is free: often at first, since most are held for some milliseconds.
 const SHARD_GLANCE_MIN: Duration = Duration::from_millis(1);
 const SHARD_GLANCE_MAX: Duration = Duration::from_millis(8);

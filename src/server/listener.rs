@@ -19,6 +19,7 @@ use crate::instance::Instance;
 use crate::statistics::Count;
 
 use super::connection::Connection;
+use super::rota::{LaneTicket, Rota};
 use super::tls::{self, Tls};
 use super::unix::SocketFile;
 
@@ -181,37 +182,45 @@ fn resolve(name: &str) -> io::Result<IpAddr> {
     found.map(|address| address.ip()).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
-/// Accepts clients until the returned value is dropped.
-pub(super) fn accept_all(instance: &Arc<Instance>, doors: Doors) -> JoinSet<()> {
+/// Accepts clients until the returned value is dropped. They are served by the `rota`.
+pub(super) fn accept_all(instance: &Arc<Instance>, rota: &Arc<Rota>, doors: Doors) -> JoinSet<()> {
+    let host = || Host { instance: Arc::clone(instance), rota: Arc::clone(rota) };
     let mut accepting = JoinSet::new();
     for listener in doors.tcp {
-        accepting.spawn(accept_tcp(Arc::clone(instance), listener, None));
+        accepting.spawn(accept_tcp(host(), listener, None));
     }
     for listener in doors.tls {
-        accepting.spawn(accept_tcp(Arc::clone(instance), listener, doors.greeter.clone()));
+        accepting.spawn(accept_tcp(host(), listener, doors.greeter.clone()));
     }
     if let Some((listener, file)) = doors.unix {
-        accepting.spawn(accept_unix(Arc::clone(instance), listener, file));
+        accepting.spawn(accept_unix(host(), listener, file));
     }
     accepting
 }
 
-async fn accept_tcp(instance: Arc<Instance>, listener: TcpListener, greeter: Option<Tls>) {
+/// What serves the clients that are accepted.
+struct Host {
+    instance: Arc<Instance>,
+    rota: Arc<Rota>,
+}
+
+async fn accept_tcp(host: Host, listener: TcpListener, greeter: Option<Tls>) {
     loop {
         match listener.accept().await {
-            Ok((stream, address)) => admit_tcp(&instance, stream, address, greeter.clone()),
+            Ok((stream, address)) => admit_tcp(&host, stream, address, greeter.clone()),
             Err(error) => pause_accepting(&error).await,
         }
     }
 }
 
-async fn accept_unix(instance: Arc<Instance>, listener: UnixListener, file: SocketFile) {
+async fn accept_unix(host: Host, listener: UnixListener, file: SocketFile) {
     let address = Address::Unix(file.name().into());
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                if let Some(registration) = admit(&instance, &stream, address.clone(), address.clone()) {
-                    serve(&instance, stream, registration);
+                let admitted = admit(&host.instance, &stream, address.clone(), address.clone());
+                if let Some(registration) = admitted {
+                    serve(&host, stream, registration);
                 }
             }
             Err(error) => pause_accepting(&error).await,
@@ -233,7 +242,8 @@ pub(super) async fn pause_accepting(error: &io::Error) {
 }
 
 /// Serves a client that has connected to a port.
-fn admit_tcp(instance: &Arc<Instance>, stream: TcpStream, address: SocketAddr, greeter: Option<Tls>) {
+fn admit_tcp(host: &Host, stream: TcpStream, address: SocketAddr, greeter: Option<Tls>) {
+    let instance = &host.instance;
     let local_address = match prepare(instance, &stream) {
         Ok(local_address) => Address::Tcp(local_address),
         Err(error) => return tracing::debug!("Client {address} left at once: {error}"),
@@ -242,15 +252,16 @@ fn admit_tcp(instance: &Arc<Instance>, stream: TcpStream, address: SocketAddr, g
     match greeter {
         None => {
             if let Some(registration) = admit(instance, &stream, address, local_address) {
-                serve(instance, stream, registration);
+                serve(host, stream, registration);
             }
         }
         // Before the handshake it would not understand an error. As in Redis, it gets none.
         Some(_) if is_full(instance) => instance.statistics.add(Count::ConnectionsRejected, 1),
         Some(greeter) => {
             let registration = register(instance, &stream, address, local_address);
+            let instance = Arc::clone(instance);
             // The next client need not wait for the handshake of this one.
-            tokio::spawn(serve_tls(Arc::clone(instance), stream, registration, greeter));
+            host.rota.add(|ticket| serve_tls(instance, stream, registration, greeter, ticket));
         }
     }
 }
@@ -299,17 +310,26 @@ fn register(
 }
 
 /// Serves a client in a task of its own.
-fn serve<Stream>(instance: &Arc<Instance>, stream: Stream, registration: Registration)
+fn serve<Stream>(host: &Host, stream: Stream, registration: Registration)
 where
     Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut connection = Connection::new(Arc::clone(instance), stream, registration);
-    tokio::spawn(async move { connection.serve().await });
+    let instance = Arc::clone(&host.instance);
+    host.rota.add(|ticket| {
+        let mut connection = Connection::new(instance, stream, registration, ticket);
+        async move { connection.serve().await }
+    });
 }
 
 /// Makes the handshake with a client and serves it. The client counts for `maxclients` from the beginning,
 /// and can be disconnected.
-async fn serve_tls(instance: Arc<Instance>, stream: TcpStream, registration: Registration, greeter: Tls) {
+async fn serve_tls(
+    instance: Arc<Instance>,
+    stream: TcpStream,
+    registration: Registration,
+    greeter: Tls,
+    ticket: LaneTicket,
+) {
     let client = Arc::clone(&registration.client);
     let greeted = select! {
         greeted = greeter.greet(stream) => greeted,
@@ -323,7 +343,7 @@ async fn serve_tls(instance: Arc<Instance>, stream: TcpStream, registration: Reg
         }
         Ok(stream) => {
             instance.statistics.add(Count::ConnectionsReceived, 1);
-            let mut connection = Connection::new(instance, stream, registration);
+            let mut connection = Connection::new(instance, stream, registration, ticket);
             connection.serve().await;
             tls::end(&mut connection.stream, &[]).await;
         }

@@ -3,14 +3,18 @@
 //! Of the idle threads, one waits for the sockets, and the others wait for that one to wake them. When it
 //! gets a request, no thread watches the sockets until the request is done. So during a long request all
 //! clients would wait although threads are idle. A separate thread, the lookout, checks every [`GLANCE`]
-//! whether a thread is still busy with the same batch of requests. Then it wakes another thread, which
-//! watches the sockets. Without requests the lookout sleeps, and costs nothing; a batch costs two stores.
+//! whether a thread is still busy with the same client. Then it has that thread relieved: one more server task
+//! ([`Rota`]) runs on an idle thread, which then watches the sockets. A thread that has merely lost its core to
+//! another program is not relieved: the clients behind its client would overtake it. Without requests the
+//! lookout sleeps, and costs nothing; serving a client costs two stores.
 //!
 //! Work that is known to take long [hands over](hand_over) the thread's clients before it begins. Then they
-//! are served even if there is only one thread.
+//! are served even if all threads are busy.
 
 use std::cell::OnceCell;
+use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread::{self, Thread};
@@ -20,52 +24,85 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
+use super::rota::Rota;
+
 /// The interval between two checks. A thread that is busy in two checks has been busy for at least one
 /// interval.
 const GLANCE: Duration = Duration::from_millis(2);
+/// A thread that is busy with the same client, and has computed this much since the first check that found it
+/// so, is stuck. One that waits for a core computes nothing.
+const STUCK_AFTER: Duration = Duration::from_millis(1);
+/// One that is busy for this number of checks is stuck whether it computes or not: it may wait for a disk.
+const STUCK_GLANCES: u32 = 25;
 /// Checks without a request after which the lookout sleeps.
 const QUIET_GLANCES: u32 = 10;
+/// Threads of the runtime that are idle until others are stuck, and with them the server tasks that the lookout
+/// adds. Long requests have threads of their own, so few get stuck: with a script, or in a request that takes
+/// longer than was to be expected.
+pub(super) const SPARE_THREADS: usize = 2;
 
 /// Watches the threads of a runtime.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lookout {
-    seats: Mutex<Vec<Weak<Seat>>>,
-    /// Whether the lookout sleeps, so that it must be woken. Every thread reads this for every batch.
+    rota: Arc<Rota>,
+    threads: Mutex<Vec<Weak<Watched>>>,
+    /// Whether the lookout sleeps, so that it must be woken. Every thread reads this for every client.
     is_asleep: AtomicBool,
     thread: OnceLock<Thread>,
 }
 
 /// A thread that serves clients.
 #[derive(Debug)]
-struct Seat {
+struct Watched {
     lookout: Arc<Lookout>,
-    /// Twice the number of its last batch, plus one while it is busy with that batch.
-    batch: AtomicU64,
+    /// Twice the number of clients that it has served, plus one while it is busy with the next.
+    served: AtomicU64,
+    /// Whether a server task was added in place of the one that it runs.
+    is_relieved: AtomicBool,
+    /// The file in which the system shows for how long the thread has computed, if it has such files.
+    times: Option<PathBuf>,
+}
+
+/// A thread as a check of the lookout has found it.
+struct Seen {
+    thread: Weak<Watched>,
+    /// Its [`Watched::served`].
+    served: u64,
+    /// In how many checks before it was busy with the same client.
+    glances: u32,
+    /// For how long it had computed when it was busy in the second one.
+    computed: Option<Duration>,
 }
 
 thread_local! {
-    static SEAT: OnceCell<Arc<Seat>> = const { OnceCell::new() };
+    static WATCHED: OnceCell<Arc<Watched>> = const { OnceCell::new() };
 }
 
 /// The lookout ends after the last thread, so it must notice that this thread ends.
-impl Drop for Seat {
+impl Drop for Watched {
     fn drop(&mut self) {
         self.lookout.wake();
     }
 }
 
-/// While this exists, a thread is busy with a batch.
-struct Busy<'a>(&'a Seat);
-
 impl Lookout {
+    /// Watches threads that serve the clients of a rota.
+    pub(super) fn new(rota: Arc<Rota>) -> Lookout {
+        let (is_asleep, thread) = (AtomicBool::new(false), OnceLock::new());
+        Lookout { rota, threads: Mutex::default(), is_asleep, thread }
+    }
+
     /// Registers the calling thread, until the thread ends.
     pub(super) fn adopt_thread(self: &Arc<Self>) {
-        let seat = Arc::new(Seat { lookout: Arc::clone(self), batch: AtomicU64::new(0) });
-        let mut seats = self.seats.lock();
+        let (served, is_relieved) = (AtomicU64::new(0), AtomicBool::new(false));
+        let link = fs::read_link("/proc/thread-self");
+        let times = link.ok().map(|link| PathBuf::from("/proc").join(link).join("schedstat"));
+        let watched = Arc::new(Watched { lookout: Arc::clone(self), served, is_relieved, times });
+        let mut threads = self.threads.lock();
         // Threads come and go.
-        seats.retain(|seat| seat.strong_count() > 0);
-        seats.push(Arc::downgrade(&seat));
-        SEAT.with(|own| drop(own.set(seat)));
+        threads.retain(|thread| thread.strong_count() > 0);
+        threads.push(Arc::downgrade(&watched));
+        WATCHED.with(|own| drop(own.set(watched)));
     }
 
     /// Starts the lookout for a runtime.
@@ -83,23 +120,24 @@ impl Lookout {
     }
 
     fn look(&self, runtime: &Handle) {
-        let mut seen: Vec<(Weak<Seat>, u64)> = Vec::new();
+        let mut seen: Vec<Seen> = Vec::new();
         let mut quiet = 0;
         loop {
             thread::park_timeout(GLANCE);
-            let now: Vec<(Weak<Seat>, u64)> = self.seats.lock().iter().filter_map(Seat::look).collect();
+            let now: Vec<Seen> =
+                self.threads.lock().iter().filter_map(|thread| Watched::look(thread, &seen)).collect();
             if now.is_empty() && !seen.is_empty() {
                 // The runtime has ended with all its threads.
                 return;
             }
-            let was_seen = |(seat, batch): &(Weak<Seat>, u64)| {
-                seen.iter().any(|(other, before)| batch == before && seat.ptr_eq(other))
-            };
-            let has_happened = now.iter().any(|both| both.1 % 2 == 1 || !was_seen(both));
-            if now.iter().any(|both| both.1 % 2 == 1 && was_seen(both)) {
-                // The idle thread that runs this task then watches the sockets.
+            let is_known = |thread: &Seen| seen.iter().any(|other| other.is_as(thread));
+            let has_happened = now.iter().any(|thread| thread.is_busy() || !is_known(thread));
+            let stuck: Vec<_> = now.iter().filter_map(Seen::if_stuck).collect();
+            if !stuck.is_empty() && !stuck.iter().fold(false, |any, thread| thread.relieve() | any) {
+                // Each is relieved already. The idle thread that runs this task then watches the sockets.
                 runtime.spawn(async {});
             }
+            drop(stuck);
             seen = now;
             if has_happened {
                 self.is_asleep.store(false, Ordering::SeqCst);
@@ -109,7 +147,7 @@ impl Lookout {
             quiet += 1;
             match quiet {
                 0..QUIET_GLANCES => {}
-                // A batch that began before this store is seen in the next check.
+                // A client whose turn began before this store is seen in the next check.
                 QUIET_GLANCES => self.is_asleep.store(true, Ordering::SeqCst),
                 _ => {
                     while self.is_asleep.load(Ordering::SeqCst) {
@@ -131,39 +169,83 @@ impl Lookout {
     }
 }
 
-impl Seat {
-    fn look(seat: &Weak<Seat>) -> Option<(Weak<Seat>, u64)> {
-        let batch = seat.upgrade()?.batch.load(Ordering::Relaxed);
-        Some((Weak::clone(seat), batch))
+impl Seen {
+    fn is_busy(&self) -> bool {
+        self.served % 2 == 1
     }
 
-    /// Notes that the thread is busy with a batch, or no longer.
+    /// Whether this is the same thread, and it has served nothing in between.
+    fn is_as(&self, other: &Seen) -> bool {
+        self.served == other.served && self.thread.ptr_eq(&other.thread)
+    }
+
+    /// The thread, if it is stuck with its client.
+    fn if_stuck(&self) -> Option<Arc<Watched>> {
+        let thread = (self.glances > 0).then(|| self.thread.upgrade()).flatten()?;
+        let computed = match (self.computed, thread.computed()) {
+            (Some(before), Some(now)) => now.saturating_sub(before),
+            // The system does not say.
+            _ => STUCK_AFTER,
+        };
+        (computed >= STUCK_AFTER || self.glances >= STUCK_GLANCES).then_some(thread)
+    }
+}
+
+impl Watched {
+    fn look(thread: &Weak<Watched>, seen: &[Seen]) -> Option<Seen> {
+        let watched = thread.upgrade()?;
+        let served = watched.served.load(Ordering::Relaxed);
+        let mut now = Seen { thread: Weak::clone(thread), served, glances: 0, computed: None };
+        if let Some(before) = seen.iter().find(|before| before.is_as(&now) && now.is_busy()) {
+            now.glances = before.glances + 1;
+            now.computed = before.computed.or_else(|| watched.computed());
+        }
+        Some(now)
+    }
+
+    /// For how long the thread has computed in all; `None` if the system does not say.
+    fn computed(&self) -> Option<Duration> {
+        let text = fs::read_to_string(self.times.as_ref()?).ok()?;
+        text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+    }
+
+    /// Notes that the thread is busy with a client, or no longer.
     #[inline]
     fn set_busy(&self, is_busy: bool) {
-        let last = self.batch.load(Ordering::Relaxed) & !1;
-        self.batch.store(if is_busy { last + 3 } else { last }, Ordering::Relaxed);
+        let last = self.served.load(Ordering::Relaxed) & !1;
+        self.served.store(if is_busy { last + 3 } else { last }, Ordering::Relaxed);
+    }
+
+    /// Adds a server task in place of the one that this thread runs, unless it has one already. Returns whether
+    /// one was added.
+    fn relieve(&self) -> bool {
+        if self.is_relieved.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        let is_added = self.lookout.rota.relieve(SPARE_THREADS, || ());
+        if !is_added {
+            self.is_relieved.store(false, Ordering::SeqCst);
+        }
+        is_added
     }
 }
 
-impl Drop for Busy<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.set_busy(false);
-    }
-}
-
-/// Serves clients. If that takes long, another thread watches the sockets.
+/// Serves a client. If that takes long, another thread serves the others and watches the sockets. Returns
+/// whether a server task was added for it, so that one is to end.
 #[inline]
-pub(super) fn serve<T>(batch: impl FnOnce() -> T) -> T {
-    SEAT.with(|seat| {
-        let _busy = seat.get().map(|seat| {
-            seat.set_busy(true);
-            if seat.lookout.is_asleep.load(Ordering::Relaxed) {
-                seat.lookout.wake();
-            }
-            Busy(seat)
-        });
-        batch()
+pub(super) fn watched(serve: impl FnOnce()) -> bool {
+    WATCHED.with(|watched| {
+        let Some(watched) = watched.get() else {
+            serve();
+            return false;
+        };
+        watched.set_busy(true);
+        if watched.lookout.is_asleep.load(Ordering::Relaxed) {
+            watched.lookout.wake();
+        }
+        serve();
+        watched.set_busy(false);
+        watched.is_relieved.load(Ordering::Relaxed) && watched.is_relieved.swap(false, Ordering::SeqCst)
     })
 }
 
@@ -172,18 +254,26 @@ pub(super) fn serve<T>(batch: impl FnOnce() -> T) -> T {
 pub(super) fn hand_over() {
     /// How long the other thread may take to begin. If it does not, the clients wait for this one.
     const PATIENCE: Duration = Duration::from_secs(1);
-    let is_busy = SEAT.with(|seat| {
-        seat.get().is_some_and(|seat| {
-            let is_busy = seat.batch.load(Ordering::Relaxed) % 2 == 1;
-            seat.set_busy(false);
-            is_busy
-        })
-    });
-    if !is_busy {
-        return;
-    }
-    // The thread that runs this task has taken over. If this thread came back earlier, it would keep them.
     let (begun, taken_over) = mpsc::channel();
-    tokio::spawn(async move { begun.send(()) });
-    let _ = block_in_place(|| taken_over.recv_timeout(PATIENCE));
+    let begun = move || {
+        let _ = begun.send(());
+    };
+    let is_handed_over = WATCHED.with(|watched| {
+        let Some(watched) = watched.get() else { return false };
+        let is_busy = watched.served.load(Ordering::Relaxed) % 2 == 1;
+        if !is_busy {
+            return false;
+        }
+        watched.set_busy(false);
+        let is_relieved = watched.is_relieved.swap(true, Ordering::SeqCst);
+        if is_relieved || !watched.lookout.rota.relieve(usize::MAX, begun.clone()) {
+            watched.is_relieved.store(is_relieved, Ordering::SeqCst);
+            tokio::spawn(async move { begun() });
+        }
+        true
+    });
+    if is_handed_over {
+        // The thread that sends this has taken over. If this thread came back earlier, it would keep them.
+        let _ = block_in_place(|| taken_over.recv_timeout(PATIENCE));
+    }
 }

@@ -1,7 +1,8 @@
 //! Sockets and time: everything that waits.
 //!
 //! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them).
-//! [`connection`] is one client from its first byte to its last, and [`conversation`] executes its requests.
+//! [`rota`] serves them in the order in which they were woken. [`connection`] is one client from its first byte
+//! to its last, and [`conversation`] executes its requests.
 //! [`intake`] is its input, [`outflow`] its output, and [`buffers`] holds their memory. [`eviction`] limits
 //! the memory of all clients, and [`slack`] gives unused memory back. [`lookout`] makes sure that one long
 //! request delays no other client. [`background`] does the periodic work, and [`shutdown`] ends everything in
@@ -24,6 +25,7 @@ mod lookout;
 mod metrics;
 mod outflow;
 mod process;
+mod rota;
 mod shutdown;
 mod slack;
 mod supervision;
@@ -48,8 +50,9 @@ use crate::options::Startup;
 use crate::remote::{self, Remote, Settings};
 
 use listener::Doors;
-use lookout::{Lookout, hand_over};
+use lookout::{Lookout, SPARE_THREADS, hand_over};
 use metrics::Metrics;
+use rota::Rota;
 use shutdown::Signals;
 
 pub use process::run;
@@ -69,6 +72,8 @@ const THREADS_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Server {
     instance: Arc<Instance>,
     runtime: Runtime,
+    /// Its clients, in the order in which they are served.
+    rota: Arc<Rota>,
     metrics: Metrics,
     /// The sockets, until the server accepts clients.
     doors: Option<Doors>,
@@ -85,7 +90,7 @@ impl Server {
     ///
     /// With one line for people.
     pub fn start(startup: Startup) -> Result<Server, String> {
-        let runtime = runtime(threads(&startup.config))?;
+        let runtime = runtime(&startup.config)?;
         let mut server = Server::open(startup, runtime, Box::new(|_| ()))?;
         server.load()?;
         server.let_clients_in();
@@ -93,7 +98,11 @@ impl Server {
     }
 
     /// Opens the sockets of a server, so that no other server takes the ports. Accepts no clients yet.
-    fn open(startup: Startup, runtime: Runtime, make_effective: MakeEffective) -> Result<Server, String> {
+    fn open(
+        startup: Startup,
+        (runtime, rota): (Runtime, Arc<Rota>),
+        make_effective: MakeEffective,
+    ) -> Result<Server, String> {
         let Startup { config, users, renamed, .. } = startup;
         let hooks = Hooks { make_effective, hand_over };
         let threads = threads(&config);
@@ -108,13 +117,13 @@ impl Server {
             // It is set here only.
             let _ = instance.remote.set(remote);
         }
-        let metrics = Metrics::serve(&instance, runtime.handle())?;
+        let metrics = Metrics::serve(&instance, &rota)?;
         let doors = {
             let _entered = runtime.enter();
             listener::open(&instance)?
         };
         let (accepting, log_writer) = (JoinSet::new(), None);
-        Ok(Server { instance, runtime, metrics, doors: Some(doors), accepting, log_writer })
+        Ok(Server { instance, runtime, rota, metrics, doors: Some(doors), accepting, log_writer })
     }
 
     /// Loads the data, from the log or from the last snapshot.
@@ -136,7 +145,7 @@ impl Server {
         doors.announce();
         let _entered = self.runtime.enter();
         self.log_writer = Some(background::start(&self.instance));
-        self.accepting = listener::accept_all(&self.instance, doors);
+        self.accepting = listener::accept_all(&self.instance, &self.rota, doors);
     }
 
     /// The instance of this server.
@@ -173,8 +182,9 @@ impl Server {
     pub fn stop(mut self) {
         // If the log could not be written, its lines say so; the caller goes on without this server.
         let _ = self.drain();
-        let Server { instance, runtime, metrics, log_writer, .. } = self;
+        let Server { instance, runtime, rota, metrics, log_writer, .. } = self;
         metrics.stop();
+        rota.close();
         instance.stop_log_writer();
         if let Some(writer) = log_writer.filter(JoinHandle::is_finished)
             && let Ok(thread) = runtime.block_on(writer)
@@ -203,9 +213,17 @@ fn threads(config: &Config) -> usize {
     }
 }
 
-/// A single thread has the multi-thread scheduler, too: only that can hand over a thread's clients.
-fn runtime(threads: usize) -> Result<Runtime, String> {
-    let built = try_threads(threads).and_then(|()| build_runtime(threads));
+/// The number of threads for long requests, beside this number of threads for all clients: half as many, so
+/// that the cores have time for the others.
+fn long_threads(threads: usize) -> usize {
+    (threads / 2).max(1)
+}
+
+/// The threads that serve clients, and the clients that they serve. A single thread has the multi-thread
+/// scheduler, too: only that can hand over a thread's clients.
+fn runtime(config: &Config) -> Result<(Runtime, Arc<Rota>), String> {
+    let threads = threads(config);
+    let built = try_threads(threads + SPARE_THREADS).and_then(|()| build_runtime(threads));
     built.map_err(|error| match error.kind() {
         // The system says no more than "Resource temporarily unavailable".
         io::ErrorKind::WouldBlock => {
@@ -232,13 +250,17 @@ fn try_threads(count: usize) -> io::Result<()> {
     })
 }
 
-fn build_runtime(threads: usize) -> io::Result<Runtime> {
-    let lookout = Arc::new(Lookout::default());
+fn build_runtime(threads: usize) -> io::Result<(Runtime, Arc<Rota>)> {
+    let rota = Arc::new(Rota::new(threads, long_threads(threads)));
+    let lookout = Arc::new(Lookout::new(Arc::clone(&rota)));
     let adopting = Arc::clone(&lookout);
     let unprepared = AtomicUsize::new(threads);
     let runtime = Builder::new_multi_thread()
-        .worker_threads(threads)
+        .worker_threads(threads + SPARE_THREADS)
         .thread_stack_size(STACK_BYTES)
+        // A server task serves many clients before it lets the runtime look at the sockets, so it does so
+        // each time.
+        .event_interval(1)
         .on_thread_start(move || {
             adopting.adopt_thread();
             // The first threads serve clients; later ones come and go.
@@ -250,5 +272,6 @@ fn build_runtime(threads: usize) -> io::Result<Runtime> {
         .enable_all()
         .build()?;
     lookout.start(runtime.handle().clone())?;
-    Ok(runtime)
+    rota.start(runtime.handle());
+    Ok((runtime, rota))
 }

@@ -42,12 +42,11 @@ fn start_and_serve(
     set_log_level: impl Fn(usize) + Send + Sync + 'static,
 ) -> Result<(), String> {
     say_hello(&startup);
-    let threads = threads(&startup.config);
-    if threads == 1 {
+    if threads(&startup.config) == 1 {
         // One thread needs only one arena; a second one costs 15–20% of its time.
         allocator::use_one_arena();
     }
-    let runtime = runtime(threads)?;
+    let runtime = runtime(&startup.config)?;
     let make_effective = move |config: &Config| {
         set_log_level(config.loglevel.get());
         raise_open_files_limit(config);

@@ -52,6 +52,7 @@ mod metrics;
 mod monitoring;
 mod newer;
 mod observing;
+mod order;
 mod output;
 mod pages;
 mod parameters;

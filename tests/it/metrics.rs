@@ -369,11 +369,17 @@ fn while_a_script_runs_for_too_long_what_needs_no_keys_is_told() {
 }
 
 #[test]
-fn they_are_told_even_if_the_only_thread_is_not_to_be_had() {
+fn while_a_script_has_the_only_thread_another_one_serves_the_clients() {
     let (server, address) = serving(&["--io-threads", "1", "--busy-reply-threshold", "0"]);
-    server.client().send(&crate::client::request(["EVAL", "while true do end", "0"]));
-    wait_for_health(address, 503, "no thread serves clients\n");
+    let mut runs = server.client();
+    runs.send(&crate::client::request(["EVAL", "while true do end", "0"]));
+    assert!(runs.is_silent_for(Duration::from_millis(20)));
+    let mut other = server.client();
+    other.line("PING").is_simple("PONG");
+    wait_for_health(address, 200, "ok\n");
     assert_eq!(metrics(address)["redis_up"], 1.0);
+    while other.line("SCRIPT KILL").text() != "OK" {}
+    assert!(runs.reply().text().contains("killed"));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Builder;
 use tokio::select;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -31,6 +31,7 @@ use crate::instance::Instance;
 use crate::keyspace::Totals;
 
 use super::listener;
+use super::rota::Rota;
 use http::{Answer, Asked, Method, Refusal};
 use places::{Place, Places};
 
@@ -53,8 +54,8 @@ pub(super) struct Metrics {
 /// Serves the requests.
 struct Teller {
     instance: Arc<Instance>,
-    /// The threads that serve clients.
-    serving: Handle,
+    /// The clients that are served.
+    rota: Arc<Rota>,
     /// Whether clients are let in.
     is_ready: Arc<AtomicBool>,
     /// When the server was started, in seconds since 1970. It does not change when a clock is set.
@@ -63,12 +64,12 @@ struct Teller {
 }
 
 impl Metrics {
-    /// Serves metrics if `metrics-port` is set. `serving` are the threads that serve clients.
+    /// Serves metrics if `metrics-port` is set. The `rota` serves the clients.
     ///
     /// # Errors
     ///
     /// With one line for people.
-    pub(super) fn serve(instance: &Arc<Instance>, serving: &Handle) -> Result<Metrics, String> {
+    pub(super) fn serve(instance: &Arc<Instance>, rota: &Arc<Rota>) -> Result<Metrics, String> {
         let config = &instance.config;
         let port = config.metrics_port.get() as u16;
         if port == 0 {
@@ -88,7 +89,7 @@ impl Metrics {
         let is_ready = Arc::new(AtomicBool::new(false));
         let teller = Arc::new(Teller {
             instance: Arc::clone(instance),
-            serving: serving.clone(),
+            rota: Arc::clone(rota),
             is_ready: Arc::clone(&is_ready),
             started_s: UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
             scrapes: AtomicU64::new(0),
@@ -221,10 +222,38 @@ impl Teller {
         if self.instance.remote.get().is_some_and(|remote| remote.health.is_away.load(Ordering::Relaxed)) {
             return Some("the store cannot be reached");
         }
-        let begun = timeout(THREAD_PATIENCE, self.serving.spawn(async {})).await;
-        match begun {
+        let (begun, has_begun) = oneshot::channel();
+        self.rota.add(|_ticket| async move {
+            // If it took too long, there is no receiver any more.
+            let _ = begun.send(());
+        });
+        match timeout(THREAD_PATIENCE, has_begun).await {
             Ok(Ok(())) => None,
             _ => Some("no thread serves clients"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::known;
+    use crate::config::Config;
+    use crate::instance::Hooks;
+
+    #[test]
+    fn a_server_without_a_thread_for_its_clients_is_not_healthy() {
+        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
+        let teller = Teller {
+            instance: Arc::new(Instance::new(Config::new(), 1, known(&[]), hooks)),
+            rota: Arc::new(Rota::new(1, 1)),
+            is_ready: Arc::new(AtomicBool::new(true)),
+            started_s: 0,
+            scrapes: AtomicU64::new(0),
+        };
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        assert_eq!(runtime.block_on(teller.complaint()), Some("no thread serves clients"));
+        teller.rota.start(runtime.handle());
+        assert_eq!(runtime.block_on(teller.complaint()), None);
     }
 }

@@ -1,0 +1,417 @@
+//! Serves clients first come, first served: in the order in which they were woken.
+//!
+//! The scheduler of the runtime runs the task that was woken last before the others. So of the clients whose
+//! requests arrive together, the last one would be served first. Here each client is a [`Task`] of our own:
+//! a future that its socket, its mail or a timer wakes. Waking puts it at the end of one queue. The runtime
+//! runs only a few server tasks, one for each thread. A server task takes clients from the front of the queue
+//! and polls them. The queue is shared, so no client waits for a busy thread while another one is free.
+//!
+//! A thread may be stuck with one client, in a long request. Then it is relieved ([`Rota::relieve`]): one more
+//! server task begins, and one ends when the stuck one has finished.
+//!
+//! Requests that are known to take long wait in a second queue. A few threads of their own take them from
+//! there ([`Lane::Long`]). So any number of long requests delays no short one: the system divides the cores
+//! among the threads.
+
+use std::any::Any;
+use std::collections::{HashMap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::runtime::Handle;
+use tokio::task::unconstrained;
+
+use super::STACK_BYTES;
+use super::lookout;
+
+/// After this number of clients a server task lets the runtime look at the sockets.
+const TURN_CLIENTS: usize = 61;
+/// Each time that this number of clients waits, one more idle server task is woken. A thread that is woken for
+/// fewer takes longer to wake than they take to be served.
+const SHARE_CLIENTS: usize = 8;
+/// How long a thread for long requests waits for the next one before it ends.
+const LONG_REST: Duration = Duration::from_secs(10);
+
+/// Where a client is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// By the threads that serve all clients.
+    Usual,
+    /// By the threads for long requests.
+    Long,
+}
+
+/// The future that serves one client.
+type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The task of one client.
+struct Task {
+    /// Its number in [`Rota::tasks`].
+    number: u64,
+    /// `None` once it has ended. Only the thread that runs it, or ends all, has it.
+    serving: Mutex<Option<Serving>>,
+    /// [`IDLE`] to [`ENDED`].
+    state: AtomicU8,
+    ticket: LaneTicket,
+    rota: Arc<Rota>,
+}
+
+/// It waits to be woken.
+const IDLE: u8 = 0;
+/// It is in a queue.
+const QUEUED: u8 = 1;
+/// A thread runs it.
+const RUNNING: u8 = 2;
+/// A thread runs it. It was woken since, so it is in a queue already.
+const RUNNING_QUEUED: u8 = 3;
+/// A thread runs it, and its next turn came meanwhile. It goes to the end of a queue afterwards.
+const RUNNING_LATE: u8 = 4;
+/// It has ended.
+const ENDED: u8 = 5;
+
+/// How often a thread looks whether another thread has finished with a client whose next turn has come. Mostly
+/// that one has just woken it, or has just written its reply.
+const FINISH_GLANCES: u32 = 200;
+
+/// A client's choice of the queue in which its task waits next.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LaneTicket(Arc<AtomicBool>);
+
+/// The clients that wait to be served, and the server tasks that wait for clients.
+#[derive(Default)]
+struct Queue {
+    ready: VecDeque<Arc<Task>>,
+    idle: Vec<Waker>,
+    /// Server tasks that there are.
+    serving: usize,
+    /// Server tasks that there should be.
+    wanted: usize,
+}
+
+/// The clients that wait with a long request.
+#[derive(Default)]
+struct LongQueue {
+    ready: VecDeque<Arc<Task>>,
+    /// Threads that there are, and those of them that wait for a client.
+    threads: usize,
+    idle: usize,
+}
+
+/// All clients of a server, in the order in which they are served.
+#[derive(Default)]
+pub(super) struct Rota {
+    queue: Mutex<Queue>,
+    long: Mutex<LongQueue>,
+    /// Notifies a thread for long requests.
+    long_ready: Condvar,
+    /// How many threads serve all clients.
+    threads: usize,
+    /// How many threads for long requests there may be.
+    long_threads_max: usize,
+    /// The runtime, once there is one.
+    runtime: OnceLock<Handle>,
+    /// All tasks that have not ended, by their numbers.
+    tasks: Mutex<HashMap<u64, Weak<Task>>>,
+    next_number: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+impl std::fmt::Debug for Rota {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rota").field("long_threads_max", &self.long_threads_max).finish_non_exhaustive()
+    }
+}
+
+impl LaneTicket {
+    /// Lets the calling task be served in this lane from now on, at the end of its queue.
+    pub(super) async fn go_to(&self, lane: Lane) {
+        self.0.store(lane == Lane::Long, Ordering::Relaxed);
+        yield_now().await;
+    }
+
+    fn lane(&self) -> Lane {
+        if self.0.load(Ordering::Relaxed) { Lane::Long } else { Lane::Usual }
+    }
+}
+
+/// Puts the calling task at the end of its queue.
+pub(super) async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+impl Rota {
+    /// Without clients. This number of threads serves them, and a number of their own the long requests.
+    pub(super) fn new(threads: usize, long_threads_max: usize) -> Rota {
+        Rota { threads, long_threads_max, ..Rota::default() }
+    }
+
+    /// Begins to serve.
+    pub(super) fn start(self: &Arc<Self>, runtime: &Handle) {
+        // It is set here only.
+        let _ = self.runtime.set(runtime.clone());
+        let mut queue = self.queue.lock();
+        (queue.serving, queue.wanted) = (self.threads, self.threads);
+        drop(queue);
+        (0..self.threads).for_each(|_| drop(runtime.spawn(Arc::clone(self).serve())));
+    }
+
+    /// Adds a client: the future that serves it, made with the client's ticket.
+    pub(super) fn add<F>(self: &Arc<Self>, serving: impl FnOnce(LaneTicket) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let ticket = LaneTicket::default();
+        let serving: Serving = Box::pin(serving(ticket.clone()));
+        let task = Arc::new(Task {
+            number: self.next_number.fetch_add(1, Ordering::Relaxed),
+            serving: Mutex::new(Some(serving)),
+            state: AtomicU8::new(QUEUED),
+            ticket,
+            rota: Arc::clone(self),
+        });
+        self.tasks.lock().insert(task.number, Arc::downgrade(&task));
+        self.push(task);
+    }
+
+    /// Puts a task at the end of the queue of its lane.
+    fn push(self: &Arc<Self>, task: Arc<Task>) {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return task.end();
+        }
+        match task.ticket.lane() {
+            Lane::Usual => self.push_usual(task),
+            Lane::Long => self.push_long(task),
+        }
+    }
+
+    fn push_usual(&self, task: Arc<Task>) {
+        let mut queue = self.queue.lock();
+        queue.ready.push_back(task);
+        let waiting = queue.ready.len();
+        let woken = if waiting == 1 || waiting % SHARE_CLIENTS == 0 { queue.idle.pop() } else { None };
+        drop(queue);
+        if let Some(woken) = woken {
+            woken.wake();
+        }
+    }
+
+    #[cold]
+    fn push_long(self: &Arc<Self>, task: Arc<Task>) {
+        let mut long = self.long.lock();
+        long.ready.push_back(task);
+        if long.idle > 0 {
+            self.long_ready.notify_one();
+        } else if long.threads < self.long_threads_max {
+            let rota = Arc::clone(self);
+            let builder = thread::Builder::new().name("long".to_owned()).stack_size(STACK_BYTES);
+            if builder.spawn(move || rota.serve_long()).is_ok() {
+                long.threads += 1;
+            } else if long.threads == 0 {
+                // The system refuses the thread. The usual ones serve these clients, too.
+                let stranded = std::mem::take(&mut long.ready);
+                drop(long);
+                stranded.into_iter().for_each(|task| self.push_usual(task));
+            }
+        }
+    }
+
+    /// A server task: serves clients until there are more server tasks than wanted.
+    async fn serve(self: Arc<Self>) {
+        unconstrained(poll_fn(|context| self.poll_serve(context))).await
+    }
+
+    fn poll_serve(&self, context: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..TURN_CLIENTS {
+            let mut queue = self.queue.lock();
+            if queue.serving > queue.wanted {
+                queue.serving -= 1;
+                // It may have been woken for a client.
+                let other = if queue.ready.is_empty() { None } else { queue.idle.pop() };
+                drop(queue);
+                other.into_iter().for_each(Waker::wake);
+                return Poll::Ready(());
+            }
+            let Some(task) = queue.ready.pop_front() else {
+                queue.idle.push(context.waker().clone());
+                return Poll::Pending;
+            };
+            drop(queue);
+            if lookout::watched(|| task.run()) {
+                self.queue.lock().wanted -= 1;
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Begins one more server task, in place of one whose thread is stuck with a client. When that thread has
+    /// finished with the client, one server task ends. The new one calls `begun` first. Does nothing and
+    /// returns false if there are `extra_max` more server tasks already than at the start.
+    pub(super) fn relieve(self: &Arc<Self>, extra_max: usize, begun: impl FnOnce() + Send + 'static) -> bool {
+        let Some(runtime) = self.runtime.get() else { return false };
+        {
+            let mut queue = self.queue.lock();
+            if queue.wanted >= self.threads.saturating_add(extra_max) {
+                return false;
+            }
+            queue.wanted += 1;
+            queue.serving += 1;
+        }
+        let rota = Arc::clone(self);
+        runtime.spawn(async move {
+            begun();
+            rota.serve().await
+        });
+        true
+    }
+
+    /// A thread for long requests.
+    fn serve_long(self: Arc<Self>) {
+        let _entered = self.runtime.get().map(Handle::enter);
+        let mut long = self.long.lock();
+        while !self.is_closed.load(Ordering::Relaxed) {
+            if let Some(task) = long.ready.pop_front() {
+                drop(long);
+                task.run();
+                long = self.long.lock();
+                continue;
+            }
+            long.idle += 1;
+            let is_over = self.long_ready.wait_for(&mut long, LONG_REST).timed_out();
+            long.idle -= 1;
+            if is_over && long.ready.is_empty() {
+                break;
+            }
+        }
+        long.threads -= 1;
+    }
+
+    /// Ends all clients that are still served. Called when the server stops, after they were asked to leave.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.long_ready.notify_all();
+        let tasks: Vec<_> = self.tasks.lock().values().filter_map(Weak::upgrade).collect();
+        for task in tasks {
+            // A thread that runs it ends it afterwards.
+            task.end();
+        }
+        let waiting =
+            (std::mem::take(&mut self.queue.lock().ready), std::mem::take(&mut self.long.lock().ready));
+        drop(waiting);
+    }
+}
+
+impl Task {
+    /// Serves the client, until it waits for something.
+    fn run(self: Arc<Self>) {
+        if !self.begin() {
+            return;
+        }
+        let mut serving = self.serving.lock();
+        let Some(future) = serving.as_mut() else { return };
+        let waker = Waker::from(Arc::clone(&self));
+        let polled =
+            catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
+        let is_over = match polled {
+            Ok(polled) => polled.is_ready(),
+            Err(panic) => {
+                tell_panic(&*panic);
+                true
+            }
+        };
+        drop(serving);
+        if is_over || self.rota.is_closed.load(Ordering::Relaxed) {
+            return self.end();
+        }
+        self.finish();
+    }
+
+    /// Begins the turn of a task that was taken from a queue. Returns false if another thread still runs it:
+    /// that one puts it at the end of a queue.
+    fn begin(&self) -> bool {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        for _ in 0..FINISH_GLANCES {
+            match self.state.compare_exchange(QUEUED, RUNNING, success, failure) {
+                Err(RUNNING_QUEUED) => std::hint::spin_loop(),
+                begun => return begun.is_ok(),
+            }
+        }
+        match self.state.compare_exchange(RUNNING_QUEUED, RUNNING_LATE, success, failure) {
+            Ok(_) => false,
+            // It has finished right now.
+            Err(_) => self.state.compare_exchange(QUEUED, RUNNING, success, failure).is_ok(),
+        }
+    }
+
+    /// Ends a turn, after which the client waits for something.
+    fn finish(self: Arc<Self>) {
+        let mut state = RUNNING;
+        loop {
+            let next = if state == RUNNING { IDLE } else { QUEUED };
+            match self.state.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(RUNNING_LATE) => {
+                    let rota = Arc::clone(&self.rota);
+                    return rota.push(self);
+                }
+                Ok(_) => return,
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Drops what serves the client: its socket and its registration. Does nothing while a thread runs it.
+    fn end(&self) {
+        let Some(mut serving) = self.serving.try_lock() else { return };
+        let ended = serving.take();
+        drop(serving);
+        self.state.store(ENDED, Ordering::Release);
+        self.rota.tasks.lock().remove(&self.number);
+        drop(ended);
+    }
+}
+
+/// Says that a client's task has ended by a fault of the program. The line with the place is printed already.
+#[cold]
+fn tell_panic(panic: &(dyn Any + Send)) {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text");
+    tracing::error!("A client was disconnected, because its request met a fault of the server: {text}");
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        Wake::wake_by_ref(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            let next = match state {
+                IDLE => QUEUED,
+                // Its turn comes in the order in which it was woken, as for all others.
+                RUNNING => RUNNING_QUEUED,
+                // It will run, or has ended.
+                _ => return,
+            };
+            match self.state.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return self.rota.push(Arc::clone(self)),
+                Err(now) => state = now,
+            }
+        }
+    }
+}
