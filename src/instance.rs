@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use crate::acl::{self, Catalog, Refused, User, Users};
 use crate::allocator;
-use crate::clients::Clients;
+use crate::clients::{Clients, LongRequests};
 use crate::clock::Clock;
 use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
 use crate::faults::Faults;
@@ -72,6 +72,8 @@ pub struct Instance {
     pub tracking: Tracking,
     /// Which clients hold which locks.
     pub lens: Lens,
+    /// The requests that take long.
+    pub long_requests: Arc<LongRequests>,
     /// Faults that a test has asked for.
     pub faults: Faults,
     /// Its scripts and functions.
@@ -158,6 +160,7 @@ impl Instance {
             pubsub: PubSub::default(),
             tracking: Tracking::default(),
             lens,
+            long_requests: Arc::default(),
             faults: Faults::default(),
             scripting,
             freeing,

@@ -10,6 +10,8 @@
 //! a cell is the larger of the one above and the one on its left. If it is larger than the one on its left,
 //! it is as large as the one above, which is the larger then; if not, the one above cannot be larger.
 
+use crate::cancel;
+
 /// Bytes that a table takes here, at most, however much is allowed: enough for two strings of 92,000 bytes.
 const TABLE_BYTES_MAX: usize = 1 << 30;
 
@@ -71,6 +73,7 @@ impl CommonSubsequence {
         let mut steps = Steps::new(one.len(), other.len())?;
         let mut row = Row::new(one, other)?;
         for (number, byte) in one.iter().enumerate() {
+            cancel::check();
             row.follow(*byte);
             steps.put(number, &row);
         }

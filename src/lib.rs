@@ -14,6 +14,7 @@ pub const REDIS_VERSION: &str = "8.6.3";
 
 pub mod allocator;
 pub mod bits;
+pub mod cancel;
 pub mod clock;
 pub mod digest;
 pub mod events;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::acl::{User, Users};
-use crate::clients::{Client, Profile, State};
+use crate::clients::{Client, LongRequest, Profile, State};
 use crate::config::ClientClass;
 use crate::faults::Delay;
 use crate::keyspace::{Waiter, Watching};
@@ -60,6 +60,8 @@ pub struct Session {
     pub outbox: Option<Box<Outbox>>,
     /// How long its last command waits for its reply, or its next one to be executed, if it waits.
     pub wait: Option<Wait>,
+    /// Its request that takes long, from when it waits for a thread until it has run.
+    pub long: Option<Box<LongRequest>>,
     /// The wait of its last command for keys.
     pub blocked: Option<Blocked>,
     /// The wait of a command that is executed again.
@@ -167,6 +169,10 @@ pub enum Wait {
     Store,
     /// Until a key has something for the client, as the session's [`Blocked`] says.
     Blocked,
+    /// Until a thread for long requests is free. Then the command is executed there.
+    Long,
+    /// Until other clients have had their turns: the command was a long one.
+    Turn,
 }
 
 /// A wait for keys.
@@ -230,6 +236,7 @@ impl Session {
             is_in_script: false,
             outbox: None,
             wait: None,
+            long: None,
             blocked: None,
             resumed: None,
             pending: None,

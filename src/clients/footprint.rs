@@ -65,6 +65,7 @@ pub struct Footprint {
     output_pieces: AtomicUsize,
     output_memory_bytes: AtomicUsize,
     mail_memory_bytes: AtomicUsize,
+    reserved_bytes: AtomicUsize,
 }
 
 impl Footprint {
@@ -81,6 +82,7 @@ impl Footprint {
             output_pieces: AtomicUsize::new(0),
             output_memory_bytes: AtomicUsize::new(0),
             mail_memory_bytes: AtomicUsize::new(0),
+            reserved_bytes: AtomicUsize::new(0),
         }
     }
 
@@ -131,9 +133,14 @@ impl Footprint {
         self.set_memory(&self.mail_memory_bytes, counted);
     }
 
+    /// Sets the bytes that the reply takes which is being made for it, or will be made.
+    pub fn set_reserved(&self, bytes: usize) {
+        self.set_memory(&self.reserved_bytes, bytes);
+    }
+
     /// Bytes of memory that the client takes.
     pub fn bytes(&self) -> usize {
-        self.memory().iter().map(|part| part.load(Ordering::Relaxed)).sum()
+        self.memory().iter().map(|part| part.load(Ordering::Relaxed)).fold(0, usize::saturating_add)
     }
 
     /// Sets all sizes to zero, when the client has left.
@@ -142,7 +149,7 @@ impl Footprint {
     }
 
     /// Everything that takes memory.
-    fn memory(&self) -> [&AtomicUsize; 8] {
+    fn memory(&self) -> [&AtomicUsize; 9] {
         [
             &self.base_bytes,
             &self.query_bytes,
@@ -152,6 +159,7 @@ impl Footprint {
             &self.subscribed_bytes,
             &self.output_memory_bytes,
             &self.mail_memory_bytes,
+            &self.reserved_bytes,
         ]
     }
 

@@ -7,6 +7,7 @@
 mod address;
 mod backlog;
 mod footprint;
+mod long_requests;
 mod mail;
 mod pause;
 mod who;
@@ -26,6 +27,7 @@ use crate::resp::Protocol;
 pub use address::Address;
 pub use backlog::Backlog;
 pub use footprint::{ClientMemory, Footprint, Input, Output};
+pub use long_requests::{LongRequest, LongRequests, LongTotals, Permit, TooMuch};
 use mail::Mail;
 pub use pause::{Pause, Paused};
 pub use who::Who;

@@ -1,69 +1,109 @@
-//! How much of a large value a request may read, for [`Command::reads_much`](super::facts::Command).
+//! How much of the values of its keys a request may touch, for
+//! [`Command::reads_much`](super::facts::Command).
 //!
-//! These functions look at the request only. If it sets no limit, it may read the whole value.
+//! These functions look at the request only. If it sets no limit, it may touch the whole values.
 
 use crate::resp::Request;
 use crate::resp::number::parse_integer;
 
 use super::args::is_word;
+use super::facts::Amount;
 
-/// This number of elements counts as much: a reply with them takes some 20 µs.
-const MANY: u64 = 1000;
+/// For a command that always reads the whole values, or may have to.
+pub(super) fn all(_: Request<'_>) -> Amount {
+    Amount::ALL
+}
 
-/// For a command that always reads the whole value, or may have to.
-pub(super) fn all(_: Request<'_>) -> bool {
-    true
+/// For a command that goes over the whole values and changes keys.
+pub(super) fn all_changing(_: Request<'_>) -> Amount {
+    Amount::ALL.changing()
+}
+
+/// For a command that compares each byte of one string with each of another.
+pub(super) fn each_with_each(_: Request<'_>) -> Amount {
+    Amount { is_product: true, ..Amount::ALL }
 }
 
 /// For a command that reads the elements from one rank to another: arguments 2 and 3.
-pub(super) fn between_ranks(request: Request<'_>) -> bool {
+pub(super) fn between_ranks(request: Request<'_>) -> Amount {
     let rank = |at| request.get(at).and_then(parse_integer);
     match (rank(2), rank(3)) {
-        (Some(first), Some(last)) if (first < 0) == (last < 0) => last.saturating_sub(first) >= MANY as i64,
-        _ => true,
+        (Some(first), Some(last)) if (first < 0) == (last < 0) => {
+            Amount::of(last.saturating_sub(first).saturating_add(1).max(0).unsigned_abs())
+        }
+        _ => Amount::ALL,
     }
 }
 
 /// For a command that reads a range of a sorted set, by ranks or with the option LIMIT.
-pub(super) fn in_range(request: Request<'_>) -> bool {
+pub(super) fn in_range(request: Request<'_>) -> Amount {
     match behind(request, 4, "limit", 2) {
-        Some(count) => is_many(count),
+        Some(count) => of_count(count),
         None => {
             let is_other = |option: &[u8]| is_word(option, "byscore") || is_word(option, "bylex");
-            request.from(4).any(is_other) || between_ranks(request)
+            if request.from(4).any(is_other) { Amount::ALL } else { between_ranks(request) }
         }
     }
 }
 
 /// For a command that reads a range whose ends are no ranks, perhaps with the option LIMIT.
-pub(super) fn within_limit(request: Request<'_>) -> bool {
-    behind(request, 4, "limit", 2).is_none_or(is_many)
+pub(super) fn within_limit(request: Request<'_>) -> Amount {
+    behind(request, 4, "limit", 2).map_or(Amount::ALL, of_count)
 }
 
 /// For a command that reads a range, perhaps with the option COUNT.
-pub(super) fn within_count(request: Request<'_>) -> bool {
-    behind(request, 4, "count", 1).is_none_or(is_many)
+pub(super) fn within_count(request: Request<'_>) -> Amount {
+    behind(request, 4, "count", 1).map_or(Amount::ALL, of_count)
 }
 
 /// For a command that reads few elements unless the option COUNT asks for more.
-pub(super) fn with_count(request: Request<'_>) -> bool {
-    behind(request, 3, "count", 1).is_some_and(is_many)
+pub(super) fn with_count(request: Request<'_>) -> Amount {
+    behind(request, 3, "count", 1).map_or(Amount::NONE, of_count)
 }
 
-/// For a command whose argument 2 is the number of elements to read; without it, it reads one.
-pub(super) fn as_counted(request: Request<'_>) -> bool {
-    request.get(2).is_some_and(is_many)
+/// The same for a command that changes what it finds, or notes who has read it.
+pub(super) fn with_count_changing(request: Request<'_>) -> Amount {
+    behind(request, 2, "count", 1).map_or(Amount::NONE, of_count).changing()
+}
+
+/// For a command that reads streams from IDs on, perhaps with the option COUNT, and changes nothing.
+pub(super) fn from_ids(request: Request<'_>) -> Amount {
+    behind(request, 1, "count", 1).map_or(Amount::ALL, of_count).changing()
+}
+
+/// For a command whose argument 2 is the number of elements to read; without it, it reads one. With a number
+/// below zero it may read each of them several times.
+pub(super) fn as_counted(request: Request<'_>) -> Amount {
+    let Some(count) = request.get(2) else { return Amount::NONE };
+    match parse_integer(count) {
+        Some(count @ ..0) => Amount { may_repeat: true, ..Amount::of(count.unsigned_abs()) },
+        _ => of_count(count),
+    }
+}
+
+/// For a command whose argument 2 is the number of elements to remove; without it, it removes one.
+pub(super) fn as_counted_changing(request: Request<'_>) -> Amount {
+    request.get(2).map_or(Amount::NONE, of_count).changing()
 }
 
 /// For a search in an area. A search in a polygon shares what it searches by itself: with many corners it
 /// takes long in small sets, too.
-pub(super) fn all_outside_polygons(request: Request<'_>) -> bool {
-    !request.from(2).any(|argument| is_word(argument, "bypolygon"))
+pub(super) fn all_outside_polygons(request: Request<'_>) -> Amount {
+    let is_polygon = request.from(2).any(|argument| is_word(argument, "bypolygon"));
+    if is_polygon { Amount::ALL.changing() } else { Amount::ALL }
 }
 
 /// For a command that may write its result to another key: such a request does not only read.
-pub(super) fn all_unless_stored(request: Request<'_>) -> bool {
-    !request.from(2).any(|argument| is_word(argument, "store") || is_word(argument, "storedist"))
+pub(super) fn all_unless_stored(request: Request<'_>) -> Amount {
+    let is_stored =
+        request.from(2).any(|argument| is_word(argument, "store") || is_word(argument, "storedist"));
+    if is_stored { Amount::ALL.changing() } else { Amount::ALL }
+}
+
+/// For SORT, which may read a key, or several, for each element.
+pub(super) fn sorted(request: Request<'_>) -> Amount {
+    let patterns = request.from(2).filter(|argument| is_word(argument, "get") || is_word(argument, "by"));
+    Amount { weight: 1 + 4 * patterns.count() as u64, ..all_unless_stored(request) }
 }
 
 /// The argument `places` behind an option, which is searched for from position `from` on.
@@ -72,10 +112,12 @@ fn behind<'a>(request: Request<'a>, from: usize, option: &str, places: usize) ->
     request.get(from + at + places)
 }
 
-/// Whether an argument asks for many elements. A number below zero means that elements may come twice, or all
-/// of them.
-fn is_many(count: &[u8]) -> bool {
-    parse_integer(count).is_none_or(|count| count == -1 || count.unsigned_abs() >= MANY)
+/// An argument that is the number of elements. A number below zero means all of them.
+fn of_count(count: &[u8]) -> Amount {
+    match parse_integer(count) {
+        Some(count @ 0..) => Amount::of(count.unsigned_abs()),
+        _ => Amount::ALL,
+    }
 }
 
 #[cfg(test)]
@@ -83,15 +125,15 @@ mod tests {
     use super::*;
     use crate::resp::OwnedRequest;
 
-    fn reads_much(of: fn(Request<'_>) -> bool, line: &str) -> bool {
+    fn reads_much(of: fn(Request<'_>) -> Amount, line: &str) -> bool {
         let request = OwnedRequest::of_line(line.as_bytes()).expect("a line");
-        of(request.request().expect("a request"))
+        of(request.request().expect("a request")).is_much_read()
     }
 
     #[test]
     fn a_request_says_how_much_it_reads() {
         for (of, little, much) in [
-            (between_ranks as fn(Request<'_>) -> bool, "LRANGE k 5 1004", "LRANGE k 5 1005"),
+            (between_ranks as fn(Request<'_>) -> Amount, "LRANGE k 5 1004", "LRANGE k 5 1005"),
             (between_ranks, "LRANGE k -1000 -1", "LRANGE k 0 -1"),
             (in_range, "ZRANGE k 0 9 REV", "ZRANGE k 0 -1"),
             (in_range, "ZRANGE k 0 inf BYSCORE LIMIT 7 999", "ZRANGE k 0 9 BYSCORE"),

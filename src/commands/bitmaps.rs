@@ -286,6 +286,7 @@ const BITOP: Command = Command {
     summary: "Combines strings bit by bit and stores the result; returns its length in bytes.",
     since: "2.6.0",
     complexity: "O(N)",
+    reads_much: Some(amounts::all_changing),
     arguments: &[
         Argument::string("operation"),
         Argument::new("destkey", ArgumentKind::Key),

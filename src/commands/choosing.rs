@@ -1,6 +1,7 @@
 //! Random elements of collections (HRANDFIELD, SRANDMEMBER, ZRANDMEMBER) and scans of them (HSCAN, SSCAN,
 //! ZSCAN): the code that these commands share.
 
+use crate::cancel;
 use std::collections::BTreeSet;
 
 use crate::glob::Pattern;
@@ -102,6 +103,7 @@ impl Wanted {
             let begin = parts.written();
             parts.array(if with_both && !is_paired { 2 * count } else { count });
             for position in self.positions(len) {
+                cancel::check();
                 if parts.written() - begin > REPLY_BYTES_MAX {
                     return Err(TOO_LONG);
                 }

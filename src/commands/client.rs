@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::acl;
 use crate::clients::{Address, Client, Leaving, Profile};
+use crate::commands::amounts;
 use crate::excerpt::excerpt;
 use crate::resp::{Reply, Request};
 use crate::session::{Replies, Session};
@@ -184,6 +185,7 @@ const CLIENT_LIST: Command = Command {
     summary: "Lists all connections, or those that match every filter.",
     since: "2.4.0",
     complexity: "O(N) where N is the number of client connections",
+    reads_much: Some(amounts::all),
     tips: &["nondeterministic_output"],
     arguments: client_filter::OF_LIST,
     example: &[("CLIENT LIST TYPE foo", "(error) ERR Unknown client type 'foo'")],

@@ -258,6 +258,11 @@ fn clients(section: &mut Section, view: &View<'_>) {
     section.field("blocked_clients", blocked.count());
     section.field("tracking_clients", view.instance.tracking.totals().clients);
     section.field("clients_in_timeout_table", 0);
+    let long = view.instance.long_requests.totals();
+    section.field("long_requests_waiting", long.waiting);
+    section.field("long_requests_running", long.running);
+    section.field("long_requests_reply_bytes", long.reply_bytes);
+    section.field("long_requests_refused", long.refused);
 }
 
 fn memory(section: &mut Section, view: &View<'_>) {

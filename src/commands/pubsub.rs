@@ -1,5 +1,6 @@
 //! Channels: SUBSCRIBE, PUBLISH, PUBSUB and their variants.
 
+use crate::commands::amounts;
 use crate::glob::{REGISTERED_BYTES_MAX, TooLong};
 use crate::instance::Instance;
 use crate::pubsub::Kind;
@@ -273,6 +274,7 @@ const PUBSUB_CHANNELS: Command = Command {
     summary: "Lists the channels that have subscribers, optionally only names that match a pattern.",
     since: "2.8.0",
     complexity: "O(N) where N is the number of active channels, and assuming constant time pattern matching (relatively short channels and patterns)",
+    reads_much: Some(amounts::all),
     arguments: &[Argument::pattern("pattern").optional()],
     example: &[("PUBSUB CHANNELS", "[]")],
     run: Run::Server(channels),

@@ -188,7 +188,7 @@ const LCS: Command = Command {
     summary: "Returns the longest common subsequence of two strings, its length or its positions.",
     since: "7.0.0",
     complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
-    reads_much: Some(amounts::all),
+    reads_much: Some(amounts::each_with_each),
     arguments: &[
         Argument::new("key1", ArgumentKind::Key),
         Argument::new("key2", ArgumentKind::Key),

@@ -78,6 +78,7 @@ const SINTERSTORE: Command = Command {
     summary: "Stores the intersection of sets at a key; returns its size.",
     since: "1.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
+    reads_much: Some(amounts::all_changing),
     arguments: &[Argument::new("destination", ArgumentKind::Key), Argument::KEY.multiple().of_spec(1)],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
@@ -267,6 +268,7 @@ const SUNIONSTORE: Command = Command {
     summary: "Stores the union of sets at a key; returns its size.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
+    reads_much: Some(amounts::all_changing),
     arguments: &[Argument::new("destination", ArgumentKind::Key), Argument::KEY.multiple().of_spec(1)],
     example: &[
         ("SADD key1 1 2", "(integer) 2"),
@@ -376,6 +378,7 @@ const SDIFFSTORE: Command = Command {
     summary: "Stores the members of the first set that are in none of the others; returns how many.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
+    reads_much: Some(amounts::all_changing),
     arguments: &[Argument::new("destination", ArgumentKind::Key), Argument::KEY.multiple().of_spec(1)],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),

@@ -181,6 +181,7 @@ const SPOP: Command = Command {
     summary: "Removes and returns random members of a set.",
     since: "1.0.0",
     complexity: "Without the count argument O(1), otherwise O(N) where N is the value of the passed count.",
+    reads_much: Some(amounts::as_counted_changing),
     is_brief: true,
     brief_arguments_max: 2,
     tips: &["nondeterministic_output"],

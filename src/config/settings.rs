@@ -72,6 +72,8 @@ pub struct Config {
     pub maxmemory: Integer,
     /// Bytes, or a negative number for that many percent of `maxmemory`; 0 for no limit.
     pub maxmemory_clients: Integer,
+    /// `long-requests-memory`: bytes; 0 for a quarter of the machine's memory.
+    pub long_requests_memory: Integer,
     pub maxmemory_policy: Choice,
     pub maxmemory_samples: Integer,
     pub lfu_log_factor: Integer,

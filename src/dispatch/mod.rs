@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::clients::Paused;
 use crate::commands::Command;
 use crate::commands::door::admission::{admit, busy, does_any};
+use crate::commands::door::load::Load;
 use crate::commands::door::origin::Origin;
 use crate::commands::door::placing::{Place, place};
 use crate::commands::door::run::{conclude, run, run_without_keys, settle};
@@ -308,6 +309,9 @@ fn run_in_memory(
     spot: Option<Spot>,
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, Wait> {
+    if session.long.is_none() && Load::of_request(command, request).is_long() {
+        return wait_for_thread(instance, session, command, Load::of_request(command, request));
+    }
     let reply = Reply::new(out, session.protocol);
     if let Some(result) = run_without_keys(command, instance, session, request, reply) {
         return Ok(result.map(|_sent| ()));
@@ -321,11 +325,18 @@ fn run_in_memory(
             Ok(begun) => begun,
             Err(why) => return refuse(why),
         };
+        if session.long.is_none() {
+            let load = Load::of(session, command, &begun.tx, request);
+            if load.is_long() {
+                drop(begun);
+                return wait_for_thread(instance, session, command, load);
+            }
+        }
         if let Err(why) = begun.copy_shared(instance, session, command, request, spot) {
             return refuse(why);
         }
         let reply = Reply::new(out, session.protocol);
-        let result = match Copies::of(instance, command, &begun.tx, request) {
+        let result = match Copies::of(instance, command, &begun.tx, request, session.long.is_some()) {
             Some(copies) => copies.run(command, instance, session, &mut begun.tx, request, reply),
             None => run(command, instance, session, &mut begun.tx, request, reply, None),
         }
@@ -337,7 +348,36 @@ fn run_in_memory(
     };
     rest.finish(instance, session, out);
     ended_if_exec(instance, session, command);
+    if session.long.is_some() && session.wait.is_none() {
+        session.wait = Some(Wait::Turn);
+    }
     Ok(result)
+}
+
+/// Lets a request that takes long wait for a thread for such requests. Returns its error if the replies of
+/// others take too much memory already.
+#[cold]
+fn wait_for_thread(
+    instance: &Instance,
+    session: &mut Session,
+    command: &Command,
+    load: Load,
+) -> std::result::Result<Result<()>, Wait> {
+    let bytes_max = instance.long_replies_bytes_max();
+    let admitted = instance.long_requests.admit(&session.client, load.bytes, load.is_repeated, bytes_max);
+    match admitted {
+        Ok(long) => {
+            session.long = Some(Box::new(long));
+            Err(Wait::Long)
+        }
+        Err(_too_much) => {
+            ended_if_exec(instance, session, command);
+            Ok(Err(Error::fixed(
+                "BUSY Too many long requests: their replies would take more than long-requests-memory. Try \
+                 again later, or ask for less at once.",
+            )))
+        }
+    }
 }
 
 /// Ends the transaction that EXEC has run or refused.

@@ -1,13 +1,22 @@
 //! Runs a request that reads much of a large value while it holds no lock.
 //!
 //! What it reads is copied into a keyspace that holds nothing else. That takes no time: a copy of a large
-//! value shares its nodes. Then the locks are free, so other clients use the keys meanwhile, and other
-//! threads serve the clients of this one. The copies are those of one moment, at which their clock stands.
+//! value shares its nodes. Then the locks are free, so other clients use the keys meanwhile. The copies are
+//! those of one moment, at which their clock stands. If the client leaves meanwhile, the work ends: nothing
+//! but the copies is in its hands.
 //!
 //! EXEC and scripts hold their locks to the end, and what they read is read under them.
 
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::cancel::{self, Cancelled};
+use crate::clients::Leaving;
 use crate::commands::Command;
 use crate::commands::door::run::handle;
+use crate::commands::error::Error;
 use crate::commands::facts::Result;
 use crate::commands::tracking::remember;
 use crate::instance::{Doer, Instance, Overlay};
@@ -16,29 +25,29 @@ use crate::resp::{Reply, Request};
 use crate::session::Session;
 use crate::values::LONG_TEXT_BYTES;
 
-/// From this number of bytes on, other threads serve the clients of this one while the request reads.
-const LONG_READ_BYTES: usize = 4 << 20;
-
 /// Copies of what a request reads.
 #[derive(Debug)]
 pub struct Copies {
     overlay: Overlay,
-    /// Bytes of the large values.
-    bytes: usize,
 }
 
 impl Copies {
-    /// Copies what a request reads, if it reads much of a large value. If something has expired, the request
-    /// shall free it, so it runs on the keyspace itself.
+    /// Copies what a request reads, if it reads much of a large value, or of a small one many times
+    /// (`is_long`). If something has expired, the request shall free it, so it runs on the keyspace itself.
     #[inline(always)]
     pub fn of(
         instance: &Instance,
         command: &Command,
         tx: &Transaction<'_>,
         request: Request<'_>,
+        is_long: bool,
     ) -> Option<Copies> {
         let reads_much = command.reads_much?;
-        if reads_much(request) { Copies::of_large(instance, command, tx, request) } else { None }
+        if reads_much(request).is_much_read() {
+            Copies::of_large(instance, command, tx, request, is_long)
+        } else {
+            None
+        }
     }
 
     #[inline(never)]
@@ -47,10 +56,14 @@ impl Copies {
         command: &Command,
         tx: &Transaction<'_>,
         request: Request<'_>,
+        is_long: bool,
     ) -> Option<Copies> {
         let keys = command.keys_of(request).map(|(key, _)| key);
-        let bytes = keys.clone().map(|key| tx.large_bytes(key)).sum();
-        if bytes < LONG_TEXT_BYTES || command.leaves_keys_unnamed(request) || tx.has_seen_expired() {
+        let bytes: usize = keys.clone().map(|key| tx.large_bytes(key)).sum();
+        if (bytes < LONG_TEXT_BYTES && !is_long)
+            || command.leaves_keys_unnamed(request)
+            || tx.has_seen_expired()
+        {
             return None;
         }
         let overlay = instance.overlays.take(instance, tx.now_ms());
@@ -59,7 +72,7 @@ impl Copies {
         keys.for_each(|key| tx.copy_to(&mut copies, key));
         copies.commit();
         drop(copies);
-        Some(Copies { overlay, bytes })
+        Some(Copies { overlay })
     }
 
     /// Runs the request on them, and unlocks everything before.
@@ -82,12 +95,16 @@ impl Copies {
             remember(instance, session, command, request);
         }
         tx.let_go();
-        if self.bytes >= LONG_READ_BYTES {
-            instance.hand_over();
-        }
         let mut copies = self.overlay.keyspace.begin_alone(tx.database());
         let before = counts(&copies);
-        let sent = handle(command, instance, session, &mut copies, request, reply, None);
+        let wanted = is_wanted(session);
+        let handled =
+            cancel::run(wanted, || handle(command, instance, session, &mut copies, request, reply, None));
+        let sent = handled.unwrap_or_else(|Cancelled| {
+            session.is_closing = true;
+            session.long.iter_mut().for_each(|long| long.was_cancelled = true);
+            Err(Error::fixed("ERR The client has gone"))
+        });
         let after = counts(&copies);
         instance.keyspace.count_reads_of_copies(after.hits - before.hits, after.misses - before.misses);
         let effects = copies.take_effects();
@@ -109,6 +126,22 @@ impl Copies {
     }
 }
 
+/// Whether the client of a long request still waits for its reply.
+fn is_wanted(session: &Session) -> impl FnMut() -> bool + 'static {
+    let client = Arc::clone(&session.client);
+    let socket = session.long.as_ref().and_then(|long| long.socket.as_ref()?.try_clone().ok());
+    move || client.leaving() == Leaving::Not && !socket.as_ref().is_some_and(has_hung_up)
+}
+
+/// Whether the client at the other end of a socket sends nothing more. Of a client that waits for a long reply
+/// this means that it has gone.
+pub fn has_hung_up(socket: &OwnedFd) -> bool {
+    let ends = PollFlags::from_bits_retain(libc::POLLRDHUP) | PollFlags::POLLHUP | PollFlags::POLLERR;
+    let mut asked = [PollFd::new(socket.as_fd(), ends)];
+    // If the system cannot tell, the client is there.
+    poll(&mut asked, PollTimeout::ZERO).is_ok_and(|found| found > 0)
+}
+
 /// The counts of an overlay since it was made.
 fn counts(tx: &Transaction<'_>) -> KeyspaceCounters {
     tx.everything().map(|all| all.counters()).unwrap_or_default()
@@ -120,7 +153,7 @@ mod tests {
 
     use super::*;
     use crate::clients::Address;
-    use crate::commands::facts::{Context, KeyFlags, KeySpec, Run};
+    use crate::commands::facts::{Amount, Context, KeyFlags, KeySpec, Run};
     use crate::commands::known;
     use crate::config::Config;
     use crate::engine::memory::begin;
@@ -133,7 +166,7 @@ mod tests {
     const LOOK: &Command = &Command {
         name: "look",
         keys: &[KeySpec::first(KeyFlags::RO)],
-        reads_much: Some(|_| true),
+        reads_much: Some(|_| Amount::ALL),
         run: Run::Server(look),
         ..Command::DEFAULTS
     };
@@ -160,11 +193,11 @@ mod tests {
         };
         put(LONG_TEXT_BYTES - 1);
         let begun = begin(&instance, &mut session, LOOK, request, None).expect("nothing is in its way");
-        assert!(Copies::of(&instance, LOOK, &begun.tx, request).is_none());
+        assert!(Copies::of(&instance, LOOK, &begun.tx, request, false).is_none());
         drop(begun);
         put(LONG_TEXT_BYTES);
         let mut begun = begin(&instance, &mut session, LOOK, request, None).expect("nothing is in its way");
-        let copies = Copies::of(&instance, LOOK, &begun.tx, request).expect("the value is large");
+        let copies = Copies::of(&instance, LOOK, &begun.tx, request, false).expect("the value is large");
         let mut out = Vec::new();
         let reply = Reply::new(&mut out, session.protocol);
         let ran = copies.run(LOOK, &instance, &mut session, &mut begun.tx, request, reply);

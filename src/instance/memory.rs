@@ -8,10 +8,21 @@ use std::fs;
 use super::Instance;
 use crate::allocator;
 
+/// Without a limit of their own, the replies of long requests may take this part of the machine's memory.
+const LONG_REPLIES_PART: usize = 4;
+
 impl Instance {
     /// Bytes in use, without those of the interpreter: INFO's `used_memory`.
     pub fn used_memory(&self) -> usize {
         allocator::used_bytes().saturating_sub(self.scripting.bytes())
+    }
+
+    /// Bytes that the replies of long requests may take together.
+    pub fn long_replies_bytes_max(&self) -> usize {
+        match self.config.long_requests_memory.size() {
+            0 => system_bytes() / LONG_REPLIES_PART,
+            bytes => bytes,
+        }
     }
 
     /// The part of them that `maxmemory` does not count: INFO's `mem_not_counted_for_evict`.

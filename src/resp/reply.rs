@@ -6,6 +6,8 @@
 
 use redis_protocol::resp3::types::OwnedFrame;
 
+use crate::cancel;
+
 use super::shortest::write_shortest;
 use super::{Protocol, tree};
 
@@ -252,16 +254,13 @@ impl<'a> Reply<'a> {
         self,
         pairs: usize,
         parts: impl Iterator<Item = T>,
-        mut write: impl FnMut(T, Reply<'_>) -> Sent,
+        write: impl FnMut(T, Reply<'_>) -> Sent,
     ) -> Sent {
         match self.protocol {
             Protocol::Resp3 => header(self.out, b'%', pairs as i64),
             Protocol::Resp2 => header(self.out, b'*', 2 * pairs as i64),
         }
-        for part in parts {
-            let Sent(()) = write(part, Reply { out: self.out, protocol: self.protocol });
-        }
-        Sent(())
+        self.each(parts, write)
     }
 
     /// An array of `items`, each written by `write`.
@@ -278,13 +277,10 @@ impl<'a> Reply<'a> {
         self,
         len: usize,
         items: impl Iterator<Item = T>,
-        mut write: impl FnMut(T, Reply<'_>) -> Sent,
+        write: impl FnMut(T, Reply<'_>) -> Sent,
     ) -> Sent {
         header(self.out, b'*', len as i64);
-        for item in items {
-            let Sent(()) = write(item, Reply { out: self.out, protocol: self.protocol });
-        }
-        Sent(())
+        self.each(items, write)
     }
 
     /// A set of so many items in RESP3, an array in RESP2.
@@ -292,13 +288,10 @@ impl<'a> Reply<'a> {
         self,
         len: usize,
         items: impl Iterator<Item = T>,
-        mut write: impl FnMut(T, Reply<'_>) -> Sent,
+        write: impl FnMut(T, Reply<'_>) -> Sent,
     ) -> Sent {
         header(self.out, if self.protocol == Protocol::Resp3 { b'~' } else { b'*' }, len as i64);
-        for item in items {
-            let Sent(()) = write(item, Reply { out: self.out, protocol: self.protocol });
-        }
-        Sent(())
+        self.each(items, write)
     }
 
     /// An array of two.
@@ -332,10 +325,18 @@ impl<'a> Reply<'a> {
         self,
         kind: u8,
         items: impl ExactSizeIterator<Item = T>,
-        mut write: impl FnMut(T, Reply<'_>) -> Sent,
+        write: impl FnMut(T, Reply<'_>) -> Sent,
     ) -> Sent {
         header(self.out, kind, items.len() as i64);
-        for item in items {
+        self.each(items, write)
+    }
+
+    /// Writes the items of an aggregate, for as long as the client wants them.
+    fn each<T>(self, items: impl Iterator<Item = T>, mut write: impl FnMut(T, Reply<'_>) -> Sent) -> Sent {
+        for (number, item) in items.enumerate() {
+            if number % CHECKED_ITEMS == CHECKED_ITEMS - 1 {
+                cancel::check();
+            }
             let Sent(()) = write(item, Reply { out: self.out, protocol: self.protocol });
         }
         Sent(())
@@ -347,6 +348,9 @@ impl<'a> Reply<'a> {
         Sent(())
     }
 }
+
+/// After this number of items, a reply that is written checks whether the client still wants it.
+const CHECKED_ITEMS: usize = 64;
 
 /// The permission to write the parts of one reply. As many must follow as each header announces.
 #[derive(Debug)]

@@ -16,12 +16,13 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, sleep_until};
 
 use crate::clients::{Attention, Client, Leaving, Registration, Waiting};
 use crate::commands::error::Error;
 use crate::commands::waiting::tell_durability;
+use crate::engine::aside::has_hung_up;
 use crate::faults::Delay;
 use crate::instance::Instance;
 use crate::keyspace::{Outcome, Waiter};
@@ -36,7 +37,8 @@ use super::buffers::READ_BYTES;
 use super::conversation::{Answered, Awaited, Conversation};
 use super::eviction;
 use super::outflow::{Outflow, made_to_leave};
-use super::rota::{LaneTicket, yield_now};
+use super::rota::{Lane, LaneTicket, yield_now};
+use super::wire::Wire;
 
 /// What a connection does next.
 enum Next {
@@ -59,7 +61,7 @@ pub(super) struct Connection<Stream> {
     ticket: LaneTicket,
 }
 
-impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
+impl<Stream: Wire> Connection<Stream> {
     pub(super) fn new(
         instance: Arc<Instance>,
         stream: Stream,
@@ -134,7 +136,11 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             self.conversation.instance.statistics.add(Count::Reads, 1);
             self.conversation.instance.statistics.add(Count::InputBytes, read as u64);
             loop {
-                match self.conversation.answer() {
+                let answered = self.conversation.answer();
+                if self.conversation.session.long.is_some() && !matches!(answered, Answered::Long) {
+                    self.end_long_request().await?;
+                }
+                match answered {
                     Answered::All => break,
                     part => self.go_on_after(part).await?,
                 }
@@ -159,6 +165,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             Answered::Delayed(delay) => self.sit_out_delay(delay).await,
             Answered::Contended(contention) => self.sit_out_contention(contention).await,
             Answered::InStore => self.sit_out_store().await,
+            Answered::Long => self.wait_for_thread().await,
             _ if self.is_writing() => {
                 eviction::limit_clients(&self.conversation.instance);
                 self.yield_to_others().await
@@ -231,6 +238,40 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             }
         };
         self.sit_out(freed, false).await
+    }
+
+    /// Waits for a thread for long requests, and goes on there.
+    async fn wait_for_thread(&mut self) -> io::Result<()> {
+        let socket = self.stream.duplicate();
+        eviction::limit_clients(&self.conversation.instance);
+        if let Some(long) = &mut self.conversation.session.long {
+            long.socket = socket;
+        }
+        self.ticket.go_to(Lane::Long).await;
+        let session = &mut self.conversation.session;
+        let Some(long) = &mut session.long else { return Ok(()) };
+        if session.client.leaving() != Leaving::Not || long.socket.as_ref().is_some_and(has_hung_up) {
+            return Err(made_to_leave());
+        }
+        long.run();
+        Ok(())
+    }
+
+    /// Writes the reply of a long request, or as much as the client takes, and goes back to the other clients.
+    async fn end_long_request(&mut self) -> io::Result<()> {
+        let Conversation { session, output, .. } = &mut self.conversation;
+        if let Some(long) = session.long.take() {
+            if long.was_cancelled {
+                return Err(made_to_leave());
+            }
+            self.outflow.keep_permit(long.end(output.len()));
+        }
+        self.flush().await?;
+        if !self.is_writing() {
+            self.outflow.end_permit();
+        }
+        self.ticket.go_to(Lane::Usual).await;
+        Ok(())
     }
 
     /// Waits until the store has answered, or until it may have something for the client.

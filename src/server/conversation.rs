@@ -51,6 +51,8 @@ pub(super) enum Answered {
     Contended(Contention),
     /// Not all: the next one waits for the store.
     InStore,
+    /// Not all: the next one waits for a thread for long requests.
+    Long,
     /// Not all: the client waits for its last reply, which begins here. If it waits for keys, another client
     /// may serve it.
     Waiting { reply: usize, until: Option<Instant>, awaited: Awaited },
@@ -232,6 +234,12 @@ impl Conversation {
                     set_off(instance, session, &mut meter, reader.requests(input, *done + 1));
                     break Answered::InStore;
                 }
+                Some(Wait::Long) => {
+                    // It was not executed.
+                    *done -= 1;
+                    break Answered::Long;
+                }
+                Some(Wait::Turn) => break Answered::Some,
                 Some(Wait::Delay(delay)) => {
                     // It was not executed.
                     *done -= 1;
@@ -256,7 +264,10 @@ impl Conversation {
             intake.release();
         }
         // Only the first request of a batch is one that was resumed, and it may have to wait for its turn.
-        if !matches!(answered, Answered::Contended(_) | Answered::Delayed(_) | Answered::Paused) {
+        if !matches!(
+            answered,
+            Answered::Contended(_) | Answered::Delayed(_) | Answered::Paused | Answered::Long
+        ) {
             session.resumed = None;
         }
         meter.finish(session);

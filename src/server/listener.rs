@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::select;
 use tokio::task::JoinSet;
@@ -22,6 +21,7 @@ use super::connection::Connection;
 use super::rota::{LaneTicket, Rota};
 use super::tls::{self, Tls};
 use super::unix::SocketFile;
+use super::wire::Wire;
 
 /// The error for a client beyond `maxclients`.
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
@@ -312,7 +312,7 @@ fn register(
 /// Serves a client in a task of its own.
 fn serve<Stream>(host: &Host, stream: Stream, registration: Registration)
 where
-    Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Stream: Wire + Send + 'static,
 {
     let instance = Arc::clone(&host.instance);
     host.rota.add(|ticket| {

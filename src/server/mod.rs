@@ -31,6 +31,7 @@ mod slack;
 mod supervision;
 mod tls;
 mod unix;
+mod wire;
 
 use std::io;
 use std::sync::Arc;

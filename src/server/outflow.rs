@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::AsyncWrite;
 
-use crate::clients::{Backlog, Client, Output};
+use crate::clients::{Backlog, Client, Output, Permit};
 use crate::instance::Instance;
 use crate::statistics::Count;
 
@@ -24,6 +24,8 @@ pub(super) struct Outflow {
     is_held_back: bool,
     /// Whether CLIENT LIST shows waiting output.
     is_shown: bool,
+    /// Counts the memory of a long reply, until the client has taken it.
+    permit: Option<Permit>,
 }
 
 impl Outflow {
@@ -31,6 +33,16 @@ impl Outflow {
     #[inline]
     pub(super) fn is_writing(&self) -> bool {
         !self.backlog.is_empty() || self.is_held_back
+    }
+
+    /// Keeps the permit of a long reply, which comes next.
+    pub(super) fn keep_permit(&mut self, permit: Permit) {
+        self.permit = Some(permit);
+    }
+
+    /// Ends it: the client has taken the reply at once.
+    pub(super) fn end_permit(&mut self) {
+        self.permit = None;
     }
 
     /// Adds to the waiting output.
@@ -121,6 +133,7 @@ impl Outflow {
         if !self.backlog.is_empty() {
             return Poll::Pending;
         }
+        self.permit = None;
         // TLS may hold some output back, and wait for the client as a write does.
         self.is_held_back = true;
         ready!(Pin::new(stream).poll_flush(context))?;

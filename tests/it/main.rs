@@ -46,6 +46,7 @@ mod limits;
 mod linear;
 mod lock_kinds;
 mod locks;
+mod long_requests;
 mod long_texts;
 mod memory;
 mod metrics;

@@ -14,8 +14,48 @@ use super::key_spec::KeySpec;
 /// Whether a request for a part of a string is brief; see [`Command::is_brief_part`].
 pub type IsBriefPart = fn(&Request<'_>, bool) -> bool;
 
-/// Whether a request may read much of a large value; see [`Command::reads_much`].
-pub type ReadsMuch = fn(Request<'_>) -> bool;
+/// How much of the values of its keys a request may touch; see [`Command::reads_much`].
+pub type ReadsMuch = fn(Request<'_>) -> Amount;
+
+/// How much of the values of its keys a request may touch, at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amount {
+    /// Elements of each value; all of them if it has fewer.
+    pub elements: u64,
+    /// Whether it may touch the same element several times, so that the number of elements is no limit.
+    pub may_repeat: bool,
+    /// Whether it compares each byte of one value with each of the others.
+    pub is_product: bool,
+    /// Whether it reads and does nothing else, so that it can run on copies.
+    pub only_reads: bool,
+    /// How much dearer than reading an element it is to do what the request does with it.
+    pub weight: u64,
+}
+
+impl Amount {
+    /// The whole values, which it only reads.
+    pub const ALL: Amount =
+        Amount { elements: u64::MAX, may_repeat: false, is_product: false, only_reads: true, weight: 1 };
+    /// Little.
+    pub const NONE: Amount = Amount { elements: 1, ..Amount::ALL };
+    /// This number of elements counts as much: a reply with them takes some 20 µs.
+    const MANY: u64 = 1000;
+
+    /// This number of elements, which it only reads.
+    pub const fn of(elements: u64) -> Amount {
+        Amount { elements, ..Amount::ALL }
+    }
+
+    /// The same for a request that changes something. To change an element takes longer than to read it.
+    pub const fn changing(self) -> Amount {
+        Amount { only_reads: false, weight: self.weight * 4, ..self }
+    }
+
+    /// Whether it reads much and does nothing else.
+    pub const fn is_much_read(self) -> bool {
+        self.only_reads && self.elements >= Amount::MANY
+    }
+}
 
 /// One command, or one subcommand.
 #[derive(Debug)]
@@ -51,8 +91,9 @@ pub struct Command {
     /// The time of such a command may depend on its arguments and its string. It runs on the fast path where
     /// this returns true for the request, and for whether the string is long. Elsewhere its time is taken.
     pub is_brief_part: Option<IsBriefPart>,
-    /// Whether a request may read so much of a large value that it takes long. Such a request only reads, and
-    /// it runs on a copy of the value that shares its nodes, while no lock is held. `None`: none does.
+    /// How much of the values of its keys a request may touch, for a command for which that may be much. One
+    /// that only reads runs on a copy of a large value that shares its nodes, while no lock is held. One that
+    /// takes long runs on a thread for long requests. `None`: never much.
     pub reads_much: Option<ReadsMuch>,
     /// Whether it may run other commands that change data, or publishes messages: Redis would have to send
     /// it to its replicas, like a command that [`writes`](Self::writes).

@@ -259,6 +259,7 @@ const GEOSEARCHSTORE: Command = Command {
     summary: "Stores the places within a circle, a box or a polygon at another key.",
     since: "6.2.0",
     complexity: "O(N+log(M)) where N is the number of elements in the grid-aligned bounding box area around the shape provided as the filter and M is the number of items inside the shape",
+    reads_much: Some(amounts::all_changing),
 
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),

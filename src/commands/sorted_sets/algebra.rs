@@ -69,6 +69,7 @@ const ZUNIONSTORE: Command = Command {
     summary: "Stores the union of sorted sets; the scores of a member are summed unless AGGREGATE is given.",
     since: "2.0.0",
     complexity: "O(N)+O(M log(M)) with N being the sum of the sizes of the input sorted sets, and M being the number of elements in the resulting sorted set.",
+    reads_much: Some(amounts::all_changing),
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),
         Argument::integer("numkeys"),
@@ -157,6 +158,7 @@ const ZINTERSTORE: Command = Command {
     summary: "Stores the intersection of sorted sets; scores are summed unless AGGREGATE is given.",
     since: "2.0.0",
     complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
+    reads_much: Some(amounts::all_changing),
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),
         Argument::integer("numkeys"),
@@ -269,6 +271,7 @@ const ZDIFFSTORE: Command = Command {
     summary: "Stores the members of the first sorted set that are in none of the others.",
     since: "6.2.0",
     complexity: "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.",
+    reads_much: Some(amounts::all_changing),
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),
         Argument::integer("numkeys"),

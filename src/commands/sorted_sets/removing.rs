@@ -1,5 +1,6 @@
 //! Removing members: by their names, in a range, or from an end.
 
+use crate::commands::amounts;
 use crate::keyspace::Transaction;
 use crate::resp::{Protocol, Reply, Request};
 use crate::types::sorted_sets::ranges::Bounds;
@@ -48,6 +49,7 @@ const ZREMRANGEBYRANK: Command = Command {
     summary: "Removes the members in a range of ranks; returns how many were removed.",
     since: "2.0.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
+    reads_much: Some(amounts::all_changing),
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("stop")],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -88,6 +90,7 @@ const ZREMRANGEBYSCORE: Command = Command {
     summary: "Removes the members in a range of scores; returns how many were removed.",
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
+    reads_much: Some(amounts::all_changing),
     arguments: &[Argument::KEY, Argument::double("min"), Argument::double("max")],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -112,6 +115,7 @@ const ZREMRANGEBYLEX: Command = Command {
     summary: "Removes the members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
+    reads_much: Some(amounts::all_changing),
     arguments: &[Argument::KEY, Argument::string("min"), Argument::string("max")],
     example: &[
         ("ZADD myzset 0 a 0 b 0 c 0 d", "(integer) 4"),
@@ -137,6 +141,7 @@ const ZPOPMIN: Command = Command {
     summary: "Removes and returns the members with the lowest scores.",
     since: "5.0.0",
     complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
+    reads_much: Some(amounts::as_counted_changing),
     is_brief: true,
     brief_arguments_max: 2,
     arguments: &[Argument::KEY, Argument::integer("count").optional()],
@@ -247,6 +252,7 @@ const ZPOPMAX: Command = Command {
     summary: "Removes and returns the members with the highest scores.",
     since: "5.0.0",
     complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
+    reads_much: Some(amounts::as_counted_changing),
     is_brief: true,
     brief_arguments_max: 2,
     arguments: &[Argument::KEY, Argument::integer("count").optional()],

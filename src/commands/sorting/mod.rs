@@ -72,7 +72,7 @@ const SORT: Command = Command {
     summary: "Sorts a list, a set or a sorted set, and returns or stores the elements.",
     since: "1.0.0",
     complexity: "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).",
-    reads_much: Some(amounts::all_unless_stored),
+    reads_much: Some(amounts::sorted),
     arguments: &[Argument::KEY, BY, LIMIT, GET, ORDER, ALPHA, STORE],
     example: &[
         ("RPUSH mylist 3 10 2", "(integer) 3"),
@@ -101,7 +101,7 @@ const SORT_RO: Command = Command {
     summary: "Sorts a list, a set or a sorted set, and returns the elements.",
     since: "7.0.0",
     complexity: "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).",
-    reads_much: Some(amounts::all),
+    reads_much: Some(amounts::sorted),
     arguments: &[Argument::KEY, BY, LIMIT, GET, ORDER, ALPHA],
     example: &[("RPUSH mylist c a b", "(integer) 3"), ("SORT_RO mylist ALPHA", "[\"a\", \"b\", \"c\"]")],
     run: Run::Server(sort_ro),

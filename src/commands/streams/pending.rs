@@ -1,5 +1,6 @@
 //! Entries that were delivered to a consumer and not acknowledged yet.
 
+use crate::commands::amounts;
 use crate::events::EventClass;
 use crate::keyspace::Transaction;
 use crate::resp::number::parse_integer;
@@ -381,6 +382,7 @@ const XAUTOCLAIM: Command = Command {
     summary: "Transfers idle pending entries to another consumer, batch by batch.",
     since: "6.2.0",
     complexity: "O(1) if COUNT is small.",
+    reads_much: Some(amounts::with_count_changing),
     tips: &["nondeterministic_output"],
     arguments: &[
         Argument::KEY,

@@ -72,6 +72,15 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         ..Parameter::DEFAULTS
     },
     Parameter {
+        name: "long-requests-memory",
+        help: "Memory that the replies of long requests may take together; 0 for a quarter of the machine's",
+        detail: "A long request beyond it gets an error, until other clients have taken their replies",
+        default: "0",
+        kind: Kind::Bytes { min: 0, max: i64::MAX as u64 },
+        place: Place::Field(|config| Field::Integer(&config.long_requests_memory)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
         name: "tracking-table-max-keys",
         help: "Maximum number of keys tracked for invalidation; 0 for no limit",
         default: "1000000",

@@ -136,6 +136,12 @@ impl Transaction<'_> {
         self.find(key).and_then(Entry::structure).map_or(0, Structure::bytes)
     }
 
+    /// The elements of the value of a key and their bytes, if they lie outside its entry; otherwise 0.
+    pub fn large_size(&self, key: &[u8]) -> (usize, usize) {
+        let structure = self.find(key).and_then(Entry::structure);
+        structure.map_or((0, 0), |structure| (structure.len(), structure.bytes()))
+    }
+
     /// Copies a key with its expiry to the same database of another transaction. The copy of a large value
     /// shares its nodes. Counts a use.
     pub fn copy_to(&self, other: &mut Transaction<'_>, key: &[u8]) {

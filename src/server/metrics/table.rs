@@ -47,6 +47,18 @@ pub(super) const METRICS: &[Metric] = &[
     gauge("blocked_clients", "redis_blocked_clients", "Clients that wait."),
     gauge("tracking_clients", "redis_tracking_clients", "Clients that keep copies of keys."),
     gauge("clients_in_timeout_table", "redis_clients_in_timeout_table", "Waiting clients with a timeout."),
+    gauge("long_requests_waiting", "redis_long_requests_waiting", "Long requests that wait for a thread."),
+    gauge("long_requests_running", "redis_long_requests_running", "Long requests that run."),
+    gauge(
+        "long_requests_reply_bytes",
+        "redis_long_requests_reply_bytes",
+        "Bytes of the replies of long requests that their clients have not taken yet.",
+    ),
+    counter(
+        "long_requests_refused",
+        "redis_long_requests_refused_total",
+        "Long requests refused for want of memory.",
+    ),
     // Memory.
     gauge("used_memory", "redis_memory_used_bytes", "Bytes taken from the allocator."),
     gauge("used_memory_rss", "redis_memory_used_rss_bytes", "Bytes that the system holds for the process."),

@@ -22,6 +22,8 @@ use std::sync::{Arc, LazyLock};
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
+use crate::cancel;
+
 use self::branch::{BRANCH_BITS, Branch, Kid, Node, SLOTS, branch_bytes, shift, slot};
 use super::page::{PAGE_BYTES_MAX, Page, Record};
 use super::remains::Remains;
@@ -191,6 +193,7 @@ impl Map {
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut next = Some(0);
         std::iter::from_fn(move || {
+            cancel::check();
             let (portion, cursor) = self.scan(next?);
             next = (cursor != 0).then_some(cursor);
             Some(portion)
