@@ -92,6 +92,16 @@ impl Hold<'_> {
 }
 
 impl Held<'_> {
+    /// The numbers of the held shards.
+    pub(in crate::keyspace) fn numbers(&self, keyspace: &Keyspace) -> ShardSet {
+        let mut numbers = ShardSet::default();
+        match self {
+            Held::One { spot, .. } => numbers.add(keyspace.shard_of(spot.hash)),
+            Held::Many(shards) => shards.iter().for_each(|(number, _)| numbers.add(*number)),
+        }
+        numbers
+    }
+
     /// Every held shard.
     pub(in crate::keyspace) fn shards_mut(&mut self) -> impl Iterator<Item = &mut Shard> {
         let (one, many) = match self {
@@ -178,6 +188,15 @@ impl Keyspace {
         for key in keys {
             wanted.add(self.shard_of(self.hash(key)));
         }
+        Ok(Hold(Held::Many(self.lock_many_for_client(wanted.numbers())?)))
+    }
+
+    /// Holds these shards, for a client's request.
+    ///
+    /// # Errors
+    ///
+    /// [`NotNow`]
+    pub(in crate::keyspace) fn hold_shards(&self, wanted: &ShardSet) -> Result<Hold<'_>, NotNow> {
         Ok(Hold(Held::Many(self.lock_many_for_client(wanted.numbers())?)))
     }
 
