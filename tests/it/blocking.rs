@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::aof::wait_until;
 use crate::client::{Client, request};
-use crate::server::Server;
+use crate::server::{Server, SetOnDrop};
 
 /// Lets a client wait. Returns when the server knows of it.
 fn wait(server: &Server, client: &mut Client, line: &str) {
@@ -91,12 +91,6 @@ fn an_element_that_moves_on_serves_the_next_client() {
 
 /// Runs something while clients use a long list all the time.
 fn while_busy(server: &Server, list: &str, run: impl FnOnce()) {
-    struct Over<'a>(&'a AtomicBool);
-    impl Drop for Over<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
     let elements = (0..5000).map(|number| number.to_string());
     server.client().cmd(["RPUSH".to_owned(), list.to_owned()].into_iter().chain(elements)).is(5000);
     let is_over = AtomicBool::new(false);
@@ -109,7 +103,7 @@ fn while_busy(server: &Server, list: &str, run: impl FnOnce()) {
                 }
             });
         }
-        let _over = Over(&is_over);
+        let _over = SetOnDrop(&is_over);
         run();
     });
 }
