@@ -15,7 +15,7 @@ impl<'a> Transaction<'a> {
     pub fn hold_again(&mut self, Hold(held): Hold<'a>) {
         self.held = held;
         // What is held now is looked at for the first time.
-        self.now_ms.set(0);
+        self.moment.set(0);
         self.wanted = self.keyspace.followers.interest.load();
     }
 
