@@ -156,7 +156,7 @@ fn set_expiry(
     let amount_ms = amount.checked_mul(unit_ms);
     let moment_ms = if is_relative { amount_ms.and_then(|ms| tx.expiry_in_ms(ms)) } else { amount_ms };
     let moment_ms = moment_ms.ok_or_else(|| Error::invalid_expire(command))?;
-    let Some(current_ms) = tx.peek_expiry(key) else { return Ok(reply.bool(false)) };
+    let Some(current_ms) = tx.use_expiry(key) else { return Ok(reply.bool(false)) };
     let are_met = conditions.are_met(current_ms, moment_ms);
     if are_met {
         // A moment before 1970 has passed as well as 1970 itself.
@@ -243,7 +243,7 @@ const PERSIST: Command = Command {
 
 fn persist(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let has_expiry = tx.is_there(key) && tx.peek_expiry(key).flatten().is_some();
+    let has_expiry = tx.use_expiry(key).flatten().is_some();
     if has_expiry {
         tx.set_expiry(key, None);
     }

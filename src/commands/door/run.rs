@@ -39,6 +39,7 @@ pub fn run(
     if may_let_go && session.tracking.is_some() {
         tracking::remember(instance, session, command, request);
     }
+    tx.begin_command();
     let sent = handle(command, instance, session, tx, request, reply, script);
     if tx.leaves_anything() {
         settle(command, instance, session, tx, request, script);

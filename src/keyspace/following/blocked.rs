@@ -390,6 +390,8 @@ impl Transaction<'_> {
                 waiter.decide(Outcome::Again);
                 continue;
             }
+            // It is a command of its own.
+            self.begin_command();
             match waiter.attempt.attempt(self, key, &mut reply) {
                 Attempted::Served => {
                     self.unblock(key, &waiter);

@@ -59,6 +59,8 @@ pub struct Transaction<'a> {
     moment: Cell<u64>,
     /// Whether the transaction passed over an entry because it had expired.
     has_seen_expired: Cell<bool>,
+    /// Whether the running command has counted a use of a key.
+    has_counted: Cell<bool>,
     /// The interest of clients and of the log in changes.
     pub(in crate::keyspace) wanted: Wanted,
     /// Whether the transaction replays a log.
@@ -246,6 +248,7 @@ impl Keyspace {
             stamp: self.access.now(),
             moment: Cell::new(0),
             has_seen_expired: Cell::new(false),
+            has_counted: Cell::new(false),
             wanted: self.followers.interest.load(),
             is_replay: false,
             may_hold_more: false,
