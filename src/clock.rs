@@ -48,6 +48,11 @@ impl Clock {
         self.since_epoch().as_millis() as u64
     }
 
+    /// The next whole millisecond since 1970, or this one if it has just begun.
+    fn next_ms(&self) -> u64 {
+        self.since_epoch().as_nanos().div_ceil(1_000_000) as u64
+    }
+
     /// Time since 1970.
     #[inline]
     pub fn since_epoch(&self) -> Duration {
@@ -74,18 +79,17 @@ impl Clock {
 impl Clock {
     /// Stops the clock at a whole millisecond, so that TIME and the expiries agree.
     pub fn freeze(&self) {
-        self.stand_at(self.now_ms());
+        self.stand_at(self.next_ms());
     }
 
-    /// Turns the clock on by this many milliseconds. It stands, or goes on, as before.
+    /// Turns the clock on by this many milliseconds, to a whole one. It stands, or goes on, as before. What
+    /// was to expire in so many milliseconds has expired then: expiries are rounded up as well.
     ///
     /// # Errors
     ///
     /// If the moment would be after [`LAST_MS`]; the clock is unchanged then.
     pub fn advance(&self, by_ms: u64) -> Result<(), OutOfRange> {
-        self.now_ms().checked_add(by_ms).filter(|moment_ms| *moment_ms <= LAST_MS).ok_or(OutOfRange)?;
-        self.turned.fetch_add(by_ms as i64 * 1000 * 2, Ordering::Relaxed);
-        Ok(())
+        self.set(self.next_ms().checked_add(by_ms).ok_or(OutOfRange)?)
     }
 
     /// Turns the clock to a moment in milliseconds since 1970. It stands, or goes on, as before.

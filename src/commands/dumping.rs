@@ -111,15 +111,17 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
         return Err(Error::fixed("BUSYKEY Target key name already exists."));
     }
     let ttl_ms = args::integer(request.at(2))?;
-    let ttl_ms = u64::try_from(ttl_ms).map_err(|_| Error::fixed("ERR Invalid TTL value, must be >= 0"))?;
+    if ttl_ms < 0 {
+        return Err(Error::fixed("ERR Invalid TTL value, must be >= 0"));
+    }
     let payload = read_payload(request.at(3), tx).map_err(|error| match error {
         DumpError::VersionOrChecksum => Error::fixed("ERR DUMP payload version or checksum are wrong"),
         DumpError::BadFormat => Error::fixed("ERR Bad data format"),
     })?;
     let expiry = match ttl_ms {
         0 => Expiry::Never,
-        moment_ms if options.is_moment => Expiry::At(moment_ms),
-        delay_ms => Expiry::At(tx.now_ms().saturating_add(delay_ms)),
+        moment_ms if options.is_moment => Expiry::At(moment_ms.cast_unsigned()),
+        delay_ms => Expiry::At(tx.expiry_in_ms(delay_ms).unwrap_or(i64::MAX).cast_unsigned()),
     };
     if matches!(expiry, Expiry::At(moment_ms) if tx.is_over(moment_ms)) {
         if tx.remove(key) {

@@ -57,7 +57,7 @@ fn pttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 
 /// The time a key has left, in the unit that `convert` makes of milliseconds.
 fn remaining(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(u64) -> u64) -> i64 {
-    told(tx, key, |expires_at_ms| convert(expires_at_ms.saturating_sub(tx.now_ms())))
+    told(tx, key, |expires_at_ms| convert(tx.remaining_ms(expires_at_ms)))
 }
 
 /// The reply for a key's expiry, converted by `convert`; -1 if it never expires, -2 if it is absent.
@@ -128,15 +128,24 @@ fn expire_in(
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
-    let base_ms = tx.now_ms() as i64;
-    expire_at(command, unit_ms, base_ms, tx, request, reply)
+    set_expiry(command, unit_ms, true, tx, request, reply)
 }
 
-/// Sets a key to expire a number of units after a moment.
 fn expire_at(
     command: &str,
     unit_ms: i64,
-    base_ms: i64,
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Result {
+    set_expiry(command, unit_ms, false, tx, request, reply)
+}
+
+/// Sets a key to expire a number of units from now on, or after 1970.
+fn set_expiry(
+    command: &str,
+    unit_ms: i64,
+    is_relative: bool,
     tx: &mut Transaction<'_>,
     request: Request<'_>,
     reply: Reply<'_>,
@@ -144,9 +153,10 @@ fn expire_at(
     let key = request.at(1);
     let conditions = ExpireConditions::parse(request)?;
     let amount = args::integer(request.at(2))?;
-    let moment_ms = amount.checked_mul(unit_ms).and_then(|delay_ms| delay_ms.checked_add(base_ms));
+    let amount_ms = amount.checked_mul(unit_ms);
+    let moment_ms = if is_relative { amount_ms.and_then(|ms| tx.expiry_in_ms(ms)) } else { amount_ms };
     let moment_ms = moment_ms.ok_or_else(|| Error::invalid_expire(command))?;
-    let Some(current_ms) = tx.peek_expiry(key) else { return Ok(reply.bool(false)) };
+    let Some(current_ms) = tx.use_expiry(key) else { return Ok(reply.bool(false)) };
     let are_met = conditions.are_met(current_ms, moment_ms);
     if are_met {
         // A moment before 1970 has passed as well as 1970 itself.
@@ -233,7 +243,7 @@ const PERSIST: Command = Command {
 
 fn persist(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let has_expiry = tx.is_there(key) && tx.peek_expiry(key).flatten().is_some();
+    let has_expiry = tx.use_expiry(key).flatten().is_some();
     if has_expiry {
         tx.set_expiry(key, None);
     }
@@ -264,7 +274,7 @@ const EXPIREAT: Command = Command {
 };
 
 fn expireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire_at("expireat", 1000, 0, tx, request, reply)
+    expire_at("expireat", 1000, tx, request, reply)
 }
 
 const PEXPIREAT: Command = Command {
@@ -289,7 +299,7 @@ const PEXPIREAT: Command = Command {
 };
 
 fn pexpireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire_at("pexpireat", 1, 0, tx, request, reply)
+    expire_at("pexpireat", 1, tx, request, reply)
 }
 
 const EXPIRETIME: Command = Command {

@@ -41,7 +41,7 @@ const NEVER: i64 = -1;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeUnit {
     /// Milliseconds of its unit.
-    pub(super) unit_ms: u64,
+    pub(super) unit_ms: i64,
     /// Whether it counts from now on, rather than from 1970.
     pub(super) is_relative: bool,
 }
@@ -62,11 +62,16 @@ impl TimeUnit {
     ///
     /// An error if it is no number, below zero, or too far in the future.
     pub(super) fn moment_ms(self, tx: &Transaction<'_>, argument: &[u8], command: &str) -> Result<u64> {
-        let amount = u64::try_from(args::integer(argument)?)
-            .map_err(|_| Error::fixed("ERR invalid expire time, must be >= 0"))?;
-        let base_ms = if self.is_relative { tx.now_ms() } else { 0 };
-        let moment_ms = amount.checked_mul(self.unit_ms).and_then(|delay_ms| delay_ms.checked_add(base_ms));
-        match moment_ms {
+        let amount = args::integer(argument)?;
+        if amount < 0 {
+            return Err(Error::fixed("ERR invalid expire time, must be >= 0"));
+        }
+        let amount_ms = amount.checked_mul(self.unit_ms);
+        let moment_ms = match self.is_relative {
+            true => amount_ms.and_then(|delay_ms| tx.expiry_in_ms(delay_ms)),
+            false => amount_ms,
+        };
+        match moment_ms.map(i64::cast_unsigned) {
             // 0 is the moment at which all fields are there.
             Some(moment_ms @ 0..=FIELD_MOMENT_MS_MAX) => Ok(moment_ms.max(1)),
             // The log of another server may have later ones.
@@ -355,7 +360,7 @@ const HTTL: Command = Command {
 };
 
 fn httl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    told(tx, request, reply, |at_ms, now_ms| (at_ms - now_ms).div_ceil(1000))
+    told(tx, request, reply, |_, left_ms| left_ms.div_ceil(1000))
 }
 
 const HPTTL: Command = Command {
@@ -379,7 +384,7 @@ const HPTTL: Command = Command {
 };
 
 fn hpttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    told(tx, request, reply, |at_ms, now_ms| at_ms - now_ms)
+    told(tx, request, reply, |_, left_ms| left_ms)
 }
 
 const HEXPIRETIME: Command = Command {
@@ -430,7 +435,7 @@ fn hpexpiretime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
     told(tx, request, reply, |at_ms, _| at_ms)
 }
 
-/// Replies for each field with what `convert` makes of its moment and of now.
+/// Replies for each field with what `convert` makes of its moment and of the milliseconds until then.
 fn told(
     tx: &Transaction<'_>,
     request: Request<'_>,
@@ -443,7 +448,7 @@ fn told(
         None => ABSENT,
         Some(None) => NEVER,
         // In a replay, fields are seen whose moments have passed.
-        Some(Some(at_ms)) => convert(at_ms, tx.now_ms().min(at_ms)) as i64,
+        Some(Some(at_ms)) => convert(at_ms, tx.remaining_ms(at_ms)) as i64,
     };
     Ok(reply.array_of_len(fields.len(), fields.iter(request), |field, reply| reply.integer(number(field))))
 }

@@ -6,7 +6,7 @@ use crate::clients::Who;
 use crate::digest;
 use crate::glob::Pattern;
 use crate::instance::Instance;
-use crate::keyspace::{Token, WaitingClients};
+use crate::keyspace::{Token, Transaction, WaitingClients};
 use crate::lens::{Finding, Lock, Refused, Rule, Tenure};
 use crate::remote::row::Row;
 use crate::resp::number::parse_integer;
@@ -164,7 +164,7 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
         ("holder", describe_client(&tenure.holder)),
         ("holder-connected", tree::boolean(context.instance.clients.get(tenure.holder.id).is_some())),
     ];
-    fields.extend(describe_tenure(tenure, now_ms));
+    fields.extend(describe_tenure(context.tx, tenure, now_ms));
     fields.push(("refused", tree::integer(lock.refused as i64)));
     let refused = |refused: &Refused| {
         let times = [("times", refused.times), ("last-at", refused.last_ms)];
@@ -184,7 +184,7 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
         let past = |tenure: &Tenure| {
             let ended = tenure.ended.map_or("", |ended| ended.how.name());
             let who = [("holder", describe_client(&tenure.holder)), ("state", tree::bulk(ended))];
-            tree::map(who.into_iter().chain(describe_tenure(tenure, now_ms)))
+            tree::map(who.into_iter().chain(describe_tenure(context.tx, tenure, now_ms)))
         };
         fields.push(("past", tree::array(lock.past.iter().map(past))));
         fields.push(("timeline-since", tree::integer(lock.timeline_since_ms() as i64)));
@@ -218,7 +218,7 @@ fn waiting_at(context: &mut Context<'_, '_>, list: &[u8]) -> Option<WaitingClien
     Some(tx.waiting_for(list))
 }
 
-fn describe_tenure(tenure: &Tenure, now_ms: u64) -> Vec<(&'static str, OwnedFrame)> {
+fn describe_tenure(tx: &Transaction<'_>, tenure: &Tenure, now_ms: u64) -> Vec<(&'static str, OwnedFrame)> {
     let until_ms = tenure.ended.map_or(now_ms, |ended| ended.at_ms);
     let or_null = |value: Option<u64>| value.map_or(tree::null(), |value| tree::integer(value as i64));
     let mut fields = vec![
@@ -229,7 +229,10 @@ fn describe_tenure(tenure: &Tenure, now_ms: u64) -> Vec<(&'static str, OwnedFram
     ];
     match tenure.ended {
         Some(ended) => fields.push(("ended-at", tree::integer(ended.at_ms as i64))),
-        None => fields.push(("expires-in-ms", or_null(tenure.expires_at_ms.map(|at_ms| at_ms - now_ms)))),
+        None => {
+            let left_ms = tenure.expires_at_ms.map(|at_ms| tx.remaining_ms(at_ms));
+            fields.push(("expires-in-ms", or_null(left_ms)));
+        }
     }
     let entered = tenure.entered.as_ref();
     fields.push(("owner", entered.map_or(tree::null(), |entered| tree::bulk(&entered.owner))));

@@ -393,8 +393,8 @@ impl<'a> Expires<'a> {
             Expires::At { amount, unit_ms } => (amount, unit_ms, false),
         };
         let amount = args::integer(amount)?;
-        let base_ms = if is_relative { tx.now_ms() as i64 } else { 0 };
-        let moment_ms = amount.checked_mul(unit_ms).and_then(|delay_ms| delay_ms.checked_add(base_ms));
+        let amount_ms = amount.checked_mul(unit_ms);
+        let moment_ms = if is_relative { amount_ms.and_then(|ms| tx.expiry_in_ms(ms)) } else { amount_ms };
         match moment_ms {
             Some(moment_ms) if amount > 0 => Ok(Expiry::At(moment_ms as u64)),
             _ => Err(Error::invalid_expire(command)),

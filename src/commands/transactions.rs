@@ -83,7 +83,7 @@ pub fn refused(
 }
 
 /// The commands of a queue. They were found and admitted when they were queued.
-pub fn queued(queue: &Queue) -> impl Iterator<Item = (&'static Registered, Request<'_>)> {
+pub fn queued(queue: &Queue) -> impl Iterator<Item = (&'static Registered, Request<'_>)> + Clone {
     queue.commands.iter().filter_map(found)
 }
 

@@ -155,6 +155,12 @@ fn execute_plain(
         let result = match plain.run {
             PlainRun::Read(handler) => handler(&tx, *request, reply),
             PlainRun::Write(handler) => handler(&mut tx, *request, reply),
+            PlainRun::Fill(handler) => {
+                if tx.may_serve() && !tx.hold_targets_if_free(key, request.len()) {
+                    return false;
+                }
+                handler(&mut tx, *request, reply)
+            }
             PlainRun::ChangePart { handler, is_brief } => {
                 let shared = tx.long_text_shared(key);
                 if shared == Some(true) || !is_brief(request, shared.is_some()) {
@@ -333,6 +339,9 @@ fn run_in_memory(
             }
         }
         if let Err(why) = begun.copy_shared(instance, session, command, request, spot) {
+            return refuse(why);
+        }
+        if let Err(why) = begun.hold_targets(session, command, request) {
             return refuse(why);
         }
         let reply = Reply::new(out, session.protocol);

@@ -145,6 +145,45 @@ impl<'a> Begun<'a> {
         Ok(())
     }
 
+    /// Holds what the clients need that the command may serve: the targets of BLMOVE. Called before the
+    /// command runs, and after everything that unlocks shards.
+    ///
+    /// # Errors
+    ///
+    /// [`NotBegun`]
+    #[inline(always)]
+    pub fn hold_targets(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        request: Request<'a>,
+    ) -> Result<(), NotBegun> {
+        if self.tx.may_serve() { self.hold_any_targets(session, command, request) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn hold_any_targets(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        request: Request<'a>,
+    ) -> Result<(), NotBegun> {
+        match &session.queue {
+            // It is refused.
+            Some(queue) if command.scope == Scope::Queue && queue.is_broken => {}
+            Some(queue) if command.scope == Scope::Queue => {
+                let requests = queued(queue).map(|(queued, request)| (queued.command, request));
+                let keys = requests.clone().flat_map(|(command, request)| keys_filled(command, request));
+                let elements_max = requests
+                    .map(|(command, request)| elements_max(command, request))
+                    .fold(0, usize::saturating_add);
+                self.tx.hold_targets(keys, elements_max)?;
+            }
+            _ => self.tx.hold_targets(keys_filled(command, request), elements_max(command, request))?,
+        }
+        Ok(())
+    }
+
     /// Logs the changes. Returns what is left to do when this is dropped, which unlocks the shards.
     pub fn end(&mut self, session: &mut Session) -> Ended {
         let mut unfinished = None;
@@ -233,6 +272,21 @@ fn key_changed<'a>(command: &Command, request: Request<'a>) -> Option<&'a [u8]> 
     }
     let (key, flags) = command.keys_of(request).next()?;
     (!flags.contains(KeyFlags::RO)).then_some(key)
+}
+
+/// The keys that a request may fill.
+fn keys_filled<'a>(
+    command: &Command,
+    request: Request<'a>,
+) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
+    let keys = command.keys_of(request).filter(|(_, flags)| !flags.contains(KeyFlags::RO));
+    keys.map(|(key, _)| key)
+}
+
+/// How many elements a request may bring at most to the lists of its keys.
+fn elements_max(command: &Command, request: Request<'_>) -> usize {
+    let brings_its_arguments = command.group == Group::List && command.only_key().is_some();
+    if brings_its_arguments { request.len() } else { usize::MAX }
 }
 
 /// The turn to run scripts, where the command needs it.

@@ -74,6 +74,12 @@ impl Access {
         self.now.load(Ordering::Relaxed)
     }
 
+    /// Whether a stamp dates the last use.
+    #[inline]
+    pub(super) fn is_by_recency(stamp: u32) -> bool {
+        stamp & BY_FREQUENCY == 0
+    }
+
     /// The stamp of a key that is written for the first time.
     #[inline]
     pub(super) fn first(now: u32) -> u32 {

@@ -11,6 +11,7 @@
 use std::ops::Deref;
 
 use super::SHARDS_MAX;
+use super::store::shard::Shard;
 use super::store::table::Table;
 use super::transaction::{Transaction, Walk};
 use crate::values::Value;
@@ -140,13 +141,42 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
 
     /// A random key of the database. All keys are about equally likely.
     pub fn random_key(&self) -> Option<Vec<u8>> {
+        let any_shard = || fastrand::usize(self.keyspace().shard_numbers());
+        let places = |shard: usize| self.visit(shard, |shard| self.places_in(shard));
+        let mut places_max = (0..SIZES_SEEN).map(|_| places(any_shard())).max().unwrap_or(0);
+        // A shard with many keys has many places, and one with few is often drawn in vain. So the place is
+        // drawn as if all shards had as many: otherwise the keys of small shards would be favoured.
+        let drawn = (0..SHARD_DRAWS_MAX).find_map(|_| {
+            self.visit(any_shard(), |shard| {
+                places_max = places_max.max(self.places_in(shard));
+                let place = if places_max > 0 { fastrand::usize(..places_max) } else { return None };
+                let table = shard.table(self.database()).filter(|table| place < table.places())?;
+                let found = table.at(place).filter(|entry| !self.has_expired(entry));
+                found.map(|entry| entry.key().to_vec())
+            })
+        });
+        drawn.or_else(|| self.random_key_of_few())
+    }
+
+    fn places_in(&self, shard: &Shard) -> usize {
+        shard.table(self.database()).map_or(0, Table::places)
+    }
+
+    /// A random key of a database that has few, or of which most have expired: counts the keys of all shards.
+    fn random_key_of_few(&self) -> Option<Vec<u8>> {
         let shards = self.keyspace().shard_numbers();
+        let keys_in = |shard: &Shard| shard.table(self.database()).map_or(0, |table| table.size().keys);
+        let counts: Vec<usize> = shards.clone().map(|shard| self.visit(shard, keys_in)).collect();
+        let all: usize = counts.iter().sum();
+        let mut number = if all > 0 { fastrand::usize(..all) } else { return None };
+        let has_it = |count: &usize| {
+            let is_here = number < *count;
+            number = number.saturating_sub(*count);
+            is_here
+        };
         let look =
             |shard: usize| self.visit(shard, |shard| self.random_key_of(shard.table(self.database())?));
-        // From an empty shard the search must not go on to the next: keys behind large gaps would be
-        // favoured.
-        let drawn = (0..DRAWS_MAX).find_map(|_| look(fastrand::usize(shards.clone())));
-        drawn.or_else(|| shards.clone().find_map(look))
+        counts.iter().position(has_it).and_then(look).or_else(|| shards.clone().find_map(look))
     }
 
     fn random_key_of(&self, table: &Table) -> Option<Vec<u8>> {
@@ -158,9 +188,13 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
     }
 }
 
-/// How many random places are drawn before the search visits all places. If all shards together have one key,
-/// this finds it six times in seven.
+/// How many random places of a shard are drawn before the search visits all of them.
 const DRAWS_MAX: usize = 2048;
+/// How many random shards are asked for their number of places: the largest of so many is large enough.
+const SIZES_SEEN: usize = 16;
+/// How many random shards are drawn before the search counts the keys of all. With some thousand keys, one
+/// draw in ten finds one.
+const SHARD_DRAWS_MAX: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -191,6 +225,37 @@ mod tests {
             }
             assert_eq!(Cursor::from_number(cursor.number()), cursor);
         }
+    }
+
+    #[test]
+    fn every_key_is_drawn_about_equally_often() {
+        const KEYS: usize = 3000;
+        let keyspace = Keyspace::alone(1);
+        put(&keyspace, 0..KEYS);
+        let tx = keyspace.begin_none(0);
+        let mut drawn = vec![0_u32; KEYS];
+        let draws = 20 * KEYS;
+        for _ in 0..draws {
+            let key = tx.walk().unwrap().random_key().expect("a key");
+            let number: usize = std::str::from_utf8(&key).unwrap().parse().unwrap();
+            drawn[number] += 1;
+        }
+        let expected = draws as f64 / KEYS as f64;
+        let deviation = |drawn: &u32| (f64::from(*drawn) - expected).powi(2) / expected;
+        // 1 if all are equally likely. If each shard is, it is 8.
+        let chi_squared = drawn.iter().map(deviation).sum::<f64>() / (KEYS - 1) as f64;
+        assert!(chi_squared < 2.0, "{chi_squared}");
+    }
+
+    #[test]
+    fn of_few_keys_each_is_drawn_and_of_none_none() {
+        let keyspace = Keyspace::alone(1);
+        let tx = keyspace.begin_none(0);
+        assert_eq!(tx.walk().unwrap().random_key(), None);
+        put(&keyspace, 0..3);
+        let mut drawn = HashMap::<Vec<u8>, u32>::new();
+        (0..300).for_each(|_| *drawn.entry(tx.walk().unwrap().random_key().unwrap()).or_default() += 1);
+        assert!(drawn.len() == 3 && drawn.values().all(|times| *times > 40), "{drawn:?}");
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Clients that wait for a list or a sorted set: who is served, by whom, and what ends the wait.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::aof::wait_until;
 use crate::client::{Client, request};
-use crate::server::Server;
+use crate::server::{Server, SetOnDrop};
 
 /// Lets a client wait. Returns when the server knows of it.
 fn wait(server: &Server, client: &mut Client, line: &str) {
@@ -86,6 +87,89 @@ fn an_element_that_moves_on_serves_the_next_client() {
     assert_eq!(second.reply_bytes(), b"$1\r\nv\r\n");
     assert_eq!(third.reply_bytes(), pair("c", "v"));
     server.client().line("DBSIZE").is(0);
+}
+
+/// Runs something while clients use a long list all the time.
+fn while_busy(server: &Server, list: &str, run: impl FnOnce()) {
+    let elements = (0..5000).map(|number| number.to_string());
+    server.client().cmd(["RPUSH".to_owned(), list.to_owned()].into_iter().chain(elements)).is(5000);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut reader = server.client();
+                while !is_over.load(Ordering::Relaxed) {
+                    reader.line(&format!("LPOS {list} none")).is_nil();
+                }
+            });
+        }
+        let _over = SetOnDrop(&is_over);
+        run();
+    });
+}
+
+/// Clients that move an element wait for it, and then one that pops it. The first element is for the mover,
+/// although other clients use its target, and no other client gets it meanwhile.
+#[test]
+fn a_client_that_moves_an_element_keeps_its_turn_while_its_target_is_in_use() {
+    const MOVES: [&str; 3] = [
+        "BLMOVE source target LEFT RIGHT 0",
+        "BRPOPLPUSH source target 0",
+        "BLMOVEM source target LEFT RIGHT 0",
+    ];
+    let ways: [&[&[&str]]; 7] = [
+        &[&["RPUSH", "source", "v"]],
+        &[&["MULTI"], &["RPUSH", "source", "v"], &["EXEC"]],
+        &[&["EVAL", "redis.call('RPUSH', KEYS[1], 'v')", "1", "source"]],
+        &[&["EVAL", "redis.call('RPUSH', 'source', 'v')", "0"]],
+        &[&["RPUSH", "other", "v"], &["RENAME", "other", "source"]],
+        &[&["RPUSH", "other", "v"], &["LMOVE", "other", "source", "LEFT", "LEFT"]],
+        &[&["MULTI"], &["EVAL", "redis.call('RPUSH', KEYS[1], 'v')", "1", "source"], &["EXEC"]],
+    ];
+    let server = Server::start();
+    let (mut mover, mut popper, mut pusher) = (server.client(), server.client(), server.client());
+    while_busy(&server, "target", || {
+        for round in 0..210 {
+            wait(&server, &mut mover, MOVES[round % MOVES.len()]);
+            wait(&server, &mut popper, "BLPOP source 0");
+            let lines = ways[round % ways.len()].iter();
+            // The element has gone before the next request of the same batch.
+            let batch: Vec<u8> = lines.flat_map(|words| request(words.iter().copied())).collect();
+            pusher.send(&[batch, request(["LPOP", "source"]), request(["RPUSH", "source", "w"])].concat());
+            for _ in ways[round % ways.len()] {
+                pusher.reply().ignored();
+            }
+            pusher.reply().is_nil();
+            pusher.reply().is(1);
+            let moved: &[u8] = if round % 3 == 2 { b"*1\r\n$1\r\nv\r\n" } else { b"$1\r\nv\r\n" };
+            assert_eq!(mover.reply_bytes(), moved, "in round {round}");
+            assert_eq!(popper.reply_bytes(), pair("source", "w"), "in round {round}");
+        }
+    });
+}
+
+/// Each link holds the next one's target, too, and a ring has no end.
+#[test]
+fn elements_move_through_chains_and_rings_of_lists_in_use() {
+    const LINKS: usize = 40;
+    let server = Server::start();
+    let mut movers: Vec<Client> = (0..LINKS).map(|_| server.client()).collect();
+    let mut pusher = server.client();
+    while_busy(&server, "list:40", || {
+        for _ in 0..10 {
+            for (link, mover) in movers.iter_mut().enumerate().rev() {
+                wait(&server, mover, &format!("BLMOVE list:{link} list:{} LEFT RIGHT 0", link + 1));
+            }
+            pusher.line("RPUSH list:0 v").is(1);
+            movers.iter_mut().for_each(|mover| assert_eq!(mover.reply_bytes(), b"$1\r\nv\r\n"));
+        }
+    });
+    let (mut one, mut other) = (server.client(), server.client());
+    wait(&server, &mut one, "BLMOVE ring:a ring:b LEFT RIGHT 0");
+    wait(&server, &mut other, "BLMOVE ring:b ring:a LEFT RIGHT 0");
+    pusher.line("RPUSH ring:a v").is(1);
+    assert_eq!([one.reply_bytes(), other.reply_bytes()].concat(), b"$1\r\nv\r\n$1\r\nv\r\n");
+    pusher.line("LLEN ring:a").is(1);
 }
 
 #[test]

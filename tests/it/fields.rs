@@ -129,6 +129,27 @@ fn a_hash_whose_last_field_has_expired_is_absent() {
     client.line("GET h").is("taken");
 }
 
+/// A client counts for each key from when it began to watch this one.
+#[test]
+fn a_field_that_had_expired_when_its_hash_was_watched_does_not_count() {
+    let (server, mut client) = server();
+    let mut watcher = server.client();
+    client.line("DEBUG SET-ACTIVE-EXPIRE 0").is_ok();
+    client.line("HSETEX h PX 500 FIELDS 1 gone v").is(1);
+    client.line("HSETEX h PX 1500 FIELDS 1 goes v").is(1);
+    client.line("HSET h stays v").is(1);
+    watcher.line("WATCH other").is_ok();
+    client.line("CLOCK ADVANCE 1000").is_ok();
+    for (between, reply) in [("PING", "[PONG]"), ("CLOCK ADVANCE 1000", "(nil)")] {
+        watcher.line("WATCH h").is_ok();
+        client.line(between).reply();
+        watcher.line("MULTI").is_ok();
+        watcher.line("PING").is_simple("QUEUED");
+        say(&mut watcher, "EXEC", reply);
+        watcher.line("WATCH other").is_ok();
+    }
+}
+
 #[test]
 fn fields_expire_in_a_transaction_and_for_those_who_watch() {
     let (server, mut client) = server();

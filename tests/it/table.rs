@@ -13,7 +13,7 @@ use keyfast::commands::facts::lookup::{find_full, own_names};
 use keyfast::commands::facts::{Argument, ArgumentKind, Command, Flags, Group, Run};
 use serde_json::{Map, Value, json};
 
-use crate::client::{Client, Reply};
+use crate::client::{Client, Reply, words};
 use crate::server::Server;
 
 /// What the documents say and COMMAND DOCS of Redis 7.0 does not: SETNX is deprecated, too.
@@ -314,6 +314,78 @@ fn every_example_runs_as_documented() {
         }
     }
     assert!(examples > 60);
+}
+
+/// Commands that ask about a key and not for its value use none of it, as in Redis (`LOOKUP_NOTOUCH`). LOCKS
+/// asks the lens.
+const ASK_ABOUT_KEYS: &[&str] =
+    &["exists", "expiretime", "locks", "object", "pexpiretime", "pttl", "ttl", "type", "watch"];
+
+/// How often a key was used, on a scale that counts each use; `None` if it is absent.
+fn uses(client: &mut Client, key: &Reply) -> Option<i64> {
+    let Reply::Bulk(key) = key else { panic!("no key: {key}") };
+    match client.cmd([b"OBJECT", b"FREQ".as_slice(), key]).reply() {
+        Reply::Integer(uses) => Some(uses),
+        _ => None,
+    }
+}
+
+/// The rule for eviction by use: a command uses a key once, however often it looks it up. A key that it makes
+/// is new. Redis looks some keys up twice, and counts that.
+#[test]
+fn every_command_uses_each_of_its_keys_once() {
+    const NEW: i64 = 5;
+    let counting = ["--maxmemory-policy", "allkeys-lfu", "--lfu-log-factor", "0", "--lfu-decay-time", "0"];
+    let own = ["--enable-clock-command", "yes", "--enable-fault-command", "yes"];
+    let server = Server::start_with(&[&counting[..], &own[..]].concat());
+    let mut checked = BTreeSet::new();
+    for command in with_subcommands().filter(|command| !command.keys.is_empty()) {
+        let (mut client, mut other) = (server.client(), server.client());
+        other.line("FLUSHALL").is_ok();
+        for (line, _) in command.example {
+            let words = words(line);
+            let name = words[0].to_ascii_lowercase();
+            let asked = ["COMMAND", "GETKEYS"].map(str::to_owned).into_iter().chain(words.clone());
+            let mut keys = match other.cmd(asked).reply() {
+                Reply::Array(keys) => keys,
+                _ => Vec::new(),
+            };
+            keys.sort_by_key(Reply::to_string);
+            keys.dedup();
+            let before: Vec<Option<i64>> = keys.iter().map(|key| uses(&mut other, key)).collect();
+            let reply = client.cmd(&words).reply();
+            if matches!(reply, Reply::Error(_)) || reply == Reply::Simple("QUEUED".to_owned()) {
+                continue;
+            }
+            for (at, (key, before)) in keys.iter().zip(before).enumerate() {
+                let Some(after) = uses(&mut other, key) else { continue };
+                let is_replaced = name == "copy" && at == 0;
+                let expected = match before {
+                    Some(before) if ASK_ABOUT_KEYS.contains(&&*name) => before,
+                    Some(before) if !is_replaced => before + 1,
+                    _ => NEW,
+                };
+                assert_eq!(after, expected, "{key} of {line} in the example of {}", command.name);
+                if before.is_some() && command.name.split('|').next() == Some(&*name) {
+                    checked.insert(command.name);
+                }
+            }
+        }
+    }
+    assert!(checked.len() > 140, "{} commands only", checked.len());
+    // A transaction, or a script, has several commands.
+    let mut client = server.client();
+    let mut other = server.client();
+    other.line("FLUSHALL").is_ok();
+    for (lines, uses_of_k) in [
+        (&["SET k 1", "SETNX m 1"][..], NEW),
+        (&["MULTI", "INCR k", "INCR m", "EXPIRE k 100", "EXEC"], NEW + 2),
+        (&["EVAL redis.call('INCR',KEYS[1]);redis.call('APPEND',KEYS[1],'0') 1 k"], NEW + 4),
+        (&["CLIENT NO-TOUCH ON", "INCR k", "EXPIRE k 100", "CLIENT NO-TOUCH OFF"], NEW + 4),
+    ] {
+        lines.iter().for_each(|line| client.line(line).ignored());
+        assert_eq!(uses(&mut other, &Reply::from("k")), Some(uses_of_k), "{lines:?}");
+    }
 }
 
 #[test]

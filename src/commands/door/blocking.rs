@@ -28,7 +28,6 @@ pub(in crate::commands) fn run(
     let reply = match (blocking.take)(tx, request, None, reply)? {
         Taken::Something(sent) => return Ok(sent),
         Taken::Nothing(reply) => reply,
-        Taken::Later => return Err(Error::MISSING),
     };
     if session.may_not_wait || !waits {
         session.found_nothing = waits;
@@ -50,8 +49,10 @@ pub(in crate::commands) fn run(
             None => OwnedRequest::of(request),
         },
     });
-    let keys = command.keys_of(request).map(|(key, _)| key).take(blocking.keys);
-    let waiter = tx.block(keys, resumed.as_ref().map(|resumed| resumed.waiter.ticket()), attempt);
+    let named = command.keys_of(request).map(|(key, _)| key);
+    let (keys, targets) = (named.clone().take(blocking.keys), named.skip(blocking.keys));
+    let ticket = resumed.as_ref().map(|resumed| resumed.waiter.ticket());
+    let waiter = tx.block(keys, targets, ticket, attempt);
     session.client.set_waiting(Waiting::Yes);
     session.wait = Some(Wait::Blocked);
     session.blocked = Some(Blocked { waiter, until, again });
@@ -82,6 +83,10 @@ impl Attempt for Retry {
         self.blocking.kind
     }
 
+    fn is_shared(&self) -> bool {
+        self.blocking.waiting.is_shared
+    }
+
     fn attempt(&self, tx: &mut Transaction<'_>, key: &[u8], out: &mut Vec<u8>) -> Attempted {
         let Some(request) = self.request.request() else { return Attempted::Nothing };
         let reply = Reply::new(out, self.protocol);
@@ -89,7 +94,6 @@ impl Attempt for Retry {
             Ok(Taken::Something(_)) => Attempted::Served,
             Ok(Taken::Nothing(_)) if self.blocking.waiting.is_shared => Attempted::NothingForIt,
             Ok(Taken::Nothing(_)) => Attempted::Nothing,
-            Ok(Taken::Later) => Attempted::Later,
             Err(error) => {
                 out.clear();
                 let _ = Reply::new(out, self.protocol).error(error.as_bytes());

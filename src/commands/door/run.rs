@@ -17,7 +17,7 @@ use super::traces::{Measures, charge, error_bytes, show};
 use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::Registered;
-use crate::commands::facts::{Context, Result, Run};
+use crate::commands::facts::{Context, Result, Run, Scope};
 use crate::commands::introspection::help;
 use crate::commands::tracking;
 
@@ -34,11 +34,17 @@ pub fn run(
     reply: Reply<'_>,
     script: Option<Request<'_>>,
 ) -> Result {
+    // Such a handler may unlock what it has read before it returns.
+    let may_let_go = matches!(command.run, Run::Server(_)) && command.scope == Scope::Keys;
+    if may_let_go && session.tracking.is_some() {
+        tracking::remember(instance, session, command, request);
+    }
+    tx.begin_command();
     let sent = handle(command, instance, session, tx, request, reply, script);
     if tx.leaves_anything() {
         settle(command, instance, session, tx, request, script);
     }
-    if session.tracking.is_some() {
+    if !may_let_go && session.tracking.is_some() {
         tracking::remember(instance, session, command, request);
     }
     sent

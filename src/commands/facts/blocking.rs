@@ -12,7 +12,7 @@ pub struct Blocking {
     pub kind: u8,
     /// Checks a request, and returns its timeout.
     pub check: fn(Request<'_>) -> Result<Timeout<'_>>,
-    /// For how many of its keys it waits, the first ones.
+    /// For how many of its keys it waits, the first ones. The others are held when it is served.
     pub keys: usize,
     /// Takes something from the keys of the request, or from one of them alone.
     pub take: Take,
@@ -71,6 +71,4 @@ pub enum Taken<'r> {
     Something(Sent),
     /// There is nothing to take. The command may still reply.
     Nothing(Reply<'r>),
-    /// The transaction does not hold all that is needed.
-    Later,
 }

@@ -12,7 +12,7 @@ use crate::keyspace::Transaction;
 use crate::name_table::{NameTable, Packed};
 use crate::resp::{Reply, Request};
 
-use super::command::{Arity, Command, IsBriefPart, Run, Scope};
+use super::command::{Arity, Command, Group, IsBriefPart, Run, Scope};
 use super::context::Result;
 use super::key_spec::KeySpec;
 
@@ -49,6 +49,8 @@ pub enum PlainRun {
     Read(fn(&Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
     /// Writes the key.
     Write(WriteHandler),
+    /// Fills a list: it may serve clients that wait for one.
+    Fill(WriteHandler),
     /// Changes a part of a string, which takes the plain way only where that is brief.
     ChangePart {
         /// The handler, which writes the key.
@@ -65,6 +67,9 @@ impl Plain {
         let run = match (command.run, command.is_brief_part) {
             (Run::Write(handler), Some(is_brief)) => PlainRun::ChangePart { handler, is_brief },
             (Run::Read(handler), _) if command.is_brief => PlainRun::Read(handler),
+            (Run::Write(handler), _) if command.is_brief && command.group == Group::List => {
+                PlainRun::Fill(handler)
+            }
             (Run::Write(handler), _) if command.is_brief => PlainRun::Write(handler),
             _ => return None,
         };

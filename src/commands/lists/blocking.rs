@@ -136,24 +136,19 @@ fn check_blmove(request: Request<'_>) -> Result<Timeout<'_>> {
 fn blmove<'r>(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
-    only: Option<&[u8]>,
+    _only: Option<&[u8]>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
-    move_if_there(tx, request, MoveEnds::parse(request)?, only, reply)
+    move_if_there(tx, request, MoveEnds::parse(request)?, reply)
 }
 
-/// Moves an element. A client that serves another one may not hold the target yet.
 fn move_if_there<'r>(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
     ends: MoveEnds,
-    only: Option<&[u8]>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     let (source, target) = (request.at(1), request.at(2));
-    if only.is_some() && !tx.hold_if_free(target) {
-        return Ok(Taken::Later);
-    }
     Ok(match move_between(tx, (source, ends.from), (target, ends.to))? {
         Some(element) => Taken::Something(reply.bulk(&element)),
         None => Taken::Nothing(reply),
@@ -187,9 +182,9 @@ const BRPOPLPUSH: Command = Command {
         kind: LIST_KIND,
         keys: 1,
         check: last,
-        take: |tx, request, only, reply| {
+        take: |tx, request, _only, reply| {
             let ends = MoveEnds { from: ListEnd::Tail, to: ListEnd::Head };
-            move_if_there(tx, request, ends, only, reply)
+            move_if_there(tx, request, ends, reply)
         },
         nothing: |reply| reply.nil(),
         waiting: WaitingRules::PLAIN,

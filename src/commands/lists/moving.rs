@@ -117,14 +117,10 @@ const BLMOVEM: Command = Command {
 fn blmovem<'r>(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
-    only: Option<&[u8]>,
+    _only: Option<&[u8]>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     let moving = Moving::parse(request, 6)?;
-    // A client that serves another one may not hold the target yet.
-    if only.is_some() && !tx.hold_if_free(request.at(2)) {
-        return Ok(Taken::Later);
-    }
     Ok(match moving.run(tx, request)? {
         Some(elements) => Taken::Something(array(&elements, reply)),
         None => Taken::Nothing(reply),

@@ -4,6 +4,7 @@
 //! has looked. A client that changes such a key serves the waiters on its own transaction, after its command
 //! and before its locks are free ([`serve_blocked`](Transaction::serve_blocked)). So no other client takes
 //! what a waiter gets, and the log has both in one unit. Waiters are served in the order in which they came.
+//! What a waiter needs besides its keys is held before the command runs ([`targets`](super::targets)).
 //!
 //! A waiter is claimed before it is served. A client whose time is over claims it, too, so exactly one of
 //! them decides. If two clients have something for it, the second one does not wait for the first. If the
@@ -29,6 +30,9 @@ pub trait Attempt: Send + Sync {
     /// The kind of the values that it waits for.
     fn kind(&self) -> u8;
 
+    /// Whether it may leave what is there to the clients behind it.
+    fn is_shared(&self) -> bool;
+
     /// Takes what is there, and appends the reply to `out`.
     fn attempt(&self, tx: &mut Transaction<'_>, key: &[u8], out: &mut Vec<u8>) -> Attempted;
 
@@ -52,8 +56,6 @@ pub enum Attempted {
     Nothing,
     /// There is nothing for this client yet. Others may find something.
     NothingForIt,
-    /// The transaction does not hold all that is needed. The client must try again on its own.
-    Later,
 }
 
 /// A client that waits for some keys.
@@ -62,7 +64,9 @@ pub struct Waiter {
     ticket: u64,
     database: usize,
     keys: Box<[Box<[u8]>]>,
-    attempt: Box<dyn Attempt>,
+    /// The keys that are held, too, when it is served.
+    pub(super) targets: Box<[Box<[u8]>]>,
+    pub(super) attempt: Box<dyn Attempt>,
     state: Mutex<State>,
 }
 
@@ -163,6 +167,11 @@ impl Waiter {
         if is_missed {
             self.attempt.wake();
         }
+    }
+
+    /// Whether a client that has something for it would serve it.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(*self.state.lock(), State::Waiting)
     }
 
     fn is_over(&self) -> bool {
@@ -270,6 +279,16 @@ impl BlockedKeys {
         Some(&self.0.find(hash, |blocked| Self::is(blocked, database, key))?.waiters)
     }
 
+    /// The waiters for a key in each database, by their tickets.
+    pub(super) fn in_any_database(
+        &self,
+        hash: u64,
+        key: &[u8],
+    ) -> impl Iterator<Item = &BTreeMap<u64, Arc<Waiter>>> {
+        let found = self.0.iter_hash(hash).filter(move |blocked| *blocked.key == *key);
+        found.map(|blocked| &blocked.waiters)
+    }
+
     /// The first waiter behind a ticket.
     fn next(&self, hash: u64, database: usize, key: &[u8], behind: Option<u64>) -> Option<Arc<Waiter>> {
         let blocked = self.0.find(hash, |blocked| Self::is(blocked, database, key))?;
@@ -279,18 +298,20 @@ impl BlockedKeys {
 }
 
 impl Transaction<'_> {
-    /// Lets a client wait for keys of the current database, which the transaction holds. A client that has
-    /// waited before keeps its place by its ticket.
+    /// Lets a client wait for keys of the current database, which the transaction holds. The targets are
+    /// held when the client is served. A client that has waited before keeps its place by its ticket.
     pub fn block<'k>(
         &mut self,
         keys: impl Iterator<Item = &'k [u8]>,
+        targets: impl Iterator<Item = &'k [u8]>,
         ticket: Option<u64>,
         attempt: Box<dyn Attempt>,
     ) -> Arc<Waiter> {
         let followers = self.keyspace().followers();
         let ticket = ticket.unwrap_or_else(|| followers.blocked.tickets.fetch_add(1, Ordering::Relaxed));
-        let (database, keys) = (self.database(), keys.map(Box::from).collect());
-        let waiter = Arc::new(Waiter { ticket, database, keys, attempt, state: Mutex::default() });
+        let (database, state) = (self.database(), Mutex::default());
+        let (keys, targets) = (keys.map(Box::from).collect(), targets.map(Box::from).collect());
+        let waiter = Arc::new(Waiter { ticket, database, keys, targets, attempt, state });
         for key in &waiter.keys {
             let (spot, shard) = self.shard_mut(key);
             if shard.rarities_mut().blocked.add(spot.hash, key, &waiter) {
@@ -349,19 +370,28 @@ impl Transaction<'_> {
                 self.unblock(key, &waiter);
                 continue;
             }
+            let mut reply = Vec::new();
+            let may_serve = kind == Some(waiter.attempt.kind());
+            // A claim in vain could cost it its turn at another key.
+            if !may_serve && !waiter.attempt.end_without_value(&mut reply) {
+                continue;
+            }
+            let holds_all = !may_serve || self.hold_for(&waiter);
             if !waiter.claim() {
                 continue;
             }
-            let mut reply = Vec::new();
-            if kind != Some(waiter.attempt.kind()) {
-                if waiter.attempt.end_without_value(&mut reply) {
-                    self.unblock(key, &waiter);
-                    self.leave(|aftermath| aftermath.served.push(Served { waiter, reply }));
-                } else {
-                    waiter.release();
-                }
+            if !may_serve {
+                self.unblock(key, &waiter);
+                self.leave(|aftermath| aftermath.served.push(Served { waiter, reply }));
                 continue;
             }
+            if !holds_all {
+                // It keeps its ticket. The clients behind it need not wait until it has tried.
+                waiter.decide(Outcome::Again);
+                continue;
+            }
+            // It is a command of its own.
+            self.begin_command();
             match waiter.attempt.attempt(self, key, &mut reply) {
                 Attempted::Served => {
                     self.unblock(key, &waiter);
@@ -370,8 +400,6 @@ impl Transaction<'_> {
                 // The others find nothing either.
                 Attempted::Nothing => return waiter.release(),
                 Attempted::NothingForIt => waiter.release(),
-                // It keeps its ticket. The clients behind it need not wait until it has tried.
-                Attempted::Later => waiter.decide(Outcome::Again),
             }
         }
     }

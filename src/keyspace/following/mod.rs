@@ -4,7 +4,7 @@
 //! the transaction that changes a key notes the change:
 //!
 //! - [`watching`]: marks for clients that watch keys.
-//! - [`blocked`]: clients that wait until a key has something for them.
+//! - [`blocked`]: clients that wait until a key has something for them; [`targets`]: what they need besides.
 //! - [`news`]: events, and news for clients that keep copies of keys.
 //! - [`lens`]: news of locks.
 //! - [`losses`]: keys that expire or are evicted.
@@ -22,6 +22,7 @@ pub(in crate::keyspace) mod lens;
 pub(in crate::keyspace) mod losses;
 pub(in crate::keyspace) mod news;
 pub mod records;
+pub(in crate::keyspace) mod targets;
 pub(in crate::keyspace) mod watching;
 
 use std::ops::DerefMut;

@@ -1,6 +1,7 @@
 //! The keys that a client watches until its next transaction: WATCH.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -31,10 +32,8 @@ impl Mark {
 pub struct Watching {
     /// Made for the first key.
     mark: Option<Arc<Mark>>,
-    /// When the client began to watch the first of them, in milliseconds since 1970.
-    since_ms: u64,
-    /// By database and key.
-    keys: BTreeSet<(usize, Box<[u8]>)>,
+    /// When the client began to watch each, in milliseconds since 1970, by database and key.
+    keys: BTreeMap<(usize, Box<[u8]>), u64>,
     /// Keys that the client no longer watches, but a shard still lists, because a script held the shard.
     former: Vec<(usize, Box<[u8]>, Arc<Mark>)>,
 }
@@ -52,7 +51,7 @@ impl Watching {
 
     /// The watched keys, of all databases.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.keys.iter().map(|(_, key)| &**key)
+        self.keys.keys().map(|(_, key)| &**key)
     }
 
     /// Whether a change of one of the keys has been noted.
@@ -66,13 +65,9 @@ impl Transaction<'_> {
     pub fn watch(&mut self, watching: &mut Watching, key: &[u8]) {
         let database = self.database();
         let had_expired = self.is_expired(key);
-        if !watching.keys.insert((database, key.into())) {
-            return;
-        }
+        let Entry::Vacant(new) = watching.keys.entry((database, key.into())) else { return };
+        new.insert(self.now_ms());
         let keyspace = self.keyspace();
-        if watching.mark.is_none() {
-            watching.since_ms = self.now_ms();
-        }
         let (spot, shard) = self.shard_mut(key);
         let mark = watching.mark.get_or_insert_default();
         shard.rarities_mut().watched.add(spot.hash, database, key, mark, had_expired);
@@ -83,10 +78,10 @@ impl Transaction<'_> {
     /// noted yet. The transaction must hold the keys.
     pub fn is_overtaken(&mut self, watching: &Watching) -> bool {
         let current = self.database();
-        let has_expired = watching.keys.iter().any(|(database, key)| {
+        let has_expired = watching.keys.iter().any(|((database, key), since_ms)| {
             self.select(*database);
             self.is_expired(key) && !self.had_expired(watching, key)
-                || self.has_lost_fields_since(key, watching.since_ms)
+                || self.has_lost_fields_since(key, *since_ms)
         });
         self.select(current);
         has_expired || watching.has_changed()
@@ -106,7 +101,7 @@ impl Transaction<'_> {
     pub fn unwatch(&mut self, watching: &mut Watching) {
         let keyspace = self.keyspace();
         let Some(mark) = watching.mark.take() else { return };
-        for (database, key) in std::mem::take(&mut watching.keys) {
+        for (database, key) in std::mem::take(&mut watching.keys).into_keys() {
             let (spot, shard) = self.shard_mut(&key);
             shard.rarities_mut().watched.remove(spot.hash, database, &key, &mark);
             keyspace.followers.interest.remove_watched();
@@ -119,7 +114,7 @@ impl Keyspace {
     /// stays as it is until the next call.
     pub fn unwatch(&self, watching: &mut Watching) {
         if let Some(mark) = watching.mark.take() {
-            let keys = std::mem::take(&mut watching.keys).into_iter();
+            let keys = std::mem::take(&mut watching.keys).into_keys();
             watching.former.extend(keys.map(|(database, key)| (database, key, Arc::clone(&mark))));
         }
         while let Some((database, key, mark)) = watching.former.pop() {

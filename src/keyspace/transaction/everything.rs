@@ -217,7 +217,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
     pub fn turn_clock<R>(&mut self, turn: impl FnOnce(&Clock) -> R) -> R {
         let turned = turn(&self.keyspace.clock);
         self.keyspace.follow_clock();
-        self.now_ms.set(0);
+        self.moment.set(0);
         if self.stamp != 0 {
             self.stamp = self.keyspace.access.now();
         }

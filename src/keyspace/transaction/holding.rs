@@ -2,6 +2,9 @@
 //! [`locking`](crate::keyspace::store::locking).
 
 use super::{Held, Hold, Transaction, is_same};
+use crate::keyspace::Keyspace;
+use crate::keyspace::store::shard::Shard;
+use crate::keyspace::store::sync::MutexGuard;
 
 /// A script named a key, and its transaction may not hold more shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +15,13 @@ impl<'a> Transaction<'a> {
     pub fn hold_again(&mut self, Hold(held): Hold<'a>) {
         self.held = held;
         // What is held now is looked at for the first time.
-        self.now_ms.set(0);
+        self.moment.set(0);
         self.wanted = self.keyspace.followers.interest.load();
+    }
+
+    /// Whether the transaction may hold more shards, however long it waits for them.
+    pub(in crate::keyspace) fn may_hold_more(&self) -> bool {
+        self.may_hold_more
     }
 
     /// Allows the transaction to hold more shards from now on. The caller has the turn of scripts: no other
@@ -47,13 +55,27 @@ impl<'a> Transaction<'a> {
     }
 
     /// Unlocks everything, for a command that has read all that it needs. It uses no key any more, unless the
-    /// transaction [holds](Self::hold_again) them again.
+    /// transaction [holds](Self::hold_again) them again. What it has read is remembered already for a client
+    /// that keeps copies: the door remembers it before a handler runs that may call this.
     pub fn let_go(&mut self) {
         self.held = Held::Many(Vec::new());
     }
 
     /// Holds a key as well, if that needs no waiting: the transaction may hold others.
     pub fn hold_if_free(&mut self, key: &[u8]) -> bool {
+        self.hold_by(key, Keyspace::lock_if_free)
+    }
+
+    /// Holds a key as well, unless another client holds it for more than a moment.
+    pub(in crate::keyspace) fn hold_soon(&mut self, key: &[u8]) -> bool {
+        self.hold_by(key, Keyspace::lock_soon)
+    }
+
+    fn hold_by(
+        &mut self,
+        key: &[u8],
+        lock: fn(&'a Keyspace, usize) -> Option<MutexGuard<'a, Shard>>,
+    ) -> bool {
         let wanted = self.keyspace.shard_of(self.keyspace.hash(key));
         let is_held = match &self.held {
             Held::One { spot, .. } => self.keyspace.shard_of(spot.hash) == wanted,
@@ -63,7 +85,7 @@ impl<'a> Transaction<'a> {
             self.hold_as_many();
             return true;
         }
-        let Some(shard) = self.keyspace.lock_if_free(wanted) else { return false };
+        let Some(shard) = lock(self.keyspace, wanted) else { return false };
         self.hold_as_many();
         if let Held::Many(shards) = &mut self.held
             && let Err(at) = shards.binary_search_by_key(&wanted, |(number, _)| *number)

@@ -54,10 +54,13 @@ pub struct Transaction<'a> {
     pub(in crate::keyspace) held: Held<'a>,
     /// The moment in the form of access stamps; 0 if the transaction notes no use.
     stamp: u32,
-    /// The moment, once the transaction has read the clock; 0 before.
-    now_ms: Cell<u64>,
+    /// The moment, once the transaction has read the clock; 0 before. It is twice the milliseconds since
+    /// 1970, and one more if it lies between two of them.
+    moment: Cell<u64>,
     /// Whether the transaction passed over an entry because it had expired.
     has_seen_expired: Cell<bool>,
+    /// Whether the running command has counted a use of a key.
+    has_counted: Cell<bool>,
     /// The interest of clients and of the log in changes.
     pub(in crate::keyspace) wanted: Wanted,
     /// Whether the transaction replays a log.
@@ -92,6 +95,16 @@ impl Hold<'_> {
 }
 
 impl Held<'_> {
+    /// The numbers of the held shards.
+    pub(in crate::keyspace) fn numbers(&self, keyspace: &Keyspace) -> ShardSet {
+        let mut numbers = ShardSet::default();
+        match self {
+            Held::One { spot, .. } => numbers.add(keyspace.shard_of(spot.hash)),
+            Held::Many(shards) => shards.iter().for_each(|(number, _)| numbers.add(*number)),
+        }
+        numbers
+    }
+
     /// Every held shard.
     pub(in crate::keyspace) fn shards_mut(&mut self) -> impl Iterator<Item = &mut Shard> {
         let (one, many) = match self {
@@ -181,6 +194,15 @@ impl Keyspace {
         Ok(Hold(Held::Many(self.lock_many_for_client(wanted.numbers())?)))
     }
 
+    /// Holds these shards, for a client's request.
+    ///
+    /// # Errors
+    ///
+    /// [`NotNow`]
+    pub(in crate::keyspace) fn hold_shards(&self, wanted: &ShardSet) -> Result<Hold<'_>, NotNow> {
+        Ok(Hold(Held::Many(self.lock_many_for_client(wanted.numbers())?)))
+    }
+
     /// Holds everything, for a client's request. Other clients wait until it ends.
     ///
     /// # Errors
@@ -224,8 +246,9 @@ impl Keyspace {
             database,
             held,
             stamp: self.access.now(),
-            now_ms: Cell::new(0),
+            moment: Cell::new(0),
             has_seen_expired: Cell::new(false),
+            has_counted: Cell::new(false),
             wanted: self.followers.interest.load(),
             is_replay: false,
             may_hold_more: false,
@@ -239,10 +262,38 @@ impl<'a> Transaction<'a> {
     /// The transaction's moment, in milliseconds since 1970. It stays the same until the transaction ends.
     #[inline]
     pub fn now_ms(&self) -> u64 {
-        if self.now_ms.get() == 0 {
-            self.now_ms.set(self.keyspace.clock.now_ms());
+        self.moment() >> 1
+    }
+
+    /// The first whole millisecond that is not before the transaction's moment.
+    #[inline]
+    fn next_ms(&self) -> u64 {
+        self.moment().div_ceil(2)
+    }
+
+    #[inline]
+    fn moment(&self) -> u64 {
+        if self.moment.get() == 0 {
+            let now = self.keyspace.clock.since_epoch();
+            let is_between = !now.subsec_nanos().is_multiple_of(1_000_000);
+            self.moment.set(2 * now.as_millis() as u64 + u64::from(is_between));
         }
-        self.now_ms.get()
+        self.moment.get()
+    }
+
+    /// When something expires that is to live for so many milliseconds from now on. It is rounded up to a
+    /// whole millisecond, so nothing lives for less: a client may count on a lock for as long as it has asked
+    /// for. `None` if that is too far in the future.
+    #[inline]
+    pub fn expiry_in_ms(&self, delay_ms: i64) -> Option<i64> {
+        let from_ms = if delay_ms > 0 { self.next_ms() } else { self.now_ms() };
+        delay_ms.checked_add(from_ms as i64)
+    }
+
+    /// How many whole milliseconds are left until an expiry: as many as it was to live, at the moment at which
+    /// it was set.
+    pub fn remaining_ms(&self, expires_at_ms: u64) -> u64 {
+        expires_at_ms.saturating_sub(self.next_ms())
     }
 
     /// The data set.
@@ -500,7 +551,7 @@ mod tests {
         let now_ms = tx.now_ms();
         tx.put(b"k", b"v", Expiry::At(now_ms + 1));
         assert_eq!(tx.get_bytes(b"k"), Some(&b"v"[..]));
-        tx.now_ms.set(now_ms + 1);
+        tx.moment.set(2 * (now_ms + 1));
         assert_eq!(tx.get_bytes(b"k"), None);
         assert!(tx.has_seen_expired());
         assert!(tx.insert_if_absent(b"k", b"w", Expiry::Keep), "an expired lock can be taken");

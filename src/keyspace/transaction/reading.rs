@@ -2,6 +2,7 @@
 //!
 //! A command that reads counts hits and misses, and a command that writes does not, as in Redis.
 
+use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use super::{Expiry, Transaction};
 use crate::allocator::taken_bytes;
 use crate::events::EventClass;
 use crate::keyspace::Spot;
+use crate::keyspace::access::Access;
 use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::shard::Shard;
@@ -109,6 +111,11 @@ impl Transaction<'_> {
     /// Returns the type of a key, for a command that reads. Counts a hit or a miss.
     pub fn type_of(&self, key: &[u8]) -> Option<&'static TypeFacts> {
         self.read(key).map(|entry| self.value_of(entry).facts)
+    }
+
+    /// Returns when a key expires, for a command that changes that: `None` if the key is absent. Counts a use.
+    pub fn use_expiry(&self, key: &[u8]) -> Option<Option<u64>> {
+        self.peek_entry(key).map(Entry::expires_at_ms)
     }
 
     /// Returns when a key expires, for a command that writes. Counts nothing.
@@ -234,12 +241,61 @@ impl Transaction<'_> {
         if self.stamp == 0 {
             return;
         }
-        let (before, after) = (entry.stamp(), self.keyspace.access.next(entry.stamp(), self.stamp));
+        let (before, after) = (entry.stamp(), self.next_stamp(entry, self.stamp));
         // A cache line that is not written stays in the caches of other processors.
         if before != after {
             entry.set_stamp(after);
         }
     }
+}
+
+/// Counting each use once.
+impl Transaction<'_> {
+    /// The stamp of an entry that is used at the moment `now`.
+    #[inline(always)]
+    fn next_stamp(&self, entry: &Entry, now: u32) -> u32 {
+        if Access::is_by_recency(now) { now } else { self.next_count(entry, now) }
+    }
+
+    /// A command uses a key once, however often it looks it up.
+    #[cold]
+    pub(super) fn next_count(&self, entry: &Entry, now: u32) -> u32 {
+        match self.counts_first_use(entry.key()) {
+            true => self.keyspace.access.next(entry.stamp(), now),
+            false => entry.stamp(),
+        }
+    }
+
+    /// Notes that the running command uses a key; returns whether it had not used it before.
+    pub(super) fn counts_first_use(&self, key: &[u8]) -> bool {
+        let used = (self.database, self.keyspace.hash(key));
+        COUNTED.with_borrow_mut(|counted| {
+            if !self.has_counted.replace(true) {
+                counted.clear();
+            }
+            if counted.contains(&used) {
+                return false;
+            }
+            if counted.len() < COUNTED_MAX {
+                counted.push(used);
+            }
+            true
+        })
+    }
+
+    /// Begins to count uses anew, for the next one of several commands.
+    pub fn begin_command(&self) {
+        self.has_counted.set(false);
+    }
+}
+
+/// How many keys of a command are remembered, at most. A command on more keys uses each of them once.
+const COUNTED_MAX: usize = 64;
+
+thread_local! {
+    /// The keys, by database and hash, that the running command has used, while uses are counted. It has a
+    /// meaning only for the transaction that has noted so: a transaction stays in its thread.
+    static COUNTED: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Facts<'_> {

@@ -211,8 +211,11 @@ impl Transaction<'_> {
         }
         match self.find(key) {
             Some(entry) if self.stamp == 0 => entry.stamp(),
-            Some(entry) => access.next(entry.stamp(), now),
-            None => Access::first(now),
+            Some(entry) => self.next_count(entry, now),
+            None => {
+                self.counts_first_use(key);
+                Access::first(now)
+            }
         }
     }
 
@@ -225,10 +228,13 @@ impl Transaction<'_> {
         }
     }
 
-    /// Replaces `target` in a database by a copy of `source` in the current database, with its expiry and
-    /// access stamp. `source` must be there.
+    /// Replaces `target` in a database by a copy of `source` in the current database, with its expiry. The
+    /// copy counts as new, and `source`, which must be there, as used.
     pub fn copy(&mut self, source: &[u8], target_database: usize, target: &[u8]) {
-        let copy = self.find(source).map(|entry| entry.renamed(target));
+        let copy = self.peek_entry(source).map(|entry| entry.renamed(target));
+        if let Some(copy) = &copy {
+            copy.set_stamp(self.keyspace.access.first_now());
+        }
         let is_large = copy.as_ref().is_some_and(|entry| entry.structure().is_some());
         let source_database = std::mem::replace(&mut self.database, target_database);
         if let Some(copy) = copy {

@@ -99,7 +99,9 @@ impl Client {
     }
 
     fn stay(&self, tx: &mut Transaction<'_>, ticket: Option<u64>) -> Arc<Waiter> {
-        tx.block(self.keys.iter().map(Vec::as_slice), ticket, Box::new(self.clone()))
+        let (keys, targets) = (self.keys.iter(), self.target.iter());
+        let attempt = Box::new(self.clone());
+        tx.block(keys.map(Vec::as_slice), targets.map(Vec::as_slice), ticket, attempt)
     }
 
     fn take(&self, tx: &mut Transaction<'_>, key: &[u8]) -> Option<Vec<u8>> {
@@ -159,10 +161,11 @@ impl Attempt for Client {
         LIST_KIND
     }
 
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn attempt(&self, tx: &mut Transaction<'_>, key: &[u8], out: &mut Vec<u8>) -> Attempted {
-        if self.target.as_ref().is_some_and(|target| !tx.hold_if_free(target)) {
-            return Attempted::Later;
-        }
         let Some(element) = self.take(tx, key) else { return Attempted::Nothing };
         out.extend_from_slice(&element);
         Attempted::Served
@@ -201,8 +204,20 @@ fn finish(mut tx: Transaction<'_>) {
     served.into_iter().for_each(|served| served.deliver(0));
 }
 
+/// Begins a transaction that is about to bring elements to a list.
+fn begin_push<'a>(keyspace: &'a Keyspace, key: &[u8], elements: usize) -> Transaction<'a> {
+    loop {
+        let mut tx = begin(keyspace, &[key]);
+        if !tx.may_serve() || tx.hold_targets([key].into_iter(), elements).is_ok() {
+            return tx;
+        }
+        drop(tx);
+        thread::yield_now();
+    }
+}
+
 fn push(keyspace: &Keyspace, key: &[u8], elements: &[&str]) {
-    let mut tx = begin(keyspace, &[key]);
+    let mut tx = begin_push(keyspace, key, elements.len());
     for element in elements {
         tx.make::<List, _>(key, "rpush", |list| list.push(ListEnd::Tail, element.as_bytes())).unwrap();
     }
@@ -355,6 +370,50 @@ fn an_element_that_is_moved_is_in_one_list_or_with_one_client() {
         let left = left(&keyspace, &b);
         assert_eq!((left.len(), self::left(&keyspace, &a).len()), (1, 0));
         assert_all(got.into_iter().chain(left.into_iter().map(Some)), &["moved", "pushed"]);
+    });
+}
+
+#[test]
+fn who_has_waited_longer_is_served_first_even_if_its_target_is_in_use() {
+    explore(|| {
+        let keyspace = keyspace();
+        let [a, b] = keys(&keyspace);
+        // In both orders of the shards.
+        for (source, target) in [(a.clone(), b.clone()), (b, a)] {
+            let mover = Client { target: Some(target.clone()), ..Client::new(0, &[&source]) };
+            let popper = Client { number: 1, target: None, bell: Arc::default(), ..mover.clone() };
+            let (first, served) = (mover.come(&keyspace), Arc::clone(&mover.served));
+            let second = popper.come(&keyspace);
+            tasks(&keyspace, 2, move |keyspace, number| match number {
+                0 => push(keyspace, &source, &["one"]),
+                _ => push(keyspace, &target, &["other"]),
+            });
+            assert!(matches!(first.end(), Some(Outcome::Served(..))));
+            assert!(matches!(second.end(), Some(Outcome::GivenUp)));
+            [first, second].iter().for_each(|waiter| keyspace.unblock(waiter));
+            assert_eq!(*served.lock().unwrap(), [0]);
+        }
+    });
+}
+
+#[test]
+fn two_lists_whose_elements_move_to_the_other_one_do_not_wait_for_each_other() {
+    explore(|| {
+        let keyspace = keyspace();
+        let [a, b] = keys(&keyspace);
+        let there = Client { target: Some(b.clone()), ..Client::new(0, &[&a]) };
+        let back = Client { target: Some(a.clone()), ..Client::new(1, &[&b]) };
+        let waiters = [there.come(&keyspace), back.come(&keyspace)];
+        let (one, other) = (a.clone(), b.clone());
+        tasks(&keyspace, 2, move |keyspace, number| match number {
+            0 => push(keyspace, &one, &["one"]),
+            _ => push(keyspace, &other, &["other"]),
+        });
+        for waiter in waiters {
+            assert!(matches!(waiter.end(), Some(Outcome::Served(..))));
+        }
+        let elements = left(&keyspace, &a).into_iter().chain(left(&keyspace, &b)).map(Some);
+        assert_all(elements, &["one", "other"]);
     });
 }
 

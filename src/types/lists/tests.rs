@@ -337,6 +337,10 @@ impl Attempt for Arc<Leaving> {
         LIST_KIND
     }
 
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn attempt(&self, _: &mut Transaction<'_>, _: &[u8], _: &mut Vec<u8>) -> Attempted {
         self.tries.fetch_add(1, Ordering::Relaxed);
         self.waiter.lock().unwrap().take().expect("it is tried once").leave();
@@ -358,7 +362,7 @@ impl Attempt for Arc<Leaving> {
 fn a_client_that_has_left_while_it_was_tried_is_not_tried_again() {
     let (keyspace, leaving) = (alone(), Arc::new(Leaving::default()));
     let mut tx = keyspace.begin(0, b"k").unwrap();
-    let waiter = tx.block([&b"k"[..]].into_iter(), None, Box::new(Arc::clone(&leaving)));
+    let waiter = tx.block([&b"k"[..]].into_iter(), std::iter::empty(), None, Box::new(Arc::clone(&leaving)));
     drop(tx);
     // A shard that is held for long keeps a waiter whose client could not remove it.
     *leaving.waiter.lock().unwrap() = Some(waiter);
