@@ -245,6 +245,8 @@ fn execute_any(
             result
         }
         Err(refusal) => {
+            // The next request in the pipeline must not take its place.
+            session.give_up_resumed();
             meter.refused(found.and_then(|registered| resolve(registered, request).ok()));
             Err(refused(instance, session, found, refusal))
         }

@@ -257,7 +257,7 @@ impl Conversation {
         }
         // Only the first request of a batch is one that was resumed, and it may have to wait for its turn.
         if !matches!(answered, Answered::Contended(_) | Answered::Delayed(_) | Answered::Paused) {
-            session.resumed = None;
+            session.give_up_resumed();
         }
         meter.finish(session);
         session.show_changes();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::clients::{Client, Waiting};
 use crate::commands::error::Error;
 use crate::commands::facts::{Blocking, Command, Result, Taken, Timeout};
-use crate::keyspace::{Attempt, Attempted, Transaction};
+use crate::keyspace::{Attempt, Attempted, Claimed, Transaction};
 use crate::long_double::LongDouble;
 use crate::resp::{OwnedRequest, Protocol, Reply, Request};
 use crate::session::{Blocked, Session, Wait};
@@ -25,7 +25,17 @@ pub(in crate::commands) fn run(
     let waits = !matches!(timeout, Timeout::None);
     let timeout = patience(timeout)?;
     let resumed = session.resumed.take();
-    let reply = match (blocking.take)(tx, request, None, reply)? {
+    if resumed.is_some()
+        && let Some(how) = session.client.look_again()
+    {
+        session.client.set_waiting(Waiting::No);
+        return if how == Waiting::Failed { Err(Error::UNBLOCKED) } else { Ok(reply.nil_array()) };
+    }
+    let taken = (blocking.take)(tx, request, None, reply);
+    if resumed.is_some() && !matches!(taken, Ok(Taken::Nothing(_))) {
+        session.client.set_waiting(Waiting::No);
+    }
+    let reply = match taken? {
         Taken::Something(sent) => return Ok(sent),
         Taken::Nothing(reply) => reply,
         Taken::Later => return Err(Error::MISSING),
@@ -52,7 +62,11 @@ pub(in crate::commands) fn run(
     });
     let keys = command.keys_of(request).map(|(key, _)| key).take(blocking.keys);
     let waiter = tx.block(keys, resumed.as_ref().map(|resumed| resumed.waiter.ticket()), attempt);
-    session.client.set_waiting(Waiting::Yes);
+    match resumed {
+        // Another client may have ended its wait while it looked.
+        Some(_) => session.client.release(),
+        None => session.client.set_waiting(Waiting::Yes),
+    }
     session.wait = Some(Wait::Blocked);
     session.blocked = Some(Blocked { waiter, until, again });
     // The reply when the client's timeout has passed.
@@ -102,6 +116,17 @@ impl Attempt for Retry {
         let Some(gone) = &self.blocking.waiting.gone else { return false };
         let _ = Reply::new(out, self.protocol).error(gone.value.as_bytes());
         true
+    }
+
+    fn claim(&self) -> Claimed {
+        if self.client.claim() { Claimed::Yes } else { Claimed::No }
+    }
+
+    fn release(&self, goes_on: bool) {
+        match goes_on {
+            true => self.client.release(),
+            false => self.client.set_waiting(Waiting::No),
+        }
     }
 
     fn wake(&self) {
