@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::clients::Client;
+use crate::clients::{Client, Leaving};
 use crate::glob::Pattern;
 use crate::resp::{Protocol, Reply, Sent};
 
@@ -299,8 +299,9 @@ impl PubSub {
         let mut count = 0;
         let mut post_to = |of_name: &Listeners, kind, name: &[u8], parts: &[&[u8]]| {
             let mut message = Message::new(kind, name, parts);
-            of_name.clients.values().for_each(|client| post(client, &mut message));
-            count += of_name.clients.len();
+            // Clients that were killed are about to leave.
+            let staying = of_name.clients.values().filter(|client| client.leaving() != Leaving::Now);
+            count += staying.inspect(|client| post(client, &mut message)).count();
         };
         if let Some(of_channel) = listeners[kind as usize].get(channel) {
             let word: &[u8] = if kind == Kind::Shard { b"smessage" } else { b"message" };

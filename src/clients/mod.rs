@@ -414,6 +414,9 @@ impl Client {
     /// The same for what the client may have brought about itself: then the command that is being run is
     /// answered first.
     pub fn send_news(&self, bytes: &[u8], is_answered_first: bool) {
+        if self.leaving() == Leaving::Now {
+            return;
+        }
         if self.mail.put(bytes, is_answered_first, &self.footprint) {
             self.call();
         } else {
@@ -533,10 +536,12 @@ impl Client {
         Waiting::of(self.waiting.load(Ordering::Acquire))
     }
 
-    /// Claims a waiting client, to serve it. Returns false if another client has ended its waiting.
+    /// Claims a waiting client, to serve it. Returns false if another client has ended its waiting, or has
+    /// asked it to leave.
     pub fn claim(&self) -> bool {
         let (yes, claimed) = (Waiting::Yes as u8, Waiting::Yes as u8 | CLAIMED);
-        self.waiting.compare_exchange(yes, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let is_claimed = || self.waiting.compare_exchange(yes, claimed, Ordering::AcqRel, Ordering::Relaxed);
+        self.leaving() == Leaving::Not && is_claimed().is_ok()
     }
 
     /// The same for the client itself, which looks again whether there is something for it. Returns how

@@ -208,6 +208,73 @@ fn a_client_that_looks_again_and_again_is_unblocked_for_good() {
     assert!(not_waiting <= 2, "{not_waiting} of {ROUNDS} times a client that waited was said not to wait");
 }
 
+#[test]
+fn a_client_that_was_killed_or_has_lost_the_right_is_not_served() {
+    // Redis 7.0 does not judge a waiting client again.
+    let server = Server::start();
+    let (mut admin, mut next) = (server.client(), server.client());
+    for (way, push) in WAYS {
+        for (loss, refusal) in [
+            ("ACL DELUSER bob", None),
+            ("CLIENT KILL USER bob", None),
+            ("ACL SETUSER bob resetkeys", Some("access one of the keys used as arguments")),
+            ("ACL SETUSER bob -@blocking", Some("run the '")),
+        ] {
+            for _ in 0..4 {
+                admin.line("ACL SETUSER bob reset on nopass +@all ~*").is_ok();
+                let mut bob = server.client();
+                bob.line("AUTH bob x").is_ok();
+                prepare(&mut admin, way);
+                wait(&server, &mut bob, way);
+                wait(&server, &mut next, way);
+                admin.send(&[line(loss), line(push)].concat());
+                admin.reply().ignored();
+                admin.reply().ignored();
+                match refusal {
+                    None => assert!(bob.is_closed(), "{way}, {loss}"),
+                    Some(refusal) => {
+                        let text = bob.reply().text();
+                        assert!(
+                            text.starts_with("NOPERM ") && text.contains(refusal),
+                            "{way}, {loss}: {text}"
+                        );
+                    }
+                }
+                // The client behind it gets what it would have got.
+                let reply = next.reply().reply();
+                assert!(!matches!(reply, Reply::Error(_) | Reply::Null), "{way}, {loss}: {reply:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_keeps_the_right_keeps_its_turn_and_its_pipeline() {
+    let server = Server::start();
+    let (mut admin, mut bob, mut next) = (server.client(), server.client(), server.client());
+    admin.line("ACL SETUSER bob on nopass +@all ~key ~rest").is_ok();
+    bob.line("AUTH bob x").is_ok();
+    wait(&server, &mut bob, "BLPOP key 0");
+    wait(&server, &mut next, "BLPOP key 0");
+    bob.send(&[line("BLPOP rest 0"), line("GET none")].concat());
+    admin.send(&[line("ACL SETUSER bob -get"), line("RPUSH key a b")].concat());
+    admin.reply().is_ok();
+    admin.reply().is(2);
+    assert_eq!(bob.reply_bytes(), pair("key", "a"));
+    assert_eq!(next.reply_bytes(), pair("key", "b"));
+    wait_until(|| admin.info("blocked_clients") == "1", "bob does not wait");
+    admin.send(&[line("ACL SETUSER bob resetkeys ~other"), line("RPUSH rest c")].concat());
+    admin.reply().is_ok();
+    admin.reply().is(1);
+    assert!(bob.reply().text().starts_with("NOPERM "));
+    assert!(bob.reply().text().starts_with("NOPERM "));
+    // He waits at the end of the queue next time, and as long as he says then.
+    wait(&server, &mut next, "BLPOP other 0");
+    wait(&server, &mut bob, "BLPOP other 0");
+    admin.line("RPUSH other d").is(1);
+    assert_eq!(next.reply_bytes(), pair("other", "d"));
+}
+
 /// Clients use the smallest number of their language for a timeout that ends at once: 0 would be for ever.
 #[test]
 fn a_timeout_ends_however_short_it_is() {

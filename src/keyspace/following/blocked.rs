@@ -10,8 +10,9 @@
 //! first one serves it in vain, the waiter tries again on its own. An entry of a waiter that is over may stay
 //! in a shard for a while; it is removed when its key changes.
 //!
-//! CLIENT UNBLOCK ends a wait as well. So the claim is one step with it ([`Attempt::claim`]): a client whose
-//! wait it has ended is not served, and one that is being served was not waiting any more.
+//! Other things end a wait as well: CLIENT UNBLOCK, CLIENT KILL, the loss of a permission. So the claim is
+//! one step with them ([`Attempt::claim`]): a client whose wait they have ended is not served, and one that
+//! is being served was not waiting any more.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -74,6 +75,8 @@ pub enum Claimed {
     Yes,
     /// Its wait was ended by other means.
     No,
+    /// It may not do any more what it waits for, and must ask again.
+    Refused,
 }
 
 /// A client that waits for some keys.
@@ -170,6 +173,12 @@ impl Waiter {
         match self.attempt.claim() {
             Claimed::Yes => *state = State::Claimed(Meanwhile::Nothing),
             Claimed::No => return false,
+            Claimed::Refused => {
+                *state = State::Ended(Outcome::Again);
+                drop(state);
+                self.attempt.wake();
+                return false;
+            }
         }
         true
     }
