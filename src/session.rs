@@ -167,6 +167,8 @@ pub enum Wait {
     Store,
     /// Until a key has something for the client, as the session's [`Blocked`] says.
     Blocked,
+    /// For good: it was asked to leave at once, and the command is not executed.
+    Leaving,
 }
 
 /// A wait for keys.

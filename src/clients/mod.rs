@@ -388,6 +388,13 @@ impl Client {
         }
     }
 
+    /// Whether it was asked to leave at once. Looked at under the locks of each request: so nothing that
+    /// another client finds after it has asked is changed by this client later.
+    #[inline(always)]
+    pub fn must_leave(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed) == Leaving::Now as u8
+    }
+
     /// Waits until the client is asked to leave at least as soon as `leaving`.
     pub async fn asked_to_leave(&self, leaving: Leaving) {
         poll_fn(|context| self.poll_asked_to_leave(context, leaving)).await;

@@ -149,6 +149,9 @@ fn execute_plain(
         let key = request.at(plain.key);
         let begun = instance.keyspace.begin_at(session.database, key, spot);
         let Ok(mut tx) = begun else { return false };
+        if session.client.must_leave() {
+            return false;
+        }
         session.last_command = registered.command.name;
         let reply = Reply::new(out, session.protocol);
         let result = match plain.run {
@@ -190,6 +193,10 @@ fn execute_any(
     meter: &mut Meter<'_>,
     out: &mut Vec<u8>,
 ) {
+    if session.client.must_leave() {
+        session.is_closing = true;
+        return;
+    }
     let Plan { command: found, spot } = *plan;
     let mark = out.len();
     let is_plain = meter.is_plain();
@@ -323,6 +330,9 @@ fn run_in_memory(
             Ok(begun) => begun,
             Err(why) => return refuse(why),
         };
+        if session.client.must_leave() {
+            return Err(Wait::Leaving);
+        }
         if let Err(why) = begun.copy_shared(instance, session, command, request, spot) {
             return refuse(why);
         }

@@ -191,6 +191,9 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         let client = Arc::clone(&self.conversation.session.client);
         let mut over = pin!(over);
         let is_over = poll_fn(|context| {
+            if client.must_leave() {
+                return Poll::Ready(Ok(false));
+            }
             if over.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Ok(true));
             }

@@ -237,6 +237,10 @@ impl Conversation {
                     *done -= 1;
                     break Answered::Delayed(delay);
                 }
+                Some(Wait::Leaving) => {
+                    session.is_closing = true;
+                    break Answered::All;
+                }
                 Some(Wait::Pause) => {
                     // Nor was this one.
                     *done -= 1;
