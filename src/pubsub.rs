@@ -205,13 +205,19 @@ impl Drop for Letter {
 }
 
 impl PubSub {
-    /// Lets a client listen.
-    pub fn listen(&self, kind: Kind, name: &[u8], client: &Arc<Client>) {
+    /// Lets a client listen if it `may`; returns whether it may. This is asked under the lock that is held
+    /// while [`listeners_refused`](Self::listeners_refused) looks: a permission that is taken away is seen
+    /// here, or the listener is seen there.
+    pub fn listen(&self, kind: Kind, name: &[u8], client: &Arc<Client>, may: impl FnOnce() -> bool) -> bool {
         let pattern = (kind == Kind::Pattern).then(|| Box::new(Pattern::owned(name)));
         let mut listeners = self.listeners.lock();
+        if !may() {
+            return false;
+        }
         let of_name = listeners[kind as usize].entry(name.into());
         let of_name = of_name.or_insert_with(|| Listeners { clients: BTreeMap::new(), pattern });
         of_name.clients.insert(client.id, Arc::clone(client));
+        true
     }
 
     /// Ends one subscription; returns whether the client had it.
