@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::clients::Client;
+use crate::clients::{Client, Leaving};
 use crate::glob::Pattern;
 use crate::resp::{Protocol, Reply, Sent};
 
@@ -205,13 +205,19 @@ impl Drop for Letter {
 }
 
 impl PubSub {
-    /// Lets a client listen.
-    pub fn listen(&self, kind: Kind, name: &[u8], client: &Arc<Client>) {
+    /// Lets a client listen if it `may`; returns whether it may. This is asked under the lock that is held
+    /// while [`listeners_refused`](Self::listeners_refused) looks: a permission that is taken away is seen
+    /// here, or the listener is seen there.
+    pub fn listen(&self, kind: Kind, name: &[u8], client: &Arc<Client>, may: impl FnOnce() -> bool) -> bool {
         let pattern = (kind == Kind::Pattern).then(|| Box::new(Pattern::owned(name)));
         let mut listeners = self.listeners.lock();
+        if !may() {
+            return false;
+        }
         let of_name = listeners[kind as usize].entry(name.into());
         let of_name = of_name.or_insert_with(|| Listeners { clients: BTreeMap::new(), pattern });
         of_name.clients.insert(client.id, Arc::clone(client));
+        true
     }
 
     /// Ends one subscription; returns whether the client had it.
@@ -299,8 +305,9 @@ impl PubSub {
         let mut count = 0;
         let mut post_to = |of_name: &Listeners, kind, name: &[u8], parts: &[&[u8]]| {
             let mut message = Message::new(kind, name, parts);
-            of_name.clients.values().for_each(|client| post(client, &mut message));
-            count += of_name.clients.len();
+            // Clients that were killed are about to leave.
+            let staying = of_name.clients.values().filter(|client| client.leaving() != Leaving::Now);
+            count += staying.inspect(|client| post(client, &mut message)).count();
         };
         if let Some(of_channel) = listeners[kind as usize].get(channel) {
             let word: &[u8] = if kind == Kind::Shard { b"smessage" } else { b"message" };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::acl::{User, Users};
-use crate::clients::{Client, LongRequest, Profile, State};
+use crate::clients::{Client, LongRequest, Profile, State, Waiting};
 use crate::config::ClientClass;
 use crate::faults::Delay;
 use crate::keyspace::{Waiter, Watching};
@@ -173,6 +173,8 @@ pub enum Wait {
     Long,
     /// Until other clients have had their turns: the command was a long one.
     Turn,
+    /// For good: it was asked to leave at once, and the command is not executed.
+    Leaving,
 }
 
 /// A wait for keys.
@@ -364,6 +366,14 @@ impl Session {
     pub fn subscriptions_changed(&self) {
         let is_listening = !self.subscriptions.is_empty();
         self.client.set_class(if is_listening { ClientClass::PubSub } else { ClientClass::Normal });
+    }
+
+    /// Ends the wait of a command that was to be executed again, and was not.
+    #[inline]
+    pub fn give_up_resumed(&mut self) {
+        if self.resumed.take().is_some() {
+            self.client.set_waiting(Waiting::No);
+        }
     }
 
     /// Takes all rights from the client until it authenticates again.

@@ -17,7 +17,8 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::thread::yield_now;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -118,6 +119,11 @@ pub enum Waiting {
     Paused = 4,
 }
 
+/// Bit beside [`Waiting`]: the waiting client is being served, or looks itself whether there is something.
+const CLAIMED: u8 = 8;
+/// How long another thread may take to serve a client. Most are done in some microseconds.
+const SERVING: Duration = Duration::from_millis(1);
+
 /// The facts about a client that may change while it is connected.
 #[derive(Clone, Debug)]
 pub struct Profile {
@@ -157,6 +163,23 @@ pub struct State {
     pub subscriptions: [usize; 3],
     /// Commands queued since MULTI, if there was one.
     pub queued: Option<usize>,
+}
+
+impl Waiting {
+    /// Whether another client, or the server, has ended it.
+    fn is_ended(self) -> bool {
+        matches!(self, Waiting::TimedOut | Waiting::Failed)
+    }
+
+    fn of(word: u8) -> Waiting {
+        match word & !CLAIMED {
+            0 => Waiting::No,
+            1 => Waiting::Yes,
+            2 => Waiting::TimedOut,
+            3 => Waiting::Failed,
+            _ => Waiting::Paused,
+        }
+    }
 }
 
 impl Default for State {
@@ -367,6 +390,13 @@ impl Client {
         }
     }
 
+    /// Whether it was asked to leave at once. Looked at under the locks of each request: so nothing that
+    /// another client finds after it has asked is changed by this client later.
+    #[inline(always)]
+    pub fn must_leave(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed) == Leaving::Now as u8
+    }
+
     /// Waits until the client is asked to leave at least as soon as `leaving`.
     pub async fn asked_to_leave(&self, leaving: Leaving) {
         poll_fn(|context| self.poll_asked_to_leave(context, leaving)).await;
@@ -393,6 +423,9 @@ impl Client {
     /// The same for what the client may have brought about itself: then the command that is being run is
     /// answered first.
     pub fn send_news(&self, bytes: &[u8], is_answered_first: bool) {
+        if self.leaving() == Leaving::Now {
+            return;
+        }
         if self.mail.put(bytes, is_answered_first, &self.footprint) {
             self.call();
         } else {
@@ -502,15 +535,36 @@ impl Client {
         self.waiting.store(waiting as u8, Ordering::Release);
     }
 
+    /// The same; returns whether it has waited until now, and what has ended that.
+    pub fn replace_waiting(&self, waiting: Waiting) -> Waiting {
+        Waiting::of(self.waiting.swap(waiting as u8, Ordering::AcqRel))
+    }
+
     /// Whether it waits.
     pub fn waiting(&self) -> Waiting {
-        match self.waiting.load(Ordering::Acquire) {
-            0 => Waiting::No,
-            1 => Waiting::Yes,
-            2 => Waiting::TimedOut,
-            3 => Waiting::Failed,
-            _ => Waiting::Paused,
-        }
+        Waiting::of(self.waiting.load(Ordering::Acquire))
+    }
+
+    /// Claims a waiting client, to serve it. Returns false if another client has ended its waiting, or has
+    /// asked it to leave.
+    pub fn claim(&self) -> bool {
+        let (yes, claimed) = (Waiting::Yes as u8, Waiting::Yes as u8 | CLAIMED);
+        let is_claimed = || self.waiting.compare_exchange(yes, claimed, Ordering::AcqRel, Ordering::Relaxed);
+        self.leaving() == Leaving::Not && is_claimed().is_ok()
+    }
+
+    /// The same for the client itself, which looks again whether there is something for it. Returns how
+    /// another client has ended its waiting, if one has.
+    pub fn look_again(&self) -> Option<Waiting> {
+        const YES: u8 = Waiting::Yes as u8;
+        let claimed = self.waiting.compare_exchange(YES, YES | CLAIMED, Ordering::AcqRel, Ordering::Acquire);
+        claimed.err().filter(|word| word & CLAIMED == 0).map(Waiting::of).filter(|how| how.is_ended())
+    }
+
+    /// Ends a claim: there was nothing for the client. If another client has ended its waiting meanwhile,
+    /// that takes effect now.
+    pub fn release(&self) {
+        self.waiting.fetch_and(!CLAIMED, Ordering::AcqRel);
     }
 
     /// Whether other clients see it as waiting.
@@ -518,12 +572,24 @@ impl Client {
         matches!(self.waiting(), Waiting::Yes | Waiting::Paused)
     }
 
-    /// Ends the client's waiting; returns whether it waited.
+    /// Ends the client's waiting; returns whether it waited. A client that is being served does not, unless
+    /// that is in vain, which is known in a moment. If it takes longer, it counts as served, and its waiting
+    /// ends nevertheless if it was in vain.
     pub fn end_waiting(&self, how: Waiting) -> bool {
-        let (yes, how) = (Waiting::Yes as u8, how as u8);
-        let has_waited = self.waiting.compare_exchange(yes, how, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        const YES: u8 = Waiting::Yes as u8;
+        const BEING_SERVED: u8 = YES | CLAIMED;
+        let end = |waiting| match waiting {
+            YES => Some(how as u8),
+            BEING_SERVED => Some(how as u8 | CLAIMED),
+            _ => None,
+        };
+        let began = Instant::now();
+        while self.waiting.load(Ordering::Acquire) == BEING_SERVED && began.elapsed() < SERVING {
+            yield_now();
+        }
+        let before = self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, end);
         self.call();
-        has_waited
+        before == Ok(YES)
     }
 
     /// Waits until another client, or the server, ends the client's waiting, or until it is over otherwise;

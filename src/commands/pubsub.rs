@@ -1,5 +1,7 @@
 //! Channels: SUBSCRIBE, PUBLISH, PUBSUB and their variants.
 
+use std::iter::once;
+
 use crate::commands::amounts;
 use crate::glob::{REGISTERED_BYTES_MAX, TooLong};
 use crate::instance::Instance;
@@ -7,6 +9,7 @@ use crate::pubsub::Kind;
 use crate::resp::{Reply, Request, Sent};
 use crate::session::{Replies, Session};
 
+use super::door::permission::check_channels;
 use super::error::Error;
 use super::facts::{
     Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
@@ -91,8 +94,14 @@ fn listen(
     let sent = reply.each_of(request.from(1), |name, reply| {
         let is_new = session.subscriptions.add(kind, name);
         let sent = confirm(session, verb, Some(name), session.subscriptions.told(kind), reply);
-        if is_new {
-            context.instance.pubsub.listen(kind, name, &session.client);
+        // The whole request was judged before the first name. The user may have been changed since.
+        let may = || {
+            let user = &session.user;
+            user.is_unrestricted() || check_channels(&user.grants(), once(name), kind == Kind::Pattern)
+        };
+        if is_new && !context.instance.pubsub.listen(kind, name, &session.client, may) {
+            // As if the user had been changed a moment later.
+            session.is_closing = true;
         }
         sent
     });

@@ -150,6 +150,9 @@ fn execute_plain(
         let key = request.at(plain.key);
         let begun = instance.keyspace.begin_at(session.database, key, spot);
         let Ok(mut tx) = begun else { return false };
+        if session.client.must_leave() {
+            return false;
+        }
         session.last_command = registered.command.name;
         let reply = Reply::new(out, session.protocol);
         let result = match plain.run {
@@ -197,6 +200,10 @@ fn execute_any(
     meter: &mut Meter<'_>,
     out: &mut Vec<u8>,
 ) {
+    if session.client.must_leave() {
+        session.is_closing = true;
+        return;
+    }
     let Plan { command: found, spot } = *plan;
     let mark = out.len();
     let is_plain = meter.is_plain();
@@ -252,6 +259,8 @@ fn execute_any(
             result
         }
         Err(refusal) => {
+            // The next request in the pipeline must not take its place.
+            session.give_up_resumed();
             meter.refused(found.and_then(|registered| resolve(registered, request).ok()));
             Err(refused(instance, session, found, refusal))
         }
@@ -331,6 +340,9 @@ fn run_in_memory(
             Ok(begun) => begun,
             Err(why) => return refuse(why),
         };
+        if session.client.must_leave() {
+            return Err(Wait::Leaving);
+        }
         if session.long.is_none() {
             let load = Load::of(session, command, &begun.tx, request);
             if load.is_long() {

@@ -129,7 +129,10 @@ type Stopped = std::result::Result<Result<()>, NotAnswered>;
 
 impl Errand<'_, '_> {
     fn go_on(&mut self, session: &mut Session, out: &mut Vec<u8>) -> Stopped {
-        match self.pending.unblocked.take() {
+        // What it asks of the store may serve it: from here on no other client ends its wait.
+        let looks_again = self.pending.listening.is_some() && self.pending.unblocked.is_none();
+        let ended = if looks_again { session.client.look_again() } else { None };
+        match self.pending.unblocked.take().or(ended) {
             None => {}
             Some(Waiting::Failed) => return Ok(Err(Error::UNBLOCKED)),
             Some(_) => {

@@ -43,7 +43,7 @@ use eviction::Pool;
 pub use eviction::{Candidates, First};
 pub use following::Followers;
 pub use following::aftermath::Garbage;
-pub use following::blocked::{Attempt, Attempted, Outcome, Served, Waiter, WaitingClients};
+pub use following::blocked::{Attempt, Attempted, Claimed, Outcome, Served, Waiter, WaitingClients};
 pub use following::interest::Interest;
 pub use following::journal::{Journal, Piece};
 use following::lens::Allowance;

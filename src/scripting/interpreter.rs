@@ -16,7 +16,7 @@ use super::loader::Loader;
 use super::raised::Raised;
 use super::redis_table;
 use super::running::Killed;
-use super::sandbox::{self, place_of};
+use super::sandbox::{self, place_of, with_room};
 use super::shebang::Flags;
 use super::values::Answer;
 use super::{Digest, bytecode};
@@ -28,8 +28,11 @@ const MEMORY_BYTES_MAX: usize = 512 << 20;
 const EVERY_SO_OFTEN: HookTriggers = HookTriggers::new().every_nth_instruction(100_000);
 /// The most scripts that are cached because of EVAL; clients can send them again. Redis 7.4: the same.
 const PASSING_MAX: usize = 500;
-/// The most bytes of their texts. The last script is always cached.
+/// The most bytes of their texts.
 const PASSING_BYTES_MAX: usize = 16 << 20;
+/// The most bytes of one script's text. A compiled script takes up to 20 times the bytes of its text, so
+/// neither one script nor all those that EVAL has cached can take all the memory. Redis has no limit.
+const TEXT_BYTES_MAX: usize = 4 << 20;
 /// Bytes of garbage that may remain for the next script; more, if more memory is in use.
 const KEPT_GARBAGE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of capacity that a buffer may keep for the next script.
@@ -211,7 +214,7 @@ impl Interpreter {
     ///
     /// # Errors
     ///
-    /// With the text of Redis, if it cannot be compiled.
+    /// With the text of Redis, if it cannot be compiled; or if its text is too long.
     pub fn define(
         &mut self,
         text: &[u8],
@@ -219,22 +222,26 @@ impl Interpreter {
         flags: Flags,
         is_kept: bool,
     ) -> std::result::Result<Known, Vec<u8>> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(uncompiled(&format!("the text is longer than {} MiB", TEXT_BYTES_MAX >> 20)));
+        }
         let digest = Digest::of(text);
         if let Some(script) = self.scripts.get_mut(&digest) {
             script.is_kept |= is_kept;
             return Ok(script.known);
         }
-        let chunk = self.lua.load(code).set_name("@user_script");
         let place = self.vacant.last().copied().unwrap_or(self.scripts.len() as i32 + 1);
-        let compiled = chunk.into_function().and_then(|function| {
+        let compiled = with_room(&self.lua, || {
+            let function = self.lua.load(code).set_name("@user_script").into_function()?;
             let only_looks = bytecode::only_looks(&function.dump(false));
             self.compiled.raw_set(place, function)?;
             Ok(Known { digest, flags, place, only_looks })
         });
+        // The compiler leaves garbage, whether it succeeds or not.
+        self.tidy_up();
         let known = compiled.map_err(|error| {
             ffi::set_ending(&self.lua, false);
-            let text = libraries::text_of(&error);
-            format!("ERR Error compiling script (new function): {text}").into_bytes()
+            uncompiled(&libraries::text_of(&error))
         })?;
         self.vacant.pop();
         let text: Arc<[u8]> = text.into();
@@ -250,9 +257,7 @@ impl Interpreter {
 
     /// Removes the oldest scripts of EVAL, if there are too many.
     fn forget_eldest(&mut self) {
-        while self.passing.len() > PASSING_MAX
-            || self.passing_bytes > PASSING_BYTES_MAX && self.passing.len() > 1
-        {
+        while self.passing.len() > PASSING_MAX || self.passing_bytes > PASSING_BYTES_MAX {
             let Some(digest) = self.passing.pop_front() else { return };
             let Some(script) = self.scripts.get(&digest) else { continue };
             self.passing_bytes -= script.text.len();
@@ -335,13 +340,19 @@ impl Interpreter {
     pub(super) fn tidy_up(&mut self) {
         if self.lua.used_memory() > self.collect_from_bytes {
             let _ = self.lua.gc_collect();
-            let (least, most) = (KEPT_GARBAGE_BYTES_MAX, MEMORY_BYTES_MAX / 4 * 3);
-            self.collect_from_bytes = (2 * self.lua.used_memory()).clamp(least, most);
+            let used = self.lua.used_memory();
+            // At most half of what is left, so that the next script has the other half.
+            let most = used.midpoint(MEMORY_BYTES_MAX.max(used));
+            self.collect_from_bytes = (2 * used).max(KEPT_GARBAGE_BYTES_MAX).min(most);
         }
         if self.buffers.bytes() > KEPT_BYTES_MAX {
             self.buffers = Buffers::default();
         }
     }
+}
+
+fn uncompiled(why: &str) -> Vec<u8> {
+    format!("ERR Error compiling script (new function): {why}").into_bytes()
 }
 
 /// The error that the client gets: the raised text, the script's name, and the place.

@@ -16,7 +16,7 @@ use super::ffi;
 use super::functions::{self, BYTES_MAX, FUNCTIONS_MAX};
 use super::libraries;
 use super::raised::Raised;
-use super::sandbox::World;
+use super::sandbox::{World, with_room};
 use super::shebang::Flags;
 
 /// The fields of `redis` while a library is loaded, besides `register_function`.
@@ -114,8 +114,10 @@ impl Loader {
     }
 
     fn call(&self, code: &[u8]) -> std::result::Result<(), Vec<u8>> {
-        let chunk = self.lua.load(code).set_name("@user_function");
-        let compiled = chunk.set_environment(self.environment.clone()).into_function();
+        let compiled = with_room(&self.lua, || {
+            let chunk = self.lua.load(code).set_name("@user_function");
+            chunk.set_environment(self.environment.clone()).into_function()
+        });
         let library = compiled.map_err(|error| {
             ffi::set_ending(&self.lua, false);
             format!("ERR Error compiling function: {}", libraries::text_of(&error)).into_bytes()

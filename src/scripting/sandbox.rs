@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use mlua::{Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value};
+use mlua::{Error, Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value};
 use parking_lot::Mutex;
 
 use super::ffi::{self, Runner};
@@ -147,6 +147,15 @@ pub(super) fn new_lua() -> Result<Lua> {
     // The default `pcall` and `xpcall` are our interpreter's; mlua's would catch the error that ends a
     // script.
     Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::new())
+}
+
+/// Runs `act`. If there is not enough memory, collects all garbage and runs it again. Lua itself collects
+/// garbage when twice as much memory is in use as after the last time, which may be beyond the limit.
+pub(super) fn with_room<T>(lua: &Lua, act: impl Fn() -> Result<T>) -> Result<T> {
+    match act() {
+        Err(Error::MemoryError(_)) => lua.gc_collect().and_then(|()| act()),
+        result => result,
+    }
 }
 
 /// Replaces the generator of the C library by that of Redis.

@@ -187,9 +187,10 @@ impl<Stream: Wire> Connection<Stream> {
     async fn sit_out_pause(&mut self) -> io::Result<()> {
         let instance = Arc::clone(&self.conversation.instance);
         let client = Arc::clone(&self.conversation.session.client);
-        client.set_waiting(Waiting::Paused);
+        // A client that tries again goes on waiting after the pause, unless another client has ended that.
+        let before = client.replace_waiting(Waiting::Paused);
         self.sit_out(instance.clients.pause.ended(), true).await?;
-        client.set_waiting(Waiting::No);
+        client.set_waiting(before);
         Ok(())
     }
 
@@ -206,6 +207,9 @@ impl<Stream: Wire> Connection<Stream> {
         let client = Arc::clone(&self.conversation.session.client);
         let mut over = pin!(over);
         let is_over = poll_fn(|context| {
+            if client.must_leave() {
+                return Poll::Ready(Ok(false));
+            }
             if over.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Ok(true));
             }
@@ -294,6 +298,7 @@ impl<Stream: Wire> Connection<Stream> {
         } else if let Some(listening) = pending.listening.take() {
             let client = Arc::clone(&self.conversation.session.client);
             // It goes on waiting while it asks the store again. Meanwhile another client may have ended that.
+            client.release();
             if client.waiting() == Waiting::No {
                 client.set_waiting(Waiting::Yes);
             }
@@ -355,24 +360,23 @@ impl<Stream: Wire> Connection<Stream> {
         let (mut over, mut durable) = (pin!(over), pin!(durable));
         let ended = poll_fn(|context| {
             if over.as_mut().poll(context).is_ready() || durable.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Ok(Some(Waiting::TimedOut)));
+                return Poll::Ready(Ok(true));
             }
             let is_decided = || place.as_ref().is_some_and(|place| place.waiter.has_ended());
-            if let Poll::Ready(how) = client.poll_waiting_ended(context, is_decided) {
-                return Poll::Ready(Ok(Some(how)));
+            if client.poll_waiting_ended(context, is_decided).is_ready() {
+                return Poll::Ready(Ok(true));
             }
             self.write_more(context)?;
             self.read_ahead(context)?;
-            client.poll_asked_to_leave(context, Leaving::WhenAnswered).map(|()| Ok(None))
+            client.poll_asked_to_leave(context, Leaving::WhenAnswered).map(|()| Ok(false))
         });
-        let ended: io::Result<Option<Waiting>> = ended.await;
-        let Some(ended) = ended? else {
+        let ended: io::Result<bool> = ended.await;
+        if !ended? {
             // Before the client takes its replies, which may last: nothing more is for it.
             drop(place);
             return self.leave_answered().await;
-        };
-        client.set_waiting(Waiting::No);
-        match self.end_wait(place, ended).await {
+        }
+        match self.end_wait(place).await {
             Outcome::GivenUp => {}
             Outcome::Again => {
                 self.conversation.resume();
@@ -393,7 +397,7 @@ impl<Stream: Wire> Connection<Stream> {
             let reply = Reply::new(&mut last_reply, session.protocol);
             let _sent = tell_durability(instance, session, reply);
         }
-        match ended {
+        match client.replace_waiting(Waiting::No) {
             // Unless the client wants no reply, or a fault has dropped it.
             Waiting::Failed if !last_reply.is_empty() => {
                 write_error(&mut self.conversation.output, Error::UNBLOCKED.as_bytes())
@@ -403,22 +407,27 @@ impl<Stream: Wire> Connection<Stream> {
         Ok(())
     }
 
-    /// Ends a wait for keys; returns what has come of it.
-    async fn end_wait(&mut self, place: Option<Place>, ended: Waiting) -> Outcome {
+    /// Ends a wait for keys; returns what has come of it. A client that tries again goes on waiting for
+    /// others, who may end that meanwhile.
+    async fn end_wait(&mut self, place: Option<Place>) -> Outcome {
         let Some(place) = place else { return Outcome::GivenUp };
-        loop {
+        let outcome = loop {
             match place.waiter.end() {
-                Some(Outcome::Again) => return Outcome::Again,
-                Some(Outcome::GivenUp) if ended == Waiting::TimedOut && self.conversation.tries_again() => {
-                    return Outcome::Again;
-                }
-                Some(outcome) => {
-                    self.conversation.session.blocked = None;
-                    return outcome;
-                }
+                Some(outcome) => break outcome,
                 // Another client is serving this one right now.
                 None => yield_now().await,
             }
+        };
+        let Conversation { session, .. } = &self.conversation;
+        let is_unblocked = session.client.waiting() != Waiting::Yes;
+        match outcome {
+            Outcome::Again if !is_unblocked => return outcome,
+            Outcome::GivenUp if !is_unblocked && self.conversation.tries_again() => return Outcome::Again,
+            _ => self.conversation.session.blocked = None,
+        }
+        match outcome {
+            Outcome::Served(..) => outcome,
+            Outcome::Again | Outcome::GivenUp => Outcome::GivenUp,
         }
     }
 

@@ -25,6 +25,10 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The same for a client that has not authenticated: no more than this ever waits for it.
 const UNAUTHENTICATED_OUTPUT_BYTES_MAX: usize = 16 << 10;
 
+/// A client that has not authenticated may send no more than this while nothing that it has sent is executed,
+/// as in a pause. Redis: the same.
+const UNAUTHENTICATED_INPUT_BYTES_MAX: usize = 1 << 20;
+
 /// A client's side of the server.
 pub(super) struct Conversation {
     pub(super) instance: Arc<Instance>,
@@ -92,11 +96,14 @@ impl Conversation {
         self.intake.as_ref().map_or(0, |intake| intake.input.len())
     }
 
-    /// Whether what was read and not executed is within `client-query-buffer-limit`.
+    /// Whether what was read and not executed is within `client-query-buffer-limit`, and within the limit for
+    /// a client that has not authenticated.
     pub(super) fn is_within_query_limit(&self) -> bool {
         let queued_bytes = self.session.queue.as_ref().map_or(0, |queue| queue.bytes);
         let total = self.input_bytes() + queued_bytes;
-        let is_within = total <= self.instance.config.client_query_buffer_limit.size();
+        let is_known = || self.session.is_authenticated || self.instance.users.admits_everybody();
+        let is_within = total <= self.instance.config.client_query_buffer_limit.size()
+            && (total <= UNAUTHENTICATED_INPUT_BYTES_MAX || is_known());
         if !is_within {
             tracing::warn!(
                 "Closing client that reached max query buffer length: {} at {} bytes",
@@ -245,6 +252,10 @@ impl Conversation {
                     *done -= 1;
                     break Answered::Delayed(delay);
                 }
+                Some(Wait::Leaving) => {
+                    session.is_closing = true;
+                    break Answered::All;
+                }
                 Some(Wait::Pause) => {
                     // Nor was this one.
                     *done -= 1;
@@ -268,7 +279,7 @@ impl Conversation {
             answered,
             Answered::Contended(_) | Answered::Delayed(_) | Answered::Paused | Answered::Long
         ) {
-            session.resumed = None;
+            session.give_up_resumed();
         }
         meter.finish(session);
         session.show_changes();

@@ -7,7 +7,7 @@ use std::{env, fs};
 use keyfast::commands::facts::lookup::{find_full, own_names};
 use serde_json::Value;
 
-use crate::client::{Client, Reply};
+use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
 use crate::server::{Server, free_port, is_redis, program};
 use crate::table::is_newer;
@@ -713,6 +713,31 @@ fn what_a_transaction_may_do_is_judged_when_it_is_queued_and_again_when_it_is_ex
     );
     assert_eq!(replies[1], Reply::Simple("PONG".into()));
     admin.line("GET k").is_nil();
+}
+
+#[test]
+fn no_subscription_slips_past_a_change_of_its_user() {
+    // In Redis they cannot meet.
+    const BESIDE: usize = 10_000;
+    let server = Server::start();
+    let mut admin = server.client();
+    for round in 0..12 {
+        let (verb, publish) = [("SUBSCRIBE", "PUBLISH"), ("SSUBSCRIBE", "SPUBLISH")][round % 2];
+        let mut client = client_as(&server, "u", "reset on nopass +@all resetchannels &a:* &secret");
+        let names = (0..BESIDE).map(|number| format!("a:{number}"));
+        client.send(&request([verb.to_owned()].into_iter().chain(names).chain(["secret".to_owned()])));
+        let (list, counted) = match verb {
+            "SUBSCRIBE" => ("PUBSUB NUMSUB a:0", Reply::Array(vec!["a:0".into(), 1.into()])),
+            _ => ("PUBSUB SHARDNUMSUB a:0", Reply::Array(vec!["a:0".into(), 1.into()])),
+        };
+        // It has begun to listen.
+        while admin.line(list).reply() != counted {}
+        admin.line("ACL SETUSER u resetchannels &a:*").is_ok();
+        admin.line(&format!("{publish} secret m")).is(0);
+        while client.try_reply_bytes().is_ok() {}
+        admin.line(&format!("{publish} secret m")).is(0);
+        admin.line("ACL DELUSER u").is(1);
+    }
 }
 
 marked!(also_redis: channels_are_judged_and_listeners_leave_whose_channels_are_taken_away);

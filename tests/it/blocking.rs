@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::aof::wait_until;
-use crate::client::{Client, request};
+use crate::client::{Client, Reply, request};
+use crate::connection::field;
 use crate::server::{Server, SetOnDrop};
 
 /// Lets a client wait. Returns when the server knows of it.
@@ -198,6 +199,164 @@ fn a_wait_ends_at_its_time_and_by_other_clients() {
     wait_until(no_client_waits, "a client that is gone waits");
     server.client().line("RPUSH queue v").is(1);
     server.client().line("LLEN queue").is(1);
+}
+
+/// What a client waits with, and what serves it.
+const WAYS: [(&str, &str); 6] = [
+    ("BLPOP key 0", "RPUSH key v"),
+    ("BLMOVE key other LEFT LEFT 0", "RPUSH key v"),
+    ("BLMPOP 0 1 key LEFT", "EVAL redis.call('RPUSH',KEYS[1],'v') 1 key"),
+    ("BZPOPMIN key 0", "ZADD key 1 v"),
+    ("XREAD BLOCK 0 STREAMS key 0", "XADD key 1-1 f v"),
+    ("XREADGROUP GROUP g c BLOCK 0 STREAMS key >", "XADD key 1-1 f v"),
+];
+
+/// Prepares the key for one of these ways.
+fn prepare(client: &mut Client, way: &str) {
+    client.line("DEL key other").ignored();
+    if way.starts_with("XREADGROUP") {
+        client.line("XGROUP CREATE key g $ MKSTREAM").is_ok();
+    }
+}
+
+fn line(line: &str) -> Vec<u8> {
+    request(line.split(' '))
+}
+
+marked!(also_redis: a_client_that_was_served_is_not_unblocked);
+fn a_client_that_was_served_is_not_unblocked() {
+    let server = Server::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    let id = client.line("CLIENT ID").integer();
+    for (way, push) in WAYS {
+        for reason in ["TIMEOUT", "ERROR"].into_iter().cycle().take(20) {
+            prepare(&mut other, way);
+            wait(&server, &mut client, way);
+            let unblock = format!("CLIENT UNBLOCK {id} {reason}");
+            other.send(&[line(push), line(&unblock), line("CLIENT LIST"), line("INFO clients")].concat());
+            other.reply().ignored();
+            other.reply().is(0);
+            let list = other.reply().text();
+            let own = list.lines().find(|line| line.starts_with(&format!("id={id} "))).expect("it is listed");
+            assert!(!field(own, "flags").contains('b'), "{way}: {own}");
+            assert!(other.reply().text().contains("blocked_clients:0"), "{way}");
+            let reply = client.reply().reply();
+            assert!(!matches!(reply, Reply::Error(_) | Reply::Null), "{way}: {reply:?}");
+        }
+    }
+}
+
+marked!(also_redis: a_client_that_was_unblocked_is_not_served);
+fn a_client_that_was_unblocked_is_not_served() {
+    let server = Server::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    let id = client.line("CLIENT ID").integer();
+    for (way, push) in WAYS {
+        for _ in 0..20 {
+            prepare(&mut other, way);
+            wait(&server, &mut client, way);
+            // In a transaction the element comes first, and is served last.
+            let lines = ["MULTI", push, &format!("CLIENT UNBLOCK {id}"), "EXEC"];
+            other.send(&lines.map(line).concat());
+            (0..3).for_each(|_| other.reply().ignored());
+            assert_eq!(other.reply().items()[1], 1.into(), "{way}");
+            client.reply().is_nil();
+            other.line("EXISTS key").is(1);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_looks_again_and_again_is_unblocked_for_good() {
+    const ROUNDS: u64 = 150;
+    let server = Server::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    let id = client.line("CLIENT ID").integer();
+    other.line("XGROUP CREATE key g $ MKSTREAM").is_ok();
+    let mut not_waiting = 0;
+    for round in 0..ROUNDS {
+        // It looks every 10 milliseconds whether there is an entry to claim.
+        wait(&server, &mut client, "XREADGROUP GROUP g c BLOCK 0 CLAIM 1 STREAMS key >");
+        let (began, after) = (Instant::now(), Duration::from_micros(round * 331 % 31_000));
+        while began.elapsed() < after {
+            other.line("PING").is_simple("PONG");
+        }
+        let reason = if round % 2 == 0 { "TIMEOUT" } else { "ERROR" };
+        not_waiting += 1 - other.line(&format!("CLIENT UNBLOCK {id} {reason}")).integer();
+        match reason {
+            "TIMEOUT" => client.reply().is_nil(),
+            _ => client.reply().is_error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+        }
+    }
+    // It is being served for some microseconds in each ten milliseconds, unless the machine is very busy.
+    assert!(not_waiting <= 2, "{not_waiting} of {ROUNDS} times a client that waited was said not to wait");
+}
+
+#[test]
+fn a_client_that_was_killed_or_has_lost_the_right_is_not_served() {
+    // Redis 7.0 does not judge a waiting client again.
+    let server = Server::start();
+    let (mut admin, mut next) = (server.client(), server.client());
+    for (way, push) in WAYS {
+        for (loss, refusal) in [
+            ("ACL DELUSER bob", None),
+            ("CLIENT KILL USER bob", None),
+            ("ACL SETUSER bob resetkeys", Some("access one of the keys used as arguments")),
+            ("ACL SETUSER bob -@blocking", Some("run the '")),
+        ] {
+            for _ in 0..4 {
+                admin.line("ACL SETUSER bob reset on nopass +@all ~*").is_ok();
+                let mut bob = server.client();
+                bob.line("AUTH bob x").is_ok();
+                prepare(&mut admin, way);
+                wait(&server, &mut bob, way);
+                wait(&server, &mut next, way);
+                admin.send(&[line(loss), line(push)].concat());
+                admin.reply().ignored();
+                admin.reply().ignored();
+                match refusal {
+                    None => assert!(bob.is_closed(), "{way}, {loss}"),
+                    Some(refusal) => {
+                        let text = bob.reply().text();
+                        assert!(
+                            text.starts_with("NOPERM ") && text.contains(refusal),
+                            "{way}, {loss}: {text}"
+                        );
+                    }
+                }
+                // The client behind it gets what it would have got.
+                let reply = next.reply().reply();
+                assert!(!matches!(reply, Reply::Error(_) | Reply::Null), "{way}, {loss}: {reply:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_keeps_the_right_keeps_its_turn_and_its_pipeline() {
+    let server = Server::start();
+    let (mut admin, mut bob, mut next) = (server.client(), server.client(), server.client());
+    admin.line("ACL SETUSER bob on nopass +@all ~key ~rest").is_ok();
+    bob.line("AUTH bob x").is_ok();
+    wait(&server, &mut bob, "BLPOP key 0");
+    wait(&server, &mut next, "BLPOP key 0");
+    bob.send(&[line("BLPOP rest 0"), line("GET none")].concat());
+    admin.send(&[line("ACL SETUSER bob -get"), line("RPUSH key a b")].concat());
+    admin.reply().is_ok();
+    admin.reply().is(2);
+    assert_eq!(bob.reply_bytes(), pair("key", "a"));
+    assert_eq!(next.reply_bytes(), pair("key", "b"));
+    wait_until(|| admin.info("blocked_clients") == "1", "bob does not wait");
+    admin.send(&[line("ACL SETUSER bob resetkeys ~other"), line("RPUSH rest c")].concat());
+    admin.reply().is_ok();
+    admin.reply().is(1);
+    assert!(bob.reply().text().starts_with("NOPERM "));
+    assert!(bob.reply().text().starts_with("NOPERM "));
+    // He waits at the end of the queue next time, and as long as he says then.
+    wait(&server, &mut next, "BLPOP other 0");
+    wait(&server, &mut bob, "BLPOP other 0");
+    admin.line("RPUSH other d").is(1);
+    assert_eq!(next.reply_bytes(), pair("other", "d"));
 }
 
 /// Clients use the smallest number of their language for a timeout that ends at once: 0 would be for ever.

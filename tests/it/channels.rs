@@ -152,6 +152,33 @@ fn the_end_of_a_connection_ends_its_listening() {
     assert_eq!(client.line("PUBSUB CHANNELS").items(), []);
 }
 
+marked!(also_redis: nothing_more_is_sent_to_a_client_that_was_killed_or_removed);
+fn nothing_more_is_sent_to_a_client_that_was_killed_or_removed() {
+    let server = Server::start();
+    let mut admin = server.client();
+    admin.line("CONFIG SET notify-keyspace-events KA").is_ok();
+    let ways = [
+        ("SUBSCRIBE c", &["PUBLISH c m"][..]),
+        ("PSUBSCRIBE c*", &["PUBLISH c m"]),
+        ("SSUBSCRIBE c", &["SPUBLISH c m"]),
+        ("SUBSCRIBE c", &["MULTI", "PUBLISH c m", "EXEC"]),
+        ("SUBSCRIBE __keyspace@0__:k", &["SET k v"]),
+        ("MONITOR", &["SET k v"]),
+    ];
+    for (way, news) in ways {
+        for loss in ["ACL DELUSER bob", "CLIENT KILL USER bob"].into_iter().cycle().take(10) {
+            admin.line("ACL SETUSER bob on nopass +@all ~* &*").is_ok();
+            let mut bob = server.client();
+            bob.line("AUTH bob x").is_ok();
+            bob.line(way).ignored();
+            let lines = [&[loss], news].concat();
+            admin.send(&lines.iter().flat_map(|line| request(line.split(' '))).collect::<Vec<u8>>());
+            lines.iter().for_each(|_| admin.reply().ignored());
+            assert!(bob.is_closed(), "{way}, {loss}: {news:?} came");
+        }
+    }
+}
+
 marked!(also_redis: clients_that_listen_are_listed_as_such);
 fn clients_that_listen_are_listed_as_such() {
     let server = Server::start();

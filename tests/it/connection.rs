@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use keyfast::REDIS_VERSION;
 
-use crate::client::{Client, Reply};
+use crate::client::{Client, Reply, request};
 use crate::server::{PATIENCE, Server};
 
 /// A field of a line of CLIENT LIST.
@@ -172,6 +172,33 @@ fn a_killed_client_is_gone_and_the_killer_knows_how_many() {
     killer.line("CLIENT KILL 1.2.3.4:5").is_error("ERR No such client");
     killer.line("CLIENT KILL TYPE normal SKIPME no").is(1);
     assert!(killer.is_closed());
+}
+
+marked!(also_redis: a_client_that_was_killed_changes_nothing_more);
+fn a_client_that_was_killed_changes_nothing_more() {
+    let server = Server::start();
+    let mut killer = server.client();
+    let pipelines = [
+        (request(["INCR", "n"]), 30_000),
+        (request(["EVAL", "return redis.call('incr', KEYS[1])", "1", "n"]), 3_000),
+        (request(["EVAL", "for i = 1, 2000 do end return redis.call('incr', 'n')", "0"]), 3_000),
+        ([request(["MULTI"]), request(["INCR", "n"]), request(["EXEC"])].concat(), 5_000),
+    ];
+    for round in 0..20 {
+        let (one, count) = &pipelines[round % 4];
+        let mut victim = server.client();
+        let id = victim.line("CLIENT ID").integer();
+        killer.line("DEL n").ignored();
+        victim.send(&one.repeat(*count));
+        while killer.line("EXISTS n").integer() == 0 {}
+        let kill =
+            if round % 8 < 4 { format!("CLIENT KILL ID {id}") } else { "CLIENT KILL TYPE normal".to_owned() };
+        killer.line(&kill).is(1);
+        let then = killer.line("GET n").text();
+        // Takes the replies that were on their way.
+        while victim.try_reply_bytes().is_ok() {}
+        killer.line("GET n").is(&*then);
+    }
 }
 
 #[test]

@@ -188,6 +188,25 @@ fn what_a_client_sent_that_leaves_in_a_pause_is_not_executed() {
     observer.line("EXISTS k").is(0);
 }
 
+#[test]
+fn a_stranger_cannot_fill_the_memory_while_a_pause_holds_its_password() {
+    // Redis 7.0 has no limit for it.
+    const MIB: usize = 1 << 20;
+    let server = Server::start_with(&["--requirepass", "secret"]);
+    let (mut admin, mut known, mut stranger) = (server.client(), server.client(), server.client());
+    admin.line("AUTH secret").is_ok();
+    known.line("AUTH secret").is_ok();
+    admin.line("CLIENT PAUSE 1000000 ALL").is_ok();
+    let piece = vec![b'x'; MIB];
+    stranger.send(b"AUTH wrong\r\n");
+    let refused = (0..64).find_map(|_| stranger.try_send(&piece).err());
+    assert!(refused.is_some(), "the server took 64 MiB of a stranger");
+    server.wait_for_output("Closing client that reached max query buffer length");
+    // A client that has authenticated may send more.
+    known.send(b"PING\r\n");
+    (0..64).for_each(|_| known.send(&piece));
+}
+
 marked!(also_redis: what_follows_a_held_request_keeps_its_order);
 fn what_follows_a_held_request_keeps_its_order() {
     let server = Server::start();

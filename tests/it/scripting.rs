@@ -277,6 +277,62 @@ fn scripts_are_forgotten_once_too_many_have_come_unless_they_were_loaded_to_stay
     client.cmd(["EVALSHA", &first, "0"]).is(0);
 }
 
+/// A text of about so many bytes that takes some 14 times as many when it is compiled.
+fn dense(number: usize, bytes: usize) -> String {
+    const ONE: &str = "_=function()end ";
+    format!("-- {number}\n{}", ONE.repeat(bytes / ONE.len()))
+}
+
+#[test]
+fn a_script_that_is_too_long_takes_nothing_from_the_scripts_of_others() {
+    // Redis has no limit.
+    const MIB: usize = 1 << 20;
+    const RELEASE: &str =
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
+    let server = Server::start();
+    let (mut holder, mut eve) = (server.client(), server.client());
+    holder.line("ACL SETUSER eve on >secret resetkeys -@all +eval").is_ok();
+    eve.line("AUTH eve secret").is_ok();
+    holder.cmd(["EVAL", RELEASE, "1", "lock", "me"]).is(0);
+    let digest = holder.cmd(["EVAL", &format!("return redis.sha1hex({RELEASE:?})"), "0"]).text();
+    let is_too_long = "ERR Error compiling script (new function): the text is longer than 4 MiB";
+    eve.cmd(["EVAL", &dense(0, 28 * MIB), "0"]).is_error(is_too_long);
+    eve.cmd(["EVAL", &dense(1, 35 * MIB), "0"]).is_error(is_too_long);
+    for number in 0..3 {
+        // These are garbage as soon as they were compiled, or are cached.
+        let broken = dense(number, 3 * MIB) + "(";
+        assert!(matches!(eve.cmd(["EVAL", &broken, "0"]).reply(), Reply::Error(_)));
+        eve.cmd(["EVAL", &dense(number, 3 * MIB), "0"]).ignored();
+        holder.line("SET lock me").is_ok();
+        holder.cmd(["EVALSHA", &digest, "1", "lock", "me"]).is(1);
+        holder.cmd(["EVAL", &format!("return {number}"), "0"]).is(number as i64);
+    }
+}
+
+#[test]
+fn new_scripts_are_compiled_although_loaded_ones_have_met_the_limit_of_memory() {
+    // Redis has no limit.
+    let mut client = Server::start().into_client();
+    client.cmd(["EVAL", "return 'first'", "0"]).is("first");
+    let mut number = 0;
+    let refused = loop {
+        match client.cmd(["SCRIPT", "LOAD", &dense(number, 3_300_000)]).reply() {
+            Reply::Error(text) => break text,
+            _ => number += 1,
+        }
+        assert!(number < 100, "there is no limit");
+    };
+    assert_eq!(refused, "ERR Error compiling script (new function): not enough memory");
+    for number in 0..3 {
+        client.cmd(["EVAL", &format!("return {number}"), "0"]).is(number);
+    }
+    let digest = client.cmd(["SCRIPT", "LOAD", "return 'loaded'"]).text();
+    client.cmd(["EVALSHA", &digest, "0"]).is("loaded");
+    let library = "#!lua name=mine\nredis.register_function('f', function() return 'called' end)";
+    client.cmd(["FUNCTION", "LOAD", library]).is("mine");
+    client.line("FCALL f 0").is("called");
+}
+
 marked!(also_redis: what_is_called_from_a_script_is_counted_shown_and_told_of);
 fn what_is_called_from_a_script_is_counted_shown_and_told_of() {
     let server = Server::start();

@@ -3,19 +3,25 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::acl::User;
 use crate::clients::{Client, Waiting};
 use crate::commands::error::Error;
+use crate::commands::facts::lookup::{Registered, find};
 use crate::commands::facts::{Blocking, Command, Result, Taken, Timeout};
-use crate::keyspace::{Attempt, Attempted, Transaction};
+use crate::instance::Instance;
+use crate::keyspace::{Attempt, Attempted, Claimed, Transaction};
 use crate::long_double::LongDouble;
 use crate::resp::{OwnedRequest, Protocol, Reply, Request};
 use crate::session::{Blocked, Session, Wait};
+
+use super::permission::judge;
 
 /// Runs a blocking command. If there is nothing to take, the client waits. A command within EXEC or a script
 /// does not wait: it replies at once that there is nothing.
 pub(in crate::commands) fn run(
     command: &'static Command,
     blocking: &'static Blocking,
+    instance: &Instance,
     session: &mut Session,
     tx: &mut Transaction<'_>,
     request: Request<'_>,
@@ -25,7 +31,17 @@ pub(in crate::commands) fn run(
     let waits = !matches!(timeout, Timeout::None);
     let timeout = patience(timeout)?;
     let resumed = session.resumed.take();
-    let reply = match (blocking.take)(tx, request, None, reply)? {
+    if resumed.is_some()
+        && let Some(how) = session.client.look_again()
+    {
+        session.client.set_waiting(Waiting::No);
+        return if how == Waiting::Failed { Err(Error::UNBLOCKED) } else { Ok(reply.nil_array()) };
+    }
+    let taken = (blocking.take)(tx, request, None, reply);
+    if resumed.is_some() && !matches!(taken, Ok(Taken::Nothing(_))) {
+        session.client.set_waiting(Waiting::No);
+    }
+    let reply = match taken? {
         Taken::Something(sent) => return Ok(sent),
         Taken::Nothing(reply) => reply,
     };
@@ -42,6 +58,8 @@ pub(in crate::commands) fn run(
     let again = again.filter(|again| until.is_none_or(|until| *again < until));
     let attempt = Box::new(Retry {
         client: Arc::clone(&session.client),
+        user: Arc::clone(&session.user),
+        registered: find(&instance.names, request.name()),
         blocking,
         protocol: session.protocol,
         request: match blocking.waiting.waits_with {
@@ -53,7 +71,11 @@ pub(in crate::commands) fn run(
     let (keys, targets) = (named.clone().take(blocking.keys), named.skip(blocking.keys));
     let ticket = resumed.as_ref().map(|resumed| resumed.waiter.ticket());
     let waiter = tx.block(keys, targets, ticket, attempt);
-    session.client.set_waiting(Waiting::Yes);
+    match resumed {
+        // Another client may have ended its wait while it looked.
+        Some(_) => session.client.release(),
+        None => session.client.set_waiting(Waiting::Yes),
+    }
     session.wait = Some(Wait::Blocked);
     session.blocked = Some(Blocked { waiter, until, again });
     // The reply when the client's timeout has passed.
@@ -73,9 +95,26 @@ pub fn deadline(blocking: &Blocking, request: Request<'_>) -> Result<Option<Inst
 /// A blocking command that tries again whenever its key has changed.
 struct Retry {
     client: Arc<Client>,
+    /// The client's user, which does not change while it waits; its permissions may.
+    user: Arc<User>,
+    /// The command, for the user's permissions.
+    registered: Option<&'static Registered>,
     blocking: &'static Blocking,
     protocol: Protocol,
     request: OwnedRequest,
+}
+
+impl Retry {
+    /// Whether the user may do that still.
+    fn is_allowed(&self) -> bool {
+        self.user.is_unrestricted() || !self.user.is_removed() && self.is_allowed_by_rules()
+    }
+
+    #[cold]
+    fn is_allowed_by_rules(&self) -> bool {
+        let asked = self.registered.zip(self.request.request());
+        asked.is_some_and(|(registered, request)| judge(&self.user.grants(), registered, request).is_ok())
+    }
 }
 
 impl Attempt for Retry {
@@ -106,6 +145,21 @@ impl Attempt for Retry {
         let Some(gone) = &self.blocking.waiting.gone else { return false };
         let _ = Reply::new(out, self.protocol).error(gone.value.as_bytes());
         true
+    }
+
+    fn claim(&self) -> Claimed {
+        match self.is_allowed() {
+            true if self.client.claim() => Claimed::Yes,
+            true => Claimed::No,
+            false => Claimed::Refused,
+        }
+    }
+
+    fn release(&self, goes_on: bool) {
+        match goes_on {
+            true => self.client.release(),
+            false => self.client.set_waiting(Waiting::No),
+        }
     }
 
     fn wake(&self) {

@@ -128,10 +128,6 @@ impl<'a, 'k> Bridge<'a, 'k> {
             self.instance.statistics.add_usage(registered.number, rejected);
             return Err(refusal);
         }
-        if registered.command.writes() {
-            self.limits.has_written = true;
-            self.instance.scripting.running.note_write();
-        }
         Ok(registered)
     }
 
@@ -140,7 +136,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         if !is_tallied {
             self.settle();
         }
-        let Bridge { instance, tx, session, script, .. } = self;
+        let Bridge { instance, tx, session, script, limits, .. } = self;
         let command = registered.command;
         if instance.clients.has_monitors() {
             show(instance, session, Origin::Script, command, request);
@@ -156,6 +152,14 @@ impl<'a, 'k> Bridge<'a, 'k> {
             tx.hold(std::iter::once(key))?;
         } else {
             tx.hold(command.keys_of(request).map(|(key, _)| key))?;
+        }
+        if command.writes() && !limits.has_written {
+            // Later it is too late: a script that has written is not stopped halfway.
+            if session.client.must_leave() {
+                return Err(Error::fixed("ERR The client was asked to leave"));
+            }
+            limits.has_written = true;
+            instance.scripting.running.note_write();
         }
         let answered = reply
             .attempt_measured(|reply| run(command, instance, session, tx, request, reply, Some(*script)));

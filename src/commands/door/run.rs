@@ -64,7 +64,7 @@ pub fn handle(
     match command.run {
         Run::Read(handler) => handler(tx, request, reply),
         Run::Write(handler) => handler(tx, request, reply),
-        Run::Block(blocking) => blocking::run(command, blocking, session, tx, request, reply),
+        Run::Block(blocking) => blocking::run(command, blocking, instance, session, tx, request, reply),
         Run::Session(handler) => handler(session, request, reply),
         Run::Message(handler) => handler(instance, session, request, reply),
         Run::Server(handler) => {

@@ -10,6 +10,10 @@
 //! them decides. If two clients have something for it, the second one does not wait for the first. If the
 //! first one serves it in vain, the waiter tries again on its own. An entry of a waiter that is over may stay
 //! in a shard for a while; it is removed when its key changes.
+//!
+//! Other things end a wait as well: CLIENT UNBLOCK, CLIENT KILL, the loss of a permission. So the claim is
+//! one step with them ([`Attempt::claim`]): a client whose wait they have ended is not served, and one that
+//! is being served was not waiting any more.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,6 +44,14 @@ pub trait Attempt: Send + Sync {
     /// whether it does.
     fn end_without_value(&self, out: &mut Vec<u8>) -> bool;
 
+    /// Claims the client, to serve it. Here nothing but its keys and its time ends its wait.
+    fn claim(&self) -> Claimed {
+        Claimed::Yes
+    }
+
+    /// Ends the claim. The client `goes_on` waiting, or was served.
+    fn release(&self, _goes_on: bool) {}
+
     /// Wakes the client.
     fn wake(&self);
 
@@ -56,6 +68,17 @@ pub enum Attempted {
     Nothing,
     /// There is nothing for this client yet. Others may find something.
     NothingForIt,
+}
+
+/// Whether a waiting client was claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// It may be served.
+    Yes,
+    /// Its wait was ended by other means.
+    No,
+    /// It may not do any more what it waits for, and must ask again.
+    Refused,
 }
 
 /// A client that waits for some keys.
@@ -144,12 +167,22 @@ impl Waiter {
     fn claim(&self) -> bool {
         let mut state = self.state.lock();
         match *state {
-            State::Waiting => *state = State::Claimed(Meanwhile::Nothing),
+            State::Waiting => {}
             State::Claimed(Meanwhile::Nothing) => {
                 *state = State::Claimed(Meanwhile::Missed);
                 return false;
             }
             _ => return false,
+        }
+        match self.attempt.claim() {
+            Claimed::Yes => *state = State::Claimed(Meanwhile::Nothing),
+            Claimed::No => return false,
+            Claimed::Refused => {
+                *state = State::Ended(Outcome::Again);
+                drop(state);
+                self.attempt.wake();
+                return false;
+            }
         }
         true
     }
@@ -163,6 +196,7 @@ impl Waiter {
             _ if is_missed => State::Ended(Outcome::Again),
             _ => State::Waiting,
         };
+        self.attempt.release(true);
         drop(state);
         if is_missed {
             self.attempt.wake();
@@ -181,6 +215,7 @@ impl Waiter {
     fn decide(&self, outcome: Outcome) {
         let mut state = self.state.lock();
         let has_left = matches!(*state, State::Claimed(Meanwhile::Left));
+        self.attempt.release(!matches!(outcome, Outcome::Served(..)));
         *state = if has_left { State::Over } else { State::Ended(outcome) };
         drop(state);
         self.attempt.wake();
