@@ -103,15 +103,22 @@ fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
         settings.iter().map(|(name, _)| (*name, name.parameter, name.parameter.print(config))).collect();
     let names: Vec<Named> = before.iter().map(|(name, ..)| *name).collect();
     settings.into_iter().for_each(|(_, checked)| config.store(checked));
-    let Err(error) = apply(instance, &names, had_log) else { return Ok(reply.ok()) };
-    tracing::warn!("Failed applying new configuration. Restoring previous settings.");
-    // All of them are made, or none.
-    for (_, parameter, value) in &before {
-        parameter.check(value).ok().into_iter().for_each(|old| config.store(old));
+    if let Err(error) = apply(instance, &names, had_log) {
+        tracing::warn!("Failed applying new configuration. Restoring previous settings.");
+        // All of them are made, or none.
+        for (_, parameter, value) in &before {
+            parameter.check(value).ok().into_iter().for_each(|old| config.store(old));
+        }
+        // What was in effect before can be again.
+        let _ = apply(instance, &names, config.appendonly.get());
+        return Err(error);
     }
-    // What was in effect before can be again.
-    let _ = apply(instance, &names, config.appendonly.get());
-    Err(error)
+    // Nothing can fail any more. The password in effect need not be that of the parameter: a user's rules may
+    // have changed it since. So it could not be restored from there.
+    if names.iter().any(|name| name.parameter.name == "requirepass") {
+        instance.apply_requirepass();
+    }
+    Ok(reply.ok())
 }
 
 /// A parameter by the name that the client uses.
@@ -128,7 +135,7 @@ impl Named<'_> {
     }
 }
 
-/// Makes effective what was set.
+/// Makes effective what was set, except for the password.
 ///
 /// # Errors
 ///
@@ -143,9 +150,6 @@ fn apply(instance: &Instance, names: &[Named<'_>], had_log: bool) -> Result<()> 
     {
         tracing::warn!("{why}");
         return Err(refuse(&name.shown(), "Unable to turn on AOF. Check server logs."));
-    }
-    if first_of(&["requirepass"]).is_some() {
-        instance.apply_requirepass();
     }
     let clients_max = config.maxclients.get();
     instance.apply_config();
