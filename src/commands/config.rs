@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 
-use crate::config::rewrite::rewrite as rewritten;
+use crate::config::rewrite::{FILE_BYTES_MAX, rewrite as rewritten};
 use crate::config::{Changes, Checked, Parameter, is_known, is_secret, parameters};
 use crate::files;
 use crate::glob::Pattern;
@@ -259,14 +259,19 @@ pub(super) fn rewrite_file(instance: &Instance, writes_all: bool) -> Result<()> 
     let missing = Error::fixed("ERR The server is running without a config file");
     let path = instance.config.file.as_deref().ok_or(missing)?;
     // Users from an ACL file are not in this file.
-    let users = if instance.acl_file().is_some() { Vec::new() } else { instance.users.describe() };
+    let users = if instance.acl_file().is_some() { Vec::new() } else { describe_users(instance)? };
     // The old one may have been taken away.
     let old = fs::read(path).or_else(|error| match error.kind() {
         ErrorKind::NotFound => Ok(Vec::new()),
         _ => Err(error),
     });
-    let written =
-        old.and_then(|old| files::replace(path, &rewritten(&old, &instance.config, &users, writes_all)));
+    let written = old.and_then(|old| {
+        let new = rewritten(&old, &instance.config, &users, writes_all);
+        if new.len() > FILE_BYTES_MAX {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        files::replace(path, &new)
+    });
     written.map_err(|error| {
         let reason = files::reason(&error);
         tracing::warn!("CONFIG REWRITE failed: {reason}");
@@ -274,6 +279,24 @@ pub(super) fn rewrite_file(instance: &Instance, writes_all: bool) -> Result<()> 
     })?;
     tracing::warn!("CONFIG REWRITE executed with success.");
     Ok(())
+}
+
+/// The lines of all users.
+///
+/// # Errors
+///
+/// If one of them is declared outside of the file: the next server would find it declared twice, and not
+/// start. Redis writes such a file.
+fn describe_users(instance: &Instance) -> Result<Vec<Vec<u8>>> {
+    let mut elsewhere = instance.config.users_elsewhere.iter();
+    match elsewhere.find(|name| instance.users.get(name).is_some()) {
+        None => Ok(instance.users.describe()),
+        Some(name) => Err(Error::quoting(
+            "ERR Rewriting config file: an included file or an option declares the user '",
+            name,
+            "', which can be declared only once. Declare it in the configuration file itself, or use aclfile",
+        )),
+    }
 }
 
 const CONFIG_HELP: Command = Command::help("config|help", "5.0.0", || &CONFIG);

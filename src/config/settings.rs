@@ -12,6 +12,8 @@ use super::limits::OutputLimits;
 pub struct Config {
     /// The configuration file that the parameters were read from, if there is one: CONFIG REWRITE writes it.
     pub file: Option<PathBuf>,
+    /// The names of the users that an included file or an option declares. None may be declared again.
+    pub users_elsewhere: Vec<Vec<u8>>,
     pub acl_pubsub_default: Choice,
     pub aclfile: Text,
     pub acllog_max_len: Integer,
