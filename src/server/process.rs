@@ -97,7 +97,7 @@ fn serve(server: &mut Server, supervisor: &Supervisor, caller: &mut Caller) -> R
 
 /// Logs which server this is, and which of its parameters have no effect.
 fn say_hello(startup: &Startup) {
-    let Startup { foreign, missing, is_configured, .. } = startup;
+    let Startup { foreign, missing, strange_variables, is_configured, .. } = startup;
     let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
     tracing::info!("Keyfast version={version}, bits={}, pid={process}, just started", usize::BITS);
     if !is_configured {
@@ -108,6 +108,9 @@ fn say_hello(startup: &Startup) {
     }
     if !foreign.is_empty() {
         tracing::warn!("These parameters have no effect in Keyfast: {}", foreign.join(", "));
+    }
+    for text in strange_variables {
+        tracing::warn!("Warning: {text}");
     }
     for (directive, why) in missing {
         tracing::warn!("Ignoring '{directive}', as ignore-unsupported says. {why}");

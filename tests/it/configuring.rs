@@ -26,6 +26,26 @@ fn parameter(client: &mut Client, name: &str) -> String {
     items[1].to_string().trim_matches('"').to_owned()
 }
 
+#[test]
+fn a_misspelt_variable_for_the_password_stops_the_start_and_any_other_is_told() {
+    let folder = Folder::new("misspelt-variables");
+    let options = ["--bind", "127.0.0.1", "--port", "0"];
+    let complaint = complaint(folder.command().env("KEYFAST_REQUIREPAS", "secret").args(options));
+    assert_eq!(
+        complaint,
+        "keyfast: the environment variable KEYFAST_REQUIREPAS is no parameter, did you mean \
+         KEYFAST_REQUIREPASS? Rename the variable, or remove it: a server without its secret may be open to \
+         all\n"
+    );
+    // The password of another program, which the server has by another way.
+    let mut command = folder.command();
+    command.env("KEYFAST_PASSWORD", "secret").env("KEYFAST_MAXMEMRY", "1gb").args(options);
+    let server = Server::run(command.args(["--requirepass", "secret"]), 0);
+    server.wait_for_output("KEYFAST_PASSWORD is no parameter, did you mean KEYFAST_REQUIREPASS?");
+    server.wait_for_output("KEYFAST_MAXMEMRY is no parameter, did you mean KEYFAST_MAXMEMORY?");
+    server.client().line("PING").is_error("NOAUTH Authentication required.");
+}
+
 /// The directives of the file that Debian installs with redis-server 7.0.15, all of them, with its paths.
 const STOCK_FILE: &str = include_str!("stock.conf");
 
