@@ -56,6 +56,8 @@ pub struct Config {
     pub daemonize: Flag,
     pub pidfile: Text,
     pub supervised: Choice,
+    pub set_proc_title: Flag,
+    pub proc_title_template: Text,
     pub log_format: Choice,
     pub logfile: Text,
     pub redis_version: Text,

@@ -372,8 +372,8 @@ impl Place<'_> {
 
     /// The line, without passwords.
     fn shown(&self) -> String {
-        let name = self.line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
-        match is_secret(name) || name.eq_ignore_ascii_case(b"user") {
+        let name = name_of(self.line);
+        match is_about_secret(name) {
             true => format!("{} (redacted)", String::from_utf8_lossy(name)),
             false => String::from_utf8_lossy(self.line).into_owned(),
         }
@@ -393,6 +393,23 @@ impl Place<'_> {
             }
         }
     }
+}
+
+/// Whether one of these lines holds a secret: a password, or the name of a command that no client shall
+/// guess.
+pub(super) fn holds_secret(text: &[u8]) -> bool {
+    let mut names = text.split(|byte| *byte == b'\n').map(name_of);
+    names.any(|name| is_about_secret(name) || name.eq_ignore_ascii_case(b"rename-command"))
+}
+
+/// The directive of a line.
+fn name_of(line: &[u8]) -> &[u8] {
+    line.trim_ascii_start().split(u8::is_ascii_whitespace).next().unwrap_or_default()
+}
+
+/// Whether the values of a directive are or may hold passwords.
+fn is_about_secret(directive: &[u8]) -> bool {
+    is_secret(directive) || directive.eq_ignore_ascii_case(b"user")
 }
 
 /// Complains about how many values a directive has. A comment behind a value is the common mistake.

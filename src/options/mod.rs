@@ -48,6 +48,8 @@ pub struct Startup {
     pub foreign: Vec<String>,
     /// Directives that ask for a feature that Keyfast lacks, and what the user would miss.
     pub missing: Vec<(String, &'static str)>,
+    /// Whether the command line holds a secret, which other users of the machine could read.
+    pub has_secret_arguments: bool,
     /// What to log about variables of the environment that look like parameters, and are none.
     pub strange_variables: Vec<String>,
     /// Whether there was a configuration file or an argument.
@@ -84,7 +86,8 @@ pub fn parse(
             // Lines of standard input are counted on from those of the file, so they are in no file.
             let source = Source::File(file.as_deref().filter(|_| !reads_input));
             loader.load(&text, source, 0)?;
-            loader.load(&lines.unwrap_or_default(), Source::Options, 0)?;
+            let lines = lines.unwrap_or_default();
+            loader.load(&lines, Source::Options, 0)?;
             loader.check_missing()?;
             loader.check_users()?;
             check_log_file(&loader.config)?;
@@ -100,6 +103,7 @@ pub fn parse(
                 renamed,
                 foreign,
                 missing,
+                has_secret_arguments: loading::holds_secret(&lines),
                 strange_variables,
                 is_configured,
             })))

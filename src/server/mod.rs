@@ -9,7 +9,8 @@
 //!
 //! A [`Server`] is an instance with its sockets and its threads. A process may start several of them, and
 //! stop them again. [`process`] runs the one server of the program `keyfast`. For it, it changes the whole
-//! process: its directory, its log, its signals, its limits. [`daemon`] and [`supervision`] belong to that.
+//! process: its directory, its log, its signals, its limits. [`daemon`], [`supervision`] and [`title`] belong
+//! to that.
 
 mod background;
 mod buffers;
@@ -27,6 +28,7 @@ mod process;
 mod shutdown;
 mod slack;
 mod supervision;
+mod title;
 mod tls;
 mod unix;
 
