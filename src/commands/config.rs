@@ -103,7 +103,8 @@ fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
         settings.iter().map(|(name, _)| (*name, name.parameter, name.parameter.print(config))).collect();
     let names: Vec<Named> = before.iter().map(|(name, ..)| *name).collect();
     settings.into_iter().for_each(|(_, checked)| config.store(checked));
-    if let Err(error) = apply(instance, &names, had_log) {
+    // TLS comes last of what can fail: what new connections are greeted with need not be restored.
+    if let Err(error) = apply(instance, &names, had_log).and_then(|()| renew_tls(instance, &names)) {
         tracing::warn!("Failed applying new configuration. Restoring previous settings.");
         // All of them are made, or none.
         for (_, parameter, value) in &before {
@@ -135,7 +136,7 @@ impl Named<'_> {
     }
 }
 
-/// Makes effective what was set, except for the password.
+/// Makes effective what was set, except for the password and TLS.
 ///
 /// # Errors
 ///
@@ -162,6 +163,24 @@ fn apply(instance: &Instance, names: &[Named<'_>], had_log: bool) -> Result<()> 
         Some(name) => instance.oom_score.adjust(config).map_err(|why| refuse(&name.shown(), why)),
         None => Ok(()),
     }
+}
+
+/// Has new connections over TLS greeted by what was set. As in Redis, also if a file has the same name as
+/// before: what is in it may be new.
+///
+/// # Errors
+///
+/// With the parameter, in the words of Redis. Nothing has changed then.
+fn renew_tls(instance: &Instance, names: &[Named<'_>]) -> Result<()> {
+    let is_about_tls =
+        |name: &&Named<'_>| name.parameter.name.starts_with("tls-") && !name.parameter.is_inert();
+    let Some((name, renew)) = names.iter().find(is_about_tls).zip(instance.renew_tls.get()) else {
+        return Ok(());
+    };
+    renew(&instance.config).map_err(|why| {
+        tracing::warn!("{why}");
+        refuse(&name.shown(), "Unable to update TLS configuration. Check server logs.")
+    })
 }
 
 /// Checks every setting before any is made.

@@ -1,6 +1,7 @@
 //! Sockets and time: everything that waits.
 //!
-//! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them).
+//! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them,
+//! and [`suites`] is what TLS offers).
 //! [`connection`] is one client from its first byte to its last, and [`conversation`] executes its requests.
 //! [`intake`] is its input, [`outflow`] its output, and [`buffers`] holds their memory. [`eviction`] limits
 //! the memory of all clients, and [`slack`] gives unused memory back. [`lookout`] makes sure that one long
@@ -27,6 +28,7 @@ mod outflow;
 mod process;
 mod shutdown;
 mod slack;
+mod suites;
 mod supervision;
 mod title;
 mod tls;

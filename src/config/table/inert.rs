@@ -143,16 +143,12 @@ const FILES: &[Parameter] = &[
 
 const TLS: &[Parameter] = &[
     inert("tls-ca-cert-dir", "", Kind::Path),
-    inert("tls-ciphers", "", Kind::Text),
-    inert("tls-ciphersuites", "", Kind::Text),
     inert("tls-client-cert-file", "", Kind::Path),
     inert("tls-client-key-file", "", Kind::Path),
     inert("tls-client-key-file-pass", "", Kind::Text).secret(),
     inert("tls-cluster", "no", Kind::Flag),
     inert("tls-dh-params-file", "", Kind::Path),
     inert("tls-key-file-pass", "", Kind::Text).secret(),
-    inert("tls-prefer-server-ciphers", "no", Kind::Flag),
-    inert("tls-protocols", "", Kind::Text),
     inert("tls-replication", "no", Kind::Flag),
     inert("tls-session-cache-size", "20480", INT),
     inert("tls-session-cache-timeout", "300", INT),
