@@ -94,6 +94,8 @@ pub struct Instance {
     pub replication_id: ReplicationId,
     /// The port on which it listens, once it does. The system may have chosen it.
     pub listening_port: AtomicU16,
+    /// Has new connections over TLS greeted by changed parameters. Set if it has a port for them.
+    pub renew_tls: OnceLock<RenewTls>,
     /// The supervisor that was notified of the start, such as `systemd`.
     pub supervisor: OnceLock<&'static str>,
     /// Whether a client or the system has asked the server to end.
@@ -131,6 +133,10 @@ pub struct Hooks {
 
 /// Applies changed parameters outside the instance: the log's level, the limit of open files.
 pub type MakeEffective = Box<dyn Fn(&Config) + Send + Sync>;
+
+/// Reads certificates and the other parameters of TLS anew. Returns one line for people if one is wrong; then
+/// nothing has changed.
+pub type RenewTls = Box<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
 
 impl Instance {
     /// A server with these parameters, these commands and no data, for this many threads.
@@ -171,6 +177,7 @@ impl Instance {
             run_id: random_hex_digits(),
             replication_id: ReplicationId::default(),
             listening_port: AtomicU16::new(0),
+            renew_tls: OnceLock::new(),
             supervisor: OnceLock::new(),
             shutdown: Shutdown::default(),
             reply_gate: ReplyGate::default(),

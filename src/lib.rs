@@ -22,6 +22,7 @@ pub mod excerpt;
 pub mod files;
 pub mod geo;
 pub mod glob;
+pub mod host_names;
 pub mod hyperloglog;
 pub mod lcs;
 pub mod long_double;

@@ -7,12 +7,14 @@ use std::{env, fs};
 
 use keyfast::allocator::{self, Counted};
 use keyfast::cli;
+use keyfast::host_names;
 use keyfast::options::{Asked, parse};
 
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
 fn main() -> ExitCode {
+    host_names::prepare();
     if let Some(arguments) = cli::arguments(env::args_os()) {
         return cli::run(arguments);
     }

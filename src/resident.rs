@@ -22,7 +22,9 @@ pub fn let_go_of_program() {
     }
 }
 
-/// The mappings that are exactly what a file has, and can only be read or executed.
+/// The mappings that are exactly what a file has, can only be read or executed, and of which something is in
+/// memory. An emulator (qemu-user, by which Docker runs images of other machines) knows nothing of that, and
+/// says so of all mappings: nothing in memory, nothing anonymous. Some of their pages have been relocated.
 ///
 /// `smaps` is as in proc(5): a line with addresses, rights, offset, device, inode and path for each mapping,
 /// then lines with what is to be known of it.
@@ -31,6 +33,10 @@ fn program(smaps: &str) -> impl Iterator<Item = Range<usize>> {
     smaps.lines().filter_map(move |line| match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
         [addresses, rights, _, _, inode, ..] if !addresses.ends_with(':') => {
             mapping = range(addresses).filter(|_| matches!(rights, "r-xp" | "r--p") && inode != "0");
+            None
+        }
+        ["Rss:", "0", "kB"] => {
+            mapping = None;
             None
         }
         ["Anonymous:", "0", "kB"] => mapping.take(),
@@ -49,6 +55,7 @@ mod tests {
 
     const SMAPS: &str = "\
 55a7d14aa000-55a7d15ff000 r--p 00000000 fe:00 10362887                   /usr/bin/key fast
+Rss:                1364 kB
 Anonymous:             0 kB
 55a7d15ff000-55a7d1b33000 r-xp 00154000 fe:00 10362887                   /usr/bin/key fast
 Size:               5328 kB
@@ -69,6 +76,30 @@ Anonymous:             0 kB
     #[test]
     fn only_what_is_as_in_its_file_is_let_go_of() {
         assert!(program(SMAPS).eq([0x55a7_d14a_a000..0x55a7_d15f_f000, 0x55a7_d15f_f000..0x55a7_d1b3_3000]));
+    }
+
+    /// What qemu-user 11 tells a program of itself. The last mapping holds relocated constants.
+    const EMULATED: &str = "\
+7f0000000000-7f0000155000 r--p 00000000 fe:00 10362887                   /usr/bin/keyfast
+Size:               1364 kB
+KernelPageSize:        4 kB
+MMUPageSize:           4 kB
+Rss:                   0 kB
+Pss:                   0 kB
+Private_Dirty:         0 kB
+Referenced:            0 kB
+Anonymous:             0 kB
+VmFlags: rd mr mw me
+7f0000687000-7f00006c3000 r--p 00687000 fe:00 10362887                   /usr/bin/keyfast
+Size:                240 kB
+Rss:                   0 kB
+Anonymous:             0 kB
+VmFlags: rd mr mw me
+";
+
+    #[test]
+    fn an_emulator_that_knows_nothing_is_not_believed() {
+        assert_eq!(program(EMULATED).count(), 0);
     }
 
     #[cfg(target_os = "linux")]

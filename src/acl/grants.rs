@@ -113,6 +113,10 @@ impl Grants {
             [b'(', rules @ .., b')'] => {
                 let mut selector = Selector::new(catalog, all_channels);
                 for rule in rules.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty()) {
+                    // ACL LIST would show it as the end of the selector, and ACL LOAD read it as that.
+                    if rule.ends_with(b")") {
+                        return Err(Mistake::Syntax);
+                    }
                     selector.apply(rule, catalog)?;
                 }
                 self.selectors.push(selector);

@@ -387,10 +387,15 @@ mod tests {
     #[test]
     fn a_user_is_made_again_from_its_description() {
         let users = users();
+        for unreadable in ["(~a) +get)", "(+get ~a))", "(&a) +get)", "(%R~a) +get)", "(+get|a) ~a)"] {
+            let set = users.set(b"alice", [unreadable.as_bytes()].into_iter(), false);
+            assert!(matches!(set, Err(Refused::Rule(_, Mistake::Syntax))), "{unreadable}");
+        }
         for rules in [
             "on >secret ~a %R~b &c +@all -config|set",
             "reset nopass +@slow -set +get|x allkeys allchannels",
             "reset (+get ~a) (%W~b +set &*)",
+            "reset ~a) (~(a +get)",
         ] {
             let description = |rules: &str| {
                 let text = String::from_utf8(set(&users, rules).grants().describe()).unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 
-use crate::config::rewrite::rewrite as rewritten;
+use crate::config::rewrite::{FILE_BYTES_MAX, rewrite as rewritten};
 use crate::config::{Changes, Checked, Parameter, is_known, is_secret, parameters};
 use crate::files;
 use crate::glob::Pattern;
@@ -103,15 +103,23 @@ fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
         settings.iter().map(|(name, _)| (*name, name.parameter, name.parameter.print(config))).collect();
     let names: Vec<Named> = before.iter().map(|(name, ..)| *name).collect();
     settings.into_iter().for_each(|(_, checked)| config.store(checked));
-    let Err(error) = apply(instance, &names, had_log) else { return Ok(reply.ok()) };
-    tracing::warn!("Failed applying new configuration. Restoring previous settings.");
-    // All of them are made, or none.
-    for (_, parameter, value) in &before {
-        parameter.check(value).ok().into_iter().for_each(|old| config.store(old));
+    // TLS comes last of what can fail: what new connections are greeted with need not be restored.
+    if let Err(error) = apply(instance, &names, had_log).and_then(|()| renew_tls(instance, &names)) {
+        tracing::warn!("Failed applying new configuration. Restoring previous settings.");
+        // All of them are made, or none.
+        for (_, parameter, value) in &before {
+            parameter.check(value).ok().into_iter().for_each(|old| config.store(old));
+        }
+        // What was in effect before can be again.
+        let _ = apply(instance, &names, config.appendonly.get());
+        return Err(error);
     }
-    // What was in effect before can be again.
-    let _ = apply(instance, &names, config.appendonly.get());
-    Err(error)
+    // Nothing can fail any more. The password in effect need not be that of the parameter: a user's rules may
+    // have changed it since. So it could not be restored from there.
+    if names.iter().any(|name| name.parameter.name == "requirepass") {
+        instance.apply_requirepass();
+    }
+    Ok(reply.ok())
 }
 
 /// A parameter by the name that the client uses.
@@ -128,7 +136,7 @@ impl Named<'_> {
     }
 }
 
-/// Makes effective what was set.
+/// Makes effective what was set, except for the password and TLS.
 ///
 /// # Errors
 ///
@@ -144,9 +152,6 @@ fn apply(instance: &Instance, names: &[Named<'_>], had_log: bool) -> Result<()> 
         tracing::warn!("{why}");
         return Err(refuse(&name.shown(), "Unable to turn on AOF. Check server logs."));
     }
-    if first_of(&["requirepass"]).is_some() {
-        instance.apply_requirepass();
-    }
     let clients_max = config.maxclients.get();
     instance.apply_config();
     let possible = config.maxclients.get();
@@ -158,6 +163,24 @@ fn apply(instance: &Instance, names: &[Named<'_>], had_log: bool) -> Result<()> 
         Some(name) => instance.oom_score.adjust(config).map_err(|why| refuse(&name.shown(), why)),
         None => Ok(()),
     }
+}
+
+/// Has new connections over TLS greeted by what was set. As in Redis, also if a file has the same name as
+/// before: what is in it may be new.
+///
+/// # Errors
+///
+/// With the parameter, in the words of Redis. Nothing has changed then.
+fn renew_tls(instance: &Instance, names: &[Named<'_>]) -> Result<()> {
+    let is_about_tls =
+        |name: &&Named<'_>| name.parameter.name.starts_with("tls-") && !name.parameter.is_inert();
+    let Some((name, renew)) = names.iter().find(is_about_tls).zip(instance.renew_tls.get()) else {
+        return Ok(());
+    };
+    renew(&instance.config).map_err(|why| {
+        tracing::warn!("{why}");
+        refuse(&name.shown(), "Unable to update TLS configuration. Check server logs.")
+    })
 }
 
 /// Checks every setting before any is made.
@@ -255,14 +278,19 @@ pub(super) fn rewrite_file(instance: &Instance, writes_all: bool) -> Result<()> 
     let missing = Error::fixed("ERR The server is running without a config file");
     let path = instance.config.file.as_deref().ok_or(missing)?;
     // Users from an ACL file are not in this file.
-    let users = if instance.acl_file().is_some() { Vec::new() } else { instance.users.describe() };
+    let users = if instance.acl_file().is_some() { Vec::new() } else { describe_users(instance)? };
     // The old one may have been taken away.
     let old = fs::read(path).or_else(|error| match error.kind() {
         ErrorKind::NotFound => Ok(Vec::new()),
         _ => Err(error),
     });
-    let written =
-        old.and_then(|old| files::replace(path, &rewritten(&old, &instance.config, &users, writes_all)));
+    let written = old.and_then(|old| {
+        let new = rewritten(&old, &instance.config, &users, writes_all);
+        if new.len() > FILE_BYTES_MAX {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        files::replace(path, &new)
+    });
     written.map_err(|error| {
         let reason = files::reason(&error);
         tracing::warn!("CONFIG REWRITE failed: {reason}");
@@ -270,6 +298,24 @@ pub(super) fn rewrite_file(instance: &Instance, writes_all: bool) -> Result<()> 
     })?;
     tracing::warn!("CONFIG REWRITE executed with success.");
     Ok(())
+}
+
+/// The lines of all users.
+///
+/// # Errors
+///
+/// If one of them is declared outside of the file: the next server would find it declared twice, and not
+/// start. Redis writes such a file.
+fn describe_users(instance: &Instance) -> Result<Vec<Vec<u8>>> {
+    let mut elsewhere = instance.config.users_elsewhere.iter();
+    match elsewhere.find(|name| instance.users.get(name).is_some()) {
+        None => Ok(instance.users.describe()),
+        Some(name) => Err(Error::quoting(
+            "ERR Rewriting config file: an included file or an option declares the user '",
+            name,
+            "', which can be declared only once. Declare it in the configuration file itself, or use aclfile",
+        )),
+    }
 }
 
 const CONFIG_HELP: Command = Command::help("config|help", "5.0.0", || &CONFIG);

@@ -14,6 +14,7 @@ use crate::resp::{Reply, Request, tree};
 use crate::types;
 
 use super::args::{self, Options, is_word};
+use super::door::permission;
 use super::error::Error;
 use super::facts::{
     Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
@@ -40,7 +41,7 @@ const LOCKS_LIST: Command = Command {
     scope: Scope::Everything,
     categories: Categories::KEYSPACE,
     group: Group::Server,
-    summary: "Lists the held locks of the current database, longest held first.",
+    summary: "Lists the held locks of the current database that the user may read, longest held first.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of locks that are followed, 4096 at most",
     tips: &["nondeterministic_output"],
@@ -57,10 +58,15 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let choice = Choice::parse(request)?;
     let now_ms = context.tx.now_ms();
     let tx = &*context.tx;
+    let may_read = permission::may_read(context.session, &LOCKS_LIST);
     let mut held = context.instance.lens.held(now_ms, |lock| {
         // The lens may have missed news of a lock: the keyspace decides.
-        lock.database == tx.database() && choice.has(&lock.key) && tx.is_lock(&lock.key)
+        lock.database == tx.database()
+            && choice.has(&lock.key)
+            && may_read(&lock.key)
+            && tx.is_lock(&lock.key)
     });
+    drop(may_read);
     held.sort_by_key(|lock| lock.tenure.since_ms);
     let shown: Vec<_> =
         held.iter().take(choice.count).map(|lock| describe(context, lock, now_ms, false)).collect();
@@ -128,7 +134,8 @@ const LOCKS_GET: Command = Command {
     name: "locks|get",
     arity: Arity::Exactly(3),
     flags: Flags::ADMIN.and(Flags::READONLY),
-    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    // The digest of a short token is as good as the token.
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::KEYSPACE,
     group: Group::Server,
     summary: "Returns details of a lock: holder, depth, past holders, refused and waiting clients, history.",
@@ -256,7 +263,7 @@ const LOCKS_LOG: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Lists misuse of locks, newest first: ten findings, a given number, or all (-1).",
+    summary: "Lists misuse of locks that the user may read: the newest ten findings, a given number, or all (-1).",
     since: "0.1.0",
     complexity: "O(N) where N is the number of findings, 128 at most",
     tips: &["nondeterministic_output"],
@@ -276,8 +283,11 @@ fn log(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     }
     let count = request.get(2).map_or(Some(COUNT), parse_integer).filter(|count| *count >= -1);
     let count = count.ok_or(Error::fixed("ERR count should be greater than or equal to -1"))?;
+    let mut findings = context.instance.lens.findings(usize::MAX);
+    let may_read = permission::may_read(context.session, &LOCKS_LOG);
+    findings.retain(|finding| may_read(&finding.key));
     // -1 is all.
-    let findings = context.instance.lens.findings(usize::try_from(count).unwrap_or(usize::MAX));
+    findings.truncate(usize::try_from(count).unwrap_or(usize::MAX));
     Ok(reply.tree(&tree::array(findings.iter().map(describe_finding))))
 }
 

@@ -39,6 +39,7 @@ pub use table::words::{
     PUBSUB_DEFAULTS, SHUTDOWN_WORDS, SUPERVISORS, TLS_AUTH_CLIENTS,
 };
 pub use table::{by_name, parameters};
+pub use texts::expand_title;
 
 /// An entry of the table.
 #[derive(Debug)]

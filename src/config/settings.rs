@@ -12,6 +12,8 @@ use super::limits::OutputLimits;
 pub struct Config {
     /// The configuration file that the parameters were read from, if there is one: CONFIG REWRITE writes it.
     pub file: Option<PathBuf>,
+    /// The names of the users that an included file or an option declares. None may be declared again.
+    pub users_elsewhere: Vec<Vec<u8>>,
     pub acl_pubsub_default: Choice,
     pub aclfile: Text,
     pub acllog_max_len: Integer,
@@ -21,6 +23,10 @@ pub struct Config {
     pub tls_key_file: Text,
     pub tls_ca_cert_file: Text,
     pub tls_auth_clients: Choice,
+    pub tls_protocols: Text,
+    pub tls_ciphers: Text,
+    pub tls_ciphersuites: Text,
+    pub tls_prefer_server_ciphers: Flag,
     pub unixsocket: Text,
     pub unixsocketperm: Integer,
     pub bind: Text,
@@ -54,6 +60,8 @@ pub struct Config {
     pub daemonize: Flag,
     pub pidfile: Text,
     pub supervised: Choice,
+    pub set_proc_title: Flag,
+    pub proc_title_template: Text,
     pub log_format: Choice,
     pub logfile: Text,
     pub redis_version: Text,

@@ -28,35 +28,56 @@ pub(super) fn check_version(text: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Checks a template: its variables are known, and it has text even if every variable that may be empty is.
-pub(super) fn check_title(text: &[u8]) -> Result<(), Refusal> {
-    match has_title(text) {
-        Some(true) => Ok(()),
-        _ => Err("template format is invalid or contains unknown variables".into()),
-    }
+/// A part of a template of the process's title.
+enum Part<'a> {
+    Text(&'a [u8]),
+    /// The name of a variable.
+    Variable(&'a str),
 }
 
-/// Whether a template makes more than blanks; none if it is malformed or has unknown variables.
-fn has_title(mut rest: &[u8]) -> Option<bool> {
-    let mut is_something = false;
-    let is_text = |part: &[u8]| part.iter().any(|byte| *byte != b' ');
+/// The parts of a template; none if it is malformed or has unknown variables.
+fn parts(mut rest: &[u8]) -> Option<Vec<Part<'_>>> {
+    const VARIABLES: &[&str] =
+        &["title", "server-mode", "listen-addr", "config-file", "port", "tls-port", "unixsocket"];
+    let mut parts = Vec::new();
     while let Some(open) = rest.iter().position(|byte| *byte == b'{') {
-        is_something |= is_text(&rest[..open]);
+        parts.push(Part::Text(&rest[..open]));
         rest = &rest[open + 1..];
         if let Some(after) = rest.strip_prefix(b"{") {
-            is_something = true;
+            parts.push(Part::Text(b"{"));
             rest = after;
             continue;
         }
         let close = rest.iter().position(|byte| *byte == b'}')?;
-        is_something |= match &rest[..close] {
-            b"title" | b"server-mode" => false,
-            b"listen-addr" | b"config-file" | b"port" | b"tls-port" | b"unixsocket" => true,
-            _ => return None,
-        };
+        parts.push(Part::Variable(VARIABLES.iter().find(|known| known.as_bytes() == &rest[..close])?));
         rest = &rest[close + 1..];
     }
-    Some(is_something || is_text(rest))
+    parts.push(Part::Text(rest));
+    Some(parts)
+}
+
+/// Checks a template: its variables are known, and it has text even if every variable that may be empty is.
+pub(super) fn check_title(template: &[u8]) -> Result<(), Refusal> {
+    let is_something = |part: &Part<'_>| match part {
+        Part::Text(text) => text.iter().any(|byte| *byte != b' '),
+        Part::Variable(name) => !matches!(*name, "title" | "server-mode"),
+    };
+    match parts(template) {
+        Some(parts) if parts.iter().any(is_something) => Ok(()),
+        _ => Err("template format is invalid or contains unknown variables".into()),
+    }
+}
+
+/// The title that a template makes with these values of its variables.
+pub fn expand_title(template: &[u8], value: impl Fn(&str) -> Vec<u8>) -> Vec<u8> {
+    let expand = |part: &Part<'_>| match part {
+        Part::Text(text) => text.to_vec(),
+        Part::Variable(name) => value(name),
+    };
+    let title: Vec<u8> = parts(template).iter().flatten().flat_map(expand).collect();
+    let begin = title.iter().take_while(|byte| **byte == b' ').count();
+    let end = title.iter().rposition(|byte| *byte != b' ').map_or(begin, |last| last + 1);
+    title[begin..end].to_vec()
 }
 
 #[cfg(test)]
@@ -78,6 +99,18 @@ mod tests {
             ("{nosuch} a", false),
         ] {
             assert_eq!(check_title(template.as_bytes()).is_ok(), is_right, "{template:?}");
+        }
+    }
+
+    #[test]
+    fn a_title_has_the_values_of_the_variables_and_no_blanks_around_it() {
+        let value = |name: &str| if name == "server-mode" { Vec::new() } else { name.as_bytes().to_vec() };
+        for (template, expected) in [
+            ("{title} {listen-addr} {server-mode}", "title listen-addr"),
+            (" a {{ {port}} ", "a { port}"),
+            ("{server-mode}  ", ""),
+        ] {
+            assert_eq!(expand_title(template.as_bytes(), value), expected.as_bytes(), "{template:?}");
         }
     }
 

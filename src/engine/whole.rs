@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::commands::Command;
 use crate::commands::browsing::{Filter, matching};
 use crate::commands::choosing::parse_cursor;
+use crate::commands::door::permission::may_read;
 use crate::commands::error::Error;
 use crate::commands::facts::Result;
 use crate::commands::locks::{Choice, describe_in_store};
@@ -96,7 +97,7 @@ pub fn execute(
                 return Ok(Err(error));
             }
             let now_ms = remote.clock.now_ms();
-            Ok(join((request, question), told, &reply, (session, now_ms), out))
+            Ok(join((command, request, question), told, &reply, (session, now_ms), out))
         }
     }
 }
@@ -115,7 +116,7 @@ fn on_to_the_store(reply: Vec<u8>) -> Vec<u8> {
 
 /// Joins the parts of a reply from memory and from the store.
 fn join(
-    (request, question): (Request<'_>, Question),
+    (command, request, question): (&Command, Request<'_>, Question),
     told: Told,
     memory: &[u8],
     (session, now_ms): (&Session, u64),
@@ -160,7 +161,8 @@ fn join(
         }
         Question::Locks(_) => {
             let choice = Choice::parse(request)?;
-            let locks = told.locks.iter().filter(|(key, _)| choice.has(key));
+            let may_read = may_read(session, command);
+            let locks = told.locks.iter().filter(|(key, _)| choice.has(key) && may_read(key));
             let locks = locks.filter_map(|(key, row)| describe_in_store(key, row, now_ms));
             let locks: Vec<_> = locks.take(choice.count.saturating_sub(number as usize)).collect();
             out.extend_from_slice(format!("*{}\r\n", number as usize + locks.len()).as_bytes());

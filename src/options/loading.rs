@@ -19,19 +19,15 @@ use crate::commands::absent;
 use crate::commands::catalog;
 use crate::commands::facts::lookup::{self, Renamed};
 use crate::config::foreign::{self, Values};
+use crate::config::rewrite::FILE_BYTES_MAX;
 use crate::config::{Changes, Config, Parameter, is_secret};
 use crate::files;
 use crate::resp::{OwnedRequest, Request};
 
 use super::suggestions;
 
-/// Bytes of one file, or of standard input: that of Redis has a hundred thousand, nearly all of them
-/// comments.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 /// How deep files may include each other. Redis has no limit, and crashes if a file includes itself.
 const INCLUDED_MAX: usize = 16;
-/// Bytes of one line: words are found by the reader of inline requests, which takes no more.
-const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// The configuration as far as it has been read.
 #[derive(Debug, Default)]
@@ -152,10 +148,9 @@ impl Loader {
     }
 
     fn obey(&mut self, place: &Place<'_>, depth: usize) -> Result<(), Wrong> {
-        if place.line.len() > LINE_BYTES_MAX {
-            return Err("Configuration line is too long".into());
-        }
-        let words = OwnedRequest::of_line(place.line).ok_or("Unbalanced quotes in configuration line")?;
+        // A line may have all bytes of its file: CONFIG REWRITE writes a user with many patterns on one.
+        let words =
+            OwnedRequest::of_long_line(place.line).ok_or("Unbalanced quotes in configuration line")?;
         let Some(request) = words.request() else { return Ok(()) };
         let name = String::from_utf8_lossy(request.name()).to_ascii_lowercase();
         let parameter = Parameter::named(name.as_bytes());
@@ -318,6 +313,9 @@ impl Loader {
             let name = String::from_utf8_lossy(declared.at(1));
             self.first_user = Some(format!("{} defines user {name}", place.location()));
         }
+        if let Source::Included(_) | Source::Options = place.source {
+            self.config.users_elsewhere.push(declared.at(1).to_vec());
+        }
         self.users.push(words);
         Ok(())
     }
@@ -374,8 +372,8 @@ impl Place<'_> {
 
     /// The line, without passwords.
     fn shown(&self) -> String {
-        let name = self.line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
-        match is_secret(name) || name.eq_ignore_ascii_case(b"user") {
+        let name = name_of(self.line);
+        match is_about_secret(name) {
             true => format!("{} (redacted)", String::from_utf8_lossy(name)),
             false => String::from_utf8_lossy(self.line).into_owned(),
         }
@@ -395,6 +393,23 @@ impl Place<'_> {
             }
         }
     }
+}
+
+/// Whether one of these lines holds a secret: a password, or the name of a command that no client shall
+/// guess.
+pub(super) fn holds_secret(text: &[u8]) -> bool {
+    let mut names = text.split(|byte| *byte == b'\n').map(name_of);
+    names.any(|name| is_about_secret(name) || name.eq_ignore_ascii_case(b"rename-command"))
+}
+
+/// The directive of a line.
+fn name_of(line: &[u8]) -> &[u8] {
+    line.trim_ascii_start().split(u8::is_ascii_whitespace).next().unwrap_or_default()
+}
+
+/// Whether the values of a directive are or may hold passwords.
+fn is_about_secret(directive: &[u8]) -> bool {
+    is_secret(directive) || directive.eq_ignore_ascii_case(b"user")
 }
 
 /// Complains about how many values a directive has. A comment behind a value is the common mistake.
@@ -445,8 +460,8 @@ fn files_of(path: &Path) -> Vec<PathBuf> {
 /// If reading fails, or if there are more than `FILE_BYTES_MAX` bytes.
 pub(super) fn read_all(source: impl Read) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    source.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
+    source.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text)?;
+    if text.len() > FILE_BYTES_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     Ok(text)

@@ -48,6 +48,10 @@ pub struct Startup {
     pub foreign: Vec<String>,
     /// Directives that ask for a feature that Keyfast lacks, and what the user would miss.
     pub missing: Vec<(String, &'static str)>,
+    /// Whether the command line holds a secret, which other users of the machine could read.
+    pub has_secret_arguments: bool,
+    /// What to log about variables of the environment that look like parameters, and are none.
+    pub strange_variables: Vec<String>,
     /// Whether there was a configuration file or an argument.
     pub is_configured: bool,
 }
@@ -73,7 +77,8 @@ pub fn parse(
             let mut config = Config::new();
             let hint = file.as_deref().map_or("", hint);
             config.file = absolute(file)?;
-            environment::apply(&config, environment).map_err(|why| format!("keyfast: {why}"))?;
+            let wrong = |why| format!("keyfast: {why}");
+            let unknown_variables = environment::apply(&config, environment).map_err(wrong)?;
             let is_configured = lines.is_some();
             let text = text(config.file.as_deref(), reads_input).map_err(|why| why + hint)?;
             let file = config.file.clone();
@@ -81,14 +86,27 @@ pub fn parse(
             // Lines of standard input are counted on from those of the file, so they are in no file.
             let source = Source::File(file.as_deref().filter(|_| !reads_input));
             loader.load(&text, source, 0)?;
-            loader.load(&lines.unwrap_or_default(), Source::Options, 0)?;
+            let lines = lines.unwrap_or_default();
+            loader.load(&lines, Source::Options, 0)?;
             loader.check_missing()?;
             loader.check_users()?;
             check_log_file(&loader.config)?;
             let Loader { config, users, renamed, mut foreign, missing, .. } = loader;
+            let has_users = !users.is_empty() || !config.aclfile.get().is_empty();
+            let strange_variables =
+                environment::judge(&unknown_variables, &config, has_users).map_err(wrong)?;
             foreign.extend(config.inert_names().into_iter().map(str::to_owned));
             let missing = missing.into_iter().map(|missing| (missing.directive, missing.why)).collect();
-            Ok(Asked::Serve(Box::new(Startup { config, users, renamed, foreign, missing, is_configured })))
+            Ok(Asked::Serve(Box::new(Startup {
+                config,
+                users,
+                renamed,
+                foreign,
+                missing,
+                has_secret_arguments: loading::holds_secret(&lines),
+                strange_variables,
+                is_configured,
+            })))
         }
     }
 }

@@ -26,11 +26,18 @@ const OTHER_WORDS: &[(&str, &str)] = &[
     ("threads", "io-threads"),
 ];
 
+/// Bytes of a name that may be a misspelt one; the longest directive has about fifty. To compare a longer
+/// one with each known name could take minutes.
+const NAME_BYTES_MAX: usize = 100;
+
 /// The known name that is most like this one, if it is like enough.
 pub(super) fn of(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('-').to_ascii_lowercase().replace('_', "-");
     // A value may follow, as in `nosuch=7000`.
     let name = name.split('=').next().unwrap_or_default();
+    if name.len() > NAME_BYTES_MAX {
+        return None;
+    }
     if let Some((_, meant)) = OTHER_WORDS.iter().find(|(word, _)| *word == name) {
         return Some(meant);
     }

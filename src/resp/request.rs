@@ -118,10 +118,16 @@ impl OwnedRequest {
     /// The words of a line, with quotes as in an inline request. `None` if the quotes do not match, or the
     /// line is too long for an inline request.
     pub fn of_line(line: &[u8]) -> Option<OwnedRequest> {
+        (line.len() <= LINE_BYTES_MAX).then_some(line).and_then(OwnedRequest::of_long_line)
+    }
+
+    /// The same for a line of any length, whose bytes the caller has limited.
+    pub fn of_long_line(line: &[u8]) -> Option<OwnedRequest> {
+        // Positions have 32 bits, and a word is never longer than what it is made of.
+        u32::try_from(line.len()).ok()?;
         let mut owned = OwnedRequest::default();
-        let is_short = line.len() <= LINE_BYTES_MAX;
-        let is_whole = is_short && split_words(line, &mut owned.source, &mut owned.spans).is_ok();
-        is_whole.then_some(owned)
+        split_words(line, &mut owned.source, &mut owned.spans).ok()?;
+        Some(owned)
     }
 
     /// Adds an argument; returns whether there was room: positions have 32 bits.

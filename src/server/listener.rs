@@ -72,6 +72,10 @@ pub(super) fn open(instance: &Instance) -> Result<Doors, String> {
     let config = &instance.config;
     let (port, tls_port) = (config.port.get() as u16, config.tls_port.get() as u16);
     let greeter = if tls_port == 0 { None } else { Some(Tls::of(config)?) };
+    if let Some(greeter) = greeter.clone() {
+        // It is set here only.
+        let _ = instance.renew_tls.set(Box::new(move |config| greeter.renew(config)));
+    }
     let has_other_ways = greeter.is_some() || !config.unixsocket.get().is_empty();
     let tcp = if port == 0 && has_other_ways { Vec::new() } else { open_port(config, &config.bind, port)? };
     let tls = if tls_port == 0 { Vec::new() } else { open_port(config, &config.bind, tls_port)? };

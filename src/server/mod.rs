@@ -1,6 +1,7 @@
 //! Sockets and time: everything that waits.
 //!
-//! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them).
+//! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them,
+//! and [`suites`] is what TLS offers).
 //! [`rota`] serves them in the order in which they were woken. [`connection`] is one client from its first byte
 //! to its last, and [`conversation`] executes its requests.
 //! [`intake`] is its input, [`outflow`] its output, and [`buffers`] holds their memory. [`eviction`] limits
@@ -10,7 +11,8 @@
 //!
 //! A [`Server`] is an instance with its sockets and its threads. A process may start several of them, and
 //! stop them again. [`process`] runs the one server of the program `keyfast`. For it, it changes the whole
-//! process: its directory, its log, its signals, its limits. [`daemon`] and [`supervision`] belong to that.
+//! process: its directory, its log, its signals, its limits. [`daemon`], [`supervision`] and [`title`] belong
+//! to that.
 
 mod background;
 mod buffers;
@@ -28,7 +30,9 @@ mod process;
 mod rota;
 mod shutdown;
 mod slack;
+mod suites;
 mod supervision;
+mod title;
 mod tls;
 mod unix;
 mod wire;

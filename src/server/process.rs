@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use crate::allocator;
 use crate::config::Config;
@@ -12,6 +13,7 @@ use crate::resident;
 
 use super::daemon::{Caller, PidFile};
 use super::supervision::Supervisor;
+use super::title::Title;
 use super::{Server, log, runtime, shutdown, threads};
 
 /// Serves until a signal or a client ends the process.
@@ -20,13 +22,14 @@ use super::{Server, log, runtime, shutdown, threads};
 ///
 /// With one line for people, if the server cannot start.
 pub fn run(startup: Startup) -> Result<(), String> {
+    let title = Arc::new(Title::take(&startup));
     enter_directory(&startup.config)?;
     let set_log_level = log::start(&startup.config);
     let supervisor = Supervisor::greet(&startup.config);
     let goes_on_alone = startup.config.daemonize.get() && supervisor.name().is_none();
     let mut caller = if goes_on_alone { Caller::leave()? } else { Caller::none() };
     let is_told_by_log = goes_on_alone || !startup.config.logfile.get().is_empty();
-    start_and_serve(startup, &supervisor, &mut caller, set_log_level).inspect_err(|why| {
+    start_and_serve(startup, &supervisor, &mut caller, &title, set_log_level).inspect_err(|why| {
         // The user may not see standard error.
         if is_told_by_log {
             tracing::warn!("{why}");
@@ -39,6 +42,7 @@ fn start_and_serve(
     startup: Startup,
     supervisor: &Supervisor,
     caller: &mut Caller,
+    title: &Arc<Title>,
     set_log_level: impl Fn(usize) + Send + Sync + 'static,
 ) -> Result<(), String> {
     say_hello(&startup);
@@ -47,8 +51,10 @@ fn start_and_serve(
         allocator::use_one_arena();
     }
     let runtime = runtime(&startup.config)?;
+    let shown_title = Arc::clone(title);
     let make_effective = move |config: &Config| {
         set_log_level(config.loglevel.get());
+        shown_title.show(config);
         raise_open_files_limit(config);
         if let Err(why) = enter_directory(config) {
             tracing::warn!("{why}");
@@ -56,6 +62,7 @@ fn start_and_serve(
     };
     make_effective(&startup.config);
     let mut server = Server::open(startup, runtime, Box::new(make_effective))?;
+    title.show_port(&server.instance.config, server.instance.port());
     let served = serve(&mut server, supervisor, caller);
     server.abandon();
     served
@@ -96,7 +103,7 @@ fn serve(server: &mut Server, supervisor: &Supervisor, caller: &mut Caller) -> R
 
 /// Logs which server this is, and which of its parameters have no effect.
 fn say_hello(startup: &Startup) {
-    let Startup { foreign, missing, is_configured, .. } = startup;
+    let Startup { foreign, missing, strange_variables, is_configured, .. } = startup;
     let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
     tracing::info!("Keyfast version={version}, bits={}, pid={process}, just started", usize::BITS);
     if !is_configured {
@@ -107,6 +114,9 @@ fn say_hello(startup: &Startup) {
     }
     if !foreign.is_empty() {
         tracing::warn!("These parameters have no effect in Keyfast: {}", foreign.join(", "));
+    }
+    for text in strange_variables {
+        tracing::warn!("Warning: {text}");
     }
     for (directive, why) in missing {
         tracing::warn!("Ignoring '{directive}', as ignore-unsupported says. {why}");

@@ -1,14 +1,19 @@
 //! TLS: its parameters, and the handshake with clients.
+//!
+//! CONFIG SET replaces what new connections are greeted with: a certificate must not cost a restart. If a
+//! file is wrong, what was there before stays.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
@@ -20,13 +25,15 @@ use crate::certificates::{self, Validity, why_refused, why_untrusted};
 use crate::config::{Config, TLS_AUTH_CLIENTS};
 use crate::files::NamedFile;
 
+use super::suites::Offer;
+
 /// Most time for the handshake, which takes two round trips and some arithmetic. A client that connects and
 /// sends nothing must not hold one of the `maxclients` places for ever.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// Everything that a handshake needs.
+/// Everything that a handshake needs; the copies of one server are one.
 #[derive(Clone)]
-pub(super) struct Tls(TlsAcceptor);
+pub(super) struct Tls(Arc<RwLock<TlsAcceptor>>);
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,29 +48,19 @@ impl Tls {
     ///
     /// With one line for people.
     pub(super) fn of(config: &Config) -> Result<Tls, String> {
-        let wrong = |error: &dyn std::fmt::Display| format!("could not configure TLS: {error}");
-        let certificate_file = file("tls-cert-file", config.file_of(&config.tls_cert_file))?;
-        let certificates = certificates(&certificate_file)?;
-        let key_file = file("tls-key-file", config.file_of(&config.tls_key_file))?;
-        let key = certificates::read_key(&key_file).map_err(|why| wrong(&why))?;
-        let certificate = certificates[0].clone();
-        let provider = Arc::new(default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| wrong(&error))?;
-        let builder = match TLS_AUTH_CLIENTS[config.tls_auth_clients.get()] {
-            "no" => builder.with_no_client_auth(),
-            who => builder.with_client_cert_verifier(verifier(config, who == "optional", provider)?),
-        };
-        let config = builder.with_single_cert(certificates, key).map_err(|error| {
-            let why = why_refused(&error, &certificate);
-            wrong(&format_args!("{certificate_file} with {key_file}: {why}"))
-        })?;
-        if let Some(why) = Validity::of(&certificate).and_then(|validity| validity.why_not_now()) {
-            // As in Redis, clients decide whether they refuse it.
-            tracing::warn!("{certificate_file}: {}", why_untrusted(&Error::InvalidCertificate(why)));
-        }
-        Ok(Tls(TlsAcceptor::from(Arc::new(config))))
+        Ok(Tls(Arc::new(RwLock::new(acceptor(config)?))))
+    }
+
+    /// Reads them again, for the connections that come from now on. They do not resume what a client has
+    /// agreed on before.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people; nothing has changed then.
+    pub(super) fn renew(&self, config: &Config) -> Result<(), String> {
+        let new = acceptor(config)?;
+        *self.0.write() = new;
+        Ok(())
     }
 
     /// Makes the handshake with a client.
@@ -72,8 +69,38 @@ impl Tls {
     ///
     /// If the client takes too long, or its part of the handshake is wrong.
     pub(super) async fn greet(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        timeout(HANDSHAKE_MAX, self.0.accept(stream)).await?
+        let acceptor = self.0.read().clone();
+        timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await?
     }
+}
+
+/// What the parameters say now.
+fn acceptor(config: &Config) -> Result<TlsAcceptor, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("could not configure TLS: {error}");
+    let certificate_file = file("tls-cert-file", config.file_of(&config.tls_cert_file))?;
+    let certificates = certificates(&certificate_file)?;
+    let key_file = file("tls-key-file", config.file_of(&config.tls_key_file))?;
+    let key = certificates::read_key(&key_file).map_err(|why| wrong(&why))?;
+    let certificate = certificates[0].clone();
+    let Offer { versions, suites } = Offer::of(config).map_err(|why| wrong(&why))?;
+    let provider = Arc::new(CryptoProvider { cipher_suites: suites, ..default_provider() });
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&versions)
+        .map_err(|error| wrong(&error))?;
+    let builder = match TLS_AUTH_CLIENTS[config.tls_auth_clients.get()] {
+        "no" => builder.with_no_client_auth(),
+        who => builder.with_client_cert_verifier(verifier(config, who == "optional", provider)?),
+    };
+    let mut made = builder.with_single_cert(certificates, key).map_err(|error| {
+        let why = why_refused(&error, &certificate);
+        wrong(&format_args!("{certificate_file} with {key_file}: {why}"))
+    })?;
+    made.ignore_client_order = config.tls_prefer_server_ciphers.get();
+    if let Some(why) = Validity::of(&certificate).and_then(|validity| validity.why_not_now()) {
+        // As in Redis, clients decide whether they refuse it.
+        tracing::warn!("{certificate_file}: {}", why_untrusted(&Error::InvalidCertificate(why)));
+    }
+    Ok(TlsAcceptor::from(Arc::new(made)))
 }
 
 /// Sends the last words to a client and ends the TLS stream properly, so that the client can tell this end
@@ -91,7 +118,7 @@ pub(super) async fn end(stream: &mut TlsStream<TcpStream>, last_words: &[u8]) {
 fn verifier(
     config: &Config,
     is_optional: bool,
-    provider: Arc<tokio_rustls::rustls::crypto::CryptoProvider>,
+    provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let Some(authorities_file) = config.file_of(&config.tls_ca_cert_file) else {
         // Redis's own text, which people search for, although not all of its parameters exist here.

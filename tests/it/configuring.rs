@@ -26,6 +26,26 @@ fn parameter(client: &mut Client, name: &str) -> String {
     items[1].to_string().trim_matches('"').to_owned()
 }
 
+#[test]
+fn a_misspelt_variable_for_the_password_stops_the_start_and_any_other_is_told() {
+    let folder = Folder::new("misspelt-variables");
+    let options = ["--bind", "127.0.0.1", "--port", "0"];
+    let complaint = complaint(folder.command().env("KEYFAST_REQUIREPAS", "secret").args(options));
+    assert_eq!(
+        complaint,
+        "keyfast: the environment variable KEYFAST_REQUIREPAS is no parameter, did you mean \
+         KEYFAST_REQUIREPASS? Rename the variable, or remove it: a server without its secret may be open to \
+         all\n"
+    );
+    // The password of another program, which the server has by another way.
+    let mut command = folder.command();
+    command.env("KEYFAST_PASSWORD", "secret").env("KEYFAST_MAXMEMRY", "1gb").args(options);
+    let server = Server::run(command.args(["--requirepass", "secret"]), 0);
+    server.wait_for_output("KEYFAST_PASSWORD is no parameter, did you mean KEYFAST_REQUIREPASS?");
+    server.wait_for_output("KEYFAST_MAXMEMRY is no parameter, did you mean KEYFAST_MAXMEMORY?");
+    server.client().line("PING").is_error("NOAUTH Authentication required.");
+}
+
 /// The directives of the file that Debian installs with redis-server 7.0.15, all of them, with its paths.
 const STOCK_FILE: &str = include_str!("stock.conf");
 
@@ -373,6 +393,96 @@ fn a_rewritten_file_says_what_holds_and_keeps_what_people_wrote() {
     }
     // The third is `default`, which ACL LIST shows otherwise once it was declared, as in Redis.
     assert_eq!(again.line("ACL LIST").items()[..2], client.line("ACL LIST").items()[..2]);
+}
+
+/// The users of a server, and of one that is started with the file that the first one has rewritten.
+#[track_caller]
+fn users_before_and_after(folder: &Folder, users: &[&[&str]]) -> [Vec<String>; 2] {
+    folder.write("redis.conf", "port 0\n");
+    let mut client = folder.serve(&["redis.conf"]).into_client();
+    for user in users {
+        client.cmd(["ACL", "SETUSER"].iter().chain(*user)).is_ok();
+    }
+    client.line("CONFIG REWRITE").is_ok();
+    let again = Server::run(folder.command().arg("redis.conf"), 0).into_client();
+    [client, again].map(|mut client| {
+        let listed = client.line("ACL LIST").items().into_iter().map(|line| line.to_string());
+        // A `default` that was declared shows one word more.
+        listed.map(|line| line.replace(" sanitize-payload", "")).collect()
+    })
+}
+
+/// Redis starts with this one.
+#[test]
+fn a_user_with_thousands_of_patterns_is_there_after_a_rewrite_and_a_restart() {
+    let folder = Folder::new("long-lines");
+    let patterns: Vec<String> = (0..5000).map(|number| format!("~pattern:{number}:*")).collect();
+    let mut rules = vec!["alice", "on", "nopass", "+get"];
+    rules.extend(patterns.iter().map(String::as_str));
+    let [before, after] = users_before_and_after(&folder, &[&rules]);
+    assert!(before[0].len() > 64 << 10);
+    assert!(before == after, "the users are others now");
+    // The line is found again, and replaced.
+    let mut client = Server::run(folder.command().arg("redis.conf"), 0).into_client();
+    client.cmd([&b"CONFIG"[..], b"SET", b"requirepass", &[0xff; 16 << 10]]).is_ok();
+    client.line("CONFIG REWRITE").is_ok();
+    let text = fs::read_to_string(folder.file("redis.conf")).unwrap();
+    assert_eq!(text.matches("user alice ").count(), 1);
+    assert!(!text.contains("# ???"), "a line was taken for a mistake");
+    let mut again = Server::run(folder.command().arg("redis.conf"), 0).into_client();
+    again.cmd([&b"AUTH"[..], &[0xff; 16 << 10]]).is_ok();
+}
+
+/// Redis writes such words as they are: the first one becomes all keys, and after the second it does not
+/// start.
+#[test]
+fn quotes_in_the_names_and_rules_of_users_are_the_same_after_a_rewrite_and_a_restart() {
+    let folder = Folder::new("quoted-rules");
+    let [before, after] = users_before_and_after(
+        &folder,
+        &[
+            &["alice", "on", "nopass", r#"~"\x2a""#, r#"~a"b"#, "~a'b", r"~a\x2ab", "+get"],
+            &[r#"b"ob"#, "on", r#"&"*""#, r#"+get|"x""#, r#"(~"*" +set)"#, "(%R~'*' +del)", r#"(~a"b +get)"#],
+            &["", "on", "nopass", "~a", "+get"],
+            &["#carol", "on", ">secret", "~ä\u{1}*"],
+        ],
+    );
+    assert_eq!(before, after);
+    assert_eq!(before.len(), 5);
+}
+
+#[test]
+fn a_rewrite_declares_no_user_twice() {
+    let folder = Folder::new("users-twice");
+    let file = folder.write("redis.conf", "port 0\ninclude users.conf\n");
+    folder.write("users.conf", "user alice on nopass ~* +@all\n");
+    let refusal = |name: &str| {
+        format!(
+            "ERR Rewriting config file: an included file or an option declares the user '{name}', which can \
+             be declared only once. Declare it in the configuration file itself, or use aclfile"
+        )
+    };
+    let mut client = folder.serve(&["redis.conf"]).into_client();
+    client.line("CONFIG REWRITE").is_error(&refusal("alice"));
+    client.line("ACL DELUSER alice").is(1);
+    client.line("CONFIG REWRITE").is_ok();
+    folder.serve(&["redis.conf"]).into_client().line("AUTH alice any").is_ok();
+
+    fs::write(&file, "port 0\n").unwrap();
+    let mut client = folder.serve(&["redis.conf", "--user", "bob", "on", "nopass"]).into_client();
+    client.line("CONFIG REWRITE").is_error(&refusal("bob"));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "port 0\n");
+}
+
+#[test]
+fn a_rewrite_writes_no_file_that_is_too_large_to_be_read() {
+    let folder = Folder::new("too-large");
+    let file = folder.write("redis.conf", "port 0\n");
+    let mut client = folder.serve(&["redis.conf"]).into_client();
+    // Each byte takes four when it is written.
+    client.cmd([&b"CONFIG"[..], b"SET", b"requirepass", &[0xff; (4 << 20) + 1]]).is_ok();
+    client.line("CONFIG REWRITE").is_error("ERR Rewriting config file: file too large");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "port 0\n");
 }
 
 #[test]

@@ -127,7 +127,9 @@ them. If several places set the same parameter, the last one in this order count
 
 1. **The environment.** The variable is `KEYFAST_` and the name in capitals, with `_` for `-`:
    `KEYFAST_MAXMEMORY_POLICY=allkeys-lru`. For the password there are also `REDIS_PASSWORD`, and
-   `REDIS_PASSWORD_FILE` for the path of a file that holds it.
+   `REDIS_PASSWORD_FILE` for the path of a file that holds it. Other variables with this prefix are logged.
+   One that was probably meant as a secret, such as `KEYFAST_PASSWORD`, stops the start if the secret is not
+   set.
 2. **The configuration file**, with the files that it includes: the first argument, as for redis-server. A
    file of Redis works as it is. Lines `include`, `user` and `rename-command` do what they do there.
 3. **Standard input**, if the first or the last argument is `-`.

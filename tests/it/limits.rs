@@ -103,6 +103,27 @@ fn no_more_clients_are_promised_than_the_system_has_sockets_for() {
     server.client().reply().is_error("ERR max number of clients reached");
 }
 
+/// Redis restores the parameter's text, which need not be the password in effect: it lets every client in.
+#[test]
+fn a_password_that_is_set_with_something_impossible_changes_nothing_about_the_default_user() {
+    let server = start_with_few_files(&["--maxclients", "100"]);
+    let mut client = server.client();
+    for rules in [&[">strong", ">other", "resetkeys", "~a"][..], &["off"], &["on", "nopass"]] {
+        client.cmd(["ACL", "SETUSER", "default"].iter().chain(rules)).is_ok();
+        let before = client.line("ACL GETUSER default").reply();
+        for settings in
+            [["requirepass", "new", "maxclients", "269"], ["maxclients", "269", "requirepass", "new"]]
+        {
+            let refused = client.cmd(["CONFIG", "SET"].iter().chain(&settings)).text();
+            assert!(refused.contains("try with 268"), "{refused}");
+            assert_eq!(client.line("ACL GETUSER default").reply(), before, "{rules:?}");
+            assert_eq!(client.line("CONFIG GET requirepass").items()[1], "".into());
+        }
+    }
+    client.line("CONFIG SET requirepass new maxclients 99").is_ok();
+    server.client().line("PING").is_error("NOAUTH Authentication required.");
+}
+
 #[test]
 fn a_start_with_too_few_files_lowers_maxclients() {
     let server = start_with_few_files(&[]);

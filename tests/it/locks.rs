@@ -591,3 +591,44 @@ fn long_names_of_clients_are_cut_where_the_server_remembers_them() {
         thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// A digest of 64 bits lets a client guess a short token, and with the token release the lock.
+#[test]
+fn a_user_sees_only_the_locks_that_it_may_read() {
+    let (mut admin, [mut holder], server) = locksmiths(["holder"]);
+    for key in ["a:lock", "b:lock", "c:lock"] {
+        holder.line(&format!("SET {key} token NX PX 60000")).is_ok();
+        // A finding about each: a client that does not hold the lock deletes it.
+        admin.line(&format!("DEL {key}")).is(1);
+        holder.line(&format!("SET {key} token NX PX 60000")).is_ok();
+    }
+    let mut as_user = |rules: &str| {
+        admin.line(&format!("ACL SETUSER user reset on nopass {rules}")).is_ok();
+        let mut client = server.client3();
+        client.line("AUTH user any").is_ok();
+        client
+    };
+    let keys = |maps: Vec<Reply>| {
+        let mut keys: Vec<_> = maps.iter().map(|map| text(map, "key")).collect();
+        keys.sort_unstable();
+        keys
+    };
+
+    let mut writer = as_user("+locks +digest %W~b:* ~a:*");
+    let denied = "NOPERM this user has no permissions to access one of the keys used as arguments";
+    writer.line("DIGEST b:lock").is_error(denied);
+    writer.line("LOCKS GET b:lock").is_error(denied);
+    assert_eq!(text(&writer.line("LOCKS GET a:lock").reply(), "state"), "held");
+    assert_eq!(keys(writer.line("LOCKS LIST").items()), ["a:lock"]);
+    assert_eq!(keys(writer.line("LOCKS LIST MATCH b:* COUNT 5").items()), Vec::<String>::new());
+    assert_eq!(keys(writer.line("LOCKS LOG").items()), ["a:lock"]);
+    // The count is one of findings that are shown.
+    assert_eq!(keys(writer.line("LOCKS LOG 1").items()), ["a:lock"]);
+
+    // One selector must allow both, the command and the key.
+    let mut reader = as_user("+ping ~a:* (+locks %R~c:*)");
+    assert_eq!(keys(reader.line("LOCKS LIST").items()), ["c:lock"]);
+    assert_eq!(keys(reader.line("LOCKS LOG").items()), ["c:lock"]);
+    let mut all = as_user("+locks allkeys");
+    assert_eq!(keys(all.line("LOCKS LIST").items()), ["a:lock", "b:lock", "c:lock"]);
+}

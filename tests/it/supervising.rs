@@ -43,6 +43,85 @@ fn in_the_background_it_leaves_its_number_in_a_file_until_it_ends() {
     assert!(!Path::new(&folder.file("pid")).exists());
 }
 
+/// What any user of the machine can read of a process: its words, each with a bar behind it.
+fn command_line(process: u32) -> String {
+    let words = fs::read(format!("/proc/{process}/cmdline")).expect("a process");
+    String::from_utf8_lossy(&words).replace('\0', "|")
+}
+
+#[test]
+fn no_secret_of_the_command_line_stays_in_the_list_of_processes() {
+    let (folder, program) = (Folder::new("title"), env!("CARGO_BIN_EXE_keyfast"));
+    for secret in [
+        &["--requirepass", "s3cr3t"][..],
+        &["--requirepass s3cr3t"],
+        &["--masterauth=s3cr3t"],
+        &["--user", "alice", "on", ">s3cr3t"],
+        &["--rename-command", "config", "s3cr3t"],
+    ] {
+        let server = Server::run(folder.command().args(ANYWHERE).args(secret), 0);
+        let title = format!("{program} 127.0.0.1:{}|", server.port());
+        assert_eq!(command_line(server.process_id()), title, "{secret:?}");
+        let mut command = folder.command();
+        let server = Server::run(command.args(ANYWHERE).args(secret).args(["--set-proc-title", "no"]), 0);
+        assert_eq!(command_line(server.process_id()), format!("{program}|"), "{secret:?}");
+    }
+    // In the background, too.
+    let mut command = folder.command();
+    let port = free_port().to_string();
+    command.args(["--daemonize", "yes", "--pidfile", "pid", "--logfile", "log", "--save", ""]);
+    command.args(["--bind", "127.0.0.1", "--port", &port]);
+    assert!(command.args(["--requirepass", "s3cr3t"]).status().unwrap().success());
+    let process = fs::read_to_string(folder.file("pid")).unwrap().trim().parse().unwrap();
+    assert_eq!(command_line(process), format!("{program} 127.0.0.1:{port}|"));
+    signal(process, "TERM");
+    wait_for_text(&folder.file("log"), "bye bye");
+}
+
+#[test]
+fn the_title_of_the_process_is_that_of_the_template() {
+    let (folder, program) = (Folder::new("template"), env!("CARGO_BIN_EXE_keyfast"));
+    folder.write("redis.conf", "");
+    let server = folder.serve(&["redis.conf", "--proc-title-template", "{{ {config-file} {title} "]);
+    let file = folder.file("redis.conf");
+    assert_eq!(command_line(server.process_id()), format!("{{ {file} {program}|"));
+    let mut client = server.client();
+    client.cmd(["CONFIG", "SET", "proc-title-template", "{listen-addr}{server-mode}"]).is_ok();
+    assert_eq!(command_line(server.process_id()), format!("127.0.0.1:{}|", server.port()));
+    // What has no room is left out, and nothing else is overwritten with it.
+    client.cmd(["CONFIG", "SET", "proc-title-template", &"x".repeat(1 << 20)]).is_ok();
+    let shown = command_line(server.process_id());
+    assert!(shown.starts_with("xxxx") && shown.len() < 1 << 20, "{}", shown.len());
+    client.cmd(["CONFIG", "SET", "proc-title-template", "{unixsocket}"]).is_ok();
+    assert_eq!(command_line(server.process_id()), "|");
+
+    // A command line that holds no secret may stay.
+    let server = Server::run(folder.command().args(ANYWHERE).args(["--set-proc-title", "no"]), 0);
+    let words = format!("{program}|{}|--set-proc-title|no|", ANYWHERE.join("|"));
+    assert_eq!(command_line(server.process_id()), words);
+}
+
+/// The title is longer than the command line: the rest of it takes the place of the environment, which has
+/// moved.
+#[test]
+fn a_short_command_line_has_a_whole_title_and_keeps_the_environment() {
+    let folder = Folder::new("short");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_keyfast"), folder.file("kf")).unwrap();
+    let notified = folder.file("notify");
+    let systemd = UnixDatagram::bind(&notified).unwrap();
+    let mut command = Command::new("./kf");
+    command.current_dir(folder.path()).env_clear().env("GLIBC_TUNABLES", "");
+    for (name, value) in [("BIND", "127.0.0.1"), ("PORT", "0"), ("SUPERVISED", "systemd"), ("SAVE", "")] {
+        command.env(format!("KEYFAST_{name}"), value);
+    }
+    let server = Server::run(command.env("NOTIFY_SOCKET", &notified), 0);
+    assert_eq!(command_line(server.process_id()), format!("./kf 127.0.0.1:{}|", server.port()));
+    systemd.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut message = [0; 100];
+    let bytes = systemd.recv(&mut message).expect("the variable is as it was");
+    assert!(message[..bytes].starts_with(b"STATUS="));
+}
+
 #[test]
 fn a_system_that_refuses_a_thread_is_an_error_and_no_panic() {
     // A hundred stacks of 8 MiB do not fit into 400 MiB of address space.

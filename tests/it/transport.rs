@@ -14,7 +14,10 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
+};
 
 use crate::client::Client;
 use crate::folder::Folder;
@@ -156,10 +159,20 @@ impl Certificates {
 
     /// The same on a connection that is there already.
     fn client_of(&self, stream: TcpStream, has_certificate: bool) -> TlsClient {
+        self.client_with(stream, has_certificate, &[&TLS13, &TLS12])
+    }
+
+    /// The same with these versions of TLS alone.
+    fn client_with(
+        &self,
+        stream: TcpStream,
+        has_certificate: bool,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> TlsClient {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.folder.file("ca.pem")).unwrap()).unwrap();
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .unwrap()
             .with_root_certificates(roots);
         let config = if has_certificate {
@@ -203,6 +216,126 @@ fn a_certificate_is_asked_for_only_as_the_parameters_say() {
         expect(&mut certificates.client(tls_port, false), "PING", "+PONG\r\n");
         expect(&mut certificates.client(tls_port, true), "PING", "+PONG\r\n");
     }
+}
+
+/// What a handshake with one version of TLS agrees on: the cipher suite, or why there is none.
+fn agreed(
+    certificates: &Certificates,
+    port: u16,
+    version: &'static SupportedProtocolVersion,
+) -> Result<String, String> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut client = certificates.client_with(stream, false, &[version]);
+    let greeted = client.write_all(b"PING\r\n").and_then(|()| client.read_exact(&mut [0; 7]));
+    greeted.map_err(|error| error.to_string())?;
+    Ok(format!("{:?}", client.conn.negotiated_cipher_suite().expect("a suite").suite()))
+}
+
+const NOT_UPDATED: &str = "Unable to update TLS configuration. Check server logs.";
+
+#[test]
+fn versions_and_suites_of_tls_are_those_of_the_parameters() {
+    let certificates = Certificates::new("tls-versions");
+    let (server, port) = certificates.serve_with("no", &["--tls-protocols", "TLSv1.3"]);
+    let mut client = server.client();
+    let agreed = |version| agreed(&certificates, port, version);
+    assert!(agreed(&TLS12).unwrap_err().contains("ProtocolVersion"), "{:?}", agreed(&TLS12));
+    agreed(&TLS13).unwrap();
+    client.line("CONFIG SET tls-protocols \"TLSv1.1 TLSv1.2\"").is_ok();
+    assert!(agreed(&TLS13).unwrap_err().contains("ProtocolVersion"), "{:?}", agreed(&TLS13));
+    client.line("CONFIG SET tls-protocols \"\" tls-ciphers CHACHA20:!aRSA").is_ok();
+    assert_eq!(agreed(&TLS12).unwrap(), "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256");
+    client.line("CONFIG SET tls-ciphersuites TLS_AES_128_GCM_SHA256").is_ok();
+    assert_eq!(agreed(&TLS13).unwrap(), "TLS13_AES_128_GCM_SHA256");
+    client.line("CONFIG SET tls-ciphers \"\" tls-ciphersuites \"\"").is_ok();
+    let by_client = agreed(&TLS13).unwrap();
+    assert_ne!(by_client, "TLS13_CHACHA20_POLY1305_SHA256", "the client likes another one better");
+    let order = "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256";
+    client.line(&format!("CONFIG SET tls-ciphersuites {order}")).is_ok();
+    assert_eq!(agreed(&TLS13).unwrap(), by_client);
+    client.line("CONFIG SET tls-prefer-server-ciphers yes").is_ok();
+    assert_eq!(agreed(&TLS13).unwrap(), "TLS13_CHACHA20_POLY1305_SHA256");
+    for (name, value, why) in [
+        ("tls-protocols", "TLSv1", "Keyfast has TLSv1.2 and TLSv1.3 only"),
+        ("tls-protocols", "SSLv3", "Invalid tls-protocols specified."),
+        ("tls-ciphers", "kRSA", "has none of the suites of Keyfast: ECDHE-"),
+        ("tls-ciphersuites", "nosuch", "'nosuch' is not understood"),
+    ] {
+        let before = client.line(&format!("CONFIG GET {name}")).items();
+        client.cmd(["CONFIG", "SET", name, value]).is_error(&format!(
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - {NOT_UPDATED}"
+        ));
+        server.wait_for_output(why);
+        assert_eq!(client.line(&format!("CONFIG GET {name}")).items(), before);
+        assert_eq!(agreed(&TLS13).unwrap(), "TLS13_CHACHA20_POLY1305_SHA256");
+        // The same at the start.
+        let output = Command::new(env!("CARGO_BIN_EXE_keyfast"))
+            .args(["--port", "0", "--tls-port", "6390", "--tls-auth-clients", "no"])
+            .args(["--tls-cert-file", &certificates.file("server.pem")])
+            .args(["--tls-key-file", &certificates.file("server.key"), &format!("--{name}"), value])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.starts_with("keyfast: could not configure TLS: ") && said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn a_new_certificate_takes_no_restart_and_a_wrong_one_changes_nothing() {
+    let certificates = Certificates::new("tls-renewed");
+    let (server, port) = certificates.serve("yes");
+    let file = |name: &str| certificates.file(name);
+    let shown = || {
+        let mut client = certificates.client(port, true);
+        expect(&mut client, "PING", "+PONG\r\n");
+        client.conn.peer_certificates().expect("a certificate")[0].to_vec()
+    };
+    let (old, mut connected) = (shown(), certificates.client(port, true));
+    expect(&mut connected, "PING", "+PONG\r\n");
+    let mut client = server.client();
+    // The certificate of another server: the files have other names, and both are set at once.
+    client
+        .cmd(["CONFIG", "SET", "tls-cert-file", &file("client.pem"), "tls-key-file", &file("client.key")])
+        .is_ok();
+    let new = shown();
+    assert_ne!(new, old);
+    expect(&mut connected, "PING", "+PONG\r\n");
+    // The key does not belong to the certificate, or there is no such file.
+    for (name, value) in
+        [("tls-cert-file", "server.pem"), ("tls-key-file", "nosuch"), ("tls-ca-cert-file", "")]
+    {
+        let before = client.line(&format!("CONFIG GET {name}")).items();
+        let value = if value.is_empty() { String::new() } else { file(value) };
+        client.cmd(["CONFIG", "SET", name, &value]).is_error(&format!(
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - {NOT_UPDATED}"
+        ));
+        assert_eq!(client.line(&format!("CONFIG GET {name}")).items(), before);
+        assert_eq!(shown(), new);
+    }
+    server.wait_for_output("the key does not belong to the certificate");
+    // Files under the same names are read anew.
+    for kind in ["pem", "key"] {
+        fs::copy(file(&format!("server.{kind}")), file(&format!("client.{kind}.new"))).unwrap();
+        fs::rename(file(&format!("client.{kind}")), file(&format!("own.{kind}"))).unwrap();
+        fs::rename(file(&format!("client.{kind}.new")), file(&format!("client.{kind}"))).unwrap();
+    }
+    assert_eq!(shown(), new, "not before it is told");
+    // What fails with another parameter does not read them.
+    client.cmd(["CONFIG", "SET", "tls-cert-file", &file("client.pem"), "maxclients", "4294967295"]).text();
+    assert_eq!(shown(), new);
+    client.cmd(["CONFIG", "SET", "tls-cert-file", &file("client.pem")]).is_ok();
+    assert_eq!(shown(), old);
+    // Whose certificates are asked for, and by whom they must be signed.
+    let admits_strangers = || {
+        let mut stranger = certificates.client(port, false);
+        stranger.write_all(b"PING\r\n").and_then(|()| stranger.read_exact(&mut [0; 7])).is_ok()
+    };
+    assert!(!admits_strangers());
+    client.line("CONFIG SET tls-auth-clients no").is_ok();
+    assert!(admits_strangers());
+    client.cmd(["CONFIG", "SET", "tls-auth-clients", "yes", "tls-ca-cert-file", &file("own.pem")]).is_ok();
+    let mut other = certificates.client(port, true);
+    assert!(other.write_all(b"PING\r\n").and_then(|()| other.read_exact(&mut [0; 7])).is_err());
 }
 
 /// Waits until only one client is connected, which asks.

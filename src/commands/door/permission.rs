@@ -15,7 +15,7 @@ use super::origin::Origin;
 use crate::commands::Command;
 use crate::commands::client;
 use crate::commands::error::Error;
-use crate::commands::facts::lookup::{Registered, find};
+use crate::commands::facts::lookup::{Registered, find, find_full, own_names};
 use crate::commands::facts::{Context as Running, Flags, KeyFlags, Result};
 
 /// Where a request comes from, as ACL LOG names it.
@@ -138,6 +138,23 @@ pub(in crate::commands) fn may_read_all_keys(context: &Running<'_, '_>, request:
     found.is_some_and(|registered| user.grants().allow_with_all_keys(&attempt(registered, request), all))
 }
 
+/// Returns whether a client that runs a command may read a key that the request does not name: it may if one
+/// selector allows both.
+pub fn may_read<'a>(session: &'a Session, command: &Command) -> impl Fn(&[u8]) -> bool + use<'a> {
+    let user = &session.user;
+    let number = find_full(own_names(), command.name.as_bytes()).map(|registered| registered.number);
+    move |key| {
+        let attempt = Attempt {
+            command: number,
+            first_argument: None,
+            keys: std::iter::once((key, Access { reads: true, writes: false })),
+            channels: std::iter::empty(),
+            channels_are_patterns: false,
+        };
+        user.is_unrestricted() || user.grants().check(&attempt).is_ok()
+    }
+}
+
 /// The command, keys and channels that a user needs permission for.
 fn attempt<'a>(
     registered: &Registered,
@@ -237,7 +254,6 @@ pub(in crate::commands) fn note(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::facts::lookup::{find_full, own_names};
 
     #[test]
     fn a_refusal_is_told_by_where_the_request_comes_from() {

@@ -32,6 +32,24 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         ..Parameter::DEFAULTS
     },
     Parameter {
+        name: "set-proc-title",
+        help: "Show a title in place of the command line, which may hold secrets, to all users of the machine",
+        detail: "With `no`, a command line with a secret is cut to the program's name",
+        default: "yes",
+        kind: Kind::Flag,
+        changes: Changes::AtStart,
+        place: Place::Field(|config| Field::Flag(&config.set_proc_title)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "proc-title-template",
+        help: "The title: variables are title (the program's name), listen-addr, config-file, port, tls-port, unixsocket",
+        default: "{title} {listen-addr} {server-mode}",
+        kind: Kind::Title,
+        place: Place::Field(|config| Field::Text(&config.proc_title_template)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
         name: "shutdown-on-sigint",
         help: "What SIGINT does: default, or some of save, nosave, now, force",
         default: "default",

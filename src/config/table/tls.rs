@@ -16,9 +16,9 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "tls-cert-file",
         help: "Certificate of the server (PEM)",
+        detail: "`CONFIG SET` with the same name reads it anew, for new connections; with `tls-key-file` in the same call if that has changed",
         default: "",
         kind: Kind::Path,
-        changes: Changes::AtStart,
         place: Place::Field(|config| Field::Text(&config.tls_cert_file)),
         ..Parameter::DEFAULTS
     },
@@ -27,7 +27,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Private key of the server's certificate (PEM)",
         default: "",
         kind: Kind::Path,
-        changes: Changes::AtStart,
         place: Place::Field(|config| Field::Text(&config.tls_key_file)),
         ..Parameter::DEFAULTS
     },
@@ -36,18 +35,49 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "CA certificates (PEM) that must have signed the client's certificate",
         default: "",
         kind: Kind::Path,
-        changes: Changes::AtStart,
         place: Place::Field(|config| Field::Text(&config.tls_ca_cert_file)),
         ..Parameter::DEFAULTS
     },
     Parameter {
         name: "tls-auth-clients",
         help: "Certificates of clients: required (yes), optional, or not asked for (no)",
-        difference: "Keyfast reads certificates only at start",
         default: "yes",
         kind: Kind::Choice(TLS_AUTH_CLIENTS),
-        changes: Changes::AtStart,
         place: Place::Field(|config| Field::Choice(&config.tls_auth_clients)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "tls-protocols",
+        help: "Versions of TLS: TLSv1.2, TLSv1.3 or both, which is the default",
+        detail: "A list with older versions only is refused",
+        default: "",
+        kind: Kind::Text,
+        place: Place::Field(|config| Field::Text(&config.tls_protocols)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "tls-ciphers",
+        help: "Cipher suites of TLS 1.2, as a cipher list of OpenSSL; empty for all",
+        detail: "A list that has none of the suites of Keyfast is refused",
+        default: "",
+        kind: Kind::Text,
+        place: Place::Field(|config| Field::Text(&config.tls_ciphers)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "tls-ciphersuites",
+        help: "Cipher suites of TLS 1.3, with colons between them; empty for all",
+        default: "",
+        kind: Kind::Text,
+        place: Place::Field(|config| Field::Text(&config.tls_ciphersuites)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "tls-prefer-server-ciphers",
+        help: "Choose the cipher suite by the server's order instead of the client's",
+        default: "no",
+        kind: Kind::Flag,
+        place: Place::Field(|config| Field::Flag(&config.tls_prefer_server_ciphers)),
         ..Parameter::DEFAULTS
     },
 ];

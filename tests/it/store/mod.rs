@@ -397,6 +397,14 @@ fn a_lock_tells_who_holds_it_wherever_that_is_and_its_fencing_number_only_grows(
     let keys: Vec<String> = locks.iter().map(|lock| field(lock, "key")).collect();
     assert_eq!(keys, ["\"lock\"", "\"entered\""]);
     assert_eq!(looker.line("LOCKS LIST MATCH ent* COUNT 5").items().len(), 1);
+    let mut restricted = other.client3();
+    looker.line("ACL SETUSER restricted on nopass +locks ~ent* %W~lock").is_ok();
+    restricted.line("AUTH restricted any").is_ok();
+    let locks = restricted.line("LOCKS LIST").items();
+    assert_eq!(locks.iter().map(|lock| field(lock, "key")).collect::<Vec<_>>(), ["\"entered\""]);
+    restricted
+        .line("LOCKS GET lock")
+        .is_error("NOPERM this user has no permissions to access one of the keys used as arguments");
     let mut last = first;
     for _ in 0..5 {
         holder.line("DEL lock").is(1);
