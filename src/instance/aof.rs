@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::Instance;
 use crate::config::APPEND_FSYNC;
-use crate::keyspace::Busy;
+use crate::keyspace::{Busy, Own};
 use crate::persistence::aof::{Asked, Manifest, Place, Rewritten, Sync};
 use crate::persistence::{Ended, Purpose, Target};
 
@@ -29,10 +29,9 @@ impl Instance {
         self.persistence.aof.is_settled(self.followers.journal.end())
     }
 
-    /// Waits until a client may get such a reply. Its own changes are in the journal up to `own`. Returns
-    /// whether it may.
-    pub async fn settled(&self, own: u64) -> bool {
-        self.persistence.aof.settled(self.followers.journal.end(), own).await
+    /// Waits until a client that has logged `own` may get such a reply. Returns whether it may.
+    pub async fn settled(&self, own: Own) -> bool {
+        self.persistence.aof.settled(self.followers.journal.reach(), own).await
     }
 
     /// Whether the changes that the journal has up to `own` are on the disk, and would be loaded from there.

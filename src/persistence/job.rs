@@ -218,6 +218,15 @@ impl Sink for Records<'_> {
         &mut self.bytes
     }
 
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.len() < RECORDS_BYTES {
+            self.bytes.extend_from_slice(bytes);
+            return Ok(());
+        }
+        self.write()?;
+        bytes.chunks(RECORDS_BYTES).try_for_each(|some| self.file.write_all(some))
+    }
+
     fn pass_on(&mut self) -> io::Result<()> {
         if self.bytes.len() < RECORDS_BYTES { Ok(()) } else { self.write() }
     }

@@ -281,7 +281,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
         let mut last_reply = self.conversation.output.split_off(reply);
         let instance = Arc::clone(&self.conversation.instance);
         let (own, is_enough) =
-            (self.conversation.session.logged, matches!(awaited, Awaited::Durable { is_enough: true }));
+            (self.conversation.session.logged.end, matches!(awaited, Awaited::Durable { is_enough: true }));
         let tells_durability = matches!(awaited, Awaited::Durable { .. });
         // Leaves the queues of its keys however the wait ends.
         let place = match awaited {
@@ -330,7 +330,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
             }
             Outcome::Served(served, logged) => {
                 let Conversation { session, output, .. } = &mut self.conversation;
-                session.logged = session.logged.max(logged);
+                session.logged.end = session.logged.end.max(logged);
                 if !last_reply.is_empty() {
                     output.extend_from_slice(&served);
                 }

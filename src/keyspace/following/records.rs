@@ -35,14 +35,23 @@ pub(in crate::keyspace) fn fencing(out: &mut Vec<u8>, last: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes a key with a string.
-pub fn set(out: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) {
-    match expires_at_ms {
-        None => request(out, &[b"SET", key, value]),
-        Some(at_ms) => {
-            request(out, &[b"SET", key, value, b"PXAT", number(at_ms, &mut itoa::Buffer::new())]);
-        }
+/// Writes a key with a string, which may be long.
+///
+/// # Errors
+///
+/// The errors of the sink.
+pub fn set(sink: &mut dyn Sink, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> io::Result<()> {
+    let out = sink.buffer();
+    header(out, b'*', if expires_at_ms.is_some() { 5 } else { 3 });
+    word(out, b"SET");
+    word(out, key);
+    long_word(sink, value)?;
+    if let Some(at_ms) = expires_at_ms {
+        let out = sink.buffer();
+        word(out, b"PXAT");
+        word(out, number(at_ms, &mut itoa::Buffer::new()));
     }
+    sink.pass_on()
 }
 
 /// Writes a key with a collection: removes it, and adds the elements, a few at a time.
@@ -67,7 +76,9 @@ pub fn collection<Part: AsRef<[u8]>, const PARTS: usize>(
         header(out, b'*', 2 + PARTS * some.len());
         word(out, name.as_bytes());
         word(out, key);
-        some.iter().flatten().for_each(|part| word(out, part.as_ref()));
+        for part in some.iter().flatten() {
+            long_word(sink, part.as_ref())?;
+        }
         sink.pass_on()?;
     }
     if expires_at_ms.is_some() {
@@ -235,6 +246,15 @@ fn word(out: &mut Vec<u8>, word: &[u8]) {
     header(out, b'$', word.len());
     out.extend_from_slice(word);
     out.extend_from_slice(b"\r\n");
+}
+
+/// Appends an argument that may be long.
+fn long_word(sink: &mut dyn Sink, word: &[u8]) -> io::Result<()> {
+    let out = sink.buffer();
+    header(out, b'$', word.len());
+    sink.append(word)?;
+    sink.buffer().extend_from_slice(b"\r\n");
+    Ok(())
 }
 
 fn header(out: &mut Vec<u8>, kind: u8, count: usize) {
