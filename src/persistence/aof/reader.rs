@@ -2,6 +2,9 @@
 //!
 //! The reader does not trust an announced length before the bytes have arrived. A file may end anywhere,
 //! because its writer may have been stopped. Any other mistake in it is damage.
+//!
+//! Redis, and Keyfast before it had a limit, wrote up to 64 elements in one request, however long. So one may
+//! be longer than the positions in a request allow. The reader divides long requests that add elements.
 
 use std::fs::File;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
@@ -18,6 +21,13 @@ use crate::resp::request::ARGUMENTS_MAX;
 const LINE_BYTES_MAX: u64 = 1024;
 /// Longest argument, in bytes: positions in a request are 32 bits wide.
 const ARGUMENT_BYTES_MAX: i64 = u32::MAX as i64;
+
+/// A request that adds elements ends when it has this many bytes, and another one follows with the rest. An
+/// element has two parts of at most 512 MiB.
+const DIVIDED_BYTES: usize = 1 << 30;
+/// The requests that can be divided, with the number of arguments of each element.
+const DIVISIBLE: [(&[u8], usize); 5] =
+    [(b"rpush", 1), (b"sadd", 1), (b"hset", 2), (b"hmset", 2), (b"zadd", 2)];
 
 /// Why there is no request.
 #[derive(Debug)]
@@ -44,12 +54,31 @@ pub struct AofReader<R> {
     request_at: u64,
     line: Vec<u8>,
     fencing: u64,
+    /// The rest of a request that was divided.
+    rest: Option<Rest>,
+    divided_bytes: usize,
+}
+
+/// The rest of a request that was divided.
+struct Rest {
+    /// Its name and its key.
+    head: OwnedRequest,
+    /// How many arguments follow.
+    arguments: i64,
 }
 
 impl<R: BufRead> AofReader<R> {
     /// Reads `input`, which begins at this offset of the file.
     pub fn new(input: R, offset: u64) -> AofReader<R> {
-        AofReader { input, offset, request_at: offset, line: Vec::new(), fencing: 0 }
+        AofReader {
+            input,
+            offset,
+            request_at: offset,
+            line: Vec::new(),
+            fencing: 0,
+            rest: None,
+            divided_bytes: DIVIDED_BYTES,
+        }
     }
 
     /// Bytes of the file that have been read.
@@ -67,6 +96,11 @@ impl<R: BufRead> AofReader<R> {
         self.fencing
     }
 
+    /// Whether the next request has the rest of the one that was just read: the two are one request.
+    pub fn is_divided(&self) -> bool {
+        self.rest.is_some()
+    }
+
     /// Reads the next request; returns `false` at the end.
     ///
     /// # Errors
@@ -74,6 +108,11 @@ impl<R: BufRead> AofReader<R> {
     /// [`Damage`]. Nothing can be read after it.
     pub fn next(&mut self, request: &mut OwnedRequest) -> Result<bool, Damage> {
         request.clear();
+        if let Some(Rest { head, arguments }) = self.rest.take() {
+            *request = head;
+            self.read_arguments(request, arguments)?;
+            return Ok(true);
+        }
         loop {
             self.request_at = self.offset;
             if !self.read_line(b"*#")? {
@@ -91,8 +130,20 @@ impl<R: BufRead> AofReader<R> {
         if !(1..=ARGUMENTS_MAX as i64).contains(&arguments) {
             return Err(Damage::Garbled);
         }
+        self.read_arguments(request, arguments)?;
+        Ok(true)
+    }
+
+    /// Reads as many arguments, or fewer if the request is divided.
+    fn read_arguments(&mut self, request: &mut OwnedRequest, arguments: i64) -> Result<(), Damage> {
         let mut argument = Vec::new();
-        for _ in 0..arguments {
+        for read in 0..arguments {
+            if request.bytes() >= self.divided_bytes
+                && let Some(head) = head_if_divisible(request)
+            {
+                self.rest = Some(Rest { head, arguments: arguments - read });
+                return Ok(());
+            }
             if !self.read_line(b"$")? {
                 return Err(Damage::Torn);
             }
@@ -112,7 +163,7 @@ impl<R: BufRead> AofReader<R> {
                 return Err(Damage::Garbled);
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Reads a line that begins with one of these bytes; returns `false` at the end.
@@ -135,6 +186,24 @@ impl<R: BufRead> AofReader<R> {
         let number = self.line.strip_prefix(&[kind]).and_then(|line| line.strip_suffix(b"\r\n"));
         number.and_then(parse_integer).ok_or(Damage::Garbled)
     }
+}
+
+/// Whether an argument of ZADD is an option rather than a score.
+fn is_option(argument: &[u8]) -> bool {
+    [&b"nx"[..], b"xx", b"gt", b"lt", b"ch", b"incr"].iter().any(|name| argument.eq_ignore_ascii_case(name))
+}
+
+/// The name and the key of a request that adds elements, if all of its elements so far are complete.
+#[cold]
+fn head_if_divisible(request: &OwnedRequest) -> Option<OwnedRequest> {
+    let request = request.request().filter(|request| request.len() > 2)?;
+    let is = |name: &[u8]| request.name().eq_ignore_ascii_case(name);
+    let (name, parts) = DIVISIBLE.iter().find(|(name, _)| is(name))?;
+    // The options of ZADD stand in front of the first score.
+    let has_options = *name == b"zadd" && is_option(request.at(2));
+    let mut head = OwnedRequest::default();
+    let is_kept = head.push(request.name()) && head.push(request.at(1));
+    ((request.len() - 2) % parts == 0 && !has_options && is_kept).then_some(head)
 }
 
 /// Finds another request within the one at `at`, which seems to be longer than the file. Returns the offset
@@ -207,6 +276,43 @@ mod tests {
         let (requests, end, damage) = read(LOG);
         assert_eq!(requests, [&b"SELECT 0"[..], b"SET k \r\nv"]);
         assert_eq!((end, damage.is_none()), (LOG.len() as u64, true));
+    }
+
+    #[test]
+    fn a_long_request_that_adds_elements_is_divided_between_them() {
+        let divided = |line: &str, bytes: usize| {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let mut log = Vec::new();
+            records::request(&mut log, &words);
+            records::request(&mut log, &[b"PING"]);
+            let (mut reader, mut request) = (AofReader::new(&log[..], 0), OwnedRequest::default());
+            reader.divided_bytes = bytes;
+            let mut requests = Vec::new();
+            while reader.next(&mut request).unwrap() {
+                let words: Vec<&[u8]> = request.request().unwrap().from(0).collect();
+                let is_last = words[0] == b"PING" && reader.offset() == log.len() as u64;
+                assert_eq!(reader.request_at() == 0, !is_last);
+                let text = String::from_utf8(words.join(&b' ')).unwrap();
+                requests.push(if reader.is_divided() { text + " …" } else { text });
+            }
+            requests
+        };
+        let whole = ["RPUSH k a b c", "ZADD k NX 1 a 2 b", "XADD k 1-1 f v", "DEL k", "RPUSH k a"];
+        for line in whole {
+            let bytes = if line == whole[0] { usize::MAX } else { 0 };
+            assert_eq!(divided(line, bytes), [line, "PING"]);
+        }
+        assert_eq!(divided("RPUSH k a b c", 0), ["RPUSH k a …", "RPUSH k b …", "RPUSH k c", "PING"]);
+        assert_eq!(divided("sadd k a b", 0), ["sadd k a …", "sadd k b", "PING"]);
+        assert_eq!(divided("HSET k f v g w", 0), ["HSET k f v …", "HSET k g w", "PING"]);
+        assert_eq!(divided("ZADD k inf a 2 b", 0), ["ZADD k inf a …", "ZADD k 2 b", "PING"]);
+        // It is torn in the second part.
+        let mut log = Vec::new();
+        records::request(&mut log, &[b"RPUSH", b"k", b"a", b"b"]);
+        let (mut reader, mut request) = (AofReader::new(&log[..log.len() - 1], 7), OwnedRequest::default());
+        reader.divided_bytes = 0;
+        assert!(reader.next(&mut request).unwrap() && reader.is_divided());
+        assert!(matches!(reader.next(&mut request), Err(Damage::Torn)) && reader.request_at() == 7);
     }
 
     #[test]
