@@ -189,9 +189,7 @@ impl Unfinished {
     /// Logs the changes of a transaction that is about to end, and takes what is left to do.
     #[cold]
     pub fn of(session: &mut Session, tx: &mut Transaction<'_>) -> Unfinished {
-        if let Some(logged) = tx.commit() {
-            session.logged.note(logged);
-        }
+        session.logged.commit(tx);
         let (garbage, served, missed) = (tx.take_large_garbage(), tx.take_served(), tx.take_missed());
         Unfinished { garbage, served, missed }
     }

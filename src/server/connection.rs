@@ -420,11 +420,13 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Connection<Stream> {
 
     /// Writes the client's mail to the socket.
     async fn deliver_mail(&mut self) -> io::Result<()> {
+        // First: what comes while this waits for the log may be news of changes behind that.
+        let mail = self.conversation.session.client.take_mail(true);
         let instance = &self.conversation.instance;
         if !instance.reply_gate.is_open() || !instance.is_settled() {
             self.may_answer().await?;
         }
-        self.outflow.append(self.conversation.session.client.take_mail(true));
+        self.outflow.append(mail);
         poll_fn(|context| Poll::Ready(self.write_or_keep(context))).await
     }
 

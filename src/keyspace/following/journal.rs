@@ -90,11 +90,14 @@ pub struct Own {
 }
 
 impl Own {
-    /// Notes what the client has just logged.
-    pub fn note(&mut self, logged: Logged) {
-        self.end = logged.end;
-        if logged.is_long {
-            self.long_end = logged.end;
+    /// Logs the changes of a transaction of the client, if there are any.
+    #[inline]
+    pub fn commit(&mut self, tx: &mut Transaction<'_>) {
+        if let Some(logged) = tx.commit() {
+            self.end = logged.end;
+            if logged.is_long {
+                self.long_end = logged.end;
+            }
         }
     }
 }

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
+use std::time::Duration;
 
 use crate::aof::{files, increment, wait_until};
-use crate::client::{Client, Reply};
+use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
 use crate::server::Server;
 
@@ -335,4 +336,51 @@ fn what_was_said_to_be_durable_is_there_whichever_sync_fails() {
         });
         assert!(tried.iter().all(|count| *count >= 2), "{tried:?}");
     }
+}
+
+#[test]
+fn no_other_client_hears_of_a_change_before_it_is_durable() {
+    const MOMENT: Duration = Duration::from_millis(50);
+    let machine = Machine::new("hearing");
+    let server = machine.start(&[&LOG[..], &["--appendfsync", "always"]].concat());
+    let (mut client, mut other, mut listener) = (server.client(), server.client(), server.client3());
+    client.line("CONFIG SET notify-keyspace-events K$").is_ok();
+    listener.line("CLIENT TRACKING ON BCAST").is_ok();
+    listener.line("PSUBSCRIBE *").ignored();
+    let log = increment(&machine.work, 1);
+    let bytes = || fs::metadata(&log).unwrap().len();
+    let hold = || machine.faults.write("hold-appendonly.aof.1.incr.aof", "");
+    let script = "redis.call('SET', KEYS[1], 'x') return redis.call('PUBLISH', 'c', 'm')";
+    let sent: [(&[&[&str]], usize); 3] = [
+        (&[&["MULTI"], &["SET", "k", "v"], &["PUBLISH", "c", "m"], &["EXEC"]], 3),
+        (&[&["EVAL", script, "1", "k"]], 3),
+        (&[&["SET", "k", "v"]], 2),
+    ];
+    for _ in 0..4 {
+        for (requests, pushes) in sent {
+            let (before, held) = (bytes(), hold());
+            client.send(&requests.iter().flat_map(|words| request(*words)).collect::<Vec<_>>());
+            wait_until(|| bytes() > before, "it is not logged");
+            assert!(listener.is_silent_for(MOMENT), "{requests:?}");
+            fs::remove_file(held).unwrap();
+            requests.iter().for_each(|_| client.reply().ignored());
+            (0..pushes).for_each(|_| listener.reply().ignored());
+        }
+    }
+    // A second change comes while the first one is being synced.
+    let (before, held) = (bytes(), hold());
+    client.send(&request(["SET", "a", "1"]));
+    wait_until(|| bytes() > before, "it is not logged");
+    other.send(&request(["SET", "b", "2"]));
+    // Nothing shows that it has come to the journal. If it has not, this finds nothing.
+    assert!(listener.is_silent_for(MOMENT));
+    let first = bytes();
+    machine.faults.write("pass-appendonly.aof.1.incr.aof", "");
+    client.reply().is_ok();
+    wait_until(|| bytes() > first, "the second one is not logged");
+    (0..2).for_each(|_| listener.reply().ignored());
+    assert!(listener.is_silent_for(MOMENT), "the second one is not durable");
+    fs::remove_file(held).unwrap();
+    other.reply().is_ok();
+    (0..2).for_each(|_| listener.reply().ignored());
 }
