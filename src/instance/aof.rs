@@ -139,9 +139,13 @@ impl Instance {
         let aof = &self.persistence.aof;
         let turns = aof.turns();
         let rewritten = match self.try_rewrite() {
-            Ok(()) => {
+            Ok(Rewritten::Well) => {
                 tracing::info!("Background AOF rewrite finished successfully");
                 Rewritten::Well
+            }
+            Ok(rewritten) => {
+                tracing::info!("Background AOF rewrite given up: it is no longer wanted");
+                rewritten
             }
             Err(why) if aof.turns() != turns => {
                 tracing::info!("Background AOF rewrite given up: {why}");
@@ -156,7 +160,12 @@ impl Instance {
         aof.unlock_if_off();
     }
 
-    pub(super) fn try_rewrite(&self) -> Result<(), String> {
+    /// Writes a new base, and returns how that ended.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub(super) fn try_rewrite(&self) -> Result<Rewritten, String> {
         let aof = &self.persistence.aof;
         let turns = aof.turns();
         let (place, manifest) = aof.files(self.aof_place())?;
@@ -202,7 +211,7 @@ impl Instance {
         match self.write_snapshot(job) {
             Ended::Saved => tracing::info!("Background AOF rewrite terminated with success"),
             Ended::Failed => return Err("the base could not be written".to_owned()),
-            Ended::Abandoned => return Err("it is no longer wanted".to_owned()),
+            Ended::Abandoned => return Ok(Rewritten::Abandoned),
         }
         if aof.turns() != turns {
             return Err("the log was turned off meanwhile".to_owned());
@@ -220,7 +229,7 @@ impl Instance {
         self.followers.journal.call();
         rewritten.delete_history(&place);
         aof.set_manifest(rewritten);
-        Ok(())
+        Ok(Rewritten::Well)
     }
 
     pub(super) fn aof_place(&self) -> Place {

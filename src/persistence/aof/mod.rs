@@ -449,6 +449,14 @@ impl Aof {
         self.is_whole.load(Ordering::Acquire)
     }
 
+    /// Waits until the files hold all data, or the log is off.
+    pub async fn became_whole(&self) {
+        let mut progress = self.progress.subscribe();
+        while self.is_on() && !self.is_whole() {
+            let _ = progress.changed().await;
+        }
+    }
+
     /// Sets the manifest and its sizes: bytes of all files, and of the base.
     pub fn found(&self, place: &Place, manifest: Manifest, older_bytes: u64, base_bytes: u64) {
         let mut state = self.state.lock();
@@ -547,6 +555,7 @@ impl Aof {
         state.base_bytes = base_bytes + increment_bytes;
         if self.is_on() {
             self.is_whole.store(true, Ordering::Release);
+            self.progress.send_replace(());
         }
     }
 

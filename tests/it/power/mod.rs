@@ -384,3 +384,26 @@ fn no_other_client_hears_of_a_change_before_it_is_durable() {
     other.reply().is_ok();
     (0..2).for_each(|_| listener.reply().ignored());
 }
+
+#[test]
+fn a_server_that_must_end_during_its_first_base_completes_it_and_ends() {
+    let machine = Machine::new("first-base");
+    let mut server = machine.start(&["--save", ""]);
+    let mut client = server.client();
+    client.line("SET a 1").is_ok();
+    let hold = machine.faults.write(&format!("hold-temp-{}.rdb", server.process_id()), "");
+    client.line("CONFIG SET appendonly yes").is_ok();
+    for number in 1..4 {
+        client.line("SHUTDOWN").is_error("ERR Errors trying to SHUTDOWN. Check logs.");
+        server.signal("TERM");
+        let says = |text: &str| server.output().matches(text).count();
+        wait_until(|| says("The server will end when the initial AOF is written.") == number, "it is told");
+        client.line("SET b 2").is_ok();
+        assert_eq!(client.info("aof_rewrite_in_progress"), "1");
+    }
+    fs::remove_file(hold).unwrap();
+    assert!(server.wait_for_end().success());
+    assert!(!server.output().contains("Background AOF rewrite terminated with error"));
+    drop(server);
+    assert_eq!(keys_in(&machine.rest(), &["--aof-load-truncated", "no"]), ["a", "b"]);
+}
