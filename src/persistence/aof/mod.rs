@@ -427,12 +427,14 @@ impl Aof {
         }
     }
 
-    /// Turns the log on or off; returns whether that changes anything. A new log is not whole at first.
+    /// Turns the log on or off; returns whether that changes anything. A new log is not whole at first, and
+    /// earlier failures say nothing about it.
     pub fn turn(&self, is_on: bool) -> bool {
         let mut state = self.state.lock();
         let is_new = self.is_on.swap(is_on, Ordering::AcqRel) != is_on;
         if is_new {
             state.turns += 1;
+            (state.failures, state.last_failed) = (0, None);
             self.is_whole.store(false, Ordering::Release);
             self.progress.send_replace(());
         }
@@ -672,7 +674,12 @@ impl Aof {
                 Rewrite::Since(began) => Some(began.elapsed()),
                 Rewrite::Not | Rewrite::Scheduled => None,
             },
-            is_scheduled: matches!(state.rewrite, Rewrite::Scheduled),
+            is_scheduled: match state.rewrite {
+                Rewrite::Scheduled => true,
+                // Its first base is still to be written: it begins with the next look, or after a rest.
+                Rewrite::Not => self.is_on() && !self.is_whole(),
+                Rewrite::Due | Rewrite::Since(_) => false,
+            },
             last_rewrite: state.last_rewrite,
             rewrites: state.rewrites,
             failures: state.failures,
@@ -692,6 +699,36 @@ mod tests {
         let minutes = |failures| delay_after(failures).as_secs() / 60;
         assert_eq!((1..=12).map(minutes).collect::<Vec<_>>(), [0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
         assert_eq!((minutes(u64::MAX), delay_after(2)), (60, RETRY_DELAY));
+    }
+
+    #[test]
+    fn a_log_that_is_not_whole_is_being_written_or_will_be() {
+        let aof = Aof::default();
+        let is_ready = || {
+            let report = aof.report();
+            report.rewrite.is_none() && !report.is_scheduled
+        };
+        assert!(is_ready());
+        aof.turn(true);
+        aof.rewrite_begins();
+        // The log is turned off and on, and the rewrite is given up.
+        aof.turn(false);
+        aof.turn(true);
+        assert!(!is_ready());
+        aof.rewrite_ended(Rewritten::Abandoned);
+        assert!(!is_ready() && aof.report().rewrite.is_none());
+        aof.rewrite_begins();
+        aof.rewrite_ended(Rewritten::Failed);
+        assert!(!is_ready() && !aof.look(0, 0), "it rests");
+        aof.turn(false);
+        assert!(is_ready());
+        aof.turn(true);
+        assert!(!is_ready() && aof.look(0, 0), "it has no reason to rest");
+        aof.rewrite_begins();
+        let place = Place { root: "/".into(), directory: "/nosuch".into(), name: b"log".to_vec() };
+        aof.rewritten(&place, Manifest::default(), 0, 0, aof.turns());
+        aof.rewrite_ended(Rewritten::Well);
+        assert!(is_ready());
     }
 
     #[test]

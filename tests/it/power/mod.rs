@@ -407,3 +407,28 @@ fn a_server_that_must_end_during_its_first_base_completes_it_and_ends() {
     drop(server);
     assert_eq!(keys_in(&machine.rest(), &["--aof-load-truncated", "no"]), ["a", "b"]);
 }
+
+#[test]
+fn a_log_is_not_called_ready_before_it_is_whole() {
+    for _ in 0..4 {
+        let machine = Machine::new("ready");
+        let server = machine.start(&["--save", ""]);
+        let mut client = server.client();
+        let hold = machine.faults.write(&format!("hold-temp-{}.rdb", server.process_id()), "");
+        client.line("CONFIG SET appendonly yes").is_ok();
+        // The rewrite that is running now is not wanted any more.
+        client.line("CONFIG SET appendonly no").is_ok();
+        client.line("SET before 1").is_ok();
+        client.line("CONFIG SET appendonly yes").is_ok();
+        fs::remove_file(hold).unwrap();
+        // Of one moment: a rewrite that is scheduled may begin between two looks.
+        let is_ready = |info: &str| {
+            info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
+        };
+        wait_until(|| is_ready(&client.line("INFO persistence").text()), "it is whole");
+        client.line("CONFIG SET appendfsync always").is_ok();
+        client.line("SET after 1").is_ok();
+        let rest = machine.lose_power(server);
+        assert_eq!(keys_in(&rest, &["--aof-load-truncated", "no"]), ["after", "before"]);
+    }
+}
