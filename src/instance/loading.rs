@@ -99,15 +99,16 @@ impl Instance {
         replay: &mut dyn Replay,
     ) -> Result<(), String> {
         self.write_all()?;
+        // A log that is being written stays where it is, whatever the parameters say now.
+        let (place, manifest) = self.persistence.aof.files(self.aof_place())?;
+        if manifest.parts().next().is_none() {
+            return Err(format!("there is no log in {}", place.directory.display()));
+        }
         let database = tx.database();
         tx.begin_replay();
         tx.flush_all();
         self.scripting.forget_libraries();
-        let place = self.aof_place();
-        let loaded = Manifest::read(&place).and_then(|manifest| match manifest {
-            Some(manifest) => self.load_parts(&place, &manifest, tx, replay).map(drop),
-            None => Ok(()),
-        });
+        let loaded = self.load_parts(&place, &manifest, tx, replay).map(drop);
         tx.select(database);
         tx.end_replay();
         loaded

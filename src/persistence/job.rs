@@ -179,6 +179,9 @@ impl Job {
     ) -> Result<(), Stop> {
         let mut output = Records { file: Synced { file, unsynced: 0 }, bytes: Vec::new() };
         let mut database = None;
+        if self.plan.fencing > 0 {
+            records::fencing(output.buffer(), self.plan.fencing);
+        }
         for library in &self.plan.libraries {
             records::library(output.buffer(), &library.code);
         }

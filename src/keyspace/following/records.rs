@@ -32,7 +32,7 @@ pub fn select(out: &mut Vec<u8>, current: &mut Option<usize>, database: usize) {
 pub const FENCING: &[u8] = b"#KEYFAST-FENCING:";
 
 /// Appends that annotation.
-pub(in crate::keyspace) fn fencing(out: &mut Vec<u8>, last: u64) {
+pub fn fencing(out: &mut Vec<u8>, last: u64) {
     out.extend_from_slice(FENCING);
     out.extend_from_slice(number(last, &mut itoa::Buffer::new()));
     out.extend_from_slice(b"\r\n");

@@ -7,7 +7,7 @@
 //! be longer than the positions in a request allow. The reader divides long requests that add elements.
 
 use std::fs::File;
-use std::io::{self, BufRead, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use memchr::memmem::Finder;
@@ -206,8 +206,10 @@ fn head_if_divisible(request: &OwnedRequest) -> Option<OwnedRequest> {
     ((request.len() - 2) % parts == 0 && !has_options && is_kept).then_some(head)
 }
 
-/// Finds another request within the one at `at`, which seems to be longer than the file. Returns the offset
-/// of the first one whose name is known.
+/// Finds another request within the one at `at`, which seems to be longer than the file: its length may be
+/// wrong, so that it contains all requests behind it. Returns the offset of the first one from which requests
+/// with known names fill the file. A value may contain the text of a request, too, but where a value is torn,
+/// such a text ends only by chance.
 ///
 /// # Errors
 ///
@@ -216,14 +218,25 @@ pub fn hidden_request(path: &Path, at: u64, is_known: impl Fn(&[u8]) -> bool) ->
     const WINDOW_BYTES: usize = 1 << 20;
     /// Bytes to look at: more than the beginning of a request up to the end of its name.
     const HEAD_BYTES: usize = 128;
+    /// How often the file may be read: a value may be full of the beginnings of long requests.
+    const READ_TIMES_MAX: u64 = 64;
     let mut file = File::open(path)?;
+    let mut left_bytes = READ_TIMES_MAX * file.metadata()?.len().saturating_sub(at).max(WINDOW_BYTES as u64);
     file.seek(SeekFrom::Start(at))?;
-    let (mut window, mut window_at) = (Vec::new(), at);
+    let (mut window, mut window_at, mut from) = (Vec::new(), at, at);
     loop {
         let read = (&mut file).take(WINDOW_BYTES as u64).read_to_end(&mut window)?;
         for found in Finder::new(b"\r\n*").find_iter(&window) {
-            if begins_request(&window[found + 2..], &is_known) {
-                return Ok(Some(window_at + found as u64 + 2));
+            let begin = window_at + found as u64 + 2;
+            if begin < from || !begins_request(&window[found + 2..], &is_known) {
+                continue;
+            }
+            let Some((failed_at, read)) = failure(path, begin, &is_known)? else { return Ok(Some(begin)) };
+            // What begins with a request in front of this one fails here, too.
+            from = failed_at + 1;
+            left_bytes = left_bytes.saturating_sub(read);
+            if left_bytes == 0 {
+                return Ok(None);
             }
         }
         if read == 0 {
@@ -233,6 +246,27 @@ pub fn hidden_request(path: &Path, at: u64, is_known: impl Fn(&[u8]) -> bool) ->
         let done = window.len().saturating_sub(HEAD_BYTES);
         window.drain(..done);
         window_at += done as u64;
+    }
+}
+
+/// Reads the requests from an offset to the end of a file. Returns where the first one is that is none, and
+/// how many bytes were read until then.
+fn failure(path: &Path, begin: u64, is_known: impl Fn(&[u8]) -> bool) -> io::Result<Option<(u64, u64)>> {
+    const READ_BYTES: usize = 16 << 10;
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(begin))?;
+    let mut reader = AofReader::new(BufReader::with_capacity(READ_BYTES, file), begin);
+    let mut request = OwnedRequest::default();
+    loop {
+        match reader.next(&mut request) {
+            Ok(true) if request.request().is_some_and(|request| is_known(request.name())) => {}
+            Ok(false) => return Ok(None),
+            Err(Damage::Unreadable(error)) => return Err(error),
+            Ok(true) | Err(Damage::Torn | Damage::Garbled) => {
+                let read = reader.offset() - begin;
+                return Ok(Some((reader.request_at(), read.max(READ_BYTES as u64))));
+            }
+        }
     }
 }
 
