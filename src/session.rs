@@ -13,7 +13,7 @@ use crate::acl::{User, Users};
 use crate::clients::{Client, LongRequest, Profile, State, Waiting};
 use crate::config::ClientClass;
 use crate::faults::Delay;
-use crate::keyspace::{Waiter, Watching};
+use crate::keyspace::{Own, Waiter, Watching};
 use crate::pubsub::{KINDS, Subscriptions};
 use crate::remote::row::{Key, Row};
 use crate::resp::{OwnedRequest, Protocol, Request};
@@ -81,8 +81,8 @@ pub struct Session {
     pub is_unheard: bool,
     /// The name of its last command, with its subcommand.
     pub last_command: &'static str,
-    /// The journal's offset that must be durable before the changes of its commands are.
-    pub logged: u64,
+    /// What its commands have logged.
+    pub logged: Own,
     /// When its command began. Set for commands that are timed one by one.
     pub began: Instant,
     /// When the script of its last command ended, so that the clock need not be read again to time the
@@ -248,7 +248,7 @@ impl Session {
             was_delayed: false,
             is_unheard: false,
             last_command: State::default().last_command,
-            logged: 0,
+            logged: Own::default(),
             began: Instant::now(),
             ended: None,
             called: None,

@@ -163,6 +163,7 @@ fn turn(context: &mut Context<'_, '_>, reply: Reply<'_>, turn: impl FnOnce(&Cloc
     if !context.session.may_not_wait {
         let effects = context.tx.take_effects();
         if !effects.is_empty() {
+            context.session.logged.commit(context.tx);
             context.instance.notify(effects, None);
         }
     }

@@ -77,7 +77,7 @@ fn wait_aof(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
         ));
     }
-    let is_durable = instance.is_durable(session.logged);
+    let is_durable = instance.is_durable(session.logged.end);
     if (replicas > 0 || local > 0 && !is_durable) && !session.may_not_wait {
         session.client.set_waiting(Waiting::Yes);
         session.wait = Some(Wait::Durable { until: end_after(timeout_ms), is_enough: replicas == 0 });
@@ -87,7 +87,7 @@ fn wait_aof(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
 
 /// The reply of WAITAOF: whether the client's changes are durable here, and on how many replicas (none).
 pub fn tell_durability(instance: &Instance, session: &Session, reply: Reply<'_>) -> Sent {
-    let is_durable = instance.is_durable(session.logged);
+    let is_durable = instance.is_durable(session.logged.end);
     reply.pair(|reply| reply.count(is_durable.into()), |reply| reply.count(0))
 }
 

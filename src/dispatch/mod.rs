@@ -363,9 +363,14 @@ fn run_in_memory(
         }
         .map(|_sent| ());
         if session.outbox.is_some() {
+            instance.follow_collected(session, request);
+        }
+        let rest = begun.end(session);
+        // With appendfsync always, other clients hear of changes when these are durable.
+        if session.outbox.is_some() {
             instance.deliver(session, request);
         }
-        (result, begun.end(session))
+        (result, rest)
     };
     rest.finish(instance, session, out);
     ended_if_exec(instance, session, command);

@@ -109,8 +109,8 @@ impl Copies {
         instance.keyspace.count_reads_of_copies(after.hits - before.hits, after.misses - before.misses);
         let effects = copies.take_effects();
         if !effects.is_empty() {
-            let doer = Doer { session, command: command.name, request, is_script: false };
-            instance.notify(effects, Some(doer));
+            instance.follow(&effects, Doer { session, command: command.name, request });
+            instance.notify(effects, Some(session.client.id));
         }
         command.keys_of(request).for_each(|(key, _)| {
             copies.remove(key);

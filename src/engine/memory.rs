@@ -228,9 +228,7 @@ impl Unfinished {
     /// Logs the changes of a transaction that is about to end, and takes what is left to do.
     #[cold]
     pub fn of(session: &mut Session, tx: &mut Transaction<'_>) -> Unfinished {
-        if let Some(end) = tx.commit() {
-            session.logged = end;
-        }
+        session.logged.commit(tx);
         let (garbage, served, missed) = (tx.take_large_garbage(), tx.take_served(), tx.take_missed());
         Unfinished { garbage, served, missed }
     }
@@ -239,7 +237,7 @@ impl Unfinished {
     /// frees the garbage, and completes the last reply in `out`.
     #[cold]
     pub fn finish(self, instance: &Instance, session: &Session, out: &mut Vec<u8>) {
-        self.served.into_iter().for_each(|served| served.deliver(session.logged));
+        self.served.into_iter().for_each(|served| served.deliver(session.logged.end));
         if let Some(garbage) = self.garbage {
             instance.free(garbage);
         }

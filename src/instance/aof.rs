@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::Instance;
 use crate::config::APPEND_FSYNC;
-use crate::keyspace::Busy;
+use crate::keyspace::{Busy, Own};
 use crate::persistence::aof::{Asked, Manifest, Place, Rewritten, Sync};
 use crate::persistence::{Ended, Purpose, Target};
 
@@ -29,10 +29,9 @@ impl Instance {
         self.persistence.aof.is_settled(self.followers.journal.end())
     }
 
-    /// Waits until a client may get such a reply. Its own changes are in the journal up to `own`. Returns
-    /// whether it may.
-    pub async fn settled(&self, own: u64) -> bool {
-        self.persistence.aof.settled(self.followers.journal.end(), own).await
+    /// Waits until a client that has logged `own` may get such a reply. Returns whether it may.
+    pub async fn settled(&self, own: Own) -> bool {
+        self.persistence.aof.settled(self.followers.journal.reach(), own).await
     }
 
     /// Whether the changes that the journal has up to `own` are on the disk, and would be loaded from there.
@@ -140,9 +139,13 @@ impl Instance {
         let aof = &self.persistence.aof;
         let turns = aof.turns();
         let rewritten = match self.try_rewrite() {
-            Ok(()) => {
+            Ok(Rewritten::Well) => {
                 tracing::info!("Background AOF rewrite finished successfully");
                 Rewritten::Well
+            }
+            Ok(rewritten) => {
+                tracing::info!("Background AOF rewrite given up: it is no longer wanted");
+                rewritten
             }
             Err(why) if aof.turns() != turns => {
                 tracing::info!("Background AOF rewrite given up: {why}");
@@ -157,7 +160,12 @@ impl Instance {
         aof.unlock_if_off();
     }
 
-    pub(super) fn try_rewrite(&self) -> Result<(), String> {
+    /// Writes a new base, and returns how that ended.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub(super) fn try_rewrite(&self) -> Result<Rewritten, String> {
         let aof = &self.persistence.aof;
         let turns = aof.turns();
         let (place, manifest) = aof.files(self.aof_place())?;
@@ -203,7 +211,7 @@ impl Instance {
         match self.write_snapshot(job) {
             Ended::Saved => tracing::info!("Background AOF rewrite terminated with success"),
             Ended::Failed => return Err("the base could not be written".to_owned()),
-            Ended::Abandoned => return Err("it is no longer wanted".to_owned()),
+            Ended::Abandoned => return Ok(Rewritten::Abandoned),
         }
         if aof.turns() != turns {
             return Err("the log was turned off meanwhile".to_owned());
@@ -221,7 +229,7 @@ impl Instance {
         self.followers.journal.call();
         rewritten.delete_history(&place);
         aof.set_manifest(rewritten);
-        Ok(())
+        Ok(Rewritten::Well)
     }
 
     pub(super) fn aof_place(&self) -> Place {

@@ -2,7 +2,11 @@
 //!
 //! The effects of a single command are delivered when it has run. The effects of the commands of an EXEC or a
 //! script are collected in the session's outbox until all have run. The receivers of a message or an event
-//! are chosen when it is published. News of keys and locks is delivered later, in the same order.
+//! are chosen when it is published. News of keys is delivered later, in the same order.
+//!
+//! The changes are in the journal before their news is delivered: with `appendfsync always` the receivers
+//! wait until everything in the journal is durable. Only the lens follows locks before, since it knows the
+//! fencing number that is logged with them.
 
 use std::iter::{from_fn, once};
 use std::sync::atomic::Ordering;
@@ -17,17 +21,15 @@ use crate::remote::news::{Ears, News};
 use crate::resp::Request;
 use crate::session::{Item, LockItem, Session};
 
-/// The command that had an effect.
+/// The command that had an effect, outside of EXEC and scripts.
 #[derive(Clone, Copy)]
 pub struct Doer<'a> {
-    /// The session of the client that sent the command, or that runs the script with it.
+    /// The session of the client that sent the command.
     pub session: &'a Session,
     /// The command's name.
     pub command: &'static str,
     /// The request as the client sent it.
     pub request: Request<'a>,
-    /// Whether a script called the command. Then `request` is the request that runs the script.
-    pub is_script: bool,
 }
 
 impl Instance {
@@ -51,10 +53,20 @@ impl Instance {
         self.pubsub.write_letters(kind, channel, message, |letter| session.outbox().add_letter(letter))
     }
 
-    /// Delivers effects on keys. `doer` is the command that had them, if there was one.
+    /// Lets the lens follow the locks among the effects of a command whose changes are not logged yet.
+    pub fn follow(&self, effects: &[Effect], doer: Doer<'_>) {
+        for effect in effects {
+            if let Effect::Lock(news) = effect {
+                let (who, command, request) = (Who::of(&doer.session.client), doer.command, doer.request);
+                let cause = Cause { who, command, request, is_script: false, is_grouped: false };
+                self.follow_lock(news, &cause, doer.session);
+            }
+        }
+    }
+
+    /// Delivers effects on keys, which are logged. `by` is the client that had them, if one had.
     #[cold]
-    pub fn notify(&self, effects: Vec<Effect>, doer: Option<Doer<'_>>) {
-        let by = doer.map(|doer| doer.session.client.id);
+    pub fn notify(&self, effects: Vec<Effect>, by: Option<u64>) {
         self.tracking.tell(&effects, by, &self.clients);
         self.tracking.broadcast(by, &self.clients);
         let classes = self.event_classes();
@@ -65,13 +77,7 @@ impl Instance {
                         self.pubsub.publish(Kind::Channel, channel, message);
                     });
                 }
-                Effect::Lock(news) => doer.into_iter().for_each(|doer| {
-                    let (who, command) = (Who::of(&doer.session.client), doer.command);
-                    let (request, is_script) = (doer.request, doer.is_script);
-                    let cause = Cause { who, command, request, is_script, is_grouped: false };
-                    self.follow_lock(&news, &cause, doer.session);
-                }),
-                Effect::Changed { .. } | Effect::Flushed => {}
+                Effect::Lock(_) | Effect::Changed { .. } | Effect::Flushed => {}
             }
         }
     }
@@ -119,8 +125,27 @@ impl Instance {
         }
     }
 
-    /// Delivers the outbox of an EXEC or a script, in its order, once all commands have run. `request` is the
-    /// request that runs them.
+    /// Lets the lens follow the locks in the outbox of an EXEC or a script, whose changes are not logged yet.
+    /// `request` is the request that runs its commands.
+    #[cold]
+    pub fn follow_collected(&self, session: &mut Session, request: Request<'_>) {
+        for item in session.outbox().take_locks() {
+            self.follow_item(item, session, request);
+        }
+    }
+
+    /// Lets the lens follow one lock, or forget all if some news were dropped.
+    fn follow_item(&self, item: Item, session: &Session, request: Request<'_>) {
+        let Item::Lock(lock) = item else { return self.lens.forget_all() };
+        let LockItem { news, who, command, queued, is_script } = *lock;
+        let queued = session.queue.as_ref().zip(queued);
+        let queued = queued.and_then(|(queue, index)| queue.commands.get(index)?.request.request());
+        let request = queued.unwrap_or(request);
+        self.follow_lock(&news, &Cause { who, command, request, is_script, is_grouped: true }, session);
+    }
+
+    /// Delivers the outbox of an EXEC or a script, in its order, once all commands have run and their changes
+    /// are logged. `request` is the request that runs them.
     #[cold]
     pub fn deliver(&self, session: &mut Session, request: Request<'_>) {
         let Some(outbox) = session.outbox.take() else { return };
@@ -147,19 +172,7 @@ impl Instance {
                     let keys_max = self.config.tracking_table_max_keys.size();
                     self.tracking.remember_late(tracker, &key, keys_max, &self.clients);
                 }
-                Item::Lock(lock) => {
-                    let LockItem { news, who, command, queued, is_script } = *lock;
-                    let queued = session.queue.as_ref().zip(queued);
-                    let queued =
-                        queued.and_then(|(queue, index)| queue.commands.get(index)?.request.request());
-                    let request = queued.unwrap_or(request);
-                    self.follow_lock(
-                        &news,
-                        &Cause { who, command, request, is_script, is_grouped: true },
-                        session,
-                    );
-                }
-                Item::LocksUnknown => self.lens.forget_all(),
+                item @ (Item::Lock(_) | Item::LocksUnknown) => self.follow_item(item, session, request),
             }
         }
         self.tracking.broadcast(by, &self.clients);

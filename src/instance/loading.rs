@@ -99,15 +99,16 @@ impl Instance {
         replay: &mut dyn Replay,
     ) -> Result<(), String> {
         self.write_all()?;
+        // A log that is being written stays where it is, whatever the parameters say now.
+        let (place, manifest) = self.persistence.aof.files(self.aof_place())?;
+        if manifest.parts().next().is_none() {
+            return Err(format!("there is no log in {}", place.directory.display()));
+        }
         let database = tx.database();
         tx.begin_replay();
         tx.flush_all();
         self.scripting.forget_libraries();
-        let place = self.aof_place();
-        let loaded = Manifest::read(&place).and_then(|manifest| match manifest {
-            Some(manifest) => self.load_parts(&place, &manifest, tx, replay).map(drop),
-            None => Ok(()),
-        });
+        let loaded = self.load_parts(&place, &manifest, tx, replay).map(drop);
         tx.select(database);
         tx.end_replay();
         loaded
@@ -211,10 +212,11 @@ impl Instance {
                 Ok(true) => {
                     let refused =
                         |why: String| format!("{why} reading the append only file {shown} at offset {at}");
-                    unit.take(request, tx, replay).map_err(refused)?;
+                    let goes_on = reader.is_divided();
+                    unit.take(request, goes_on, tx, replay).map_err(refused)?;
                     file.running.reach(file.before + reader.offset());
                     file.running.rest();
-                    if !unit.is_open {
+                    if !unit.is_open && !goes_on {
                         whole = reader.offset();
                     }
                 }
@@ -251,11 +253,13 @@ struct Unit {
 }
 
 impl Unit {
-    /// Takes the next request, and runs the unit that it completes. A request is checked when it is read:
-    /// otherwise a unit that has lost its EXEC would swallow all requests behind it.
+    /// Takes the next request, and runs the unit that it completes. If the request `goes_on`, the next one is
+    /// its rest. A request is checked when it is read: otherwise a unit that has lost its EXEC would swallow
+    /// all requests behind it.
     fn take(
         &mut self,
         owned: OwnedRequest,
+        goes_on: bool,
         tx: &mut Everything<&mut Transaction<'_>>,
         replay: &mut dyn Replay,
     ) -> Result<(), String> {
@@ -276,20 +280,29 @@ impl Unit {
             }
             true if is_named(b"exec") => {
                 self.is_open = false;
-                for request in std::mem::take(&mut self.requests).iter().filter_map(OwnedRequest::request) {
-                    replay.run(tx, request)?;
-                }
+                self.run(tx, replay)?;
             }
             is_open => {
                 replay.check(request)?;
-                match is_open {
-                    true => self.requests.push(owned),
-                    false => replay.run(tx, request)?,
+                self.requests.push(owned);
+                if !is_open && !goes_on {
+                    self.run(tx, replay)?;
                 }
             }
         }
         drop(tx.take_garbage());
         Ok(())
+    }
+
+    fn run(
+        &mut self,
+        tx: &mut Everything<&mut Transaction<'_>>,
+        replay: &mut dyn Replay,
+    ) -> Result<(), String> {
+        self.requests.drain(..).try_for_each(|owned| match owned.request() {
+            Some(request) => replay.run(tx, request),
+            None => Ok(()),
+        })
     }
 }
 

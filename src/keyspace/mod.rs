@@ -45,7 +45,7 @@ pub use following::Followers;
 pub use following::aftermath::Garbage;
 pub use following::blocked::{Attempt, Attempted, Claimed, Outcome, Served, Waiter, WaitingClients};
 pub use following::interest::Interest;
-pub use following::journal::{Journal, Piece};
+pub use following::journal::{Journal, Logged, LongKey, Own, Piece, Reach};
 use following::lens::Allowance;
 use following::losses::Losses;
 pub use following::news::{Effect, LockChange, LockNews, Token};
@@ -359,8 +359,7 @@ impl Keyspace {
             each: |_, _| (),
             is_ordered: true,
             log: |sink, key, content, expires_at_ms| {
-                records::set(sink.buffer(), key, content.bytes().unwrap_or_default(), expires_at_ms);
-                Ok(())
+                records::set(sink, key, content.text().unwrap_or_default(), expires_at_ms)
             },
             rdb_types: &[],
             rdb_type: |_| 0,

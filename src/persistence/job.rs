@@ -179,6 +179,9 @@ impl Job {
     ) -> Result<(), Stop> {
         let mut output = Records { file: Synced { file, unsynced: 0 }, bytes: Vec::new() };
         let mut database = None;
+        if self.plan.fencing > 0 {
+            records::fencing(output.buffer(), self.plan.fencing);
+        }
         for library in &self.plan.libraries {
             records::library(output.buffer(), &library.code);
         }
@@ -216,6 +219,15 @@ impl Records<'_> {
 impl Sink for Records<'_> {
     fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.len() < RECORDS_BYTES {
+            self.bytes.extend_from_slice(bytes);
+            return Ok(());
+        }
+        self.write()?;
+        bytes.chunks(RECORDS_BYTES).try_for_each(|some| self.file.write_all(some))
     }
 
     fn pass_on(&mut self) -> io::Result<()> {

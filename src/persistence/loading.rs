@@ -140,6 +140,8 @@ pub struct Loaded {
     pub keys: usize,
     /// Keys that had expired and were skipped.
     pub expired: usize,
+    /// Keys of collections without elements, which were skipped.
+    pub empty: usize,
     /// The last fencing number that a lock was given; 0 if the file has none.
     pub fencing: u64,
 }
@@ -152,6 +154,9 @@ pub enum Conflicts {
     /// The key of the file replaces it.
     Replaced,
 }
+
+/// As many keys without elements are named, as in Redis.
+const EMPTY_KEYS_SHOWN_MAX: usize = 10;
 
 /// Loads a file, if it exists. Passes the code of each library to the caller.
 ///
@@ -215,6 +220,12 @@ fn load_items<R: Read>(
                      databases"
                 ));
             }
+            Item::EmptyKey(key) => {
+                if loaded.empty < EMPTY_KEYS_SHOWN_MAX {
+                    tracing::warn!("Skipping the empty key {} of the RDB file", key.escape_ascii());
+                }
+                loaded.empty += 1;
+            }
             // As in Redis: a primary does not load keys that have expired.
             Item::Key(key) if key.expires_at_ms.is_some_and(|at_ms| at_ms < now_ms) && !tx.is_replay() => {
                 loaded.expired += 1;
@@ -234,7 +245,13 @@ fn load_items<R: Read>(
             }
         }
     }
-    tracing::info!("Done loading RDB, keys loaded: {}, keys expired: {}.", loaded.keys, loaded.expired);
+    let Loaded { keys, expired, empty, .. } = loaded;
+    match empty {
+        0 => tracing::info!("Done loading RDB, keys loaded: {keys}, keys expired: {expired}."),
+        _ => tracing::info!(
+            "Done loading RDB, keys loaded: {keys}, keys expired: {expired}, empty keys skipped: {empty}."
+        ),
+    }
     Ok(loaded)
 }
 

@@ -336,7 +336,7 @@ impl<Stream: Wire> Connection<Stream> {
         let mut last_reply = self.conversation.output.split_off(reply);
         let instance = Arc::clone(&self.conversation.instance);
         let (own, is_enough) =
-            (self.conversation.session.logged, matches!(awaited, Awaited::Durable { is_enough: true }));
+            (self.conversation.session.logged.end, matches!(awaited, Awaited::Durable { is_enough: true }));
         let tells_durability = matches!(awaited, Awaited::Durable { .. });
         // Leaves the queues of its keys however the wait ends.
         let place = match awaited {
@@ -384,7 +384,7 @@ impl<Stream: Wire> Connection<Stream> {
             }
             Outcome::Served(served, logged) => {
                 let Conversation { session, output, .. } = &mut self.conversation;
-                session.logged = session.logged.max(logged);
+                session.logged.end = session.logged.end.max(logged);
                 if !last_reply.is_empty() {
                     output.extend_from_slice(&served);
                 }
@@ -480,11 +480,13 @@ impl<Stream: Wire> Connection<Stream> {
 
     /// Writes the client's mail to the socket.
     async fn deliver_mail(&mut self) -> io::Result<()> {
+        // First: what comes while this waits for the log may be news of changes behind that.
+        let mail = self.conversation.session.client.take_mail(true);
         let instance = &self.conversation.instance;
         if !instance.reply_gate.is_open() || !instance.is_settled() {
             self.may_answer().await?;
         }
-        self.outflow.append(self.conversation.session.client.take_mail(true));
+        self.outflow.append(mail);
         poll_fn(|context| Poll::Ready(self.write_or_keep(context))).await
     }
 

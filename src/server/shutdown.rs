@@ -53,7 +53,11 @@ impl Signals {
 
 /// Waits for SHUTDOWN or one of the signals, and then until the data are saved, if they must be. Returns the
 /// request that ends the server.
+///
+/// While the log's first base is being written, no file has the data. A signal that comes then ends the
+/// server when the base is complete: a supervisor sends it once.
 pub(super) async fn wait(mut signals: Option<Signals>, instance: &Arc<Instance>) -> ShutdownRequest {
+    let mut postponed = None;
     loop {
         let signalled = async {
             match &mut signals {
@@ -61,18 +65,29 @@ pub(super) async fn wait(mut signals: Option<Signals>, instance: &Arc<Instance>)
                 None => pending().await,
             }
         };
+        let log = &instance.persistence.aof;
         let (request, signal) = select! {
             (request, name) = signalled => (request, Some(name)),
             request = instance.shutdown.asked() => (request, None),
+            () = log.became_whole(), if postponed.is_some() => match postponed.take() {
+                Some(request) => (request, None),
+                None => continue,
+            },
         };
         if let Some(name) = signal {
             tracing::info!("Received {name} scheduling shutdown...");
         }
         tracing::info!("User requested shutdown...");
-        if prepare(instance, &request).await {
-            return request;
+        match prepare(instance, &request).await {
+            Prepared::Ends => return request,
+            Prepared::TooEarly if request.client.is_none() => {
+                tracing::warn!("The server will end when the initial AOF is written.");
+                postponed = Some(request);
+                continue;
+            }
+            Prepared::TooEarly | Prepared::Refused => {}
         }
-        instance.persistence.aof.go_on_after_finish();
+        log.go_on_after_finish();
         tracing::warn!("Errors trying to shut down the server. Check the logs for more information.");
         if let Some(client) = request.client {
             client.end_waiting(Waiting::TimedOut);
@@ -92,8 +107,16 @@ fn by_signal(config: &Config, words: &Integer) -> ShutdownRequest {
     ShutdownRequest { saving, is_forced: asks_for("force"), client: None }
 }
 
+/// Whether the server may end.
+enum Prepared {
+    Ends,
+    /// The log's first base is not complete.
+    TooEarly,
+    Refused,
+}
+
 /// Saves the data, if they must be saved. Returns whether the server may end.
-async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
+async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> Prepared {
     let saves = match request.saving {
         Saving::Yes => true,
         Saving::No => false,
@@ -102,7 +125,7 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
     let log = &instance.persistence.aof;
     if log.is_on() && !log.is_whole() && !request.is_forced {
         tracing::warn!("Writing initial AOF, can't exit.");
-        return false;
+        return Prepared::TooEarly;
     }
     if !instance.finish_aof().await && !accepts_losses(request) {
         tracing::warn!(
@@ -112,14 +135,14 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
             log.current_file().escape_ascii(),
             log.failure()
         );
-        return false;
+        return Prepared::Refused;
     }
     if instance.persistence.is_saving() {
         tracing::warn!("Giving up the snapshot that is being written in the background.");
         instance.persistence.abandon();
     }
     if !saves {
-        return true;
+        return Prepared::Ends;
     }
     tracing::info!("Saving the final RDB snapshot before exiting.");
     instance.reply_gate.hold();
@@ -139,7 +162,7 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> bool {
         tracing::warn!("Error trying to save the DB, can't exit.");
     }
     instance.reply_gate.decide(!(is_saved || request.is_forced));
-    is_saved || request.is_forced
+    if is_saved || request.is_forced { Prepared::Ends } else { Prepared::Refused }
 }
 
 /// Whether the request ends the server even if the last changes cannot be brought to the disk.

@@ -1,8 +1,8 @@
 //! The effects of one EXEC, or of one script, for other clients, until all its commands have run.
 //!
 //! Nothing leaves before that, for a handler may run twice, and only what is committed may be seen outside.
-//! `Instance::deliver` then delivers everything in its order, before the locks are free. An outbox that is
-//! dropped instead leaves no trace.
+//! `Instance::deliver` then delivers everything in its order, when the changes are in the log's journal and
+//! before the locks are free. An outbox that is dropped instead leaves no trace.
 //!
 //! Nothing grows without limit. Letters are counted by the limits of their receivers. Changed keys beyond
 //! `KEY_BYTES_MAX` become the news that all keys have changed. Lock news beyond `LOCK_NEWS_MAX` are dropped,
@@ -102,6 +102,19 @@ impl Outbox {
             self.items.push(Item::LocksUnknown);
         }
         self.items
+    }
+
+    /// Takes the news of locks.
+    pub fn take_locks(&mut self) -> Vec<Item> {
+        let mut locks = Vec::new();
+        if std::mem::take(&mut self.lock_news) > 0 {
+            let items = std::mem::take(&mut self.items).into_iter();
+            (locks, self.items) = items.partition(|item| matches!(item, Item::Lock(_)));
+        }
+        if std::mem::take(&mut self.has_too_many_lock_news) {
+            locks.push(Item::LocksUnknown);
+        }
+        locks
     }
 
     /// Adds a message.

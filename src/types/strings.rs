@@ -59,8 +59,7 @@ fn encoding(content: Content<'_>, encoding: Encoding, _: Limit) -> &'static str 
 }
 
 fn log(sink: &mut dyn Sink, key: &[u8], content: Content<'_>, expires_at_ms: Option<u64>) -> io::Result<()> {
-    records::set(sink.buffer(), key, Text::view(content), expires_at_ms);
-    sink.pass_on()
+    records::set(sink, key, Text::view(content), expires_at_ms)
 }
 
 fn save(

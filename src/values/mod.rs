@@ -104,6 +104,16 @@ pub trait Sink {
     /// The buffer to which the writer appends.
     fn buffer(&mut self) -> &mut Vec<u8>;
 
+    /// Appends bytes that may be many. A sink that writes to a file need not copy them.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the file to which it writes.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.buffer().extend_from_slice(bytes);
+        Ok(())
+    }
+
     /// Passes the contents of the buffer on if they are long. Writers call it after each element.
     ///
     /// # Errors

@@ -934,3 +934,15 @@ fn a_count_that_redis_has_logged_is_loaded() {
     fs::write(increment(&folder, 1), log.concat()).unwrap();
     serve(&folder, &[]).client().line("PFCOUNT k").is(2);
 }
+
+#[test]
+fn a_base_of_requests_has_the_last_fencing_number() {
+    let folder = Folder::new("aof-fencing");
+    let mut client = serve(&folder, &["--aof-use-rdb-preamble", "no"]).into_client();
+    client.line("SET lock holder NX PX 1000000").is_ok();
+    client.line("BGREWRITEAOF").ignored();
+    wait_for_rewrite(&mut client);
+    let name = files(&folder).into_iter().find(|name| name.ends_with(".base.aof")).expect("a base");
+    let base = fs::read(folder.path().join("appendonlydir").join(name)).unwrap();
+    assert!(base.starts_with(b"#KEYFAST-FENCING:"), "{}", base.escape_ascii());
+}

@@ -186,6 +186,24 @@ fn what_no_interrupted_write_can_have_left_is_refused_with_its_place() {
 }
 
 #[test]
+fn a_torn_value_with_the_text_of_a_request_is_cut_off() {
+    let before = request(["SET", "before", "1"]);
+    let text = String::from_utf8(request(["PING"])).unwrap();
+    // The beginning of a request, and whole ones.
+    for text in [format!("\r\n{text}"), format!("\r\n*2\r\n$4\r\nPING\r\n$30000\r\n{text}{text}")] {
+        let value = format!("x{text}x").repeat(2000);
+        let torn = request(["SET", "torn", &value]);
+        let log = [&before[..], &torn[..torn.len() - 6]].concat();
+        let folder = with_log("damage-torn-text", &log);
+        let found = load(&folder, "yes").unwrap();
+        assert!(
+            has(&found, &[("before".into(), "1".into())]) && found.len() == 2,
+            "a key, and the libraries"
+        );
+    }
+}
+
+#[test]
 fn what_is_cut_off_is_kept_beside_the_log() {
     let half = [request(["MULTI"]), request(["SET", "half", "1"])].concat();
     let log = [request(["SET", "whole", "1"]), half.clone()].concat();

@@ -175,15 +175,33 @@ fn the_log_can_be_loaded_while_clients_are_there() {
     }
 }
 
-marked!(also_redis: without_a_log_loading_it_leaves_nothing);
-fn without_a_log_loading_it_leaves_nothing() {
+marked!(also_redis: without_a_log_loading_it_is_an_error);
+fn without_a_log_loading_it_is_an_error() {
     let folder = Folder::new("loadaof-none");
     let mut client =
         Server::start_with(&["--enable-debug-command", "yes", "--dir", &folder.file("")]).into_client();
     client.line("SET key value").is_ok();
     if !is_redis() {
         // 7.0 ends there.
-        client.line("DEBUG LOADAOF").is_ok();
-        client.line("DBSIZE").is(0);
+        client.line("DEBUG LOADAOF").is_error("ERR Error trying to load the AOF files, check server logs.");
+        client.line("DBSIZE").is(1);
     }
+}
+
+#[test]
+fn a_log_is_loaded_from_where_it_is_written() {
+    let (folder, elsewhere) = (Folder::new("loadaof-here"), Folder::new("loadaof-elsewhere"));
+    let server = folder.serve(&[
+        "--enable-debug-command",
+        "yes",
+        "--enable-protected-configs",
+        "yes",
+        "--appendonly",
+        "yes",
+    ]);
+    let mut client = server.client();
+    client.line("SET key value").is_ok();
+    client.line(&format!("CONFIG SET dir {}", elsewhere.file(""))).is_ok();
+    client.line("DEBUG LOADAOF").is_ok();
+    client.line("GET key").is("value");
 }

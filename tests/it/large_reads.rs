@@ -3,6 +3,7 @@
 use std::thread;
 
 use crate::client::{Client, Reply, request};
+use crate::folder::Folder;
 use crate::server::Server;
 
 const ELEMENTS: usize = 12_000;
@@ -139,9 +140,10 @@ fn answer(client: &mut Client, line: &str, is_in_exec: bool) -> (Vec<u8>, (Strin
 
 #[test]
 fn what_is_read_without_locks_is_what_is_read_under_them() {
-    let server = Server::start();
-    let mut client = server.client();
+    let folder = Folder::new("large-reads");
+    let mut client = folder.serve(&["--appendonly", "yes", "--enable-debug-command", "yes"]).into_client();
     fill(&mut client);
+    client.line("DEBUG LOADAOF").is_ok();
     for protocol in ["2", "3"] {
         client.line(&format!("HELLO {protocol}")).ignored();
         for line in READS {

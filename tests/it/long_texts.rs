@@ -231,8 +231,14 @@ fn change_beside(client: &mut Client, other: &mut Client, requests: &[&str]) -> 
 
 #[test]
 fn no_other_client_waits_while_a_shared_string_is_copied_for_a_change() {
+    let folder = Folder::new("long-texts-waiting");
+    for options in [&[][..], &["--appendonly", "yes"]] {
+        no_other_client_waits_for_changes(&folder.serve(options));
+    }
+}
+
+fn no_other_client_waits_for_changes(server: &Server) {
     const BYTES: usize = 64 << 20;
-    let server = Server::start();
     let (mut client, mut other) = (server.client(), server.client());
     client.cmd(["SET", "k", &"v".repeat(BYTES)]).is_ok();
     for requests in [

@@ -15,6 +15,7 @@ mod tools;
 
 mod acl;
 mod aof;
+mod backlog;
 mod bits;
 mod blocking;
 mod cli;

@@ -714,3 +714,29 @@ fn a_snapshot_of_many_keys_has_them_all_although_clients_go_on_writing() {
     }
     assert_eq!(read(&dump(&folder)).len(), KEYS);
 }
+
+#[test]
+fn keys_without_elements_are_skipped() {
+    let folder = Folder::new("empty-keys");
+    let mut dump = b"REDIS0009\xfe\x00".to_vec();
+    // A list, a set, a hash and a sorted set, each without elements, in plain forms.
+    for (kind, name) in [(1, b'l'), (2, b's'), (4, b'h'), (5, b'z')] {
+        dump.extend([kind, 1, name, 0]);
+    }
+    // An empty listpack as a quicklist's only node, and no node at all.
+    let listpack = [7, 0, 0, 0, 0, 0, 0xff];
+    dump.extend([18, 1, b'q', 1, 2, 7]);
+    dump.extend(listpack);
+    dump.extend([18, 1, b'r', 0]);
+    // An expiry belongs to the next key alone.
+    dump.extend([0xfc, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, b'e', 0]);
+    dump.extend([0, 1, b'k', 1, b'v', 0xff]);
+    // The file has no checksum.
+    dump.extend([0; 8]);
+    fs::write(folder.file("dump.rdb"), dump).unwrap();
+    let server = folder.serve(&[]);
+    let mut client = server.client();
+    client.line("KEYS *").is(Reply::Array(vec![Reply::Bulk(b"k".to_vec())]));
+    client.line("TTL k").is(-1);
+    server.wait_for_output("keys loaded: 1, keys expired: 0, empty keys skipped: 7");
+}

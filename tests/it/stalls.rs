@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::client::{Client, request};
+use crate::folder::Folder;
 use crate::server::Server;
 
 /// A server of two threads, however many processors there are.
@@ -83,6 +84,22 @@ fn while_many_values_are_read_others_are_served() {
         client.cmd(["SET", "key", &"v".repeat(50 * length.div_ceil(16))]).is_ok();
         let keys = std::iter::repeat_n("key", 50_000 * length.min(16));
         (request(["MGET"].into_iter().chain(keys)), 1)
+    });
+}
+
+#[test]
+fn while_long_values_are_logged_others_are_served() {
+    let folder = Folder::new("stalls-logged");
+    let server = folder.serve(&["--io-threads", "2", "--appendonly", "yes"]);
+    let value = "v".repeat(1 << 20);
+    let mut client = server.client();
+    for from in (0..50_000).step_by(1000) {
+        let members = (from..from + 1000).map(|number| number.to_string());
+        client.cmd(["SADD".to_owned(), "members".to_owned()].into_iter().chain(members)).is(1000);
+    }
+    others_are_served_during(&server, |length| {
+        let requests = [request(["SET", "long", &value]), request(["SUNIONSTORE", "union", "members"])];
+        (requests.concat().repeat(4 * length), 8 * length)
     });
 }
 

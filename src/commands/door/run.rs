@@ -121,8 +121,10 @@ pub fn settle(
     if !effects.is_empty() && (is_one_of_several || session.outbox.is_some()) {
         instance.collect(effects, session, command.name, script.is_some());
     } else if !effects.is_empty() {
-        let (request, is_script) = (script.unwrap_or(request), script.is_some());
-        instance.notify(effects, Some(Doer { session, command: command.name, request, is_script }));
+        instance.follow(&effects, Doer { session, command: command.name, request });
+        // With appendfsync always, other clients hear of changes when these are durable.
+        session.logged.commit(tx);
+        instance.notify(effects, Some(session.client.id));
     }
 }
 

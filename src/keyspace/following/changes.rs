@@ -12,7 +12,9 @@
 use std::mem::{replace, take};
 use std::ops::Range;
 
+use crate::keyspace::following::journal::{Logged, LongKey, Unit};
 use crate::keyspace::following::records::{self, Replaced};
+use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::Transaction;
 use crate::resp::OwnedRequest;
 use crate::values::STRING_KIND;
@@ -25,6 +27,9 @@ pub(in crate::keyspace) const LONG_BYTES: usize = 4 << 10;
 const TIDY_AT: usize = 64;
 /// … or when their steps have this many bytes, and again whenever these have doubled.
 const TIDY_AT_BYTES: usize = 64 << 10;
+
+/// Rendering a record of at most this many bytes takes a microsecond or two: other clients may wait for it.
+const BRIEF_BYTES_MAX: usize = 16 << 10;
 
 /// How much of a key changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +45,9 @@ pub(in crate::keyspace) enum Extent {
 /// The changes of a transaction.
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct Changes {
-    /// The records of earlier changes.
-    sealed: Sealed,
+    /// The records of earlier changes, which later notes must not replace: a record behind them reads what
+    /// they have written.
+    sealed: Unit,
     databases: Vec<Replaced>,
     keys: Vec<ChangedKey>,
     /// The number of notes at which they are merged next.
@@ -52,14 +58,6 @@ pub(in crate::keyspace) struct Changes {
     tidy_at_bytes: usize,
     /// Requests that are logged as they are.
     requests: Vec<OwnedRequest>,
-}
-
-/// Records of changes that later notes must not replace: a record behind them reads what they have written.
-#[derive(Debug, Default)]
-struct Sealed {
-    records: Vec<u8>,
-    /// The database that the reader has selected at their end.
-    database: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -132,7 +130,7 @@ impl Changes {
     /// Whether there is nothing to log.
     pub(in crate::keyspace) fn is_empty(&self) -> bool {
         let has_notes = !(self.databases.is_empty() && self.keys.is_empty() && self.requests.is_empty());
-        !has_notes && self.sealed.records.is_empty()
+        !has_notes && self.sealed.is_empty()
     }
 
     /// Removes the notes of a key.
@@ -234,9 +232,9 @@ impl Transaction<'_> {
         changes.forget(target_database, target);
         changes.tidy();
         let mut sealed = take(&mut changes.sealed);
-        self.render(&changes, &mut sealed.records, &mut sealed.database);
-        records::select(&mut sealed.records, &mut sealed.database, database);
-        records::copy(&mut sealed.records, source, target_database, target);
+        self.render(changes, &mut sealed);
+        sealed.select(database);
+        records::copy(sealed.records(), source, target_database, target);
         self.leave(|aftermath| aftermath.changes = Changes { sealed, ..Changes::default() });
     }
 
@@ -281,72 +279,94 @@ impl Transaction<'_> {
 
 /// Logging the changes.
 impl Transaction<'_> {
-    /// Logs the changes; returns the journal's offset that must be durable before these changes are.
+    /// Logs the changes, if there are any.
     #[inline(always)]
-    pub fn commit(&mut self) -> Option<u64> {
+    pub fn commit(&mut self) -> Option<Logged> {
         if self.left.get_mut().if_any().is_none() { None } else { self.log_changes() }
     }
 
     #[cold]
-    fn log_changes(&mut self) -> Option<u64> {
+    fn log_changes(&mut self) -> Option<Logged> {
         let mut changes = take(&mut self.left.get_mut().if_any()?.changes);
         changes.tidy();
-        let has_sealed = !changes.sealed.records.is_empty();
+        let has_sealed = !changes.sealed.is_empty();
         let count = changes.count() + if has_sealed { 2 } else { 0 };
-        (count > 0).then(|| self.append(&changes, count))
+        (count > 0).then(|| self.append(changes, count))
     }
 
-    fn append(&self, changes: &Changes, count: usize) -> u64 {
-        self.keyspace().followers.journal.append(|out, current| {
-            let start = out.len();
-            let is_unit = count > 1;
-            if is_unit {
-                records::request(out, &[b"MULTI"]);
-            }
-            out.extend_from_slice(&changes.sealed.records);
-            *current = changes.sealed.database.or(*current);
-            let is_several = self.render(changes, out, current) || is_unit;
-            if is_several && !is_unit {
-                let mut multi = Vec::new();
-                records::request(&mut multi, &[b"MULTI"]);
-                out.splice(start..start, multi);
-            }
-            if is_several {
-                records::request(out, &[b"EXEC"]);
-            }
-        })
+    fn append(&self, changes: Changes, count: usize) -> Logged {
+        let journal = &self.keyspace().followers.journal;
+        let only = match &*changes.keys {
+            [changed] if count == 1 => Some((changed, self.entry_of(changed))),
+            _ => None,
+        };
+        let is_unit = only.map_or(count > 1, |(changed, entry)| takes_several(changed, entry));
+        if let Some((changed, entry)) = only
+            && is_brief(changed, entry)
+        {
+            let end = journal.append(|out, current| {
+                wrapped(is_unit, out, |out| {
+                    records::select(out, current, changed.database);
+                    self.log_key(out, changed, entry);
+                });
+            });
+            return Logged { end, is_long: false };
+        }
+        let mut unit = Unit::beginning_in(journal.database());
+        if is_unit {
+            records::request(unit.records(), &[b"MULTI"]);
+        }
+        self.render(changes, &mut unit);
+        if is_unit {
+            records::request(unit.records(), &[b"EXEC"]);
+        }
+        journal.append_unit(unit)
     }
 
-    /// Writes the records of all notes; returns whether one note took several requests.
-    fn render(&self, changes: &Changes, out: &mut Vec<u8>, current: &mut Option<usize>) -> bool {
-        for replaced in &changes.databases {
-            records::replaced(out, current, *replaced);
+    /// Writes the records of all notes.
+    fn render(&self, changes: Changes, unit: &mut Unit) {
+        unit.append(changes.sealed);
+        for replaced in changes.databases {
+            unit.replace(replaced);
         }
         for request in changes.requests.iter().filter_map(OwnedRequest::request) {
-            records::words(out, request.from(0));
+            records::words(unit.records(), request.from(0));
         }
-        let mut is_several = false;
-        for changed in &changes.keys {
-            records::select(out, current, changed.database);
-            is_several |= self.log_key(out, changed);
+        for changed in changes.keys {
+            unit.select(changed.database);
+            self.render_key(changed, unit);
         }
-        is_several
     }
 
-    /// Logs a changed key; returns whether one note took several requests.
-    fn log_key(&self, out: &mut Vec<u8>, changed: &ChangedKey) -> bool {
-        let key = &*changed.key;
-        let (spot, shard) = self.shard(key);
-        let Some(entry) = shard.table(changed.database).and_then(|table| table.find(spot, key)) else {
-            records::request(out, &[b"DEL", key]);
-            return false;
+    /// Writes the records of a changed key. Large values and long steps are not copied.
+    fn render_key(&self, mut changed: ChangedKey, unit: &mut Unit) {
+        let entry = self.entry_of(&changed);
+        if let (Note::Steps(steps), Some(_)) = (&mut changed.note, entry) {
+            unit.push(take(&mut steps.records));
+        }
+        let long = match (&changed.note, entry) {
+            (Note::Whole, Some(entry)) => LongKey::of(entry, self.keyspace().value_of(entry).facts),
+            _ => None,
         };
+        match long {
+            Some(key) => unit.push_long(key),
+            None => self.log_key(unit.records(), &changed, entry),
+        }
+    }
+
+    fn entry_of(&self, changed: &ChangedKey) -> Option<&Entry> {
+        let (spot, shard) = self.shard(&changed.key);
+        shard.table(changed.database).and_then(|table| table.find(spot, &changed.key))
+    }
+
+    /// Logs a changed key with its entry.
+    fn log_key(&self, out: &mut Vec<u8>, changed: &ChangedKey, entry: Option<&Entry>) {
+        let key = &*changed.key;
+        let Some(entry) = entry else { return records::request(out, &[b"DEL", key]) };
         match &changed.note {
             Note::Whole => {
-                let value = self.keyspace().value_of(entry);
                 // A buffer that keeps everything has no errors.
-                let _ = value.log(out, key, entry.expires_at_ms());
-                return value.facts.kind != STRING_KIND;
+                let _ = self.keyspace().value_of(entry).log(out, key, entry.expires_at_ms());
             }
             Note::Expiry => records::expiry(out, key, entry.expires_at_ms()),
             Note::Steps(steps) => {
@@ -356,7 +376,31 @@ impl Transaction<'_> {
                 }
             }
         }
-        false
+    }
+}
+
+/// Whether one note takes several requests: a whole collection does.
+fn takes_several(changed: &ChangedKey, entry: Option<&Entry>) -> bool {
+    matches!(changed.note, Note::Whole) && entry.is_some_and(|entry| entry.kind() != STRING_KIND)
+}
+
+/// Whether the records of a changed key are short.
+fn is_brief(changed: &ChangedKey, entry: Option<&Entry>) -> bool {
+    match (&changed.note, entry) {
+        (Note::Steps(steps), Some(_)) => steps.records.len() <= BRIEF_BYTES_MAX,
+        (Note::Whole, Some(entry)) => entry.structure().is_none() && entry.bytes() <= BRIEF_BYTES_MAX,
+        (Note::Expiry, _) | (_, None) => true,
+    }
+}
+
+/// Writes records, as a unit if they are one.
+fn wrapped(is_unit: bool, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    if is_unit {
+        records::request(out, &[b"MULTI"]);
+    }
+    write(out);
+    if is_unit {
+        records::request(out, &[b"EXEC"]);
     }
 }
 

@@ -7,7 +7,13 @@
 //! One mutex protects the records. A transaction locks it while its shards are still locked, so the order of
 //! the records is the order of the changes. The log's writer [takes](Journal::take) all records at once and
 //! makes them durable.
+//!
+//! All clients that write wait for this mutex, so nothing that takes long is done while it is locked. Only
+//! one short record is rendered there. Everything else is rendered into a [`Unit`] before, and moved in. A
+//! large value is not even rendered by its client: the unit has a copy that shares its nodes ([`LongKey`]),
+//! and the writer renders it piece by piece.
 
+use std::io;
 use std::mem::take;
 use std::ops::DerefMut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +23,15 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::keyspace::Keyspace;
 use crate::keyspace::following::records;
+use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::{Everything, Transaction};
+use crate::values::{Sink, TypeFacts, Value};
+
+/// A piece of records with this many bytes gets no more: growing it moves what it has.
+const PIECE_BYTES: usize = 1 << 20;
+/// Records with at most this many bytes are copied into a piece that is there already: a piece of their own
+/// would cost the writer one more write.
+const COPIED_BYTES_MAX: usize = 64 << 10;
 
 /// Changes, for the log's writer.
 #[derive(Debug, Default)]
@@ -25,8 +39,10 @@ pub struct Journal {
     pending: Mutex<Pending>,
     has_news: Condvar,
     has_call: Condvar,
-    /// The number of bytes of all records so far.
+    /// The size of everything so far. A large value counts with its bytes in memory.
     end: AtomicU64,
+    /// The number of bytes of all rendered records so far, without the large values.
+    rendered: AtomicU64,
     /// The fencing number of the last holder of a lock.
     fencing: AtomicU64,
 }
@@ -35,6 +51,8 @@ pub struct Journal {
 struct Pending {
     is_on: bool,
     pieces: Vec<Piece>,
+    /// Bytes of the records in them.
+    bytes: usize,
     /// The database that a reader of the records so far has selected.
     database: Option<usize>,
     /// The last fencing number that was appended to this part.
@@ -43,15 +61,182 @@ struct Pending {
     is_called: bool,
 }
 
+/// How far the journal has come, or a part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// The size of everything, in bytes. A large value counts with its bytes in memory. Offsets of the
+    /// journal are of this kind.
+    pub end: u64,
+    /// Bytes of the rendered records alone, without the large values.
+    pub rendered: u64,
+}
+
+/// What a transaction has logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// The journal's offset that must be durable before the changes are.
+    pub end: u64,
+    /// Whether a large value is among them, which stays in memory until it is written.
+    pub is_long: bool,
+}
+
+/// What one client has logged.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Own {
+    /// The journal's offset that must be durable before the changes of the client are.
+    pub end: u64,
+    /// The same for its last large value.
+    pub long_end: u64,
+}
+
+impl Own {
+    /// Logs the changes of a transaction of the client, if there are any.
+    #[inline]
+    pub fn commit(&mut self, tx: &mut Transaction<'_>) {
+        if let Some(logged) = tx.commit() {
+            self.end = logged.end;
+            if logged.is_long {
+                self.long_end = logged.end;
+            }
+        }
+    }
+}
+
 /// A piece of the log for its writer.
 #[derive(Debug)]
 pub enum Piece {
-    /// Whole records, as the file has them.
+    /// Records, as the file has them.
     Records(Vec<u8>),
+    /// A key with a large value, which the writer renders.
+    Long(LongKey),
     /// The next records belong to a new part, which a reader understands without the parts before.
     Cut,
     /// No more changes are logged.
     End,
+}
+
+/// A key with a large value, as it was when it was logged.
+#[derive(Debug)]
+pub struct LongKey {
+    entry: Entry,
+    facts: &'static TypeFacts,
+}
+
+impl LongKey {
+    /// A value with this many bytes is shared with the writer. Rendering it takes some 50 µs.
+    const BYTES_MIN: usize = 256 << 10;
+
+    /// A copy of an entry that shares its nodes, if its value is large.
+    pub(in crate::keyspace) fn of(entry: &Entry, facts: &'static TypeFacts) -> Option<LongKey> {
+        let is_large = entry.structure().is_some_and(|large| large.bytes() >= LongKey::BYTES_MIN);
+        is_large.then(|| LongKey { entry: entry.copied(), facts })
+    }
+
+    /// Appends the requests that write the key.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the sink.
+    pub fn log(&self, sink: &mut dyn Sink) -> io::Result<()> {
+        let value = Value { facts: self.facts, content: self.entry.content() };
+        value.log(sink, self.entry.key(), self.entry.expires_at_ms())
+    }
+
+    /// Its bytes in memory.
+    fn bytes(&self) -> usize {
+        self.entry.bytes_in_all()
+    }
+}
+
+impl Piece {
+    /// What it adds to the journal.
+    pub fn reach(&self) -> Reach {
+        match self {
+            Piece::Records(bytes) => Reach { end: bytes.len() as u64, rendered: bytes.len() as u64 },
+            Piece::Long(key) => Reach { end: key.bytes() as u64, rendered: 0 },
+            Piece::Cut | Piece::End => Reach::default(),
+        }
+    }
+}
+
+/// The records of one transaction, rendered before the journal is locked.
+#[derive(Debug, Default)]
+pub(in crate::keyspace) struct Unit {
+    pieces: Vec<Piece>,
+    /// The database that the reader has selected before it.
+    begins_in: Option<usize>,
+    /// The database that the reader has selected behind it.
+    database: Option<usize>,
+}
+
+impl Unit {
+    /// A unit for a reader that has selected this database, as far as is known.
+    pub(in crate::keyspace) fn beginning_in(database: Option<usize>) -> Unit {
+        Unit { pieces: Vec::new(), begins_in: database, database }
+    }
+
+    /// Whether there is nothing in it.
+    pub(in crate::keyspace) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// The buffer for the next record.
+    pub(in crate::keyspace) fn records(&mut self) -> &mut Vec<u8> {
+        records_of(&mut self.pieces, 0)
+    }
+
+    /// Selects a database for the next record.
+    pub(in crate::keyspace) fn select(&mut self, database: usize) {
+        let Unit { pieces, database: current, .. } = self;
+        records::select(records_of(pieces, 0), current, database);
+    }
+
+    /// Changes of whole databases.
+    pub(in crate::keyspace) fn replace(&mut self, replaced: records::Replaced) {
+        let Unit { pieces, database, .. } = self;
+        records::replaced(records_of(pieces, 0), database, replaced);
+    }
+
+    /// Adds records that are rendered already.
+    pub(in crate::keyspace) fn push(&mut self, records: Vec<u8>) {
+        push_records(&mut self.pieces, records);
+    }
+
+    /// Adds a key with a large value.
+    pub(in crate::keyspace) fn push_long(&mut self, key: LongKey) {
+        self.pieces.push(Piece::Long(key));
+    }
+
+    /// Adds the records of another unit, which selects each database that it needs.
+    pub(in crate::keyspace) fn append(&mut self, other: Unit) {
+        self.pieces.extend(other.pieces);
+        self.database = other.database.or(self.database);
+    }
+}
+
+/// The buffer for the next record: that of the last piece, or a new one.
+#[inline]
+fn records_of(pieces: &mut Vec<Piece>, spare_bytes: usize) -> &mut Vec<u8> {
+    let has_room = |bytes: &Vec<u8>| bytes.len() + spare_bytes < PIECE_BYTES;
+    if !matches!(pieces.last(), Some(Piece::Records(bytes)) if has_room(bytes)) {
+        pieces.push(Piece::Records(Vec::new()));
+    }
+    match pieces.last_mut() {
+        Some(Piece::Records(bytes)) => bytes,
+        _ => unreachable!("a piece of records was added"),
+    }
+}
+
+/// Adds records: copies a few, and moves many.
+fn push_records(pieces: &mut Vec<Piece>, records: Vec<u8>) {
+    match pieces.last_mut() {
+        Some(Piece::Records(bytes))
+            if records.len() <= COPIED_BYTES_MAX && bytes.len() + records.len() <= PIECE_BYTES =>
+        {
+            bytes.extend_from_slice(&records);
+        }
+        _ => pieces.push(Piece::Records(records)),
+    }
 }
 
 impl Journal {
@@ -82,6 +267,7 @@ impl Journal {
             None => self.has_news.wait_while(&mut pending, is_idle),
         }
         pending.is_called = false;
+        pending.bytes = 0;
         take(&mut pending.pieces)
     }
 
@@ -99,10 +285,15 @@ impl Journal {
         self.has_call.notify_one();
     }
 
-    /// The number of bytes of all records so far.
+    /// The offset of the end.
     #[inline]
     pub fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
+    }
+
+    /// How far it has come.
+    pub fn reach(&self) -> Reach {
+        Reach { end: self.end(), rendered: self.rendered.load(Ordering::Acquire) }
     }
 
     /// Whether changes are logged.
@@ -110,10 +301,15 @@ impl Journal {
         self.pending.lock().is_on
     }
 
-    /// Bytes that the writer has not taken yet.
+    /// Bytes of records that the writer has not taken yet. Large values are not among them: they are in the
+    /// data set.
     pub fn pending_bytes(&self) -> usize {
-        let bytes = |piece: &Piece| if let Piece::Records(bytes) = piece { bytes.len() } else { 0 };
-        self.pending.lock().pieces.iter().map(bytes).sum()
+        self.pending.lock().bytes
+    }
+
+    /// The database that a reader has selected at the end. It may change at any moment.
+    pub(in crate::keyspace) fn database(&self) -> Option<usize> {
+        self.pending.lock().database
     }
 
     /// Notes the fencing number of the last holder of a lock. The next record comes with it, as an
@@ -122,29 +318,71 @@ impl Journal {
         self.fencing.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// Appends the output of `write`, if there is a log, and returns the offset behind it. `write` also gets
-    /// the database that a reader of the log has selected.
+    /// Appends the output of `write`, which must be short, if there is a log. Returns the offset behind it.
+    /// `write` also gets the database that a reader of the log has selected.
     pub(in crate::keyspace) fn append(&self, write: impl FnOnce(&mut Vec<u8>, &mut Option<usize>)) -> u64 {
         let mut pending = self.pending.lock();
         if !pending.is_on {
             return self.end();
         }
-        let mut database = pending.database;
-        let fencing = self.fencing.load(Ordering::Relaxed);
-        let is_new = fencing > pending.fencing;
-        pending.fencing = pending.fencing.max(fencing);
-        if !matches!(pending.pieces.last(), Some(Piece::Records(_))) {
-            pending.pieces.push(Piece::Records(Vec::new()));
-        }
-        let Some(Piece::Records(bytes)) = pending.pieces.last_mut() else { return self.end() };
+        let Pending { pieces, bytes: pending_bytes, database, fencing, .. } = &mut *pending;
+        let bytes = records_of(pieces, 0);
         let before = bytes.len();
-        if is_new {
+        self.annotate(fencing, bytes);
+        write(bytes, database);
+        let written = bytes.len() - before;
+        *pending_bytes += written;
+        self.advance(Reach { end: written as u64, rendered: written as u64 })
+    }
+
+    /// Appends a unit, if there is a log. Returns the offset behind it.
+    pub(in crate::keyspace) fn append_unit(&self, unit: Unit) -> Logged {
+        let sum = |sum: Reach, piece: &Piece| {
+            let Reach { end, rendered } = piece.reach();
+            Reach { end: sum.end + end, rendered: sum.rendered + rendered }
+        };
+        let mut reach = unit.pieces.iter().fold(Reach::default(), sum);
+        let is_long = reach.end > reach.rendered;
+        let mut pending = self.pending.lock();
+        if !pending.is_on {
+            return Logged { end: self.end(), is_long: false };
+        }
+        let Pending { pieces, bytes: pending_bytes, database, fencing, .. } = &mut *pending;
+        let bytes = records_of(pieces, COPIED_BYTES_MAX);
+        let before = bytes.len();
+        self.annotate(fencing, bytes);
+        // Other transactions may have selected another database meanwhile.
+        if let Some(begins_in) = unit.begins_in {
+            records::select(bytes, database, begins_in);
+        }
+        let added = (bytes.len() - before) as u64;
+        reach = Reach { end: reach.end + added, rendered: reach.rendered + added };
+        *database = unit.database.or(*database);
+        for piece in unit.pieces {
+            match piece {
+                Piece::Records(records) => push_records(pieces, records),
+                piece => pieces.push(piece),
+            }
+        }
+        *pending_bytes += reach.rendered as usize;
+        Logged { end: self.advance(reach), is_long }
+    }
+
+    /// Writes the fencing number, if it is new.
+    #[inline]
+    fn annotate(&self, annotated: &mut u64, bytes: &mut Vec<u8>) {
+        let fencing = self.fencing.load(Ordering::Relaxed);
+        if fencing > *annotated {
+            *annotated = fencing;
             records::fencing(bytes, fencing);
         }
-        write(bytes, &mut database);
-        let written = (bytes.len() - before) as u64;
-        pending.database = database;
-        let end = self.end.fetch_add(written, Ordering::Release) + written;
+    }
+
+    /// Notes that something was appended, and returns the new end. The caller has locked the records.
+    #[inline]
+    fn advance(&self, by: Reach) -> u64 {
+        self.rendered.fetch_add(by.rendered, Ordering::Relaxed);
+        let end = self.end.fetch_add(by.end, Ordering::Release) + by.end;
         self.has_news.notify_one();
         end
     }
@@ -185,18 +423,26 @@ pub(in crate::keyspace) mod tests {
         let mut lines = Vec::new();
         for piece in keyspace.journal().take(Some(Duration::ZERO)) {
             match piece {
-                Piece::Records(bytes) => {
-                    let text = String::from_utf8(bytes).unwrap();
-                    for record in text.split('*').skip(1) {
-                        let words = record.split("\r\n").skip(2).step_by(2);
-                        lines.push(words.collect::<Vec<_>>().join(" ").trim_end().to_owned());
-                    }
+                Piece::Records(bytes) => lines.extend(lines_of(bytes)),
+                Piece::Long(key) => {
+                    let mut bytes = Vec::new();
+                    key.log(&mut bytes).unwrap();
+                    lines.extend(lines_of(bytes));
                 }
                 Piece::Cut => lines.push("cut".to_owned()),
                 Piece::End => lines.push("end".to_owned()),
             }
         }
         lines
+    }
+
+    fn lines_of(bytes: Vec<u8>) -> Vec<String> {
+        let text = String::from_utf8(bytes).unwrap();
+        let line = |record: &str| {
+            let words = record.split("\r\n").skip(2).step_by(2);
+            words.collect::<Vec<_>>().join(" ").trim_end().to_owned()
+        };
+        text.split('*').skip(1).map(line).collect()
     }
 
     /// Runs `act` on the key `k` of a database, in a transaction of its own.
@@ -229,7 +475,7 @@ pub(in crate::keyspace) mod tests {
         assert_eq!(taken(&keyspace), ["SELECT 2", &format!("SET k w PXAT {later_ms}")]);
         let mut tx = keyspace.begin(2, b"k").unwrap();
         tx.set_expiry(b"k", Some(later_ms + 1));
-        assert_eq!(tx.commit(), Some(keyspace.journal().end()));
+        assert_eq!(tx.commit(), Some(Logged { end: keyspace.journal().end(), is_long: false }));
         tx.set_expiry(b"k", None);
         tx.commit();
         drop(tx);
@@ -254,6 +500,71 @@ pub(in crate::keyspace) mod tests {
         let expected =
             ["MULTI", "FLUSHALL", "SWAPDB 0 3", "SELECT 0", "SET stays v", "SELECT 3", "SET moved v", "EXEC"];
         assert_eq!(taken(&keyspace), expected);
+    }
+
+    #[test]
+    fn a_large_value_is_rendered_by_the_writer_as_it_was_when_it_was_logged() {
+        let keyspace = logged();
+        let long = "v".repeat(LongKey::BYTES_MIN);
+        let before = keyspace.journal().reach();
+        let mut tx = keyspace.begin(0, b"k").unwrap();
+        tx.put(b"k", long.as_bytes(), Expiry::Never);
+        let logged = tx.commit().unwrap();
+        drop(tx);
+        let reach = keyspace.journal().reach();
+        assert!(logged.is_long && logged.end == reach.end && reach.end > before.end + long.len() as u64);
+        assert!(reach.rendered - before.rendered < 100 && keyspace.journal().pending_bytes() < 100);
+        act(&keyspace, 0, |tx| {
+            tx.change_part(b"k", long.len(), |part| part.bytes_mut(0..1)[0] = b'x').unwrap();
+        });
+        act(&keyspace, 0, |tx| assert!(tx.remove(b"k")));
+        let lines = taken(&keyspace);
+        assert!(lines[1] == format!("SET k {long}"), "a later change is not in it");
+        assert_eq!((&*lines[0], &lines[2..]), ("SELECT 0", &["SETRANGE k 0 x".into(), "DEL k".into()][..]));
+        assert_eq!(keyspace.journal().pending_bytes(), 0);
+    }
+
+    #[test]
+    fn a_large_value_in_a_unit_stands_between_its_neighbours() {
+        let keyspace = logged();
+        let long = "v".repeat(LongKey::BYTES_MIN);
+        let mut tx = keyspace.begin_all(1).unwrap();
+        for key in [b"a", b"b", b"c"] {
+            tx.put(key, if key == b"b" { long.as_bytes() } else { b"short" }, Expiry::Never);
+        }
+        tx.commit();
+        drop(tx);
+        let long = format!("SET b {long}");
+        assert!(taken(&keyspace) == ["MULTI", "SELECT 1", "SET a short", &long, "SET c short", "EXEC"]);
+    }
+
+    #[test]
+    fn a_unit_finds_its_database_although_another_was_selected_meanwhile() {
+        let keyspace = logged();
+        act(&keyspace, 0, |tx| tx.put(b"k", b"v", Expiry::Never));
+        let journal = keyspace.journal();
+        let mut unit = Unit::beginning_in(journal.database());
+        unit.select(0);
+        records::request(unit.records(), &[b"DEL", b"k"]);
+        act(&keyspace, 3, |tx| tx.put(b"k", b"v", Expiry::Never));
+        journal.append_unit(unit);
+        act(&keyspace, 0, |tx| tx.put(b"k", b"w", Expiry::Never));
+        let expected = ["SELECT 0", "SET k v", "SELECT 3", "SET k v", "SELECT 0", "DEL k", "SET k w"];
+        assert_eq!(taken(&keyspace), expected);
+    }
+
+    #[test]
+    fn pieces_stop_growing_and_keep_all_records() {
+        let keyspace = logged();
+        let value = "v".repeat(40 << 10);
+        for _ in 0..100 {
+            act(&keyspace, 0, |tx| tx.put(b"k", value.as_bytes(), Expiry::Never));
+            act(&keyspace, 0, |tx| tx.put(b"k", b"short", Expiry::Never));
+        }
+        let pieces = keyspace.journal().take(Some(Duration::ZERO));
+        let bytes = |piece: &Piece| piece.reach().rendered as usize;
+        assert!(pieces.len() > 3 && pieces.iter().all(|piece| bytes(piece) <= PIECE_BYTES));
+        assert_eq!(keyspace.journal().end(), pieces.iter().map(|piece| bytes(piece) as u64).sum::<u64>());
     }
 
     #[test]

@@ -8,6 +8,9 @@ use crate::values::Sink;
 
 /// The most elements that one request writes. Redis: `AOF_REWRITE_ITEMS_PER_CMD`.
 const ELEMENTS_MAX: usize = 64;
+/// The most bytes of the elements of one request, before its last one. A reader keeps a whole request in
+/// memory, and its positions have 32 bits.
+const ELEMENTS_BYTES_MAX: usize = 64 << 20;
 
 /// Changes of whole databases.
 #[derive(Clone, Copy, Debug)]
@@ -29,20 +32,29 @@ pub fn select(out: &mut Vec<u8>, current: &mut Option<usize>, database: usize) {
 pub const FENCING: &[u8] = b"#KEYFAST-FENCING:";
 
 /// Appends that annotation.
-pub(in crate::keyspace) fn fencing(out: &mut Vec<u8>, last: u64) {
+pub fn fencing(out: &mut Vec<u8>, last: u64) {
     out.extend_from_slice(FENCING);
     out.extend_from_slice(number(last, &mut itoa::Buffer::new()));
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes a key with a string.
-pub fn set(out: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) {
-    match expires_at_ms {
-        None => request(out, &[b"SET", key, value]),
-        Some(at_ms) => {
-            request(out, &[b"SET", key, value, b"PXAT", number(at_ms, &mut itoa::Buffer::new())]);
-        }
+/// Writes a key with a string, which may be long.
+///
+/// # Errors
+///
+/// The errors of the sink.
+pub fn set(sink: &mut dyn Sink, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> io::Result<()> {
+    let out = sink.buffer();
+    header(out, b'*', if expires_at_ms.is_some() { 5 } else { 3 });
+    word(out, b"SET");
+    word(out, key);
+    long_word(sink, value)?;
+    if let Some(at_ms) = expires_at_ms {
+        let out = sink.buffer();
+        word(out, b"PXAT");
+        word(out, number(at_ms, &mut itoa::Buffer::new()));
     }
+    sink.pass_on()
 }
 
 /// Writes a key with a collection: removes it, and adds the elements, a few at a time.
@@ -59,7 +71,14 @@ pub fn collection<Part: AsRef<[u8]>, const PARTS: usize>(
 ) -> io::Result<()> {
     request(sink.buffer(), &[b"DEL", key]);
     loop {
-        let some: Vec<[Part; PARTS]> = elements.by_ref().take(ELEMENTS_MAX).collect();
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        while some.len() < ELEMENTS_MAX
+            && bytes < ELEMENTS_BYTES_MAX
+            && let Some(element) = elements.next()
+        {
+            bytes += element.iter().map(|part| part.as_ref().len()).sum::<usize>();
+            some.push(element);
+        }
         if some.is_empty() {
             break;
         }
@@ -67,7 +86,9 @@ pub fn collection<Part: AsRef<[u8]>, const PARTS: usize>(
         header(out, b'*', 2 + PARTS * some.len());
         word(out, name.as_bytes());
         word(out, key);
-        some.iter().flatten().for_each(|part| word(out, part.as_ref()));
+        for part in some.iter().flatten() {
+            long_word(sink, part.as_ref())?;
+        }
         sink.pass_on()?;
     }
     if expires_at_ms.is_some() {
@@ -87,10 +108,12 @@ pub fn field_expiries<'f>(
     fields: impl Iterator<Item = (&'f [u8], u64)>,
 ) -> io::Result<()> {
     let mut fields = fields.peekable();
-    let mut some = Vec::new();
+    let (mut some, mut bytes) = (Vec::new(), 0);
     while let Some((field, at_ms)) = fields.next() {
         some.push(field);
-        if some.len() < ELEMENTS_MAX && fields.peek().is_some_and(|(_, next_ms)| *next_ms == at_ms) {
+        bytes += field.len();
+        let has_room = some.len() < ELEMENTS_MAX && bytes < ELEMENTS_BYTES_MAX;
+        if has_room && fields.peek().is_some_and(|(_, next_ms)| *next_ms == at_ms) {
             continue;
         }
         let (mut moment, mut count) = (itoa::Buffer::new(), itoa::Buffer::new());
@@ -98,7 +121,10 @@ pub fn field_expiries<'f>(
         let out = sink.buffer();
         header(out, b'*', 5 + some.len());
         [&b"HPEXPIREAT"[..], key, moment, b"FIELDS", count].iter().for_each(|part| word(out, part));
-        some.drain(..).for_each(|field| word(out, field));
+        bytes = 0;
+        for field in some.drain(..) {
+            long_word(sink, field)?;
+        }
         sink.pass_on()?;
     }
     Ok(())
@@ -237,6 +263,15 @@ fn word(out: &mut Vec<u8>, word: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends an argument that may be long.
+fn long_word(sink: &mut dyn Sink, word: &[u8]) -> io::Result<()> {
+    let out = sink.buffer();
+    header(out, b'$', word.len());
+    sink.append(word)?;
+    sink.buffer().extend_from_slice(b"\r\n");
+    Ok(())
+}
+
 fn header(out: &mut Vec<u8>, kind: u8, count: usize) {
     out.push(kind);
     out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
@@ -245,4 +280,68 @@ fn header(out: &mut Vec<u8>, kind: u8, count: usize) {
 
 fn number(number: u64, buffer: &mut itoa::Buffer) -> &[u8] {
     buffer.format(number).as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps what is short, and counts the rest.
+    #[derive(Default)]
+    struct Counting {
+        kept: Vec<u8>,
+        bytes: usize,
+    }
+
+    impl Sink for Counting {
+        fn buffer(&mut self) -> &mut Vec<u8> {
+            &mut self.kept
+        }
+
+        fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.bytes += bytes.len();
+            Ok(())
+        }
+
+        fn pass_on(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The numbers of arguments of all requests.
+    fn counts(written: &Counting) -> Vec<usize> {
+        let text = std::str::from_utf8(&written.kept).unwrap();
+        let counts = text.lines().filter_map(|line| line.strip_prefix('*'));
+        counts.map(|count| count.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_request_ends_when_it_has_many_elements_or_many_bytes() {
+        let (long, short) = (vec![b'v'; ELEMENTS_BYTES_MAX], &b"v"[..]);
+        let (half, long) = (&long[..ELEMENTS_BYTES_MAX / 2], &long[..]);
+        let many = vec![short; 2 * ELEMENTS_MAX + 1];
+        let cases: [(&[&[u8]], &[usize]); 5] = [
+            (&[], &[]),
+            (&many, &[2 + ELEMENTS_MAX, 2 + ELEMENTS_MAX, 3]),
+            (&[long; 9], &[3; 9]),
+            (&[half, half, half], &[4, 3]),
+            (&[short, long, short], &[4, 3]),
+        ];
+        for (elements, expected) in cases {
+            let mut written = Counting::default();
+            let pieces = elements.iter().map(|element| [*element]);
+            collection(&mut written, b"k", "RPUSH", pieces, None).unwrap();
+            assert_eq!(counts(&written), [&[2], expected].concat());
+            assert_eq!(written.bytes, elements.iter().map(|element| element.len()).sum::<usize>());
+        }
+    }
+
+    #[test]
+    fn so_does_one_that_names_fields() {
+        let long = vec![b'f'; ELEMENTS_BYTES_MAX];
+        let mut written = Counting::default();
+        let fields = [(&b"f"[..], 7), (b"g", 7), (&long, 7), (b"h", 7), (b"i", 8)];
+        field_expiries(&mut written, b"k", fields.into_iter()).unwrap();
+        assert_eq!(counts(&written), [8, 6, 6]);
+    }
 }

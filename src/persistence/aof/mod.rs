@@ -23,10 +23,11 @@ use tokio::sync::watch;
 
 pub use manifest::{Manifest, Part, Place};
 pub use reader::{AofReader, Damage, hidden_request};
-use writer::Output;
+use writer::{Output, UNWRITTEN_BYTES_MAX};
 
 use super::RETRY_DELAY;
 use crate::files::reason;
+use crate::keyspace::{Own, Reach};
 
 /// When written records are synced to the disk (`appendfsync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +52,15 @@ pub struct Aof {
     has_failed: AtomicBool,
     /// Journal offset up to which replies may be sent.
     upto: AtomicU64,
+    /// Whether a reply has to wait for everything that its client may have seen, not only for what the client
+    /// has changed itself (`always`).
+    counts_seen: AtomicBool,
     /// Journal offset up to which records are durable.
     durable: AtomicU64,
     /// Journal offset up to which the files have all records, durable or not.
     written: AtomicU64,
+    /// How many bytes of rendered records these are.
+    written_rendered: AtomicU64,
     /// Notified when `upto` or `durable` has changed, or writing has failed.
     progress: watch::Sender<()>,
     /// The server ends: written records are synced at once.
@@ -192,7 +198,9 @@ impl Default for Aof {
             has_failed: AtomicBool::new(false),
             upto: AtomicU64::new(u64::MAX),
             durable: AtomicU64::new(0),
+            counts_seen: AtomicBool::new(false),
             written: AtomicU64::new(0),
+            written_rendered: AtomicU64::new(0),
             progress: watch::Sender::new(()),
             is_ending: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -212,20 +220,31 @@ impl Aof {
         end <= self.upto.load(Ordering::Acquire)
     }
 
-    /// Waits until such a reply may be sent; returns whether it may. While the disk fails, a client gets
-    /// replies only if its own changes, which end at `own`, are durable.
-    pub async fn settled(&self, end: u64, own: u64) -> bool {
+    /// Waits until a reply may be sent that depends on the journal as far as it has come; returns whether it
+    /// may. While the disk fails, a client gets replies only if its own changes are durable.
+    pub async fn settled(&self, journal: Reach, own: Own) -> bool {
         let mut progress = self.progress.subscribe();
         loop {
-            if self.is_settled(end) {
+            if self.is_settled(journal.end) || self.is_own_settled(journal, own) {
                 return true;
             }
             if self.has_failed() {
-                return self.is_settled(own);
+                return self.is_settled(own.end);
             }
             // It cannot fail: `self` owns the sender.
             let _ = progress.changed().await;
         }
+    }
+
+    /// Whether a reply may be sent although much is unwritten: its client has not contributed to that, or
+    /// only little. Clients whose large values are unwritten wait for these. All clients that write wait
+    /// while many records are unwritten.
+    fn is_own_settled(&self, journal: Reach, own: Own) -> bool {
+        if self.counts_seen.load(Ordering::Acquire) {
+            return false;
+        }
+        let unwritten = journal.rendered.saturating_sub(self.written_rendered.load(Ordering::Acquire));
+        self.is_settled(own.long_end) && (unwritten <= UNWRITTEN_BYTES_MAX || self.is_settled(own.end))
     }
 
     /// Whether the journal up to `end` is on the disk, and would be loaded from there.
@@ -292,8 +311,9 @@ impl Aof {
         // The lock is held: a change of the parameter is either seen here, or comes later and calls
         // `tighten`.
         let state = self.state.lock();
-        let upto =
-            if is_written && self.is_whole() && sync() == Sync::Always { durable } else { unless_always };
+        let counts_seen = is_written && self.is_whole() && sync() == Sync::Always;
+        self.counts_seen.store(counts_seen, Ordering::Release);
+        let upto = if counts_seen { durable } else { unless_always };
         let before = self.upto.swap(upto, Ordering::AcqRel);
         let has_come_on = self.durable.swap(durable, Ordering::AcqRel) != durable;
         drop(state);
@@ -306,6 +326,7 @@ impl Aof {
     pub fn tighten(&self, sync: Sync) {
         let _state = self.state.lock();
         if sync == Sync::Always && self.is_on() && self.is_whole() {
+            self.counts_seen.store(true, Ordering::Release);
             self.upto.store(self.durable.load(Ordering::Acquire), Ordering::Release);
         }
     }
@@ -406,12 +427,14 @@ impl Aof {
         }
     }
 
-    /// Turns the log on or off; returns whether that changes anything. A new log is not whole at first.
+    /// Turns the log on or off; returns whether that changes anything. A new log is not whole at first, and
+    /// earlier failures say nothing about it.
     pub fn turn(&self, is_on: bool) -> bool {
         let mut state = self.state.lock();
         let is_new = self.is_on.swap(is_on, Ordering::AcqRel) != is_on;
         if is_new {
             state.turns += 1;
+            (state.failures, state.last_failed) = (0, None);
             self.is_whole.store(false, Ordering::Release);
             self.progress.send_replace(());
         }
@@ -428,6 +451,14 @@ impl Aof {
         self.is_whole.load(Ordering::Acquire)
     }
 
+    /// Waits until the files hold all data, or the log is off.
+    pub async fn became_whole(&self) {
+        let mut progress = self.progress.subscribe();
+        while self.is_on() && !self.is_whole() {
+            let _ = progress.changed().await;
+        }
+    }
+
     /// Sets the manifest and its sizes: bytes of all files, and of the base.
     pub fn found(&self, place: &Place, manifest: Manifest, older_bytes: u64, base_bytes: u64) {
         let mut state = self.state.lock();
@@ -439,6 +470,7 @@ impl Aof {
 
     /// Holds back all replies until the writer has begun.
     pub fn expect_writer(&self) {
+        self.counts_seen.store(true, Ordering::Release);
         self.upto.store(0, Ordering::Release);
     }
 
@@ -525,6 +557,7 @@ impl Aof {
         state.base_bytes = base_bytes + increment_bytes;
         if self.is_on() {
             self.is_whole.store(true, Ordering::Release);
+            self.progress.send_replace(());
         }
     }
 
@@ -641,7 +674,12 @@ impl Aof {
                 Rewrite::Since(began) => Some(began.elapsed()),
                 Rewrite::Not | Rewrite::Scheduled => None,
             },
-            is_scheduled: matches!(state.rewrite, Rewrite::Scheduled),
+            is_scheduled: match state.rewrite {
+                Rewrite::Scheduled => true,
+                // Its first base is still to be written: it begins with the next look, or after a rest.
+                Rewrite::Not => self.is_on() && !self.is_whole(),
+                Rewrite::Due | Rewrite::Since(_) => false,
+            },
             last_rewrite: state.last_rewrite,
             rewrites: state.rewrites,
             failures: state.failures,
@@ -661,6 +699,63 @@ mod tests {
         let minutes = |failures| delay_after(failures).as_secs() / 60;
         assert_eq!((1..=12).map(minutes).collect::<Vec<_>>(), [0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
         assert_eq!((minutes(u64::MAX), delay_after(2)), (60, RETRY_DELAY));
+    }
+
+    #[test]
+    fn a_log_that_is_not_whole_is_being_written_or_will_be() {
+        let aof = Aof::default();
+        let is_ready = || {
+            let report = aof.report();
+            report.rewrite.is_none() && !report.is_scheduled
+        };
+        assert!(is_ready());
+        aof.turn(true);
+        aof.rewrite_begins();
+        // The log is turned off and on, and the rewrite is given up.
+        aof.turn(false);
+        aof.turn(true);
+        assert!(!is_ready());
+        aof.rewrite_ended(Rewritten::Abandoned);
+        assert!(!is_ready() && aof.report().rewrite.is_none());
+        aof.rewrite_begins();
+        aof.rewrite_ended(Rewritten::Failed);
+        assert!(!is_ready() && !aof.look(0, 0), "it rests");
+        aof.turn(false);
+        assert!(is_ready());
+        aof.turn(true);
+        assert!(!is_ready() && aof.look(0, 0), "it has no reason to rest");
+        aof.rewrite_begins();
+        let place = Place { root: "/".into(), directory: "/nosuch".into(), name: b"log".to_vec() };
+        aof.rewritten(&place, Manifest::default(), 0, 0, aof.turns());
+        aof.rewrite_ended(Rewritten::Well);
+        assert!(is_ready());
+    }
+
+    #[test]
+    fn only_those_wait_whose_own_changes_are_unwritten() {
+        let aof = Aof::default();
+        aof.turn(true);
+        aof.is_whole.store(true, Ordering::Release);
+        let publish = |sync: Sync| aof.publish(true, UNWRITTEN_BYTES_MAX, 0, &|| sync);
+        publish(Sync::EverySecond);
+        let may_reply = |end: u64, rendered: u64, own: u64, long: u64| {
+            aof.is_settled(end)
+                || aof.is_own_settled(Reach { end, rendered }, Own { end: own, long_end: long })
+        };
+        const MUCH: u64 = 4 * UNWRITTEN_BYTES_MAX;
+        let cases = [
+            ("little is unwritten", UNWRITTEN_BYTES_MAX, UNWRITTEN_BYTES_MAX, UNWRITTEN_BYTES_MAX, 0, true),
+            ("another client has a large value", MUCH, 100, 0, 0, true),
+            ("and this one has logged something behind it", MUCH, 100, MUCH, 0, true),
+            ("the large value is its own", MUCH, 100, MUCH, MUCH, false),
+            ("others have logged much", MUCH, MUCH, 0, 0, true),
+            ("and this one has logged something behind it", MUCH, MUCH, MUCH, 0, false),
+        ];
+        for (what, end, rendered, own, long, expected) in cases {
+            assert_eq!(may_reply(end, rendered, own, long), expected, "{what}");
+        }
+        publish(Sync::Always);
+        assert!(!may_reply(100, 100, 0, 0), "it may have seen what is not durable");
     }
 
     #[test]

@@ -2,9 +2,12 @@
 //!
 //! The reader does not trust an announced length before the bytes have arrived. A file may end anywhere,
 //! because its writer may have been stopped. Any other mistake in it is damage.
+//!
+//! Redis, and Keyfast before it had a limit, wrote up to 64 elements in one request, however long. So one may
+//! be longer than the positions in a request allow. The reader divides long requests that add elements.
 
 use std::fs::File;
-use std::io::{self, BufRead, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use memchr::memmem::Finder;
@@ -18,6 +21,13 @@ use crate::resp::request::ARGUMENTS_MAX;
 const LINE_BYTES_MAX: u64 = 1024;
 /// Longest argument, in bytes: positions in a request are 32 bits wide.
 const ARGUMENT_BYTES_MAX: i64 = u32::MAX as i64;
+
+/// A request that adds elements ends when it has this many bytes, and another one follows with the rest. An
+/// element has two parts of at most 512 MiB.
+const DIVIDED_BYTES: usize = 1 << 30;
+/// The requests that can be divided, with the number of arguments of each element.
+const DIVISIBLE: [(&[u8], usize); 5] =
+    [(b"rpush", 1), (b"sadd", 1), (b"hset", 2), (b"hmset", 2), (b"zadd", 2)];
 
 /// Why there is no request.
 #[derive(Debug)]
@@ -44,12 +54,31 @@ pub struct AofReader<R> {
     request_at: u64,
     line: Vec<u8>,
     fencing: u64,
+    /// The rest of a request that was divided.
+    rest: Option<Rest>,
+    divided_bytes: usize,
+}
+
+/// The rest of a request that was divided.
+struct Rest {
+    /// Its name and its key.
+    head: OwnedRequest,
+    /// How many arguments follow.
+    arguments: i64,
 }
 
 impl<R: BufRead> AofReader<R> {
     /// Reads `input`, which begins at this offset of the file.
     pub fn new(input: R, offset: u64) -> AofReader<R> {
-        AofReader { input, offset, request_at: offset, line: Vec::new(), fencing: 0 }
+        AofReader {
+            input,
+            offset,
+            request_at: offset,
+            line: Vec::new(),
+            fencing: 0,
+            rest: None,
+            divided_bytes: DIVIDED_BYTES,
+        }
     }
 
     /// Bytes of the file that have been read.
@@ -67,6 +96,11 @@ impl<R: BufRead> AofReader<R> {
         self.fencing
     }
 
+    /// Whether the next request has the rest of the one that was just read: the two are one request.
+    pub fn is_divided(&self) -> bool {
+        self.rest.is_some()
+    }
+
     /// Reads the next request; returns `false` at the end.
     ///
     /// # Errors
@@ -74,6 +108,11 @@ impl<R: BufRead> AofReader<R> {
     /// [`Damage`]. Nothing can be read after it.
     pub fn next(&mut self, request: &mut OwnedRequest) -> Result<bool, Damage> {
         request.clear();
+        if let Some(Rest { head, arguments }) = self.rest.take() {
+            *request = head;
+            self.read_arguments(request, arguments)?;
+            return Ok(true);
+        }
         loop {
             self.request_at = self.offset;
             if !self.read_line(b"*#")? {
@@ -91,8 +130,20 @@ impl<R: BufRead> AofReader<R> {
         if !(1..=ARGUMENTS_MAX as i64).contains(&arguments) {
             return Err(Damage::Garbled);
         }
+        self.read_arguments(request, arguments)?;
+        Ok(true)
+    }
+
+    /// Reads as many arguments, or fewer if the request is divided.
+    fn read_arguments(&mut self, request: &mut OwnedRequest, arguments: i64) -> Result<(), Damage> {
         let mut argument = Vec::new();
-        for _ in 0..arguments {
+        for read in 0..arguments {
+            if request.bytes() >= self.divided_bytes
+                && let Some(head) = head_if_divisible(request)
+            {
+                self.rest = Some(Rest { head, arguments: arguments - read });
+                return Ok(());
+            }
             if !self.read_line(b"$")? {
                 return Err(Damage::Torn);
             }
@@ -112,7 +163,7 @@ impl<R: BufRead> AofReader<R> {
                 return Err(Damage::Garbled);
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Reads a line that begins with one of these bytes; returns `false` at the end.
@@ -137,8 +188,28 @@ impl<R: BufRead> AofReader<R> {
     }
 }
 
-/// Finds another request within the one at `at`, which seems to be longer than the file. Returns the offset
-/// of the first one whose name is known.
+/// Whether an argument of ZADD is an option rather than a score.
+fn is_option(argument: &[u8]) -> bool {
+    [&b"nx"[..], b"xx", b"gt", b"lt", b"ch", b"incr"].iter().any(|name| argument.eq_ignore_ascii_case(name))
+}
+
+/// The name and the key of a request that adds elements, if all of its elements so far are complete.
+#[cold]
+fn head_if_divisible(request: &OwnedRequest) -> Option<OwnedRequest> {
+    let request = request.request().filter(|request| request.len() > 2)?;
+    let is = |name: &[u8]| request.name().eq_ignore_ascii_case(name);
+    let (name, parts) = DIVISIBLE.iter().find(|(name, _)| is(name))?;
+    // The options of ZADD stand in front of the first score.
+    let has_options = *name == b"zadd" && is_option(request.at(2));
+    let mut head = OwnedRequest::default();
+    let is_kept = head.push(request.name()) && head.push(request.at(1));
+    ((request.len() - 2) % parts == 0 && !has_options && is_kept).then_some(head)
+}
+
+/// Finds another request within the one at `at`, which seems to be longer than the file: its length may be
+/// wrong, so that it contains all requests behind it. Returns the offset of the first one from which requests
+/// with known names fill the file. A value may contain the text of a request, too, but where a value is torn,
+/// such a text ends only by chance.
 ///
 /// # Errors
 ///
@@ -147,14 +218,25 @@ pub fn hidden_request(path: &Path, at: u64, is_known: impl Fn(&[u8]) -> bool) ->
     const WINDOW_BYTES: usize = 1 << 20;
     /// Bytes to look at: more than the beginning of a request up to the end of its name.
     const HEAD_BYTES: usize = 128;
+    /// How often the file may be read: a value may be full of the beginnings of long requests.
+    const READ_TIMES_MAX: u64 = 64;
     let mut file = File::open(path)?;
+    let mut left_bytes = READ_TIMES_MAX * file.metadata()?.len().saturating_sub(at).max(WINDOW_BYTES as u64);
     file.seek(SeekFrom::Start(at))?;
-    let (mut window, mut window_at) = (Vec::new(), at);
+    let (mut window, mut window_at, mut from) = (Vec::new(), at, at);
     loop {
         let read = (&mut file).take(WINDOW_BYTES as u64).read_to_end(&mut window)?;
         for found in Finder::new(b"\r\n*").find_iter(&window) {
-            if begins_request(&window[found + 2..], &is_known) {
-                return Ok(Some(window_at + found as u64 + 2));
+            let begin = window_at + found as u64 + 2;
+            if begin < from || !begins_request(&window[found + 2..], &is_known) {
+                continue;
+            }
+            let Some((failed_at, read)) = failure(path, begin, &is_known)? else { return Ok(Some(begin)) };
+            // What begins with a request in front of this one fails here, too.
+            from = failed_at + 1;
+            left_bytes = left_bytes.saturating_sub(read);
+            if left_bytes == 0 {
+                return Ok(None);
             }
         }
         if read == 0 {
@@ -164,6 +246,27 @@ pub fn hidden_request(path: &Path, at: u64, is_known: impl Fn(&[u8]) -> bool) ->
         let done = window.len().saturating_sub(HEAD_BYTES);
         window.drain(..done);
         window_at += done as u64;
+    }
+}
+
+/// Reads the requests from an offset to the end of a file. Returns where the first one is that is none, and
+/// how many bytes were read until then.
+fn failure(path: &Path, begin: u64, is_known: impl Fn(&[u8]) -> bool) -> io::Result<Option<(u64, u64)>> {
+    const READ_BYTES: usize = 16 << 10;
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(begin))?;
+    let mut reader = AofReader::new(BufReader::with_capacity(READ_BYTES, file), begin);
+    let mut request = OwnedRequest::default();
+    loop {
+        match reader.next(&mut request) {
+            Ok(true) if request.request().is_some_and(|request| is_known(request.name())) => {}
+            Ok(false) => return Ok(None),
+            Err(Damage::Unreadable(error)) => return Err(error),
+            Ok(true) | Err(Damage::Torn | Damage::Garbled) => {
+                let read = reader.offset() - begin;
+                return Ok(Some((reader.request_at(), read.max(READ_BYTES as u64))));
+            }
+        }
     }
 }
 
@@ -207,6 +310,43 @@ mod tests {
         let (requests, end, damage) = read(LOG);
         assert_eq!(requests, [&b"SELECT 0"[..], b"SET k \r\nv"]);
         assert_eq!((end, damage.is_none()), (LOG.len() as u64, true));
+    }
+
+    #[test]
+    fn a_long_request_that_adds_elements_is_divided_between_them() {
+        let divided = |line: &str, bytes: usize| {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let mut log = Vec::new();
+            records::request(&mut log, &words);
+            records::request(&mut log, &[b"PING"]);
+            let (mut reader, mut request) = (AofReader::new(&log[..], 0), OwnedRequest::default());
+            reader.divided_bytes = bytes;
+            let mut requests = Vec::new();
+            while reader.next(&mut request).unwrap() {
+                let words: Vec<&[u8]> = request.request().unwrap().from(0).collect();
+                let is_last = words[0] == b"PING" && reader.offset() == log.len() as u64;
+                assert_eq!(reader.request_at() == 0, !is_last);
+                let text = String::from_utf8(words.join(&b' ')).unwrap();
+                requests.push(if reader.is_divided() { text + " …" } else { text });
+            }
+            requests
+        };
+        let whole = ["RPUSH k a b c", "ZADD k NX 1 a 2 b", "XADD k 1-1 f v", "DEL k", "RPUSH k a"];
+        for line in whole {
+            let bytes = if line == whole[0] { usize::MAX } else { 0 };
+            assert_eq!(divided(line, bytes), [line, "PING"]);
+        }
+        assert_eq!(divided("RPUSH k a b c", 0), ["RPUSH k a …", "RPUSH k b …", "RPUSH k c", "PING"]);
+        assert_eq!(divided("sadd k a b", 0), ["sadd k a …", "sadd k b", "PING"]);
+        assert_eq!(divided("HSET k f v g w", 0), ["HSET k f v …", "HSET k g w", "PING"]);
+        assert_eq!(divided("ZADD k inf a 2 b", 0), ["ZADD k inf a …", "ZADD k 2 b", "PING"]);
+        // It is torn in the second part.
+        let mut log = Vec::new();
+        records::request(&mut log, &[b"RPUSH", b"k", b"a", b"b"]);
+        let (mut reader, mut request) = (AofReader::new(&log[..log.len() - 1], 7), OwnedRequest::default());
+        reader.divided_bytes = 0;
+        assert!(reader.next(&mut request).unwrap() && reader.is_divided());
+        assert!(matches!(reader.next(&mut request), Err(Damage::Torn)) && reader.request_at() == 7);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Writes the journal's records to disk. One thread serves all clients: it takes all records that have come
-//! meanwhile, so that one sync makes the changes of many clients durable.
+//! meanwhile, so that one sync makes the changes of many clients durable. Large values come as values: the
+//! thread renders them into the file, a buffer at a time.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,14 +10,17 @@ use std::time::{Duration, Instant};
 use super::room::Room;
 use super::{Aof, Sync};
 use crate::files::reason;
-use crate::keyspace::{Journal, Piece};
+use crate::keyspace::{Journal, LongKey, Piece, Reach};
+use crate::values::Sink;
 
 /// The interval between syncs with `everysec`, and between attempts after a failure.
 const SECOND: Duration = Duration::from_secs(1);
 /// How long changes may be collected before they are written, if no client waits for them.
 const REST: Duration = Duration::from_millis(1);
 /// Bytes of unwritten records above which commands that write have to wait.
-const UNWRITTEN_BYTES_MAX: u64 = 64 << 20;
+pub(super) const UNWRITTEN_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of a large value that are rendered before they are written.
+const RENDERED_BYTES: usize = 256 << 10;
 
 /// The file that records are written to.
 #[derive(Debug)]
@@ -25,6 +29,8 @@ pub(super) struct Output {
     /// Bytes of complete records in the file.
     length: u64,
     room: Room,
+    /// Writing was given up, and may have left an incomplete record: nothing may follow it.
+    is_given_up: bool,
 }
 
 /// The state of the writer thread.
@@ -35,6 +41,8 @@ struct Writer<'a> {
     output: Option<Output>,
     /// Journal offset up to which records are written.
     written: u64,
+    /// Bytes of rendered records that are written.
+    rendered: u64,
     /// Journal offset up to which records are durable.
     durable: u64,
     synced_at: Instant,
@@ -47,15 +55,26 @@ impl Aof {
     /// be on the disk.
     pub fn write(&self, journal: &Journal, sync: &dyn Fn() -> Sync) {
         let (output, synced_at) = (None, Instant::now());
-        let mut writer =
-            Writer { aof: self, journal, sync, output, written: 0, durable: 0, synced_at, has_failed: false };
+        let mut writer = Writer {
+            aof: self,
+            journal,
+            sync,
+            output,
+            written: 0,
+            rendered: 0,
+            durable: 0,
+            synced_at,
+            has_failed: false,
+        };
         while !self.is_stopped() {
             for piece in journal.take(writer.patience()) {
-                match piece {
-                    Piece::Records(bytes) => writer.write(&bytes),
+                match &piece {
+                    Piece::Records(bytes) => writer.write(bytes),
+                    Piece::Long(key) => writer.write_long(key),
                     Piece::Cut => writer.change_over(),
                     Piece::End => writer.close(),
                 }
+                writer.advance(piece.reach());
                 writer.publish();
             }
             writer.sync_if_due();
@@ -75,20 +94,35 @@ impl Writer<'_> {
         (is_waiting && is_due).then(|| SECOND.saturating_sub(self.synced_at.elapsed()))
     }
 
+    /// Notes that a piece was written.
+    fn advance(&mut self, by: Reach) {
+        self.written += by.end;
+        self.rendered += by.rendered;
+    }
+
+    /// Writes a key with a large value, as the value was when it was logged.
+    fn write_long(&mut self, key: &LongKey) {
+        if (self.sync)() == Sync::Always && self.durable < self.written {
+            // The clients of the records so far do not wait for the large value.
+            self.sync();
+            self.publish();
+        }
+        let mut rendered = Rendered { buffer: Vec::with_capacity(2 * RENDERED_BYTES), writer: self };
+        // The writer has no errors: it tries again until it succeeds.
+        let _ = key.log(&mut rendered);
+        rendered.write();
+    }
+
     /// Writes records, and tries again until that succeeds. Meanwhile they do not count as durable.
     fn write(&mut self, bytes: &[u8]) {
         let mut has_failed = false;
         let mut rest = bytes;
-        while let Some(output) = &mut self.output {
+        while let Some(output) = self.output.as_mut().filter(|output| !output.is_given_up) {
             match output.write(&mut rest) {
                 Ok(()) => {
                     self.aof.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                    self.written += bytes.len() as u64;
                     if has_failed {
                         self.aof.recover();
-                    }
-                    if (self.sync)() == Sync::Always {
-                        self.sync();
                     }
                     return;
                 }
@@ -100,13 +134,13 @@ impl Writer<'_> {
                     self.aof.fail(reason(&error));
                     if !self.journal.is_on() || self.aof.is_stopped() {
                         // The log is off, or the server ends: the records are not wanted any more.
-                        break;
+                        output.is_given_up = true;
+                        return;
                     }
                     std::thread::park_timeout(SECOND);
                 }
             }
         }
-        self.written += bytes.len() as u64;
     }
 
     /// Syncs the file, if that is due.
@@ -192,14 +226,51 @@ impl Writer<'_> {
             None => u64::MAX,
         };
         self.aof.written.store(self.written, Ordering::Release);
+        self.aof.written_rendered.store(self.rendered, Ordering::Release);
         self.aof.publish(self.output.is_some(), unless_always, self.durable, self.sync);
+    }
+}
+
+/// What the writer renders itself.
+struct Rendered<'w, 'a> {
+    buffer: Vec<u8>,
+    writer: &'w mut Writer<'a>,
+}
+
+impl Rendered<'_, '_> {
+    fn write(&mut self) {
+        self.writer.write(&self.buffer);
+        self.buffer.clear();
+    }
+}
+
+impl Sink for Rendered<'_, '_> {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.len() < RENDERED_BYTES {
+            self.buffer.extend_from_slice(bytes);
+            return self.pass_on();
+        }
+        self.write();
+        self.writer.write(bytes);
+        Ok(())
+    }
+
+    fn pass_on(&mut self) -> io::Result<()> {
+        if self.buffer.len() >= RENDERED_BYTES {
+            self.write();
+        }
+        Ok(())
     }
 }
 
 impl Output {
     /// An output that appends to a file of this length.
     pub(super) fn new(file: File, length: u64) -> Output {
-        Output { room: Room::of(&file), file, length }
+        Output { room: Room::of(&file), file, length, is_given_up: false }
     }
 
     /// Writes `rest`; after a failure `rest` is what is left.
@@ -266,6 +337,7 @@ mod tests {
             sync,
             output,
             written: 0,
+            rendered: 0,
             durable: 0,
             synced_at,
             has_failed: false,

@@ -90,7 +90,7 @@ mod tests {
                     key.frequency,
                 )),
                 Item::Library(code) => libraries.push(code.to_vec()),
-                Item::Auxiliary { .. } | Item::ModuleData { .. } => {}
+                Item::Auxiliary { .. } | Item::ModuleData { .. } | Item::EmptyKey(_) => {}
             }
         }
         Ok((keys, libraries))

@@ -36,6 +36,8 @@ pub enum Item<'a> {
         /// The module's name.
         module: String,
     },
+    /// The name of a key whose collection has no elements.
+    EmptyKey(&'a [u8]),
     /// A key with its value and expiry.
     Key(SavedKey<'a>),
 }
@@ -121,6 +123,7 @@ impl<R: Read> Reader<R> {
             Kind::Auxiliary => Item::Auxiliary { name: &self.key, value: &self.value },
             Kind::Library => Item::Library(&self.value),
             Kind::ModuleData(number) => Item::ModuleData { module: module_name(number) },
+            Kind::EmptyKey => Item::EmptyKey(&self.key),
             Kind::Key(Facts { value_type, expires_at_ms, idle, frequency }) => {
                 let (database, key) = (self.database, &*self.key);
                 let content = self.loaded.content(&self.value);
@@ -171,7 +174,12 @@ impl<R: Read> Reader<R> {
                     decoder.string(&mut self.key)?;
                     self.value.clear();
                     let limit = limits.of(facts.value_type.kind);
-                    self.loaded = (facts.value_type.load)(rdb_type, decoder, limit, &mut self.value)?;
+                    match (facts.value_type.load)(rdb_type, decoder, limit, &mut self.value) {
+                        Ok(loaded) => self.loaded = loaded,
+                        // Old versions of Redis left such keys.
+                        Err(DecodeError::Empty) => return Ok(Some(Kind::EmptyKey)),
+                        Err(error) => return Err(error.into()),
+                    }
                     return Ok(Some(Kind::Key(facts)));
                 }
             }
@@ -222,6 +230,7 @@ enum Kind {
     Auxiliary,
     Library,
     ModuleData(u64),
+    EmptyKey,
     Key(Facts),
 }
 

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
+use std::time::Duration;
 
 use crate::aof::{files, increment, wait_until};
-use crate::client::{Client, Reply};
+use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
 use crate::server::Server;
 
@@ -334,5 +335,100 @@ fn what_was_said_to_be_durable_is_there_whichever_sync_fails() {
             lanes.into_iter().map(|lane| lane.join().unwrap()).collect()
         });
         assert!(tried.iter().all(|count| *count >= 2), "{tried:?}");
+    }
+}
+
+#[test]
+fn no_other_client_hears_of_a_change_before_it_is_durable() {
+    const MOMENT: Duration = Duration::from_millis(50);
+    let machine = Machine::new("hearing");
+    let server = machine.start(&[&LOG[..], &["--appendfsync", "always"]].concat());
+    let (mut client, mut other, mut listener) = (server.client(), server.client(), server.client3());
+    client.line("CONFIG SET notify-keyspace-events K$").is_ok();
+    listener.line("CLIENT TRACKING ON BCAST").is_ok();
+    listener.line("PSUBSCRIBE *").ignored();
+    let log = increment(&machine.work, 1);
+    let bytes = || fs::metadata(&log).unwrap().len();
+    let hold = || machine.faults.write("hold-appendonly.aof.1.incr.aof", "");
+    let script = "redis.call('SET', KEYS[1], 'x') return redis.call('PUBLISH', 'c', 'm')";
+    let sent: [(&[&[&str]], usize); 3] = [
+        (&[&["MULTI"], &["SET", "k", "v"], &["PUBLISH", "c", "m"], &["EXEC"]], 3),
+        (&[&["EVAL", script, "1", "k"]], 3),
+        (&[&["SET", "k", "v"]], 2),
+    ];
+    for _ in 0..4 {
+        for (requests, pushes) in sent {
+            let (before, held) = (bytes(), hold());
+            client.send(&requests.iter().flat_map(|words| request(*words)).collect::<Vec<_>>());
+            wait_until(|| bytes() > before, "it is not logged");
+            assert!(listener.is_silent_for(MOMENT), "{requests:?}");
+            fs::remove_file(held).unwrap();
+            requests.iter().for_each(|_| client.reply().ignored());
+            (0..pushes).for_each(|_| listener.reply().ignored());
+        }
+    }
+    // A second change comes while the first one is being synced.
+    let (before, held) = (bytes(), hold());
+    client.send(&request(["SET", "a", "1"]));
+    wait_until(|| bytes() > before, "it is not logged");
+    other.send(&request(["SET", "b", "2"]));
+    // Nothing shows that it has come to the journal. If it has not, this finds nothing.
+    assert!(listener.is_silent_for(MOMENT));
+    let first = bytes();
+    machine.faults.write("pass-appendonly.aof.1.incr.aof", "");
+    client.reply().is_ok();
+    wait_until(|| bytes() > first, "the second one is not logged");
+    (0..2).for_each(|_| listener.reply().ignored());
+    assert!(listener.is_silent_for(MOMENT), "the second one is not durable");
+    fs::remove_file(held).unwrap();
+    other.reply().is_ok();
+    (0..2).for_each(|_| listener.reply().ignored());
+}
+
+#[test]
+fn a_server_that_must_end_during_its_first_base_completes_it_and_ends() {
+    let machine = Machine::new("first-base");
+    let mut server = machine.start(&["--save", ""]);
+    let mut client = server.client();
+    client.line("SET a 1").is_ok();
+    let hold = machine.faults.write(&format!("hold-temp-{}.rdb", server.process_id()), "");
+    client.line("CONFIG SET appendonly yes").is_ok();
+    for number in 1..4 {
+        client.line("SHUTDOWN").is_error("ERR Errors trying to SHUTDOWN. Check logs.");
+        server.signal("TERM");
+        let says = |text: &str| server.output().matches(text).count();
+        wait_until(|| says("The server will end when the initial AOF is written.") == number, "it is told");
+        client.line("SET b 2").is_ok();
+        assert_eq!(client.info("aof_rewrite_in_progress"), "1");
+    }
+    fs::remove_file(hold).unwrap();
+    assert!(server.wait_for_end().success());
+    assert!(!server.output().contains("Background AOF rewrite terminated with error"));
+    drop(server);
+    assert_eq!(keys_in(&machine.rest(), &["--aof-load-truncated", "no"]), ["a", "b"]);
+}
+
+#[test]
+fn a_log_is_not_called_ready_before_it_is_whole() {
+    for _ in 0..4 {
+        let machine = Machine::new("ready");
+        let server = machine.start(&["--save", ""]);
+        let mut client = server.client();
+        let hold = machine.faults.write(&format!("hold-temp-{}.rdb", server.process_id()), "");
+        client.line("CONFIG SET appendonly yes").is_ok();
+        // The rewrite that is running now is not wanted any more.
+        client.line("CONFIG SET appendonly no").is_ok();
+        client.line("SET before 1").is_ok();
+        client.line("CONFIG SET appendonly yes").is_ok();
+        fs::remove_file(hold).unwrap();
+        // Of one moment: a rewrite that is scheduled may begin between two looks.
+        let is_ready = |info: &str| {
+            info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
+        };
+        wait_until(|| is_ready(&client.line("INFO persistence").text()), "it is whole");
+        client.line("CONFIG SET appendfsync always").is_ok();
+        client.line("SET after 1").is_ok();
+        let rest = machine.lose_power(server);
+        assert_eq!(keys_in(&rest, &["--aof-load-truncated", "no"]), ["after", "before"]);
     }
 }
