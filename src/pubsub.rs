@@ -9,13 +9,16 @@
 //! written, as if it had been sent, and cut the receiver off when they are exceeded; it then gets no more
 //! letters. So letters take no more memory than the mail that they will be, besides a fixed size for each.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::clients::{Client, Leaving};
 use crate::glob::Pattern;
+use crate::keyspace::Names;
 use crate::resp::{Protocol, Reply, Sent};
 
 /// How listeners name channels.
@@ -35,19 +38,83 @@ pub const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
 /// A table that once had this number of names keeps room for them.
 const NAMES_KEPT_MIN: usize = 1024;
 
+/// In how many tables the names of channels are, a power of two: while all names are listed, those of one
+/// table are copied at a time. With a million names that takes some 2 ms a table.
+const TABLES: usize = 64;
+
 /// All listeners, by channel or pattern.
 #[derive(Debug, Default)]
 pub struct PubSub {
-    listeners: Mutex<[HashMap<Box<[u8]>, Listeners>; KINDS.len()]>,
+    listeners: Mutex<[Register; KINDS.len()]>,
+    hashing: RandomState,
+}
+
+/// The listeners of all names of one kind.
+#[derive(Debug, Default)]
+struct Register {
+    /// By the hashes of the names. There are none before the first name.
+    tables: Box<[HashTable<Listeners>]>,
+    len: usize,
 }
 
 /// The listeners of one channel or pattern.
 #[derive(Debug)]
 struct Listeners {
+    /// The channel or the pattern.
+    name: Box<[u8]>,
     /// By their numbers.
     clients: BTreeMap<u64, Arc<Client>>,
     /// The pattern, ready to be matched.
     pattern: Option<Box<Pattern<'static>>>,
+}
+
+impl Register {
+    /// The number of the table of a hash. A table takes places and tags from other bits.
+    fn table_of(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & self.tables.len().saturating_sub(1)
+    }
+
+    fn get(&self, hash: u64, name: &[u8]) -> Option<&Listeners> {
+        self.tables.get(self.table_of(hash))?.find(hash, |of_name| *of_name.name == *name)
+    }
+
+    fn get_or_insert(
+        &mut self,
+        kind: Kind,
+        hash: u64,
+        new: Listeners,
+        hash_of: impl Fn(&Listeners) -> u64,
+    ) -> &mut Listeners {
+        if self.tables.is_empty() {
+            // A message is matched with all patterns, so they are better off together.
+            let tables = if kind == Kind::Pattern { 1 } else { TABLES };
+            self.tables = (0..tables).map(|_| HashTable::new()).collect();
+        }
+        let at = self.table_of(hash);
+        let entry = self.tables[at].entry(hash, |of_name| of_name.name == new.name, hash_of);
+        self.len += usize::from(matches!(entry, hashbrown::hash_table::Entry::Vacant(_)));
+        entry.or_insert(new).into_mut()
+    }
+
+    /// Removes one client from the listeners of a name.
+    fn remove(&mut self, hash: u64, name: &[u8], client: u64, hash_of: impl Fn(&Listeners) -> u64) {
+        let (at, kept) = (self.table_of(hash), NAMES_KEPT_MIN / self.tables.len().max(1));
+        let Some(table) = self.tables.get_mut(at) else { return };
+        let Ok(mut found) = table.find_entry(hash, |of_name| *of_name.name == *name) else { return };
+        found.get_mut().clients.remove(&client);
+        if found.get().clients.is_empty() {
+            found.remove();
+            self.len -= 1;
+            if table.len() < table.capacity() / 8 {
+                // One client may have listened to a million names.
+                table.shrink_to(kept.max(table.len() * 2), hash_of);
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Listeners> {
+        self.tables.iter().flatten()
+    }
 }
 
 /// The channels and patterns that one client listens to.
@@ -210,14 +277,19 @@ impl PubSub {
     /// here, or the listener is seen there.
     pub fn listen(&self, kind: Kind, name: &[u8], client: &Arc<Client>, may: impl FnOnce() -> bool) -> bool {
         let pattern = (kind == Kind::Pattern).then(|| Box::new(Pattern::owned(name)));
+        let (hash, new) =
+            (self.hash(name), Listeners { name: name.into(), clients: BTreeMap::new(), pattern });
         let mut listeners = self.listeners.lock();
         if !may() {
             return false;
         }
-        let of_name = listeners[kind as usize].entry(name.into());
-        let of_name = of_name.or_insert_with(|| Listeners { clients: BTreeMap::new(), pattern });
+        let of_name = listeners[kind as usize].get_or_insert(kind, hash, new, |it| self.hash(&it.name));
         of_name.clients.insert(client.id, Arc::clone(client));
         true
+    }
+
+    fn hash(&self, name: &[u8]) -> u64 {
+        self.hashing.hash_one(name)
     }
 
     /// Ends one subscription; returns whether the client had it.
@@ -231,16 +303,7 @@ impl PubSub {
         let was_there = subscriptions.remove(kind, name);
         if was_there {
             let of_kind = &mut self.listeners.lock()[kind as usize];
-            if let Some(of_name) = of_kind.get_mut(name) {
-                of_name.clients.remove(&client.id);
-                if of_name.clients.is_empty() {
-                    of_kind.remove(name);
-                    if of_kind.len() < of_kind.capacity() / 8 {
-                        // One client may have listened to a million names.
-                        of_kind.shrink_to(NAMES_KEPT_MIN.max(of_kind.len() * 2));
-                    }
-                }
-            }
+            of_kind.remove(self.hash(name), name, client.id, |it| self.hash(&it.name));
         }
         was_there
     }
@@ -285,7 +348,7 @@ impl PubSub {
                 // Another client may publish between two messages, but not within one.
                 MutexGuard::bump(&mut listeners);
             }
-            let of_name = listeners[letter.kind as usize].get(letter.name());
+            let of_name = listeners[letter.kind as usize].get(self.hash(letter.name()), letter.name());
             let listens = of_name.is_some_and(|of_name| of_name.clients.contains_key(&letter.receiver.id));
             if listens || letter.receiver.id == published {
                 letter.send();
@@ -301,6 +364,7 @@ impl PubSub {
         message: &[u8],
         mut post: impl FnMut(&Arc<Client>, &mut Message<'_>),
     ) -> usize {
+        let hash = self.hash(channel);
         let listeners = self.listeners.lock();
         let mut count = 0;
         let mut post_to = |of_name: &Listeners, kind, name: &[u8], parts: &[&[u8]]| {
@@ -309,12 +373,12 @@ impl PubSub {
             let staying = of_name.clients.values().filter(|client| client.leaving() != Leaving::Now);
             count += staying.inspect(|client| post(client, &mut message)).count();
         };
-        if let Some(of_channel) = listeners[kind as usize].get(channel) {
+        if let Some(of_channel) = listeners[kind as usize].get(hash, channel) {
             let word: &[u8] = if kind == Kind::Shard { b"smessage" } else { b"message" };
             post_to(of_channel, kind, channel, &[word, channel, message]);
         }
         if kind == Kind::Channel {
-            for of_pattern in listeners[Kind::Pattern as usize].values() {
+            for of_pattern in listeners[Kind::Pattern as usize].iter() {
                 if let Some(pattern) =
                     of_pattern.pattern.as_deref().filter(|pattern| pattern.matches(channel))
                 {
@@ -334,8 +398,9 @@ impl PubSub {
         let mut refused: BTreeMap<u64, Arc<Client>> = BTreeMap::new();
         let listeners = self.listeners.lock();
         for (kind, of_kind) in KINDS.into_iter().zip(&*listeners) {
-            for (name, of_name) in of_kind {
-                let those = of_name.clients.values().filter(|client| is_refused(kind, name, client));
+            for of_name in of_kind.iter() {
+                let those = of_name.clients.values();
+                let those = those.filter(|client| is_refused(kind, &of_name.name, client));
                 refused.extend(those.map(|client| (client.id, Arc::clone(client))));
             }
         }
@@ -344,19 +409,76 @@ impl PubSub {
 
     /// How many channels or patterns have listeners.
     pub fn count(&self, kind: Kind) -> usize {
-        self.listeners.lock()[kind as usize].len()
+        self.listeners.lock()[kind as usize].len
     }
 
     /// How many clients listen to a channel.
     pub fn listeners(&self, kind: Kind, name: &[u8]) -> usize {
-        self.listeners.lock()[kind as usize].get(name).map_or(0, |of_name| of_name.clients.len())
+        let hash = self.hash(name);
+        self.listeners.lock()[kind as usize].get(hash, name).map_or(0, |of_name| of_name.clients.len())
     }
 
     /// The channels that have listeners, and that match a pattern if there is one.
-    pub fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
+    pub fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Names {
         let pattern = pattern.map(|pattern| Pattern::new(pattern, false));
-        let listeners = self.listeners.lock();
-        let names = listeners[kind as usize].keys();
-        names.filter(|name| pattern.as_ref().is_none_or(|pattern| pattern.matches(name))).cloned().collect()
+        let mut names = Names::default();
+        self.for_each_name(kind, |name| {
+            if pattern.as_ref().is_none_or(|pattern| pattern.matches(name)) {
+                names.push(name);
+            }
+        });
+        names
+    }
+
+    /// Calls `see` for each name that has listeners. Other clients listen and publish meanwhile: a name that
+    /// has listeners from the beginning to the end is seen once, and one that gets or loses them may be.
+    fn for_each_name(&self, kind: Kind, mut see: impl FnMut(&[u8])) {
+        let mut copies = Names::default();
+        for at in 0..TABLES {
+            copies.clear();
+            let listeners = self.listeners.lock();
+            let Some(table) = listeners[kind as usize].tables.get(at) else { break };
+            table.iter().for_each(|of_name| copies.push(&of_name.name));
+            drop(listeners);
+            copies.iter().for_each(&mut see);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::clients::{Address, Clients};
+
+    #[test]
+    fn other_clients_listen_and_publish_while_names_are_listed() {
+        const CHANNELS: usize = 100 * TABLES;
+        let (pubsub, clients) = (PubSub::default(), Arc::new(Clients::new(Arc::default())));
+        let nowhere = Address::Unix(Path::new("").into());
+        let registration = clients.register(nowhere.clone(), nowhere, -1);
+        let (client, mut subscriptions) = (&registration.client, Subscriptions::default());
+        let name = |number: usize| format!("channel:{number}").into_bytes();
+        for number in 0..CHANNELS {
+            subscriptions.add(Kind::Channel, &name(number));
+            assert!(pubsub.listen(Kind::Channel, &name(number), client, || true));
+        }
+        assert_eq!(pubsub.count(Kind::Channel), CHANNELS);
+        assert_eq!(pubsub.names(Kind::Channel, None).iter().len(), CHANNELS);
+        assert_eq!(pubsub.names(Kind::Channel, Some(b"*:7?")).iter().len(), 10);
+        assert!(pubsub.listen(Kind::Channel, &name(7), client, || true));
+        assert_eq!(pubsub.count(Kind::Channel), CHANNELS, "it listened already");
+        assert_eq!(pubsub.names(Kind::Shard, None).iter().len(), 0);
+        let mut seen = 0;
+        pubsub.for_each_name(Kind::Channel, |_| {
+            assert!(pubsub.listeners.try_lock().is_some(), "other clients wait");
+            if seen == 0 {
+                pubsub.leave(client, &mut subscriptions);
+            }
+            seen += 1;
+        });
+        assert!((1..CHANNELS / 10).contains(&seen), "{seen} names were copied at once");
+        assert_eq!((pubsub.count(Kind::Channel), pubsub.listeners(Kind::Channel, &name(1))), (0, 0));
     }
 }

@@ -118,7 +118,7 @@ const BITCOUNT: Command = Command {
     summary: "Returns the number of 1 bits in a string or part of it.",
     since: "2.6.0",
     complexity: "O(N)",
-    reads_much: Some(amounts::all),
+    reads_much: Some(amounts::all_unless_in_range),
     arguments: &[
         Argument::KEY,
         Argument::block(
@@ -209,7 +209,7 @@ const BITPOS: Command = Command {
     summary: "Returns the position of the first 1 or 0 bit in a string or part of it.",
     since: "2.8.7",
     complexity: "O(N)",
-    reads_much: Some(amounts::all),
+    reads_much: Some(amounts::up_to_all),
     arguments: &[
         Argument::KEY,
         Argument::integer("bit"),

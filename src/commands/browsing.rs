@@ -17,7 +17,7 @@ const KEYS: Command = Command {
     arity: Arity::Exactly(2),
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::Generic,
-    summary: "Returns all keys that match a pattern; other clients wait meanwhile. SCAN does not block them.",
+    summary: "Returns all keys that match a pattern. SCAN returns a few at a time.",
     since: "1.0.0",
     complexity: "O(N) with N being the number of keys in the database, under the assumption that the key names in the database and the given pattern have limited length.",
     reads_much: Some(amounts::all),
@@ -32,7 +32,7 @@ fn keys(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
     let pattern = Pattern::new(request.at(1), false);
     let is_any = request.at(1) == b"*";
     let mut found = Names::default();
-    tx.for_each_key(|key| {
+    tx.walk()?.for_each_key(|key| {
         if is_any || pattern.matches(key) {
             found.push(key);
         }
@@ -69,10 +69,10 @@ fn scan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
     let cursor = parse_cursor(request.at(1)).ok_or(Error::fixed("ERR invalid cursor"))?;
     let cursor = Cursor::from_number(cursor);
     let filter = Filter::parse(request)?;
-    let mut found: Vec<Vec<u8>> = Vec::new();
-    let next = tx.walk()?.scan(cursor, ScanLimit { keys: filter.keys }, |key, value| {
-        if filter.matches(key, value.facts.name) {
-            found.push(key.to_vec());
+    let mut found = Names::default();
+    let next = tx.walk()?.scan(cursor, ScanLimit { keys: filter.keys }, |key, facts| {
+        if filter.matches(key, facts.name) {
+            found.push(key);
         }
     });
     Ok(reply.pair(

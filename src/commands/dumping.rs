@@ -1,14 +1,18 @@
 //! DUMP and RESTORE: a value as a payload that can be taken to another server.
+//!
+//! A long payload is checked and read before RESTORE locks its key, so other clients wait only until the
+//! value is in its place. The same holds for a RESTORE in a transaction, but not in a script.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::dump::strings::Decoder;
 use crate::dump::{self, Compressor, DumpError};
 use crate::events::EventClass;
-use crate::keyspace::{Expiry, Keyspace, Transaction};
+use crate::keyspace::{Expiry, Keyspace, Prepared, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types;
-use crate::values::{Loaded, TypeFacts, Value};
+use crate::values::{LONG_TEXT_BYTES, Loaded, STRING_KIND, TypeFacts, Value};
 
 use super::amounts;
 use super::args::{self, Options, is_word};
@@ -63,20 +67,43 @@ impl Payload {
     }
 }
 
+/// The value of a payload, or why it has none.
+type Reading = std::result::Result<Payload, DumpError>;
+
 /// Reads the value of a payload.
 ///
 /// # Errors
 ///
 /// [`DumpError`]
-pub fn read_payload(payload: &[u8], tx: &Transaction<'_>) -> std::result::Result<Payload, DumpError> {
+pub fn read_payload(payload: &[u8], tx: &Transaction<'_>) -> Reading {
+    read(payload, tx.keyspace(), tx.value_bytes_max())
+}
+
+fn read(payload: &[u8], keyspace: &Keyspace, value_bytes_max: usize) -> Reading {
     let (content, author) = dump::verified(payload)?;
-    let mut decoder = Decoder::new(content, tx.value_bytes_max());
+    let mut decoder = Decoder::new(content, value_bytes_max);
     let number = decoder.byte().map_err(|_| DumpError::BadFormat)?;
     let rdb_type = author.form(number).ok_or(DumpError::BadFormat)?;
     let facts = types::of_rdb_type(rdb_type).ok_or(DumpError::BadFormat)?;
-    let (limit, mut bytes) = (tx.keyspace().limits().of(facts.kind), Vec::new());
+    let (limit, mut bytes) = (keyspace.limits().of(facts.kind), Vec::new());
     let loaded = (facts.load)(rdb_type, &mut decoder, limit, &mut bytes).map_err(|_| DumpError::BadFormat)?;
     if decoder.input.is_empty() { Ok(Payload { facts, bytes, loaded }) } else { Err(DumpError::BadFormat) }
+}
+
+/// A payload of at least this many bytes is read before anything is locked. A shorter one takes a millisecond
+/// at most, even if it is compressed.
+const LONG_PAYLOAD_BYTES: usize = 16 << 10;
+
+/// Reads a long payload. What stands before it in the request is wrong at times; then RESTORE does not come
+/// to the payload, and the time is lost.
+fn read_ahead(request: Request<'_>, keyspace: &Keyspace) -> Vec<Prepared> {
+    let payload = request.get(3).filter(|payload| payload.len() >= LONG_PAYLOAD_BYTES);
+    let Some(payload) = payload.filter(|_| RestoreOptions::parse(request).is_ok()) else { return Vec::new() };
+    let reading: Reading = read(payload, keyspace, keyspace.value_bytes_max());
+    let long = reading.as_ref().ok().filter(|read| read.facts.kind == STRING_KIND);
+    let long = long.map(|read| &*read.bytes).filter(|bytes| bytes.len() >= LONG_TEXT_BYTES);
+    let copy = long.map(Prepared::text);
+    copy.into_iter().chain([Prepared::value(payload, Arc::new(reading))]).collect()
 }
 
 const RESTORE: Command = Command {
@@ -98,6 +125,7 @@ const RESTORE: Command = Command {
         Argument::integer("seconds").token("IDLETIME").since("5.0.0").optional(),
         Argument::integer("frequency").token("FREQ").since("5.0.0").optional(),
     ],
+    prepares: Some(read_ahead),
     example: &[("RESTORE mykey 0 garbage", "(error) ERR DUMP payload version or checksum are wrong")],
     run: Run::Write(restore),
     ..Command::DEFAULTS
@@ -114,7 +142,9 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     if ttl_ms < 0 {
         return Err(Error::fixed("ERR Invalid TTL value, must be >= 0"));
     }
-    let payload = read_payload(request.at(3), tx).map_err(|error| match error {
+    let reading = tx.prepared_value::<Reading>(request.at(3));
+    let reading = reading.unwrap_or_else(|| Arc::new(read_payload(request.at(3), tx)));
+    let payload = reading.as_ref().as_ref().map_err(|error| match error {
         DumpError::VersionOrChecksum => Error::fixed("ERR DUMP payload version or checksum are wrong"),
         DumpError::BadFormat => Error::fixed("ERR Bad data format"),
     })?;
@@ -170,5 +200,71 @@ impl RestoreOptions {
             }
         }
         Ok(parsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::known;
+    use crate::config::Config;
+    use crate::instance::{Hooks, Instance};
+    use crate::resp::OwnedRequest;
+    use crate::types::strings::Text;
+
+    fn instance() -> Instance {
+        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
+        Instance::new(Config::new(), 1, known(&[]), hooks)
+    }
+
+    fn request<'a>(parts: impl Iterator<Item = &'a [u8]>) -> OwnedRequest {
+        let mut request = OwnedRequest::default();
+        parts.for_each(|part| assert!(request.push(part)));
+        request
+    }
+
+    /// RESTORE of a string of this number of bytes.
+    fn restoring(keyspace: &Keyspace, bytes: usize) -> OwnedRequest {
+        keyspace.set_compresses_dumps(false);
+        let mut tx = keyspace.begin(0, b"source").expect("nothing is in its way");
+        tx.put(b"source", &vec![b'v'; bytes], Expiry::Never);
+        let payload = tx.get_any(b"source").map(|value| payload_of(value, keyspace)).expect("it was put");
+        request([&b"RESTORE"[..], b"k", b"0", &payload].into_iter())
+    }
+
+    #[test]
+    fn a_long_payload_is_read_while_another_client_has_the_key() {
+        let instance = instance();
+        let keyspace = &instance.keyspace;
+        for (bytes, is_long) in [(LONG_PAYLOAD_BYTES - 100, false), (LONG_TEXT_BYTES, true)] {
+            let request = restoring(keyspace, bytes);
+            let request = request.request().expect("a request");
+            let prepared = {
+                let _others = keyspace.begin_all(0).expect("nothing is in its way");
+                read_ahead(request, keyspace)
+            };
+            let hold = keyspace.hold_many([request.at(1)].into_iter()).expect("nothing is in its way");
+            let mut tx = keyspace.begin_on(0, hold, prepared);
+            let value = tx.prepared_value::<Reading>(request.at(3));
+            assert_eq!(value.is_some(), is_long, "{bytes}");
+            let mut out = Vec::new();
+            let replied = restore(&mut tx, request, Reply::new(&mut out, crate::resp::Protocol::Resp2));
+            assert!(replied.is_ok(), "{out:?}");
+            assert_eq!(tx.get::<Text>(b"k").map(|value| value.map(<[u8]>::len)), Ok(Some(bytes)));
+            tx.remove(b"k");
+        }
+    }
+
+    #[test]
+    fn what_is_not_read_ahead_is_read_by_the_handler() {
+        let instance = instance();
+        let whole = restoring(&instance.keyspace, LONG_TEXT_BYTES);
+        let whole = whole.request().expect("a request");
+        let wrong = request(whole.from(0).chain([&b"NONSENSE"[..]]));
+        assert!(read_ahead(wrong.request().expect("a request"), &instance.keyspace).is_empty());
+        let mut tx = instance.keyspace.begin(0, whole.at(1)).expect("nothing is in its way");
+        let mut out = Vec::new();
+        let replied = restore(&mut tx, whole, Reply::new(&mut out, crate::resp::Protocol::Resp2));
+        assert!(replied.is_ok() && out == b"+OK\r\n");
     }
 }

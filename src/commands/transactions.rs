@@ -173,6 +173,11 @@ fn discard(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> R
     Ok(reply.ok())
 }
 
+/// A WATCH of more keys locks one after the other: adding a key takes about a microsecond. Each key is
+/// watched from its own moment on, and all are when the client gets its reply. No client can tell the
+/// difference.
+const WATCHED_AT_ONCE_MAX: usize = 1000;
+
 const WATCH: Command = Command {
     name: "watch",
     arity: Arity::AtLeast(2),
@@ -200,7 +205,11 @@ fn watch(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
     if context.session.queue.is_some() {
         return Err(Error::fixed("ERR WATCH inside MULTI is not allowed"));
     }
+    let takes_long = request.len() > WATCHED_AT_ONCE_MAX;
     for key in request.from(1) {
+        if takes_long {
+            context.tx.hold_only(key);
+        }
         context.tx.watch(&mut context.session.watching, key);
     }
     Ok(reply.ok())
@@ -227,4 +236,48 @@ fn unwatch(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> R
     }
     // Otherwise EXEC holds the watched keys, which it has looked at already. Their watching ends with it.
     Ok(reply.ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::clients::Address;
+    use crate::commands::known;
+    use crate::config::Config;
+    use crate::instance::Hooks;
+    use crate::keyspace::Expiry;
+    use crate::resp::{OwnedRequest, Protocol};
+
+    #[test]
+    fn a_client_that_watches_very_many_keys_does_not_hold_all_of_them() {
+        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
+        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let (keyspace, nowhere) = (&instance.keyspace, Address::Unix(Path::new("").into()));
+        let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
+        for (keys, free_min) in [(WATCHED_AT_ONCE_MAX - 1, 0), (20 * WATCHED_AT_ONCE_MAX, 1023)] {
+            let mut session = Session::new(registration.client.clone(), &instance.users);
+            let mut owned = OwnedRequest::default();
+            owned.push(b"WATCH");
+            for number in 0..keys {
+                owned.push(number.to_string().as_bytes());
+            }
+            let request = owned.request().expect("a request");
+            let mut tx = keyspace.begin_many(0, request.from(1)).expect("nothing is in its way");
+            let mut out = Vec::new();
+            let mut context = Context { instance: &instance, session: &mut session, tx: &mut tx };
+            assert!(watch(&mut context, request, Reply::new(&mut out, Protocol::Resp2)).is_ok());
+            let free = (0..1024).filter(|number| keyspace.is_free(*number)).count();
+            assert!(free >= free_min && (free_min > 0 || free < 900), "{free} shards are free");
+            drop(tx);
+            let last = request.at(keys);
+            for key in [request.at(1), last] {
+                assert!(!session.watching.has_changed() || key == last);
+                keyspace.begin(0, key).expect("it is free").put(key, b"v", Expiry::Never);
+                assert!(session.watching.has_changed());
+            }
+            keyspace.unwatch(&mut session.watching);
+        }
+    }
 }

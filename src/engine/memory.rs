@@ -17,6 +17,9 @@ use crate::values::LONG_TEXT_BYTES;
 /// How often shared strings are copied without a lock before a command. Another client that changes them
 /// meanwhile makes the copy useless. After this number of tries they are copied under the lock.
 const COPYING_TRIES_MAX: usize = 8;
+/// A transaction has fewer of its values made before it begins: a compressed payload may become a value of
+/// fifty times its size, and memory is checked before each command only.
+const VALUES_PREPARED_MAX: usize = 16;
 /// Copying this many bytes takes some milliseconds: other threads serve the clients of this one meanwhile.
 const LONG_COPY_BYTES: usize = 16 << 20;
 
@@ -73,7 +76,7 @@ pub fn begin<'a>(
         // The time that it waited for other scripts does not count as its own.
         session.began = Instant::now();
     }
-    let prepared = prepare(session, command, request);
+    let prepared = prepare(&instance.keyspace, session, command, request);
     let flushes = instance.keyspace.flushes();
     let hold = lock(instance, session, command, request, spot)?;
     // Nothing below takes the address of the transaction, so that the compiler builds it where the caller
@@ -245,21 +248,31 @@ impl Unfinished {
     }
 }
 
-/// Copies long strings that the request may write, while no other client waits for its keys.
+/// Copies long strings that the request may write, and reads long payloads, while no other client waits for
+/// its keys.
 #[inline]
-fn prepare(session: &Session, command: &Command, request: Request<'_>) -> Vec<Prepared> {
-    let has_long = |command: &Command, request: &Request<'_>| {
-        request.bytes() >= LONG_TEXT_BYTES
-            && command.group == Group::String
-            && command.flags.contains(Flags::DENYOOM)
-    };
+fn prepare(keyspace: &Keyspace, session: &Session, command: &Command, request: Request<'_>) -> Vec<Prepared> {
     match &session.queue {
         Some(queue) if command.scope == Scope::Queue => {
-            let long = queued(queue).filter(|(registered, request)| has_long(registered.command, request));
-            long.flat_map(|(_, request)| Prepared::of(request)).collect()
+            let mut values_left = VALUES_PREPARED_MAX;
+            let each = queued(queue).filter(|(queued, _)| {
+                let is_value = queued.command.prepares.is_some();
+                values_left -= usize::from(is_value && values_left > 0);
+                !is_value || values_left > 0
+            });
+            each.flat_map(|(queued, request)| prepare_one(keyspace, queued.command, request)).collect()
         }
-        _ if has_long(command, &request) => Prepared::of(request).collect(),
-        _ => Vec::new(),
+        _ => prepare_one(keyspace, command, request),
+    }
+}
+
+#[inline]
+fn prepare_one(keyspace: &Keyspace, command: &Command, request: Request<'_>) -> Vec<Prepared> {
+    let writes_strings = command.group == Group::String && command.flags.contains(Flags::DENYOOM);
+    match command.prepares {
+        None if writes_strings && request.bytes() >= LONG_TEXT_BYTES => Prepared::of(request).collect(),
+        None => Vec::new(),
+        Some(prepares) => prepares(request, keyspace),
     }
 }
 

@@ -50,6 +50,7 @@ use following::lens::Allowance;
 use following::losses::Losses;
 pub use following::news::{Effect, LockChange, LockNews, Token};
 pub use following::records;
+pub use following::surveys::{Survey, Surveyed};
 pub use following::watching::{Mark, Watching};
 pub use scan::{Cursor, Names, ScanLimit};
 use snapshot::PreservedBytes;
@@ -198,6 +199,11 @@ impl Keyspace {
     /// Changes the most bytes that a value may have.
     pub fn set_value_bytes_max(&self, bytes: usize) {
         self.value_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The most bytes that a value may have.
+    pub fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max.load(Ordering::Relaxed)
     }
 
     /// Sets whether keys may be evicted by their use: with a memory limit, and LRU or LFU.

@@ -1,5 +1,10 @@
-//! Visits all keys of a database, a few at a time, while other clients write (SCAN). Also picks a key at
-//! random.
+//! Visits all keys of a database, a few at a time (SCAN) or shard after shard (KEYS), while other clients
+//! write. Also picks a key at random.
+//!
+//! Both lock one shard at a time, and only while they copy its keys: a pattern may be slow. Other clients
+//! wait for a thousandth of the keys at most. So both promise the same: a key that is there from the
+//! beginning to the end is returned, a key that is absent throughout is not, and a key that comes or goes
+//! meanwhile may be either. EXEC and scripts hold all shards, so what they list is one moment.
 //!
 //! Entries keep their places until their table is laid out anew. So a cursor is a place: the shard, the place
 //! in its table, and the layout of the table in which that place is valid. If the layout has changed since,
@@ -14,7 +19,7 @@ use super::SHARDS_MAX;
 use super::store::shard::Shard;
 use super::store::table::Table;
 use super::transaction::{Transaction, Walk};
-use crate::values::Value;
+use crate::values::TypeFacts;
 
 const SHARD_BITS: u32 = SHARDS_MAX.trailing_zeros();
 /// 28 bits for a place, 15 for a layout and 10 for a shard make 53. Clients that keep numbers as floating
@@ -72,6 +77,12 @@ impl Names {
         self.ends.push(self.bytes.len());
     }
 
+    /// Removes all keys, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
     /// The keys in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let mut start = 0;
@@ -91,30 +102,35 @@ impl ScanLimit {
     const PLACES_PER_KEY: usize = 10;
 }
 
-impl Transaction<'_> {
-    /// Calls `see` for all keys that the database has at one moment. The transaction holds everything or
-    /// nothing. If it holds nothing, this locks everything only while it copies the keys, because `see` may
-    /// take long.
-    pub fn for_each_key(&self, mut see: impl FnMut(&[u8])) {
-        if let Ok(everything) = self.everything() {
-            return everything.keys().for_each(see);
-        }
-        let mut copies = Names::default();
-        let moment = self.keyspace().begin_all_at_last(self.database());
-        moment.keys().for_each(|key| copies.push(key));
-        drop(moment);
-        copies.iter().for_each(&mut see);
-    }
-}
-
 impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
-    /// Calls `visit` with keys and values from `cursor` on, until the limit is reached. Returns the cursor
-    /// for the next call.
-    pub fn scan(&self, cursor: Cursor, limit: ScanLimit, mut visit: impl FnMut(&[u8], Value<'_>)) -> Cursor {
+    /// Calls `see` for each key of the database once. No shard is locked while `see` runs, unless the
+    /// transaction holds all: then these are the keys of one moment.
+    pub fn for_each_key(&self, mut see: impl FnMut(&[u8])) {
+        let mut copies = Names::default();
+        for number in self.keyspace().shard_numbers() {
+            copies.clear();
+            self.visit(number, |shard| {
+                let entries = shard.table(self.database()).into_iter().flat_map(Table::entries);
+                let there = entries.filter(|entry| !self.has_expired(entry));
+                there.for_each(|entry| copies.push(entry.key()));
+            });
+            copies.iter().for_each(&mut see);
+        }
+    }
+
+    /// Calls `see` with keys and their types from `cursor` on, until the limit is reached. Returns the cursor
+    /// for the next call. No shard is locked while `see` runs, as in [`for_each_key`](Self::for_each_key).
+    pub fn scan(
+        &self,
+        cursor: Cursor,
+        limit: ScanLimit,
+        mut see: impl FnMut(&[u8], &'static TypeFacts),
+    ) -> Cursor {
         let shards = self.keyspace().shards.len();
         let mut cursor = Cursor { shard: cursor.shard % shards, ..cursor };
         let (mut keys_left, mut places_left) =
             (limit.keys.max(1), limit.keys.max(1).saturating_mul(ScanLimit::PLACES_PER_KEY));
+        let (mut copies, mut types) = (Names::default(), Vec::new());
         loop {
             let next = self.visit(cursor.shard, |shard| {
                 let table = shard.table(self.database()).filter(|table| table.len() > 0)?;
@@ -123,7 +139,8 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
                 let mut place = if is_same_layout { cursor.place } else { 0 };
                 while place < table.places() && (!is_same_layout || keys_left > 0 && places_left > 0) {
                     if let Some(entry) = table.at(place).filter(|entry| !self.has_expired(entry)) {
-                        visit(entry.key(), self.value_of(entry));
+                        copies.push(entry.key());
+                        types.push(self.value_of(entry).facts);
                         keys_left = keys_left.saturating_sub(1);
                     }
                     places_left = places_left.saturating_sub(1);
@@ -132,6 +149,8 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
                 let is_done = place >= table.places();
                 (!is_done).then_some(Cursor { shard: cursor.shard, place, layout })
             });
+            copies.iter().zip(types.drain(..)).for_each(|(key, facts)| see(key, facts));
+            copies.clear();
             cursor = next.unwrap_or_else(|| Cursor::at_shard(cursor.shard + 1, shards));
             if cursor == Cursor::START || keys_left == 0 || places_left == 0 {
                 return cursor;
@@ -289,6 +308,72 @@ mod tests {
         for number in 0..5000 {
             assert!(found.contains(number.to_string().as_bytes()), "{number} was there all the time");
         }
+    }
+
+    /// Removes all keys, as another client, when the first one is seen. Returns what was seen by then and
+    /// afterwards.
+    fn seen_while_all_are_removed(keyspace: &Keyspace, list: impl FnOnce(&mut dyn FnMut(&[u8]))) -> usize {
+        let mut seen = 0;
+        list(&mut |_| {
+            if seen == 0 {
+                keyspace.begin_all(0).expect("no shard is locked").flush_database();
+            }
+            seen += 1;
+        });
+        seen
+    }
+
+    #[test]
+    fn other_clients_have_all_shards_while_keys_are_looked_at() {
+        let keyspace = Keyspace::alone(1);
+        let keys = 100 * keyspace.shards.len();
+        let in_a_shard = 1..keys / 100;
+        put(&keyspace, 0..keys);
+        let seen = seen_while_all_are_removed(&keyspace, |see| {
+            keyspace.begin_none(0).walk().unwrap().for_each_key(see);
+        });
+        assert!(in_a_shard.contains(&seen), "{seen} keys were copied at once");
+        put(&keyspace, 0..keys);
+        let seen = seen_while_all_are_removed(&keyspace, |see| {
+            let tx = keyspace.begin_none(0);
+            tx.walk().unwrap().scan(Cursor::START, ScanLimit { keys }, |key, _| see(key));
+        });
+        assert!(in_a_shard.contains(&seen), "{seen} keys were copied at once");
+    }
+
+    #[test]
+    fn a_list_of_all_keys_has_those_that_stay_once_while_others_come_and_go() {
+        let keyspace = Keyspace::alone(1);
+        put(&keyspace, 0..5000);
+        let (mut found, mut next) = (Vec::new(), 5000);
+        keyspace.begin_none(0).walk().unwrap().for_each_key(|key| {
+            found.push(key.to_vec());
+            if found.len() % 100 == 0 {
+                put(&keyspace, next..next + 500);
+                for number in (next - 400..next).filter(|number| *number >= 5000) {
+                    let key = number.to_string();
+                    keyspace.begin(0, key.as_bytes()).unwrap().remove(key.as_bytes());
+                }
+                next += 500;
+            }
+        });
+        let all = found.len();
+        let found: HashSet<Vec<u8>> = found.into_iter().collect();
+        assert_eq!(found.len(), all, "some key was returned twice");
+        assert!((0..5000).all(|number| found.contains(number.to_string().as_bytes())));
+    }
+
+    #[test]
+    fn a_transaction_on_everything_lists_one_moment() {
+        let keyspace = Keyspace::alone(1);
+        put(&keyspace, 0..5000);
+        let all = keyspace.begin_all(0).unwrap();
+        let mut seen = 0;
+        all.walk().unwrap().for_each_key(|key| {
+            seen += 1;
+            assert!(!keyspace.is_free(keyspace.shard_of_key(key)));
+        });
+        assert_eq!(seen, 5000);
     }
 
     #[test]

@@ -444,3 +444,52 @@ fn clients_that_wait_on_one_key_for_different_types_get_their_own() {
     server.client().line("RPUSH key element").is(1);
     assert_eq!(listing.reply_bytes(), pair("key", "element"));
 }
+
+#[test]
+fn clients_that_wait_for_very_many_keys_get_each_element_once() {
+    const KEYS: usize = 2000;
+    let server = Server::start();
+    let blpop = |timeout: &str| {
+        let keys = (0..KEYS).map(|number| format!("k{number}"));
+        let words = ["BLPOP".to_owned()].into_iter().chain(keys).chain([timeout.to_owned()]);
+        request(words.collect::<Vec<_>>())
+    };
+    let mut client = server.client();
+    client.line("RPUSH k1999 last").is(1);
+    client.line("RPUSH k5 first").is(1);
+    for (key, element) in [("k5", "first"), ("k1999", "last")] {
+        client.send(&blpop("0"));
+        assert_eq!(client.reply_bytes(), pair(key, element), "the first key that has something");
+    }
+    client.send(&blpop("0.05"));
+    assert_eq!(client.reply_bytes(), b"*-1\r\n");
+    client.line("SET k7 text").is_ok();
+    client.send(&blpop("0"));
+    client.reply().is_error("WRONGTYPE Operation against a key holding the wrong kind of value");
+    client.line("DEL k7").is(1);
+    thread::scope(|scope| {
+        let takers: Vec<_> = (0..3)
+            .map(|_| {
+                let (mut client, request) = (server.client(), blpop("60"));
+                scope.spawn(move || {
+                    let take = |_| {
+                        client.send(&request);
+                        String::from_utf8_lossy(&client.reply_bytes()).into_owned()
+                    };
+                    (0..30).map(take).collect::<Vec<String>>()
+                })
+            })
+            .collect();
+        for number in 0..90 {
+            let mut client = server.client();
+            client.line(&format!("RPUSH k{} element:{number}", number * 7919 % KEYS)).is(1);
+        }
+        let taken = takers.into_iter().flat_map(|taker| taker.join().expect("it gets its replies"));
+        let mut taken: Vec<String> = taken.collect();
+        taken.sort_unstable();
+        taken.dedup();
+        assert_eq!(taken.len(), 90, "{taken:?}");
+    });
+    assert_eq!(client.info("blocked_clients"), "0");
+    client.line("DBSIZE").is(0);
+}

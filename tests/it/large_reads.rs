@@ -48,6 +48,10 @@ fn fill(client: &mut Client) {
         .collect();
     client.send(&entries);
     (1..9000).for_each(|_| drop(client.reply()));
+    client.line("XGROUP CREATE x g 0").is_ok();
+    for (consumer, count) in [("Alice", 5000), ("Bob", 10)] {
+        client.line(&format!("XREADGROUP GROUP g {consumer} COUNT {count} STREAMS x >")).ignored();
+    }
     client.cmd(["SET", "text", &"0110x".repeat(100_000)]).is_ok();
     client.line("SADD small 000079190123456789abcd none").ignored();
     client.line("RPUSH words one two").ignored();
@@ -55,6 +59,8 @@ fn fill(client: &mut Client) {
         client.send(&request(["RPUSH", "numbers", &(element * 7919 % 40_000).to_string()]));
     }
     (0..40_000).for_each(|_| drop(client.reply()));
+    let weights = (0..100).flat_map(|number| [format!("w_{number}"), format!("{}", number * 79 % 100)]);
+    client.cmd(["MSET".to_owned()].into_iter().chain(weights)).is_ok();
 }
 
 const READS: &[&str] = &[
@@ -91,6 +97,17 @@ const READS: &[&str] = &[
     "ZDIFF 2 z g",
     "XRANGE x - +",
     "XREVRANGE x + - COUNT 4000",
+    "XINFO STREAM x",
+    "XINFO STREAM x FULL COUNT 0",
+    "XINFO STREAM x FULL COUNT 3 4",
+    "XINFO STREAM h FULL",
+    "XINFO GROUPS x",
+    "XINFO CONSUMERS x g",
+    "XINFO CONSUMERS x nothing",
+    "XPENDING x g",
+    "XPENDING x g - + 5000",
+    "XPENDING x g IDLE 1 - + 2 Bob",
+    "XPENDING x nothing - + 5000",
     "GEOSEARCH g FROMLONLAT 20 20 BYRADIUS 3000 km ASC WITHDIST",
     "GEORADIUS g 20 20 2000 km",
     "GEORADIUS_RO g 20 20 2000 km",
@@ -100,6 +117,9 @@ const READS: &[&str] = &[
     "SORT l ALPHA DESC",
     "SORT l",
     "SORT_RO numbers DESC",
+    "SORT numbers BY w_* GET # GET w_* LIMIT 5 20",
+    "SORT numbers BY w_* ALPHA LIMIT 5 20",
+    "SORT_RO numbers BY nosort GET w_*->f",
     "BITCOUNT text",
     "BITPOS text 0 17",
     "DIGEST text",
@@ -141,7 +161,9 @@ fn answer(client: &mut Client, line: &str, is_in_exec: bool) -> (Vec<u8>, (Strin
 #[test]
 fn what_is_read_without_locks_is_what_is_read_under_them() {
     let folder = Folder::new("large-reads");
-    let mut client = folder.serve(&["--appendonly", "yes", "--enable-debug-command", "yes"]).into_client();
+    let options = ["--appendonly", "yes", "--enable-debug-command", "yes", "--enable-clock-command", "yes"];
+    let mut client = folder.serve(&options).into_client();
+    client.line("CLOCK FREEZE").ignored();
     fill(&mut client);
     client.line("DEBUG LOADAOF").is_ok();
     for protocol in ["2", "3"] {

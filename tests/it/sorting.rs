@@ -114,6 +114,35 @@ fn the_log_gets_the_stored_list() {
     client.line("LINDEX large 999").is("999");
 }
 
+#[test]
+fn values_of_very_many_keys_are_those_of_one_moment() {
+    const ELEMENTS: usize = 5000;
+    let server = Server::start();
+    let mut client = server.client();
+    let elements = (0..ELEMENTS).map(|element| element.to_string());
+    client.cmd(["RPUSH".to_owned(), "l".to_owned()].into_iter().chain(elements)).is(ELEMENTS as i64);
+    let mut writer = server.client();
+    let mut write = move |number: usize| {
+        let weights = (0..ELEMENTS).flat_map(|element| [format!("w_{element}"), number.to_string()]);
+        writer.cmd(["MSET".to_owned()].into_iter().chain(weights)).is_ok();
+    };
+    write(0);
+    let are_same = |found: &[Reply]| {
+        assert_eq!(found.len(), ELEMENTS);
+        assert!(found.iter().all(|value| *value == found[0]), "half of a MSET was seen");
+    };
+    thread::scope(|scope| {
+        let writing = scope.spawn(move || (1..100).for_each(write));
+        while !writing.is_finished() {
+            are_same(&client.line("SORT l BY nosort GET w_*").items());
+            client.line("SORT l BY w_* GET w_* STORE d").is(ELEMENTS as i64);
+            are_same(&client.line("LRANGE d 0 -1").items());
+        }
+        writing.join().expect("the writer gets its replies");
+    });
+    are_same(&client.line("SORT l BY nosort GET w_*").items());
+}
+
 /// Each client sorts by patterns, which holds everything, and without, alone and among other commands.
 #[test]
 fn it_holds_what_it_reads_wherever_it_runs() {

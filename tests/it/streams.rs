@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::aof::{ALWAYS, wait_until};
-use crate::client::{Client, request};
+use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
 use crate::server::Server;
 
@@ -582,4 +582,34 @@ fn a_copy_keeps_when_a_consumer_was_active_and_a_payload_when_it_was_heard_of() 
         let times: Vec<&str> = consumer.split(' ').skip(1).collect();
         assert_eq!(times[0], times[1], "{consumer}");
     }
+}
+
+#[test]
+fn idle_entries_are_claimed_some_thousands_at_a_time() {
+    const ENTRIES: usize = 12_000;
+    let server = Server::start();
+    let mut client = server.client();
+    let entries: Vec<u8> =
+        (1..=ENTRIES).flat_map(|id| request(["XADD", "s", &format!("{id}-0"), "f", "v"])).collect();
+    client.send(&entries);
+    (0..ENTRIES).for_each(|_| drop(client.reply()));
+    client.line("XGROUP CREATE s g 0").is_ok();
+    client.line("XREADGROUP GROUP g first STREAMS s >").ignored();
+    let (mut cursor, mut claimed) = ("0-0".to_owned(), Vec::new());
+    loop {
+        let reply = client.line(&format!("XAUTOCLAIM s g second 0 {cursor} COUNT 1000000 JUSTID")).items();
+        let [Reply::Bulk(next), Reply::Array(ids), Reply::Array(deleted)] = &reply[..] else {
+            panic!("{reply:?}")
+        };
+        assert!(ids.len() <= 5000 && deleted.is_empty());
+        claimed.extend(ids.iter().map(Reply::to_string));
+        cursor = String::from_utf8_lossy(next).into_owned();
+        if cursor == "0-0" {
+            break;
+        }
+        assert_eq!(ids.len(), 5000, "it goes on, so there was more");
+    }
+    assert_eq!(claimed, (1..=ENTRIES).map(|id| format!("\"{id}-0\"")).collect::<Vec<_>>());
+    let all = client.line("XPENDING s g").reply().to_string();
+    assert!(all.contains("[\"second\", \"12000\"]"), "{all}");
 }

@@ -16,6 +16,10 @@ use crate::session::{Blocked, Session, Wait};
 
 use super::permission::judge;
 
+/// A request that names more keys locks one after the other: to look at a key, and to wait for it, takes some
+/// microseconds.
+const LOCKED_AT_ONCE_MAX: usize = 1000;
+
 /// Runs a blocking command. If there is nothing to take, the client waits. A command within EXEC or a script
 /// does not wait: it replies at once that there is nothing.
 pub(in crate::commands) fn run(
@@ -37,7 +41,11 @@ pub(in crate::commands) fn run(
         session.client.set_waiting(Waiting::No);
         return if how == Waiting::Failed { Err(Error::UNBLOCKED) } else { Ok(reply.nil_array()) };
     }
-    let taken = (blocking.take)(tx, request, None, reply);
+    let goes_one_by_one = !session.may_not_wait && names_many(command, blocking, request);
+    let taken = match goes_one_by_one {
+        false => (blocking.take)(tx, request, None, reply),
+        true => take_one_by_one(command, blocking, tx, request, reply),
+    };
     if resumed.is_some() && !matches!(taken, Ok(Taken::Nothing(_))) {
         session.client.set_waiting(Waiting::No);
     }
@@ -70,16 +78,59 @@ pub(in crate::commands) fn run(
     let named = command.keys_of(request).map(|(key, _)| key);
     let (keys, targets) = (named.clone().take(blocking.keys), named.skip(blocking.keys));
     let ticket = resumed.as_ref().map(|resumed| resumed.waiter.ticket());
-    let waiter = tx.block(keys, targets, ticket, attempt);
-    match resumed {
+    let show_wait = || match resumed {
         // Another client may have ended its wait while it looked.
         Some(_) => session.client.release(),
         None => session.client.set_waiting(Waiting::Yes),
-    }
+    };
+    let waiter = if goes_one_by_one {
+        // A client that has something for it may come before the last key is registered.
+        show_wait();
+        tx.block_one_by_one(keys, ticket, attempt)
+    } else {
+        let waiter = tx.block(keys, targets, ticket, attempt);
+        show_wait();
+        waiter
+    };
     session.wait = Some(Wait::Blocked);
     session.blocked = Some(Blocked { waiter, until, again });
     // The reply when the client's timeout has passed.
     Ok(reply.nil_array())
+}
+
+/// Whether a request names so many keys that it locks one after the other. It is a request of keys and a
+/// timeout, which takes something from one key only.
+fn names_many(command: &Command, blocking: &Blocking, request: Request<'_>) -> bool {
+    request.len() > LOCKED_AT_ONCE_MAX
+        && blocking.keys == usize::MAX
+        && command.keys_of(request).count() + 2 == request.len()
+}
+
+/// Takes something from the first key that has it, and holds one key after the other. A key that gets
+/// something when it has been passed by is as one that got it later.
+fn take_one_by_one<'r>(
+    command: &Command,
+    blocking: &Blocking,
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    mut reply: Reply<'r>,
+) -> Result<Taken<'r>> {
+    let mut one = OwnedRequest::default();
+    for (key, _) in command.keys_of(request) {
+        one.clear();
+        // The arguments of a request have room in another one.
+        let parts = [request.at(0), key, request.at(request.len() - 1)];
+        for part in parts {
+            one.push(part);
+        }
+        let Some(of_key) = one.request() else { break };
+        tx.hold_only(key);
+        match (blocking.take)(tx, of_key, None, reply)? {
+            Taken::Nothing(unused) => reply = unused,
+            taken => return Ok(taken),
+        }
+    }
+    Ok(Taken::Nothing(reply))
 }
 
 /// When a blocking command that begins now times out; `None` for never.

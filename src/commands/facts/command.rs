@@ -1,7 +1,7 @@
 //! One command: its facts, its documentation and its handler, side by side in one constant.
 
 use crate::instance::Instance;
-use crate::keyspace::Transaction;
+use crate::keyspace::{Keyspace, Prepared, Transaction};
 use crate::resp::{Reply, Request};
 use crate::session::Session;
 
@@ -28,15 +28,25 @@ pub struct Amount {
     pub is_product: bool,
     /// Whether it reads and does nothing else, so that it can run on copies.
     pub only_reads: bool,
+    /// Whether it touches about that much; otherwise it may be far less, as a range may be small.
+    pub is_certain: bool,
     /// How much dearer than reading an element it is to do what the request does with it.
     pub weight: u64,
 }
 
 impl Amount {
     /// The whole values, which it only reads.
-    pub const ALL: Amount =
-        Amount { elements: u64::MAX, may_repeat: false, is_product: false, only_reads: true, weight: 1 };
-    /// Little.
+    pub const ALL: Amount = Amount {
+        elements: u64::MAX,
+        may_repeat: false,
+        is_product: false,
+        only_reads: true,
+        is_certain: true,
+        weight: 1,
+    };
+    /// The whole values or a small part of them, which it only reads.
+    pub const UP_TO_ALL: Amount = Amount { is_certain: false, ..Amount::ALL };
+    /// One element at most, which it only reads.
     pub const NONE: Amount = Amount { elements: 1, ..Amount::ALL };
     /// This number of elements counts as much: a reply with them takes some 20 µs.
     const MANY: u64 = 1000;
@@ -56,6 +66,9 @@ impl Amount {
         self.only_reads && self.elements >= Amount::MANY
     }
 }
+
+/// Makes the values of a request ready for its handler; see [`Command::prepares`].
+pub type Prepares = fn(Request<'_>, &Keyspace) -> Vec<Prepared>;
 
 /// One command, or one subcommand.
 #[derive(Debug)]
@@ -95,6 +108,9 @@ pub struct Command {
     /// that only reads runs on a copy of a large value that shares its nodes, while no lock is held. One that
     /// takes long runs on a thread for long requests. `None`: never much.
     pub reads_much: Option<ReadsMuch>,
+    /// Makes values of a request's arguments, where that may take long, before anything is locked. The
+    /// handler gets them from its transaction. Those of a script's commands are made under its locks.
+    pub prepares: Option<Prepares>,
     /// Whether it may run other commands that change data, or publishes messages: Redis would have to send
     /// it to its replicas, like a command that [`writes`](Self::writes).
     pub may_replicate: bool,
@@ -135,6 +151,7 @@ impl Command {
         changes_part: false,
         is_brief_part: None,
         reads_much: None,
+        prepares: None,
         may_replicate: false,
         deprecated: None,
         is_system: false,

@@ -19,7 +19,9 @@ pub mod lookup;
 
 pub use argument::{Argument, ArgumentKind};
 pub use blocking::{Blocking, Gone, Take, Taken, Timeout, WaitingRules};
-pub use command::{Amount, Arity, Command, Deprecated, Group, IsBriefPart, ReadsMuch, Run, Scope, Secrets};
+pub use command::{
+    Amount, Arity, Command, Deprecated, Group, IsBriefPart, Prepares, ReadsMuch, Run, Scope, Secrets,
+};
 pub use context::{Context, Result};
 pub use flags::{Categories, Flags, KeyFlags};
 pub use key_spec::{KeySearch, KeySpec, Keyword};

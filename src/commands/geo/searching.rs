@@ -82,7 +82,7 @@ const GEORADIUS: Command = Command {
         since: "6.2.0",
         replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
     }),
-    reads_much: Some(amounts::all_unless_stored),
+    reads_much: Some(amounts::up_to_all_unless_stored),
     arguments: &[
         Argument::KEY,
         LONGITUDE,
@@ -122,7 +122,7 @@ const GEORADIUS_RO: Command = Command {
     since: "3.2.10",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`GEOSEARCH` with the `BYRADIUS` argument" }),
-    reads_much: Some(amounts::all),
+    reads_much: Some(amounts::up_to_all),
     arguments: &[
         Argument::KEY,
         LONGITUDE,
@@ -161,7 +161,7 @@ const GEORADIUSBYMEMBER: Command = Command {
         since: "6.2.0",
         replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
     }),
-    reads_much: Some(amounts::all_unless_stored),
+    reads_much: Some(amounts::up_to_all_unless_stored),
     arguments: &[
         Argument::KEY,
         Argument::string("member"),
@@ -202,7 +202,7 @@ const GEORADIUSBYMEMBER_RO: Command = Command {
         since: "6.2.0",
         replaced_by: "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
     }),
-    reads_much: Some(amounts::all),
+    reads_much: Some(amounts::up_to_all),
     arguments: &[
         Argument::KEY,
         Argument::string("member"),
@@ -259,7 +259,6 @@ const GEOSEARCHSTORE: Command = Command {
     summary: "Stores the places within a circle, a box or a polygon at another key.",
     since: "6.2.0",
     complexity: "O(N+log(M)) where N is the number of elements in the grid-aligned bounding box area around the shape provided as the filter and M is the number of items inside the shape",
-    reads_much: Some(amounts::all_changing),
 
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),

@@ -111,7 +111,7 @@ const ZINTER: Command = Command {
     summary: "Returns the intersection of sorted sets; scores are summed unless AGGREGATE is given.",
     since: "6.2.0",
     complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
-    reads_much: Some(amounts::all),
+    reads_much: Some(amounts::up_to_all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -158,7 +158,6 @@ const ZINTERSTORE: Command = Command {
     summary: "Stores the intersection of sorted sets; scores are summed unless AGGREGATE is given.",
     since: "2.0.0",
     complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
-    reads_much: Some(amounts::all_changing),
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),
         Argument::integer("numkeys"),
@@ -200,7 +199,7 @@ const ZINTERCARD: Command = Command {
     summary: "Returns the number of members that all the sorted sets share.",
     since: "7.0.0",
     complexity: "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.",
-    reads_much: Some(amounts::all),
+    reads_much: Some(amounts::up_to_all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),

@@ -350,7 +350,6 @@ const ZRANGESTORE: Command = Command {
     summary: "Stores the members in a range at another key.",
     since: "6.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements stored into the destination key.",
-    reads_much: Some(amounts::all_changing),
     arguments: &[
         Argument::new("dst", ArgumentKind::Key),
         Argument::new("src", ArgumentKind::Key).of_spec(1),

@@ -49,7 +49,6 @@ const ZREMRANGEBYRANK: Command = Command {
     summary: "Removes the members in a range of ranks; returns how many were removed.",
     since: "2.0.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
-    reads_much: Some(amounts::all_changing),
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("stop")],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -90,7 +89,6 @@ const ZREMRANGEBYSCORE: Command = Command {
     summary: "Removes the members in a range of scores; returns how many were removed.",
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
-    reads_much: Some(amounts::all_changing),
     arguments: &[Argument::KEY, Argument::double("min"), Argument::double("max")],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -115,7 +113,6 @@ const ZREMRANGEBYLEX: Command = Command {
     summary: "Removes the members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
-    reads_much: Some(amounts::all_changing),
     arguments: &[Argument::KEY, Argument::string("min"), Argument::string("max")],
     example: &[
         ("ZADD myzset 0 a 0 b 0 c 0 d", "(integer) 4"),

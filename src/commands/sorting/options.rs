@@ -7,6 +7,7 @@ use super::pattern::Pattern;
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::Result;
+use crate::keyspace::Surveyed;
 use crate::resp::Request;
 
 /// The options of SORT.
@@ -81,6 +82,11 @@ impl<'a> Sorting<'a> {
             }
         }
         Ok(sorting)
+    }
+
+    /// The keys that patterns stand for.
+    pub(super) fn surveyed(&self) -> Vec<Surveyed> {
+        self.by.iter().chain(&self.gets).filter_map(|pattern| pattern.surveyed()).collect()
     }
 
     /// The positions of the elements that are returned, out of `len`.

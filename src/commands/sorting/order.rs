@@ -5,35 +5,48 @@
 //! is compared as C compares texts, in which a zero byte ends a text.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
+use super::keys::Keys;
 use super::options::Sorting;
 use super::pattern::Pattern;
 use crate::commands::error::Error;
 use crate::commands::facts::Result;
-use crate::keyspace::Transaction;
 use crate::resp::number::parse_integer;
 use crate::types::lists::{List, ListView};
 use crate::types::sets::{Member, Set, SetView};
 use crate::types::sorted_sets::score::parse_weight;
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
-use crate::values::{LIST_KIND, SET_KIND, SORTED_SET_KIND, Type};
+use crate::values::{LIST_KIND, SET_KIND, SORTED_SET_KIND, Type, Value};
+
+/// The most bytes of values that BY compares as texts and that are copied, because their keys are not held.
+const TEXTS_BYTES_MAX: usize = 64 << 20;
 
 /// A collection that can be sorted.
-enum Unsorted<'t> {
+pub(super) enum Unsorted<'t> {
     List(ListView<'t>),
     Set(SetView<'t>),
     SortedSet(SortedSetView<'t>),
 }
 
 impl<'t> Unsorted<'t> {
-    /// The collection of a key; an empty one if the key is absent.
-    fn of(tx: &'t Transaction<'_>, key: &[u8]) -> Result<Unsorted<'t>> {
-        let Some(value) = tx.get_any(key) else { return Ok(Unsorted::List(ListView::EMPTY)) };
+    /// The collection that a value is; an empty one if the key is absent.
+    pub(super) fn of(value: Option<Value<'t>>) -> Result<Unsorted<'t>> {
+        let Some(value) = value else { return Ok(Unsorted::List(ListView::EMPTY)) };
         match value.facts.kind {
             LIST_KIND => Ok(Unsorted::List(List::view(value.content))),
             SET_KIND => Ok(Unsorted::Set(Set::view(value.content))),
             SORTED_SET_KIND => Ok(Unsorted::SortedSet(SortedSet::view(value.content))),
             _ => Err(Error::WRONG_TYPE),
+        }
+    }
+
+    /// The number of its elements.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Unsorted::List(list) => list.len(),
+            Unsorted::Set(set) => set.len(),
+            Unsorted::SortedSet(set) => set.len(),
         }
     }
 
@@ -72,18 +85,17 @@ impl<'t> Unsorted<'t> {
     }
 }
 
-/// The elements of a key that a request returns, in their order. `is_in_script` is whether a script asks.
+/// The elements that a request returns, in their order. `is_in_script` is whether a script asks.
 ///
 /// # Errors
 ///
-/// [`Error::WRONG_TYPE`], and an error if elements are not numbers where they must be.
+/// An error if elements are not numbers where they must be.
 pub(super) fn sorted<'t>(
-    tx: &'t Transaction<'_>,
-    key: &[u8],
+    unsorted: &Unsorted<'t>,
+    keys: &mut Keys<'_, '_>,
     sorting: &Sorting<'_>,
     is_in_script: bool,
 ) -> Result<Vec<Member<'t>>> {
-    let unsorted = Unsorted::of(tx, key)?;
     // As in Redis, the order of a set never depends on its form where the result is kept.
     let is_forced = matches!(unsorted, Unsorted::Set(_)) && (sorting.target.is_some() || is_in_script);
     if sorting.is_unsorted && !is_forced {
@@ -92,9 +104,9 @@ pub(super) fn sorted<'t>(
     let (by, is_alpha) = if sorting.is_unsorted { (None, true) } else { (sorting.by, sorting.is_alpha) };
     let elements = unsorted.elements();
     let mut elements = match (by, is_alpha) {
-        (by, false) => by_number(tx, elements, by, sorting)?,
+        (by, false) => by_number(keys, elements, by, sorting)?,
         (None, true) => by_text(elements, sorting),
-        (Some(by), true) => by_text_of(tx, elements, by, sorting),
+        (Some(by), true) => by_text_of(keys, elements, by, sorting)?,
     };
     let range = sorting.range(elements.len());
     elements.truncate(range.end);
@@ -103,7 +115,7 @@ pub(super) fn sorted<'t>(
 }
 
 fn by_number<'t>(
-    tx: &'t Transaction<'_>,
+    keys: &mut Keys<'_, '_>,
     elements: Vec<Member<'t>>,
     by: Option<Pattern<'_>>,
     sorting: &Sorting<'_>,
@@ -114,7 +126,7 @@ fn by_number<'t>(
         let weight = match by {
             None => weight(&element),
             // Without a value the weight is 0.
-            Some(by) => by.find(tx, &element, &mut key).map_or(Some(0.0), weight),
+            Some(by) => by.find(&element, &mut key, |key| keys.value(key)).map_or(Some(0.0), weight),
         };
         // The other keys are looked up all the same: Redis counts these hits and misses.
         are_numbers &= weight.is_some();
@@ -141,14 +153,39 @@ fn by_text<'t>(mut elements: Vec<Member<'t>>, sorting: &Sorting<'_>) -> Vec<Memb
 }
 
 fn by_text_of<'t>(
-    tx: &'t Transaction<'_>,
+    keys: &mut Keys<'_, '_>,
     elements: Vec<Member<'t>>,
     by: Pattern<'_>,
     sorting: &Sorting<'_>,
-) -> Vec<Member<'t>> {
+) -> Result<Vec<Member<'t>>> {
     let mut key = Vec::new();
-    let texts: Vec<Option<&[u8]>> =
-        elements.iter().map(|element| Some(comparable(by.find(tx, element, &mut key)?, sorting))).collect();
+    if let Keys::Held(tx) = keys {
+        let mut find = |element| by.find(element, &mut key, |key| tx.get_any(key));
+        let texts = elements.iter().map(|element| Some(comparable(find(element)?, sorting)));
+        let texts: Vec<Option<&[u8]>> = texts.collect();
+        return Ok(in_order_of(&texts, &elements, sorting));
+    }
+    let (mut bytes, mut places): (Vec<u8>, Vec<Option<Range<usize>>>) = Default::default();
+    for element in &elements {
+        let text = by.find(element, &mut key, |key| keys.value(key)).map(|text| comparable(text, sorting));
+        if bytes.len() + text.map_or(0, <[u8]>::len) > TEXTS_BYTES_MAX {
+            return Err(keys.give_up());
+        }
+        places.push(text.map(|text| {
+            bytes.extend_from_slice(text);
+            bytes.len() - text.len()..bytes.len()
+        }));
+    }
+    let texts: Vec<Option<&[u8]>> = places.into_iter().map(|place| place.map(|at| &bytes[at])).collect();
+    Ok(in_order_of(&texts, &elements, sorting))
+}
+
+/// Elements in the order of their texts.
+fn in_order_of<'t>(
+    texts: &[Option<&[u8]>],
+    elements: &[Member<'t>],
+    sorting: &Sorting<'_>,
+) -> Vec<Member<'t>> {
     let mut order: Vec<usize> = (0..elements.len()).collect();
     // An element without a text comes first.
     order.sort_by(|one, two| directed(texts[*one].cmp(&texts[*two]), sorting));

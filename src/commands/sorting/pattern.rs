@@ -3,9 +3,9 @@
 //!
 //! Redis searches patterns with functions of C, for which a zero byte ends a text. Their rules are kept.
 
-use crate::keyspace::Transaction;
+use crate::keyspace::Surveyed;
 use crate::types::hashes::{self, Hash};
-use crate::values::{STRING_KIND, Type};
+use crate::values::{STRING_KIND, Type, Value};
 
 /// A pattern of BY or GET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +47,21 @@ impl<'a> Pattern<'a> {
         matches!(self, Pattern::Key { .. })
     }
 
-    /// The value of the pattern for an element: the element itself, or the value at a key.
-    pub(super) fn find<'t>(
+    /// The keys that it stands for.
+    pub(super) fn surveyed(self) -> Option<Surveyed> {
+        match self {
+            Pattern::Key { prefix, suffix, .. } => Some(Surveyed::Around(prefix.into(), suffix.into())),
+            Pattern::Element | Pattern::Constant => None,
+        }
+    }
+
+    /// The value of the pattern for an element: the element itself, or what `look` finds at a key.
+    pub(super) fn find<'v>(
         self,
-        tx: &'t Transaction<'_>,
-        element: &'t [u8],
+        element: &'v [u8],
         key: &mut Vec<u8>,
-    ) -> Option<&'t [u8]> {
+        look: impl FnOnce(&[u8]) -> Option<Value<'v>>,
+    ) -> Option<&'v [u8]> {
         let (prefix, suffix, field) = match self {
             Pattern::Element => return Some(element),
             Pattern::Constant => return None,
@@ -61,7 +69,7 @@ impl<'a> Pattern<'a> {
         };
         key.clear();
         [prefix, element, suffix].into_iter().for_each(|part| key.extend_from_slice(part));
-        let value = tx.get_any(key)?;
+        let value = look(key)?;
         match field {
             None if value.facts.kind == STRING_KIND => value.content.bytes(),
             Some(field) if value.facts.kind == hashes::FACTS.kind => Hash::view(value.content).get(field),

@@ -125,7 +125,6 @@ const XTRIM: Command = Command {
     summary: "Removes the oldest entries of a stream, down to a length or up to an ID.",
     since: "5.0.0",
     complexity: "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",
-    reads_much: Some(amounts::all_changing),
     tips: &["nondeterministic_output"],
     arguments: &[Argument::KEY, TRIM, REFERENCES.since("8.2.0").optional()],
     example: &[

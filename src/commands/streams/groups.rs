@@ -5,14 +5,14 @@ use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 use crate::types::streams::Stream;
 use crate::values::tree::Ledger;
-use crate::values::tree::ledger::EntryId;
+use crate::values::tree::ledger::{EntryId, Group as ConsumerGroup};
 
 use super::options::logged_count;
 use super::{ids, no_group, wrong_subcommand};
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XGROUP];
@@ -268,8 +268,9 @@ fn createconsumer(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'
 const DELCONSUMER: Command = Command {
     name: "xgroup|delconsumer",
     arity: Arity::Exactly(5),
+    flags: Flags::WRITE,
     keys: &[key(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::STREAM,
+    categories: Categories::STREAM.and(Categories::WRITE),
     group: Group::Stream,
     summary: "Removes a consumer from a group, with its pending entries.",
     since: "5.0.0",
@@ -280,18 +281,144 @@ const DELCONSUMER: Command = Command {
         ("XGROUP CREATECONSUMER mystream mygroup Alice", "(integer) 1"),
         ("XGROUP DELCONSUMER mystream mygroup Alice", "(integer) 0"),
     ],
-    run: Run::Write(delconsumer),
+    run: Run::Server(delconsumer),
     ..Command::DEFAULTS
 };
 
-fn delconsumer(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+/// A consumer with more pending entries than this is removed from a copy of its group.
+const REMOVED_AT_ONCE_MAX: usize = 1000;
+/// How often that begins anew because the group has changed meanwhile. Then the stream is locked.
+const COPIES_MAX: usize = 3;
+
+fn delconsumer(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let tx = &mut *context.tx;
     check_group(tx, request)?;
-    let key = request.at(2);
-    let removed =
-        tx.adjust::<Stream, _>(key, |stream| stream.remove_consumer(request.at(3), request.at(4)))?;
-    let pending = removed.flatten();
+    let (key, group, name) = (request.at(2), request.at(3), request.at(4));
+    let is_alone = !context.session.may_not_wait && !context.session.is_in_script;
+    let mut pending = if is_alone { remove_from_copy(tx, request)? } else { None };
+    if pending.is_none() {
+        let removed = tx.adjust::<Stream, _>(key, |stream| stream.remove_consumer(group, name))?;
+        pending = removed.flatten();
+    }
     if pending.is_some() {
         tx.event(EventClass::STREAM, "xgroup-delconsumer", key);
     }
     Ok(reply.count(pending.unwrap_or(0)))
+}
+
+/// Removes a consumer with many pending entries from a copy of its group, which shares the nodes, while the
+/// stream is not locked. Then the copy becomes the group, if that is still the same. Returns the number of
+/// these entries; nothing if they are few, or if the group changes all the time.
+fn remove_from_copy(tx: &mut Transaction<'_>, request: Request<'_>) -> Result<Option<usize>> {
+    let (key, name) = (request.at(2), request.at(4));
+    for _ in 0..COPIES_MAX {
+        let group = tx.peek::<Stream>(key)?.and_then(|stream| stream.share_group(request.at(3)));
+        let Some(before) = group else { return Ok(None) };
+        let number = before.find_consumer(name);
+        let consumer = number.and_then(|number| Some((number, before.consumer(number)?.pending_count())));
+        let Some((number, _)) = consumer.filter(|(_, pending)| *pending > REMOVED_AT_ONCE_MAX) else {
+            return Ok(None);
+        };
+        tx.let_go();
+        let mut after = ConsumerGroup::clone(&before);
+        let (pending, remains) = after.remove_consumer(number);
+        drop(remains);
+        tx.hold_only(key);
+        let exchanged = tx.adjust::<Stream, _>(key, |stream| stream.exchange_group(before, after, name))?;
+        if exchanged == Some(true) {
+            return Ok(Some(pending));
+        }
+        check_group(tx, request)?;
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::clients::Address;
+    use crate::commands::known;
+    use crate::config::Config;
+    use crate::instance::{Hooks, Instance};
+    use crate::resp::{OwnedRequest, Protocol};
+    use crate::session::Session;
+
+    /// Adds entries, and delivers them to two consumers in turn, `run` entries at a time.
+    fn fill(tx: &mut Transaction<'_>, entries: u64, run: u64) {
+        let filled = tx.make::<Stream, _>(b"x", "xadd", |stream| {
+            let id = |ms: u64| EntryId { ms, seq: 1 };
+            for ms in 1..=entries {
+                stream.add(id(ms), [&b"field"[..], b"value"].into_iter());
+            }
+            stream.add_group(b"g", EntryId::ZERO, None);
+            for (at, name) in [(0, b"one"), (1, b"two")] {
+                let consumer = stream.meet_consumer(b"g", name, 1).map_or(0, |(number, _)| number);
+                let own = (1..=entries).filter(|ms| (ms - 1) / run % 2 == at);
+                let ids: Vec<EntryId> = own.map(id).collect();
+                stream.read(b"g", consumer, &ids, 1, false);
+            }
+        });
+        assert!(filled.is_ok());
+    }
+
+    #[test]
+    fn a_consumer_with_many_pending_entries_is_removed_without_a_lock() {
+        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
+        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let (keyspace, nowhere) = (&instance.keyspace, Address::Unix(Path::new("").into()));
+        let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
+        let mut session = Session::new(registration.client.clone(), &instance.users);
+        let request = OwnedRequest::of_line(b"XGROUP DELCONSUMER x g one").expect("a line");
+        let request = request.request().expect("a request");
+        for (entries, run, is_in_exec) in
+            [(4000, 1, false), (4000, 100, false), (4000, 4000, false), (400, 1, false), (4000, 1, true)]
+        {
+            // With all held, the transaction shows whether it has let go.
+            let mut tx = keyspace.begin_alone(0);
+            tx.remove(b"x");
+            fill(&mut tx, entries, run);
+            session.may_not_wait = is_in_exec;
+            let mut out = Vec::new();
+            let mut context = Context { instance: &instance, session: &mut session, tx: &mut tx };
+            assert!(delconsumer(&mut context, request, Reply::new(&mut out, Protocol::Resp2)).is_ok());
+            let gone = if run == entries { entries } else { entries / 2 };
+            assert_eq!(out, format!(":{gone}\r\n").into_bytes());
+            assert_eq!(tx.everything().is_err(), entries == 4000 && !is_in_exec, "{entries} {run}");
+            let group = tx.peek::<Stream>(b"x").ok().flatten().and_then(|stream| stream.group(b"g"));
+            let group = group.expect("the group is there");
+            let left: Vec<u32> =
+                group.pending(EntryId::ZERO, EntryId::MAX).map(|(_, delivery)| delivery.consumer).collect();
+            assert_eq!(left.len() as u64, entries - gone);
+            assert!(left.iter().all(|owner| Some(*owner) == group.find_consumer(b"two")));
+            assert_eq!(group.find_consumer(b"one"), None);
+        }
+    }
+
+    #[test]
+    fn a_group_that_has_changed_is_not_replaced() {
+        let keyspace = crate::keyspace::Keyspace::new(
+            crate::keyspace::Shape::of(1, crate::types::ALL),
+            std::sync::Arc::default(),
+            std::sync::Arc::default(),
+        );
+        let mut tx = keyspace.begin_alone(0);
+        fill(&mut tx, 10, 1);
+        let share = |tx: &Transaction<'_>| {
+            let stream = tx.peek::<Stream>(b"x").ok().flatten();
+            stream.and_then(|stream| stream.share_group(b"g")).expect("the group is there")
+        };
+        let (before, after) = (share(&tx), ConsumerGroup::clone(&share(&tx)));
+        let acknowledged =
+            tx.adjust::<Stream, _>(b"x", |stream| stream.acknowledge(b"g", &[EntryId { ms: 1, seq: 1 }]));
+        assert_eq!(acknowledged, Ok(Some(1)));
+        let exchanged = tx.adjust::<Stream, _>(b"x", |stream| stream.exchange_group(before, after, b"one"));
+        assert_eq!(exchanged, Ok(Some(false)));
+        assert_eq!(share(&tx).pending_count(), 9);
+        let after = ConsumerGroup::clone(&share(&tx));
+        let before = share(&tx);
+        let exchanged = tx.adjust::<Stream, _>(b"x", |stream| stream.exchange_group(before, after, b"one"));
+        assert_eq!(exchanged, Ok(Some(true)));
+    }
 }

@@ -62,6 +62,7 @@ const XPENDING: Command = Command {
     since: "5.0.0",
     complexity: "O(N) with N being the number of elements returned, so asking for a small fixed number of entries per call is O(1). O(M), where M is the total number of entries scanned when used with the IDLE filter. When the command returns just the summary and the list of consumers is small, it runs in O(1) time; otherwise, an additional O(N) time for iterating every consumer.",
     tips: &["nondeterministic_output"],
+    reads_much: Some(amounts::of_pending),
     arguments: &[
         Argument::KEY,
         Argument::string("group"),
@@ -413,6 +414,11 @@ fn xautoclaim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) 
     const COUNT_MAX: u64 = i64::MAX as u64 / 16;
     /// No server has memory for the IDs of more.
     const COUNT_OF_MEMORY: u64 = 1 << 43;
+    /// Entries that one request claims, whatever its COUNT, which is a limit only: that takes some
+    /// milliseconds. The cursor of the reply says where the client goes on, as always.
+    const CLAIMED_AT_ONCE_MAX: u64 = 5000;
+    /// The same for entries that it looks at: some have not been idle for long enough.
+    const SEEN_AT_ONCE_MAX: u64 = 10_000;
     let (key, group) = (request.at(1), request.at(2));
     // Redis looks the key up first, whatever the options are.
     let _ = tx.get_any(key);
@@ -439,12 +445,13 @@ fn xautoclaim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) 
             "ERR Insufficient memory, failed allocating transient memory, COUNT too high.",
         ));
     }
+    count = count.min(CLAIMED_AT_ONCE_MAX);
     let now_ms = tx.now_ms();
     let (mut claimed, mut deleted, mut next) = (Vec::new(), Vec::new(), EntryId::ZERO);
     if let Some(stream) = tx.peek::<Stream>(key)?
         && let Some(group) = stream.group(group)
     {
-        let mut attempts = count.saturating_mul(ATTEMPTS);
+        let mut attempts = count.saturating_mul(ATTEMPTS).min(SEEN_AT_ONCE_MAX);
         for (id, delivery) in group.pending(start, EntryId::MAX) {
             if attempts == 0 || count == 0 {
                 next = id;

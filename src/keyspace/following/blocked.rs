@@ -189,6 +189,15 @@ impl Waiter {
 
     /// Ends a claim in vain.
     fn release(&self) {
+        self.open_after(|| self.attempt.release(true));
+    }
+
+    /// Lets other clients serve it, once all its keys are registered.
+    fn open(&self) {
+        self.open_after(|| ());
+    }
+
+    fn open_after(&self, release: impl FnOnce()) {
         let mut state = self.state.lock();
         let is_missed = matches!(*state, State::Claimed(Meanwhile::Missed));
         *state = match *state {
@@ -196,7 +205,7 @@ impl Waiter {
             _ if is_missed => State::Ended(Outcome::Again),
             _ => State::Waiting,
         };
-        self.attempt.release(true);
+        release();
         drop(state);
         if is_missed {
             self.attempt.wake();
@@ -342,18 +351,58 @@ impl Transaction<'_> {
         ticket: Option<u64>,
         attempt: Box<dyn Attempt>,
     ) -> Arc<Waiter> {
-        let followers = self.keyspace().followers();
-        let ticket = ticket.unwrap_or_else(|| followers.blocked.tickets.fetch_add(1, Ordering::Relaxed));
-        let (database, state) = (self.database(), Mutex::default());
-        let (keys, targets) = (keys.map(Box::from).collect(), targets.map(Box::from).collect());
-        let waiter = Arc::new(Waiter { ticket, database, keys, targets, attempt, state });
+        let waiter = self.waiter(keys, targets, ticket, attempt, State::Waiting);
+        waiter.keys.iter().for_each(|key| self.register(key, &waiter));
+        waiter
+    }
+
+    /// The same for very many keys: holds one after the other. If a key has a value of the kind that the
+    /// client waits for, or gets one before the last key is registered, the client executes its command
+    /// again.
+    pub fn block_one_by_one<'k>(
+        &mut self,
+        keys: impl Iterator<Item = &'k [u8]>,
+        ticket: Option<u64>,
+        attempt: Box<dyn Attempt>,
+    ) -> Arc<Waiter> {
+        // While it is claimed, no other client serves it: one that would is noted.
+        let state = State::Claimed(Meanwhile::Nothing);
+        let waiter = self.waiter(keys, std::iter::empty(), ticket, attempt, state);
         for key in &waiter.keys {
-            let (spot, shard) = self.shard_mut(key);
-            if shard.rarities_mut().blocked.add(spot.hash, key, &waiter) {
-                followers.blocked.change(&followers.interest, |count| *count += 1);
+            self.hold_only(key);
+            self.register(key, &waiter);
+            if self.find(key).is_some_and(|entry| entry.kind() == waiter.attempt.kind()) {
+                // Notes that there was something.
+                waiter.claim();
+                break;
             }
         }
+        waiter.open();
         waiter
+    }
+
+    fn waiter<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]>,
+        targets: impl Iterator<Item = &'k [u8]>,
+        ticket: Option<u64>,
+        attempt: Box<dyn Attempt>,
+        state: State,
+    ) -> Arc<Waiter> {
+        let tickets = &self.keyspace().followers().blocked.tickets;
+        let ticket = ticket.unwrap_or_else(|| tickets.fetch_add(1, Ordering::Relaxed));
+        let (database, state) = (self.database(), Mutex::new(state));
+        let (keys, targets) = (keys.map(Box::from).collect(), targets.map(Box::from).collect());
+        Arc::new(Waiter { ticket, database, keys, targets, attempt, state })
+    }
+
+    /// Puts a waiter into the queue of a key.
+    fn register(&mut self, key: &[u8], waiter: &Arc<Waiter>) {
+        let followers = self.keyspace().followers();
+        let (spot, shard) = self.shard_mut(key);
+        if shard.rarities_mut().blocked.add(spot.hash, key, waiter) {
+            followers.blocked.change(&followers.interest, |count| *count += 1);
+        }
     }
 
     /// Notes that clients may wait for what a key has now.

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use crate::events::EventClass;
 use crate::keyspace::store::sync::AtomicU64;
 
-/// What clients and the log want to know. The low half has event classes, the journal and tracking. The high
-/// half has the number of watched keys.
+/// What clients and the log want to know. The low half has event classes, surveys, the journal and tracking.
+/// The high half has the number of watched keys.
 #[derive(Debug, Default)]
 pub struct Interest(AtomicU64);
 
@@ -20,7 +20,8 @@ const TRACKING: u64 = 1 << 31;
 const ONE_WATCHED: u64 = 1 << 32;
 const JOURNAL: u64 = 1 << 30;
 const BLOCKED: u64 = 1 << 29;
-const CLASSES: u64 = BLOCKED - 1;
+const SURVEYED: u64 = 1 << 28;
+const CLASSES: u64 = SURVEYED - 1;
 
 impl Interest {
     #[inline]
@@ -52,6 +53,14 @@ impl Interest {
         match is_any {
             true => self.0.fetch_or(BLOCKED, Ordering::Relaxed),
             false => self.0.fetch_and(!BLOCKED, Ordering::Relaxed),
+        };
+    }
+
+    /// Sets whether a request reads keys one after the other, and wants to know which ones change.
+    pub(in crate::keyspace) fn set_surveyed(&self, is_any: bool) {
+        match is_any {
+            true => self.0.fetch_or(SURVEYED, Ordering::Relaxed),
+            false => self.0.fetch_and(!SURVEYED, Ordering::Relaxed),
         };
     }
 
@@ -97,12 +106,17 @@ impl Wanted {
     /// Whether a transaction must note changes of keys. Events other than `new` need no note.
     #[inline(always)]
     pub(in crate::keyspace) fn changes(self) -> bool {
-        self.0 & (TRACKING | JOURNAL | BLOCKED | u64::from(EventClass::NEW.bits())) != 0
+        self.0 & (TRACKING | JOURNAL | BLOCKED | SURVEYED | u64::from(EventClass::NEW.bits())) != 0
             || self.0 >= ONE_WATCHED
     }
 
     pub(in crate::keyspace) fn tracking(self) -> bool {
         self.0 & TRACKING != 0
+    }
+
+    /// Whether there are surveys.
+    pub(in crate::keyspace) fn surveyed(self) -> bool {
+        self.0 & SURVEYED != 0
     }
 
     /// Whether clients wait for keys.

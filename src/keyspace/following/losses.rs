@@ -91,6 +91,9 @@ impl Transaction<'_> {
         if let Some(rarities) = shard.rarities() {
             rarities.watched.mark(spot.hash, self.database, key, was_there);
         }
+        if self.wanted.surveyed() {
+            self.keyspace().followers().surveys.mark(self.database, key);
+        }
         // The caller that removed fields of a hash has noted which ones.
         if self.wanted.journal() && !matches!(loss, Loss::SomeFieldsExpired(_)) {
             self.leave(|aftermath| aftermath.changes.add_key(self.database, key, Extent::Whole));

@@ -4,6 +4,7 @@
 //! the transaction that changes a key notes the change:
 //!
 //! - [`watching`]: marks for clients that watch keys.
+//! - [`surveys`]: marks for requests that read many keys one after the other.
 //! - [`blocked`]: clients that wait until a key has something for them; [`targets`]: what they need besides.
 //! - [`news`]: events, and news for clients that keep copies of keys.
 //! - [`lens`]: news of locks.
@@ -22,6 +23,7 @@ pub(in crate::keyspace) mod lens;
 pub(in crate::keyspace) mod losses;
 pub(in crate::keyspace) mod news;
 pub mod records;
+pub(in crate::keyspace) mod surveys;
 pub(in crate::keyspace) mod targets;
 pub(in crate::keyspace) mod watching;
 
@@ -34,6 +36,7 @@ use crate::keyspace::following::changes::Extent;
 use crate::keyspace::following::interest::Interest;
 use crate::keyspace::following::journal::Journal;
 use crate::keyspace::following::news::Effect;
+use crate::keyspace::following::surveys::Surveys;
 use crate::keyspace::following::watching::Presence;
 use crate::keyspace::transaction::{Everything, Transaction};
 
@@ -46,6 +49,8 @@ pub struct Followers {
     pub journal: Journal,
     /// How many clients wait for keys.
     pub(in crate::keyspace) blocked: BlockedCount,
+    /// Requests that read keys one after the other.
+    pub(in crate::keyspace) surveys: Surveys,
 }
 
 /// The new contents of a database.
@@ -106,6 +111,9 @@ impl Transaction<'_> {
         if let Some(rarities) = shard.rarities() {
             rarities.watched.mark(spot.hash, self.database, key, true);
         }
+        if self.wanted.surveyed() {
+            self.keyspace().followers().surveys.mark(self.database, key);
+        }
         if self.wanted.journal() {
             self.leave(|aftermath| aftermath.changes.add_key(self.database, key, extent));
         }
@@ -124,6 +132,9 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
     pub(in crate::keyspace) fn follow_replacement(&mut self, replacement: impl Fn(usize) -> Replacement) {
         if self.wanted.tracking() {
             self.leave_effect(Effect::Flushed);
+        }
+        if self.wanted.surveyed() {
+            self.keyspace().followers().surveys.mark_all();
         }
         if !self.wanted.watched() {
             return;

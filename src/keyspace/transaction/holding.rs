@@ -1,5 +1,8 @@
-//! Holding more shards than the transaction was begun with. Only a script does, and one script at a time: see
-//! [`locking`](crate::keyspace::store::locking).
+//! Holding other shards than the transaction was begun with.
+//!
+//! A script comes to hold more, one script at a time: see [`locking`](crate::keyspace::store::locking). A
+//! command on very many keys may hold one after the other instead of all at once, where it need not see all
+//! of them at one moment ([`Transaction::hold_only`]).
 
 use super::{Held, Hold, Transaction, is_same};
 use crate::keyspace::Keyspace;
@@ -52,6 +55,35 @@ impl<'a> Transaction<'a> {
     /// [`Missing`], as for [`hold`](Self::hold).
     pub fn hold_everything(&mut self) -> Result<(), Missing> {
         self.keyspace.shard_numbers().try_for_each(|number| self.hold_shard(number))
+    }
+
+    /// Unlocks everything and holds this key alone, however long that takes, at a moment of its own.
+    pub fn hold_only(&mut self, key: &[u8]) {
+        self.hold_only_now(key);
+        self.moment.set(0);
+    }
+
+    /// The same, while the moment of the transaction stays: expired is what was then.
+    pub fn hold_only_now(&mut self, key: &[u8]) {
+        let wanted = self.keyspace.shard_of(self.keyspace.hash(key));
+        if !matches!(&self.held, Held::Many(shards) if matches!(&shards[..], [(held, _)] if *held == wanted))
+        {
+            let mut shards = match std::mem::replace(&mut self.held, Held::Many(Vec::new())) {
+                Held::Many(shards) => shards,
+                Held::One { .. } => Vec::new(),
+            };
+            // No transaction waits for a shard while it holds another one.
+            shards.clear();
+            shards.push((wanted, self.keyspace.lock_at_last(wanted)));
+            self.held = Held::Many(shards);
+        }
+        self.wanted = self.keyspace.followers.interest.load();
+    }
+
+    /// Holds everything anew, however long that takes, for a command that holds no key that it still uses.
+    pub fn hold_all_at_last(&mut self) {
+        self.let_go();
+        self.hold_again(Hold(Held::Many(self.keyspace.lock_all_at_last())));
     }
 
     /// Unlocks everything, for a command that has read all that it needs. It uses no key any more, unless the

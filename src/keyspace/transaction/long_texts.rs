@@ -1,6 +1,7 @@
 //! Long strings are copied while no lock is held: before the transaction begins, or after its locks are free.
 //!
-//! A long string that a request may write is [copied](Prepared::of) before the transaction begins. A long
+//! A long string that a request may write is [copied](Prepared::of) before the transaction begins. Likewise a
+//! long payload is [read](Prepared::value) before, and the handler writes the value. A long
 //! string that a command reads is left out of its reply ([`Transaction::reply_text`]). The transaction shares
 //! it, and [`complete`] copies it into the reply when the locks are free.
 //!
@@ -11,20 +12,30 @@
 //! another client has changed a string meanwhile, it begins anew. A script holds its locks from the beginning
 //! to the end: what it changes is copied under them.
 
+use std::any::Any;
 use std::mem::take;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::Transaction;
 use crate::keyspace::store::entry::Entry;
 use crate::resp::{Reply, Request, Sent};
 use crate::values::{LONG_TEXT_BYTES, LongText, Structure};
 
-/// A copy of a long argument of a request.
+/// What was made of a long argument of a request, before the transaction began.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The address of the argument, by which the transaction finds the copy.
+    /// The address of the argument, by which the transaction finds what was made of it.
     address: usize,
-    text: LongText,
+    made: Made,
+}
+
+#[derive(Debug)]
+enum Made {
+    /// A copy of its bytes.
+    Text(LongText),
+    /// What the handler wants of it. It is freed after the locks, too.
+    Value(Arc<dyn Any + Send + Sync>),
 }
 
 impl Prepared {
@@ -32,10 +43,19 @@ impl Prepared {
     #[cold]
     pub fn of(request: Request<'_>) -> impl Iterator<Item = Prepared> {
         let long = request.from(1).filter(|argument| argument.len() >= LONG_TEXT_BYTES);
-        long.map(|argument| Prepared {
-            address: argument.as_ptr().addr(),
-            text: LongText::new(argument, argument.len()),
-        })
+        long.map(Prepared::text)
+    }
+
+    /// A copy of a long string.
+    #[cold]
+    pub fn text(bytes: &[u8]) -> Prepared {
+        Prepared { address: bytes.as_ptr().addr(), made: Made::Text(LongText::new(bytes, bytes.len())) }
+    }
+
+    /// A value that was made of an argument.
+    #[cold]
+    pub fn value(argument: &[u8], value: Arc<dyn Any + Send + Sync>) -> Prepared {
+        Prepared { address: argument.as_ptr().addr(), made: Made::Value(value) }
     }
 }
 
@@ -80,13 +100,26 @@ impl Transaction<'_> {
     pub(super) fn long_text(&self, bytes: &[u8]) -> LongText {
         let mut left = self.left.borrow_mut();
         let mut prepared = left.if_any().into_iter().flat_map(|aftermath| aftermath.prepared.iter());
-        let is_same = |prepared: &&Prepared| {
-            prepared.address == bytes.as_ptr().addr() && prepared.text.len() == bytes.len()
-        };
-        match prepared.find(is_same) {
-            Some(prepared) => prepared.text.clone(),
-            None => LongText::new(bytes, bytes.len()),
-        }
+        let copy = prepared.find_map(|prepared| match &prepared.made {
+            Made::Text(text) if text.len() == bytes.len() => {
+                (prepared.address == bytes.as_ptr().addr()).then(|| text.clone())
+            }
+            _ => None,
+        });
+        copy.unwrap_or_else(|| LongText::new(bytes, bytes.len()))
+    }
+
+    /// The value that was made of an argument before the transaction began, if there is one.
+    #[cold]
+    pub fn prepared_value<V: Any + Send + Sync>(&self, argument: &[u8]) -> Option<Arc<V>> {
+        let mut left = self.left.borrow_mut();
+        let mut prepared = left.if_any().into_iter().flat_map(|aftermath| aftermath.prepared.iter());
+        prepared.find_map(|prepared| match &prepared.made {
+            Made::Value(value) if prepared.address == argument.as_ptr().addr() => {
+                Arc::clone(value).downcast().ok()
+            }
+            _ => None,
+        })
     }
 
     /// The long strings of these keys that are shared, each once.

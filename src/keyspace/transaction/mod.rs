@@ -222,13 +222,6 @@ impl Keyspace {
         Ok(Everything::of(Box::new(self.transaction(database, Held::Many(held)))))
     }
 
-    /// Begins a transaction on everything, however long that takes. It is for a client's command that has
-    /// already begun and holds nothing.
-    pub(in crate::keyspace) fn begin_all_at_last(&self, database: usize) -> Everything<Box<Transaction<'_>>> {
-        let held = self.lock_all_at_last();
-        Everything::of(Box::new(self.transaction(database, Held::Many(held))))
-    }
-
     /// Begins a transaction on everything, in a keyspace that no other thread uses.
     pub fn begin_alone(&self, database: usize) -> Transaction<'_> {
         self.transaction(database, Held::Many(self.lock_all_at_last()))

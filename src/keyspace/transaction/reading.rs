@@ -95,6 +95,11 @@ impl Transaction<'_> {
         self.peek_entry(key).map(|entry| self.view_of::<T>(entry)).transpose()
     }
 
+    /// Returns the value of a key whatever its type, as [`peek`](Self::peek) does.
+    pub fn peek_any(&self, key: &[u8]) -> Option<Value<'_>> {
+        self.peek_entry(key).map(|entry| self.value_of(entry))
+    }
+
     /// Returns whether a key is there, whatever its type, for a command that writes. Counts a use.
     #[inline]
     pub fn is_there(&self, key: &[u8]) -> bool {
@@ -186,7 +191,7 @@ impl Transaction<'_> {
     /// The most bytes that a value may have. Handlers that lengthen a value check it.
     pub fn value_bytes_max(&self) -> usize {
         match self.is_replay {
-            false => self.keyspace.value_bytes_max.load(Ordering::Relaxed),
+            false => self.keyspace.value_bytes_max(),
             true => REPLAYED_VALUE_BYTES_MAX,
         }
     }

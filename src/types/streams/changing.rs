@@ -1,5 +1,7 @@
 //! Changes of streams, for their commands.
 
+use std::sync::Arc;
+
 use super::Stream;
 use super::counting::{entries_up_to, has_gaps_from};
 use crate::keyspace::Change;
@@ -235,6 +237,19 @@ impl Change<'_, Stream> {
         Some(pending)
     }
 
+    /// Removes a consumer by putting a group without it, which was made of `before`, in its place. Returns
+    /// false if the group has changed since.
+    pub fn exchange_group(&mut self, before: Arc<Group>, after: Group, removed: &[u8]) -> bool {
+        let (name, bytes_before) = (before.name().to_vec(), self.large_bytes());
+        let (remains, is_exchanged) = self.ledger().exchange_group(before, after);
+        let bytes = bytes_before.saturating_sub(self.large_bytes());
+        self.leave(remains, bytes);
+        if is_exchanged {
+            self.note_subcommand("XGROUP", "DELCONSUMER", &[&name, removed]);
+        }
+        is_exchanged
+    }
+
     /// Makes an entry pending for a consumer of a group, or changes how it was delivered.
     pub fn deliver(&mut self, group: &[u8], id: EntryId, delivery: Delivery) {
         let is_logged = self.is_logged();
@@ -323,10 +338,15 @@ impl Change<'_, Stream> {
         if has_moved {
             self.set_group(group, last_id, read);
         }
-        if !is_acknowledged {
-            for id in ids {
-                self.deliver(group, *id, Delivery { consumer, at_ms: now_ms, count: 1 });
-            }
+        let delivery = Delivery { consumer, at_ms: now_ms, count: 1 };
+        if is_acknowledged {
+            return;
+        }
+        if self.is_logged() {
+            ids.iter().for_each(|id| self.deliver(group, *id, delivery));
+        } else {
+            self.ledger().change_group(group, |group| group.deliver_all(ids, delivery));
+            self.count_more(ids.len());
         }
     }
 

@@ -199,6 +199,23 @@ impl Ledger {
         self.search_group(name).ok().map(|at| &*self.groups[at])
     }
 
+    /// The group with this name as it is now, to be kept.
+    pub fn share_group(&self, name: &[u8]) -> Option<Arc<Group>> {
+        self.search_group(name).ok().map(|at| Arc::clone(&self.groups[at]))
+    }
+
+    /// Puts a group in the place of the one of which it was made, which has the same name. Returns what is to
+    /// be freed, and whether that one was still there, unchanged.
+    pub fn exchange_group(&mut self, before: Arc<Group>, after: Group) -> (Remains, bool) {
+        let found = self.search_group(before.name());
+        let Some(at) = found.ok().filter(|at| Arc::ptr_eq(&self.groups[*at], &before)) else {
+            return (Remains::of([before, Arc::new(after)]), false);
+        };
+        self.groups_bytes = self.groups_bytes + after.bytes() - before.bytes();
+        Arc::make_mut(&mut self.groups)[at] = Arc::new(after);
+        (Remains::of([before]), true)
+    }
+
     fn search_group(&self, name: &[u8]) -> Result<usize, usize> {
         self.groups.binary_search_by(|group| group.name().cmp(name))
     }

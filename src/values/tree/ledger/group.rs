@@ -236,19 +236,21 @@ impl Group {
         let mut remains = Remains::default();
         // The index by time is made again for the next client that asks.
         let idle = self.idle.take_if(|_| count > 0).map(|mut idle| idle.clear());
-        let runs = self.runs_of(&consumer);
         if count == self.pending.len() {
             remains = self.pending.clear();
-        } else if runs.len() > self.pending.len() / GATHERED_SHARE {
-            // To gather what stays is faster than to remove this number of pieces.
-            let stays = |record: &&[u8]| Delivery::of_record(record).consumer != number;
-            let staying = self.pending.range(0..self.pending.len()).filter(stays);
-            let gathered = Sequence::gather(staying.map(|record| record.split_at(EntryId::BYTES)));
-            remains = std::mem::replace(&mut self.pending, gathered).clear();
         } else {
-            // From the last one on, so that the others stay where they are.
-            for run in runs.into_iter().rev() {
-                remains.append(self.pending.remove(run));
+            let runs = self.runs_of(&consumer);
+            if runs.len() > self.pending.len() / GATHERED_SHARE {
+                // To gather what stays is faster than to remove this number of pieces.
+                let stays = |record: &&[u8]| Delivery::of_record(record).consumer != number;
+                let staying = self.pending.range(0..self.pending.len()).filter(stays);
+                let gathered = Sequence::gather(staying.map(|record| record.split_at(EntryId::BYTES)));
+                remains = std::mem::replace(&mut self.pending, gathered).clear();
+            } else {
+                // From the last one on, so that the others stay where they are.
+                for run in runs.into_iter().rev() {
+                    remains.append(self.pending.remove(run));
+                }
             }
         }
         remains.append(Remains::of([consumer]));
@@ -328,6 +330,31 @@ impl Group {
                 }
             });
         }
+    }
+
+    /// Makes entries pending for a consumer, as [`deliver`](Self::deliver) does with each. Their IDs ascend.
+    /// Those behind all pending ones, as new entries are, need no search.
+    pub fn deliver_all(&mut self, ids: &[EntryId], delivery: Delivery) {
+        let last = self.pending.len().checked_sub(1).and_then(|at| self.pending.get(at));
+        let last = last.map(EntryId::of_record);
+        let Some(first) = ids.first() else { return };
+        let is_indexed = self.idle.as_ref().is_some_and(|idle| idle.covers(*first));
+        let has_consumer = self.consumer(delivery.consumer).is_some();
+        let behind = match is_indexed || !has_consumer {
+            true => ids.len(),
+            false => ids.partition_point(|id| last.is_some_and(|last| *id <= last)),
+        };
+        let (searched, new) = ids.split_at(behind);
+        searched.iter().for_each(|id| self.deliver(*id, delivery));
+        for id in new {
+            self.pending.insert(self.pending.len(), &delivery.record(*id, 0));
+        }
+        self.change_consumer(delivery.consumer, |consumer| {
+            // Its own entries are among those of the group, so they are behind these, too.
+            for id in new {
+                consumer.pending.insert(consumer.pending.len(), &id.to_bytes());
+            }
+        });
     }
 
     /// Removes an entry from the pending ones; returns whether it was one.

@@ -1,6 +1,6 @@
 //! Ledgers beside a model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
@@ -125,6 +125,16 @@ fn a_group_is_what_its_model_is() {
                 released.push(id);
             }
             28..32 => drop(group.index_some()),
+            32..35 => {
+                let (consumer, _) = group.add_consumer(&name, step);
+                let delivery = Delivery { consumer, at_ms: step, count: 1 };
+                let last = model.last_key_value().map_or(id, |(last, _)| *last);
+                let behind = (1..4).map(|seq| EntryId { ms: last.ms, seq: last.seq + seq });
+                let ids: BTreeSet<EntryId> = [id].into_iter().chain(behind).collect();
+                group.deliver_all(&ids.iter().copied().collect::<Vec<_>>(), delivery);
+                released.retain(|other| !ids.contains(other));
+                model.extend(ids.into_iter().map(|id| (id, delivery)));
+            }
             _ => {
                 released.retain(|other| *other != id);
                 let (consumer, _) = group.add_consumer(&name, step);

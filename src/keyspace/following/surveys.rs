@@ -1,0 +1,166 @@
+//! Requests that read very many keys one after the other, and are to see them as of one moment.
+//!
+//! Such a request says which keys it may read, while it holds everything. From then on each change of such a
+//! key marks its survey. If it comes to its end without a mark, all keys that it has read are still as they
+//! were at its beginning, so what it has read is that one moment. Otherwise it begins again.
+//!
+//! No change can be missed. A transaction that changes a key holds its shard, and has locked it after the
+//! survey began. So it knows of the survey: it looks for the interest of others after it has its locks.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::keyspace::following::Followers;
+use crate::keyspace::following::watching::Mark;
+use crate::keyspace::store::sync::Mutex;
+use crate::keyspace::transaction::{Everything, Transaction};
+
+/// Keys that a survey may read.
+#[derive(Debug)]
+pub enum Surveyed {
+    /// Exactly this key.
+    Key(Box<[u8]>),
+    /// All keys that begin and end with these, and have any bytes between them.
+    Around(Box<[u8]>, Box<[u8]>),
+}
+
+impl Surveyed {
+    fn has(&self, key: &[u8]) -> bool {
+        match self {
+            Surveyed::Key(own) => **own == *key,
+            Surveyed::Around(prefix, suffix) => {
+                key.strip_prefix(&**prefix).is_some_and(|rest| rest.ends_with(suffix))
+            }
+        }
+    }
+}
+
+/// All surveys. There are no more than threads that serve clients.
+#[derive(Debug, Default)]
+pub(in crate::keyspace) struct Surveys(Mutex<Vec<Ongoing>>);
+
+#[derive(Debug)]
+struct Ongoing {
+    database: usize,
+    keys: Vec<Surveyed>,
+    mark: Arc<Mark>,
+}
+
+impl Surveys {
+    /// Marks the surveys that may read this key.
+    #[cold]
+    pub(in crate::keyspace) fn mark(&self, database: usize, key: &[u8]) {
+        for survey in self.0.lock().iter().filter(|survey| survey.database == database) {
+            if survey.keys.iter().any(|keys| keys.has(key)) {
+                survey.mark.set();
+            }
+        }
+    }
+
+    /// Marks all surveys.
+    #[cold]
+    pub(in crate::keyspace) fn mark_all(&self) {
+        self.0.lock().iter().for_each(|survey| survey.mark.set());
+    }
+}
+
+/// A survey that goes on until this is dropped.
+#[derive(Debug)]
+pub struct Survey<'a> {
+    followers: &'a Followers,
+    mark: Arc<Mark>,
+}
+
+impl Survey<'_> {
+    /// Whether a key that it may have read has changed since it began.
+    pub fn is_overtaken(&self) -> bool {
+        self.mark.is_set()
+    }
+}
+
+impl Drop for Survey<'_> {
+    fn drop(&mut self) {
+        let Followers { interest, surveys, .. } = self.followers;
+        let mut surveys = surveys.0.lock();
+        surveys.retain(|survey| !Arc::ptr_eq(&survey.mark, &self.mark));
+        interest.set_surveyed(!surveys.is_empty());
+    }
+}
+
+impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
+    /// Begins a survey of keys of the current database.
+    pub fn begin_survey(&self, keys: Vec<Surveyed>) -> Survey<'a> {
+        let (followers, mark) = (self.keyspace().followers(), Arc::<Mark>::default());
+        let mut surveys = followers.surveys.0.lock();
+        surveys.push(Ongoing { database: self.database(), keys, mark: Arc::clone(&mark) });
+        followers.interest.set_surveyed(true);
+        drop(surveys);
+        Survey { followers, mark }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::{Expiry, Keyspace};
+
+    fn put(keyspace: &Keyspace, database: usize, key: &[u8], expiry: Expiry) {
+        keyspace.begin(database, key).unwrap().put(key, b"v", expiry);
+    }
+
+    #[test]
+    fn a_survey_is_overtaken_by_changes_of_keys_that_it_may_read() {
+        let keyspace = Keyspace::alone(2);
+        keyspace.clock().freeze();
+        let now_ms = keyspace.clock().now_ms();
+        put(&keyspace, 0, b"weight:old:kg", Expiry::At(now_ms + 1000));
+        let keys = || {
+            let around = Surveyed::Around(b"weight:"[..].into(), b":kg"[..].into());
+            vec![Surveyed::Key(b"l"[..].into()), around]
+        };
+        let is_overtaken_by = |change: &dyn Fn()| {
+            let survey = keyspace.begin_all(0).unwrap().begin_survey(keys());
+            change();
+            survey.is_overtaken()
+        };
+        assert!(!is_overtaken_by(&|| ()));
+        for (key, expected) in [
+            (&b"l"[..], true),
+            (b"ll", false),
+            (b"weight:1:kg", true),
+            (b"weight::kg", true),
+            (b"weight:kg", false),
+            (b"weight:1:lb", false),
+            (b"a weight:1:kg", false),
+        ] {
+            let name = key.escape_ascii().to_string();
+            assert_eq!(is_overtaken_by(&|| put(&keyspace, 0, key, Expiry::Never)), expected, "{name}");
+            assert!(!is_overtaken_by(&|| put(&keyspace, 1, key, Expiry::Never)), "{name}");
+            let read = || assert!(keyspace.begin(0, key).unwrap().get_bytes(key).is_some());
+            assert!(!is_overtaken_by(&read), "{name}");
+            let remove = || assert!(keyspace.begin(0, key).unwrap().remove(key));
+            assert_eq!(is_overtaken_by(&remove), expected, "{name}");
+        }
+        assert!(is_overtaken_by(&|| keyspace.begin_all(1).unwrap().swap_databases(0, 1)));
+        assert!(is_overtaken_by(&|| keyspace.begin_all(1).unwrap().swap_databases(0, 1)));
+        keyspace.clock().set(now_ms + 1000).unwrap();
+        let free = || keyspace.begin_all(0).unwrap().free_all_expired();
+        assert!(is_overtaken_by(&free), "the key expired after the survey had begun, for all it knows");
+        assert!(is_overtaken_by(&|| keyspace.begin_all(0).unwrap().flush_database()));
+    }
+
+    #[test]
+    fn surveys_end_one_by_one() {
+        let keyspace = Keyspace::alone(1);
+        let begin = || {
+            let keys = vec![Surveyed::Key(b"k"[..].into())];
+            keyspace.begin_all(0).unwrap().begin_survey(keys)
+        };
+        let (first, second) = (begin(), begin());
+        drop(first);
+        put(&keyspace, 0, b"k", Expiry::Never);
+        assert!(second.is_overtaken() && !begin().is_overtaken());
+        drop(second);
+        assert!(!keyspace.begin_all(0).unwrap().wanted.changes(), "no survey goes on");
+    }
+}
