@@ -92,7 +92,7 @@ impl LongRequests {
         Ok(LongRequest { permit, stage: Stage::waiting(self), socket: None, was_cancelled: false })
     }
 
-    /// The counts.
+    /// The long requests that wait and run, and what they hold.
     pub fn totals(&self) -> LongTotals {
         LongTotals {
             waiting: self.waiting.load(Ordering::Relaxed),

@@ -14,6 +14,16 @@ pub(super) fn all(_: Request<'_>) -> Amount {
     Amount::ALL
 }
 
+/// For a command that reads a part of the values that may be small, or all of them.
+pub(super) fn up_to_all(_: Request<'_>) -> Amount {
+    Amount::UP_TO_ALL
+}
+
+/// For a command that reads the whole value of its key, or a range of it.
+pub(super) fn all_unless_in_range(request: Request<'_>) -> Amount {
+    if request.len() == 2 { Amount::ALL } else { Amount::UP_TO_ALL }
+}
+
 /// For a command that goes over the whole values and changes keys.
 pub(super) fn all_changing(_: Request<'_>) -> Amount {
     Amount::ALL.changing()
@@ -41,19 +51,19 @@ pub(super) fn in_range(request: Request<'_>) -> Amount {
         Some(count) => of_count(count),
         None => {
             let is_other = |option: &[u8]| is_word(option, "byscore") || is_word(option, "bylex");
-            if request.from(4).any(is_other) { Amount::ALL } else { between_ranks(request) }
+            if request.from(4).any(is_other) { Amount::UP_TO_ALL } else { between_ranks(request) }
         }
     }
 }
 
 /// For a command that reads a range whose ends are no ranks, perhaps with the option LIMIT.
 pub(super) fn within_limit(request: Request<'_>) -> Amount {
-    behind(request, 4, "limit", 2).map_or(Amount::ALL, of_count)
+    behind(request, 4, "limit", 2).map_or(Amount::UP_TO_ALL, of_count)
 }
 
 /// For a command that reads a range, perhaps with the option COUNT.
 pub(super) fn within_count(request: Request<'_>) -> Amount {
-    behind(request, 4, "count", 1).map_or(Amount::ALL, of_count)
+    behind(request, 4, "count", 1).map_or(Amount::UP_TO_ALL, of_count)
 }
 
 /// For a command that reads few elements unless the option COUNT asks for more.
@@ -66,16 +76,20 @@ pub(super) fn with_count_changing(request: Request<'_>) -> Amount {
     behind(request, 2, "count", 1).map_or(Amount::NONE, of_count).changing()
 }
 
-/// For a command that reads streams from IDs on, perhaps with the option COUNT, and changes nothing.
+/// For a command that reads what is new in streams, perhaps with the option COUNT.
 pub(super) fn from_ids(request: Request<'_>) -> Amount {
-    behind(request, 1, "count", 1).map_or(Amount::ALL, of_count).changing()
+    let amount = behind(request, 1, "count", 1).map_or(Amount::ALL, of_count).changing();
+    Amount { is_certain: false, ..amount }
 }
 
 /// For a command whose argument 2 is the number of elements to read; without it, it reads one. With a number
 /// below zero it may read each of them several times.
 pub(super) fn as_counted(request: Request<'_>) -> Amount {
     let Some(count) = request.get(2) else { return Amount::NONE };
+    // Each element with its value or score makes two. More than a reply can announce is an error.
+    let count_max = if request.len() == 3 { i64::MAX } else { i64::MAX / 2 };
     match parse_integer(count) {
+        Some(count) if count.unsigned_abs() > count_max.unsigned_abs() => Amount::NONE,
         Some(count @ ..0) => Amount { may_repeat: true, ..Amount::of(count.unsigned_abs()) },
         _ => of_count(count),
     }
@@ -86,11 +100,20 @@ pub(super) fn as_counted_changing(request: Request<'_>) -> Amount {
     request.get(2).map_or(Amount::NONE, of_count).changing()
 }
 
+/// For a list of pending entries: a summary has a line for each consumer, and entries that have not been idle
+/// for long are passed over.
+pub(super) fn of_pending(request: Request<'_>) -> Amount {
+    match request.get(3) {
+        Some(option) if !is_word(option, "idle") => request.get(5).map_or(Amount::UP_TO_ALL, of_count),
+        _ => Amount::UP_TO_ALL,
+    }
+}
+
 /// For a search in an area. A search in a polygon shares what it searches by itself: with many corners it
 /// takes long in small sets, too.
 pub(super) fn all_outside_polygons(request: Request<'_>) -> Amount {
     let is_polygon = request.from(2).any(|argument| is_word(argument, "bypolygon"));
-    if is_polygon { Amount::ALL.changing() } else { Amount::ALL }
+    if is_polygon { Amount::UP_TO_ALL.changing() } else { Amount::UP_TO_ALL }
 }
 
 /// For a command that may write its result to another key: such a request does not only read.
@@ -98,6 +121,11 @@ pub(super) fn all_unless_stored(request: Request<'_>) -> Amount {
     let is_stored =
         request.from(2).any(|argument| is_word(argument, "store") || is_word(argument, "storedist"));
     if is_stored { Amount::ALL.changing() } else { Amount::ALL }
+}
+
+/// The same for a search in an area.
+pub(super) fn up_to_all_unless_stored(request: Request<'_>) -> Amount {
+    Amount { is_certain: false, ..all_unless_stored(request) }
 }
 
 /// For SORT, which may read a key, or several, for each element.
@@ -133,14 +161,18 @@ mod tests {
     #[test]
     fn a_request_says_how_much_it_reads() {
         for (of, little, much) in [
-            (between_ranks as fn(Request<'_>) -> Amount, "LRANGE k 5 1004", "LRANGE k 5 1005"),
-            (between_ranks, "LRANGE k -1000 -1", "LRANGE k 0 -1"),
+            (between_ranks as fn(Request<'_>) -> Amount, "LRANGE k 5 1003", "LRANGE k 5 1004"),
+            (between_ranks, "LRANGE k -999 -1", "LRANGE k 0 -1"),
             (in_range, "ZRANGE k 0 9 REV", "ZRANGE k 0 -1"),
             (in_range, "ZRANGE k 0 inf BYSCORE LIMIT 7 999", "ZRANGE k 0 9 BYSCORE"),
             (within_limit, "ZRANGEBYSCORE k 0 9 limit 0 10", "ZRANGEBYSCORE k 0 9 LIMIT 0 -1"),
             (within_count, "XRANGE k - + COUNT 10", "XRANGE k - +"),
             (with_count, "HSCAN k 0", "HSCAN k 0 MATCH * COUNT 1000"),
             (as_counted, "SRANDMEMBER k -999", "SRANDMEMBER k -1000"),
+            (as_counted, "SRANDMEMBER k -9223372036854775808", "SRANDMEMBER k -9223372036854775807"),
+            (as_counted, "ZRANDMEMBER k -4611686018427387904 x", "ZRANDMEMBER k -4611686018427387903 x"),
+            (of_pending, "XPENDING k g - + 10", "XPENDING k g - + 1000"),
+            (of_pending, "XPENDING k g - + 10 idle", "XPENDING k g IDLE 9 - + 10"),
             (all_unless_stored, "SORT k STORE l", "SORT k"),
         ] {
             assert!(!reads_much(of, little), "{little}");

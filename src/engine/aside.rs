@@ -61,6 +61,7 @@ impl Copies {
         let keys = command.keys_of(request).map(|(key, _)| key);
         let bytes: usize = keys.clone().map(|key| tx.large_bytes(key)).sum();
         if (bytes < LONG_TEXT_BYTES && !is_long)
+            || command.keys.is_empty()
             || command.leaves_keys_unnamed(request)
             || tx.has_seen_expired()
         {

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
-use super::rota::Rota;
+use super::rota::{Rota, Task};
 
 /// The interval between two checks. A thread that is busy in two checks has been busy for at least one
 /// interval.
@@ -66,7 +66,7 @@ struct Watched {
 /// A thread as a check of the lookout has found it.
 struct Seen {
     thread: Weak<Watched>,
-    /// Its [`Watched::served`].
+    /// Its [`Watched::served`] at that moment.
     served: u64,
     /// In how many checks before it was busy with the same client.
     glances: u32,
@@ -233,17 +233,17 @@ impl Watched {
 /// Serves a client. If that takes long, another thread serves the others and watches the sockets. Returns
 /// whether a server task was added for it, so that one is to end.
 #[inline]
-pub(super) fn watched(serve: impl FnOnce()) -> bool {
+pub(super) fn watched(task: Arc<Task>) -> bool {
     WATCHED.with(|watched| {
         let Some(watched) = watched.get() else {
-            serve();
+            task.run();
             return false;
         };
         watched.set_busy(true);
         if watched.lookout.is_asleep.load(Ordering::Relaxed) {
             watched.lookout.wake();
         }
-        serve();
+        task.run();
         watched.set_busy(false);
         watched.is_relieved.load(Ordering::Relaxed) && watched.is_relieved.swap(false, Ordering::SeqCst)
     })

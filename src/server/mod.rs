@@ -55,7 +55,7 @@ use crate::options::Startup;
 use crate::remote::{self, Remote, Settings};
 
 use listener::Doors;
-use lookout::{Lookout, SPARE_THREADS, hand_over};
+use lookout::{Lookout, SPARE_THREADS, hand_over, watched};
 use metrics::Metrics;
 use rota::Rota;
 use shutdown::Signals;
@@ -256,7 +256,7 @@ fn try_threads(count: usize) -> io::Result<()> {
 }
 
 fn build_runtime(threads: usize) -> io::Result<(Runtime, Arc<Rota>)> {
-    let rota = Arc::new(Rota::new(threads, long_threads(threads)));
+    let rota = Arc::new(Rota::new(threads, long_threads(threads), watched));
     let lookout = Arc::new(Lookout::new(Arc::clone(&rota)));
     let adopting = Arc::clone(&lookout);
     let unprepared = AtomicUsize::new(threads);

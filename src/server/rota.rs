@@ -1,10 +1,10 @@
 //! Serves clients first come, first served: in the order in which they were woken.
 //!
 //! The scheduler of the runtime runs the task that was woken last before the others. So of the clients whose
-//! requests arrive together, the last one would be served first. Here each client is a [`Task`] of our own:
-//! a future that its socket, its mail or a timer wakes. Waking puts it at the end of one queue. The runtime
-//! runs only a few server tasks, one for each thread. A server task takes clients from the front of the queue
-//! and polls them. The queue is shared, so no client waits for a busy thread while another one is free.
+//! requests arrive together, the last one would be served first. Here each client is a [`Task`] of our own: a
+//! future that its socket, its mail or a timer wakes. Waking puts it at the end of one queue. The runtime runs
+//! only a few server tasks, one for each thread. A server task takes clients from the front of the queue and
+//! polls them. The queue is shared, so no client waits for a busy thread while another one is free.
 //!
 //! A thread may be stuck with one client, in a long request. Then it is relieved ([`Rota::relieve`]): one more
 //! server task begins, and one ends when the stuck one has finished.
@@ -29,7 +29,6 @@ use tokio::runtime::Handle;
 use tokio::task::unconstrained;
 
 use super::STACK_BYTES;
-use super::lookout;
 
 /// After this number of clients a server task lets the runtime look at the sockets.
 const TURN_CLIENTS: usize = 61;
@@ -52,7 +51,7 @@ pub(super) enum Lane {
 type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The task of one client.
-struct Task {
+pub(super) struct Task {
     /// Its number in [`Rota::tasks`].
     number: u64,
     /// `None` once it has ended. Only the thread that runs it, or ends all, has it.
@@ -104,8 +103,11 @@ struct LongQueue {
     idle: usize,
 }
 
+/// How a server task serves a client. Returns whether one server task is to end, because one more began
+/// meanwhile.
+pub(super) type Serve = fn(Arc<Task>) -> bool;
+
 /// All clients of a server, in the order in which they are served.
-#[derive(Default)]
 pub(super) struct Rota {
     queue: Mutex<Queue>,
     long: Mutex<LongQueue>,
@@ -115,6 +117,7 @@ pub(super) struct Rota {
     threads: usize,
     /// How many threads for long requests there may be.
     long_threads_max: usize,
+    serve: Serve,
     /// The runtime, once there is one.
     runtime: OnceLock<Handle>,
     /// All tasks that have not ended, by their numbers.
@@ -155,9 +158,21 @@ pub(super) async fn yield_now() {
 }
 
 impl Rota {
-    /// Without clients. This number of threads serves them, and a number of their own the long requests.
-    pub(super) fn new(threads: usize, long_threads_max: usize) -> Rota {
-        Rota { threads, long_threads_max, ..Rota::default() }
+    /// Without clients. This number of threads serves them, by `serve`, and a number of their own the long
+    /// requests.
+    pub(super) fn new(threads: usize, long_threads_max: usize, serve: Serve) -> Rota {
+        Rota {
+            queue: Mutex::default(),
+            long: Mutex::default(),
+            long_ready: Condvar::new(),
+            threads,
+            long_threads_max,
+            serve,
+            runtime: OnceLock::new(),
+            tasks: Mutex::default(),
+            next_number: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        }
     }
 
     /// Begins to serve.
@@ -251,7 +266,7 @@ impl Rota {
                 return Poll::Pending;
             };
             drop(queue);
-            if lookout::watched(|| task.run()) {
+            if (self.serve)(task) {
                 self.queue.lock().wanted -= 1;
             }
         }
@@ -318,7 +333,7 @@ impl Rota {
 
 impl Task {
     /// Serves the client, until it waits for something.
-    fn run(self: Arc<Self>) {
+    pub(super) fn run(self: Arc<Self>) {
         if !self.begin() {
             return;
         }

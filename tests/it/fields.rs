@@ -132,8 +132,9 @@ fn a_hash_whose_last_field_has_expired_is_absent() {
 /// A client counts for each key from when it began to watch this one.
 #[test]
 fn a_field_that_had_expired_when_its_hash_was_watched_does_not_count() {
-    let (server, mut client) = server();
-    let mut watcher = server.client();
+    let server = Server::start_with(&["--enable-clock-command", "yes", "--enable-debug-command", "yes"]);
+    let (mut client, mut watcher) = (server.client(), server.client());
+    client.line("CLOCK FREEZE").is_ok();
     client.line("DEBUG SET-ACTIVE-EXPIRE 0").is_ok();
     client.line("HSETEX h PX 500 FIELDS 1 gone v").is(1);
     client.line("HSETEX h PX 1500 FIELDS 1 goes v").is(1);

@@ -127,7 +127,8 @@ fn a_lock_is_shown_with_its_holder_and_those_who_did_not_get_it() {
     assert_eq!((text(&refused[0], "client.name"), integer(&refused[0], "times")), ("other".to_owned(), 4));
     let (expires_at, since) = (integer(&shown, "expires-at"), integer(&shown, "since"));
     assert_eq!(expires_at, observer.line("PEXPIRETIME lock:a").integer());
-    assert!((59_000..=60_000).contains(&(expires_at - since)));
+    // The moment of an expiry is rounded up.
+    assert!((59_000..=60_001).contains(&(expires_at - since)));
     assert_eq!(text(&shown, "token-digest"), observer.line("DIGEST lock:a").text());
     assert!(!shown.to_string().contains("secret-token"), "the token stays secret: {shown}");
     let timeline: Vec<String> = array(&shown, "timeline").iter().map(Reply::to_string).collect();

@@ -5,6 +5,7 @@ use crate::keyspace::Transaction;
 use crate::resp::Request;
 use crate::session::Session;
 use crate::types::strings::Text;
+use crate::values::{STRING_KIND, Value};
 
 use crate::commands::Command;
 use crate::commands::facts::{Amount, Scope};
@@ -74,6 +75,11 @@ impl Load {
             return load;
         }
         for (key, _) in command.keys_of(request) {
+            // Of what is no collection, an element cannot be read again and again.
+            let is_collection = |value: Value<'_>| value.facts.kind != STRING_KIND;
+            if amount.may_repeat && !tx.peek_any(key).is_some_and(is_collection) {
+                continue;
+            }
             load.add_value(amount, tx.large_size(key));
         }
         load
@@ -81,6 +87,9 @@ impl Load {
 
     /// Adds the elements of a large value; of a small one, or of none, `len` is 0.
     fn add_value(&mut self, amount: Amount, (len, bytes): (usize, usize)) {
+        if !amount.is_certain {
+            return;
+        }
         let (len, bytes) = (len as u64, bytes as u64);
         let mean_bytes = bytes.checked_div(len).unwrap_or(ELEMENT_BYTES);
         let touched = if amount.may_repeat { amount.elements } else { amount.elements.min(len) };
@@ -122,6 +131,7 @@ mod tests {
         assert_eq!((again.elements, again.bytes, again.is_repeated), (3_000_000, 96_000_000, true));
         let endless = load(Amount { may_repeat: true, ..Amount::of(u64::MAX) }, &[(2, 1 << 40)]);
         assert_eq!(endless.bytes, u64::MAX);
+        assert_eq!(load(Amount::UP_TO_ALL, &[(5_000_000, 1 << 30)]), Load::default());
         assert!(!load(Amount::ALL, &[(19_999, 1 << 20)]).is_long());
     }
 }

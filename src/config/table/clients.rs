@@ -77,6 +77,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         detail: "A long request beyond it gets an error, until other clients have taken their replies",
         default: "0",
         kind: Kind::Bytes { min: 0, max: i64::MAX as u64 },
+        origin: Origin::Keyfast,
         place: Place::Field(|config| Field::Integer(&config.long_requests_memory)),
         ..Parameter::DEFAULTS
     },

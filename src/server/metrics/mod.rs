@@ -240,13 +240,14 @@ mod tests {
     use crate::commands::known;
     use crate::config::Config;
     use crate::instance::Hooks;
+    use crate::server::lookout::watched;
 
     #[test]
     fn a_server_without_a_thread_for_its_clients_is_not_healthy() {
         let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
         let teller = Teller {
             instance: Arc::new(Instance::new(Config::new(), 1, known(&[]), hooks)),
-            rota: Arc::new(Rota::new(1, 1)),
+            rota: Arc::new(Rota::new(1, 1, watched)),
             is_ready: Arc::new(AtomicBool::new(true)),
             started_s: 0,
             scrapes: AtomicU64::new(0),

@@ -158,8 +158,9 @@ impl Operation {
     }
 
     fn write(&self, token: Token, lifetime: Lifetime) -> Option<Held> {
+        // The moment of an expiry is rounded up to a whole millisecond.
         let span =
-            |lifetime_ms| (self.sent.wall_ms + lifetime_ms, self.latest_ms().saturating_add(lifetime_ms));
+            |lifetime_ms| (self.sent.wall_ms + lifetime_ms, self.latest_ms().saturating_add(lifetime_ms + 1));
         let (may_be_gone_ms, must_be_gone_ms) = lifetime.map_or((NEVER_MS, NEVER_MS), span);
         Some(Held { token, may_be_gone_ms, must_be_gone_ms })
     }
