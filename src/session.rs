@@ -15,7 +15,7 @@ use crate::config::ClientClass;
 use crate::faults::Delay;
 use crate::keyspace::{Own, Waiter, Watching};
 use crate::pubsub::{KINDS, Subscriptions};
-use crate::remote::row::{Key, Row};
+use crate::remote::row::{Key, KeyMap, Row};
 use crate::resp::{OwnedRequest, Protocol, Request};
 use crate::statistics::Statistics;
 use crate::statistics::commands::Called;
@@ -46,8 +46,8 @@ pub struct Session {
     pub queue: Option<Queue>,
     /// The keys that it watches for its next transaction.
     pub watching: Watching,
-    /// The rows of keys in a store that it watches, as they were then.
-    pub watched_in_store: Vec<(Key, Arc<Row>)>,
+    /// The rows of keys in a store that it watches, as they were when it began to.
+    pub watched_in_store: KeyMap<Arc<Row>>,
     /// The channels and patterns that it listens to.
     pub subscriptions: Subscriptions,
     /// The keys of which it keeps copies, if any.
@@ -231,7 +231,7 @@ impl Session {
             leaves_keys_untouched: false,
             queue: None,
             watching: Watching::default(),
-            watched_in_store: Vec::new(),
+            watched_in_store: KeyMap::default(),
             subscriptions: Subscriptions::default(),
             tracking: None,
             may_not_wait: false,

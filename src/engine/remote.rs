@@ -179,8 +179,11 @@ impl Errand<'_, '_> {
         rows: &[Arc<Row>],
     ) -> std::result::Result<Option<AttemptResult>, NotAnswered> {
         if self.is_watch(session) {
-            let watched = self.keys.iter().cloned().zip(rows.iter().cloned());
-            session.watched_in_store.extend(watched);
+            for (key, row) in self.keys.iter().zip(rows) {
+                // A key that is watched already stays watched as it was then, as in memory: the client may
+                // have read it since.
+                session.watched_in_store.entry(key.clone()).or_insert_with(|| Arc::clone(row));
+            }
             return Ok(Some(AttemptResult::of(b"+OK\r\n".to_vec())));
         }
         if self.command.name == LOCKS_GET {

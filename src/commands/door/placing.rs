@@ -50,7 +50,7 @@ pub fn place(
                 sorting.add_request(registered.command, request);
             }
             session.watching.keys().for_each(|key| sorting.add(session.database, key));
-            sorting.keys.extend(session.watched_in_store.iter().map(|(key, _)| key.clone()));
+            sorting.keys.extend(session.watched_in_store.keys().cloned());
             if !sorting.keys.is_empty() {
                 for (registered, request) in queued(queue) {
                     may_be_offered(registered.command, request)?;

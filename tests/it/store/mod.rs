@@ -37,6 +37,7 @@ mod postgres;
 mod proxy;
 mod rust_clients;
 mod secure;
+mod watching;
 
 use std::thread;
 use std::time::{Duration, Instant};
