@@ -3,6 +3,7 @@
 //! The keyspace's clock stands at the store's time. What the request has changed is taken out afterwards, and
 //! the effects for other clients wait in the session's outbox.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,6 +37,9 @@ pub struct Ran {
     pub waits_with: Option<OwnedRequest>,
     /// Whether a value that is as it was may have changed on the way.
     pub renews: bool,
+    /// When the spans end for which the request has asked, in milliseconds since 1970: keys that expire then
+    /// live for so long from when the store writes them.
+    pub span_ends_ms: BTreeSet<u64>,
     /// The moment at which it ran, in milliseconds since 1970.
     pub now_ms: u64,
 }
@@ -113,6 +117,7 @@ fn run_loaded(
     work: Work<'_>,
 ) -> Result<Ran> {
     let Work { command, request, keys, rows, .. } = work;
+    keyspace.followers().interest.record(keys.len() > 1);
     let mut tx = keyspace.begin_alone(session.database);
     let changes = |tx: &Transaction<'_>| tx.everything().map_or(0, |all| all.changes());
     let (mut out, before, expired_before) = (Vec::new(), changes(&tx), keyspace.expired_fields());
@@ -127,14 +132,15 @@ fn run_loaded(
     let made = changes(&tx) - before;
     // A command that only reads comes across fields that have expired, too. They go once.
     let has_freed = keyspace.expired_fields() > expired_before;
+    let recorded = tx.take_recorded();
     let mut written = vec![None; keys.len()];
     if made > 0 || has_freed {
         for ((key, row), written) in keys.iter().zip(rows).zip(&mut written) {
             tx.select(key.database as usize);
             let live = live(&tx, &key.name);
-            // As in memory, a change that leaves the only key as it was still makes the EXEC of its watchers
-            // fail.
-            if live != row.live || keys.len() == 1 {
+            // As in memory, a key that was written has changed for its watchers, though it may be as it was.
+            let is_written = keys.len() == 1 || recorded.has_written(key.database as usize, &key.name);
+            if is_written || live != row.live {
                 *written = Some(Arc::new(Row { live, ..Row::default() }));
             }
         }
@@ -157,7 +163,8 @@ fn run_loaded(
     }
     let (reply, now_ms) = (result.map(|()| out), work.now_ms);
     let has_keys = rows.iter().all(|row| row.live.is_some());
-    Ok(Ran { reply, written, outbox, found_nothing, has_keys, waits_with, renews, now_ms })
+    let span_ends_ms = recorded.span_ends_ms;
+    Ok(Ran { reply, written, outbox, found_nothing, has_keys, waits_with, renews, span_ends_ms, now_ms })
 }
 
 /// Whether no database has a key.

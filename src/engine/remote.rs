@@ -5,6 +5,7 @@
 //! last run is its reply. Otherwise it runs on the rows that the store has returned. If it changes nothing on
 //! these, that is its reply, for the rows were read while it waited.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -444,6 +445,7 @@ impl Ran {
             has_keys: true,
             waits_with: None,
             renews: false,
+            span_ends_ms: BTreeSet::new(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::mem::{ManuallyDrop, take};
 use crate::keyspace::following::blocked::Served;
 use crate::keyspace::following::changes::Changes;
 use crate::keyspace::following::news::Effect;
+use crate::keyspace::following::recording::Recorded;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::table::Table;
 use crate::keyspace::transaction::Transaction;
@@ -33,6 +34,8 @@ pub(in crate::keyspace) struct Aftermath {
     pub(in crate::keyspace) texts: Vec<LongText>,
     /// Long strings that are missing in the replies.
     pub(in crate::keyspace) missed: Vec<Missed>,
+    /// What the request has done, in a keyspace that it has borrowed.
+    pub(in crate::keyspace) recorded: Recorded,
     /// Tables and entries to free when the locks are free.
     garbage: Garbage,
 }

@@ -21,7 +21,9 @@ const ONE_WATCHED: u64 = 1 << 32;
 const JOURNAL: u64 = 1 << 30;
 const BLOCKED: u64 = 1 << 29;
 const SURVEYED: u64 = 1 << 28;
-const CLASSES: u64 = SURVEYED - 1;
+const RECORDS_KEYS: u64 = 1 << 27;
+const RECORDS_SPANS: u64 = 1 << 26;
+const CLASSES: u64 = RECORDS_SPANS - 1;
 
 impl Interest {
     #[inline]
@@ -71,7 +73,15 @@ impl Interest {
         };
     }
 
-    /// Takes over what the clients of another keyspace want to know. No log and no waiting client follows.
+    /// Sets whether it is recorded which expiries a request asks for as spans of time, and which keys it
+    /// writes (`with_keys`).
+    pub fn record(&self, with_keys: bool) {
+        let kept = self.0.load(Ordering::Relaxed) & !(RECORDS_KEYS | RECORDS_SPANS);
+        let keys = if with_keys { RECORDS_KEYS } else { 0 };
+        self.0.store(kept | keys | RECORDS_SPANS, Ordering::Relaxed);
+    }
+
+    /// Takes over what the clients of another keyspace want to know. Nothing is recorded, and no log and no waiting client follows.
     pub fn follow(&self, other: &Interest) {
         let wanted = other.0.load(Ordering::Relaxed) & (CLASSES | TRACKING);
         self.0.store(wanted, Ordering::Relaxed);
@@ -95,7 +105,7 @@ impl Wanted {
     /// string concerns them only where it replaces another value.
     #[inline(always)]
     pub(in crate::keyspace) fn any(self) -> bool {
-        self.0 & !BLOCKED != 0
+        self.0 & !(BLOCKED | RECORDS_SPANS) != 0
     }
 
     /// The interest of clients alone, without the log.
@@ -106,7 +116,8 @@ impl Wanted {
     /// Whether a transaction must note changes of keys. Events other than `new` need no note.
     #[inline(always)]
     pub(in crate::keyspace) fn changes(self) -> bool {
-        self.0 & (TRACKING | JOURNAL | BLOCKED | SURVEYED | u64::from(EventClass::NEW.bits())) != 0
+        self.0 & (TRACKING | JOURNAL | BLOCKED | SURVEYED | RECORDS_KEYS | u64::from(EventClass::NEW.bits()))
+            != 0
             || self.0 >= ONE_WATCHED
     }
 
@@ -117,6 +128,17 @@ impl Wanted {
     /// Whether there are surveys.
     pub(in crate::keyspace) fn surveyed(self) -> bool {
         self.0 & SURVEYED != 0
+    }
+
+    /// Whether it is recorded which keys are written.
+    pub(in crate::keyspace) fn records_keys(self) -> bool {
+        self.0 & RECORDS_KEYS != 0
+    }
+
+    /// Whether it is recorded which expiries are asked for as spans of time.
+    #[inline(always)]
+    pub(in crate::keyspace) fn records_spans(self) -> bool {
+        self.0 & RECORDS_SPANS != 0
     }
 
     /// Whether clients wait for keys.

@@ -10,6 +10,7 @@
 //! - [`lens`]: news of locks.
 //! - [`losses`]: keys that expire or are evicted.
 //! - [`changes`]: what the log needs.
+//! - [`recording`]: what a request has done in a keyspace that it has borrowed.
 //!
 //! The notes leave with the transaction's [`aftermath`]. The log's [`records`] wait in the [`journal`] for
 //! the log's writer.
@@ -22,6 +23,7 @@ pub(in crate::keyspace) mod journal;
 pub(in crate::keyspace) mod lens;
 pub(in crate::keyspace) mod losses;
 pub(in crate::keyspace) mod news;
+pub(in crate::keyspace) mod recording;
 pub mod records;
 pub(in crate::keyspace) mod surveys;
 pub(in crate::keyspace) mod targets;
@@ -113,6 +115,9 @@ impl Transaction<'_> {
         }
         if self.wanted.surveyed() {
             self.keyspace().followers().surveys.mark(self.database, key);
+        }
+        if self.wanted.records_keys() {
+            self.record_write(key);
         }
         if self.wanted.journal() {
             self.leave(|aftermath| aftermath.changes.add_key(self.database, key, extent));

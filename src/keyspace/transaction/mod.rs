@@ -280,7 +280,13 @@ impl<'a> Transaction<'a> {
     #[inline]
     pub fn expiry_in_ms(&self, delay_ms: i64) -> Option<i64> {
         let from_ms = if delay_ms > 0 { self.next_ms() } else { self.now_ms() };
-        delay_ms.checked_add(from_ms as i64)
+        let moment_ms = delay_ms.checked_add(from_ms as i64);
+        if self.wanted.records_spans()
+            && let Some(moment_ms) = moment_ms
+        {
+            self.record_span(u64::try_from(moment_ms).unwrap_or(0));
+        }
+        moment_ms
     }
 
     /// How many whole milliseconds are left until an expiry: as many as it was to live, at the moment at which

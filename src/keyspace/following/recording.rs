@@ -1,0 +1,47 @@
+//! Records what a request does in a keyspace that it has borrowed, where the rows that are left do not show
+//! it: which keys it has written, though they may be as they were, and which expiries it has asked for as
+//! spans of time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::keyspace::transaction::Transaction;
+
+/// What a transaction has done.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    /// The keys that were written, by their databases.
+    written: BTreeMap<usize, BTreeSet<Box<[u8]>>>,
+    /// When the spans end that were asked for, in milliseconds since 1970.
+    pub span_ends_ms: BTreeSet<u64>,
+}
+
+impl Recorded {
+    /// Whether a key was written.
+    pub fn has_written(&self, database: usize, key: &[u8]) -> bool {
+        self.written.get(&database).is_some_and(|written| written.contains(key))
+    }
+}
+
+impl Transaction<'_> {
+    /// Records that a key of the current database is written.
+    pub(in crate::keyspace) fn record_write(&self, key: &[u8]) {
+        let database = self.database();
+        self.leave(|aftermath| {
+            let written = aftermath.recorded.written.entry(database).or_default();
+            if !written.contains(key) {
+                written.insert(key.into());
+            }
+        });
+    }
+
+    /// Records that something is to live until then, counted from now on.
+    #[cold]
+    pub(in crate::keyspace) fn record_span(&self, ends_at_ms: u64) {
+        self.leave(|aftermath| _ = aftermath.recorded.span_ends_ms.insert(ends_at_ms));
+    }
+
+    /// Takes what was recorded.
+    pub fn take_recorded(&mut self) -> Recorded {
+        self.left.get_mut().if_any().map(|left| std::mem::take(&mut left.recorded)).unwrap_or_default()
+    }
+}
