@@ -13,7 +13,6 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::clients::Waiting;
 use crate::commands::Command;
-use crate::commands::args::is_word;
 use crate::commands::door::blocking::deadline;
 use crate::commands::error::Error;
 use crate::commands::facts::{Blocking, Result, Run, Scope, WaitingRules};
@@ -269,7 +268,7 @@ impl Errand<'_, '_> {
                 seen: Arc::clone(seen),
                 is_strict,
                 written: written.clone(),
-                lifetime_ms: self.lifetime_ms(seen, written.as_deref(), ran.now_ms),
+                lifetime_ms: ran.lifetime_ms(written.as_deref()),
             });
             let holder = self.holder(session, &ran);
             let attempt = Attempt { parts: parts.collect(), holder, renews: ran.renews, beside };
@@ -291,15 +290,6 @@ impl Errand<'_, '_> {
             }
         }
         Ok(Err(Error::fixed("TRYAGAIN Other clients keep changing these keys")))
-    }
-
-    /// How long a key lives from now on, if the request has said so. That ends by the store's clock.
-    fn lifetime_ms(&self, seen: &Row, written: Option<&Row>, now_ms: u64) -> Option<u64> {
-        let expires_at_ms = written?.expires_at_ms()?;
-        let names_moment = matches!(self.command.name, "expireat" | "pexpireat" | "restore")
-            || self.request.from(1).any(|word| is_word(word, "exat") || is_word(word, "pxat"));
-        (seen.expires_at_ms() != Some(expires_at_ms) && !names_moment)
-            .then(|| expires_at_ms.saturating_sub(now_ms))
     }
 
     /// The names of this front-end and this client, for people who look into the store.
@@ -447,6 +437,14 @@ impl Ran {
             renews: false,
             span_ends_ms: BTreeSet::new(),
         }
+    }
+}
+
+impl Ran {
+    /// How long a key lives from when the store writes it, if the request has asked for a span of time.
+    fn lifetime_ms(&self, written: Option<&Row>) -> Option<u64> {
+        let expires_at_ms = written?.expires_at_ms()?;
+        self.span_ends_ms.contains(&expires_at_ms).then(|| expires_at_ms.saturating_sub(self.now_ms))
     }
 }
 

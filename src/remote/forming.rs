@@ -91,6 +91,11 @@ impl Forming {
         self.slots.get(key).map(|slot| Arc::clone(&slot.image))
     }
 
+    /// How long a key is to live from when the store writes it, if a request has asked for that.
+    pub(super) fn lifetime_ms(&self, key: &Key) -> Option<u64> {
+        self.slots.get(key)?.lifetime_ms
+    }
+
     /// What the batch would weigh with this request.
     pub(super) fn weight_with(&self, attempt: &Attempt) -> usize {
         let new_keys = attempt.parts.iter().filter(|part| !self.slots.contains_key(&part.key)).count();

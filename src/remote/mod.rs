@@ -218,7 +218,7 @@ impl Remote {
     /// # Errors
     ///
     /// [`NotJoined`]
-    pub fn join(&self, attempt: Attempt) -> Result<(Ticket, Seat), NotJoined> {
+    pub fn join(&self, mut attempt: Attempt) -> Result<(Ticket, Seat), NotJoined> {
         let mut state = self.state.lock();
         let State { forming, in_flight, .. } = &mut *state;
         if let Some(ticket) = in_flight.wait_for(attempt.parts.iter().map(|part| &part.key)) {
@@ -235,6 +235,7 @@ impl Remote {
                 false => NotJoined::Full,
             });
         }
+        carry_lifetimes(forming, &mut attempt);
         forming.join(attempt)
     }
 
@@ -328,6 +329,29 @@ impl State {
         if !self.listeners.is_empty() {
             self.listeners.get(key).into_iter().flatten().for_each(|woken| woken.notify_one());
         }
+    }
+}
+
+/// A key that takes over the expiry of another one (RENAME, COPY) lives as long as that one. In the batch that
+/// forms, this may still be a span of time that begins when the store writes it.
+fn carry_lifetimes(forming: &Forming, attempt: &mut Attempt) {
+    let lifetime_of = |expires_at_ms: u64| {
+        let mut sources =
+            attempt.parts.iter().filter(|part| part.seen.expires_at_ms() == Some(expires_at_ms));
+        sources.find_map(|part| forming.lifetime_ms(&part.key))
+    };
+    let mut carried = Vec::new();
+    for (index, part) in attempt.parts.iter().enumerate() {
+        let expires_at_ms = part.written.as_ref().and_then(|row| row.expires_at_ms());
+        if part.lifetime_ms.is_none()
+            && let Some(expires_at_ms) = expires_at_ms.filter(|_| part.seen.expires_at_ms() != expires_at_ms)
+            && let Some(lifetime_ms) = lifetime_of(expires_at_ms)
+        {
+            carried.push((index, lifetime_ms));
+        }
+    }
+    for (index, lifetime_ms) in carried {
+        attempt.parts[index].lifetime_ms = Some(lifetime_ms);
     }
 }
 

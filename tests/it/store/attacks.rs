@@ -12,13 +12,13 @@ use crate::client::{Client, Reply, request};
 use crate::server::{Server, SetOnDrop};
 
 /// A session of psql that stays open, and so may hold locks.
-struct Holder {
+pub(super) struct Holder {
     child: Child,
     input: ChildStdin,
 }
 
 impl Holder {
-    fn start(cluster: &Postgres, node: usize) -> Holder {
+    pub(super) fn start(cluster: &Postgres, node: usize) -> Holder {
         let port = cluster.port(node).to_string();
         let mut child = Command::new("psql")
             .args(["-h", "127.0.0.1", "-p", &port, "-U", "keyfast", "-Atq", "postgres"])
@@ -32,7 +32,7 @@ impl Holder {
     }
 
     /// Runs statements, and waits until they have run.
-    fn run(&mut self, cluster: &Postgres, statements: &str) {
+    pub(super) fn run(&mut self, cluster: &Postgres, statements: &str) {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let name = format!("holder{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         writeln!(self.input, "{statements}; SET application_name = '{name}';").expect("psql takes it");
@@ -49,14 +49,14 @@ impl Drop for Holder {
 }
 
 /// Waits until a front-end hears news. It forgets what it has seen when it begins to.
-fn until_listening(cluster: &Postgres, fronts: usize) {
+pub(super) fn until_listening(cluster: &Postgres, fronts: usize) {
     let count = "SELECT count(*) FROM pg_stat_activity \
                  WHERE application_name LIKE 'keyfast%' AND query LIKE '%pg_notify%'";
     eventually("they listen", || cluster.sql(0, count) == Ok(fronts.to_string()));
 }
 
 /// Waits until so many sessions of front-ends wait for a lock.
-fn until_waiting(cluster: &Postgres, sessions: usize) {
+pub(super) fn until_waiting(cluster: &Postgres, sessions: usize) {
     let count = "SELECT count(*) FROM pg_stat_activity \
                  WHERE application_name LIKE 'keyfast%' AND wait_event_type = 'Lock'";
     eventually("they wait", || cluster.sql(0, count) == Ok(sessions.to_string()));

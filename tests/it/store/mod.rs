@@ -28,6 +28,7 @@ pub(crate) mod differs;
 mod etcd;
 mod linear;
 mod load;
+mod moments;
 mod network;
 mod on_etcd;
 mod on_postgres;
