@@ -105,7 +105,9 @@ impl<'b> Groups<'b> {
                     }
                 }
                 Some((_, None)) if part.seen.live.is_some() => txn.success.push(delete(key())),
-                _ => {}
+                // It was made and deleted again: those that watch it find their mark gone.
+                Some((_, None)) => txn.success.push(delete(self.names.mark(&part.key))),
+                None => {}
             }
             txn.failure.extend(self.reads(part, range));
         }

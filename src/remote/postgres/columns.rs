@@ -50,7 +50,7 @@ impl<'b> Columns<'b> {
         let mut columns = Columns { is_all_alone: true, ..Columns::default() };
         for part in &batch.parts {
             let (keys, writes) = groups[part.group];
-            columns.is_all_alone &= keys == 1 && !part.is_strict;
+            columns.is_all_alone &= keys == 1 && !part.is_strict && !is_brief(part);
             columns.add(part, keys == 1, writes);
         }
         columns
@@ -58,11 +58,9 @@ impl<'b> Columns<'b> {
 
     fn add(&mut self, part: &'b Part, is_alone: bool, writes: bool) {
         let written = part.written.as_ref().map(|row| row.live.as_ref());
-        let is_free = is_alone && part.seen.live.is_none() && !part.is_strict;
+        let is_free = is_alone && part.seen.live.is_none() && !part.is_strict && !is_brief(part);
         let op = match written {
             None => READ,
-            // It was made and deleted again within the batch.
-            Some(None) if is_free => READ,
             Some(None) => DELETE,
             Some(Some(_)) if is_free => INSERT,
             Some(Some(_)) => WRITE,
@@ -157,6 +155,12 @@ impl<'b> Columns<'b> {
         }
         arguments
     }
+}
+
+/// Whether a key was made and deleted again within the batch. It gets a row, as any deleted key does, so that
+/// those that watch it find that it was there.
+fn is_brief(part: &Part) -> bool {
+    part.seen.live.is_none() && part.written.as_ref().is_some_and(|row| row.live.is_none())
 }
 
 /// Keys that are to be locked, and are probably absent.

@@ -1,7 +1,7 @@
 //! WATCH and EXEC over two front-ends: EXEC fails if a watched key was written meanwhile, whatever was
 //! written, and however often the key is watched.
 
-use super::{Kind, field, pair};
+use super::{Cluster, Kind, field, pair};
 use crate::client::{Client, Reply};
 use crate::server::Server;
 
@@ -9,6 +9,7 @@ on_both! {
     a_key_that_is_watched_twice_is_watched_from_the_first_time_on
     a_lock_that_is_taken_anew_with_the_same_token_has_a_new_holder_and_its_watchers_fail
     watchers_fail_if_several_keys_are_set_to_the_values_that_they_have
+    watchers_fail_if_a_key_is_made_and_deleted_by_requests_that_travel_together
 }
 
 /// The reply to a transaction of these lines.
@@ -88,4 +89,29 @@ fn watchers_fail_if_several_keys_are_set_to_the_values_that_they_have(kind: Kind
     other.line("EVAL \"return redis.call('set',KEYS[2],redis.call('get',KEYS[1]))\" 2 a b").is_ok();
     other.line("MGET a b").ignored();
     assert_eq!(exec(&mut one, &["SET result 1"]), Reply::Array(vec![Reply::Simple("OK".into())]));
+}
+
+fn watchers_fail_if_a_key_is_made_and_deleted_by_requests_that_travel_together(kind: Kind) {
+    let Some(cluster) = Cluster::start(kind, "made-and-deleted") else { return };
+    let (one, other) = (cluster.front(&[]), cluster.front(&[]));
+    let (mut one, mut other) = (one.client(), other.client());
+    for round in 0..10 {
+        one.line("WATCH brief").is_ok();
+        let before = other.info("store_batches");
+        other.send(b"SETNX brief 1\r\nDEL brief\r\n");
+        other.reply().is(1);
+        other.reply().is(1);
+        let after = other.info("store_batches");
+        assert_eq!(exec(&mut one, &["SET result 1"]), Reply::Null, "round {round}: {before} to {after}");
+    }
+    let ways = [
+        "MULTI\r\nSET brief 1\r\nDEL brief\r\nEXEC\r\n",
+        "MULTI\r\nSET brief 1\r\nSET b 1\r\nDEL brief\r\nEXEC\r\n",
+    ];
+    for way in ways {
+        one.line("WATCH brief").is_ok();
+        other.send(way.as_bytes());
+        (0..way.lines().count()).for_each(|_| other.reply().ignored());
+        assert_eq!(exec(&mut one, &["SET result 1"]), Reply::Null, "{way}");
+    }
 }
