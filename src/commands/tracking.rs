@@ -57,6 +57,7 @@ fn tracking(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
     let mut tracks = begun.map_err(overlap)?;
     tracks.is_exception = before.is_some_and(|before| before.is_exception);
     session.tracking = Some(Box::new(tracks));
+    instance.remote.get().into_iter().for_each(|remote| remote.want_changes());
     let Options { mode, redirect, .. } = options;
     let tracked = Tracked { redirect, has_prefixes: mode == Mode::Prefixes, is_broken: false };
     session.show(|profile| profile.tracking = Some(tracked));

@@ -309,6 +309,12 @@ impl Remote {
     }
 
     /// Forgets all guesses, and wakes all clients that listen: news may have been lost.
+    /// Notes that a client keeps copies of keys from now on, so that the other front-ends soon learn that
+    /// changes are wanted.
+    pub fn want_changes(&self) {
+        self.outgoing.work.notify_one();
+    }
+
     pub fn look_again(&self) {
         self.state.lock().look_again();
     }

@@ -1,7 +1,8 @@
 //! What front-ends send each other: which keys have changed, and messages of PUBLISH.
 //!
 //! The store passes it on, each thing at most once: what is sent while a connection is lost, is lost. So
-//! a client that waits for a change also looks once a second.
+//! a client that waits for a change also looks once a second. And wherever news may have been lost, clients
+//! that keep copies of keys are told that all keys may have changed ([`News::Flushed`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub struct Wants {
     pub keys: bool,
     /// Which keys have expired.
     pub expired: bool,
+    /// The front-end tells that one from now on what it wants to know, and has told it nothing before.
+    Tells(i64),
 }
 
 impl Wants {
@@ -59,7 +62,6 @@ impl Wants {
     const EXPIRED: u8 = 2;
 
     /// Whether `self` wants something that `other` did not.
-    #[cfg(feature = "postgres")]
     pub(super) fn more_than(self, before: Wants) -> bool {
         self.keys && !before.keys || self.expired && !before.expired
     }
@@ -77,7 +79,7 @@ impl Wants {
 /// The news that wait to be sent, and the front-ends that receive them.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    waiting: Mutex<Vec<u8>>,
+    waiting: Mutex<Waiting>,
     /// Wakes the connection that sends it.
     pub(super) work: Notify,
     others: Mutex<HashMap<i64, Other>>,
@@ -96,6 +98,23 @@ struct Other {
 impl Outgoing {
     /// What other front-ends want to know.
     pub(super) fn wanted(&self) -> Wants {
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    /// Whether news were dropped, since there was no room.
+    has_lost: bool,
+}
+
+/// What is new about another front-end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "etcd itself sends the changes of keys"))]
+pub(super) struct Heard {
+    /// It was not known.
+    pub(super) is_new: bool,
+    /// It wants to know of changes, and did not before: no change was told to it.
+    pub(super) wants_more: bool,
+}
+
         Wants::from_bits(self.wanted.load(Ordering::Relaxed))
     }
 
@@ -106,24 +125,30 @@ impl Outgoing {
             return;
         }
         let mut waiting = self.waiting.lock();
-        if waiting.len() < WAITING_BYTES_MAX {
-            news.write(&mut waiting);
-            drop(waiting);
-            self.work.notify_one();
+        match waiting.bytes.len() < WAITING_BYTES_MAX {
+            true => news.write(&mut waiting.bytes),
+            false => waiting.has_lost = true,
         }
     }
 
     /// Takes all news that wait.
     pub(super) fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut self.waiting.lock())
+        let Waiting { mut bytes, has_lost } = std::mem::take(&mut *self.waiting.lock());
+        if has_lost {
+            News::Flushed(None).write(&mut bytes);
+        }
+        bytes
     }
 
-    /// Notes that another front-end is there. Returns whether it was not known.
-    pub(super) fn hear(&self, front: i64, wants: Wants) -> bool {
+    /// Notes that another front-end is there. Returns what is new about it.
+    pub(super) fn hear(&self, front: i64, wants: Wants) -> Heard {
+        drop(waiting);
+        self.work.notify_one();
         let mut others = self.others.lock();
-        let is_new = others.insert(front, Other { heard: Instant::now(), wants }).is_none();
+        let before = others.insert(front, Other { heard: Instant::now(), wants });
         self.sum_up(&mut others);
-        is_new
+        let wanted = before.as_ref().map_or(Wants::default(), |before| before.wants);
+        Heard { is_new: before.is_none(), wants_more: wants.more_than(wanted) }
     }
 
     /// Forgets front-ends that have gone.
@@ -159,6 +184,7 @@ impl News {
         match self {
             News::Changed(key) | News::Expired(key) => {
                 out.push(if matches!(self, News::Changed(_)) { News::CHANGED } else { News::EXPIRED });
+    const TELLS: u8 = 6;
                 out.extend_from_slice(&key.database.to_le_bytes());
                 text(out, &key.name);
             }
@@ -181,6 +207,10 @@ impl News {
         while let Some((tag, rest)) = bytes.split_first() {
             let mut rest = rest;
             all.push(match *tag {
+            News::Tells(front) => {
+                out.push(News::TELLS);
+                out.extend_from_slice(&front.to_le_bytes());
+            }
                 tag @ (News::CHANGED | News::EXPIRED) => {
                     let database = number(&mut rest)?;
                     let key = Key { database, name: text(&mut rest)?.into() };
@@ -205,6 +235,11 @@ impl News {
 }
 
 fn byte(bytes: &mut &[u8]) -> Option<u8> {
+                News::TELLS => {
+                    let (front, after) = rest.split_first_chunk()?;
+                    rest = after;
+                    News::Tells(i64::from_le_bytes(*front))
+                }
     let (first, rest) = bytes.split_first()?;
     *bytes = rest;
     Some(*first)
@@ -241,7 +276,8 @@ pub(super) fn cut(front: i64, letter: u64, bytes: &[u8]) -> Vec<String> {
 pub(super) struct Incoming(HashMap<i64, (u64, Vec<u8>)>);
 
 impl Incoming {
-    /// Adds a piece of text. Returns whose news are complete, and the news.
+    /// Adds a piece of text, at this time of the store in milliseconds since 1970. Returns whose news are
+    /// complete, and the news. What no front-end has sent is dropped, and what was sent before.
     #[cfg(feature = "postgres")]
     pub(super) fn add(&mut self, piece: &str) -> Option<(i64, Vec<News>)> {
         let mut parts = piece.split(' ');
@@ -356,7 +392,10 @@ mod tests {
         outgoing.tell(&News::Flushed(None));
         assert!(outgoing.take().is_empty() && !outgoing.wanted().keys);
         let wants = Wants { keys: true, expired: false };
-        assert!(outgoing.hear(2, Wants::default()) && !outgoing.hear(2, wants));
+        let heard = |is_new, wants_more| Heard { is_new, wants_more };
+        assert_eq!(outgoing.hear(2, Wants::default()), heard(true, false));
+        assert_eq!(outgoing.hear(2, wants), heard(false, true));
+        assert_eq!(outgoing.hear(2, wants), heard(false, false));
         outgoing.tell(&News::Flushed(None));
         assert!(!outgoing.take().is_empty() && outgoing.wanted() == wants);
         outgoing.others.lock().values_mut().for_each(|other| other.heard -= SILENCE_MAX);
@@ -364,3 +403,7 @@ mod tests {
         assert!(!outgoing.wanted().keys);
     }
 }
+            News::Tells(i64::MAX - 3),
+        outgoing.waiting.lock().bytes.resize(WAITING_BYTES_MAX, 0);
+        outgoing.tell(&News::Expired(Key::new(0, b"lost")));
+        assert_eq!(outgoing.take().split_off(WAITING_BYTES_MAX), [&[News::FLUSHED][..], &[255; 4]].concat());

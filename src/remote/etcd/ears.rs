@@ -234,7 +234,7 @@ impl<E: Ears> Session<'_, E> {
             let heard = self.incoming.add_bytes(other, letter, *has_more != 0, bytes);
             for news in heard.into_iter().flatten() {
                 match &news {
-                    News::Here(_) | News::Expired(_) => continue,
+                    News::Here(_) | News::Expired(_) | News::Tells(_) => continue,
                     News::Changed(key) => self.remote.changed_elsewhere(key),
                     News::Flushed(_) => self.remote.look_again(),
                     News::Message { .. } => {}

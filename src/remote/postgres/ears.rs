@@ -1,5 +1,10 @@
 //! The connection on which a front-end receives the news of others, and sends its own. It also frees rows
 //! and finds keys that have expired: one front-end at a time does.
+//!
+//! Front-ends tell of changed keys only while another one wants to know them. So there is a moment from which
+//! on they do, and clients that keep copies of keys must not miss a change before it. Each front-end that
+//! hears of a new want says from when on it serves it ([`News::Tells`]). Then the other one tells its clients
+//! that all keys may have changed. It does so, too, when a connection begins: news before were not received.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +37,7 @@ struct Inbox {
     is_over: AtomicBool,
 }
 
-/// Pieces that may wait. Later ones are lost, as if the connection had been.
+/// Pieces that may wait. If there are more, later ones are lost.
 const PIECES_MAX: usize = 100_000;
 
 /// Receives and sends news until the process ends.
@@ -43,6 +48,8 @@ pub(in crate::remote) async fn run(remote: &Arc<Remote>, ears: impl Ears) {
             // The connection for batches has said so already.
             Err(_) if !remote.health.is_connected.load(Ordering::Relaxed) => {}
             Err(why) if why != complaint => {
+    /// Whether a piece had no room.
+    has_lost: AtomicBool,
                 tracing::warn!("No news of other front-ends from the store: {why}");
                 complaint = why;
             }
@@ -71,8 +78,9 @@ impl Inbox {
         match message {
             Some(AsyncMessage::Notification(notification)) => {
                 let mut pieces = self.pieces.lock();
-                if pieces.len() < PIECES_MAX {
-                    pieces.push_back(notification.payload().to_owned());
+                match pieces.len() < PIECES_MAX {
+                    true => pieces.push_back(notification.payload().to_owned()),
+                    false => self.has_lost.store(true, Ordering::Relaxed),
                 }
             }
             Some(_) => return,
@@ -90,8 +98,9 @@ async fn serve(
     inbox: &Inbox,
 ) -> Result<(), Error> {
     client.batch_execute("LISTEN keyfast").await?;
-    // Changes before this were not received.
-    remote.look_again();
+    // Changes before this were not received, and those that this front-end has made may not have been sent.
+    all_may_have_changed(remote, ears);
+    remote.outgoing.tell(&News::Flushed(None));
     let notify = client.prepare(NOTIFY).await?;
     let (mut incoming, mut letter, mut beats) = (Incoming::default(), 0, 0);
     let mut beaten: Option<Instant> = None;
@@ -125,12 +134,25 @@ async fn serve(
                 remote.outgoing.tell(&news);
                 ears.hear(news);
             }
+/// News may have been lost.
+fn all_may_have_changed(remote: &Remote, ears: &impl Ears) {
+    remote.look_again();
+    ears.hear(News::Flushed(None));
+}
+
         }
         let bytes = remote.outgoing.take();
         if !bytes.is_empty() {
-            letter += 1;
-            let pieces = cut(front, letter, &bytes);
-            client.query(&notify, &[&pieces]).await?;
+            *letter = next_letter(*letter, remote.clock.now_ms());
+            let (pieces, sent_us) = (cut(front, *letter, &bytes, seal), own_us());
+            let sent = client.query(&notify, &[&pieces]).await?;
+            if let Some(row) = sent.first() {
+                // The numbers of letters are times of the store, also of a front-end that asks it nothing.
+                remote.clock.learn(row.get(1), sent_us, own_us());
+            }
+        }
+        if inbox.has_lost.swap(false, Ordering::Relaxed) {
+            all_may_have_changed(remote, ears);
         }
         let arrived: Vec<String> = inbox.pieces.lock().drain(..).collect();
         for piece in arrived {
@@ -141,7 +163,8 @@ async fn serve(
             for news in all {
                 match &news {
                     News::Here(wants) => {
-                        if remote.outgoing.hear(other, *wants) {
+                        let heard = remote.outgoing.hear(other, *wants);
+                        if heard.is_new {
                             // It does not know of this one yet.
                             beaten = None;
                         }
@@ -172,3 +195,12 @@ async fn serve(
         }
     }
 }
+                        if heard.wants_more {
+                            remote.outgoing.tell(&News::Tells(other));
+                        }
+                        continue;
+                    }
+                    News::Tells(told) => {
+                        if *told == front {
+                            ears.hear(News::Flushed(None));
+                        }

@@ -22,6 +22,7 @@ macro_rules! on_both {
 
 mod attacks;
 mod cable;
+mod caching;
 pub(crate) mod cluster;
 mod collections;
 pub(crate) mod differs;
