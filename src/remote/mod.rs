@@ -42,6 +42,8 @@ mod postgres;
 pub mod row;
 mod store;
 mod target;
+#[cfg(feature = "postgres")]
+mod seal;
 mod tls;
 pub mod whole;
 

@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::row::Key;
+#[cfg(feature = "postgres")]
+use super::seal::Seal;
 
 /// How often each front-end says that it is there.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -23,6 +25,13 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Bytes that travel in one piece of text. PostgreSQL takes 8,000 as text, and each byte becomes two.
 #[cfg(feature = "postgres")]
 const PIECE_BYTES: usize = 3_900;
+
+/// Numbers of letters for each millisecond.
+#[cfg(feature = "postgres")]
+const LETTERS_PER_MS: u64 = 1_000;
+/// A letter that was sent so long ago is dropped: it was received then, or by a process that has ended.
+#[cfg(feature = "postgres")]
+const LETTER_AGE_MS_MAX: u64 = 60_000;
 
 /// One piece of news.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +53,8 @@ pub enum News {
     },
     /// The front-end is there, and wants to know this.
     Here(Wants),
+    /// The front-end tells that one from now on what it wants to know, and has told it nothing before.
+    Tells(i64),
 }
 
 /// What a front-end wants to know.
@@ -53,8 +64,6 @@ pub struct Wants {
     pub keys: bool,
     /// Which keys have expired.
     pub expired: bool,
-    /// The front-end tells that one from now on what it wants to know, and has told it nothing before.
-    Tells(i64),
 }
 
 impl Wants {
@@ -89,15 +98,6 @@ pub(super) struct Outgoing {
     wanted: AtomicU8,
 }
 
-#[derive(Debug)]
-struct Other {
-    heard: Instant,
-    wants: Wants,
-}
-
-impl Outgoing {
-    /// What other front-ends want to know.
-    pub(super) fn wanted(&self) -> Wants {
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: Vec<u8>,
@@ -115,6 +115,15 @@ pub(super) struct Heard {
     pub(super) wants_more: bool,
 }
 
+#[derive(Debug)]
+struct Other {
+    heard: Instant,
+    wants: Wants,
+}
+
+impl Outgoing {
+    /// What other front-ends want to know.
+    pub(super) fn wanted(&self) -> Wants {
         Wants::from_bits(self.wanted.load(Ordering::Relaxed))
     }
 
@@ -129,6 +138,8 @@ pub(super) struct Heard {
             true => news.write(&mut waiting.bytes),
             false => waiting.has_lost = true,
         }
+        drop(waiting);
+        self.work.notify_one();
     }
 
     /// Takes all news that wait.
@@ -142,8 +153,6 @@ pub(super) struct Heard {
 
     /// Notes that another front-end is there. Returns what is new about it.
     pub(super) fn hear(&self, front: i64, wants: Wants) -> Heard {
-        drop(waiting);
-        self.work.notify_one();
         let mut others = self.others.lock();
         let before = others.insert(front, Other { heard: Instant::now(), wants });
         self.sum_up(&mut others);
@@ -175,6 +184,7 @@ impl News {
     const MESSAGE: u8 = 3;
     const HERE: u8 = 4;
     const EXPIRED: u8 = 5;
+    const TELLS: u8 = 6;
 
     fn write(&self, out: &mut Vec<u8>) {
         let text = |out: &mut Vec<u8>, text: &[u8]| {
@@ -184,7 +194,6 @@ impl News {
         match self {
             News::Changed(key) | News::Expired(key) => {
                 out.push(if matches!(self, News::Changed(_)) { News::CHANGED } else { News::EXPIRED });
-    const TELLS: u8 = 6;
                 out.extend_from_slice(&key.database.to_le_bytes());
                 text(out, &key.name);
             }
@@ -198,6 +207,10 @@ impl News {
                 text(out, message);
             }
             News::Here(wants) => out.extend_from_slice(&[News::HERE, wants.to_bits()]),
+            News::Tells(front) => {
+                out.push(News::TELLS);
+                out.extend_from_slice(&front.to_le_bytes());
+            }
         }
     }
 
@@ -207,10 +220,6 @@ impl News {
         while let Some((tag, rest)) = bytes.split_first() {
             let mut rest = rest;
             all.push(match *tag {
-            News::Tells(front) => {
-                out.push(News::TELLS);
-                out.extend_from_slice(&front.to_le_bytes());
-            }
                 tag @ (News::CHANGED | News::EXPIRED) => {
                     let database = number(&mut rest)?;
                     let key = Key { database, name: text(&mut rest)?.into() };
@@ -226,6 +235,11 @@ impl News {
                     News::Message { kind, channel, message: text(&mut rest)?.into() }
                 }
                 News::HERE => News::Here(Wants::from_bits(byte(&mut rest)?)),
+                News::TELLS => {
+                    let (front, after) = rest.split_first_chunk()?;
+                    rest = after;
+                    News::Tells(i64::from_le_bytes(*front))
+                }
                 _ => return None,
             });
             bytes = rest;
@@ -235,11 +249,6 @@ impl News {
 }
 
 fn byte(bytes: &mut &[u8]) -> Option<u8> {
-                News::TELLS => {
-                    let (front, after) = rest.split_first_chunk()?;
-                    rest = after;
-                    News::Tells(i64::from_le_bytes(*front))
-                }
     let (first, rest) = bytes.split_first()?;
     *bytes = rest;
     Some(*first)
@@ -258,41 +267,86 @@ fn text<'b>(bytes: &mut &'b [u8]) -> Option<&'b [u8]> {
     Some(text)
 }
 
-/// Cuts news into pieces of text: the front-end, the letter's number, whether more follows, and the bytes in
-/// hexadecimal.
+/// The number of the next letter behind `last`, at this time of the store in milliseconds since 1970. So the
+/// number says about when it was sent.
 #[cfg(feature = "postgres")]
-pub(super) fn cut(front: i64, letter: u64, bytes: &[u8]) -> Vec<String> {
+pub(super) fn next_letter(last: u64, now_ms: u64) -> u64 {
+    (last + 1).max(now_ms * LETTERS_PER_MS)
+}
+
+/// Cuts news into pieces of text: the front-end, the letter's number, whether more follows, the bytes in
+/// hexadecimal, and the seal of all that.
+#[cfg(feature = "postgres")]
+pub(super) fn cut(front: i64, letter: u64, bytes: &[u8], seal: &Seal) -> Vec<String> {
     let pieces = bytes.chunks(PIECE_BYTES);
     let last = pieces.len().saturating_sub(1);
     let text = |piece: &[u8]| piece.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     pieces
         .enumerate()
-        .map(|(index, piece)| format!("{front} {letter} {} {}", u8::from(index < last), text(piece)))
+        .map(|(index, piece)| {
+            let piece = format!("{front} {letter} {} {}", u8::from(index < last), text(piece));
+            format!("{piece} {}", seal.of(index as u64, &piece))
+        })
         .collect()
 }
 
 /// Puts the pieces of others' news together again.
 #[derive(Debug, Default)]
-pub(super) struct Incoming(HashMap<i64, (u64, Vec<u8>)>);
+pub(super) struct Incoming(HashMap<i64, Letter>);
+
+/// The last letter of a front-end.
+#[derive(Debug, Default)]
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "etcd keeps pieces in their order"))]
+struct Letter {
+    number: u64,
+    /// How many of its pieces have arrived.
+    pieces: u64,
+    bytes: Vec<u8>,
+    is_complete: bool,
+}
+
+impl Letter {
+    /// A letter of which nothing has arrived.
+    fn new(number: u64) -> Letter {
+        Letter { number, ..Letter::default() }
+    }
+}
 
 impl Incoming {
     /// Adds a piece of text, at this time of the store in milliseconds since 1970. Returns whose news are
     /// complete, and the news. What no front-end has sent is dropped, and what was sent before.
     #[cfg(feature = "postgres")]
-    pub(super) fn add(&mut self, piece: &str) -> Option<(i64, Vec<News>)> {
+    pub(super) fn add(&mut self, piece: &str, seal: &Seal, now_ms: u64) -> Option<(i64, Vec<News>)> {
+        let (piece, its_seal) = piece.rsplit_once(' ')?;
         let mut parts = piece.split(' ');
         let front: i64 = parts.next()?.parse().ok()?;
-        let letter: u64 = parts.next()?.parse().ok()?;
+        let number: u64 = parts.next()?.parse().ok()?;
         let has_more = parts.next()? == "1";
         let text = parts.next()?.as_bytes();
-        let begun = self.0.entry(front).or_default();
-        if begun.0 != letter {
-            // A piece was lost.
-            *begun = (letter, Vec::new());
+        let known = self.0.get(&front);
+        let place = known.filter(|known| known.number == number).map_or(0, |known| known.pieces);
+        if !seal.is_right(place, piece, its_seal) {
+            return None;
         }
+        let is_old = |number: u64| number / LETTERS_PER_MS + LETTER_AGE_MS_MAX < now_ms;
+        let was_there =
+            known.is_some_and(|known| number < known.number || number == known.number && known.is_complete);
+        if is_old(number) || was_there {
+            return None;
+        }
+        if known.is_none() {
+            // Letters of front-ends that have gone are too old to be sent again.
+            self.0.retain(|_, known| !is_old(known.number));
+        }
+        let begun = self.0.entry(front).or_default();
+        if begun.number != number {
+            // If the last letter is not complete, a piece of it was lost.
+            *begun = Letter::new(number);
+        }
+        begun.pieces += 1;
         for digits in text.chunks(2) {
             let digits = std::str::from_utf8(digits).ok()?;
-            begun.1.push(u8::from_str_radix(digits, 16).ok()?);
+            begun.bytes.push(u8::from_str_radix(digits, 16).ok()?);
         }
         Some((front, self.complete(front, has_more)?))
     }
@@ -307,20 +361,21 @@ impl Incoming {
         bytes: &[u8],
     ) -> Option<Vec<News>> {
         let begun = self.0.entry(front).or_default();
-        if begun.0 != letter {
-            // A piece was lost.
-            *begun = (letter, Vec::new());
+        if begun.number != letter || begun.is_complete {
+            // If the last letter is not complete, a piece of it was lost.
+            *begun = Letter::new(letter);
         }
-        begun.1.extend_from_slice(bytes);
+        begun.bytes.extend_from_slice(bytes);
         self.complete(front, has_more)
     }
 
     fn complete(&mut self, front: i64, has_more: bool) -> Option<Vec<News>> {
-        if has_more && self.0.get(&front)?.1.len() < WAITING_BYTES_MAX {
+        let letter = self.0.get_mut(&front)?;
+        if has_more && letter.bytes.len() < 2 * WAITING_BYTES_MAX {
             return None;
         }
-        let (_, bytes) = self.0.remove(&front)?;
-        News::read_all(&bytes)
+        letter.is_complete = true;
+        News::read_all(&std::mem::take(&mut letter.bytes))
     }
 }
 
@@ -365,25 +420,34 @@ mod tests {
             News::Flushed(Some(2)),
             News::Here(Wants { keys: true, expired: false }),
             News::Expired(Key::new(0, b"lock")),
+            News::Tells(i64::MAX - 3),
         ];
         let mut bytes = Vec::new();
         all.iter().for_each(|news| news.write(&mut bytes));
-        let pieces = cut(7, 1, &bytes);
+        let (seal, mut letter) = (Seal::new(b"secret"), next_letter(0, 5));
+        let pieces = cut(7, letter, &bytes, &seal);
         assert!(pieces.len() == 6 && pieces.iter().all(|piece| piece.len() < 8_000));
         let mut incoming = Incoming::default();
+        let mut add = |piece: &str| incoming.add(piece, &seal, 5);
         let (last, first) = pieces.split_last().unwrap();
-        assert!(first.iter().all(|piece| incoming.add(piece).is_none()));
-        assert_eq!(incoming.add(last), Some((7, all.to_vec())));
-        assert_eq!(incoming.add(&pieces[1]), None);
-        assert_eq!(
-            incoming.add(&cut(7, 2, &[News::HERE, 0])[0]),
-            Some((7, vec![News::Here(Wants::default())]))
-        );
-        assert!(
-            incoming.add("7 3 0 zz").is_none()
-                && incoming.add("").is_none()
-                && incoming.add("7 4 0 09").is_none()
-        );
+        assert!(first.iter().all(|piece| add(piece).is_none()));
+        assert!(add(&pieces[0]).is_none() && add(&pieces[2]).is_none(), "they were there");
+        assert_eq!(add(last), Some((7, all.to_vec())));
+        assert!(pieces.iter().all(|piece| add(piece).is_none()), "it was received");
+        let here = |letter, seal: &Seal| cut(7, letter, &[News::HERE, 0], seal).remove(0);
+        letter = next_letter(letter, 5);
+        let greeting = here(letter, &seal);
+        assert_eq!(add(&greeting), Some((7, vec![News::Here(Wants::default())])));
+        assert!(add(&greeting).is_none() && add(&here(letter - 1, &seal)).is_none());
+        assert!(add(&here(letter + 1, &Seal::new(b"guess"))).is_none(), "strangers do not know the secret");
+        for wrong in ["7 6000 0 zz", "", "7 6001 0 0400", " ", "7"] {
+            let sealed = format!("{wrong} {}", seal.of(0, wrong));
+            assert!(add(wrong).is_none() && (wrong.ends_with("0400") || add(&sealed).is_none()), "{wrong}");
+        }
+        assert!(add(&here(next_letter(0, 5), &seal)).is_none(), "it is older than another one");
+        let late = LETTER_AGE_MS_MAX + 6;
+        assert!(Incoming::default().add(&greeting, &seal, late).is_none(), "it was sent long ago");
+        assert!(Incoming::default().add(&greeting, &seal, late - 1).is_some());
     }
 
     #[test]
@@ -398,12 +462,11 @@ mod tests {
         assert_eq!(outgoing.hear(2, wants), heard(false, false));
         outgoing.tell(&News::Flushed(None));
         assert!(!outgoing.take().is_empty() && outgoing.wanted() == wants);
+        outgoing.waiting.lock().bytes.resize(WAITING_BYTES_MAX, 0);
+        outgoing.tell(&News::Expired(Key::new(0, b"lost")));
+        assert_eq!(outgoing.take().split_off(WAITING_BYTES_MAX), [&[News::FLUSHED][..], &[255; 4]].concat());
         outgoing.others.lock().values_mut().for_each(|other| other.heard -= SILENCE_MAX);
         outgoing.tidy();
         assert!(!outgoing.wanted().keys);
     }
 }
-            News::Tells(i64::MAX - 3),
-        outgoing.waiting.lock().bytes.resize(WAITING_BYTES_MAX, 0);
-        outgoing.tell(&News::Expired(Key::new(0, b"lost")));
-        assert_eq!(outgoing.take().split_off(WAITING_BYTES_MAX), [&[News::FLUSHED][..], &[255; 4]].concat());

@@ -14,14 +14,28 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Error};
 
 use super::{Closing, describe, open, sweeping};
 use crate::remote::Remote;
-use crate::remote::news::{Ears, HEARTBEAT, Incoming, News, Wants, cut};
+use crate::remote::clock::own_us;
+use crate::remote::news::{Ears, HEARTBEAT, Incoming, News, Wants, cut, next_letter};
+use crate::remote::seal::Seal;
 
 const SEEN: &str = "UPDATE keyfast.fronts SET seen = clock_timestamp() WHERE front = $1";
-const NOTIFY: &str = "SELECT pg_notify('keyfast', piece) FROM unnest($1::text[]) piece";
+const NOTIFY: &str = "
+    SELECT pg_notify('keyfast', piece), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    FROM unnest($1::text[]) piece";
+const SECRET: &str = "SELECT secret FROM keyfast.secret";
+/// For a store that an earlier version has made.
+const MAKE_SECRETS: &str = "
+    SELECT pg_advisory_xact_lock(7521093);
+    CREATE TABLE IF NOT EXISTS keyfast.secret (is_only bool PRIMARY KEY CHECK (is_only), secret bytea NOT NULL)";
+const MAKE_SECRET: &str =
+    "INSERT INTO keyfast.secret (is_only, secret) VALUES (true, $1) ON CONFLICT DO NOTHING";
+/// Bytes of the secret.
+const SECRET_BYTES: usize = 32;
 /// How many heartbeats are between two looks for rows to free.
 const FREE_EVERY: u32 = 2;
 /// How many are between two signs of life in the front-end's own row.
@@ -34,6 +48,8 @@ const EXPIRED_EVERY: Duration = Duration::from_millis(100);
 struct Inbox {
     pieces: Mutex<VecDeque<String>>,
     woken: Notify,
+    /// Whether a piece had no room.
+    has_lost: AtomicBool,
     is_over: AtomicBool,
 }
 
@@ -43,13 +59,12 @@ const PIECES_MAX: usize = 100_000;
 /// Receives and sends news until the process ends.
 pub(in crate::remote) async fn run(remote: &Arc<Remote>, ears: impl Ears) {
     let mut complaint = String::new();
+    let (mut incoming, mut letter) = (Incoming::default(), 0);
     loop {
-        match listen(remote, &ears).await {
+        match listen(remote, &ears, (&mut incoming, &mut letter)).await {
             // The connection for batches has said so already.
             Err(_) if !remote.health.is_connected.load(Ordering::Relaxed) => {}
             Err(why) if why != complaint => {
-    /// Whether a piece had no room.
-    has_lost: AtomicBool,
                 tracing::warn!("No news of other front-ends from the store: {why}");
                 complaint = why;
             }
@@ -60,7 +75,12 @@ pub(in crate::remote) async fn run(remote: &Arc<Remote>, ears: impl Ears) {
     }
 }
 
-async fn listen(remote: &Arc<Remote>, ears: &impl Ears) -> Result<(), String> {
+/// `incoming` and the number of the last letter outlast a connection.
+async fn listen(
+    remote: &Arc<Remote>,
+    ears: &impl Ears,
+    (incoming, letter): (&mut Incoming, &mut u64),
+) -> Result<(), String> {
     let Some(front) = remote.front() else { return Err("not connected yet".to_owned()) };
     let patience = remote.settings.patience;
     let inbox = Arc::<Inbox>::default();
@@ -68,8 +88,31 @@ async fn listen(remote: &Arc<Remote>, ears: &impl Ears) -> Result<(), String> {
     let opened = timeout(patience, open(remote, move |message| arriving.take(message)));
     let (client, socket) = opened.await.map_err(|_elapsed| "no reply in time")??;
     let _closing = Closing::of(socket);
-    let served = serve(remote, ears, front, &client, &inbox).await;
+    let seal = seal(&client).await.map_err(|error| {
+        format!("keyfast.secret cannot be used, by which front-ends know each other: {}", describe(&error))
+    })?;
+    let served = serve(remote, ears, (front, &seal), &client, (&inbox, incoming, letter)).await;
     served.map_err(|error| describe(&error))
+}
+
+/// The seal of the store's front-ends. The first one makes the secret.
+async fn seal(client: &Client) -> Result<Seal, Error> {
+    let found = match client.query_opt(SECRET, &[]).await {
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
+            client.batch_execute(MAKE_SECRETS).await?;
+            None
+        }
+        found => found?,
+    };
+    if let Some(row) = found {
+        return Ok(Seal::new(row.get(0)));
+    }
+    let mut secret = [0; SECRET_BYTES];
+    // Without random numbers from the system, another front-end may make it; until then there is no news.
+    if getrandom::fill(&mut secret).is_ok() {
+        client.execute(MAKE_SECRET, &[&secret.as_slice()]).await?;
+    }
+    Ok(Seal::new(client.query_one(SECRET, &[]).await?.get(0)))
 }
 
 impl Inbox {
@@ -90,19 +133,25 @@ impl Inbox {
     }
 }
 
+/// News may have been lost.
+fn all_may_have_changed(remote: &Remote, ears: &impl Ears) {
+    remote.look_again();
+    ears.hear(News::Flushed(None));
+}
+
 async fn serve(
     remote: &Arc<Remote>,
     ears: &impl Ears,
-    front: i64,
+    (front, seal): (i64, &Seal),
     client: &Client,
-    inbox: &Inbox,
+    (inbox, incoming, letter): (&Inbox, &mut Incoming, &mut u64),
 ) -> Result<(), Error> {
     client.batch_execute("LISTEN keyfast").await?;
     // Changes before this were not received, and those that this front-end has made may not have been sent.
     all_may_have_changed(remote, ears);
     remote.outgoing.tell(&News::Flushed(None));
     let notify = client.prepare(NOTIFY).await?;
-    let (mut incoming, mut letter, mut beats) = (Incoming::default(), 0, 0);
+    let mut beats = 0;
     let mut beaten: Option<Instant> = None;
     let (mut frees, mut wanted) = (false, Wants::default());
     let mut looked = Instant::now();
@@ -134,12 +183,6 @@ async fn serve(
                 remote.outgoing.tell(&news);
                 ears.hear(news);
             }
-/// News may have been lost.
-fn all_may_have_changed(remote: &Remote, ears: &impl Ears) {
-    remote.look_again();
-    ears.hear(News::Flushed(None));
-}
-
         }
         let bytes = remote.outgoing.take();
         if !bytes.is_empty() {
@@ -156,7 +199,7 @@ fn all_may_have_changed(remote: &Remote, ears: &impl Ears) {
         }
         let arrived: Vec<String> = inbox.pieces.lock().drain(..).collect();
         for piece in arrived {
-            let Some((other, all)) = incoming.add(&piece) else { continue };
+            let Some((other, all)) = incoming.add(&piece, seal, remote.clock.now_ms()) else { continue };
             if other == front {
                 continue;
             }
@@ -167,6 +210,15 @@ fn all_may_have_changed(remote: &Remote, ears: &impl Ears) {
                         if heard.is_new {
                             // It does not know of this one yet.
                             beaten = None;
+                        }
+                        if heard.wants_more {
+                            remote.outgoing.tell(&News::Tells(other));
+                        }
+                        continue;
+                    }
+                    News::Tells(told) => {
+                        if *told == front {
+                            ears.hear(News::Flushed(None));
                         }
                         continue;
                     }
@@ -195,12 +247,3 @@ fn all_may_have_changed(remote: &Remote, ears: &impl Ears) {
         }
     }
 }
-                        if heard.wants_more {
-                            remote.outgoing.tell(&News::Tells(other));
-                        }
-                        continue;
-                    }
-                    News::Tells(told) => {
-                        if *told == front {
-                            ears.hear(News::Flushed(None));
-                        }

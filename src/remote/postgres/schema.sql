@@ -47,3 +47,6 @@ CREATE TABLE keyfast.undone (
     groups int[] NOT NULL
 ) WITH (fillfactor = 50);
 CREATE SEQUENCE keyfast.front;
+
+-- The secret by which front-ends know each other's news. The first front-end makes it. No other user may read it.
+CREATE TABLE keyfast.secret (is_only bool PRIMARY KEY CHECK (is_only), secret bytea NOT NULL);

@@ -39,6 +39,7 @@ mod postgres;
 mod proxy;
 mod rust_clients;
 mod secure;
+mod strangers;
 mod watching;
 
 use std::thread;
