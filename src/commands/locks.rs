@@ -65,6 +65,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
             && choice.has(&lock.key)
             && may_read(&lock.key)
             && tx.is_lock(&lock.key)
+            && !context.instance.remote.get().is_some_and(|remote| remote.hides(&lock.key))
     });
     drop(may_read);
     held.sort_by_key(|lock| lock.tenure.since_ms);

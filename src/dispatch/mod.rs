@@ -413,6 +413,9 @@ fn ended_if_exec(instance: &Instance, session: &mut Session, command: &Command) 
     }
 }
 
+/// The error for a request that concerns all keys in memory.
+const ALL_KEYS_TAKEN: &str = "TRYAGAIN Another client has all keys for long";
+
 /// Runs an admitted request that concerns all keys, in memory and in the store.
 #[cold]
 fn run_everywhere(
@@ -427,9 +430,15 @@ fn run_everywhere(
     }
     let in_memory = |session: &mut Session, out: &mut Vec<u8>| {
         let ran = run_in_memory(instance, session, command, request, None, out);
-        ran.unwrap_or(Err(Error::fixed("TRYAGAIN Another client has all keys for long")))
+        ran.unwrap_or(Err(Error::fixed(ALL_KEYS_TAKEN)))
     };
-    match whole::execute(remote, session, command, request, in_memory, out) {
+    let hidden = |database| {
+        let mut hidden = 0;
+        let tx = instance.keyspace.begin_all(database).map_err(|_| Error::fixed(ALL_KEYS_TAKEN))?;
+        tx.walk()?.for_each_key(|key| hidden += usize::from(remote.hides(key)));
+        Ok(hidden)
+    };
+    match whole::execute(remote, session, command, request, in_memory, hidden, out) {
         Ok(result) => Ok(result),
         Err(_not_answered) => Err(Wait::Store),
     }

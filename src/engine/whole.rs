@@ -17,8 +17,12 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::session::{Pending, Session};
 
-/// A cursor of SCAN with this bit goes on in the store, from the slot that the other bits are.
-const IN_STORE: u64 = 1 << 62;
+/// A cursor of SCAN with this bit goes on in the store, from the place whose number the other bits are. It is
+/// below 2^53, since there are clients that keep numbers as floating point.
+const IN_STORE: u64 = 1 << Cursor::BITS;
+
+/// How often RANDOMKEY looks for a key in memory that does not live in the store, while there may be others.
+const RANDOM_TRIES_MAX: u32 = 100;
 
 /// The question of a request to the store; `None` if it concerns memory alone.
 ///
@@ -52,7 +56,8 @@ fn question(
     }))
 }
 
-/// Asks the store, once the part of the reply from memory is known.
+/// Asks the store, once the part of the reply from memory is known. `memory` runs the request there, and
+/// `hidden` counts the keys of a database in memory that live in the store.
 ///
 /// # Errors
 ///
@@ -62,7 +67,8 @@ pub fn execute(
     session: &mut Session,
     command: &'static Command,
     request: Request<'_>,
-    memory: impl FnOnce(&mut Session, &mut Vec<u8>) -> Result<()>,
+    mut memory: impl FnMut(&mut Session, &mut Vec<u8>) -> Result<()>,
+    hidden: impl FnOnce(usize) -> Result<usize>,
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, NotAnswered> {
     let question = match question(remote.settings.places.has_all(), session, command, request) {
@@ -75,6 +81,13 @@ pub fn execute(
             return Ok(Err(error));
         }
         out.extend_from_slice(&on_to_the_store(reply));
+        if remote.has_leftovers() {
+            // The cursor stands before the keys.
+            let keys = reply.iter().skip(1).position(|byte| *byte == b'*').map_or(0, |place| place + 1);
+            let visible = without_hidden(&reply[keys..], remote);
+            reply.truncate(keys);
+            reply.extend_from_slice(&visible);
+        }
         return Ok(Ok(()));
     };
     match session.pending.take().and_then(|pending| pending.told) {
@@ -97,12 +110,61 @@ pub fn execute(
                 return Ok(Err(error));
             }
             let now_ms = remote.clock.now_ms();
+            if remote.has_leftovers() {
+                let is_hidden = |reply: &[u8]| bulk(reply).is_some_and(|(key, _)| remote.hides(key));
+                for _ in 0..RANDOM_TRIES_MAX {
+                    if !matches!(question, Question::Any { .. }) || !is_hidden(&reply) {
+                        break;
+                    }
+                    reply.clear();
+                    if let Err(error) = memory(session, &mut reply) {
+                        return Ok(Err(error));
+                    }
+                }
+                reply = match question {
+                    Question::Names(_) => without_hidden(&reply, remote),
+                    Question::Any { .. } if is_hidden(&reply) => b"$-1\r\n".to_vec(),
+                    Question::Count(_) => match hidden(session.database) {
+                        Ok(hidden) => format!(":{}\r\n", number_in(&reply) - hidden as i64).into_bytes(),
+                        Err(error) => return Ok(Err(error)),
+                    },
+                    _ => reply,
+                };
+            }
             Ok(join((command, request, question), told, &reply, (session, now_ms), out))
         }
     }
 }
 
 /// Where SCAN has seen all of memory, it goes on in the store.
+/// A string of a reply, and what follows it.
+fn bulk(reply: &[u8]) -> Option<(&[u8], &[u8])> {
+    let digits = reply.iter().position(|byte| *byte == b'\r')?;
+    let length = usize::try_from(parse_integer(reply.strip_prefix(b"$")?.get(..digits - 1)?)?).ok()?;
+    let (text, rest) = reply.get(digits + 2..)?.split_at_checked(length)?;
+    Some((text, rest.get(2..)?))
+}
+
+/// The number that a reply begins with: an integer, or how many elements follow.
+fn number_in(reply: &[u8]) -> i64 {
+    let line = reply.iter().position(|byte| *byte == b'\r').unwrap_or(0);
+    reply.get(1..line).and_then(parse_integer).unwrap_or(0)
+}
+
+/// An array of keys in memory without those that live in the store.
+fn without_hidden(array: &[u8], remote: &Remote) -> Vec<u8> {
+    let line = array.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let (mut rest, mut count, mut kept) = (&array[line..], 0, Vec::new());
+    while let Some((key, after)) = bulk(rest) {
+        if !remote.hides(key) {
+            kept.extend_from_slice(&rest[..rest.len() - after.len()]);
+            count += 1;
+        }
+        rest = after;
+    }
+    [format!("*{count}\r\n").as_bytes(), &kept].concat()
+}
+
 fn on_to_the_store(reply: Vec<u8>) -> Vec<u8> {
     const END: &[u8] = b"*2\r\n$1\r\n0\r\n";
     match reply.strip_prefix(END) {
@@ -123,7 +185,7 @@ fn join(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let line = memory.iter().position(|byte| *byte == b'\r').unwrap_or(0);
-    let number = memory.get(1..line).and_then(parse_integer).unwrap_or(0);
+    let number = number_in(memory);
     let rest = memory.get(line + 2..).unwrap_or_default();
     let reply_to = |out: &mut Vec<u8>, keys: &[Vec<u8>]| {
         for key in keys {

@@ -48,7 +48,7 @@ mod tls;
 pub mod whole;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -154,6 +154,8 @@ struct State {
     /// The lane is woken when so many requests have joined.
     wake_at: usize,
     in_flight: InFlight,
+    /// Whether memory has keys that live in the store: they were loaded, and no client sees them.
+    has_leftovers: AtomicBool,
     hints: Hints,
     listeners: KeyMap<Vec<Arc<Notify>>>,
 }
@@ -191,9 +193,25 @@ impl Remote {
     pub fn look(&self, keys: &[Key], told: Option<&KeyMap<Arc<Row>>>) -> Looked {
         if self.health.is_away.load(Ordering::Relaxed) {
             return Looked::Away;
+            has_leftovers: AtomicBool::new(false),
         }
         let mut state = self.state.lock();
         let State { forming, in_flight, hints, .. } = &mut *state;
+    /// Notes that memory has keys that live in the store.
+    pub fn set_leftovers(&self) {
+        self.has_leftovers.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether memory has keys that live in the store.
+    pub fn has_leftovers(&self) -> bool {
+        self.has_leftovers.load(Ordering::Relaxed)
+    }
+
+    /// Whether a key in memory is hidden, since it lives in the store.
+    pub fn hides(&self, key: &[u8]) -> bool {
+        self.has_leftovers() && self.settings.places.has(key)
+    }
+
         if let Some(ticket) = in_flight.wait_for(keys.iter()) {
             return Looked::After(ticket);
         }

@@ -140,7 +140,30 @@ impl Server {
                 true => replay::load(instance),
                 false => instance.load(),
             }
-        })
+        })?;
+        self.look_for_leftovers()
+    }
+
+    /// Warns of keys in memory that live in the store. They were loaded from a snapshot or a log of a server
+    /// without this store. They stay where they are, and no client sees them.
+    fn look_for_leftovers(&self) -> Result<(), String> {
+        let Some(remote) = self.instance.remote.get() else { return Ok(()) };
+        let keyspace = &self.instance.keyspace;
+        let mut keys = 0;
+        for database in 0..keyspace.databases() {
+            // No client is there yet that could hold the keys.
+            let tx = keyspace.begin_all(database).map_err(|_| "the data set is locked".to_owned())?;
+            let walk = tx.walk().map_err(|_| "the data set is locked".to_owned())?;
+            walk.for_each_key(|key| keys += usize::from(remote.settings.places.has(key)));
+        }
+        if keys > 0 {
+            remote.set_leftovers();
+            tracing::warn!(
+                "{keys} keys in memory match store-keys: no client sees them, since \
+                 these keys live in the store. Start without the store to get at them, or FLUSHALL deletes them"
+            );
+        }
+        Ok(())
     }
 
     fn let_clients_in(&mut self) {

@@ -39,6 +39,7 @@ mod postgres;
 mod proxy;
 mod rust_clients;
 mod secure;
+mod starts;
 mod strangers;
 mod watching;
 
