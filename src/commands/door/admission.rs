@@ -11,6 +11,7 @@ use crate::session::{Replies, Session};
 use super::intent::{Intent, intent};
 use super::origin::Origin;
 use super::permission;
+use super::placing::{Place, place};
 use super::room::{Room, make_room};
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, resolve};
@@ -271,7 +272,7 @@ impl Asked<'_> {
     #[cold]
     fn check_memory(&self) -> Result<()> {
         // A script that has been running for too long holds the shards that make_room would wait for.
-        if self.instance.keyspace.is_busy() || make_room(self.instance) != Room::None {
+        if self.instance.keyspace.is_busy() || make_room(self.instance) != Room::None || self.is_in_store() {
             return Ok(());
         }
         let is_refused = match (&self.session.queue, self.registered.command.name) {
@@ -280,6 +281,15 @@ impl Asked<'_> {
             _ => self.does_any(|intent| intent.needs_memory),
         };
         if is_refused { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
+    }
+
+    /// Whether the keys of the request live in a store: they take no memory here.
+    fn is_in_store(&self) -> bool {
+        let Asked { instance, session, registered, request, .. } = self;
+        instance.remote.get().is_some_and(|remote| {
+            let (places, databases) = (&remote.settings.places, instance.keyspace.databases());
+            matches!(place(places, databases, session, registered.command, *request), Ok(Place::Store(_)))
+        })
     }
 
     /// Refuses what writes after data could not be saved, and PING, which health checks use.

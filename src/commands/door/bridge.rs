@@ -60,7 +60,9 @@ impl<'a, 'k> Bridge<'a, 'k> {
     ) -> Result<Bridge<'a, 'k>> {
         let instance = context.instance;
         let limit_bytes = instance.config.maxmemory.size();
-        let is_short = limit_bytes > 0 && instance.uses_more_memory_than(limit_bytes);
+        // Keys in a store take no memory here.
+        let is_in_store = context.session.keys_in_store.is_some();
+        let is_short = limit_bytes > 0 && !is_in_store && instance.uses_more_memory_than(limit_bytes);
         if is_short && !flags.is_silent && !flags.allow_oom && !flags.no_writes && !is_read_only {
             return Err(Error::OUT_OF_MEMORY);
         }

@@ -21,6 +21,7 @@ macro_rules! on_both {
 }
 
 mod attacks;
+mod browsing;
 mod cable;
 mod caching;
 pub(crate) mod cluster;
