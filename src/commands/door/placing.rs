@@ -54,7 +54,7 @@ pub fn place(
             if !sorting.keys.is_empty() {
                 for (registered, request) in queued(queue) {
                     may_be_offered(registered.command, request)?;
-                    if registered.command.name == "select" || registered.command.needs_everything(request) {
+                    if may_not_run_twice(registered.command) || registered.command.needs_everything(request) {
                         return Err(not_offered(registered.command));
                     }
                 }
@@ -113,8 +113,18 @@ fn may_be_offered(command: &Command, request: Request<'_>) -> Result<()> {
     }
 }
 
+/// Whether a command of an EXEC changes the server or its client in a way that its next run would meet: EXEC
+/// runs again if another front-end was faster.
+fn may_not_run_twice(command: &Command) -> bool {
+    matches!(
+        command.name,
+        "select" | "function|load" | "function|delete" | "function|restore" | "function|flush"
+    )
+}
+
 fn not_offered(command: &Command) -> Error {
-    Error::text(format!("ERR {} cannot do this with keys in a store", command.name.to_uppercase()))
+    let name = command.name.to_uppercase().replace('|', " ");
+    Error::text(format!("ERR {name} cannot do this with keys in a store"))
 }
 
 /// Finds the keys that requests name, with their databases.

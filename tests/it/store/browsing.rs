@@ -7,6 +7,7 @@ use crate::client::{Client, Reply};
 
 on_both! {
     keys_in_the_store_need_no_memory_of_the_server
+    functions_are_not_loaded_by_a_transaction_that_may_run_twice
 }
 
 fn keys_in_the_store_need_no_memory_of_the_server(kind: Kind) {
@@ -29,4 +30,19 @@ fn keys_in_the_store_need_no_memory_of_the_server(kind: Kind) {
     let refused = client.cmd(["EVAL", "return redis.call('set',KEYS[1],'w')", "1", "plain"]).text();
     assert!(refused.starts_with(short), "{refused}");
     client.line("GET lock:a").is("x");
+}
+
+fn functions_are_not_loaded_by_a_transaction_that_may_run_twice(kind: Kind) {
+    let Some((_cluster, one, _other)) = pair(kind, "functions") else { return };
+    let mut client = one.client();
+    let library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
+    client.line("MULTI").is_ok();
+    client.line("SET k v").is_simple("QUEUED");
+    client.cmd(["FUNCTION", "LOAD", library]).is_simple("QUEUED");
+    client.line("EXEC").is_error("ERR FUNCTION LOAD cannot do this with keys in a store");
+    client.line("GET k").is_nil();
+    // Alone it runs once.
+    client.line("MULTI").is_ok();
+    client.cmd(["FUNCTION", "LOAD", library]).is_simple("QUEUED");
+    client.line("EXEC").is(Reply::Array(vec!["lib".into()]));
 }
