@@ -10,9 +10,10 @@ use crate::commands::error::Error;
 use crate::commands::facts::Result;
 use crate::commands::locks::{Choice, describe_in_store};
 use crate::engine::remote::{NotAnswered, OUTCOME_UNKNOWN};
+use crate::keyspace::Cursor;
 use crate::remote::Remote;
 use crate::remote::news::News;
-use crate::remote::whole::{NAMES_MAX, NotTold, Question, Told};
+use crate::remote::whole::{NAMES_MAX, NotTold, Question, SLOTS_OF_PLACE, Told};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::session::{Pending, Session};
@@ -49,7 +50,7 @@ fn question(
                 return Ok(None);
             }
             let filter = Filter::parse(request)?;
-            let from = (cursor & (IN_STORE - 1)) as i64;
+            let from = (cursor & (IN_STORE - 1)) as i64 * SLOTS_OF_PLACE;
             Question::Some { database, from, keys: filter.keys, with_types: filter.asks_for_type() }
         }
         _ => return Ok(None),
@@ -80,7 +81,6 @@ pub fn execute(
         if let Err(error) = memory(session, &mut reply) {
             return Ok(Err(error));
         }
-        out.extend_from_slice(&on_to_the_store(reply));
         if remote.has_leftovers() {
             // The cursor stands before the keys.
             let keys = reply.iter().skip(1).position(|byte| *byte == b'*').map_or(0, |place| place + 1);
@@ -88,6 +88,7 @@ pub fn execute(
             reply.truncate(keys);
             reply.extend_from_slice(&visible);
         }
+        out.extend_from_slice(&on_to_the_store(reply));
         return Ok(Ok(()));
     };
     match session.pending.take().and_then(|pending| pending.told) {
@@ -109,7 +110,6 @@ pub fn execute(
             {
                 return Ok(Err(error));
             }
-            let now_ms = remote.clock.now_ms();
             if remote.has_leftovers() {
                 let is_hidden = |reply: &[u8]| bulk(reply).is_some_and(|(key, _)| remote.hides(key));
                 for _ in 0..RANDOM_TRIES_MAX {
@@ -131,12 +131,12 @@ pub fn execute(
                     _ => reply,
                 };
             }
+            let now_ms = remote.clock.now_ms();
             Ok(join((command, request, question), told, &reply, (session, now_ms), out))
         }
     }
 }
 
-/// Where SCAN has seen all of memory, it goes on in the store.
 /// A string of a reply, and what follows it.
 fn bulk(reply: &[u8]) -> Option<(&[u8], &[u8])> {
     let digits = reply.iter().position(|byte| *byte == b'\r')?;
@@ -165,6 +165,7 @@ fn without_hidden(array: &[u8], remote: &Remote) -> Vec<u8> {
     [format!("*{count}\r\n").as_bytes(), &kept].concat()
 }
 
+/// Where SCAN has seen all of memory, it goes on in the store.
 fn on_to_the_store(reply: Vec<u8>) -> Vec<u8> {
     const END: &[u8] = b"*2\r\n$1\r\n0\r\n";
     match reply.strip_prefix(END) {
@@ -215,7 +216,7 @@ fn join(
             let filter = Filter::parse(request)?;
             let keys = told.keys.into_iter().filter(|(key, kind)| filter.matches(key, kind));
             let keys: Vec<Vec<u8>> = keys.map(|(key, _)| key).collect();
-            let next = told.next.map_or(0, |slot| IN_STORE | slot as u64).to_string();
+            let next = told.next.map_or(0, |slot| IN_STORE | (slot / SLOTS_OF_PLACE) as u64).to_string();
             out.extend_from_slice(
                 format!("*2\r\n${}\r\n{next}\r\n*{}\r\n", next.len(), keys.len()).as_bytes(),
             );

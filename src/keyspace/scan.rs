@@ -22,10 +22,10 @@ use super::transaction::{Transaction, Walk};
 use crate::values::TypeFacts;
 
 const SHARD_BITS: u32 = SHARDS_MAX.trailing_zeros();
-/// 28 bits for a place, 15 for a layout and 10 for a shard make 53. Clients that keep numbers as floating
-/// point represent 53 bits exactly.
+/// 28 bits for a place, 14 for a layout and 10 for a shard make 52. Clients that keep numbers as floating
+/// point represent 53 bits exactly: one is left to tell cursors of a store from these.
 const PLACE_BITS: u32 = 28;
-const LAYOUT_BITS: u32 = 53 - SHARD_BITS - PLACE_BITS;
+const LAYOUT_BITS: u32 = Cursor::BITS - SHARD_BITS - PLACE_BITS;
 
 /// The position of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,9 @@ pub struct Cursor {
 }
 
 impl Cursor {
+    /// How many bits its number has.
+    pub const BITS: u32 = 52;
+
     /// The beginning, and the end.
     pub const START: Cursor = Cursor { shard: 0, place: 0, layout: 0 };
 

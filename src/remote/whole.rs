@@ -14,7 +14,7 @@ pub enum Question {
     Count(u32),
     /// The names of all keys of a database.
     Names(u32),
-    /// Some keys of a database.
+    /// Some keys of a database, and with the last one all others of its [place](SLOTS_OF_PLACE).
     Some {
         /// The number of the database.
         database: u32,
@@ -38,6 +38,20 @@ pub enum Question {
     Flush(Option<u32>),
 }
 
+/// Slots between two numbers from which SCAN can go on: a slot has 62 bits, and the number in a cursor 52. So
+/// a reply names all keys of a place, or none.
+pub const SLOTS_OF_PLACE: i64 = 1 << 10;
+
+/// The last slot of the place of a slot.
+pub(super) fn end_of_place(slot: i64) -> i64 {
+    slot | (SLOTS_OF_PLACE - 1)
+}
+
+/// The first slot of the next place; `None` behind the last one.
+pub(super) fn next_place(slot: i64) -> Option<i64> {
+    Some(end_of_place(slot) + 1).filter(|next| *next < 1 << 62)
+}
+
 /// The most keys that are named at once.
 pub const NAMES_MAX: usize = 1_000_000;
 
@@ -53,7 +67,7 @@ pub struct Told {
     pub keys: Vec<(Vec<u8>, String)>,
     /// The locks' keys, with their rows.
     pub locks: Vec<(Vec<u8>, Row)>,
-    /// Where to go on, if there may be more.
+    /// The slot from which to go on, if there may be more.
     pub next: Option<i64>,
 }
 

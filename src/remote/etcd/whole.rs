@@ -9,7 +9,7 @@ use super::messages::{DeleteRangeRequest, KeyValue, Operation, Outcome, RangeReq
 use super::names::{Named, Names, kind_of, read};
 use super::wire::{Wire, describe};
 use crate::remote::Remote;
-use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told};
+use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told, next_place};
 
 /// Names that are read at once.
 const PAGE_KEYS: i64 = 10_000;
@@ -70,7 +70,7 @@ async fn ask(wire: &Wire, names: &Names, question: Question) -> Result<Told, Sta
         Question::Some { database, from, keys, with_types } => {
             let keys = if with_types { keys.min(TYPED_KEYS) } else { keys.min(PAGE_KEYS as usize) };
             let (last, more) = some(&mut told, wire, names, (database, from), keys, !with_types).await?;
-            told.next = last.filter(|_| more).map(|slot| slot + 1);
+            told.next = last.filter(|_| more).and_then(next_place);
         }
         Question::Any { database, from } => {
             for from in [from, 0] {
@@ -118,7 +118,8 @@ async fn ask(wire: &Wire, names: &Names, question: Question) -> Result<Told, Sta
     Ok(told)
 }
 
-/// Names some keys from a slot on. Returns the slot of the last one, and whether there are more.
+/// Names some keys from a slot on, and all others of the last one's place. Returns the slot of the last one,
+/// and whether there are more.
 async fn some(
     told: &mut Told,
     wire: &Wire,
@@ -129,9 +130,19 @@ async fn some(
 ) -> Result<(Option<i64>, bool), Status> {
     let [key, range_end] = names.keys_from(database, from);
     let limit = keys.max(1) as i64;
-    let page =
-        wire.range(RangeRequest { key, range_end, limit, keys_only, ..RangeRequest::default() }).await?;
-    Ok((add(told, names, page.kvs), page.more))
+    let mut request = RangeRequest { key, range_end, limit, keys_only, ..RangeRequest::default() };
+    let page = wire.range(request.clone()).await?;
+    let (mut last_name, is_over) = (page.kvs.last().map(|key| key.key.clone()), !page.more);
+    let Some(last) = add(told, names, page.kvs).filter(|_| !is_over) else { return Ok((None, false)) };
+    let Some(next) = next_place(last) else { return Ok((None, false)) };
+    let [end, _] = names.keys_from(database, next);
+    while let Some(name) = last_name.take() {
+        (request.key, request.range_end) = ([&name[..], &[0]].concat().into(), end.clone());
+        let page = wire.range(request.clone()).await?;
+        last_name = page.kvs.last().filter(|_| page.more).map(|key| key.key.clone());
+        add(told, names, page.kvs);
+    }
+    Ok((Some(last), true))
 }
 
 /// Adds keys; returns the slot of the last one.

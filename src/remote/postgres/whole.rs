@@ -7,18 +7,24 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error};
+use tokio_postgres::{Client, Error, Transaction};
 
 use super::{BARRIER, Closing, check_schema, describe, is_lost, open};
 use crate::remote::Remote;
-use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told};
+use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told, end_of_place, next_place};
 
 const COUNT: &str = "SELECT count(*) FROM keyfast.keys WHERE database = $1 AND expires > clock_timestamp()";
 const NAMES: &str = "
     SELECT key, kind, slot FROM keyfast.keys WHERE database = $1 AND expires > clock_timestamp() LIMIT $2";
+/// The last one of so many keys, and all keys before it and in its place.
 const SOME: &str = "
     SELECT key, kind, slot FROM keyfast.keys
-    WHERE database = $1 AND slot >= $2 AND expires > clock_timestamp() ORDER BY slot LIMIT $3";
+    WHERE database = $1 AND slot >= $2 AND expires > clock_timestamp() AND slot <= (
+        SELECT max(slot) | $4::bigint FROM (
+            SELECT slot FROM keyfast.keys
+            WHERE database = $1 AND slot >= $2 AND expires > clock_timestamp() ORDER BY slot LIMIT $3
+        ) page
+    )";
 /// Columns as those of a batch, and the key.
 const LOCKS: &str = "
     SELECT 0::smallint, 0::bigint, version, true, kind, value,
@@ -89,14 +95,13 @@ async fn ask(client: &mut Client, question: Question) -> Result<Told, Error> {
         }
         Question::Some { database, from, keys, with_types: _ } => {
             let limit = keys.min(NAMES_MAX) as i64;
-            let arguments: [&(dyn ToSql + Sync); 3] = [&(database as i32), &from, &limit];
-            let last = read(&mut told, tx.query(SOME, &arguments).await?);
-            told.next = last.filter(|_| told.keys.len() as i64 == limit).map(|slot| slot + 1);
+            let last = read(&mut told, some(&tx, database, from, limit).await?);
+            told.next = last.filter(|_| told.keys.len() as i64 >= limit).and_then(next_place);
         }
         Question::Any { database, from } => {
             for from in [from, 0] {
                 if told.keys.is_empty() {
-                    read(&mut told, tx.query(SOME, &[&(database as i32), &from, &1_i64]).await?);
+                    read(&mut told, some(&tx, database, from, 1).await?);
                 }
             }
         }
@@ -116,8 +121,19 @@ async fn ask(client: &mut Client, question: Question) -> Result<Told, Error> {
     Ok(told)
 }
 
-/// Reads keys; returns the slot of the last one.
+/// Some keys from a slot on.
+async fn some(
+    tx: &Transaction<'_>,
+    database: u32,
+    from: i64,
+    limit: i64,
+) -> Result<Vec<tokio_postgres::Row>, Error> {
+    let arguments: [&(dyn ToSql + Sync); 4] = [&(database as i32), &from, &limit, &end_of_place(0)];
+    tx.query(SOME, &arguments).await
+}
+
+/// Reads keys; returns the greatest of their slots.
 fn read(told: &mut Told, rows: Vec<tokio_postgres::Row>) -> Option<i64> {
     told.keys.extend(rows.iter().map(|row| (row.get::<_, Vec<u8>>(0), row.get::<_, String>(1))));
-    rows.last().map(|row| row.get(2))
+    rows.iter().map(|row| row.get(2)).max()
 }

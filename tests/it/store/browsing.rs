@@ -6,8 +6,64 @@ use super::{Cluster, Kind, pair, postgres};
 use crate::client::{Client, Reply};
 
 on_both! {
+    scan_finds_every_key_by_cursors_that_floating_point_represents
     keys_in_the_store_need_no_memory_of_the_server
     functions_are_not_loaded_by_a_transaction_that_may_run_twice
+}
+
+/// All keys that SCAN finds, and how many replies had keys. Each cursor is an integer below 2^53.
+fn scan(client: &mut Client, options: &str) -> (Vec<String>, usize) {
+    let (mut cursor, mut seen, mut pages) = ("0".to_owned(), Vec::new(), 0);
+    loop {
+        let reply = client.line(&format!("SCAN {cursor} {options}")).items();
+        let [Reply::Bulk(next), Reply::Array(keys)] = &reply[..] else { panic!("{reply:?}") };
+        seen.extend(keys.iter().map(Reply::to_string));
+        pages += usize::from(!keys.is_empty());
+        cursor = String::from_utf8(next.clone()).expect("a number");
+        let number: u64 = cursor.parse().expect("a number");
+        assert!(number < 1 << 53, "{number}");
+        // As a client does that has no other numbers.
+        cursor = format!("{}", number as f64);
+        if cursor == "0" {
+            return (seen, pages);
+        }
+    }
+}
+
+fn scan_finds_every_key_by_cursors_that_floating_point_represents(kind: Kind) {
+    let Some(cluster) = Cluster::start(kind, "scan") else { return };
+    for keys in ["*", "lock:*"] {
+        let front = cluster.front(&["--store-keys", keys]);
+        let mut client = front.client();
+        client.line("FLUSHALL").is_ok();
+        client.line("DBSIZE").is(0);
+        for number in 0..60 {
+            client.line(&format!("SET lock:{number} v")).is_ok();
+            client.line(&format!("SET memory:{number} v")).is_ok();
+        }
+        for options in ["COUNT 1", "COUNT 7", "COUNT 1000", "COUNT 3 TYPE string"] {
+            let (seen, pages) = scan(&mut client, options);
+            let names: BTreeSet<&String> = seen.iter().collect();
+            assert_eq!((names.len(), seen.len()), (120, 120), "{keys} {options}");
+            assert!(pages > 100 || options != "COUNT 1", "{pages} pages");
+        }
+    }
+}
+
+marked!(needs_tools: scan_finds_all_keys_of_one_slot);
+fn scan_finds_all_keys_of_one_slot() {
+    let Some((cluster, one, _other)) = postgres::pair("one-slot") else { return };
+    let mut client = one.client();
+    let words = (0..30).flat_map(|number| [format!("key:{number}"), "v".to_owned()]);
+    client.cmd(["MSET".to_owned()].into_iter().chain(words)).is_ok();
+    for slot in ["5", "CASE WHEN key < 'key:2' THEN 4611686018427387903 ELSE 77 END"] {
+        cluster.sql(0, &format!("UPDATE keyfast.keys SET slot = {slot}")).expect("the store");
+        for options in ["COUNT 1", "COUNT 10"] {
+            let (seen, _) = scan(&mut client, options);
+            let names: BTreeSet<&String> = seen.iter().collect();
+            assert_eq!((names.len(), seen.len()), (30, 30), "{slot} {options}");
+        }
+    }
 }
 
 fn keys_in_the_store_need_no_memory_of_the_server(kind: Kind) {
