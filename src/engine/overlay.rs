@@ -74,12 +74,13 @@ pub fn run_on_rows(instance: &Instance, session: &mut Session, work: Work<'_>) -
         tx.select(key.database as usize);
         tx.remove(&key.name);
     }
-    debug_assert!(
-        is_empty(&tx),
-        "a request has written a key that it does not name: {:?}",
-        work.command.name
-    );
+    let is_clean = is_empty(&tx);
     end(tx);
+    if !is_clean {
+        // The next request would find what this one has left, so the keyspace is dropped.
+        tracing::error!("{} has written a key in the store that it does not name", work.command.name);
+        return Err(Error::fixed("ERR A request may only write keys in the store that it names"));
+    }
     instance.overlays.give_back(overlay);
     ran
 }
@@ -169,7 +170,7 @@ fn run_loaded(
 
 /// Whether no database has a key.
 fn is_empty(tx: &Transaction<'_>) -> bool {
-    tx.everything().is_ok_and(|all| all.totals().sizes.iter().all(|size| size.keys == 0))
+    tx.everything().is_ok_and(|all| all.database_sizes().all(|size| size.keys == 0))
 }
 
 /// A key as it is now.
@@ -188,4 +189,52 @@ fn live(tx: &Transaction<'_>, name: &[u8]) -> Option<Live> {
 fn end(mut tx: Transaction<'_>) {
     tx.commit();
     drop(tx.take_effects());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::clients::Address;
+    use crate::commands::facts::{KeyFlags, KeySpec};
+    use crate::commands::known;
+    use crate::config::Config;
+    use crate::instance::Hooks;
+
+    /// Writes its key, and one that it does not name.
+    const STRAY: &Command = &Command {
+        name: "stray",
+        keys: &[KeySpec::first(KeyFlags::OW)],
+        run: Run::Write(stray),
+        ..Command::DEFAULTS
+    };
+
+    fn stray(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+        tx.put(request.at(1), b"v", Expiry::Never);
+        if request.len() > 2 {
+            tx.put(b"other", b"v", Expiry::Never);
+        }
+        Ok(reply.ok())
+    }
+
+    #[test]
+    fn what_writes_a_key_that_it_does_not_name_is_refused_and_leaves_nothing_to_others() {
+        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
+        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let nowhere = Address::Unix(Path::new("").into());
+        let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
+        let mut session = Session::new(registration.client.clone(), &instance.users);
+        let (keys, rows): (Arc<[Key]>, _) = ([Key::new(0, b"k")].into(), [Row::absent()]);
+        let mut run = |line: &[u8]| {
+            let request = OwnedRequest::of_line(line).expect("a line");
+            let request = request.request().expect("a request");
+            let work = Work { command: STRAY, request, keys: &keys, rows: &rows, now_ms: 1 };
+            run_on_rows(&instance, &mut session, work)
+        };
+        for _ in 0..3 {
+            assert!(run(b"STRAY k").is_ok_and(|ran| ran.written.iter().all(Option::is_some)));
+            assert!(run(b"STRAY k more").is_err());
+        }
+    }
 }
