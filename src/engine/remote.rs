@@ -244,7 +244,10 @@ impl Errand<'_, '_> {
                     self.pending.ticket = Some(ticket);
                     return Err(NotAnswered::Store);
                 }
-                Looked::Away => return Ok(Err(Error::fixed("STOREDOWN The store cannot be reached"))),
+                Looked::Away => {
+                    let why = self.remote.health.unreachable();
+                    return Ok(Err(Error::text(format!("STOREDOWN The store {why}"))));
+                }
             };
             let mut are_strict = vec![false; rows.len()];
             self.expect_watched(session, &mut rows, &mut are_strict);

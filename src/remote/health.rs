@@ -3,11 +3,15 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 /// Counters of one front-end. They are for people; only [`is_away`](Health::is_away) decides something.
 #[derive(Debug, Default)]
 pub struct Health {
     /// Whether the store has been away for longer than a request waits. Requests are refused at once then.
     pub is_away: AtomicBool,
+    /// Why it cannot be reached, in one line; empty while it can.
+    pub why_away: Mutex<String>,
     /// Whether there is a connection.
     pub is_connected: AtomicBool,
     /// Batches that the store has answered.
@@ -27,6 +31,14 @@ pub struct Health {
 }
 
 impl Health {
+    /// That the store cannot be reached, and why, if that is known.
+    pub fn unreachable(&self) -> String {
+        match self.why_away.lock().as_str() {
+            "" => "cannot be reached".to_owned(),
+            why => format!("cannot be reached: {why}"),
+        }
+    }
+
     pub(super) fn answered(&self, requests: usize, took: Duration) {
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.requests.fetch_add(requests as u64, Ordering::Relaxed);

@@ -204,6 +204,7 @@ impl<'r, S: Store> Lane<'r, S> {
                 Ok(Err(complaint)) => complaint,
                 Err(_elapsed) => "no reply in time".to_owned(),
             };
+            remote.health.why_away.lock().clone_from(&complaint);
             if complaint != self.complaint {
                 tracing::warn!("Cannot reach the store {}: {complaint}", remote.settings.target);
                 self.complaint = complaint;
@@ -295,7 +296,7 @@ impl Remote {
 
     /// The store has been away for longer than a request waits.
     fn went_away(&self) {
-        let verdict = Verdict::Failed("it cannot be reached".into());
+        let verdict = Verdict::Failed(format!("it {}", self.health.unreachable()).into());
         self.health.is_away.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();
         let State { forming, in_flight, .. } = &mut *state;
@@ -317,6 +318,7 @@ impl Remote {
         self.health.connections.fetch_add(1, Ordering::Relaxed);
         self.health.is_connected.store(true, Ordering::Relaxed);
         self.health.is_away.store(false, Ordering::Relaxed);
+        self.health.why_away.lock().clear();
         self.work.notify_one();
     }
 }

@@ -76,3 +76,28 @@ fn scan(client: &mut Client) -> Vec<String> {
 /// A password, which is in the URL with percent signs.
 const SECRET: &str = "hush@:/x";
 const IN_URL: &str = "hush%40%3A%2Fx";
+
+marked!(needs_tools: clients_are_told_why_the_store_cannot_be_used);
+fn clients_are_told_why_the_store_cannot_be_used() {
+    let Some(store) = Postgres::start("reasons", 1) else { return };
+    store.sql(0, "CREATE ROLE guest LOGIN; CREATE ROLE reader LOGIN").expect("users");
+    let front_of = |user: &str| {
+        let url = store.url_of(user, "127.0.0.1", "?sslmode=disable");
+        Server::start_with(&["--store", &url, "--store-timeout", "300"])
+    };
+    let says = |front: &Server, part: &str| {
+        super::eventually("the reason is told", || {
+            let text = front.client().line("SETNX k v").text();
+            text.starts_with("STOREDOWN ") && text.contains(part)
+        });
+    };
+    let guest = front_of("guest");
+    says(&guest, "its tables cannot be made: permission denied for database postgres");
+    drop(store.front(&[]));
+    says(&guest, "permission denied for schema keyfast");
+    store.sql(0, "GRANT USAGE ON SCHEMA keyfast TO reader").expect("a right");
+    store.sql(0, "GRANT SELECT ON ALL TABLES IN SCHEMA keyfast TO reader").expect("a right");
+    says(&front_of("reader"), "permission denied for");
+    let url = store.url_of("keyfast", "localhost", "?sslmode=verify-full");
+    says(&Server::start_with(&["--store", &url, "--store-timeout", "300"]), "server does not support TLS");
+}
