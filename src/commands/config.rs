@@ -4,10 +4,11 @@ use std::fs;
 use std::io::ErrorKind;
 
 use crate::config::rewrite::{FILE_BYTES_MAX, rewrite as rewritten};
-use crate::config::{Changes, Checked, Parameter, is_known, is_secret, parameters};
+use crate::config::{Changes, Checked, Config, Parameter, is_known, is_secret, parameters};
 use crate::files;
 use crate::glob::Pattern;
 use crate::instance::Instance;
+use crate::remote::without_password;
 use crate::resp::{Reply, Request, tree};
 
 use super::door::permission::is_enabled;
@@ -65,8 +66,18 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     }
     let config = &context.instance.config;
     Ok(reply.tree(&tree::map_of(
-        found.iter().map(|(name, parameter)| (tree::bulk(name), tree::bulk(parameter.print(config)))),
+        found.iter().map(|(name, parameter)| (tree::bulk(name), tree::bulk(shown(parameter, config)))),
     )))
+}
+
+/// The value of a parameter as a client may see it: the URL of the store has a password that the client need
+/// not know.
+fn shown(parameter: &Parameter, config: &Config) -> Vec<u8> {
+    let value = parameter.print(config);
+    match parameter.name {
+        "store" => without_password(&String::from_utf8_lossy(&value)).into_bytes(),
+        _ => value,
+    }
 }
 
 const CONFIG_SET: Command = Command {

@@ -49,6 +49,7 @@ pub struct Config {
     pub client_query_buffer_limit: Integer,
     pub store: Text,
     pub store_keys: Text,
+    pub store_password_file: Text,
     pub store_name: Text,
     pub store_timeout: Integer,
     pub store_value_max_bytes: Integer,

@@ -16,7 +16,8 @@
 //! - [`forming`] collects the requests of the next batch.
 //! - [`gathering`] lets a batch wait shortly for more requests.
 //! - [`lane`] sends one batch after the other.
-//! - [`news`] is what front-ends send each other.
+//! - [`news`] is what front-ends send each other, and [`seal`] proves that they have.
+//! - [`passwords`] finds the store's password.
 //! - [`whole`] is for requests about all keys.
 //! - [`postgres`] is the store that speaks PostgreSQL's protocol.
 //! - [`etcd`] is the store that is etcd.
@@ -36,14 +37,15 @@ mod health;
 mod hints;
 mod lane;
 pub mod news;
+mod passwords;
 pub mod places;
 #[cfg(feature = "postgres")]
 mod postgres;
 pub mod row;
-mod store;
-mod target;
 #[cfg(feature = "postgres")]
 mod seal;
+mod store;
+mod target;
 mod tls;
 pub mod whole;
 
@@ -65,7 +67,7 @@ pub use lane::{answer_questions, exchange_news, run};
 use news::{News, Outgoing};
 use places::Places;
 use row::{Key, KeyMap, Row};
-pub use target::{BadTarget, Limits, Target};
+pub use target::{BadTarget, Limits, Target, without_password};
 pub use tls::TlsFiles;
 use whole::{Answering, NotTold, Question, Questions};
 
@@ -99,10 +101,16 @@ impl Settings {
         let text = |text: &Text| String::from_utf8_lossy(&text.get()).into_owned();
         let url = text(&config.store);
         if url.is_empty() {
-            return Ok(None);
+            return match *config.store_keys.get() == *b"*" {
+                true => Ok(None),
+                false => Err("`store-keys` says which keys live in a store, and there is none: `store` is \
+                              missing. Without it, these keys would live in the memory of this server"
+                    .to_owned()),
+            };
         }
-        let target =
-            Target::parse(&url).map_err(|BadTarget(why)| format!("`store` cannot be read: {why}"))?;
+        let password = passwords::of(config, &url)?;
+        let target = Target::parse_with(&url, password.as_deref())
+            .map_err(|BadTarget(why)| format!("`store` cannot be read: {why}"))?;
         let name = match text(&config.store_name) {
             name if name.is_empty() => format!("{}:{}", machine_name(), config.port.get()),
             name => name,
@@ -146,6 +154,8 @@ pub struct Remote {
     outgoing: Outgoing,
     /// Questions about all keys.
     questions: Questions,
+    /// Whether memory has keys that live in the store: they were loaded, and no client sees them.
+    has_leftovers: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -154,8 +164,6 @@ struct State {
     /// The lane is woken when so many requests have joined.
     wake_at: usize,
     in_flight: InFlight,
-    /// Whether memory has keys that live in the store: they were loaded, and no client sees them.
-    has_leftovers: AtomicBool,
     hints: Hints,
     listeners: KeyMap<Vec<Arc<Notify>>>,
 }
@@ -185,18 +193,10 @@ impl Remote {
             front: AtomicI64::new(0),
             outgoing: Outgoing::default(),
             questions: Questions::default(),
+            has_leftovers: AtomicBool::new(false),
         }
     }
 
-    /// The rows of these keys, as far as they can be guessed. `told` are those that the store has returned to
-    /// the request before: long ones are not kept as hints.
-    pub fn look(&self, keys: &[Key], told: Option<&KeyMap<Arc<Row>>>) -> Looked {
-        if self.health.is_away.load(Ordering::Relaxed) {
-            return Looked::Away;
-            has_leftovers: AtomicBool::new(false),
-        }
-        let mut state = self.state.lock();
-        let State { forming, in_flight, hints, .. } = &mut *state;
     /// Notes that memory has keys that live in the store.
     pub fn set_leftovers(&self) {
         self.has_leftovers.store(true, Ordering::Relaxed);
@@ -212,6 +212,14 @@ impl Remote {
         self.has_leftovers() && self.settings.places.has(key)
     }
 
+    /// The rows of these keys, as far as they can be guessed. `told` are those that the store has returned to
+    /// the request before: long ones are not kept as hints.
+    pub fn look(&self, keys: &[Key], told: Option<&KeyMap<Arc<Row>>>) -> Looked {
+        if self.health.is_away.load(Ordering::Relaxed) {
+            return Looked::Away;
+        }
+        let mut state = self.state.lock();
+        let State { forming, in_flight, hints, .. } = &mut *state;
         if let Some(ticket) = in_flight.wait_for(keys.iter()) {
             return Looked::After(ticket);
         }
@@ -301,6 +309,12 @@ impl Remote {
         Listening { remote: Arc::clone(self), keys, woken }
     }
 
+    /// Notes that a client keeps copies of keys from now on, so that the other front-ends soon learn that
+    /// changes are wanted.
+    pub fn want_changes(&self) {
+        self.outgoing.work.notify_one();
+    }
+
     /// Sends news to the other front-ends, at most once.
     pub fn tell(&self, news: &News) {
         self.outgoing.tell(news);
@@ -329,12 +343,6 @@ impl Remote {
     }
 
     /// Forgets all guesses, and wakes all clients that listen: news may have been lost.
-    /// Notes that a client keeps copies of keys from now on, so that the other front-ends soon learn that
-    /// changes are wanted.
-    pub fn want_changes(&self) {
-        self.outgoing.work.notify_one();
-    }
-
     pub fn look_again(&self) {
         self.state.lock().look_again();
     }

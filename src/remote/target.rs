@@ -67,14 +67,35 @@ impl Target {
     ///
     /// [`BadTarget`], with what is wrong.
     pub fn parse(url: &str) -> Result<Target, BadTarget> {
+        Target::parse_with(url, None)
+    }
+
+    /// Reads a URL, and takes a password that is not in it.
+    ///
+    /// # Errors
+    ///
+    /// [`BadTarget`], with what is wrong.
+    pub fn parse_with(url: &str, password: Option<&str>) -> Result<Target, BadTarget> {
+        if password.is_some() && has_password(url) {
+            return Err(BadTarget("it has a password already, so none may come from elsewhere"));
+        }
         match url.split_once("://") {
             Some(("postgres" | "postgresql", _)) if cfg!(feature = "postgres") => {
-                Ok(Target::Postgres(url.to_owned()))
+                let url = with_known_tls(url)?;
+                Ok(Target::Postgres(match password {
+                    Some(password) => {
+                        let sign = if url.contains('?') { '&' } else { '?' };
+                        format!("{url}{sign}password={}", escaped(password))
+                    }
+                    None => url,
+                }))
             }
             Some(("postgres" | "postgresql", _)) => {
                 Err(BadTarget("this program was built without the feature postgres"))
             }
-            Some(("etcd", place)) if cfg!(feature = "etcd") => EtcdPlace::parse(place).map(Target::Etcd),
+            Some(("etcd", place)) if cfg!(feature = "etcd") => {
+                EtcdPlace::parse(place, password).map(Target::Etcd)
+            }
             Some(("etcd", _)) => Err(BadTarget("this program was built without the feature etcd")),
             _ => Err(BadTarget("it must begin with postgres:// or etcd://")),
         }
@@ -104,7 +125,7 @@ impl EtcdPlace {
     const PORT: u16 = 2379;
 
     /// Reads what follows `etcd://`.
-    fn parse(place: &str) -> Result<EtcdPlace, BadTarget> {
+    fn parse(place: &str, password: Option<&str>) -> Result<EtcdPlace, BadTarget> {
         let (place, options) = place.split_once('?').unwrap_or((place, ""));
         let (hosts, prefix) = place.split_once('/').unwrap_or((place, ""));
         if [prefix, options].iter().any(|part| part.contains(['@', '#'])) {
@@ -114,13 +135,18 @@ impl EtcdPlace {
         }
         let is_tls = match options {
             "" | "sslmode=disable" => false,
-            "sslmode=require" => true,
+            "sslmode=require" | "sslmode=verify-full" => true,
             _ => {
-                return Err(BadTarget("etcd:// takes one option: ?sslmode=disable or ?sslmode=require"));
+                return Err(BadTarget(
+                    "etcd:// takes one option: ?sslmode=disable, ?sslmode=require or ?sslmode=verify-full",
+                ));
             }
         };
         let (login, hosts) = match hosts.rsplit_once('@') {
-            Some((login, hosts)) => (Some(Login::parse(login)?), hosts),
+            Some((login, hosts)) => (Some(Login::parse(login, password)?), hosts),
+            None if password.is_some() => {
+                return Err(BadTarget("of etcd://, a password needs a user: etcd://user@host"));
+            }
             None => (None, hosts),
         };
         let prefix = match prefix.trim_end_matches('/') {
@@ -140,13 +166,92 @@ impl EtcdPlace {
 }
 
 impl Login {
-    /// Parses the form `user:password`.
-    fn parse(login: &str) -> Result<Login, BadTarget> {
+    /// Parses the form `user:password`, or `user` where the password comes from elsewhere.
+    fn parse(login: &str, password: Option<&str>) -> Result<Login, BadTarget> {
+        if let Some(password) = password {
+            let user = plain(login).filter(|user| !user.is_empty() && !login.contains(':'));
+            let user = user.ok_or(BadTarget("of etcd://, the user must be written user@"))?;
+            return Ok(Login { user, password: password.to_owned() });
+        }
         const WRONG: BadTarget = BadTarget("of etcd://, user and password must be written user:password@");
         let (user, password) = login.split_once(':').ok_or(WRONG)?;
         let [user, password] = [user, password].map(|part| plain(part).filter(|part| !part.is_empty()));
         Ok(Login { user: user.ok_or(WRONG)?, password: password.ok_or(WRONG)? })
     }
+}
+
+/// The value of `store` without its passwords, for people who look at the parameters. What cannot be told from
+/// a password is left out, too.
+pub fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return if url.is_empty() { String::new() } else { "...".to_owned() };
+    };
+    let hidden = format!("{scheme}://...");
+    let (login, place) = match rest.rsplit_once('@') {
+        Some((login, place)) => (Some(login), place),
+        None => (None, rest),
+    };
+    let user = login.map(|login| login.split_once(':').map_or(login, |(user, _)| user));
+    let (place, options) = match place.split_once('?') {
+        Some((place, options)) => (place, Some(options)),
+        None => (place, None),
+    };
+    if user.is_some_and(|user| user.contains(['/', '?', '#', '=', ','])) || !names_hosts(place) {
+        return hidden;
+    }
+    let is_shown = |option: &&str| {
+        let name = option.split_once('=').map_or("", |(name, _)| name);
+        !name.is_empty() && !name.to_ascii_lowercase().contains("pass")
+    };
+    let options: Vec<&str> = options.unwrap_or_default().split('&').filter(is_shown).collect();
+    let user = user.map_or(String::new(), |user| format!("{user}@"));
+    match options.is_empty() {
+        true => format!("{scheme}://{user}{place}"),
+        false => format!("{scheme}://{user}{place}?{}", options.join("&")),
+    }
+}
+
+/// Whether a URL has a password.
+pub(super) fn has_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let login = rest.rsplit_once('@').map_or("", |(login, _)| login);
+    let options = rest.split_once('?').map_or("", |(_, options)| options);
+    login.contains(':') || options.split('&').any(|option| option.starts_with("password="))
+}
+
+/// Whether all hosts of a URL look like hosts. In one that is written wrongly, there may be a password.
+fn names_hosts(place: &str) -> bool {
+    let is_host = |host: &str| match host.rsplit_once(':') {
+        Some((_, port)) => host.ends_with(']') || port.parse::<u16>().is_ok(),
+        None => true,
+    };
+    place.split('/').next().unwrap_or_default().split(',').all(is_host)
+}
+
+/// The URL with a mode of TLS that the library for PostgreSQL knows. Certificates are always checked in full,
+/// so to require TLS and to verify it is the same.
+fn with_known_tls(url: &str) -> Result<String, BadTarget> {
+    const MODE: &str = "sslmode=";
+    let Some((place, options)) = url.split_once('?') else { return Ok(url.to_owned()) };
+    let known = options.split('&').map(|option| match option.strip_prefix(MODE) {
+        None | Some("disable" | "prefer" | "require") => Ok(option.to_owned()),
+        Some("verify-ca" | "verify-full") => Ok(format!("{MODE}require")),
+        Some(_) => Err(BadTarget("sslmode must be disable, prefer, require or verify-full")),
+    });
+    Ok(format!("{place}?{}", known.collect::<Result<Vec<_>, _>>()?.join("&")))
+}
+
+/// A text as it may be in a URL.
+fn escaped(text: &str) -> String {
+    use std::fmt::Write;
+    text.bytes().fold(String::new(), |mut url, byte| {
+        // A write to a string cannot fail.
+        let _ = match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => write!(url, "{}", char::from(byte)),
+            byte => write!(url, "%{byte:02X}"),
+        };
+        url
+    })
 }
 
 /// A part of a URL without its percent signs; `None` if they are wrong.
@@ -183,13 +288,7 @@ impl fmt::Display for Target {
         let place = url.split_once("://").map_or("", |(_, rest)| rest);
         let (place, options) = place.split_once('?').unwrap_or((place, ""));
         let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
-        // A URL that is written wrongly may have its password where its hosts should be.
-        let is_host = |host: &str| match host.rsplit_once(':') {
-            Some((_, port)) => host.ends_with(']') || port.parse::<u16>().is_ok(),
-            None => true,
-        };
-        let is_plain = place.split('/').next().unwrap_or_default().split(',').all(is_host);
-        match is_plain && !options.contains('@') {
+        match names_hosts(place) && !options.contains('@') {
             true => write!(f, "postgres://{place}"),
             false => write!(f, "postgres://..."),
         }
@@ -237,7 +336,7 @@ mod tests {
     #[test]
     #[cfg(feature = "etcd")]
     fn etcd_takes_a_user_and_tls() {
-        let place = |url: &str| EtcdPlace::parse(url).expect("a place");
+        let place = |url: &str| EtcdPlace::parse(url, None).expect("a place");
         let secured = place("me:p%40%2f%C3%A4:@a,b:1/x?sslmode=require");
         let login = secured.login.clone().expect("a user");
         assert_eq!((login.user.as_str(), login.password.as_str()), ("me", "p@/\u{e4}:"));
@@ -247,7 +346,50 @@ mod tests {
         assert!(!shown.contains("p@/"), "{shown}");
         for wrong in ["me@a", "me:@a", ":x@a", "me:x%4@a", "me:x%zz@a", "me:x%ff@a", "me:x%+4@a", "me:x/y@a"]
         {
-            assert!(EtcdPlace::parse(wrong).is_err(), "{wrong}");
+            assert!(EtcdPlace::parse(wrong, None).is_err(), "{wrong}");
         }
+        let login = EtcdPlace::parse("m%40e@a", Some("s/e:c")).expect("a place").login.expect("a user");
+        assert_eq!((login.user.as_str(), login.password.as_str()), ("m@e", "s/e:c"));
+        for wrong in ["a", "@a", "me:x@a", "me:@a"] {
+            assert!(EtcdPlace::parse(wrong, Some("secret")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_parameter_is_shown_without_passwords() {
+        for (url, shown) in [
+            ("", ""),
+            (
+                "postgres://me:secret@one,two:5433/db?sslmode=require",
+                "postgres://me@one,two:5433/db?sslmode=require",
+            ),
+            ("postgres://one/db?user=me&password=secret", "postgres://one/db?user=me"),
+            ("postgres://one/db?password=se@cret", "postgres://..."),
+            ("postgres://me:se@c/r?et@one:1/db", "postgres://me@one:1/db"),
+            ("postgres://me:secret", "postgres://..."),
+            ("postgres://one/db?secret", "postgres://one/db"),
+            ("etcd://me:secret@a,b:1/x?sslmode=require", "etcd://me@a,b:1/x?sslmode=require"),
+            ("me:secret@host", "..."),
+        ] {
+            assert_eq!(without_password(url), shown, "{url}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "postgres")]
+    fn a_password_from_elsewhere_and_every_way_to_want_tls_reach_the_library() {
+        let url = |url, password| match Target::parse_with(url, password) {
+            Ok(Target::Postgres(url)) => Ok(url),
+            Ok(other) => panic!("{other}"),
+            Err(BadTarget(why)) => Err(why),
+        };
+        assert_eq!(
+            url("postgres://me@one", Some("a&b/c")).as_deref(),
+            Ok("postgres://me@one?password=a%26b%2Fc")
+        );
+        let known = url("postgres://me@one?sslmode=verify-full&a=b", Some("x"));
+        assert_eq!(known.as_deref(), Ok("postgres://me@one?sslmode=require&a=b&password=x"));
+        assert!(url("postgres://me:secret@one", Some("x")).is_err());
+        assert!(url("postgres://me@one?sslmode=full", None).is_err_and(|why| why.contains("verify-full")));
     }
 }

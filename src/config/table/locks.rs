@@ -26,6 +26,16 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         ..Parameter::DEFAULTS
     },
     Parameter {
+        name: "store-password-file",
+        help: "File with the password for the store, if it is not in the URL",
+        default: "",
+        kind: Kind::Path,
+        origin: Origin::Keyfast,
+        changes: Changes::AtStart,
+        place: Place::Field(|config| Field::Text(&config.store_password_file)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
         name: "store-keys",
         help: "Patterns of the keys that live in the store, with blanks between them; other keys live in memory",
         default: "*",

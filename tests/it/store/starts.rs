@@ -73,9 +73,85 @@ fn scan(client: &mut Client) -> Vec<String> {
     }
 }
 
+/// What the program says when it does not start.
+fn complaint(arguments: &[&str], environment: &[(&str, &str)]) -> String {
+    let mut command = Command::new(program());
+    command.args(["--port", "0"]).args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
+    let Output { status, stderr, .. } = command.output().expect("the program runs");
+    assert_eq!(status.code(), Some(1));
+    String::from_utf8_lossy(&stderr).into_owned()
+}
+
+#[test]
+fn patterns_of_keys_without_a_store_and_unknown_modes_of_tls_do_not_start() {
+    let why = complaint(&["--store-keys", "lock:*"], &[]);
+    assert!(why.contains("`store-keys` says which keys live in a store, and there is none"), "{why}");
+    let why = complaint(&["--store", "postgres://me@host?sslmode=full"], &[]);
+    assert!(why.contains("sslmode must be disable, prefer, require or verify-full"), "{why}");
+    let why = complaint(&["--store", "postgres://me@host", "--store-password-file", "/nothing/here"], &[]);
+    assert!(why.contains("store-password-file: /nothing/here: No such file"), "{why}");
+    let url = "postgres://me:hush@host";
+    let why = complaint(&["--store", url, "--store-password-file", "/proc/version"], &[]);
+    assert!(why.contains("it has a password already") && !why.contains("hush"), "{why}");
+}
+
 /// A password, which is in the URL with percent signs.
 const SECRET: &str = "hush@:/x";
 const IN_URL: &str = "hush%40%3A%2Fx";
+
+/// Checks that a front-end shows its password nowhere, and serves its clients.
+fn keeps_it(front: &Server) {
+    front.wait_for_output("Connected to the store");
+    let mut client = front.client();
+    client.line("SETNX lock a").ignored();
+    client.line("GET lock").is("a");
+    let shown = client.line("CONFIG GET *").reply().to_string()
+        + &client.line("CONFIG GET store").reply().to_string();
+    let arguments = fs::read(format!("/proc/{}/cmdline", front.process_id())).expect("the process is there");
+    for text in [shown.clone(), String::from_utf8_lossy(&arguments).into_owned(), front.output()] {
+        assert!(!text.contains("hush"), "{text}");
+    }
+    assert!(shown.contains("\"postgres://me@127.0.0.1:"), "{shown}");
+}
+
+marked!(needs_tools: the_password_of_the_store_comes_from_many_places_and_is_shown_in_none);
+fn the_password_of_the_store_comes_from_many_places_and_is_shown_in_none() {
+    let Some(store) = Postgres::start("passwords", 1) else { return };
+    store.sql(0, &format!("CREATE ROLE me LOGIN SUPERUSER PASSWORD '{SECRET}'")).expect("a user");
+    store.secure(None, "host all keyfast 127.0.0.1/32 trust\nhost all me 127.0.0.1/32 scram-sha-256\n");
+    let url = |user: &str| store.url_of(user, "127.0.0.1", "?sslmode=disable");
+    let folder = Folder::new("passwords-of-the-store");
+    let start = |options: &[&str], environment: &[(&str, &str)]| {
+        let mut command = Command::new(program());
+        command.args(["--port", "0", "--bind", "127.0.0.1", "--save", "", "--store-timeout", "20000"]);
+        command.args(options).envs(environment.iter().copied()).stdin(Stdio::null());
+        keeps_it(&Server::run(&mut command, 0));
+    };
+    let with_secret = url(&format!("me:{IN_URL}"));
+    start(&["--store", &with_secret], &[]);
+    start(&["--store", &with_secret, "--set-proc-title", "no"], &[]);
+    start(&[], &[("KEYFAST_STORE", &with_secret)]);
+    let option = format!("{}&password={IN_URL}", url("me"));
+    start(&["--store", &option], &[]);
+    let file = folder.write("secret", &format!("{SECRET}\n"));
+    start(&["--store", &url("me"), "--store-password-file", &file], &[]);
+    start(&["--store", &url("me")], &[("PGPASSWORD", SECRET)]);
+    let escaped = SECRET.replace(':', "\\:");
+    let file = folder.write("pgpass", &format!("other:*:*:*:wrong\n127.0.0.1:*:postgres:me:{escaped}\n"));
+    let permit = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("permissions");
+    permit(0o644);
+    let why = complaint(&["--store", &url("me")], &[("PGPASSFILE", &file)]);
+    assert!(why.contains("other users can read it"), "{why}");
+    permit(0o600);
+    start(&["--store", &url("me")], &[("PGPASSFILE", &file)]);
+    // What is written into the file of parameters is complete.
+    let parameters = folder.write("keyfast.conf", &format!("port 0\nstore {with_secret}\n"));
+    let server = Server::run(Command::new(program()).arg(&parameters).stdin(Stdio::null()), 0);
+    server.client().line("CONFIG SET timeout 100").is_ok();
+    server.client().line("CONFIG REWRITE").is_ok();
+    let text = fs::read_to_string(&parameters).expect("a file");
+    assert!(text.contains(&with_secret) && text.contains("timeout 100"), "{text}");
+}
 
 marked!(needs_tools: clients_are_told_why_the_store_cannot_be_used);
 fn clients_are_told_why_the_store_cannot_be_used() {
