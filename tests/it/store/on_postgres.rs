@@ -71,6 +71,10 @@ fn each_front_end_tells_its_clients_once_that_a_key_has_expired() {
     let invalidation = Reply::Push(vec!["invalidate".into(), Reply::Array(vec!["lock".into()])]);
     eventually("a client that has read the key gets an invalidation when it expires", || {
         writer.line("SET lock v PX 300").is_ok();
+        // What comes before it is read is about this change, or says that all may have changed.
+        while !reader.is_silent_for(Duration::from_millis(50)) {
+            reader.reply().ignored();
+        }
         reader.line("GET lock").reply() == Reply::from("v") && reader.reply().reply() == invalidation
     });
     assert_eq!(writer.line("EXISTS lock stays first second").reply(), Reply::from(1));
