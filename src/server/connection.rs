@@ -261,7 +261,8 @@ impl<Stream: Wire> Connection<Stream> {
         Ok(())
     }
 
-    /// Writes the reply of a long request, or as much as the client takes, and goes back to the other clients.
+    /// Writes the reply of a long request, or as much as the client takes, and goes back to the other
+    /// clients.
     async fn end_long_request(&mut self) -> io::Result<()> {
         let Conversation { session, output, .. } = &mut self.conversation;
         if let Some(long) = session.long.take() {

@@ -1,13 +1,12 @@
 //! Sockets and time: everything that waits.
 //!
-//! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them,
-//! and [`suites`] is what TLS offers).
-//! [`rota`] serves them in the order in which they were woken. [`connection`] is one client from its first byte
-//! to its last, and [`conversation`] executes its requests.
-//! [`intake`] is its input, [`outflow`] its output, and [`buffers`] holds their memory. [`eviction`] limits
-//! the memory of all clients, and [`slack`] gives unused memory back. [`lookout`] makes sure that one long
-//! request delays no other client. [`background`] does the periodic work, and [`shutdown`] ends everything in
-//! order. [`log`] prints lines for people and tools, and [`metrics`] reports to monitoring tools.
+//! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them, and
+//! [`suites`] is what TLS offers). [`rota`] serves them in the order in which they were woken. [`connection`]
+//! is one client from its first byte to its last, and [`conversation`] executes its requests. [`intake`] is
+//! its input, [`outflow`] its output, and [`buffers`] holds their memory. [`eviction`] limits the memory of
+//! all clients, and [`slack`] gives unused memory back. [`lookout`] makes sure that one long request delays
+//! no other client. [`background`] does the periodic work, and [`shutdown`] ends everything in order. [`log`]
+//! prints lines for people and tools, and [`metrics`] reports to monitoring tools.
 //!
 //! A [`Server`] is an instance with its sockets and its threads. A process may start several of them, and
 //! stop them again. [`process`] runs the one server of the program `keyfast`. For it, it changes the whole
