@@ -73,6 +73,14 @@ pub fn check(
     Err(refuse(reason, command, origin))
 }
 
+/// Whether a session may run a request: one that has authenticated, and a command that is known and has the
+/// arguments it takes. If not, [`check`] says why.
+#[inline(never)]
+pub fn may_run(session: &Session, registered: &Registered, request: Request<'_>) -> bool {
+    let grants = session.user.grants();
+    !session.user.is_removed() && judge(&grants, registered, request).is_ok()
+}
+
 /// Judges whether channels, or patterns of channels, may be used without a request that names them: by a
 /// script that publishes, or by a subscription that is judged again after the user was changed.
 pub fn check_channels<'a>(
