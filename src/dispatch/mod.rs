@@ -142,13 +142,13 @@ fn execute_plain(
     if !meter.is_plain() || !plain.arguments.contains(&request.len()) || !is_small(request) {
         return false;
     }
-    if !session.user.is_unrestricted() && !may_run(session, registered, *request) {
+    let key = request.at(plain.key);
+    if !session.user.is_unrestricted() && !may_run(session, registered, *request, key) {
         return false;
     }
     let mark = out.len();
     let mut unfinished = None;
     let result = {
-        let key = request.at(plain.key);
         let begun = instance.keyspace.begin_at(session.database, key, spot);
         let Ok(mut tx) = begun else { return false };
         if session.client.must_leave() {
