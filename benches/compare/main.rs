@@ -293,7 +293,7 @@ fn compare_scripts(options: &Options, programs: &[Program], report: &mut Report)
 /// What people set in production, and the options that set it. The keys of the load match the pattern.
 const LIMITS: [(&str, &[&str]); 3] = [
     ("with maxmemory", &["--maxmemory", "100gb"]),
-    ("as a user of one prefix", &["--user", "default on nopass ~key:* +@all -@dangerous"]),
+    ("as a user of one prefix", &["--user", "default", "on", "nopass", "~key:*", "+@all", "-@dangerous"]),
     ("with a slow log from 500 µs", &["--slowlog-log-slower-than", "500"]),
 ];
 
