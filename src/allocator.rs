@@ -68,10 +68,21 @@ unsafe impl GlobalAlloc for Counted {
 
 /// Bytes that are taken from the system's allocator.
 pub fn used_bytes() -> usize {
-    let untold = LOCAL.with(|local| local.untold_bytes.get());
-    let used = usize::try_from(TOLD_BYTES.load(Ordering::Relaxed) + untold).unwrap_or(0);
+    let used = usize::try_from(known_bytes()).unwrap_or(0);
     PEAK_BYTES.fetch_max(used, Ordering::Relaxed);
     used
+}
+
+/// Whether [`used_bytes`] are more than a limit. It costs some instructions, and no thread waits for another.
+#[inline]
+pub fn uses_more_than(limit_bytes: usize) -> bool {
+    known_bytes() > isize::try_from(limit_bytes).unwrap_or(isize::MAX)
+}
+
+/// What all threads have reported, and what this one has not.
+#[inline]
+fn known_bytes() -> isize {
+    TOLD_BYTES.load(Ordering::Relaxed) + LOCAL.with(|local| local.untold_bytes.get())
 }
 
 /// The most that [`used_bytes`] has returned.

@@ -362,6 +362,24 @@ impl Session {
         is_admitted && self.queue.is_none() && !is_listening && !is_waiting
     }
 
+    /// Bytes of memory for what the client has asked the server to remember: queued commands, and watched
+    /// keys.
+    pub fn transaction_bytes(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.bytes) + self.watching.bytes()
+    }
+
+    /// Bytes of memory for the names that it listens to, and the prefixes of which it keeps copies.
+    pub fn listening_bytes(&self) -> usize {
+        self.subscriptions.bytes() + self.tracking.as_ref().map_or(0, |tracks| tracks.prefix_bytes)
+    }
+
+    /// Whether the client has asked the server to remember something.
+    #[inline]
+    pub fn has_asked_to_remember(&self) -> bool {
+        let has_transaction = self.queue.is_some() || !self.watching.is_empty();
+        has_transaction || !self.subscriptions.is_empty() || self.tracking.is_some()
+    }
+
     /// Called whenever the client's subscriptions have changed.
     pub fn subscriptions_changed(&self) {
         let is_listening = !self.subscriptions.is_empty();

@@ -122,7 +122,12 @@ pub struct Tracks {
     pub has_read: bool,
     /// The keys that the script has declared which is being run: whichever it reads, these are remembered.
     declared: Option<Arc<[Box<[u8]>]>>,
+    /// Bytes of memory that its prefixes take.
+    pub prefix_bytes: usize,
 }
+
+/// Bytes that a prefix takes beside its own, which are copied for the client and for the table.
+const PREFIX_BYTES: usize = 256;
 
 impl Tracks {
     /// Whether what is read now is to be remembered.
@@ -191,7 +196,9 @@ impl Tracking {
             }
         }
         interest.set_tracking(true);
-        Ok(Tracks { number, options, is_exception: false, has_read: false, declared: None })
+        let own = table.trackers.get(&number).into_iter().flat_map(|tracker| &tracker.prefixes);
+        let prefix_bytes = own.map(|prefix| 2 * prefix.len() + PREFIX_BYTES).sum();
+        Ok(Tracks { number, options, is_exception: false, has_read: false, declared: None, prefix_bytes })
     }
 
     /// Ends tracking for a client, and frees what is remembered for it.

@@ -63,6 +63,7 @@ fn run() -> Result<(), String> {
             Part::Connections => compare_connections(&options, &programs, &mut report)?,
             Part::Threads => compare_threads(&options, &programs, &mut report)?,
             Part::Scripts => compare_scripts(&options, &programs, &mut report)?,
+            Part::Limits => compare_limits(&options, &programs, &mut report)?,
             Part::Collections => collections::compare(&options, &programs, &mut report)?,
             Part::Lens => report = compare_lens(&options, &programs[0])?,
         }
@@ -284,6 +285,38 @@ fn compare_scripts(options: &Options, programs: &[Program], report: &mut Report)
             }
             let what = format!("{} at depth {depth}", verb.name());
             report.add(&what, "CPU µs per command", figures.into_iter().map(median).collect());
+        }
+    }
+    Ok(())
+}
+
+/// What people set in production, and the options that set it. The keys of the load match the pattern.
+const LIMITS: [(&str, &[&str]); 3] = [
+    ("with maxmemory", &["--maxmemory", "100gb"]),
+    ("as a user of one prefix", &["--user", "default", "on", "nopass", "~key:*", "+@all", "-@dangerous"]),
+    ("with a slow log from 500 µs", &["--slowlog-log-slower-than", "500"]),
+];
+
+/// What SET and GET cost where something is limited.
+fn compare_limits(options: &Options, programs: &[Program], report: &mut Report) -> Result<(), String> {
+    for (limit, arguments) in LIMITS {
+        let programs: Vec<Program> =
+            programs.iter().map(|program| program.with_options(&program.name, arguments)).collect();
+        let servers = start_all(options, &programs)?;
+        for server in &servers {
+            fill(options, server, options.keys, options.value_bytes, None)?;
+        }
+        for depth in &options.depths {
+            for verb in [Verb::Set, Verb::Get] {
+                let mut figures = vec![Vec::new(); servers.len()];
+                for _ in 0..options.rounds {
+                    for (server, figures) in servers.iter().zip(&mut figures) {
+                        figures.push(measure(options, server, verb, *depth)?.cpu_us);
+                    }
+                }
+                let what = format!("{} at depth {depth}, {limit}", verb.name());
+                report.add(&what, "CPU µs per command", figures.into_iter().map(median).collect());
+            }
         }
     }
     Ok(())

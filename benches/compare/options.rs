@@ -6,6 +6,7 @@ use std::process::Command;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction};
 
+use crate::LIMITS;
 use crate::collections;
 use crate::server::Program;
 
@@ -47,13 +48,14 @@ pub(crate) enum Part {
     Connections,
     Threads,
     Scripts,
+    Limits,
     Lens,
     Collections,
 }
 
 impl Part {
     /// In the order in which they are compared.
-    pub(crate) const ALL: [Part; 10] = [
+    pub(crate) const ALL: [Part; 11] = [
         Part::Cpu,
         Part::Memory,
         Part::Pause,
@@ -62,6 +64,7 @@ impl Part {
         Part::Connections,
         Part::Threads,
         Part::Scripts,
+        Part::Limits,
         Part::Collections,
         Part::Lens,
     ];
@@ -76,6 +79,7 @@ impl Part {
             Part::Connections => "connections",
             Part::Threads => "threads",
             Part::Scripts => "scripts",
+            Part::Limits => "limits",
             Part::Lens => "lens",
             Part::Collections => "collections",
         }
@@ -118,6 +122,7 @@ impl Options {
             Part::Connections => 2,
             Part::Threads => 4,
             Part::Scripts | Part::Lens => 2 * depths,
+            Part::Limits => 2 * LIMITS.len() * depths,
             Part::Collections => collections::rows(depths),
         };
         self.parts().into_iter().map(|part| of_part(part) as u64).sum()

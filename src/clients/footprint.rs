@@ -33,9 +33,9 @@ pub struct Input {
     pub query_free_bytes: usize,
     /// Arguments of a request that is not whole yet.
     pub argument_bytes: usize,
-    /// Commands between MULTI and EXEC.
+    /// Commands between MULTI and EXEC, and watched keys.
     pub queued_bytes: usize,
-    /// Names of channels that it listens to.
+    /// Names of channels that it listens to, and prefixes of keys that it tracks.
     pub subscribed_bytes: usize,
 }
 

@@ -64,8 +64,8 @@ enum Stage {
 
 impl LongRequests {
     /// Counts a long request of a client, whose reply may take this number of bytes, within a limit. The only
-    /// one may exceed it: unless its arguments alone make its reply long (`is_repeated`), it is no larger than
-    /// the values that it reads.
+    /// one may exceed it: unless its arguments alone make its reply long (`is_repeated`), it is no larger
+    /// than the values that it reads.
     ///
     /// # Errors
     ///

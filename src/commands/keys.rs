@@ -265,7 +265,8 @@ fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     if source == target && database == tx.database() {
         return Err(Error::SAME_OBJECT);
     }
-    let is_copied = tx.exists(source) && (replaces || !is_in(tx, database, target));
+    // The source counts as used even if the copy is not made.
+    let is_copied = tx.exists(source) && tx.is_there(source) && (replaces || !is_in(tx, database, target));
     if is_copied {
         tx.copy(source, database, target);
         tx.event_in(database, EventClass::GENERIC, "copy_to", target);

@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::allocator;
 use crate::clients::Paused;
 use crate::commands::door::origin::Origin;
 use crate::commands::door::traces::{Measures, SMALL_BYTES_MAX, charge, is_brief, is_thorough};
@@ -25,12 +26,16 @@ pub struct Meter<'a> {
     instance: &'a Instance,
     /// All time up to here has been counted.
     mark: Instant,
-    /// Whether the server is in none of these states: MONITOR, HOTKEYS, a low limit of SLOWLOG or COMMANDLOG,
-    /// `maxmemory`, a planted fault, a script that takes too long, data that cannot be saved. One look
-    /// instead of many.
+    /// Whether brief commands share their time: no log has so low a limit that each must be timed, and no
+    /// client sees each command.
     is_tallying: bool,
-    /// The same, and the client is in no special state, and no command has to wait.
+    /// Whether the server is in none of these states: MONITOR, HOTKEYS, a planted fault, a script that takes
+    /// too long, data that cannot be saved. And the client is in no special state, and no command has to
+    /// wait. One look instead of many.
     is_plain: bool,
+    /// `maxmemory`; the largest number if there is no limit. Before each command the memory in use is
+    /// compared with it.
+    limit_bytes: usize,
     /// Whether a command has run for long since the last look.
     took_long: bool,
     /// Whether a client sees every command (MONITOR).
@@ -49,6 +54,7 @@ impl Meter<'_> {
             mark: Instant::now(),
             is_tallying: false,
             is_plain: false,
+            limit_bytes: usize::MAX,
             took_long: false,
             is_watched: false,
             paused: None,
@@ -60,25 +66,36 @@ impl Meter<'_> {
     pub fn look(&mut self, session: &Session) {
         let instance = self.instance;
         self.took_long = false;
-        let is_limited = instance.config.maxmemory.get() > 0 || instance.keyspace.is_busy();
-        let is_troubled = instance.faults.are_planted() || instance.refuses_writes();
+        self.limit_bytes = match instance.config.maxmemory.size() {
+            0 => usize::MAX,
+            limit_bytes => limit_bytes,
+        };
+        let is_troubled =
+            instance.faults.are_planted() || instance.refuses_writes() || instance.keyspace.is_busy();
         self.is_watched = instance.clients.has_monitors();
         let is_followed = self.is_watched || instance.statistics.hot_keys.is_active();
-        self.is_tallying = !is_thorough(instance) && !is_followed && !is_limited && !is_troubled;
+        let is_calm = !is_followed && !is_troubled;
+        self.is_tallying = is_calm && !is_thorough(instance);
         self.paused = instance.clients.pause.paused();
-        self.is_plain = self.is_tallying && session.is_plain() && self.paused.is_none();
+        self.is_plain = is_calm && session.is_plain() && self.paused.is_none();
     }
 
-    /// Whether neither the server nor the client is in a special state.
+    /// Whether neither the server nor the client is in a special state, and memory is not short.
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
-        self.is_plain
+        self.is_plain && !self.is_short()
+    }
+
+    /// Whether more memory is used than `maxmemory` allows: keys may have to go before a command.
+    #[inline(always)]
+    fn is_short(&self) -> bool {
+        self.limit_bytes != usize::MAX && allocator::uses_more_than(self.limit_bytes)
     }
 
     /// The same after a command that has changed no state. If it took long, another client may have.
     #[inline(always)]
     pub(super) fn is_still_plain(&self) -> bool {
-        self.is_plain && !self.took_long
+        self.is_plain() && !self.took_long
     }
 
     /// Notes that a command is about to run. Returns whether it is tallied.
@@ -89,7 +106,8 @@ impl Meter<'_> {
         session: &mut Session,
         request: Request<'_>,
     ) -> bool {
-        let is_tallied = self.is_tallying && is_brief(registered, &request);
+        // The time that it takes to free keys is not shared.
+        let is_tallied = self.is_tallying && !self.is_short() && is_brief(registered, &request);
         if !is_tallied {
             self.settle();
             session.began = self.mark;
@@ -99,6 +117,22 @@ impl Meter<'_> {
             }
         }
         is_tallied
+    }
+
+    /// Notes that a brief command has run without [`begin`](Self::begin), and how long its reply is.
+    #[inline(always)]
+    pub(super) fn end_plain(
+        &mut self,
+        registered: &'static Registered,
+        session: &mut Session,
+        request: &Request<'_>,
+        reply_bytes: usize,
+    ) {
+        if self.is_tallying {
+            self.end_tallied(registered, session, request, reply_bytes);
+        } else {
+            self.end(registered, session, *request, reply_bytes);
+        }
     }
 
     /// Notes that a tallied command has run, and how long its reply is.

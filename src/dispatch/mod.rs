@@ -15,6 +15,7 @@ use crate::commands::Command;
 use crate::commands::door::admission::{admit, busy, does_any};
 use crate::commands::door::load::Load;
 use crate::commands::door::origin::Origin;
+use crate::commands::door::permission::may_run;
 use crate::commands::door::placing::{Place, place};
 use crate::commands::door::run::{conclude, run, run_without_keys, settle};
 use crate::commands::door::traces::{error_bytes, is_small, show};
@@ -138,16 +139,16 @@ fn execute_plain(
 ) -> bool {
     let (Some(registered), Some(spot)) = (plan.command, plan.spot) else { return false };
     let Some(plain) = &registered.plain else { return false };
-    if !meter.is_plain() || !session.user.is_unrestricted() {
+    if !meter.is_plain() || !plain.arguments.contains(&request.len()) || !is_small(request) {
         return false;
     }
-    if !plain.arguments.contains(&request.len()) || !is_small(request) {
+    let key = request.at(plain.key);
+    if !session.user.is_unrestricted() && !may_run(session, registered, *request, key) {
         return false;
     }
     let mark = out.len();
     let mut unfinished = None;
     let result = {
-        let key = request.at(plain.key);
         let begun = instance.keyspace.begin_at(session.database, key, spot);
         let Ok(mut tx) = begun else { return false };
         if session.client.must_leave() {
@@ -181,7 +182,7 @@ fn execute_plain(
     if let Some(unfinished) = unfinished {
         unfinished.finish(instance, session, out);
     }
-    meter.end_tallied(registered, session, request, out.len() - mark);
+    meter.end_plain(registered, session, request, out.len() - mark);
     if let Err(error) = result {
         meter.failed(registered);
         instance.statistics.errors.count(error.as_bytes());

@@ -134,8 +134,8 @@ fn is_wanted(session: &Session) -> impl FnMut() -> bool + 'static {
     move || client.leaving() == Leaving::Not && !socket.as_ref().is_some_and(has_hung_up)
 }
 
-/// Whether the client at the other end of a socket sends nothing more. Of a client that waits for a long reply
-/// this means that it has gone.
+/// Whether the client at the other end of a socket sends nothing more. Of a client that waits for a long
+/// reply this means that it has gone.
 pub fn has_hung_up(socket: &OwnedFd) -> bool {
     let ends = PollFlags::from_bits_retain(libc::POLLRDHUP) | PollFlags::POLLHUP | PollFlags::POLLERR;
     let mut asked = [PollFd::new(socket.as_fd(), ends)];

@@ -129,10 +129,7 @@ type Stopped = std::result::Result<Result<()>, NotAnswered>;
 
 impl Errand<'_, '_> {
     fn go_on(&mut self, session: &mut Session, out: &mut Vec<u8>) -> Stopped {
-        // What it asks of the store may serve it: from here on no other client ends its wait.
-        let looks_again = self.pending.listening.is_some() && self.pending.unblocked.is_none();
-        let ended = if looks_again { session.client.look_again() } else { None };
-        match self.pending.unblocked.take().or(ended) {
+        match self.pending.unblocked.take() {
             None => {}
             Some(Waiting::Failed) => return Ok(Err(Error::UNBLOCKED)),
             Some(_) => {
@@ -149,6 +146,9 @@ impl Errand<'_, '_> {
                 if let Some(rows) = rows
                     && let Some(result) = self.answer_from(session, &rows)?
                 {
+                    if !self.still_waits(session, result.found_nothing) {
+                        return Err(NotAnswered::Store);
+                    }
                     return self.conclude(session, result, out);
                 }
             }
@@ -265,6 +265,9 @@ impl Errand<'_, '_> {
                 // It has written nothing, and does not run again.
                 return Ok(Err(Error::bytes(error.as_bytes().to_vec())));
             }
+            if !self.still_waits(session, ran.found_nothing) {
+                return Err(NotAnswered::Store);
+            }
             let parts = self.keys.iter().zip(&rows).zip(are_strict).zip(&ran.written);
             let parts = parts.map(|(((key, seen), is_strict), written)| AttemptPart {
                 key: key.clone(),
@@ -293,6 +296,19 @@ impl Errand<'_, '_> {
             }
         }
         Ok(Err(Error::fixed("TRYAGAIN Other clients keep changing these keys")))
+    }
+
+    /// Whether a blocking command may get what it has found, or ask the store for it: from then on no other
+    /// client ends its wait. Returns false if one has ended it. While it finds nothing, each may.
+    fn still_waits(&self, session: &Session, found_nothing: bool) -> bool {
+        if self.pending.listening.is_none() {
+            return true;
+        }
+        if found_nothing {
+            session.client.release();
+            return true;
+        }
+        session.client.look_again().is_none()
     }
 
     /// The names of this front-end and this client, for people who look into the store.

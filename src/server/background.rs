@@ -9,11 +9,11 @@ use tokio::task::{JoinHandle, spawn_blocking, yield_now};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::clients::Leaving;
+use crate::commands::door::client_room::limit_clients;
 use crate::commands::door::room::{Room, make_room};
 use crate::instance::Instance;
 use crate::keyspace::expiry::Sweep;
 
-use super::eviction;
 use super::slack::Slack;
 
 /// The interval at which rates are sampled and the clock for the use of keys advances.
@@ -57,7 +57,7 @@ async fn keep_time(instance: Arc<Instance>) {
         }
         instance.statistics.sample_rates((now - last).as_millis() as u64);
         instance.clients.follow_clock();
-        eviction::limit_clients(&instance);
+        limit_clients(&instance);
         // If the limit was lowered, no command may come that would make room.
         while make_room(&instance) == Room::TooLittle {
             yield_now().await;

@@ -20,6 +20,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, sleep_until};
 
 use crate::clients::{Attention, Client, Leaving, Registration, Waiting};
+use crate::commands::door::client_room::limit_clients;
 use crate::commands::error::Error;
 use crate::commands::waiting::tell_durability;
 use crate::engine::aside::has_hung_up;
@@ -35,7 +36,6 @@ use crate::statistics::Count;
 
 use super::buffers::READ_BYTES;
 use super::conversation::{Answered, Awaited, Conversation};
-use super::eviction;
 use super::outflow::{Outflow, made_to_leave};
 use super::rota::{Lane, LaneTicket, yield_now};
 use super::wire::Wire;
@@ -147,7 +147,7 @@ impl<Stream: Wire> Connection<Stream> {
             }
             self.flush().await?;
             if self.conversation.is_input_shown() || self.is_writing() {
-                eviction::limit_clients(&self.conversation.instance);
+                limit_clients(&self.conversation.instance);
             }
         }
         // A client that sends nothing more may still take its replies.
@@ -167,7 +167,7 @@ impl<Stream: Wire> Connection<Stream> {
             Answered::InStore => self.sit_out_store().await,
             Answered::Long => self.wait_for_thread().await,
             _ if self.is_writing() => {
-                eviction::limit_clients(&self.conversation.instance);
+                limit_clients(&self.conversation.instance);
                 self.yield_to_others().await
             }
             _ => Ok(()),
@@ -247,7 +247,7 @@ impl<Stream: Wire> Connection<Stream> {
     /// Waits for a thread for long requests, and goes on there.
     async fn wait_for_thread(&mut self) -> io::Result<()> {
         let socket = self.stream.duplicate();
-        eviction::limit_clients(&self.conversation.instance);
+        limit_clients(&self.conversation.instance);
         if let Some(long) = &mut self.conversation.session.long {
             long.socket = socket;
         }
@@ -261,7 +261,8 @@ impl<Stream: Wire> Connection<Stream> {
         Ok(())
     }
 
-    /// Writes the reply of a long request, or as much as the client takes, and goes back to the other clients.
+    /// Writes the reply of a long request, or as much as the client takes, and goes back to the other
+    /// clients.
     async fn end_long_request(&mut self) -> io::Result<()> {
         let Conversation { session, output, .. } = &mut self.conversation;
         if let Some(long) = session.long.take() {

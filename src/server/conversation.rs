@@ -123,8 +123,7 @@ impl Conversation {
     /// Shows other clients how much lies in the input, unless it is nothing as before.
     #[inline]
     fn show_input(&mut self) {
-        let is_empty =
-            self.input_bytes() == 0 && self.session.queue.is_none() && self.session.subscriptions.is_empty();
+        let is_empty = self.input_bytes() == 0 && !self.session.has_asked_to_remember();
         if !is_empty || self.is_input_shown {
             self.show_changed_input(!is_empty);
         }
@@ -135,8 +134,8 @@ impl Conversation {
         self.is_input_shown = is_shown;
         let session = &self.session;
         let mut input = Input {
-            queued_bytes: session.queue.as_ref().map_or(0, |queue| queue.bytes),
-            subscribed_bytes: session.subscriptions.bytes(),
+            queued_bytes: session.transaction_bytes(),
+            subscribed_bytes: session.listening_bytes(),
             ..Input::default()
         };
         // An empty one is given back before the server waits for the client.

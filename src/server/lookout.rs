@@ -3,10 +3,10 @@
 //! Of the idle threads, one waits for the sockets, and the others wait for that one to wake them. When it
 //! gets a request, no thread watches the sockets until the request is done. So during a long request all
 //! clients would wait although threads are idle. A separate thread, the lookout, checks every [`GLANCE`]
-//! whether a thread is still busy with the same client. Then it has that thread relieved: one more server task
-//! ([`Rota`]) runs on an idle thread, which then watches the sockets. A thread that has merely lost its core to
-//! another program is not relieved: the clients behind its client would overtake it. Without requests the
-//! lookout sleeps, and costs nothing; serving a client costs two stores.
+//! whether a thread is still busy with the same client. Then it has that thread relieved: one more server
+//! task ([`Rota`]) runs on an idle thread, which then watches the sockets. A thread that has merely lost its
+//! core to another program is not relieved: the clients behind its client would overtake it. Without requests
+//! the lookout sleeps, and costs nothing; serving a client costs two stores.
 //!
 //! Work that is known to take long [hands over](hand_over) the thread's clients before it begins. Then they
 //! are served even if all threads are busy.
@@ -36,9 +36,9 @@ const STUCK_AFTER: Duration = Duration::from_millis(1);
 const STUCK_GLANCES: u32 = 25;
 /// Checks without a request after which the lookout sleeps.
 const QUIET_GLANCES: u32 = 10;
-/// Threads of the runtime that are idle until others are stuck, and with them the server tasks that the lookout
-/// adds. Long requests have threads of their own, so few get stuck: with a script, or in a request that takes
-/// longer than was to be expected.
+/// Threads of the runtime that are idle until others are stuck, and with them the server tasks that the
+/// lookout adds. Long requests have threads of their own, so few get stuck: with a script, or in a request
+/// that takes longer than was to be expected.
 pub(super) const SPARE_THREADS: usize = 2;
 
 /// Watches the threads of a runtime.
@@ -216,8 +216,8 @@ impl Watched {
         self.served.store(if is_busy { last + 3 } else { last }, Ordering::Relaxed);
     }
 
-    /// Adds a server task in place of the one that this thread runs, unless it has one already. Returns whether
-    /// one was added.
+    /// Adds a server task in place of the one that this thread runs, unless it has one already. Returns
+    /// whether one was added.
     fn relieve(&self) -> bool {
         if self.is_relieved.swap(true, Ordering::SeqCst) {
             return false;

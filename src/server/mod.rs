@@ -1,13 +1,12 @@
 //! Sockets and time: everything that waits.
 //!
-//! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them,
-//! and [`suites`] is what TLS offers).
-//! [`rota`] serves them in the order in which they were woken. [`connection`] is one client from its first byte
-//! to its last, and [`conversation`] executes its requests.
-//! [`intake`] is its input, [`outflow`] its output, and [`buffers`] holds their memory. [`eviction`] limits
-//! the memory of all clients, and [`slack`] gives unused memory back. [`lookout`] makes sure that one long
-//! request delays no other client. [`background`] does the periodic work, and [`shutdown`] ends everything in
-//! order. [`log`] prints lines for people and tools, and [`metrics`] reports to monitoring tools.
+//! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them, and
+//! [`suites`] is what TLS offers). [`rota`] serves them in the order in which they were woken. [`connection`]
+//! is one client from its first byte to its last, and [`conversation`] executes its requests. [`intake`] is
+//! its input, [`outflow`] its output, and [`buffers`] holds their memory. [`slack`] gives unused memory back.
+//! [`lookout`] makes sure that one long request delays no other client. [`background`] does the periodic
+//! work, and [`shutdown`] ends everything in order. [`log`] prints lines for people and tools, and
+//! [`metrics`] reports to monitoring tools.
 //!
 //! A [`Server`] is an instance with its sockets and its threads. A process may start several of them, and
 //! stop them again. [`process`] runs the one server of the program `keyfast`. For it, it changes the whole
@@ -19,7 +18,6 @@ mod buffers;
 mod connection;
 mod conversation;
 mod daemon;
-mod eviction;
 mod intake;
 mod listener;
 pub mod log;
@@ -282,7 +280,7 @@ fn build_runtime(threads: usize) -> io::Result<(Runtime, Arc<Rota>)> {
     let rota = Arc::new(Rota::new(threads, long_threads(threads), watched));
     let lookout = Arc::new(Lookout::new(Arc::clone(&rota)));
     let adopting = Arc::clone(&lookout);
-    let unprepared = AtomicUsize::new(threads);
+    let unprepared = AtomicUsize::new(threads + SPARE_THREADS);
     let runtime = Builder::new_multi_thread()
         .worker_threads(threads + SPARE_THREADS)
         .thread_stack_size(STACK_BYTES)
@@ -291,7 +289,7 @@ fn build_runtime(threads: usize) -> io::Result<(Runtime, Arc<Rota>)> {
         .event_interval(1)
         .on_thread_start(move || {
             adopting.adopt_thread();
-            // The first threads serve clients; later ones come and go.
+            // The first threads may serve clients; later ones come and go.
             let one_less = |threads: usize| threads.checked_sub(1);
             if unprepared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
                 buffers::prepare();

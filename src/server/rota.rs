@@ -2,11 +2,11 @@
 //!
 //! The scheduler of the runtime runs the task that was woken last before the others. So of the clients whose
 //! requests arrive together, the last one would be served first. Here each client is a [`Task`] of our own: a
-//! future that its socket, its mail or a timer wakes. Waking puts it at the end of one queue. The runtime runs
-//! only a few server tasks, one for each thread. A server task takes clients from the front of the queue and
-//! polls them. The queue is shared, so no client waits for a busy thread while another one is free.
+//! future that its socket, its mail or a timer wakes. Waking puts it at the end of one queue. The runtime
+//! runs a few server tasks only, one for each thread. A server task takes clients from the front of the queue
+//! and polls them. The queue is shared, so no client waits for a busy thread while another one is free.
 //!
-//! A thread may be stuck with one client, in a long request. Then it is relieved ([`Rota::relieve`]): one more
+//! A thread may be stuck with one client, in a long request. Then it is relieved ([`Rota::relieve`]): another
 //! server task begins, and one ends when the stuck one has finished.
 //!
 //! Requests that are known to take long wait in a second queue. A few threads of their own take them from
@@ -32,8 +32,8 @@ use super::STACK_BYTES;
 
 /// After this number of clients a server task lets the runtime look at the sockets.
 const TURN_CLIENTS: usize = 61;
-/// Each time that this number of clients waits, one more idle server task is woken. A thread that is woken for
-/// fewer takes longer to wake than they take to be served.
+/// Each time that this number of clients waits, one more idle server task is woken. To wake a thread for
+/// fewer takes longer than to serve them.
 const SHARE_CLIENTS: usize = 8;
 /// How long a thread for long requests waits for the next one before it ends.
 const LONG_REST: Duration = Duration::from_secs(10);
@@ -75,8 +75,8 @@ const RUNNING_LATE: u8 = 4;
 /// It has ended.
 const ENDED: u8 = 5;
 
-/// How often a thread looks whether another thread has finished with a client whose next turn has come. Mostly
-/// that one has just woken it, or has just written its reply.
+/// How often a thread looks whether another thread has finished with a client whose next turn has come.
+/// Mostly that one has just woken it, or has just written its reply.
 const FINISH_GLANCES: u32 = 200;
 
 /// A client's choice of the queue in which its task waits next.
@@ -218,7 +218,8 @@ impl Rota {
         let mut queue = self.queue.lock();
         queue.ready.push_back(task);
         let waiting = queue.ready.len();
-        let woken = if waiting == 1 || waiting % SHARE_CLIENTS == 0 { queue.idle.pop() } else { None };
+        let woken =
+            if waiting == 1 || waiting.is_multiple_of(SHARE_CLIENTS) { queue.idle.pop() } else { None };
         drop(queue);
         if let Some(woken) = woken {
             woken.wake();

@@ -8,8 +8,8 @@ use tokio_rustls::server::TlsStream;
 
 /// A stream with a client at its other end.
 pub(super) trait Wire: AsyncRead + AsyncWrite + Unpin {
-    /// Another handle of its socket, by which a thread can ask whether the client is still there; `None` if the
-    /// system has no more.
+    /// Another handle of its socket, by which a thread can ask whether the client is still there; `None` if
+    /// the system has no more.
     fn duplicate(&self) -> Option<OwnedFd>;
 }
 

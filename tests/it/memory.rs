@@ -153,3 +153,64 @@ fn memory_is_given_back_after_a_command_that_took_much() {
     }
     gives_back(&server, before + (16 << 20));
 }
+
+/// Bytes of memory that a client takes, as CLIENT LIST shows them.
+fn bytes_of(other: &mut Client, id: i64, field: &str) -> usize {
+    let line = other.line(&format!("CLIENT LIST ID {id}")).text();
+    let field = line.split(' ').find_map(|part| part.strip_prefix(field)?.strip_prefix('='));
+    field.expect("CLIENT LIST has the field").parse().expect("a number")
+}
+
+fn watch(count: usize) -> Vec<u8> {
+    request(["WATCH".to_owned()].into_iter().chain((0..count).map(|number| format!("watched:{number}"))))
+}
+
+#[test]
+fn what_a_client_watches_and_tracks_belongs_to_it() {
+    let server = Server::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    let id = client.line("CLIENT ID").integer();
+    let empty = bytes_of(&mut other, id, "tot-mem");
+    client.send(&watch(10_000));
+    client.reply().is_ok();
+    let watching = bytes_of(&mut other, id, "multi-mem");
+    assert!((1_000_000..10_000_000).contains(&watching), "{watching}");
+    assert!(bytes_of(&mut other, id, "tot-mem") >= empty + watching);
+    client.line("UNWATCH").is_ok();
+    assert_eq!(bytes_of(&mut other, id, "tot-mem"), empty);
+    client.line("HELLO 3").ignored();
+    let prefixes = (0..1000).flat_map(|number| ["PREFIX".to_owned(), format!("{number:06}")]);
+    let tracking = ["CLIENT", "TRACKING", "ON", "BCAST"].map(str::to_owned).into_iter().chain(prefixes);
+    client.cmd(tracking).is_ok();
+    assert!(bytes_of(&mut other, id, "tot-mem") >= empty + 100_000);
+    client.line("CLIENT TRACKING OFF").is_ok();
+    assert_eq!(bytes_of(&mut other, id, "tot-mem"), empty);
+}
+
+#[test]
+fn keys_stay_where_only_clients_take_too_much() {
+    const KEYS: usize = 5000;
+    let limits = ["--maxmemory", "14mb", "--maxmemory-clients", "3mb", "--maxmemory-policy", "allkeys-lru"];
+    let server = Server::start_with(&limits);
+    let mut client = server.client();
+    fill(&mut client, "key", KEYS, &"v".repeat(800));
+    assert_eq!(evicted(&mut client), 0, "all of them fit");
+    let mset = ["MSET".to_owned()].into_iter();
+    let mset = request(mset.chain((0..4000).flat_map(|number| [format!("k{number}"), "v".repeat(2000)])));
+    for round in 0..8 {
+        let mut large = server.client();
+        // Keys that are watched, or a request that is not whole.
+        match round % 2 {
+            0 => large.send(&watch(40_000)),
+            _ => drop(large.try_send(&mset[..mset.len() - 10])),
+        }
+        let evicted_clients = (round + 1).to_string();
+        let mut written = 0;
+        while client.info("evicted_clients") != evicted_clients {
+            client.line(&format!("SET key:{} {}", written % KEYS, "w".repeat(800))).is_ok();
+            written += 1;
+        }
+        assert_eq!(evicted(&mut client), 0, "round {round}");
+    }
+    client.line("DBSIZE").is(KEYS as i64);
+}

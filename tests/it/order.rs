@@ -1,15 +1,15 @@
 //! First come, first served: what a client has sent before another one sends takes effect before it.
 //!
-//! The first client does not wait for its reply, so only the order in which the server serves the two decides.
-//! On a busy machine the system itself delivers some bytes late, or stops a thread at the wrong moment. So a few
-//! rounds are forgiven, and the best of some tries counts.
+//! The first client does not wait for its reply, so only the order in which the server serves the two
+//! decides. On a busy machine the system itself delivers some bytes late, or stops a thread at the wrong
+//! moment. So a few rounds are forgiven, and the best of some tries counts.
 
 use crate::client::Client;
 use crate::server::Server;
 
 const ROUNDS: usize = 3000;
-/// Rounds out of order that are forgiven. With a scheduler that runs first what was woken last, it was a quarter
-/// of all rounds and more.
+/// Rounds out of order that are forgiven. With a scheduler that runs first what was woken last, it was a
+/// quarter of all rounds and more.
 const FORGIVEN: usize = 10;
 const TRIES: usize = 4;
 

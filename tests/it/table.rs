@@ -358,8 +358,12 @@ fn every_command_uses_each_of_its_keys_once() {
                 continue;
             }
             for (at, (key, before)) in keys.iter().zip(before).enumerate() {
+                if at > 0 && name == "blmovem" && reply == Reply::Null {
+                    // There was too little to move, so it has not come to the target.
+                    continue;
+                }
                 let Some(after) = uses(&mut other, key) else { continue };
-                let is_replaced = name == "copy" && at == 0;
+                let is_replaced = name == "copy" && at == 0 && reply == Reply::Integer(1);
                 let expected = match before {
                     Some(before) if ASK_ABOUT_KEYS.contains(&&*name) => before,
                     Some(before) if !is_replaced => before + 1,

@@ -4,7 +4,6 @@
 use crate::keyspace::Transaction;
 use crate::resp::Request;
 use crate::session::Session;
-use crate::types::strings::Text;
 use crate::values::{STRING_KIND, Value};
 
 use crate::commands::Command;
@@ -68,16 +67,15 @@ impl Load {
             return load;
         }
         if amount.is_product {
-            let lengths = command
-                .keys_of(request)
-                .map(|(key, _)| tx.peek::<Text>(key).ok().flatten().map_or(0, |text| text.len() as u64));
+            let length = |key| tx.glance(key).and_then(|value| value.content.bytes()).map_or(0, <[u8]>::len);
+            let lengths = command.keys_of(request).map(|(key, _)| length(key) as u64);
             load.elements += lengths.fold(1, u64::saturating_mul) / COMPARED_PAIRS;
             return load;
         }
         for (key, _) in command.keys_of(request) {
             // Of what is no collection, an element cannot be read again and again.
             let is_collection = |value: Value<'_>| value.facts.kind != STRING_KIND;
-            if amount.may_repeat && !tx.peek_any(key).is_some_and(is_collection) {
+            if amount.may_repeat && !tx.glance(key).is_some_and(is_collection) {
                 continue;
             }
             load.add_value(amount, tx.large_size(key));

@@ -73,6 +73,21 @@ pub fn check(
     Err(refuse(reason, command, origin))
 }
 
+/// Whether a session that has authenticated may run a request on its only key. If not, [`check`] says why.
+#[inline(never)]
+pub fn may_run(session: &Session, registered: &Registered, request: Request<'_>, key: &[u8]) -> bool {
+    let user = &session.user;
+    let attempt = Attempt {
+        command: Some(registered.number),
+        first_argument: request.get(1),
+        keys: registered.command.keys.iter().map(|spec| (key, access(spec.flags_in(request)))),
+        channels: std::iter::empty(),
+        channels_are_patterns: false,
+    };
+    let is_allowed = user.grants().check(&attempt).is_ok();
+    is_allowed && !user.is_removed()
+}
+
 /// Judges whether channels, or patterns of channels, may be used without a request that names them: by a
 /// script that publishes, or by a subscription that is judged again after the user was changed.
 pub fn check_channels<'a>(

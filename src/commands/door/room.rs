@@ -6,6 +6,8 @@ use crate::config::EVICTION_POLICIES;
 use crate::instance::Instance;
 use crate::keyspace::{Candidates, Effect, First};
 
+use super::client_room::leaving_bytes;
+
 /// How long one request may take to make room; the next requests continue. Redis:
 /// `maxmemory-eviction-tenacity` of 10.
 const TIME_MAX: Duration = Duration::from_micros(500);
@@ -41,6 +43,11 @@ fn free_keys(instance: &Instance, limit_bytes: usize) -> Room {
     let Some((candidates, first)) = policy(EVICTION_POLICIES[instance.config.maxmemory_policy.get()]) else {
         return Room::None;
     };
+    // Keys stay where only clients take too much.
+    let given_back = leaving_bytes(instance);
+    if given_back > 0 && !instance.uses_more_memory_than(limit_bytes + given_back) {
+        return Room::Enough;
+    }
     let started = Instant::now();
     let mut effects = Vec::new();
     let room = free(instance, limit_bytes, candidates, first, started, &mut effects);

@@ -215,7 +215,7 @@ impl Command {
         request: Request<'a>,
     ) -> impl Iterator<Item = (&'a [u8], KeyFlags)> + Clone + use<'a> {
         self.keys.iter().filter(|spec| spec.is_of_keys()).flat_map(move |spec| {
-            let flags = spec.variable.map_or(spec.flags, |flags_of| flags_of(request));
+            let flags = spec.flags_in(request);
             spec.positions(request).map(move |position| (request.at(position), flags))
         })
     }

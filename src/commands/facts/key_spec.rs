@@ -64,6 +64,11 @@ pub struct Keyword {
 }
 
 impl KeySpec {
+    /// How a request uses the keys.
+    pub fn flags_in(&self, request: Request<'_>) -> KeyFlags {
+        self.variable.map_or(self.flags, |flags_of| flags_of(request))
+    }
+
     /// One key, right after the name.
     pub const fn first(flags: KeyFlags) -> KeySpec {
         KeySpec::range(1, 0, 1, flags)

@@ -42,7 +42,7 @@ impl<'a> Transaction<'a> {
         elements_max: usize,
     ) -> Result<(), NotNow> {
         for _ in 0..TRIES_MAX {
-            let Err(needed) = self.hold_free_targets(keys.clone(), elements_max) else { return Ok(()) };
+            let Some(needed) = self.hold_free_targets(keys.clone(), elements_max) else { return Ok(()) };
             self.let_go();
             self.hold_again(self.keyspace().hold_shards(&needed)?);
         }
@@ -54,7 +54,7 @@ impl<'a> Transaction<'a> {
     /// Whether the targets of the clients that wait for a key were free, so that the transaction holds them.
     #[cold]
     pub fn hold_targets_if_free(&mut self, key: &[u8], elements_max: usize) -> bool {
-        self.hold_free_targets([key].into_iter(), elements_max).is_ok()
+        self.hold_free_targets([key].into_iter(), elements_max).is_none()
     }
 
     /// Holds all targets that are free. If one is not, returns the shards that it needs in all.
@@ -62,7 +62,7 @@ impl<'a> Transaction<'a> {
         &mut self,
         keys: impl Iterator<Item = &'k [u8]>,
         elements_max: usize,
-    ) -> Result<(), ShardSet> {
+    ) -> Option<ShardSet> {
         let mut targets: Vec<Box<[u8]>> = Vec::new();
         keys.for_each(|key| self.add_targets(key, elements_max, &mut targets));
         let (mut known, mut lacking) = (BTreeSet::new(), Vec::new());
@@ -78,11 +78,11 @@ impl<'a> Transaction<'a> {
             known.insert(target);
         }
         if lacking.is_empty() {
-            return Ok(());
+            return None;
         }
         let mut needed = self.held.numbers(self.keyspace());
         lacking.into_iter().for_each(|number| needed.add(number));
-        Err(needed)
+        Some(needed)
     }
 
     /// Adds the targets of the clients that are the next ones to be served with so many elements.

@@ -34,6 +34,8 @@ pub struct Watching {
     mark: Option<Arc<Mark>>,
     /// When the client began to watch each, in milliseconds since 1970, by database and key.
     keys: BTreeMap<(usize, Box<[u8]>), u64>,
+    /// The lengths of these keys, in bytes.
+    keys_bytes: usize,
     /// Keys that the client no longer watches, but a shard still lists, because a script held the shard.
     former: Vec<(usize, Box<[u8]>, Arc<Mark>)>,
 }
@@ -47,6 +49,12 @@ impl Watching {
     /// Whether the client watches nothing, and no shard lists it.
     pub fn is_forgotten(&self) -> bool {
         self.keys.is_empty() && self.former.is_empty()
+    }
+
+    /// Bytes of memory that watching takes. The key is copied for the client and for its shard.
+    pub fn bytes(&self) -> usize {
+        const KEY_BYTES: usize = 256;
+        2 * self.keys_bytes + self.keys.len() * KEY_BYTES
     }
 
     /// The watched keys, of all databases.
@@ -67,6 +75,7 @@ impl Transaction<'_> {
         let had_expired = self.is_expired(key);
         let Entry::Vacant(new) = watching.keys.entry((database, key.into())) else { return };
         new.insert(self.now_ms());
+        watching.keys_bytes += key.len();
         let keyspace = self.keyspace();
         let (spot, shard) = self.shard_mut(key);
         let mark = watching.mark.get_or_insert_default();
@@ -101,6 +110,7 @@ impl Transaction<'_> {
     pub fn unwatch(&mut self, watching: &mut Watching) {
         let keyspace = self.keyspace();
         let Some(mark) = watching.mark.take() else { return };
+        watching.keys_bytes = 0;
         for (database, key) in std::mem::take(&mut watching.keys).into_keys() {
             let (spot, shard) = self.shard_mut(&key);
             shard.rarities_mut().watched.remove(spot.hash, database, &key, &mark);
@@ -115,6 +125,7 @@ impl Keyspace {
     pub fn unwatch(&self, watching: &mut Watching) {
         if let Some(mark) = watching.mark.take() {
             let keys = std::mem::take(&mut watching.keys).into_keys();
+            watching.keys_bytes = 0;
             watching.former.extend(keys.map(|(database, key)| (database, key, Arc::clone(&mark))));
         }
         while let Some((database, key, mark)) = watching.former.pop() {

@@ -289,8 +289,8 @@ impl<'a> Transaction<'a> {
         moment_ms
     }
 
-    /// How many whole milliseconds are left until an expiry: as many as it was to live, at the moment at which
-    /// it was set.
+    /// How many whole milliseconds are left until an expiry: as many as it was to live, at the moment at
+    /// which it was set.
     pub fn remaining_ms(&self, expires_at_ms: u64) -> u64 {
         expires_at_ms.saturating_sub(self.next_ms())
     }

@@ -100,6 +100,11 @@ impl Transaction<'_> {
         self.peek_entry(key).map(|entry| self.value_of(entry))
     }
 
+    /// Returns the value of a key whatever its type, to judge what a request costs. Counts nothing.
+    pub fn glance(&self, key: &[u8]) -> Option<Value<'_>> {
+        self.find(key).map(|entry| self.value_of(entry))
+    }
+
     /// Returns whether a key is there, whatever its type, for a command that writes. Counts a use.
     #[inline]
     pub fn is_there(&self, key: &[u8]) -> bool {
@@ -118,7 +123,8 @@ impl Transaction<'_> {
         self.read(key).map(|entry| self.value_of(entry).facts)
     }
 
-    /// Returns when a key expires, for a command that changes that: `None` if the key is absent. Counts a use.
+    /// Returns when a key expires, for a command that changes that: `None` if the key is absent. Counts a
+    /// use.
     pub fn use_expiry(&self, key: &[u8]) -> Option<Option<u64>> {
         self.peek_entry(key).map(Entry::expires_at_ms)
     }

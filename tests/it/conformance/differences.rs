@@ -2,9 +2,9 @@
 
 /// Cases of what only newer servers have, and Keyfast has, too.
 ///
-/// "geosearch polygon is not here" and "bitop newer is not here" never come: each was observed with the server
-/// that lacks what the other one has, and Keyfast has both. Nor does "delex" of Redis, where MSETEX reports
-/// `expire` in front of `set`: in "delifeq" of Valkey it is behind it, as here.
+/// "geosearch polygon is not here" and "bitop newer is not here" never come: each was observed with the
+/// server that lacks what the other one has, and Keyfast has both. Nor does "delex" of Redis, where MSETEX
+/// reports `expire` in front of `set`: in "delifeq" of Valkey it is behind it, as here.
 pub(super) const NEWER_CASES: &[(&str, &[&str])] = &[
     (
         "newer",

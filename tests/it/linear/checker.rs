@@ -123,7 +123,7 @@ fn unseen(operation: &Operation) -> Operation {
         Request::GetEx(_) | Request::Expire(_) | Request::Del => Request::Expire(0),
         Request::Get | Request::DelIfEq(_) => operation.request,
     };
-    Operation { request, sent: Moment { wall_ms: 0, ..operation.sent }, ..*operation }
+    Operation { request, sent: Moment { wall_ms: 0, next_ms: 0, ..operation.sent }, ..*operation }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

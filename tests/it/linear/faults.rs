@@ -58,8 +58,8 @@ pub(super) fn play(play: Play, fault: Option<Fault>) -> Vec<Operation> {
     let mut clients: Vec<Client> = vec![Client::Idle; play.clients];
     let mut history: Vec<Operation> = Vec::new();
     for step in 1.. {
-        let now =
-            Moment { nanos: step * play.step_us * 1000, wall_ms: 1_000_000 + step * play.step_us / 1000 };
+        let wall_ms = 1_000_000 + step * play.step_us / 1000;
+        let now = Moment { nanos: step * play.step_us * 1000, wall_ms, next_ms: wall_ms };
         table.now_ms = now.wall_ms;
         let connection = random.usize(..play.clients);
         let client = &mut clients[connection];

@@ -111,7 +111,7 @@ fn so_it_is_with_64_keys_and_porcupine_agrees() {
 
 /// An operation that was asked and answered at these moments, in milliseconds.
 fn told(span: std::ops::Range<u64>, request: Request, answer: Answer) -> Operation {
-    let moment = |ms: u64| Moment { nanos: ms * 1_000_000, wall_ms: ms };
+    let moment = |ms: u64| Moment { nanos: ms * 1_000_000, wall_ms: ms, next_ms: ms };
     Operation {
         connection: span.start as usize,
         key: 0,

@@ -28,7 +28,8 @@ impl Watch {
 
     pub(super) fn now(&self) -> Moment {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set");
-        Moment { nanos: self.0.elapsed().as_nanos() as u64, wall_ms: wall.as_millis() as u64 }
+        let next_ms = wall.as_nanos().div_ceil(1_000_000) as u64;
+        Moment { nanos: self.0.elapsed().as_nanos() as u64, wall_ms: wall.as_millis() as u64, next_ms }
     }
 }
 

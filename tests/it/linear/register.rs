@@ -57,6 +57,8 @@ pub(super) struct Moment {
     pub(super) nanos: u64,
     /// Milliseconds of the clock by which keys expire.
     pub(super) wall_ms: u64,
+    /// The same, rounded up, as the moment of an expiry is.
+    pub(super) next_ms: u64,
 }
 
 /// A moment that never comes.
@@ -158,9 +160,8 @@ impl Operation {
     }
 
     fn write(&self, token: Token, lifetime: Lifetime) -> Option<Held> {
-        // The moment of an expiry is rounded up to a whole millisecond.
-        let span =
-            |lifetime_ms| (self.sent.wall_ms + lifetime_ms, self.latest_ms().saturating_add(lifetime_ms + 1));
+        let latest_ms = self.ended.map_or(NEVER_MS - 1, |ended| ended.next_ms);
+        let span = |lifetime_ms| (self.sent.wall_ms + lifetime_ms, latest_ms.saturating_add(lifetime_ms));
         let (may_be_gone_ms, must_be_gone_ms) = lifetime.map_or((NEVER_MS, NEVER_MS), span);
         Some(Held { token, may_be_gone_ms, must_be_gone_ms })
     }

@@ -55,10 +55,12 @@ pub(super) fn until_listening(cluster: &Postgres, fronts: usize) {
     eventually("they listen", || cluster.sql(0, count) == Ok(fronts.to_string()));
 }
 
-/// Waits until so many sessions of front-ends wait for a lock.
+/// Waits until so many batches of front-ends wait for a lock. Other sessions may wait as well: those that
+/// free rows, and those that say that a front-end is there.
 pub(super) fn until_waiting(cluster: &Postgres, sessions: usize) {
     let count = "SELECT count(*) FROM pg_stat_activity \
-                 WHERE application_name LIKE 'keyfast%' AND wait_event_type = 'Lock'";
+                 WHERE application_name LIKE 'keyfast%' AND wait_event_type = 'Lock' \
+                 AND query LIKE '%last = $2::bigint%'";
     eventually("they wait", || cluster.sql(0, count) == Ok(sessions.to_string()));
 }
 
