@@ -366,8 +366,8 @@ impl State {
     }
 }
 
-/// A key that takes over the expiry of another one (RENAME, COPY) lives as long as that one. In the batch that
-/// forms, this may still be a span of time that begins when the store writes it.
+/// A key that takes over the expiry of another one (RENAME, COPY) lives as long as that one. In the batch
+/// that forms, this may still be a span of time that begins when the store writes it.
 fn carry_lifetimes(forming: &Forming, attempt: &mut Attempt) {
     let lifetime_of = |expires_at_ms: u64| {
         let mut sources =

@@ -1,5 +1,5 @@
-//! The password of the store, where it is not in the URL: in a file (`store-password-file`), or for PostgreSQL
-//! where its own programs look for it: `PGPASSWORD`, and the file that `PGPASSFILE` names.
+//! The password of the store, where it is not in the URL: in a file (`store-password-file`), or for
+//! PostgreSQL where its own programs look for it: `PGPASSWORD`, and the file that `PGPASSFILE` names.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

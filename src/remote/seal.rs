@@ -1,9 +1,9 @@
 //! The proof that a piece of news comes from a front-end.
 //!
-//! PostgreSQL passes on what any user of the database sends (NOTIFY). So each piece has a seal: HMAC-SHA256 by
-//! a secret that lies in the store, where only front-ends may read. A seal covers the piece's place in its
-//! letter, too. Strangers can still read the news, and send a piece again that they have read: then its letter
-//! has been received already ([`Incoming`](super::news::Incoming)).
+//! PostgreSQL passes on what any user of the database sends (NOTIFY). So each piece has a seal: HMAC-SHA256
+//! by a secret that lies in the store, where only front-ends may read. A seal covers the piece's place in its
+//! letter, too. Strangers can still read the news, and send a piece again that they have read: then its
+//! letter has been received already ([`Incoming`](super::news::Incoming)).
 
 use std::fmt::Write;
 

@@ -157,8 +157,8 @@ impl Server {
         if keys > 0 {
             remote.set_leftovers();
             tracing::warn!(
-                "{keys} keys in memory match store-keys: no client sees them, since \
-                 these keys live in the store. Start without the store to get at them, or FLUSHALL deletes them"
+                "{keys} keys in memory match store-keys: no client sees them, since these keys live in the \
+                 store. Start without the store to get at them, or FLUSHALL deletes them"
             );
         }
         Ok(())

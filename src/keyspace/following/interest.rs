@@ -81,7 +81,8 @@ impl Interest {
         self.0.store(kept | keys | RECORDS_SPANS, Ordering::Relaxed);
     }
 
-    /// Takes over what the clients of another keyspace want to know. Nothing is recorded, and no log and no waiting client follows.
+    /// Takes over what the clients of another keyspace want to know. Nothing is recorded, and no log and no
+    /// waiting client follows.
     pub fn follow(&self, other: &Interest) {
         let wanted = other.0.load(Ordering::Relaxed) & (CLASSES | TRACKING);
         self.0.store(wanted, Ordering::Relaxed);

@@ -31,7 +31,8 @@ const SECRET: &str = "SELECT secret FROM keyfast.secret";
 /// For a store that an earlier version has made.
 const MAKE_SECRETS: &str = "
     SELECT pg_advisory_xact_lock(7521093);
-    CREATE TABLE IF NOT EXISTS keyfast.secret (is_only bool PRIMARY KEY CHECK (is_only), secret bytea NOT NULL)";
+    CREATE TABLE IF NOT EXISTS keyfast.secret (
+        is_only bool PRIMARY KEY CHECK (is_only), secret bytea NOT NULL)";
 const MAKE_SECRET: &str =
     "INSERT INTO keyfast.secret (is_only, secret) VALUES (true, $1) ON CONFLICT DO NOTHING";
 /// Bytes of the secret.

@@ -1,5 +1,5 @@
-//! What a server with a store finds and is told when it starts: keys in memory that now live in the store, its
-//! password, and parameters that do not go together.
+//! What a server with a store finds and is told when it starts: keys in memory that now live in the store,
+//! its password, and parameters that do not go together.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
