@@ -27,6 +27,7 @@ mod collections;
 pub(crate) mod differs;
 mod etcd;
 mod linear;
+mod frozen;
 mod load;
 mod network;
 mod on_etcd;
