@@ -47,3 +47,11 @@ CREATE TABLE keyfast.undone (
     groups int[] NOT NULL
 ) WITH (fillfactor = 50);
 CREATE SEQUENCE keyfast.front;
+
+-- The front-end that frees rows and finds keys that have expired, and for how long it may. Keyfast adds this table to
+-- a schema that was made before there was one.
+CREATE TABLE IF NOT EXISTS keyfast.sweeper (
+    only_row bool PRIMARY KEY CHECK (only_row),
+    front bigint NOT NULL,
+    until timestamptz NOT NULL
+);
