@@ -235,11 +235,13 @@ impl Errand<'_, '_> {
             }
         }
         for _ in 0..LOOKS_MAX {
-            let mut rows = match self.remote.look(&self.keys, self.pending.told_rows.as_deref()) {
+            let mut rows = match self.remote.look(&self.keys, self.pending.told_rows.as_deref(), reads_in) {
                 Looked::Rows(rows) => rows,
                 Looked::After(ticket) => {
                     self.pending.ticket = Some(ticket);
                     return Err(NotAnswered::Store);
+        let is_reader = matches!(self.command.run, Run::Read(_));
+        let mut reads_in = is_reader.then_some(beside);
                 }
                 Looked::Away => return Ok(Err(Error::fixed("STOREDOWN The store cannot be reached"))),
             };
@@ -268,14 +270,16 @@ impl Errand<'_, '_> {
                 lifetime_ms: self.lifetime_ms(seen, written.as_deref(), ran.now_ms),
             });
             let holder = self.holder(session, &ran);
-            let attempt = Attempt { parts: parts.collect(), holder, renews: ran.renews, beside };
+            let (parts, renews) = (parts.collect(), ran.renews);
+            let attempt = Attempt { parts, holder, renews, is_reader, beside };
             match self.remote.join(attempt) {
                 Ok((ticket, seat)) => {
                     (self.pending.ticket, self.pending.seat) = (Some(ticket), Some(seat));
                     self.pending.result = Some(AttemptResult::from(ran));
                     return Err(NotAnswered::Store);
                 }
-                Err(NotJoined::Changed) => {}
+                // One that was to read has freed fields of a hash that have expired.
+                Err(NotJoined::Changed) => reads_in = None,
                 Err(NotJoined::Left) => return Err(NotAnswered::Store),
                 Err(NotJoined::After(ticket)) => {
                     self.pending.ticket = Some(ticket);

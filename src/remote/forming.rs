@@ -3,6 +3,10 @@
 //! Requests run one after the other on the rows as they are so far in the batch. So of several requests for
 //! one key each sees what those before it have done, and the store writes the key once. Requests that share a
 //! key, even over others, are one group: the store does all of them or none.
+//!
+//! But a request that only reads sees the rows as they were before the batch, and is in no group with those
+//! that write. If many keys are read and one of them has changed, only the readers run again. A key that is
+//! read by such a request and is in another one, too, is in the batch twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,6 +35,8 @@ pub(super) struct Forming {
     /// How many batches were taken before.
     number: u64,
     slots: KeyMap<Slot>,
+    /// The keys of requests that only read.
+    reads: KeyMap<Read>,
     groups: Vec<Group>,
     requests: usize,
     bytes: usize,
@@ -53,10 +59,20 @@ struct Slot {
     holder: Option<Arc<str>>,
 }
 
+/// One key of requests that only read.
+#[derive(Debug)]
+struct Read {
+    group: usize,
+    /// The row that the store must have before the batch.
+    seen: Arc<Row>,
+}
+
 #[derive(Debug, Default)]
 struct Group {
     /// The group that it has become a part of.
     joined: Option<usize>,
+    /// Whether its keys are those of requests that only read.
+    only_reads: bool,
     waiting: Vec<oneshot::Sender<Verdict>>,
 }
 
@@ -88,12 +104,45 @@ impl Forming {
 
     /// The row of a key as the requests so far leave it, if one of them names it.
     pub(super) fn image(&self, key: &Key) -> Option<Arc<Row>> {
-        self.slots.get(key).map(|slot| Arc::clone(&slot.image))
+        let slot = self.slots.get(key).map(|slot| &slot.image);
+        slot.or_else(|| self.reads.get(key).map(|read| &read.seen)).map(Arc::clone)
+    }
+
+    /// The row of a key as it was before the batch, for a request that only reads. A row that is only read
+    /// to watch it is not known.
+    pub(super) fn before(&self, key: &Key) -> Option<Arc<Row>> {
+        let slot = || self.slots.get(key).filter(|slot| !slot.is_strict).map(|slot| &slot.seen);
+        self.reads.get(key).map(|read| &read.seen).or_else(slot).map(Arc::clone)
+    }
+
+    /// Whether a request in this seat, if it only reads, sees the rows as they were before the batch.
+    pub(super) fn reads_before(&self, beside: Option<Seat>) -> bool {
+        beside.is_none_or(|seat| seat.batch == self.number && self.groups[self.root(seat.group)].only_reads)
+    }
+
+    /// Whether a request only reads, and only what was so before the batch.
+    fn only_reads(&self, attempt: &Attempt) -> bool {
+        let is_same = |one: &Arc<Row>, other| Arc::ptr_eq(one, other) || one == other;
+        attempt.is_reader
+            && self.reads_before(attempt.beside)
+            && attempt.parts.iter().all(|part| {
+                part.written.is_none()
+                    && !part.is_strict
+                    && self.reads.get(&part.key).is_none_or(|read| is_same(&read.seen, &part.seen))
+                    && self
+                        .slots
+                        .get(&part.key)
+                        .is_none_or(|slot| !slot.is_written || is_same(&slot.seen, &part.seen))
+            })
     }
 
     /// What the batch would weigh with this request.
     pub(super) fn weight_with(&self, attempt: &Attempt) -> usize {
-        let new_keys = attempt.parts.iter().filter(|part| !self.slots.contains_key(&part.key)).count();
+        let is_new: &dyn Fn(&Key) -> bool = match self.only_reads(attempt) {
+            true => &|key| !self.reads.contains_key(key),
+            false => &|key| !self.slots.contains_key(key),
+        };
+        let new_keys = attempt.parts.iter().filter(|part| is_new(&part.key)).count();
         self.weight + Limits::weight(attempt.parts.len(), new_keys, attempt.beside.is_some())
     }
 
@@ -104,6 +153,18 @@ impl Forming {
     /// [`NotJoined`]
     pub(super) fn join(&mut self, attempt: Attempt) -> Result<(Ticket, Seat), NotJoined> {
         if attempt.beside.is_some_and(|seat| seat.batch != self.number) {
+            return Err(NotJoined::Left);
+        }
+        if self.only_reads(&attempt) {
+            return Ok(self.join_reads(attempt));
+        }
+        let beside = attempt.beside.map(|seat| self.root(seat.group));
+        let is_overtaken = |(key, read): (&Key, &Read)| {
+            beside == Some(self.root(read.group))
+                && self.slots.get(key).is_some_and(|slot| slot.is_written || slot.seen != read.seen)
+        };
+        if self.reads.iter().any(is_overtaken) {
+            // The request before it has read what another one has changed in this batch.
             return Err(NotJoined::Left);
         }
         for part in &attempt.parts {
@@ -124,6 +185,9 @@ impl Forming {
         self.bytes += attempt.bytes();
         self.weight = self.weight_with(&attempt);
         self.requests += 1;
+        if let Some(beside) = beside {
+            self.let_write(beside);
+        }
         let mut group = attempt.beside.map(|seat| self.root(seat.group));
         for part in &attempt.parts {
             if let Some(slot) = self.slots.get(&part.key) {
@@ -136,16 +200,7 @@ impl Forming {
             self.groups.len() - 1
         });
         for part in attempt.parts {
-            let slot = self.slots.entry(part.key).or_insert_with(|| Slot {
-                group,
-                image: Arc::clone(&part.seen),
-                seen: part.seen,
-                is_strict: false,
-                is_written: false,
-                is_renewed: false,
-                lifetime_ms: None,
-                holder: None,
-            });
+            let slot = self.slots.entry(part.key).or_insert_with(|| Slot::of(group, part.seen));
             slot.is_strict |= part.is_strict;
             if let Some(written) = part.written {
                 if written.expires_at_ms() != slot.image.expires_at_ms() {
@@ -169,6 +224,45 @@ impl Forming {
         Ok((ticket, Seat { batch: self.number, group }))
     }
 
+    /// Adds a request that only reads.
+    fn join_reads(&mut self, attempt: Attempt) -> (Ticket, Seat) {
+        self.bytes += attempt.bytes();
+        self.weight = self.weight_with(&attempt);
+        self.requests += 1;
+        let mut group = attempt.beside.map(|seat| self.root(seat.group));
+        for part in &attempt.parts {
+            if let Some(read) = self.reads.get(&part.key) {
+                let other = self.root(read.group);
+                group = Some(group.map_or(other, |group| self.merge(group, other)));
+            }
+        }
+        let group = group.unwrap_or_else(|| {
+            self.groups.push(Group { only_reads: true, ..Group::default() });
+            self.groups.len() - 1
+        });
+        for part in attempt.parts {
+            self.reads.entry(part.key).or_insert(Read { group, seen: part.seen });
+        }
+        let (sender, ticket) = oneshot::channel();
+        self.groups[group].waiting.push(sender);
+        (ticket, Seat { batch: self.number, group })
+    }
+
+    /// Makes a group that has only read one that may write: a request that travels beside one of its own
+    /// does. No request has changed what it has read.
+    fn let_write(&mut self, group: usize) {
+        if !std::mem::take(&mut self.groups[group].only_reads) {
+            return;
+        }
+        let groups = &self.groups;
+        let own: Vec<_> = self.reads.extract_if(|_, read| root_of(groups, read.group) == group).collect();
+        for (key, Read { seen, .. }) in own {
+            let other = self.slots.entry(key).or_insert_with(|| Slot::of(group, seen)).group;
+            let (group, other) = (self.root(group), self.root(other));
+            self.merge(group, other);
+        }
+    }
+
     /// The group that a group has become a part of.
     fn root(&self, group: usize) -> usize {
         root_of(&self.groups, group)
@@ -185,17 +279,62 @@ impl Forming {
         one
     }
 
+    /// Lets those who read a single key share the group of those who write it, so that the key is in the batch
+    /// once.
+    fn fold_reads(&mut self) {
+        if self.reads.is_empty() || self.slots.is_empty() {
+            return;
+        }
+        let mut keys: HashMap<usize, usize> = HashMap::new();
+        for read in self.reads.values() {
+            *keys.entry(self.root(read.group)).or_default() += 1;
+        }
+        let Forming { reads, slots, groups, .. } = self;
+        reads.retain(|key, read| {
+            let root = root_of(groups, read.group);
+            let Some(slot) = slots.get(key).filter(|slot| !slot.is_strict && slot.seen == read.seen) else {
+                return true;
+            };
+            if keys[&root] > 1 {
+                return true;
+            }
+            let other = root_of(groups, slot.group);
+            let waiting = std::mem::take(&mut groups[root].waiting);
+            groups[root].joined = Some(other);
+            groups[other].waiting.extend(waiting);
+            false
+        });
+    }
+
     /// Takes the batch, and begins the next one.
     pub(super) fn take(&mut self) -> Taken {
         let next = Forming { number: self.number + 1, ..Forming::default() };
-        let Forming { slots, mut groups, requests, .. } = std::mem::replace(self, next);
+        self.fold_reads();
+        let Forming { slots, reads, mut groups, requests, .. } = std::mem::replace(self, next);
         let (mut numbers, mut taken) = (HashMap::new(), Taken { requests, ..Taken::default() });
-        for (key, slot) in slots {
-            let root = root_of(&groups, slot.group);
-            let group = *numbers.entry(root).or_insert_with(|| {
-                taken.waiting.push(std::mem::take(&mut groups[root].waiting));
-                taken.waiting.len() - 1
+        let mut number_of = |group: usize, waiting: &mut Vec<_>| {
+            let root = root_of(&groups, group);
+            *numbers.entry(root).or_insert_with(|| {
+                waiting.push(std::mem::take(&mut groups[root].waiting));
+                waiting.len() - 1
+            })
+        };
+        // Of a key that is there twice, what is only read comes first.
+        for (key, Read { group, seen }) in reads {
+            let group = number_of(group, &mut taken.waiting);
+            taken.batch.parts.push(Part {
+                key,
+                group,
+                seen,
+                is_strict: false,
+                written: None,
+                is_renewed: false,
+                lifetime_ms: None,
+                holder: None,
             });
+        }
+        for (key, slot) in slots {
+            let group = number_of(slot.group, &mut taken.waiting);
             taken.batch.parts.push(Part {
                 key,
                 group,
@@ -207,10 +346,26 @@ impl Forming {
                 holder: slot.holder,
             });
         }
-        // Every front-end locks rows in this order.
+        // Every front-end locks rows in this order. Sorting is stable.
         taken.batch.parts.sort_by_cached_key(|part| (part.key.slot(), part.key.clone()));
         taken.batch.groups = taken.waiting.len();
         taken
+    }
+}
+
+impl Slot {
+    /// Of a key that no request has changed.
+    fn of(group: usize, seen: Arc<Row>) -> Slot {
+        Slot {
+            group,
+            image: Arc::clone(&seen),
+            seen,
+            is_strict: false,
+            is_written: false,
+            is_renewed: false,
+            lifetime_ms: None,
+            holder: None,
+        }
     }
 }
 
@@ -298,7 +453,7 @@ mod tests {
         let (absent, one, two) = (Row::absent(), row(0, "1"), row(0, "2"));
         let mut join = |parts| {
             forming
-                .join(Attempt { parts, holder: "".into(), renews: false, beside: None })
+                .join(Attempt { parts, holder: "".into(), renews: false, is_reader: false, beside: None })
                 .map(|(_, seat)| seat)
         };
         assert!(join(vec![part("a", &absent, Some(&one))]).is_ok());
@@ -324,7 +479,7 @@ mod tests {
         let mut forming = Forming::default();
         let attempt = |key, beside| {
             let parts = vec![part(key, &Row::absent(), Some(&row(0, "1")))];
-            Attempt { parts, holder: "".into(), renews: false, beside }
+            Attempt { parts, holder: "".into(), renews: false, is_reader: false, beside }
         };
         assert_eq!(forming.weight_with(&attempt("a", None)), 1);
         let (_ticket, seat) = forming.join(attempt("a", None)).expect("a seat");

@@ -1,8 +1,8 @@
 -- A batch of any groups. $1 is the front-end, $2 the batch's number, and the arrays have one element a key, in ascending order of
 -- the slots: each front-end locks rows in the same order.
 --
--- op: 0 reads, 1 writes, 2 deletes, 3 writes a key that must be absent and is alone in its group. An expiry is a moment,
--- or a lifetime that begins now by the clock of this server; -1 for never.
+-- op: 0 reads, -1 reads a key that another group writes, 1 writes, 2 deletes, 3 writes a key that must be absent and is
+-- alone in its group. An expiry is a moment, or a lifetime that begins now by the clock of this server; -1 for never.
 WITH
 {lane}
 part AS MATERIALIZED (

@@ -33,6 +33,7 @@ pub(super) struct Columns<'b> {
 
 /// What is done with a key: `op` of the statements.
 const READ: i16 = 0;
+const READ_WHAT_ANOTHER_WRITES: i16 = -1;
 const WRITE: i16 = 1;
 const DELETE: i16 = 2;
 const INSERT: i16 = 3;
@@ -48,10 +49,14 @@ impl<'b> Columns<'b> {
             *writes |= part.written.is_some();
         }
         let mut columns = Columns { is_all_alone: true, ..Columns::default() };
-        for part in &batch.parts {
+        for (place, part) in batch.parts.iter().enumerate() {
             let (keys, writes) = groups[part.group];
             columns.is_all_alone &= keys == 1 && !part.is_strict;
             columns.add(part, keys == 1, writes);
+            let next = batch.parts.get(place + 1).filter(|next| next.key == part.key);
+            if next.is_some_and(|next| next.written.is_some()) {
+                columns.ops[place] = READ_WHAT_ANOTHER_WRITES;
+            }
         }
         columns
     }
