@@ -218,10 +218,16 @@ impl Errand<'_, '_> {
 
     /// Runs the request on a guess, and lets it travel to the store, beside another one if there is one.
     fn attempt(&mut self, session: &mut Session, beside: Option<Seat>) -> Stopped {
-        let keys_max = self.remote.settings.target.limits().request_keys;
+        let limits = self.remote.settings.target.limits();
+        let (keys_max, bytes_max) = (limits.request_keys, limits.request_name_bytes);
         if self.keys.len() > keys_max {
             return Ok(Err(Error::text(format!(
                 "ERR A request may name {keys_max} keys in this store at most"
+            ))));
+        }
+        if self.keys.iter().map(|key| key.name.len()).sum::<usize>() > bytes_max {
+            return Ok(Err(Error::text(format!(
+                "ERR The names of a request's keys may have {bytes_max} bytes together in this store at most"
             ))));
         }
         if let Run::Block(blocking) = self.command.run
