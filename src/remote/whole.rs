@@ -18,9 +18,9 @@ pub enum Question {
     Some {
         /// The number of the database.
         database: u32,
-        /// The first slot that is wanted.
+        /// The first slot that is wanted: where a step begins.
         from: i64,
-        /// How many keys are wanted.
+        /// How many keys are wanted. All keys of a step are returned together.
         keys: usize,
         /// Whether their types are wanted, too.
         with_types: bool,
@@ -44,6 +44,16 @@ pub const NAMES_MAX: usize = 1_000_000;
 /// The most locks that are listed at once.
 pub const LOCKS_MAX: usize = 4_096;
 
+/// SCAN goes from step to step of so many slots, and a page never ends within a step. So no key is lost of
+/// those that share a slot, and a cursor is a slot divided by this: a number below 2^51, which clients with
+/// floating-point numbers can keep.
+pub const SLOTS_PER_STEP: i64 = 1 << 11;
+
+/// The slot with which the next step begins.
+pub fn step_after(slot: i64) -> i64 {
+    (slot | (SLOTS_PER_STEP - 1)) + 1
+}
+
 /// The store's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
@@ -53,7 +63,7 @@ pub struct Told {
     pub keys: Vec<(Vec<u8>, String)>,
     /// The locks' keys, with their rows.
     pub locks: Vec<(Vec<u8>, Row)>,
-    /// Where to go on, if there may be more.
+    /// Where to go on, if there may be more: the slot with which a step begins.
     pub next: Option<i64>,
 }
 

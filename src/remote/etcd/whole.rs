@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::time::timeout;
 use tonic::Status;
 
@@ -9,7 +10,7 @@ use super::messages::{DeleteRangeRequest, KeyValue, Operation, Outcome, RangeReq
 use super::names::{Named, Names, kind_of, read};
 use super::wire::{Wire, describe};
 use crate::remote::Remote;
-use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told};
+use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told, step_after};
 
 /// Names that are read at once.
 const PAGE_KEYS: i64 = 10_000;
@@ -69,8 +70,11 @@ async fn ask(wire: &Wire, names: &Names, question: Question) -> Result<Told, Sta
         }
         Question::Some { database, from, keys, with_types } => {
             let keys = if with_types { keys.min(TYPED_KEYS) } else { keys.min(PAGE_KEYS as usize) };
-            let (last, more) = some(&mut told, wire, names, (database, from), keys, !with_types).await?;
-            told.next = last.filter(|_| more).map(|slot| slot + 1);
+            let last = some(&mut told, wire, names, (database, from), keys, !with_types).await?;
+            if let Some((slot, name)) = last {
+                finish_step(&mut told, wire, names, (database, slot, name), !with_types).await?;
+                told.next = Some(step_after(slot));
+            }
         }
         Question::Any { database, from } => {
             for from in [from, 0] {
@@ -118,7 +122,7 @@ async fn ask(wire: &Wire, names: &Names, question: Question) -> Result<Told, Sta
     Ok(told)
 }
 
-/// Names some keys from a slot on. Returns the slot of the last one, and whether there are more.
+/// Names some keys from a slot on. If there are more, returns the slot of the last one, and its name in etcd.
 async fn some(
     told: &mut Told,
     wire: &Wire,
@@ -126,12 +130,36 @@ async fn some(
     (database, from): (u32, i64),
     keys: usize,
     keys_only: bool,
-) -> Result<(Option<i64>, bool), Status> {
+) -> Result<Option<(i64, Bytes)>, Status> {
     let [key, range_end] = names.keys_from(database, from);
     let limit = keys.max(1) as i64;
     let page =
         wire.range(RangeRequest { key, range_end, limit, keys_only, ..RangeRequest::default() }).await?;
-    Ok((add(told, names, page.kvs), page.more))
+    let name = page.kvs.last().map(|key| key.key.clone()).filter(|_| page.more);
+    Ok(add(told, names, page.kvs).zip(name))
+}
+
+/// Names all keys behind this one that belong to the same step of a cursor.
+async fn finish_step(
+    told: &mut Told,
+    wire: &Wire,
+    names: &Names,
+    (database, slot, mut last): (u32, i64, Bytes),
+    keys_only: bool,
+) -> Result<(), Status> {
+    let [range_end, _] = names.keys_from(database, step_after(slot));
+    let limit = if keys_only { PAGE_KEYS } else { PAGE_LOCKS };
+    loop {
+        let (key, range_end) = ([&last[..], &[0]].concat().into(), range_end.clone());
+        let page =
+            wire.range(RangeRequest { key, range_end, limit, keys_only, ..RangeRequest::default() }).await?;
+        let name = page.kvs.last().map(|key| key.key.clone()).filter(|_| page.more);
+        add(told, names, page.kvs);
+        match name {
+            Some(name) => last = name,
+            None => return Ok(()),
+        }
+    }
 }
 
 /// Adds keys; returns the slot of the last one.

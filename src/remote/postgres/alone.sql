@@ -15,10 +15,10 @@ due AS MATERIALIZED (
 -- Keys that are absent are written first. If a key is there, nothing is written.
 {insert}
 {update}
--- What is only read, and what could not be written. A slot is as good as a key: a hash of 62 bits.
+{written}
+-- What is only read, and what could not be written.
 rest AS MATERIALIZED (
-    SELECT * FROM due p
-    WHERE p.op = 0 OR NOT p.slot = ANY (ARRAY(SELECT slot FROM inserted UNION ALL SELECT slot FROM updated))
+    SELECT p.* FROM due p LEFT JOIN written w ON w.place = p.place WHERE w.place IS NULL
 ),
 -- The rows that are not as they were guessed, and those that have expired. One that could not be written, and seems to
 -- be as it was guessed, was changed by another front-end after this statement had begun: nothing is known of it.
@@ -54,8 +54,8 @@ SELECT 0::smallint AS what, place, version, live, kind, value,
 FROM judged WHERE is_known
 UNION ALL SELECT 1::smallint, grp, 0, false, NULL, NULL, 0, NULL, NULL, NULL, NULL
 FROM judged WHERE is_undone AND NOT is_known
-UNION ALL SELECT 3::smallint, slot, 0, false, NULL, NULL, (extract(epoch FROM expires) * 1000)::bigint,
+UNION ALL SELECT 3::smallint, place, 0, false, NULL, NULL, (extract(epoch FROM expires) * 1000)::bigint,
     NULL, NULL, NULL, NULL
-FROM (SELECT * FROM inserted UNION ALL SELECT * FROM updated) w WHERE expires < 'infinity' AND expires > '-infinity'
+FROM written WHERE expires < 'infinity' AND expires > '-infinity'
 UNION ALL SELECT 2::smallint, 0, 0, false, NULL, NULL,
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, NULL, NULL, NULL, NULL FROM lane

@@ -55,10 +55,10 @@ due AS MATERIALIZED (SELECT * FROM judged WHERE is_done ORDER BY place),
 -- A key that is absent can only be locked by writing it. If another front-end was faster, nothing is written.
 {insert}
 {update}
--- Groups that another front-end has overtaken meanwhile. A slot is as good as a key: a hash of 62 bits.
+{written}
+-- Groups that another front-end has overtaken meanwhile.
 overtaken AS MATERIALIZED (
-    SELECT j.grp FROM due j
-    WHERE j.op = 3 AND NOT j.slot = ANY (ARRAY(SELECT slot FROM inserted))
+    SELECT j.grp FROM due j LEFT JOIN written w ON w.place = j.place WHERE j.op = 3 AND w.place IS NULL
 ),
 noted AS (
     INSERT INTO keyfast.undone AS u (front, number, groups)
@@ -74,8 +74,8 @@ SELECT 0::smallint AS what, place, has_version, has_live, has_kind, has_value,
 FROM judged WHERE NOT is_done AND NOT is_unsure
 UNION ALL SELECT 1::smallint, grp, 0, false, NULL, NULL, 0, NULL, NULL, NULL, NULL
 FROM (SELECT grp FROM overtaken UNION ALL SELECT grp FROM judged WHERE is_unsure) u
-UNION ALL SELECT 3::smallint, slot, 0, false, NULL, NULL, (extract(epoch FROM expires) * 1000)::bigint,
+UNION ALL SELECT 3::smallint, place, 0, false, NULL, NULL, (extract(epoch FROM expires) * 1000)::bigint,
     NULL, NULL, NULL, NULL
-FROM (SELECT * FROM inserted UNION ALL SELECT * FROM updated) w WHERE expires < 'infinity' AND expires > '-infinity'
+FROM written WHERE expires < 'infinity' AND expires > '-infinity'
 UNION ALL SELECT 2::smallint, 0, 0, false, NULL, NULL,
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, NULL, NULL, NULL, NULL FROM lane

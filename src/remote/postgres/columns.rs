@@ -106,11 +106,6 @@ impl<'b> Columns<'b> {
         self.ops[index] == INSERT
     }
 
-    /// The place of the key with this slot.
-    pub(super) fn place_of(&self, slot: i64) -> Option<usize> {
-        self.slots.binary_search(&slot).ok()
-    }
-
     /// The arguments of the statement for the only key of a batch.
     pub(super) fn lone_arguments<'a>(
         &'a self,

@@ -48,7 +48,7 @@ const BATCH: &str = include_str!("batch.sql");
 const ALONE: &str = include_str!("alone.sql");
 const LONE: &str = include_str!("lone.sql");
 /// The parts of them, by the names that stand for them.
-const SHARED: [(&str, &str); 4] = [
+const SHARED: [(&str, &str); 5] = [
     ("{lane}", include_str!("lane.sql")),
     ("{insert}", include_str!("insert.sql")),
     ("{update}", include_str!("update.sql")),
@@ -56,6 +56,7 @@ const SHARED: [(&str, &str); 4] = [
 ];
 /// What `update.sql` asks of a row that is not locked. One that is locked was checked under the lock.
 const IS_UNCHANGED: &str = "o.version = p.version AND o.expires > clock_timestamp()";
+    ("{written}", include_str!("written.sql")),
 const SCHEMA_VERSION: i32 = 1;
 
 /// Makes rows for absent keys.
@@ -259,9 +260,8 @@ impl Store for Postgres {
                     answer.done[part.group] = false;
                     answer.rows.insert(place - 1, read(&row));
                 }
-                (3, _) => {
-                    let expires_at_ms = u64::try_from(row.get::<_, i64>(6)).unwrap_or(0);
-                    answer.expiries.extend(columns.place_of(place).map(|place| (place, expires_at_ms)));
+                (3, Ok(place @ 1..)) => {
+                    answer.expiries.insert(place - 1, u64::try_from(row.get::<_, i64>(6)).unwrap_or(0));
                 }
                 (1, Ok(group)) if group < answer.done.len() => answer.done[group] = false,
                 _ => store_us = Some(row.get(6)),

@@ -11,14 +11,22 @@ use tokio_postgres::{Client, Error};
 
 use super::{BARRIER, Closing, check_schema, describe, is_lost, open};
 use crate::remote::Remote;
-use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told};
+use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, SLOTS_PER_STEP, Told, step_after};
 
 const COUNT: &str = "SELECT count(*) FROM keyfast.keys WHERE database = $1 AND expires > clock_timestamp()";
 const NAMES: &str = "
     SELECT key, kind, slot FROM keyfast.keys WHERE database = $1 AND expires > clock_timestamp() LIMIT $2";
 const SOME: &str = "
+/// So many keys, and those behind them that belong to the same step of a cursor: $4 is the step's last bits.
     SELECT key, kind, slot FROM keyfast.keys
-    WHERE database = $1 AND slot >= $2 AND expires > clock_timestamp() ORDER BY slot LIMIT $3";
+    WHERE database = $1 AND slot >= $2 AND expires > clock_timestamp() AND slot <= (COALESCE((
+        SELECT slot FROM keyfast.keys WHERE database = $1 AND slot >= $2 AND expires > clock_timestamp()
+        ORDER BY slot OFFSET $3::bigint - 1 LIMIT 1), 9223372036854775807) | $4::bigint)
+    ORDER BY slot, key";
+/// Any key.
+const ANY: &str = "
+    SELECT key, kind, slot FROM keyfast.keys
+    WHERE database = $1 AND slot >= $2 AND expires > clock_timestamp() ORDER BY slot LIMIT 1";
 /// Columns as those of a batch, and the key.
 const LOCKS: &str = "
     SELECT 0::smallint, 0::bigint, version, true, kind, value,
@@ -88,15 +96,16 @@ async fn ask(client: &mut Client, question: Question) -> Result<Told, Error> {
             read(&mut told, tx.query(NAMES, &[&(database as i32), &limit]).await?);
         }
         Question::Some { database, from, keys, with_types: _ } => {
-            let limit = keys.min(NAMES_MAX) as i64;
-            let arguments: [&(dyn ToSql + Sync); 3] = [&(database as i32), &from, &limit];
+            let limit = keys.clamp(1, NAMES_MAX) as i64;
+            let arguments: [&(dyn ToSql + Sync); 4] =
+                [&(database as i32), &from, &limit, &(SLOTS_PER_STEP - 1)];
             let last = read(&mut told, tx.query(SOME, &arguments).await?);
-            told.next = last.filter(|_| told.keys.len() as i64 == limit).map(|slot| slot + 1);
+            told.next = last.filter(|_| told.keys.len() as i64 >= limit).map(step_after);
         }
         Question::Any { database, from } => {
             for from in [from, 0] {
                 if told.keys.is_empty() {
-                    read(&mut told, tx.query(SOME, &[&(database as i32), &from, &1_i64]).await?);
+                    read(&mut told, tx.query(ANY, &[&(database as i32), &from]).await?);
                 }
             }
         }

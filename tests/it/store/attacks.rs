@@ -12,13 +12,13 @@ use crate::client::{Client, Reply, request};
 use crate::server::{Server, SetOnDrop};
 
 /// A session of psql that stays open, and so may hold locks.
-struct Holder {
+pub(super) struct Holder {
     child: Child,
     input: ChildStdin,
 }
 
 impl Holder {
-    fn start(cluster: &Postgres, node: usize) -> Holder {
+    pub(super) fn start(cluster: &Postgres, node: usize) -> Holder {
         let port = cluster.port(node).to_string();
         let mut child = Command::new("psql")
             .args(["-h", "127.0.0.1", "-p", &port, "-U", "keyfast", "-Atq", "postgres"])
@@ -32,7 +32,7 @@ impl Holder {
     }
 
     /// Runs statements, and waits until they have run.
-    fn run(&mut self, cluster: &Postgres, statements: &str) {
+    pub(super) fn run(&mut self, cluster: &Postgres, statements: &str) {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let name = format!("holder{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         writeln!(self.input, "{statements}; SET application_name = '{name}';").expect("psql takes it");
@@ -56,7 +56,7 @@ fn until_listening(cluster: &Postgres, fronts: usize) {
 }
 
 /// Waits until so many sessions of front-ends wait for a lock.
-fn until_waiting(cluster: &Postgres, sessions: usize) {
+pub(super) fn until_waiting(cluster: &Postgres, sessions: usize) {
     let count = "SELECT count(*) FROM pg_stat_activity \
                  WHERE application_name LIKE 'keyfast%' AND wait_event_type = 'Lock'";
     eventually("they wait", || cluster.sql(0, count) == Ok(sessions.to_string()));
@@ -121,7 +121,7 @@ fn keys_of_one_name_in_two_databases_are_two_keys() {
     let (mut first, mut client, mut elsewhere) = (one.client(), one.client(), one.client());
     elsewhere.line("SELECT 1").is_ok();
     let (mut holder, mut taker) = (Holder::start(&cluster, 0), Holder::start(&cluster, 0));
-    holder.run(&cluster, "BEGIN; LOCK TABLE keyfast.fronts");
+    holder.run(&cluster, "BEGIN; SELECT front FROM keyfast.fronts FOR UPDATE");
     let slot = xxhash_rust::xxh3::xxh3_64_with_seed(b"lock", 0) >> 2;
     taker.run(
         &cluster,

@@ -26,8 +26,8 @@ pub(crate) mod cluster;
 mod collections;
 pub(crate) mod differs;
 mod etcd;
-mod linear;
 mod frozen;
+mod linear;
 mod load;
 mod network;
 mod on_etcd;
@@ -38,6 +38,7 @@ mod postgres;
 mod proxy;
 mod rust_clients;
 mod secure;
+mod slots;
 
 use std::thread;
 use std::time::{Duration, Instant};
