@@ -5,13 +5,23 @@
 -- is absent. An expiry is a moment, or a lifetime that begins now by the clock of this server; -1 for never.
 WITH
 {lane}
-due AS MATERIALIZED (
+part AS MATERIALIZED (
     SELECT u.* FROM lane, unnest(
         $3::int[], $4::bytea[], $5::int[], $6::smallint[], $7::bool[], $8::bigint[],
         $9::text[], $10::bytea[], $11::bigint[], $12::bool[], $13::bool[], $14::text[], $15::bool[], $16::bigint[]
     ) WITH ORDINALITY u(database, key, grp, op, is_live, version,
                         kind, value, expires_ms, is_lifetime, keeps_fence, holder, is_lock, slot, place)
 ),
+-- Inserts come before updates, and also lock rows that are there. So a batch with both kinds locks all rows that are
+-- there first, in the order of the slots: otherwise two front-ends could wait for each other in a circle.
+locked AS MATERIALIZED (
+    SELECT FROM part p CROSS JOIN LATERAL (
+        SELECT FROM keyfast.keys k WHERE k.database = p.database AND k.slot = p.slot AND k.key = p.key
+        FOR NO KEY UPDATE
+    ) l WHERE p.op > 0 AND (SELECT bool_or(op = 3) AND bool_or(op IN (1, 2)) FROM part)
+),
+-- Counting the locks means to wait for them.
+due AS MATERIALIZED (SELECT p.* FROM part p, (SELECT count(*) FROM locked) l),
 -- Keys that are absent are written first. If a key is there, nothing is written.
 {insert}
 {update}

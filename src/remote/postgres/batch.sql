@@ -27,7 +27,7 @@ found AS MATERIALIZED (
         COALESCE(l.since, r.since) AS has_since,
         COALESCE(l.live, r.live, false) AS has_live,
         -- A row that was made for this batch to lock it, and freed since then, is not locked.
-        (NOT p.is_locked OR l.version IS NOT NULL) AND CASE
+        (NOT p.is_locked OR p.op = 3 OR l.version IS NOT NULL) AND CASE
             WHEN p.is_strict THEN COALESCE(l.version, r.version, 0) = p.version
                 AND COALESCE(l.live, r.live, false) = p.is_live
             WHEN p.is_live THEN COALESCE(l.version, r.version, 0) = p.version AND COALESCE(l.live, r.live, false)
@@ -52,7 +52,7 @@ judged AS MATERIALIZED (
 ),
 -- What is written of groups that are done.
 due AS MATERIALIZED (SELECT * FROM judged WHERE is_done ORDER BY place),
--- A key that is absent can only be locked by writing it. If another front-end was faster, nothing is written.
+-- A key that has no row can only be locked by writing it. If another front-end was faster, nothing is written.
 {insert}
 {update}
 {written}

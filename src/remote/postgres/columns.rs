@@ -92,7 +92,7 @@ impl<'b> Columns<'b> {
         self.holders.push(part.holder.as_deref().unwrap_or_default());
         self.are_locks.push(live.is_some_and(|live| live.is_lock));
         self.slots.push(part.key.slot());
-        self.are_locked.push(writes && op != INSERT);
+        self.are_locked.push(writes);
         self.are_strict.push(part.is_strict);
     }
 
@@ -174,8 +174,9 @@ impl<'b> Missing<'b> {
         if columns.is_all_alone {
             return missing;
         }
-        for (part, is_locked) in batch.parts.iter().zip(&columns.are_locked) {
-            if *is_locked && part.seen.live.is_none() {
+        for ((part, is_locked), op) in batch.parts.iter().zip(&columns.are_locked).zip(&columns.ops) {
+            // An insert makes its row itself.
+            if *is_locked && *op != INSERT && part.seen.live.is_none() {
                 missing.databases.push(part.key.database as i32);
                 missing.keys.push(&part.key.name);
                 missing.slots.push(part.key.slot());

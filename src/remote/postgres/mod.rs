@@ -1,8 +1,10 @@
 //! Rows in PostgreSQL, or in what speaks its protocol and its SQL.
 //!
 //! A batch is one statement, in READ COMMITTED: `batch.sql`, or `alone.sql` where no two keys are in one
-//! group. It locks the rows in the order of their slots, so front-ends wait for each other, but never in a
-//! circle. It checks the rows, writes, and counts the batch in the front-end's own row. This write makes the
+//! group. It locks the rows that are there in the order of their slots and names, and inserts those that are
+//! not there afterwards, in the same order. So front-ends wait for each other, but not in a circle. (One is
+//! left: a row that a third batch has inserted since the statement began. PostgreSQL ends it after a second,
+//! and the batch runs again.) It checks the rows, writes, and counts the batch in the front-end's own row. This write makes the
 //! commit wait for the synchronous replicas, also that of a batch that only reads. So no batch succeeds on a
 //! primary that was deposed.
 //!

@@ -39,6 +39,7 @@ mod proxy;
 mod rust_clients;
 mod secure;
 mod slots;
+mod standstill;
 
 use std::thread;
 use std::time::{Duration, Instant};
