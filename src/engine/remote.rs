@@ -240,14 +240,14 @@ impl Errand<'_, '_> {
                 Err(error) => return Ok(Err(error)),
             }
         }
+        let is_reader = matches!(self.command.run, Run::Read(_));
+        let mut reads_in = is_reader.then_some(beside);
         for _ in 0..LOOKS_MAX {
             let mut rows = match self.remote.look(&self.keys, self.pending.told_rows.as_deref(), reads_in) {
                 Looked::Rows(rows) => rows,
                 Looked::After(ticket) => {
                     self.pending.ticket = Some(ticket);
                     return Err(NotAnswered::Store);
-        let is_reader = matches!(self.command.run, Run::Read(_));
-        let mut reads_in = is_reader.then_some(beside);
                 }
                 Looked::Away => return Ok(Err(Error::fixed("STOREDOWN The store cannot be reached"))),
             };

@@ -56,7 +56,7 @@ noted AS (
     ON CONFLICT (front) DO UPDATE SET number = excluded.number, groups = excluded.groups
 )
 -- Rows that are not as they were guessed; groups of which nothing is known, as another front-end was faster; when keys
--- expire that were written; and the store's time.
+-- expire that were written; and the store's time, with the settings on which the worth of the commit depends.
 SELECT 0::smallint AS what, place, version, live, kind, value,
     CASE WHEN expires < 'infinity' AND expires > '-infinity'
         THEN (extract(epoch FROM expires) * 1000)::bigint ELSE -1 END,
@@ -67,5 +67,5 @@ FROM judged WHERE is_undone AND NOT is_known
 UNION ALL SELECT 3::smallint, place, 0, false, NULL, NULL, (extract(epoch FROM expires) * 1000)::bigint,
     NULL, NULL, NULL, NULL
 FROM written WHERE expires < 'infinity' AND expires > '-infinity'
-UNION ALL SELECT 2::smallint, 0, 0, false, NULL, NULL,
+UNION ALL SELECT 2::smallint, 0, 0, false, {durability}, NULL,
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, NULL, NULL, NULL, NULL FROM lane

@@ -77,5 +77,5 @@ FROM (SELECT grp FROM overtaken UNION ALL SELECT grp FROM judged WHERE is_unsure
 UNION ALL SELECT 3::smallint, place, 0, false, NULL, NULL, (extract(epoch FROM expires) * 1000)::bigint,
     NULL, NULL, NULL, NULL
 FROM written WHERE expires < 'infinity' AND expires > '-infinity'
-UNION ALL SELECT 2::smallint, 0, 0, false, NULL, NULL,
+UNION ALL SELECT 2::smallint, 0, 0, false, {durability}, NULL,
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, NULL, NULL, NULL, NULL FROM lane

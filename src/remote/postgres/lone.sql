@@ -16,8 +16,8 @@ counted AS (
     UPDATE keyfast.fronts SET last = $2::bigint, seen = clock_timestamp()
     WHERE front = $1::bigint AND EXISTS (SELECT FROM {written})
 )
--- When the key expires, if it does, and the store's time.
+-- When the key expires, if it does; the store's time; and the settings on which the worth of the commit depends.
 SELECT CASE WHEN expires < 'infinity' AND expires > '-infinity'
         THEN (extract(epoch FROM expires) * 1000)::bigint ELSE -1 END,
-    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, {durability}
 FROM {written}

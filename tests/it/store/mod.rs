@@ -20,6 +20,7 @@ macro_rules! on_both {
     };
 }
 
+mod administrators;
 mod attacks;
 mod cable;
 pub(crate) mod cluster;
