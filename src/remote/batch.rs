@@ -71,7 +71,7 @@ pub struct Batch {
 /// One key of a batch.
 #[derive(Debug)]
 pub struct Part {
-    /// The key.
+    /// The key, of which there may be a second part that is only read.
     pub key: Key,
     /// The group to which it belongs: its writes are all made, or none is.
     pub group: usize,

@@ -279,8 +279,8 @@ impl Forming {
         one
     }
 
-    /// Lets those who read a single key share the group of those who write it, so that the key is in the batch
-    /// once.
+    /// Lets those who read a single key share the group of those who write it, so that the key is in the
+    /// batch once.
     fn fold_reads(&mut self) {
         if self.reads.is_empty() || self.slots.is_empty() {
             return;
@@ -474,6 +474,44 @@ mod tests {
         assert_eq!(waiting[parts[0].group].len(), 3);
         assert_eq!(forming.requests(), 0);
     }
+
+    #[test]
+    fn requests_that_only_read_are_in_no_group_with_those_that_write() {
+        let mut forming = Forming::default();
+        let (absent, one, two) = (Row::absent(), row(1, "1"), row(0, "2"));
+        let attempt =
+            |parts, is_reader, beside| Attempt { parts, holder: "".into(), renews: false, is_reader, beside };
+        let join = |forming: &mut Forming, attempt| forming.join(attempt).map(|(_, seat)| seat);
+        let wide = |quiet| vec![part("busy", &absent, None), part("quiet", quiet, None)];
+        let seat = join(&mut forming, attempt(wide(&one), true, None)).expect("a seat");
+        join(&mut forming, attempt(vec![part("quiet", &one, Some(&two))], false, None)).expect("a seat");
+        // It still sees the row as it was before the batch, and one that reads a single key, too.
+        let key = |name: &str| Key::new(0, name.as_bytes());
+        assert_eq!(forming.before(&key("quiet")), Some(Arc::clone(&one)));
+        assert_eq!(forming.image(&key("quiet")), Some(Arc::clone(&two)));
+        join(&mut forming, attempt(wide(&one), true, None)).expect("a seat");
+        // What was read has been changed by another request: this one may not write beside.
+        let late = join(&mut forming, attempt(vec![part("own", &absent, Some(&one))], false, Some(seat)));
+        assert!(matches!(late, Err(NotJoined::Left)));
+        let Taken { batch, waiting, requests } = forming.take();
+        assert_eq!((batch.parts.len(), batch.groups, requests), (3, 2, 3));
+        let quiet: Vec<_> = batch.parts.iter().filter(|part| part.key == key("quiet")).collect();
+        assert!(quiet[0].written.is_none() && quiet[1].written.is_some(), "what is read comes first");
+        assert_eq!((waiting[quiet[0].group].len(), waiting[quiet[1].group].len()), (2, 1));
+        // A single key is in the batch once, and a request may write beside one that has read.
+        let seat = join(&mut forming, attempt(vec![part("a", &one, None)], true, None)).expect("a seat");
+        join(&mut forming, attempt(vec![part("a", &one, Some(&two))], false, None)).expect("a seat");
+        assert!(join(&mut forming, attempt(vec![part("b", &one, None)], true, Some(seat))).is_ok());
+        let seat = join(&mut forming, attempt(vec![part("c", &one, None)], true, None)).expect("a seat");
+        join(&mut forming, attempt(vec![part("d", &one, Some(&two))], false, Some(seat))).expect("a seat");
+        join(&mut forming, attempt(vec![part("e", &one, None)], true, None)).expect("a seat");
+        join(&mut forming, attempt(vec![part("e", &one, Some(&two))], false, None)).expect("a seat");
+        let Taken { batch, .. } = forming.take();
+        let count = |name: &str| batch.parts.iter().filter(|part| part.key == key(name)).count();
+        assert_eq!(["a", "b", "c", "d", "e"].map(count), [2, 1, 1, 1, 1]);
+        assert_eq!(batch.groups, 4);
+    }
+
     #[test]
     fn a_request_beside_another_one_weighs_as_much_as_a_key_of_a_larger_group() {
         let mut forming = Forming::default();

@@ -1,4 +1,5 @@
-//! What a commit is worth: how many replicas confirm it, and whether PostgreSQL has warned that it may be lost.
+//! What a commit is worth: how many replicas confirm it, and whether PostgreSQL has warned that it may be
+//! lost.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -4,9 +4,9 @@
 //! group. It locks the rows that are there in the order of their slots and names, and inserts those that are
 //! not there afterwards, in the same order. So front-ends wait for each other, but not in a circle. (One is
 //! left: a row that a third batch has inserted since the statement began. PostgreSQL ends it after a second,
-//! and the batch runs again.) It checks the rows, writes, and counts the batch in the front-end's own row. This write makes the
-//! commit wait for the synchronous replicas, also that of a batch that only reads. So no batch succeeds on a
-//! primary that was deposed.
+//! and the batch runs again.) It checks the rows, writes, and counts the batch in the front-end's own row.
+//! This write makes the commit wait for the synchronous replicas, also that of a batch that only reads. So no
+//! batch succeeds on a primary that was deposed.
 //!
 //! Groups of several keys need a lock on keys that are absent, too. A statement before the batch makes rows
 //! for these, which count as deleted.

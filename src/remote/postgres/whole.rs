@@ -24,7 +24,7 @@ const SOME: &str = "
         SELECT slot FROM keyfast.keys WHERE database = $1 AND slot >= $2 AND expires > clock_timestamp()
         ORDER BY slot OFFSET $3::bigint - 1 LIMIT 1), 9223372036854775807) | $4::bigint)
     ORDER BY slot, key";
-/// Any key.
+/// The first key that is there from a slot on.
 const ANY: &str = "
     SELECT key, kind, slot FROM keyfast.keys
     WHERE database = $1 AND slot >= $2 AND expires > clock_timestamp() ORDER BY slot LIMIT 1";

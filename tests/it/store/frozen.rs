@@ -31,7 +31,12 @@ fn a_lock_in_etcd_lives_as_long_as_it_should_though_its_front_end_was_frozen() {
     let clock = folder.file("clock");
     let set_clock = |ns: i64| {
         use std::io::Write;
-        let mut file = std::fs::OpenOptions::new().write(true).create(true).open(&clock).expect("a file");
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&clock)
+            .expect("a file");
         file.write_all(&ns.to_le_bytes()).expect("a file");
     };
     set_clock(0);
