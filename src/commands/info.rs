@@ -196,6 +196,8 @@ fn store(section: &mut Section, view: &View<'_>) {
         ("store_overtaken", &health.overtaken),
         ("store_failed", &health.failed),
         ("store_unknown", &health.unknown),
+        ("store_confirmations", &health.confirmations),
+        ("store_dead_rows", &health.dead_rows),
     ] {
         section.field(name, counter.load(Ordering::Relaxed));
     }

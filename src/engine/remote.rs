@@ -221,10 +221,16 @@ impl Errand<'_, '_> {
 
     /// Runs the request on a guess, and lets it travel to the store, beside another one if there is one.
     fn attempt(&mut self, session: &mut Session, beside: Option<Seat>) -> Stopped {
-        let keys_max = self.remote.settings.target.limits().request_keys;
+        let limits = self.remote.settings.target.limits();
+        let (keys_max, bytes_max) = (limits.request_keys, limits.request_name_bytes);
         if self.keys.len() > keys_max {
             return Ok(Err(Error::text(format!(
                 "ERR A request may name {keys_max} keys in this store at most"
+            ))));
+        }
+        if self.keys.iter().map(|key| key.name.len()).sum::<usize>() > bytes_max {
+            return Ok(Err(Error::text(format!(
+                "ERR The names of a request's keys may have {bytes_max} bytes together in this store at most"
             ))));
         }
         if let Run::Block(blocking) = self.command.run
@@ -237,8 +243,10 @@ impl Errand<'_, '_> {
                 Err(error) => return Ok(Err(error)),
             }
         }
+        let is_reader = matches!(self.command.run, Run::Read(_));
+        let mut reads_in = is_reader.then_some(beside);
         for _ in 0..LOOKS_MAX {
-            let mut rows = match self.remote.look(&self.keys, self.pending.told_rows.as_deref()) {
+            let mut rows = match self.remote.look(&self.keys, self.pending.told_rows.as_deref(), reads_in) {
                 Looked::Rows(rows) => rows,
                 Looked::After(ticket) => {
                     self.pending.ticket = Some(ticket);
@@ -277,14 +285,16 @@ impl Errand<'_, '_> {
                 lifetime_ms: ran.lifetime_ms(written.as_deref()),
             });
             let holder = self.holder(session, &ran);
-            let attempt = Attempt { parts: parts.collect(), holder, renews: ran.renews, beside };
+            let (parts, renews) = (parts.collect(), ran.renews);
+            let attempt = Attempt { parts, holder, renews, is_reader, beside };
             match self.remote.join(attempt) {
                 Ok((ticket, seat)) => {
                     (self.pending.ticket, self.pending.seat) = (Some(ticket), Some(seat));
                     self.pending.result = Some(AttemptResult::from(ran));
                     return Err(NotAnswered::Store);
                 }
-                Err(NotJoined::Changed) => {}
+                // One that was to read has freed fields of a hash that have expired.
+                Err(NotJoined::Changed) => reads_in = None,
                 Err(NotJoined::Left) => return Err(NotAnswered::Store),
                 Err(NotJoined::After(ticket)) => {
                     self.pending.ticket = Some(ticket);

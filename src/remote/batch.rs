@@ -17,6 +17,8 @@ pub struct Attempt {
     /// Whether a value that it leaves as it was may have changed on the way: a lock that was released and
     /// taken again.
     pub renews: bool,
+    /// Whether its command only reads. One that waits for something, and finds nothing, does not count.
+    pub is_reader: bool,
     /// The place of another request of the same client. If the store does one of them, it does both.
     pub beside: Option<Seat>,
 }
@@ -59,7 +61,8 @@ impl Attempt {
 /// The attempts that travel together.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// In ascending order of the slots of their keys, each key once.
+    /// In ascending order of the slots of their keys. Each key is there once; or twice, if a group only reads
+    /// it and another group names it, too. The part that is only read comes first.
     pub parts: Vec<Part>,
     /// How many groups there are.
     pub groups: usize,
@@ -68,7 +71,7 @@ pub struct Batch {
 /// One key of a batch.
 #[derive(Debug)]
 pub struct Part {
-    /// The key, of which there is one part.
+    /// The key, of which there may be a second part that is only read.
     pub key: Key,
     /// The group to which it belongs: its writes are all made, or none is.
     pub group: usize,

@@ -3,6 +3,10 @@
 //! Requests run one after the other on the rows as they are so far in the batch. So of several requests for
 //! one key each sees what those before it have done, and the store writes the key once. Requests that share a
 //! key, even over others, are one group: the store does all of them or none.
+//!
+//! But a request that only reads sees the rows as they were before the batch, and is in no group with those
+//! that write. If many keys are read and one of them has changed, only the readers run again. A key that is
+//! read by such a request and is in another one, too, is in the batch twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,6 +35,8 @@ pub(super) struct Forming {
     /// How many batches were taken before.
     number: u64,
     slots: KeyMap<Slot>,
+    /// The keys of requests that only read.
+    reads: KeyMap<Read>,
     groups: Vec<Group>,
     requests: usize,
     bytes: usize,
@@ -53,10 +59,20 @@ struct Slot {
     holder: Option<Arc<str>>,
 }
 
+/// One key of requests that only read.
+#[derive(Debug)]
+struct Read {
+    group: usize,
+    /// The row that the store must have before the batch.
+    seen: Arc<Row>,
+}
+
 #[derive(Debug, Default)]
 struct Group {
     /// The group that it has become a part of.
     joined: Option<usize>,
+    /// Whether its keys are those of requests that only read.
+    only_reads: bool,
     waiting: Vec<oneshot::Sender<Verdict>>,
 }
 
@@ -88,7 +104,36 @@ impl Forming {
 
     /// The row of a key as the requests so far leave it, if one of them names it.
     pub(super) fn image(&self, key: &Key) -> Option<Arc<Row>> {
-        self.slots.get(key).map(|slot| Arc::clone(&slot.image))
+        let slot = self.slots.get(key).map(|slot| &slot.image);
+        slot.or_else(|| self.reads.get(key).map(|read| &read.seen)).map(Arc::clone)
+    }
+
+    /// The row of a key as it was before the batch, for a request that only reads. A row that is only read
+    /// to watch it is not known.
+    pub(super) fn before(&self, key: &Key) -> Option<Arc<Row>> {
+        let slot = || self.slots.get(key).filter(|slot| !slot.is_strict).map(|slot| &slot.seen);
+        self.reads.get(key).map(|read| &read.seen).or_else(slot).map(Arc::clone)
+    }
+
+    /// Whether a request in this seat, if it only reads, sees the rows as they were before the batch.
+    pub(super) fn reads_before(&self, beside: Option<Seat>) -> bool {
+        beside.is_none_or(|seat| seat.batch == self.number && self.groups[self.root(seat.group)].only_reads)
+    }
+
+    /// Whether a request only reads, and only what was so before the batch.
+    fn only_reads(&self, attempt: &Attempt) -> bool {
+        let is_same = |one: &Arc<Row>, other| Arc::ptr_eq(one, other) || one == other;
+        attempt.is_reader
+            && self.reads_before(attempt.beside)
+            && attempt.parts.iter().all(|part| {
+                part.written.is_none()
+                    && !part.is_strict
+                    && self.reads.get(&part.key).is_none_or(|read| is_same(&read.seen, &part.seen))
+                    && self
+                        .slots
+                        .get(&part.key)
+                        .is_none_or(|slot| !slot.is_written || is_same(&slot.seen, &part.seen))
+            })
     }
 
     /// How long a key is to live from when the store writes it, if a request has asked for that.
@@ -98,7 +143,11 @@ impl Forming {
 
     /// What the batch would weigh with this request.
     pub(super) fn weight_with(&self, attempt: &Attempt) -> usize {
-        let new_keys = attempt.parts.iter().filter(|part| !self.slots.contains_key(&part.key)).count();
+        let is_new: &dyn Fn(&Key) -> bool = match self.only_reads(attempt) {
+            true => &|key| !self.reads.contains_key(key),
+            false => &|key| !self.slots.contains_key(key),
+        };
+        let new_keys = attempt.parts.iter().filter(|part| is_new(&part.key)).count();
         self.weight + Limits::weight(attempt.parts.len(), new_keys, attempt.beside.is_some())
     }
 
@@ -109,6 +158,18 @@ impl Forming {
     /// [`NotJoined`]
     pub(super) fn join(&mut self, attempt: Attempt) -> Result<(Ticket, Seat), NotJoined> {
         if attempt.beside.is_some_and(|seat| seat.batch != self.number) {
+            return Err(NotJoined::Left);
+        }
+        if self.only_reads(&attempt) {
+            return Ok(self.join_reads(attempt));
+        }
+        let beside = attempt.beside.map(|seat| self.root(seat.group));
+        let is_overtaken = |(key, read): (&Key, &Read)| {
+            beside == Some(self.root(read.group))
+                && self.slots.get(key).is_some_and(|slot| slot.is_written || slot.seen != read.seen)
+        };
+        if self.reads.iter().any(is_overtaken) {
+            // The request before it has read what another one has changed in this batch.
             return Err(NotJoined::Left);
         }
         for part in &attempt.parts {
@@ -129,6 +190,9 @@ impl Forming {
         self.bytes += attempt.bytes();
         self.weight = self.weight_with(&attempt);
         self.requests += 1;
+        if let Some(beside) = beside {
+            self.let_write(beside);
+        }
         let mut group = attempt.beside.map(|seat| self.root(seat.group));
         for part in &attempt.parts {
             if let Some(slot) = self.slots.get(&part.key) {
@@ -141,16 +205,7 @@ impl Forming {
             self.groups.len() - 1
         });
         for part in attempt.parts {
-            let slot = self.slots.entry(part.key).or_insert_with(|| Slot {
-                group,
-                image: Arc::clone(&part.seen),
-                seen: part.seen,
-                is_strict: false,
-                is_written: false,
-                is_renewed: false,
-                lifetime_ms: None,
-                holder: None,
-            });
+            let slot = self.slots.entry(part.key).or_insert_with(|| Slot::of(group, part.seen));
             slot.is_strict |= part.is_strict;
             if let Some(written) = part.written {
                 if written.expires_at_ms() != slot.image.expires_at_ms() {
@@ -174,6 +229,45 @@ impl Forming {
         Ok((ticket, Seat { batch: self.number, group }))
     }
 
+    /// Adds a request that only reads.
+    fn join_reads(&mut self, attempt: Attempt) -> (Ticket, Seat) {
+        self.bytes += attempt.bytes();
+        self.weight = self.weight_with(&attempt);
+        self.requests += 1;
+        let mut group = attempt.beside.map(|seat| self.root(seat.group));
+        for part in &attempt.parts {
+            if let Some(read) = self.reads.get(&part.key) {
+                let other = self.root(read.group);
+                group = Some(group.map_or(other, |group| self.merge(group, other)));
+            }
+        }
+        let group = group.unwrap_or_else(|| {
+            self.groups.push(Group { only_reads: true, ..Group::default() });
+            self.groups.len() - 1
+        });
+        for part in attempt.parts {
+            self.reads.entry(part.key).or_insert(Read { group, seen: part.seen });
+        }
+        let (sender, ticket) = oneshot::channel();
+        self.groups[group].waiting.push(sender);
+        (ticket, Seat { batch: self.number, group })
+    }
+
+    /// Makes a group that has only read one that may write: a request that travels beside one of its own
+    /// does. No request has changed what it has read.
+    fn let_write(&mut self, group: usize) {
+        if !std::mem::take(&mut self.groups[group].only_reads) {
+            return;
+        }
+        let groups = &self.groups;
+        let own: Vec<_> = self.reads.extract_if(|_, read| root_of(groups, read.group) == group).collect();
+        for (key, Read { seen, .. }) in own {
+            let other = self.slots.entry(key).or_insert_with(|| Slot::of(group, seen)).group;
+            let (group, other) = (self.root(group), self.root(other));
+            self.merge(group, other);
+        }
+    }
+
     /// The group that a group has become a part of.
     fn root(&self, group: usize) -> usize {
         root_of(&self.groups, group)
@@ -190,17 +284,62 @@ impl Forming {
         one
     }
 
+    /// Lets those who read a single key share the group of those who write it, so that the key is in the
+    /// batch once.
+    fn fold_reads(&mut self) {
+        if self.reads.is_empty() || self.slots.is_empty() {
+            return;
+        }
+        let mut keys: HashMap<usize, usize> = HashMap::new();
+        for read in self.reads.values() {
+            *keys.entry(self.root(read.group)).or_default() += 1;
+        }
+        let Forming { reads, slots, groups, .. } = self;
+        reads.retain(|key, read| {
+            let root = root_of(groups, read.group);
+            let Some(slot) = slots.get(key).filter(|slot| !slot.is_strict && slot.seen == read.seen) else {
+                return true;
+            };
+            if keys[&root] > 1 {
+                return true;
+            }
+            let other = root_of(groups, slot.group);
+            let waiting = std::mem::take(&mut groups[root].waiting);
+            groups[root].joined = Some(other);
+            groups[other].waiting.extend(waiting);
+            false
+        });
+    }
+
     /// Takes the batch, and begins the next one.
     pub(super) fn take(&mut self) -> Taken {
         let next = Forming { number: self.number + 1, ..Forming::default() };
-        let Forming { slots, mut groups, requests, .. } = std::mem::replace(self, next);
+        self.fold_reads();
+        let Forming { slots, reads, mut groups, requests, .. } = std::mem::replace(self, next);
         let (mut numbers, mut taken) = (HashMap::new(), Taken { requests, ..Taken::default() });
-        for (key, slot) in slots {
-            let root = root_of(&groups, slot.group);
-            let group = *numbers.entry(root).or_insert_with(|| {
-                taken.waiting.push(std::mem::take(&mut groups[root].waiting));
-                taken.waiting.len() - 1
+        let mut number_of = |group: usize, waiting: &mut Vec<_>| {
+            let root = root_of(&groups, group);
+            *numbers.entry(root).or_insert_with(|| {
+                waiting.push(std::mem::take(&mut groups[root].waiting));
+                waiting.len() - 1
+            })
+        };
+        // Of a key that is there twice, what is only read comes first.
+        for (key, Read { group, seen }) in reads {
+            let group = number_of(group, &mut taken.waiting);
+            taken.batch.parts.push(Part {
+                key,
+                group,
+                seen,
+                is_strict: false,
+                written: None,
+                is_renewed: false,
+                lifetime_ms: None,
+                holder: None,
             });
+        }
+        for (key, slot) in slots {
+            let group = number_of(slot.group, &mut taken.waiting);
             taken.batch.parts.push(Part {
                 key,
                 group,
@@ -212,10 +351,26 @@ impl Forming {
                 holder: slot.holder,
             });
         }
-        // Every front-end locks rows in this order.
+        // Every front-end locks rows in this order. Sorting is stable.
         taken.batch.parts.sort_by_cached_key(|part| (part.key.slot(), part.key.clone()));
         taken.batch.groups = taken.waiting.len();
         taken
+    }
+}
+
+impl Slot {
+    /// Of a key that no request has changed.
+    fn of(group: usize, seen: Arc<Row>) -> Slot {
+        Slot {
+            group,
+            image: Arc::clone(&seen),
+            seen,
+            is_strict: false,
+            is_written: false,
+            is_renewed: false,
+            lifetime_ms: None,
+            holder: None,
+        }
     }
 }
 
@@ -303,7 +458,7 @@ mod tests {
         let (absent, one, two) = (Row::absent(), row(0, "1"), row(0, "2"));
         let mut join = |parts| {
             forming
-                .join(Attempt { parts, holder: "".into(), renews: false, beside: None })
+                .join(Attempt { parts, holder: "".into(), renews: false, is_reader: false, beside: None })
                 .map(|(_, seat)| seat)
         };
         assert!(join(vec![part("a", &absent, Some(&one))]).is_ok());
@@ -324,12 +479,50 @@ mod tests {
         assert_eq!(waiting[parts[0].group].len(), 3);
         assert_eq!(forming.requests(), 0);
     }
+
+    #[test]
+    fn requests_that_only_read_are_in_no_group_with_those_that_write() {
+        let mut forming = Forming::default();
+        let (absent, one, two) = (Row::absent(), row(1, "1"), row(0, "2"));
+        let attempt =
+            |parts, is_reader, beside| Attempt { parts, holder: "".into(), renews: false, is_reader, beside };
+        let join = |forming: &mut Forming, attempt| forming.join(attempt).map(|(_, seat)| seat);
+        let wide = |quiet| vec![part("busy", &absent, None), part("quiet", quiet, None)];
+        let seat = join(&mut forming, attempt(wide(&one), true, None)).expect("a seat");
+        join(&mut forming, attempt(vec![part("quiet", &one, Some(&two))], false, None)).expect("a seat");
+        // It still sees the row as it was before the batch, and one that reads a single key, too.
+        let key = |name: &str| Key::new(0, name.as_bytes());
+        assert_eq!(forming.before(&key("quiet")), Some(Arc::clone(&one)));
+        assert_eq!(forming.image(&key("quiet")), Some(Arc::clone(&two)));
+        join(&mut forming, attempt(wide(&one), true, None)).expect("a seat");
+        // What was read has been changed by another request: this one may not write beside.
+        let late = join(&mut forming, attempt(vec![part("own", &absent, Some(&one))], false, Some(seat)));
+        assert!(matches!(late, Err(NotJoined::Left)));
+        let Taken { batch, waiting, requests } = forming.take();
+        assert_eq!((batch.parts.len(), batch.groups, requests), (3, 2, 3));
+        let quiet: Vec<_> = batch.parts.iter().filter(|part| part.key == key("quiet")).collect();
+        assert!(quiet[0].written.is_none() && quiet[1].written.is_some(), "what is read comes first");
+        assert_eq!((waiting[quiet[0].group].len(), waiting[quiet[1].group].len()), (2, 1));
+        // A single key is in the batch once, and a request may write beside one that has read.
+        let seat = join(&mut forming, attempt(vec![part("a", &one, None)], true, None)).expect("a seat");
+        join(&mut forming, attempt(vec![part("a", &one, Some(&two))], false, None)).expect("a seat");
+        assert!(join(&mut forming, attempt(vec![part("b", &one, None)], true, Some(seat))).is_ok());
+        let seat = join(&mut forming, attempt(vec![part("c", &one, None)], true, None)).expect("a seat");
+        join(&mut forming, attempt(vec![part("d", &one, Some(&two))], false, Some(seat))).expect("a seat");
+        join(&mut forming, attempt(vec![part("e", &one, None)], true, None)).expect("a seat");
+        join(&mut forming, attempt(vec![part("e", &one, Some(&two))], false, None)).expect("a seat");
+        let Taken { batch, .. } = forming.take();
+        let count = |name: &str| batch.parts.iter().filter(|part| part.key == key(name)).count();
+        assert_eq!(["a", "b", "c", "d", "e"].map(count), [2, 1, 1, 1, 1]);
+        assert_eq!(batch.groups, 4);
+    }
+
     #[test]
     fn a_request_beside_another_one_weighs_as_much_as_a_key_of_a_larger_group() {
         let mut forming = Forming::default();
         let attempt = |key, beside| {
             let parts = vec![part(key, &Row::absent(), Some(&row(0, "1")))];
-            Attempt { parts, holder: "".into(), renews: false, beside }
+            Attempt { parts, holder: "".into(), renews: false, is_reader: false, beside }
         };
         assert_eq!(forming.weight_with(&attempt("a", None)), 1);
         let (_ticket, seat) = forming.join(attempt("a", None)).expect("a seat");

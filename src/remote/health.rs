@@ -1,5 +1,6 @@
 //! The state of the store: for metrics, INFO and `/healthz`.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ pub struct Health {
     pub failed: AtomicU64,
     /// Requests of which the store has not said in time whether it did them.
     pub unknown: AtomicU64,
+    /// The most replicas that have had to confirm a commit of PostgreSQL, as its settings say.
+    pub confirmations: Arc<AtomicU64>,
+    /// Old versions of the front-ends' rows in PostgreSQL that it has not removed.
+    pub dead_rows: AtomicU64,
     /// Connections that were made.
     pub connections: AtomicU64,
     /// Microseconds that the batches took, together.

@@ -213,8 +213,14 @@ impl Remote {
     }
 
     /// The rows of these keys, as far as they can be guessed. `told` are those that the store has returned to
-    /// the request before: long ones are not kept as hints.
-    pub fn look(&self, keys: &[Key], told: Option<&KeyMap<Arc<Row>>>) -> Looked {
+    /// the request before: long ones are not kept as hints. A request that only reads, and that travels in
+    /// this seat, sees them as they were before the batch.
+    pub fn look(
+        &self,
+        keys: &[Key],
+        told: Option<&KeyMap<Arc<Row>>>,
+        reads_in: Option<Option<Seat>>,
+    ) -> Looked {
         if self.health.is_away.load(Ordering::Relaxed) {
             return Looked::Away;
         }
@@ -237,7 +243,9 @@ impl Remote {
                 false => row,
             }
         };
-        Looked::Rows(keys.iter().map(|key| forming.image(key).unwrap_or_else(|| guess(key))).collect())
+        let is_before = reads_in.is_some_and(|beside| forming.reads_before(beside));
+        let row = |key| if is_before { forming.before(key) } else { forming.image(key) };
+        Looked::Rows(keys.iter().map(|key| row(key).unwrap_or_else(|| guess(key))).collect())
     }
 
     /// Adds a request to the next batch. The ticket returns its verdict. The caller calls

@@ -38,6 +38,8 @@ pub struct Login {
 pub struct Limits {
     /// The most keys of a request.
     pub request_keys: usize,
+    /// The most bytes of their names, together.
+    pub request_name_bytes: usize,
     /// How much a batch may weigh, as [`Limits::weight`] counts.
     pub batch_weight: usize,
     /// Bytes of a batch, unless a single request has more.
@@ -104,12 +106,21 @@ impl Target {
     /// The limits of this store.
     pub fn limits(&self) -> Limits {
         match self {
-            Target::Postgres(_) => {
-                Limits { request_keys: usize::MAX, batch_weight: usize::MAX, batch_bytes: 8 << 20 }
-            }
+            // A batch of so many keys takes some 50 ms, for which all other clients wait.
+            Target::Postgres(_) => Limits {
+                request_keys: 5_000,
+                request_name_bytes: 1 << 20,
+                batch_weight: usize::MAX,
+                batch_bytes: 8 << 20,
+            },
             // Of 128 operations (max-txn-ops), the batch itself takes a few. Of 1.5 MiB (max-request-bytes),
             // the names of keys take some.
-            Target::Etcd(_) => Limits { request_keys: 60, batch_weight: 120, batch_bytes: 1 << 20 },
+            Target::Etcd(_) => Limits {
+                request_keys: 60,
+                request_name_bytes: 1 << 20,
+                batch_weight: 120,
+                batch_bytes: 1 << 20,
+            },
         }
     }
 

@@ -18,9 +18,9 @@ pub enum Question {
     Some {
         /// The number of the database.
         database: u32,
-        /// The first slot that is wanted.
+        /// The first slot that is wanted: where a step begins.
         from: i64,
-        /// How many keys are wanted.
+        /// How many keys are wanted. All keys of a step are returned together.
         keys: usize,
         /// Whether their types are wanted, too.
         with_types: bool,

@@ -8,7 +8,7 @@
 
 use std::vec::IntoIter;
 
-use super::leases::{Leases, Life, Lives};
+use super::leases::{BatchLeases, Life, Lives};
 use super::messages::{
     KeyValue, Operation, PutRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse, delete, is_absent,
     is_of, nested, put, range, range_at,
@@ -56,11 +56,11 @@ impl<'b> Groups<'b> {
     }
 
     /// The transactions of all groups.
-    pub(super) fn operations(&self, leases: &Leases, lives: &Lives) -> impl Iterator<Item = RequestOp> {
+    pub(super) fn operations(&self, leases: &BatchLeases, lives: &Lives) -> impl Iterator<Item = RequestOp> {
         (0..self.places.len()).map(|group| nested(self.operation(group, leases, lives)))
     }
 
-    fn operation(&self, group: usize, leases: &Leases, lives: &Lives) -> TxnRequest {
+    fn operation(&self, group: usize, leases: &BatchLeases, lives: &Lives) -> TxnRequest {
         let mut txn = TxnRequest::default();
         if self.only_reads(group) {
             txn.success.extend(self.parts(group).map(|part| match is_to_be_watched(part) {
@@ -96,7 +96,7 @@ impl<'b> Groups<'b> {
                         request: Some(Operation::Put(PutRequest {
                             key: key(),
                             value: write(live, expires_at_ms, (fence, since_ms), holder),
-                            lease: leases.of(life),
+                            lease: leases.of_parts[*place],
                             ignore_lease: life == Life::Kept,
                         })),
                     });
@@ -115,11 +115,11 @@ impl<'b> Groups<'b> {
     }
 
     /// Reads a key that is to be watched. If it is absent and has no mark, it gets one.
-    fn watch(&self, part: &Part, leases: &Leases) -> TxnRequest {
+    fn watch(&self, part: &Part, leases: &BatchLeases) -> TxnRequest {
         let (key, mark) = (self.names.key(&part.key), self.names.mark(&part.key));
         TxnRequest {
             compare: vec![is_absent(key), is_absent(mark.clone())],
-            success: vec![put(mark, "".into(), leases.of_marks())],
+            success: vec![put(mark, "".into(), leases.of_marks)],
             failure: self.reads(part, range),
         }
     }

@@ -7,13 +7,17 @@
 //! seconds. And a new leader begins all leases anew: it knows how long they are, and not when they began. So
 //! keys go late, and never early.
 //!
-//! Seconds are counted on this process's own clock, which only goes on.
+//! Seconds are counted on this process's own clock, which only goes on. But it stands still while a virtual
+//! machine is paused or a computer sleeps, and etcd's does not: a lease that was made before would end too
+//! early for a key that is bound to it afterwards. So a lease is shared for a few seconds only, and no longer
+//! if the clock of the machine has run further than this process's own since it was made.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use tokio::task::JoinSet;
 use tonic::Status;
 
+use super::system_us;
 use super::wire::Wire;
 use crate::remote::batch::Part;
 use crate::remote::clock::own_us;
@@ -22,8 +26,10 @@ use crate::remote::clock::own_us;
 const SECONDS_MIN: i64 = 2;
 /// The longest lease, in seconds: etcd's own limit.
 const SECONDS_MAX: i64 = 9_000_000_000;
-/// Leases that are known. With more, all are forgotten: they end by themselves.
-const LEASES_MAX: usize = 100_000;
+/// How long a lease is shared after it was made, by this process's own clock.
+const SHARED_US: i64 = 3_000_000;
+/// How far the two clocks may part meanwhile: more than NTP slews a clock in that time.
+const APART_US_MAX: i64 = 20_000;
 /// How long the mark of a watched key is there, in seconds: an EXEC that comes later fails.
 const MARK_SECONDS: i64 = 3_600;
 /// How much of that a mark has at least.
@@ -41,6 +47,14 @@ pub(super) enum Life {
 }
 
 impl Life {
+    /// The second in which the lease ends, if the key gets one.
+    fn second(self) -> Option<i64> {
+        match self {
+            Life::Until(second) => Some(second),
+            Life::Endless | Life::Kept => None,
+        }
+    }
+
     /// Of a part that writes a value, with the moment of its expiry in milliseconds since 1970.
     pub(super) fn of(part: &Part, now_ms: u64, own_us: i64) -> (Life, Option<u64>) {
         let Some(moment_ms) = part.written.as_ref().and_then(|row| row.expires_at_ms()) else {
@@ -65,66 +79,95 @@ fn second_after(moment_us: i64) -> i64 {
     (moment_us + 999_999) / 1_000_000
 }
 
+/// The two clocks of this machine at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Moment {
+    own_us: i64,
+    system_us: i64,
+}
+
+impl Moment {
+    fn now() -> Moment {
+        Moment { own_us: own_us(), system_us: system_us() }
+    }
+
+    /// Whether what was made at this moment may still be used at another one.
+    fn is_close_to(self, now: Moment, span_us: i64) -> bool {
+        let (own_us, system_us) = (now.own_us - self.own_us, now.system_us - self.system_us);
+        own_us < span_us && (system_us - own_us).abs() <= APART_US_MAX
+    }
+}
+
+/// A lease, and the moment before it was made.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    id: i64,
+    made: Moment,
+}
+
 /// The leases of a front-end.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     /// By the seconds in which they end.
-    by_second: HashMap<i64, i64>,
-    /// That of the marks of watched keys, and the second in which it ends.
-    of_marks: Option<(i64, i64)>,
+    by_second: HashMap<i64, Lease>,
+    /// That of the marks of watched keys.
+    of_marks: Option<Lease>,
+}
+
+/// The leases of one batch.
+#[derive(Debug)]
+pub(super) struct BatchLeases {
+    /// One for each part; 0 for keys without one.
+    pub(super) of_parts: Vec<i64>,
+    /// That of marks; 0 if the batch makes none.
+    pub(super) of_marks: i64,
 }
 
 impl Leases {
-    /// Makes the leases that a batch needs and that are not there yet.
+    /// Returns the leases that a batch needs, and makes those that are not there yet.
     pub(super) async fn prepare(
         &mut self,
         wire: &Wire,
         lives: &Lives,
         needs_mark: bool,
-    ) -> Result<(), Status> {
-        let now = own_us() / 1_000_000;
-        if self.by_second.len() > LEASES_MAX {
-            self.by_second.clear();
-        }
-        let wanted = lives.iter().filter_map(|(life, _)| match life {
-            Life::Until(second) if !self.by_second.contains_key(second) => Some(*second),
-            _ => None,
-        });
-        let wanted: HashSet<i64> = wanted.collect();
-        if !wanted.is_empty() {
-            self.by_second.retain(|second, _| *second >= now);
-        }
+    ) -> Result<BatchLeases, Status> {
+        let now = Moment::now();
+        self.by_second.retain(|_, lease| lease.made.is_close_to(now, SHARED_US));
         let mut grants = JoinSet::new();
-        for second in wanted {
+        let mut wanted: Vec<i64> = lives.iter().filter_map(|(life, _)| life.second()).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        for second in wanted.into_iter().filter(|second| !self.by_second.contains_key(second)) {
             let wire = wire.clone();
             grants.spawn(async move {
                 // The lease begins later than this moment, so it ends in this second or later.
-                let seconds = second - own_us() / 1_000_000;
+                let made = Moment::now();
+                let seconds = second - made.own_us / 1_000_000;
                 let id = wire.grant(seconds.clamp(SECONDS_MIN, SECONDS_MAX)).await?;
-                Ok::<_, Status>((second, id))
+                Ok::<_, Status>((second, Lease { id, made }))
             });
         }
         while let Some(granted) = grants.join_next().await {
             let granted = granted.map_err(|_| Status::cancelled("a lease was given up"))?;
             self.by_second.extend([granted?]);
         }
-        if needs_mark && self.of_marks.is_none_or(|(_, end)| end - now < MARK_SECONDS_MIN) {
-            self.of_marks = Some((wire.grant(MARK_SECONDS).await?, now + MARK_SECONDS));
+        let mark_us = (MARK_SECONDS - MARK_SECONDS_MIN) * 1_000_000;
+        if needs_mark && !self.of_marks.is_some_and(|lease| lease.made.is_close_to(now, mark_us)) {
+            self.of_marks = Some(Lease { id: wire.grant(MARK_SECONDS).await?, made: now });
         }
-        Ok(())
-    }
-
-    /// The lease of keys that live until then, once it was made.
-    pub(super) fn of(&self, life: Life) -> i64 {
-        match life {
-            Life::Until(second) => self.by_second.get(&second).copied().unwrap_or(0),
-            Life::Endless | Life::Kept => 0,
-        }
-    }
-
-    /// The lease of marks, once it was made.
-    pub(super) fn of_marks(&self) -> i64 {
-        self.of_marks.map_or(0, |(id, _)| id)
+        let of_parts = lives.iter().map(|(life, _)| match life.second() {
+            None => Ok(0),
+            // Without its lease, the key would be there for ever.
+            Some(second) => self
+                .by_second
+                .get(&second)
+                .map(|lease| lease.id)
+                .filter(|id| *id != 0)
+                .ok_or(Status::cancelled("a lease is missing")),
+        });
+        let of_parts = of_parts.collect::<Result<_, _>>()?;
+        let of_marks = self.of_marks.filter(|_| needs_mark).map_or(0, |lease| lease.id);
+        Ok(BatchLeases { of_parts, of_marks })
     }
 
     /// Forgets all leases: one of them is not there any more.
@@ -141,6 +184,19 @@ mod tests {
 
     use super::*;
     use crate::remote::row::{Key, Live, Row};
+
+    #[test]
+    fn a_lease_is_shared_for_some_seconds_unless_the_clocks_part() {
+        let made = Moment { own_us: 5_000_000, system_us: 1_000_000_000 };
+        let after = |own_ms: i64, system_ms: i64| Moment {
+            own_us: made.own_us + own_ms * 1_000,
+            system_us: made.system_us + system_ms * 1_000,
+        };
+        assert!(made.is_close_to(after(2_999, 3_001), SHARED_US));
+        assert!(!made.is_close_to(after(3_000, 3_000), SHARED_US), "it is too old");
+        assert!(!made.is_close_to(after(10, 8_010), SHARED_US), "the machine was paused");
+        assert!(!made.is_close_to(after(10, -8_000), SHARED_US), "the machine's clock was turned back");
+    }
 
     #[test]
     fn a_key_lives_until_the_end_of_the_second_in_which_it_expires() {

@@ -92,13 +92,11 @@ impl Store for Etcd {
         }
         let (now_ms, now_us) = (system_us() as u64 / 1_000, own_us());
         let lives: Lives = batch.parts.iter().map(|part| Life::of(part, now_ms, now_us)).collect();
-        self.leases
-            .prepare(&self.wire, &lives, groups.needs_mark())
-            .await
-            .map_err(|status| failure(&status))?;
+        let leases = self.leases.prepare(&self.wire, &lives, groups.needs_mark()).await;
+        let leases = leases.map_err(|status| failure(&status))?;
         let ledger = self.names.ledger(self.front);
         let mut success = vec![put(ledger.clone(), names::ledger(number, true), self.front)];
-        success.extend(groups.operations(&self.leases, &lives));
+        success.extend(groups.operations(&leases, &lives));
         let compare = vec![is_less(ledger, names::before(number))];
         let done = self.wire.txn_soon(TxnRequest { compare, success, failure: Vec::new() }).await;
         let done = done.map_err(|status| {

@@ -1,24 +1,34 @@
 -- A batch in which every key is alone in its group, as with most locks. $1 is the front-end, $2 the batch's number,
 -- and the arrays have one element a key, in ascending order of the slots: each front-end writes rows in the same order.
 --
--- op: 0 reads, 1 writes a key that is there, 2 deletes one, 3 writes a key that is absent. An expiry is a moment, or a
--- lifetime that begins now by the clock of this server; -1 for never.
+-- op: 0 reads, -1 reads a key that another group writes, 1 writes a key that is there, 2 deletes one, 3 writes a key that
+-- is absent. An expiry is a moment, or a lifetime that begins now by the clock of this server; -1 for never.
 WITH
 {lane}
-due AS MATERIALIZED (
+part AS MATERIALIZED (
     SELECT u.* FROM lane, unnest(
         $3::int[], $4::bytea[], $5::int[], $6::smallint[], $7::bool[], $8::bigint[],
         $9::text[], $10::bytea[], $11::bigint[], $12::bool[], $13::bool[], $14::text[], $15::bool[], $16::bigint[]
     ) WITH ORDINALITY u(database, key, grp, op, is_live, version,
                         kind, value, expires_ms, is_lifetime, keeps_fence, holder, is_lock, slot, place)
 ),
+-- Inserts come before updates, and also lock rows that are there. So a batch with both kinds locks all rows that are
+-- there first, in the order of the slots: otherwise two front-ends could wait for each other in a circle.
+locked AS MATERIALIZED (
+    SELECT FROM part p CROSS JOIN LATERAL (
+        SELECT FROM keyfast.keys k WHERE k.database = p.database AND k.slot = p.slot AND k.key = p.key
+        FOR NO KEY UPDATE
+    ) l WHERE p.op > 0 AND (SELECT bool_or(op = 3) AND bool_or(op IN (1, 2)) FROM part)
+),
+-- Counting the locks means to wait for them.
+due AS MATERIALIZED (SELECT p.* FROM part p, (SELECT count(*) FROM locked) l),
 -- Keys that are absent are written first. If a key is there, nothing is written.
 {insert}
 {update}
--- What is only read, and what could not be written. A slot is as good as a key: a hash of 62 bits.
+{written}
+-- What is only read, and what could not be written.
 rest AS MATERIALIZED (
-    SELECT * FROM due p
-    WHERE p.op = 0 OR NOT p.slot = ANY (ARRAY(SELECT slot FROM inserted UNION ALL SELECT slot FROM updated))
+    SELECT p.* FROM due p LEFT JOIN written w ON w.place = p.place WHERE w.place IS NULL
 ),
 -- The rows that are not as they were guessed, and those that have expired. One that could not be written, and seems to
 -- be as it was guessed, was changed by another front-end after this statement had begun: nothing is known of it.
@@ -46,7 +56,7 @@ noted AS (
     ON CONFLICT (front) DO UPDATE SET number = excluded.number, groups = excluded.groups
 )
 -- Rows that are not as they were guessed; groups of which nothing is known, as another front-end was faster; when keys
--- expire that were written; and the store's time.
+-- expire that were written; and the store's time, with the settings on which the worth of the commit depends.
 SELECT 0::smallint AS what, place, version, live, kind, value,
     CASE WHEN expires < 'infinity' AND expires > '-infinity'
         THEN (extract(epoch FROM expires) * 1000)::bigint ELSE -1 END,
@@ -54,8 +64,8 @@ SELECT 0::smallint AS what, place, version, live, kind, value,
 FROM judged WHERE is_known
 UNION ALL SELECT 1::smallint, grp, 0, false, NULL, NULL, 0, NULL, NULL, NULL, NULL
 FROM judged WHERE is_undone AND NOT is_known
-UNION ALL SELECT 3::smallint, slot, 0, false, NULL, NULL, (extract(epoch FROM expires) * 1000)::bigint,
+UNION ALL SELECT 3::smallint, place, 0, false, NULL, NULL, (extract(epoch FROM expires) * 1000)::bigint,
     NULL, NULL, NULL, NULL
-FROM (SELECT * FROM inserted UNION ALL SELECT * FROM updated) w WHERE expires < 'infinity' AND expires > '-infinity'
-UNION ALL SELECT 2::smallint, 0, 0, false, NULL, NULL,
+FROM written WHERE expires < 'infinity' AND expires > '-infinity'
+UNION ALL SELECT 2::smallint, 0, 0, false, {durability}, NULL,
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, NULL, NULL, NULL, NULL FROM lane

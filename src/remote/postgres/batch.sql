@@ -1,8 +1,8 @@
 -- A batch of any groups. $1 is the front-end, $2 the batch's number, and the arrays have one element a key, in ascending order of
 -- the slots: each front-end locks rows in the same order.
 --
--- op: 0 reads, 1 writes, 2 deletes, 3 writes a key that must be absent and is alone in its group. An expiry is a moment,
--- or a lifetime that begins now by the clock of this server; -1 for never.
+-- op: 0 reads, -1 reads a key that another group writes, 1 writes, 2 deletes, 3 writes a key that must be absent and is
+-- alone in its group. An expiry is a moment, or a lifetime that begins now by the clock of this server; -1 for never.
 WITH
 {lane}
 part AS MATERIALIZED (
@@ -27,7 +27,7 @@ found AS MATERIALIZED (
         COALESCE(l.since, r.since) AS has_since,
         COALESCE(l.live, r.live, false) AS has_live,
         -- A row that was made for this batch to lock it, and freed since then, is not locked.
-        (NOT p.is_locked OR l.version IS NOT NULL) AND CASE
+        (NOT p.is_locked OR p.op = 3 OR l.version IS NOT NULL) AND CASE
             WHEN p.is_strict THEN COALESCE(l.version, r.version, 0) = p.version
                 AND COALESCE(l.live, r.live, false) = p.is_live
             WHEN p.is_live THEN COALESCE(l.version, r.version, 0) = p.version AND COALESCE(l.live, r.live, false)
@@ -52,13 +52,13 @@ judged AS MATERIALIZED (
 ),
 -- What is written of groups that are done.
 due AS MATERIALIZED (SELECT * FROM judged WHERE is_done ORDER BY place),
--- A key that is absent can only be locked by writing it. If another front-end was faster, nothing is written.
+-- A key that has no row can only be locked by writing it. If another front-end was faster, nothing is written.
 {insert}
 {update}
--- Groups that another front-end has overtaken meanwhile. A slot is as good as a key: a hash of 62 bits.
+{written}
+-- Groups that another front-end has overtaken meanwhile.
 overtaken AS MATERIALIZED (
-    SELECT j.grp FROM due j
-    WHERE j.op = 3 AND NOT j.slot = ANY (ARRAY(SELECT slot FROM inserted))
+    SELECT j.grp FROM due j LEFT JOIN written w ON w.place = j.place WHERE j.op = 3 AND w.place IS NULL
 ),
 noted AS (
     INSERT INTO keyfast.undone AS u (front, number, groups)
@@ -74,8 +74,8 @@ SELECT 0::smallint AS what, place, has_version, has_live, has_kind, has_value,
 FROM judged WHERE NOT is_done AND NOT is_unsure
 UNION ALL SELECT 1::smallint, grp, 0, false, NULL, NULL, 0, NULL, NULL, NULL, NULL
 FROM (SELECT grp FROM overtaken UNION ALL SELECT grp FROM judged WHERE is_unsure) u
-UNION ALL SELECT 3::smallint, slot, 0, false, NULL, NULL, (extract(epoch FROM expires) * 1000)::bigint,
+UNION ALL SELECT 3::smallint, place, 0, false, NULL, NULL, (extract(epoch FROM expires) * 1000)::bigint,
     NULL, NULL, NULL, NULL
-FROM (SELECT * FROM inserted UNION ALL SELECT * FROM updated) w WHERE expires < 'infinity' AND expires > '-infinity'
-UNION ALL SELECT 2::smallint, 0, 0, false, NULL, NULL,
+FROM written WHERE expires < 'infinity' AND expires > '-infinity'
+UNION ALL SELECT 2::smallint, 0, 0, false, {durability}, NULL,
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, NULL, NULL, NULL, NULL FROM lane

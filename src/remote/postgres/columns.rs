@@ -33,6 +33,7 @@ pub(super) struct Columns<'b> {
 
 /// What is done with a key: `op` of the statements.
 const READ: i16 = 0;
+const READ_WHAT_ANOTHER_WRITES: i16 = -1;
 const WRITE: i16 = 1;
 const DELETE: i16 = 2;
 const INSERT: i16 = 3;
@@ -48,10 +49,14 @@ impl<'b> Columns<'b> {
             *writes |= part.written.is_some();
         }
         let mut columns = Columns { is_all_alone: true, ..Columns::default() };
-        for part in &batch.parts {
+        for (place, part) in batch.parts.iter().enumerate() {
             let (keys, writes) = groups[part.group];
             columns.is_all_alone &= keys == 1 && !part.is_strict && !is_brief(part);
             columns.add(part, keys == 1, writes);
+            let next = batch.parts.get(place + 1).filter(|next| next.key == part.key);
+            if next.is_some_and(|next| next.written.is_some()) {
+                columns.ops[place] = READ_WHAT_ANOTHER_WRITES;
+            }
         }
         columns
     }
@@ -85,7 +90,7 @@ impl<'b> Columns<'b> {
         self.holders.push(part.holder.as_deref().unwrap_or_default());
         self.are_locks.push(live.is_some_and(|live| live.is_lock));
         self.slots.push(part.key.slot());
-        self.are_locked.push(writes && op != INSERT);
+        self.are_locked.push(writes);
         self.are_strict.push(part.is_strict);
     }
 
@@ -97,11 +102,6 @@ impl<'b> Columns<'b> {
     /// Whether a key is written that is absent.
     pub(super) fn is_insert(&self, index: usize) -> bool {
         self.ops[index] == INSERT
-    }
-
-    /// The place of the key with this slot.
-    pub(super) fn place_of(&self, slot: i64) -> Option<usize> {
-        self.slots.binary_search(&slot).ok()
     }
 
     /// The arguments of the statement for the only key of a batch.
@@ -178,8 +178,9 @@ impl<'b> Missing<'b> {
         if columns.is_all_alone {
             return missing;
         }
-        for (part, is_locked) in batch.parts.iter().zip(&columns.are_locked) {
-            if *is_locked && part.seen.live.is_none() {
+        for ((part, is_locked), op) in batch.parts.iter().zip(&columns.are_locked).zip(&columns.ops) {
+            // An insert makes its row itself.
+            if *is_locked && *op != INSERT && part.seen.live.is_none() {
                 missing.databases.push(part.key.database as i32);
                 missing.keys.push(&part.key.name);
                 missing.slots.push(part.key.slot());

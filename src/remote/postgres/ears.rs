@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Error};
 
+use super::sweeping::Right;
 use super::{Closing, describe, open, sweeping};
 use crate::remote::Remote;
 use crate::remote::clock::own_us;
@@ -41,6 +42,8 @@ const SECRET_BYTES: usize = 32;
 const FREE_EVERY: u32 = 2;
 /// How many are between two signs of life in the front-end's own row.
 const SEEN_EVERY: u32 = 600;
+/// Old versions of front-ends' rows that are normal. With three times as many, a batch takes twice as long.
+const DEAD_ROWS_MAX: u64 = 5_000;
 /// How often keys are looked for that have expired.
 const EXPIRED_EVERY: Duration = Duration::from_millis(100);
 
@@ -140,6 +143,17 @@ fn all_may_have_changed(remote: &Remote, ears: &impl Ears) {
     ears.hear(News::Flushed(None));
 }
 
+/// Warns if PostgreSQL keeps what it usually removes at once: each batch reads all of it.
+fn mind_dead_rows(remote: &Remote, dead_rows: u64) {
+    let before = remote.health.dead_rows.swap(dead_rows, Ordering::Relaxed);
+    if dead_rows >= DEAD_ROWS_MAX && before < DEAD_ROWS_MAX {
+        tracing::warn!(
+            "PostgreSQL keeps {dead_rows} old versions of the rows of keyfast.fronts, so batches become \
+             slower: a transaction in its database has been open for long, or a backup is being made"
+        );
+    }
+}
+
 async fn serve(
     remote: &Arc<Remote>,
     ears: &impl Ears,
@@ -151,6 +165,7 @@ async fn serve(
     // Changes before this were not received, and those that this front-end has made may not have been sent.
     all_may_have_changed(remote, ears);
     remote.outgoing.tell(&News::Flushed(None));
+    let right = Right::of(client).await?;
     let notify = client.prepare(NOTIFY).await?;
     let mut beats = 0;
     let mut beaten: Option<Instant> = None;
@@ -166,10 +181,11 @@ async fn serve(
             remote.outgoing.tidy();
             beats += 1;
             if beats % FREE_EVERY == 0 {
-                frees = frees || sweeping::may_free(client).await?;
+                frees = right.may_free(client, front).await?;
                 if frees {
                     sweeping::free(client).await?;
                 }
+                mind_dead_rows(remote, sweeping::dead_rows(client).await?);
             }
             if beats % SEEN_EVERY == 0 {
                 client.execute(SEEN, &[&front]).await?;

@@ -12,5 +12,5 @@ inserted AS (
         fence = nextval('keyfast.fence'), since = excluded.since, holder = excluded.holder,
         is_lock = excluded.is_lock
     WHERE o.expires <= clock_timestamp()
-    RETURNING o.slot, o.expires
+    RETURNING o.database, o.slot, o.key, o.expires
 ),

@@ -8,7 +8,7 @@ lane AS (
 due AS (
     SELECT $3::int AS database, $4::bytea AS key, $5::smallint AS op, $6::bigint AS version, $7::text AS kind,
         $8::bytea AS value, $9::bigint AS expires_ms, $10::bool AS is_lifetime, $11::bool AS keeps_fence,
-        $12::text AS holder, $13::bool AS is_lock, $14::bigint AS slot
+        $12::text AS holder, $13::bool AS is_lock, $14::bigint AS slot, 1::bigint AS place
     FROM lane
 ),
 {part}
@@ -16,8 +16,8 @@ counted AS (
     UPDATE keyfast.fronts SET last = $2::bigint, seen = clock_timestamp()
     WHERE front = $1::bigint AND EXISTS (SELECT FROM {written})
 )
--- When the key expires, if it does, and the store's time.
+-- When the key expires, if it does; the store's time; and the settings on which the worth of the commit depends.
 SELECT CASE WHEN expires < 'infinity' AND expires > '-infinity'
         THEN (extract(epoch FROM expires) * 1000)::bigint ELSE -1 END,
-    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, {durability}
 FROM {written}

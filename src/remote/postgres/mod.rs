@@ -1,10 +1,12 @@
 //! Rows in PostgreSQL, or in what speaks its protocol and its SQL.
 //!
 //! A batch is one statement, in READ COMMITTED: `batch.sql`, or `alone.sql` where no two keys are in one
-//! group. It locks the rows in the order of their slots, so front-ends wait for each other, but never in a
-//! circle. It checks the rows, writes, and counts the batch in the front-end's own row. This write makes the
-//! commit wait for the synchronous replicas, also that of a batch that only reads. So no batch succeeds on a
-//! primary that was deposed.
+//! group. It locks the rows that are there in the order of their slots and names, and inserts those that are
+//! not there afterwards, in the same order. So front-ends wait for each other, but not in a circle. (One is
+//! left: a row that a third batch has inserted since the statement began. PostgreSQL ends it after a second,
+//! and the batch runs again.) It checks the rows, writes, and counts the batch in the front-end's own row.
+//! This write makes the commit wait for the synchronous replicas, also that of a batch that only reads. So no
+//! batch succeeds on a primary that was deposed.
 //!
 //! Groups of several keys need a lock on keys that are absent, too. A statement before the batch makes rows
 //! for these, which count as deleted.
@@ -13,13 +15,14 @@
 //! nothing unless the row is as it was guessed.
 
 mod columns;
+mod confirmations;
 mod ears;
 mod sweeping;
 mod whole;
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -30,7 +33,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, SimpleQueryMessage, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 pub(super) use whole::run as answer_questions;
 
@@ -42,16 +45,18 @@ use super::target::Target;
 use super::tls;
 use crate::types;
 use columns::{Columns, Missing};
+use confirmations::{DURABILITY, Warnings, expect_no_less};
 
 const SCHEMA: &str = include_str!("schema.sql");
 const BATCH: &str = include_str!("batch.sql");
 const ALONE: &str = include_str!("alone.sql");
 const LONE: &str = include_str!("lone.sql");
 /// The parts of them, by the names that stand for them.
-const SHARED: [(&str, &str); 4] = [
+const SHARED: [(&str, &str); 5] = [
     ("{lane}", include_str!("lane.sql")),
     ("{insert}", include_str!("insert.sql")),
     ("{update}", include_str!("update.sql")),
+    ("{written}", include_str!("written.sql")),
     ("{bury}", include_str!("bury.sql")),
 ];
 /// What `update.sql` asks of a row that is not locked. One that is locked was checked under the lock.
@@ -80,16 +85,21 @@ const SETTLE: &str = "
         ON CONFLICT (front) DO UPDATE SET number = excluded.number, groups = excluded.groups
     )
     SELECT old.last = $2::bigint, COALESCE((
-        SELECT groups FROM keyfast.undone u WHERE u.front = $1::bigint AND u.number = $2::bigint), '{}')
+        SELECT groups FROM keyfast.undone u WHERE u.front = $1::bigint AND u.number = $2::bigint), '{}'),
+        {durability}
     FROM old";
 
 /// The lock order depends on the plan: one row after the other, by the index.
+///
+/// `synchronous_commit` is set even if it has its value already: from then on no setting of the server, the
+/// database or the role changes it for this session.
 const SETTINGS: &str = "
     SET client_min_messages = warning; SET statement_timeout = 0; SET jit = off;
     SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = force_generic_plan;
     SET enable_mergejoin = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
-    SELECT set_config('synchronous_commit', 'on', false)
-    WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write');";
+    SELECT set_config('synchronous_commit', CASE
+        WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN 'on'
+        ELSE current_setting('synchronous_commit') END, false);";
 
 /// Writes a message into the log of PostgreSQL, so that the commit waits for the replicas.
 const BARRIER: &str = "SELECT pg_logical_emit_message(true, 'keyfast', '')";
@@ -104,8 +114,11 @@ const NOW_US: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::
 pub(super) struct Postgres {
     client: Client,
     socket: Socket,
-    /// Whether the server has warned of something.
-    has_warned: Arc<AtomicBool>,
+    warnings: Arc<Warnings>,
+    /// The most confirmations that a commit has had to wait for.
+    confirmations: Arc<AtomicU64>,
+    /// Whether a pooler has mixed up its statements.
+    is_mixed_up: bool,
     front: i64,
     statements: Statements,
 }
@@ -175,7 +188,7 @@ impl From<Error> for Wrong {
 /// A statement with its shared parts.
 fn whole_statement(statement: &str, is_unchanged: &str) -> String {
     let whole = SHARED.iter().fold(statement.to_owned(), |sql, (name, part)| sql.replace(name, part));
-    whole.replace("{is_unchanged}", is_unchanged)
+    whole.replace("{is_unchanged}", is_unchanged).replace("{durability}", DURABILITY)
 }
 
 /// The statement for a batch of one key. `part` writes the row, and `written` is its name.
@@ -185,12 +198,11 @@ fn lone_statement(part: &str, written: &str) -> String {
 
 impl Store for Postgres {
     async fn connect(remote: &Remote, front: &mut Option<Front>) -> Result<Timed<Postgres>, String> {
-        let has_warned = Arc::<AtomicBool>::default();
-        let warned = Arc::clone(&has_warned);
+        let warnings = Arc::<Warnings>::default();
+        let heard = Arc::clone(&warnings);
         let hear = move |message: Option<AsyncMessage>| {
             if let Some(AsyncMessage::Notice(notice)) = message {
-                tracing::warn!("The store warns: {}", notice.message());
-                warned.store(true, Ordering::Release);
+                heard.hear(&notice);
             }
         };
         let (mut client, mut socket) = open(remote, hear).await?;
@@ -207,17 +219,22 @@ impl Store for Postgres {
                 lone_insert: prepare(&lone_statement("{insert}", "inserted")).await?,
                 lone_update: prepare(&lone_statement("{update}", "updated")).await?,
                 make_rows: prepare(MAKE_ROWS).await?,
-                settle: prepare(SETTLE).await?,
+                settle: prepare(&whole_statement(SETTLE, "true")).await?,
             };
             let now = client.query_one(NOW_US, &[]).await?;
             Ok((front.id, statements, now.get(0)))
         };
         let (front, statements, now_us) = socket.serve(prepared).await.map_err(|wrong: Wrong| wrong.0)?;
-        has_warned.store(false, Ordering::Release);
-        Ok((Postgres { client, socket, has_warned, front, statements }, now_us))
+        warnings.begin();
+        let confirmations = Arc::clone(&remote.health.confirmations);
+        let is_mixed_up = false;
+        Ok((Postgres { client, socket, warnings, confirmations, is_mixed_up, front, statements }, now_us))
     }
 
     async fn exchange(&mut self, batch: &Batch, number: i64) -> Result<Timed<Answer>, Failure> {
+        if self.is_mixed_up {
+            return Err(Failure::Refused(MIXED_UP.to_owned()));
+        }
         let columns = Columns::of(batch);
         if columns.is_lone_write()
             && let Some(answer) = self.write_one(batch, &columns, number).await?
@@ -245,11 +262,10 @@ impl Store for Postgres {
                 begun.and(made.map(drop)).and(rows).and_then(|rows| ended.map(|()| rows))
             }
         };
-        let rows = rows.map_err(failure)?;
-        self.expect_no_warning()?;
+        let rows = rows.map_err(|error| self.failure(&error))?;
         let mut answer = self.all_done(batch, number);
-        let mut store_us = None;
-        for row in rows {
+        let (mut store_us, mut durability) = (None, "");
+        for row in &rows {
             let (what, place): (i16, i64) = (row.get(0), row.get(1));
             match (what, usize::try_from(place)) {
                 (0, Ok(place)) => {
@@ -257,15 +273,17 @@ impl Store for Postgres {
                         continue;
                     };
                     answer.done[part.group] = false;
-                    answer.rows.insert(place - 1, read(&row));
+                    answer.rows.insert(place - 1, read(row));
                 }
-                (3, _) => {
-                    let expires_at_ms = u64::try_from(row.get::<_, i64>(6)).unwrap_or(0);
-                    answer.expiries.extend(columns.place_of(place).map(|place| (place, expires_at_ms)));
+                (3, Ok(place @ 1..)) => {
+                    answer.expiries.insert(place - 1, u64::try_from(row.get::<_, i64>(6)).unwrap_or(0));
                 }
                 (1, Ok(group)) if group < answer.done.len() => answer.done[group] = false,
-                _ => store_us = Some(row.get(6)),
+                _ => (store_us, durability) = (Some(row.get(6)), row.get(4)),
             }
+        }
+        if store_us.is_some() {
+            self.expect_durable(durability)?;
         }
         match store_us {
             Some(store_us) => Ok((answer, store_us)),
@@ -276,11 +294,11 @@ impl Store for Postgres {
     async fn settle(&mut self, batch: &Batch, number: i64) -> Result<Option<Answer>, Failure> {
         let (client, settle) = (&self.client, &self.statements.settle);
         let query = async { client.query_opt(settle, &[&self.front, &number]).await };
-        let row = self.socket.serve(query).await.map_err(failure)?;
-        self.expect_no_warning()?;
+        let row = self.socket.serve(query).await.map_err(|error| self.failure(&error))?;
         let Some(row) = row else {
             return Err(Failure::Refused("the store has forgotten this front-end".to_owned()));
         };
+        self.expect_durable(row.get(2))?;
         let undone: Vec<i32> = row.get(1);
         if !row.get::<_, bool>(0) || undone.contains(&-1) {
             return Ok(None);
@@ -308,8 +326,9 @@ impl Postgres {
         let statement = if columns.is_insert(0) { lone_insert } else { lone_update };
         let (client, front) = (&self.client, &self.front);
         let query = async { client.query_opt(statement, &columns.lone_arguments(front, &number)).await };
-        let Some(row) = self.socket.serve(query).await.map_err(failure)? else { return Ok(None) };
-        self.expect_no_warning()?;
+        let row = self.socket.serve(query).await.map_err(|error| self.failure(&error))?;
+        let Some(row) = row else { return Ok(None) };
+        self.expect_durable(row.get(2))?;
         let mut answer = self.all_done(batch, number);
         answer
             .expiries
@@ -324,12 +343,20 @@ impl Postgres {
     }
 
     /// A commit whose wait for the replicas was cancelled, by an administrator, succeeds with a warning. It
-    /// may still be lost, so it does not count: a connection that asks again waits for the replicas, too.
-    fn expect_no_warning(&self) -> Result<(), Failure> {
-        match self.has_warned.load(Ordering::Acquire) {
-            true => Err(Failure::Lost("it has warned that a commit may be lost".to_owned())),
-            false => Ok(()),
+    /// may still be lost, so it does not count: a connection that asks again waits for the replicas, too. So
+    /// it is with a commit that fewer replicas have confirmed than earlier ones: the next connection is made
+    /// when as many confirm again.
+    fn expect_durable(&self, durability: &str) -> Result<(), Failure> {
+        if self.warnings.may_be_lost() {
+            return Err(Failure::Lost("it has warned that a commit may be lost".to_owned()));
         }
+        expect_no_less(&self.confirmations, durability).map_err(Failure::Lost)
+    }
+
+    /// The meaning of a statement's error for the batch.
+    fn failure(&mut self, error: &Error) -> Failure {
+        self.is_mixed_up |= is_mixed_up(error);
+        failure(error)
     }
 }
 
@@ -445,8 +472,9 @@ async fn open(
     let mut tries = JoinSet::new();
     for (number, config) in configs.into_iter().enumerate() {
         let (tls, settings) = (tls.clone(), settings(remote));
+        let most = Arc::clone(&remote.health.confirmations);
         tries.spawn(async move {
-            let opened = open_host(&config, tls, &settings, patience).await;
+            let opened = open_host(&config, tls, (&settings, &most), patience).await;
             opened.map_err(|why| match config.get_hosts() {
                 [Host::Tcp(name)] if !is_alone => {
                     let port = config.get_ports().first().copied().unwrap_or(PORT);
@@ -478,7 +506,7 @@ async fn open(
 async fn open_host(
     config: &Config,
     tls: Option<MakeRustlsConnect>,
-    settings: &str,
+    (settings, most): (&str, &AtomicU64),
     patience: Duration,
 ) -> Result<Opened, String> {
     let hearing = Arc::<OnceLock<Hearing>>::default();
@@ -500,12 +528,20 @@ async fn open_host(
     };
     let mut socket = Socket(Some(driving));
     let confirmed = async {
-        client.batch_execute(settings).await?;
-        client.batch_execute(BARRIER).await
+        client.batch_execute(settings).await.map_err(|error| describe(&error))?;
+        let found = client.simple_query(&format!("SELECT {DURABILITY}")).await;
+        for message in found.map_err(|error| describe(&error))? {
+            if let SimpleQueryMessage::Row(row) = message {
+                expect_no_less(most, row.get(0).unwrap_or_default())?;
+            }
+        }
+        match client.batch_execute(BARRIER).await {
+            Err(error) if error.code() != Some(&SqlState::UNDEFINED_FUNCTION) => Err(describe(&error)),
+            _ => Ok(()),
+        }
     };
     match timeout(patience / 2, socket.serve(confirmed)).await {
-        Ok(Err(error)) if error.code() != Some(&SqlState::UNDEFINED_FUNCTION) => Err(describe(&error)),
-        Ok(_) => Ok(Opened { client, socket, hearing }),
+        Ok(confirmed) => confirmed.map(|()| Opened { client, socket, hearing }),
         Err(_elapsed) => Err("it commits nothing: it hangs, or its replicas do not confirm".to_owned()),
     }
 }
@@ -566,8 +602,21 @@ async fn register(client: &Client, name: &str) -> Result<i64, Error> {
     Ok(row.get(0))
 }
 
+/// Says what to do about a pooler that gives each transaction another connection of the server. Nothing that
+/// a session has set is sure there, so it must not go on by luck.
+const MIXED_UP: &str = "a pooler in front of PostgreSQL mixes up prepared statements: Keyfast needs its \
+                        session mode (pool_mode = session)";
+
+/// Whether a statement that was prepared is unknown on the connection, or one that was not is known there.
+fn is_mixed_up(error: &Error) -> bool {
+    let is_meant = |code: &SqlState| {
+        *code == SqlState::INVALID_SQL_STATEMENT_NAME || *code == SqlState::DUPLICATE_PSTATEMENT
+    };
+    error.code().is_some_and(is_meant)
+}
+
 /// The meaning of a statement's error for the batch.
-fn failure(error: Error) -> Failure {
+fn failure(error: &Error) -> Failure {
     match error.code() {
         // Nothing was done, and it may succeed the next time.
         Some(code)
@@ -577,8 +626,8 @@ fn failure(error: Error) -> Failure {
         {
             Failure::Again
         }
-        _ if is_lost(&error) => Failure::Lost(describe(&error)),
-        _ => Failure::Refused(describe(&error)),
+        _ if is_lost(error) => Failure::Lost(describe(error)),
+        _ => Failure::Refused(describe(error)),
     }
 }
 
@@ -591,6 +640,7 @@ fn is_lost(error: &Error) -> bool {
 /// An error in one line. It names no password: errors of this library do not.
 fn describe(error: &Error) -> String {
     match error.as_db_error() {
+        Some(_) if is_mixed_up(error) => MIXED_UP.to_owned(),
         Some(error) => format!("{} ({})", error.message(), error.code().code()),
         None => {
             if let Some(why) = tls::why_refused(error) {

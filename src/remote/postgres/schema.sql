@@ -50,3 +50,11 @@ CREATE SEQUENCE keyfast.front;
 
 -- The secret by which front-ends know each other's news. The first front-end makes it. No other user may read it.
 CREATE TABLE keyfast.secret (is_only bool PRIMARY KEY CHECK (is_only), secret bytea NOT NULL);
+
+-- The front-end that frees rows and finds keys that have expired, and for how long it may. Keyfast adds this table to
+-- a schema that was made before there was one.
+CREATE TABLE IF NOT EXISTS keyfast.sweeper (
+    only_row bool PRIMARY KEY CHECK (only_row),
+    front bigint NOT NULL,
+    until timestamptz NOT NULL
+);

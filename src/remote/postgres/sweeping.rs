@@ -1,7 +1,11 @@
-//! Finds the rows of keys that have expired or were deleted. One front-end does it at a time.
+//! Finds the rows of keys that have expired or were deleted. One front-end does it at a time: it takes the
+//! right to, for some seconds by the store's clock, and renews it before they are over. So another one does
+//! it soon if it hangs, though its connection lives.
 
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
+use super::{SCHEMA, describe};
 use crate::remote::row::Key;
 
 /// Rows that are freed in one statement: of keys that were deleted, and of keys that have expired. They are
@@ -28,8 +32,17 @@ const FREE_FRONTS: &str = "
         DELETE FROM keyfast.fronts WHERE seen < clock_timestamp() - interval '1 day' RETURNING front
     )
     DELETE FROM keyfast.undone u USING gone WHERE u.front = gone.front";
-/// Held by the front-end that frees rows, while it is connected.
-const MAY_FREE: &str = "SELECT pg_try_advisory_lock(7521094)";
+/// Takes or renews the right, if it is free. While another front-end has it, nothing is written. A right
+/// that ends later than any front-end asks for was taken before the store's clock was turned back.
+const MAY_FREE: &str = "
+    INSERT INTO keyfast.sweeper AS s (only_row, front, until)
+    SELECT true, $1::bigint, clock_timestamp() + interval '5 seconds'
+    WHERE NOT EXISTS (SELECT FROM keyfast.sweeper WHERE front <> $1::bigint
+        AND until BETWEEN clock_timestamp() AND clock_timestamp() + interval '5 seconds')
+    ON CONFLICT (only_row) DO UPDATE SET front = excluded.front, until = excluded.until
+    WHERE s.front = excluded.front
+        OR s.until NOT BETWEEN clock_timestamp() AND clock_timestamp() + interval '5 seconds'
+    RETURNING front";
 /// The rows of keys that have expired become those of deleted keys, so that no key gets a longer life after
 /// the news that it has expired. A row that another front-end is about to change stays as it is.
 const BURY: &str = "UPDATE keyfast.keys SET kind = 'none', value = '', expires = '-infinity',
@@ -40,9 +53,58 @@ const BURY: &str = "UPDATE keyfast.keys SET kind = 'none', value = '', expires =
         LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED))
     RETURNING database, key";
 
-/// Whether this front-end is the one that does it.
-pub(super) async fn may_free(client: &Client) -> Result<bool, Error> {
-    Ok(client.query_one(MAY_FREE, &[]).await?.get(0))
+/// Old versions of the front-ends' own rows, of which each batch adds one.
+const DEAD_ROWS: &str = "SELECT pg_stat_get_dead_tuples('keyfast.fronts'::regclass)";
+
+/// The right without that table, while a connection lives.
+const MAY_FREE_WHILE_CONNECTED: &str = "SELECT pg_try_advisory_lock(7521094)";
+
+/// How front-ends agree on which one does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    /// For some seconds.
+    ByTime,
+    /// For as long as a connection lives: the schema was made by an earlier version, and the user may not add
+    /// a table to it.
+    ByConnection,
+}
+
+impl Right {
+    /// Adds the table to a schema that an earlier version has made.
+    pub(super) async fn of(client: &Client) -> Result<Right, Error> {
+        const IS_THERE: &str = "SELECT to_regclass('keyfast.sweeper') IS NOT NULL";
+        const LOCK: &str = "SELECT pg_advisory_xact_lock(7521093)";
+        if client.query_one(IS_THERE, &[]).await?.get(0) {
+            return Ok(Right::ByTime);
+        }
+        // It is the last of the schema. One front-end at a time makes it.
+        let table = SCHEMA.find("CREATE TABLE IF NOT EXISTS keyfast.sweeper").map_or("", |at| &SCHEMA[at..]);
+        match client.batch_execute(&format!("{LOCK}; {table}")).await {
+            Ok(()) => Ok(Right::ByTime),
+            Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                tracing::warn!(
+                    "The table keyfast.sweeper is missing and cannot be made: {}. Without it, a front-end \
+                     that hangs may keep the others from finding expired keys",
+                    describe(&error)
+                );
+                Ok(Right::ByConnection)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether this front-end is the one that does it, for the next seconds.
+    pub(super) async fn may_free(self, client: &Client, front: i64) -> Result<bool, Error> {
+        match self {
+            Right::ByTime => Ok(client.query_opt(MAY_FREE, &[&front]).await?.is_some()),
+            Right::ByConnection => Ok(client.query_one(MAY_FREE_WHILE_CONNECTED, &[]).await?.get(0)),
+        }
+    }
+}
+
+/// How many old versions of the front-ends' own rows PostgreSQL has not removed.
+pub(super) async fn dead_rows(client: &Client) -> Result<u64, Error> {
+    Ok(u64::try_from(client.query_one(DEAD_ROWS, &[]).await?.get::<_, i64>(0)).unwrap_or(0))
 }
 
 /// Frees rows that are no longer needed.

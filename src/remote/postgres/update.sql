@@ -10,5 +10,5 @@ updated AS (
     FROM due p
     WHERE p.op IN (1, 2) AND o.database = p.database AND o.slot = p.slot AND o.key = p.key
         AND {is_unchanged}
-    RETURNING o.slot, o.expires
+    RETURNING p.place, o.expires
 ),

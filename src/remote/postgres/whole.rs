@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Transaction};
 
+use super::confirmations::{DURABILITY, expect_no_less};
 use super::{BARRIER, Closing, check_schema, describe, is_lost, open};
 use crate::remote::Remote;
 use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told, end_of_place, next_place};
@@ -59,10 +60,13 @@ pub(in crate::remote) async fn run(remote: &Arc<Remote>) {
             }
             let Some((client, _)) = &mut connection else { return Err("no connection".to_owned()) };
             is_sent = true;
-            let answer = ask(client, question).await;
+            let answer = ask(remote, client, question).await;
             // An answer that says why is an answer.
-            is_sent = answer.as_ref().is_err_and(is_lost);
-            answer.map_err(|error| describe(&error))
+            is_sent = matches!(&answer, Err(Unanswered::Failed(error)) if is_lost(error));
+            answer.map_err(|why| match why {
+                Unanswered::Failed(error) => describe(&error),
+                Unanswered::Weak(why) => why,
+            })
         });
         let answer = match answered.await {
             Ok(Ok(told)) => Ok(told),
@@ -81,7 +85,21 @@ pub(in crate::remote) async fn run(remote: &Arc<Remote>) {
     }
 }
 
-async fn ask(client: &mut Client, question: Question) -> Result<Told, Error> {
+/// Why a question has no answer.
+enum Unanswered {
+    /// The store has said so, or is silent.
+    Failed(Error),
+    /// Too few replicas would confirm it. It is not committed.
+    Weak(String),
+}
+
+impl From<Error> for Unanswered {
+    fn from(error: Error) -> Unanswered {
+        Unanswered::Failed(error)
+    }
+}
+
+async fn ask(remote: &Remote, client: &mut Client, question: Question) -> Result<Told, Unanswered> {
     let tx = client.transaction().await?;
     let mut told = Told::default();
     match question {
@@ -116,7 +134,8 @@ async fn ask(client: &mut Client, question: Question) -> Result<Told, Error> {
             told.count = tx.execute(FLUSH, &[&database]).await? as usize;
         }
     }
-    tx.execute(BARRIER, &[]).await?;
+    let durability = tx.query_one(&format!("{BARRIER}, {DURABILITY}"), &[]).await?;
+    expect_no_less(&remote.health.confirmations, durability.get(1)).map_err(Unanswered::Weak)?;
     tx.commit().await?;
     Ok(told)
 }

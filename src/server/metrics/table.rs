@@ -475,5 +475,15 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     counter("store_failed", "keyfast_store_failed_total", "Requests that the store could not execute."),
     counter("store_unknown", "keyfast_store_unknown_total", "Requests whose outcome is unknown."),
+    gauge(
+        "store_confirmations",
+        "keyfast_store_confirmations",
+        "Replicas that have to confirm each commit of PostgreSQL.",
+    ),
+    gauge(
+        "store_dead_rows",
+        "keyfast_store_dead_rows",
+        "Old versions of front-ends' rows that PostgreSQL keeps: thousands slow each batch.",
+    ),
     counter("locks_unfollowed", "keyfast_locks_unfollowed_total", "Locks that were taken and not tracked."),
 ];

@@ -20,6 +20,7 @@ macro_rules! on_both {
     };
 }
 
+mod administrators;
 mod attacks;
 mod browsing;
 mod cable;
@@ -28,6 +29,7 @@ pub(crate) mod cluster;
 mod collections;
 pub(crate) mod differs;
 mod etcd;
+mod frozen;
 mod linear;
 mod load;
 mod moments;
@@ -40,6 +42,8 @@ mod postgres;
 mod proxy;
 mod rust_clients;
 mod secure;
+mod slots;
+mod standstill;
 mod starts;
 mod strangers;
 mod watching;

@@ -1,0 +1,137 @@
+//! Front-ends that stand still for a while, with their clocks or without.
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::cluster::eventually;
+use super::etcd::Etcd;
+use super::postgres::Postgres;
+use crate::client::{Client, Reply};
+use crate::folder::Folder;
+use crate::server::{Server, program};
+use crate::tools::installed;
+
+/// Makes the library that is preloaded.
+fn library(folder: &Folder) -> Option<String> {
+    installed("cc")?;
+    let (source, library) = (folder.write("frozen.c", include_str!("frozen.c")), folder.file("frozen.so"));
+    let status = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &library, &source]).status();
+    assert!(status.expect("cc runs").success());
+    Some(library)
+}
+
+marked!(needs_tools: a_lock_in_etcd_lives_as_long_as_it_should_though_its_front_end_was_frozen);
+fn a_lock_in_etcd_lives_as_long_as_it_should_though_its_front_end_was_frozen() {
+    const FROZEN: Duration = Duration::from_secs(5);
+    const LIFE: Duration = Duration::from_secs(8);
+    let Some(etcd) = Etcd::start("frozen", 1) else { return };
+    let folder = Folder::new("store-frozen");
+    let Some(library) = library(&folder) else { return };
+    let clock = folder.file("clock");
+    let set_clock = |ns: i64| {
+        use std::io::Write;
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&clock)
+            .expect("a file");
+        file.write_all(&ns.to_le_bytes()).expect("a file");
+    };
+    set_clock(0);
+    let mut command = Command::new(program());
+    command
+        .args(["--port", "0", "--save", "", "--bind", "127.0.0.1", "--store-timeout", "20000"])
+        .args(["--store", &etcd.url()])
+        .env("LD_PRELOAD", library)
+        .env("FROZEN_CLOCK", &clock)
+        .stdin(Stdio::null());
+    let front = Server::run(&mut command, 0);
+    front.wait_for_output("Connected to the store");
+    let other = super::cluster::front(&etcd.url(), &[]);
+    let (mut client, mut rival) = (front.client(), other.client());
+    // Leases for all seconds in which the lock may end by the front-end's clock.
+    for (number, life_ms) in (8_000..=11_000).step_by(500).enumerate() {
+        client.line(&format!("SET other:{number} v PX {life_ms}")).is_ok();
+    }
+    front.signal("STOP");
+    thread::sleep(FROZEN);
+    set_clock(FROZEN.as_nanos() as i64);
+    front.signal("CONT");
+    let began = Instant::now();
+    client.line(&format!("SET lock v NX PX {}", LIFE.as_millis())).is_ok();
+    while rival.line("SETNX lock w").reply() == Reply::Integer(0) {
+        assert!(began.elapsed() < LIFE * 3, "it is there for ever");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(began.elapsed() >= LIFE, "it lived for {:?} only", began.elapsed());
+}
+
+/// Whether this front-end's clients hear soon that a key has expired.
+fn hears_of_expiry(listener: &mut Client, writer: &mut Client) -> bool {
+    writer.line("SET expires v PX 1").is_ok();
+    let mut has_heard = false;
+    while !listener.is_silent_for(Duration::from_millis(500)) {
+        listener.reply().ignored();
+        has_heard = true;
+    }
+    has_heard
+}
+
+marked!(needs_tools: keys_expire_for_all_though_the_front_end_that_looks_for_them_hangs);
+fn keys_expire_for_all_though_the_front_end_that_looks_for_them_hangs() {
+    let Some(cluster) = Postgres::start("sweeper", 1) else { return };
+    let listening = |front: &Server| {
+        front.client().line("CONFIG SET notify-keyspace-events Ex").is_ok();
+        let mut listener = front.client();
+        listener.line("SUBSCRIBE __keyevent@0__:expired").ignored();
+        listener
+    };
+    let one = cluster.front(&[]);
+    let (mut listener, mut writer) = (listening(&one), one.client());
+    eventually("the first front-end looks for them", || hears_of_expiry(&mut listener, &mut writer));
+    let other = cluster.front(&[]);
+    let (mut listener, mut writer) = (listening(&other), other.client());
+    eventually("the other one hears of it", || hears_of_expiry(&mut listener, &mut writer));
+    one.signal("STOP");
+    let began = Instant::now();
+    eventually("the other one looks for them", || hears_of_expiry(&mut listener, &mut writer));
+    eprintln!("after {:?}", began.elapsed());
+    one.signal("CONT");
+    eventually("it goes on", || one.client().line("GET expires").reply() == Reply::Null);
+}
+
+marked!(needs_tools: a_schema_that_an_earlier_version_has_made_gets_what_is_missing);
+fn a_schema_that_an_earlier_version_has_made_gets_what_is_missing() {
+    let Some(cluster) = Postgres::start("earlier", 1) else { return };
+    let front = cluster.front(&[]);
+    front.client().line("SETNX lock a").is(1);
+    drop(front);
+    let exists = "SELECT to_regclass('keyfast.sweeper') IS NOT NULL";
+    cluster.sql(0, "DROP TABLE keyfast.sweeper").expect("the store");
+    let fronts = [cluster.front(&[]), cluster.front(&[])];
+    eventually("the table is there", || cluster.sql(0, exists) == Ok("t".into()));
+    eventually("a front-end has the right", || {
+        cluster.sql(0, "SELECT count(*) FROM keyfast.sweeper") == Ok("1".into())
+    });
+    fronts.iter().for_each(|front| front.client().line("SETNX lock b").is(0));
+    drop(fronts);
+    // A user who may not add a table goes on as before.
+    cluster
+        .sql(
+            0,
+            "DROP TABLE keyfast.sweeper; CREATE ROLE guest LOGIN; GRANT USAGE ON SCHEMA keyfast TO guest;
+             GRANT ALL ON ALL TABLES IN SCHEMA keyfast TO guest;
+             GRANT ALL ON ALL SEQUENCES IN SCHEMA keyfast TO guest",
+        )
+        .expect("the store");
+    let front = super::cluster::front(&cluster.url().replace("keyfast@", "guest@"), &[]);
+    front.wait_for_output("The table keyfast.sweeper is missing and cannot be made: permission denied");
+    let mut client = front.client();
+    client.line("SETNX lock c").is(0);
+    client.line("CONFIG SET notify-keyspace-events Ex").is_ok();
+    let mut listener = front.client();
+    listener.line("SUBSCRIBE __keyevent@0__:expired").ignored();
+    eventually("keys expire", || hears_of_expiry(&mut listener, &mut client));
+}
