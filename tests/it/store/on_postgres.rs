@@ -1,6 +1,7 @@
 //! What is PostgreSQL's own.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -133,4 +134,48 @@ fn where_the_primary_waits_for_no_replica_the_same_test_finds_acknowledged_locks
         let lost = missing(&fronts, &acknowledged);
         assert_eq!(lost.is_empty(), waits, "{} of {} are lost", lost.len(), acknowledged.len());
     }
+}
+
+marked!(needs_tools: the_replica_that_has_more_becomes_the_primary);
+fn the_replica_that_has_more_becomes_the_primary() {
+    let Some(cluster) = Postgres::start("lagging", 3) else { return };
+    let front = cluster.front(&[]);
+    let mut client = front.client();
+    client.line("SETNX lock:before token").is(1);
+    // From now on the other replica alone confirms.
+    for statement in ["ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"] {
+        cluster.sql(2, statement).expect("a replica");
+    }
+    eventually("it has lost its connection", || {
+        cluster.sql(2, "SELECT count(*) FROM pg_stat_wal_receiver") == Ok("0".into())
+    });
+    for number in 0..20 {
+        client.line(&format!("SETNX lock:{number} token")).is(1);
+    }
+    cluster.kill_node(0);
+    assert_eq!(cluster.fail_over([2, 1]), 1);
+    let mut other = front.client();
+    for number in 0..20 {
+        other.line(&format!("SETNX lock:{number} another")).is(0);
+        other.line(&format!("GET lock:{number}")).is("token");
+    }
+}
+
+marked!(needs_tools: a_failover_without_a_replica_that_may_have_more_is_refused);
+fn a_failover_without_a_replica_that_may_have_more_is_refused() {
+    let Some(cluster) = Postgres::start("missing", 3) else { return };
+    let fail_over = |nodes: &[usize]| {
+        let connections = nodes.iter().map(|node| {
+            format!("host=127.0.0.1 port={} user=keyfast dbname=postgres connect_timeout=2", cluster.port(*node))
+        });
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/remote/postgres/failover");
+        let output = Command::new(script).args(connections).output().expect("bash runs");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(fail_over(&[0, 1]).contains("is no replica; nothing was changed"));
+    cluster.kill_node(2);
+    assert!(fail_over(&[1, 2]).contains("does not answer; nothing was changed"));
+    let still = "SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'";
+    assert_eq!(cluster.sql(1, still), Ok("1".into()), "it still follows the primary");
 }

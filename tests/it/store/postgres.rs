@@ -171,36 +171,34 @@ impl Postgres {
         let _ = Command::new("kill").arg(format!("-{signal}")).args(all).stderr(Stdio::null()).status();
     }
 
-    /// Cuts the replicas off their primary, so that it can acknowledge nothing any more, and makes the one
-    /// that has more the next primary. Returns which.
+    /// Has the script of the guide make the replica that has more the next primary. Returns which.
     pub(crate) fn fail_over(&self, replicas: [usize; 2]) -> usize {
+        let [one, other] = replicas;
         for node in replicas {
-            self.sql(node, "ALTER SYSTEM SET primary_conninfo = ''").expect("a replica");
+            let names = format!("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (n{one}, n{other})'");
+            self.sql(node, &names).expect("a replica");
             self.sql(node, "SELECT pg_reload_conf()").expect("a replica");
-        }
-        for node in replicas {
-            eventually("a replica is cut off", || {
-                self.sql(node, "SELECT count(*) FROM pg_stat_wal_receiver").is_ok_and(|count| count == "0")
+            eventually("it will wait for the other one", || {
+                self.sql(node, "SHOW synchronous_standby_names")
+                    .is_ok_and(|names| names == format!("ANY 1 (n{one}, n{other})"))
             });
         }
-        let received = |node| {
-            let last = "SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')";
-            self.sql(node, last).expect("a replica").parse::<u64>().expect("a number")
-        };
-        let [one, other] = replicas;
-        let (next, follower) = if received(one) >= received(other) { (one, other) } else { (other, one) };
-        let names = format!("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (n{follower})'");
-        self.sql(next, &names).expect("a replica");
-        self.sql(next, "SELECT pg_reload_conf()").expect("a replica");
-        eventually("it will wait for the other one", || {
-            self.sql(next, "SHOW synchronous_standby_names")
-                .is_ok_and(|names| names.contains(&follower.to_string()))
+        let connections = replicas.map(|node| {
+            let (host, port) = (self.host(node), self.ports[node]);
+            format!("host={host} port={port} user=keyfast dbname=postgres connect_timeout=2")
         });
-        self.sql(next, "SELECT pg_promote(true, 60)").expect("it becomes the primary");
-        let from = self.way(next, follower);
-        self.sql(follower, &format!("ALTER SYSTEM SET primary_conninfo = '{from}'")).expect("a replica");
-        self.sql(follower, "SELECT pg_reload_conf()").expect("a replica");
-        next
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/remote/postgres/failover");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let output = Command::new(script)
+            .args(&connections)
+            .env("PATH", format!("{}:{path}", self.programs.display()))
+            .stdin(Stdio::null())
+            .output()
+            .expect("bash runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let is_next = |connection: &String| said.ends_with(&format!("{connection} is the primary\n"));
+        replicas[connections.iter().position(is_next).expect("the script says which")]
     }
 
     /// Makes a node that was killed a replica of another one, beside the third.
