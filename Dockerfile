@@ -13,7 +13,7 @@ COPY src src
 # what others cannot do. Without a target's name the flag would go to macros and build scripts as well, and
 # macros cannot be static. Relocations are packed, which makes the program half a megabyte smaller.
 # An image is built once and pulled often, so the compiler takes its time here, whatever Cargo.toml says.
-ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs" \
+ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs -C link-arg=-Wl,--icf=all" \
     CARGO_PROFILE_RELEASE_LTO=fat \
     CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
     CARGO_PROFILE_RELEASE_DEBUG=none \

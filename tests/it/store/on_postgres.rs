@@ -166,7 +166,10 @@ fn a_failover_without_a_replica_that_may_have_more_is_refused() {
     let Some(cluster) = Postgres::start("missing", 3) else { return };
     let fail_over = |nodes: &[usize]| {
         let connections = nodes.iter().map(|node| {
-            format!("host=127.0.0.1 port={} user=keyfast dbname=postgres connect_timeout=2", cluster.port(*node))
+            format!(
+                "host=127.0.0.1 port={} user=keyfast dbname=postgres connect_timeout=2",
+                cluster.port(*node)
+            )
         });
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/remote/postgres/failover");
         let output = Command::new(script).args(connections).output().expect("bash runs");
