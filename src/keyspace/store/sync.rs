@@ -36,6 +36,10 @@ mod model {
     pub(in crate::keyspace) struct MutexGuard<'a, T>(shuttled::MutexGuard<'a, T>);
 
     impl<T> Mutex<T> {
+        pub(in crate::keyspace) fn new(value: T) -> Self {
+            Mutex(shuttled::Mutex::new(value))
+        }
+
         pub(in crate::keyspace) fn lock(&self) -> MutexGuard<'_, T> {
             MutexGuard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
         }

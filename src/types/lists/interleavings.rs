@@ -376,10 +376,11 @@ fn an_element_that_is_moved_is_in_one_list_or_with_one_client() {
 #[test]
 fn who_has_waited_longer_is_served_first_even_if_its_target_is_in_use() {
     explore(|| {
-        let keyspace = keyspace();
-        let [a, b] = keys(&keyspace);
         // In both orders of the shards.
-        for (source, target) in [(a.clone(), b.clone()), (b, a)] {
+        for is_reversed in [false, true] {
+            let keyspace = keyspace();
+            let [a, b] = keys(&keyspace);
+            let (source, target) = if is_reversed { (b, a) } else { (a, b) };
             let mover = Client { target: Some(target.clone()), ..Client::new(0, &[&source]) };
             let popper = Client { number: 1, target: None, bell: Arc::default(), ..mover.clone() };
             let (first, served) = (mover.come(&keyspace), Arc::clone(&mover.served));
