@@ -426,8 +426,9 @@ fn run_everywhere(
     request: Request<'_>,
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, Wait> {
-    if session.long.is_none() && Load::of_request(command, request).is_long() {
-        return wait_for_thread(instance, session, command, Load::of_request(command, request));
+    let load = Load::of_request(command, request);
+    if session.long.is_none() && load.is_long() {
+        return wait_for_thread(instance, session, command, load);
     }
     let in_memory = |session: &mut Session, out: &mut Vec<u8>| {
         let ran = run_in_memory(instance, session, command, request, None, out);

@@ -1,8 +1,8 @@
 //! What front-ends send each other: which keys have changed, and messages of PUBLISH.
 //!
 //! The store passes it on, each thing at most once: what is sent while a connection is lost, is lost. So
-//! a client that waits for a change also looks once a second. And wherever news may have been lost, clients
-//! that keep copies of keys are told that all keys may have changed ([`News::Flushed`]).
+//! a client that waits for a change also looks once a second. And wherever news may have been lost,
+//! clients that keep copies of keys get an invalidation of all keys ([`News::Flushed`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -42,7 +42,7 @@ fn is_told(reader: &mut Client, key: &str) {
     loop {
         let push = reader.reply().reply();
         assert!(push == of_key || push == of_all, "{push}");
-        // More may have come before the change: then it is told of again.
+        // More invalidations may have come before the change. Then the server sends another one.
         if read(reader, key) == "new" {
             return;
         }
@@ -75,7 +75,7 @@ fn what_changed_while_the_news_were_lost_is_told_when_they_come_again(kind: Kind
     let mut writer = other.client();
     writer.line("SET key old").is_ok();
     let mut reader = reader(&one, "key");
-    // What came before this is told by now.
+    // The client takes the invalidations of earlier changes first.
     while !reader.is_silent_for(Duration::from_secs(2)) {
         reader.reply().ignored();
     }

@@ -77,6 +77,21 @@ fn pair(kind: Kind, test: &str) -> Option<(Cluster, Server, Server)> {
     Some((cluster, one, other))
 }
 
+/// All keys, sorted, that SCAN finds, one at a time.
+fn scan(client: &mut Client) -> Vec<String> {
+    let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
+    loop {
+        let reply = client.line(&format!("SCAN {cursor} COUNT 1")).items();
+        let [Reply::Bulk(next), Reply::Array(keys)] = &reply[..] else { panic!("{reply:?}") };
+        seen.extend(keys.iter().map(Reply::to_string));
+        cursor = String::from_utf8(next.clone()).expect("a number");
+        if cursor == "0" {
+            seen.sort();
+            return seen;
+        }
+    }
+}
+
 fn what_one_front_end_writes_the_other_one_reads(kind: Kind) {
     let Some((_cluster, one, other)) = pair(kind, "shared") else { return };
     let (mut one, mut other) = (one.client(), other.client());
@@ -262,17 +277,7 @@ fn only_keys_that_match_live_there_and_no_request_names_both(kind: Kind) {
     let mut names = client.line("KEYS *").items().iter().map(Reply::to_string).collect::<Vec<_>>();
     names.sort();
     assert_eq!(names.join(" "), r#""a" "b" "job:b" "lock:a""#);
-    let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
-    loop {
-        let reply = client.line(&format!("SCAN {cursor} COUNT 1")).items();
-        let [Reply::Bulk(next), Reply::Array(keys)] = &reply[..] else { panic!("{reply:?}") };
-        seen.extend(keys.iter().map(Reply::to_string));
-        cursor = String::from_utf8(next.clone()).expect("a number");
-        if cursor == "0" {
-            break;
-        }
-    }
-    seen.sort();
+    let seen = scan(&mut client);
     assert_eq!(seen, names);
     client.line("SCAN 0 TYPE list").ignored();
     for refused in ["SORT lock:a BY w_*", "SWAPDB 0 1"] {

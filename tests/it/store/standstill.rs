@@ -214,7 +214,7 @@ fn an_old_snapshot_that_slows_batches_is_told_in_the_log_and_in_info() {
     assert!(dead_rows(&mut client) < 5_000);
     let mut holder = Holder::start(&cluster, 0);
     holder.run(&cluster, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM keyfast.keys");
-    eventually("it is told", || {
+    eventually("INFO shows it", || {
         for turn in 0..500 {
             client.line(&format!("SET k {turn}")).is_ok();
         }

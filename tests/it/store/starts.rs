@@ -1,12 +1,12 @@
-//! What a server with a store finds and is told when it starts: keys in memory that now live in the store,
-//! its password, and parameters that do not go together.
+//! The start of a server with a store: keys in memory that now live in the store, the store's password, and
+//! parameters that do not go together.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 use super::postgres::Postgres;
-use super::{Cluster, Kind};
+use super::{Cluster, Kind, scan};
 use crate::client::{Client, Reply};
 use crate::folder::Folder;
 use crate::server::{Server, program};
@@ -56,21 +56,6 @@ fn keys_in_memory_that_live_in_the_store_are_told_in_the_log_and_seen_by_no_clie
     let after = folder.serve(&["--store", &url, "--store-timeout", "20000", "--store-keys", "lock:*"]);
     after.wait_for_output("Connected to the store");
     assert!(!after.output().contains("match store-keys"), "{}", after.output());
-}
-
-/// All keys, sorted, that SCAN finds, one at a time.
-fn scan(client: &mut Client) -> Vec<String> {
-    let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
-    loop {
-        let reply = client.line(&format!("SCAN {cursor} COUNT 1")).items();
-        let [Reply::Bulk(next), Reply::Array(keys)] = &reply[..] else { panic!("{reply:?}") };
-        seen.extend(keys.iter().map(Reply::to_string));
-        cursor = String::from_utf8(next.clone()).expect("a number");
-        if cursor == "0" {
-            seen.sort();
-            return seen;
-        }
-    }
 }
 
 /// What the program says when it does not start.
@@ -162,7 +147,7 @@ fn clients_are_told_why_the_store_cannot_be_used() {
         Server::start_with(&["--store", &url, "--store-timeout", "300"])
     };
     let says = |front: &Server, part: &str| {
-        super::eventually("the reason is told", || {
+        super::eventually("clients get the reason", || {
             let text = front.client().line("SETNX k v").text();
             text.starts_with("STOREDOWN ") && text.contains(part)
         });
