@@ -201,6 +201,7 @@ fn store(section: &mut Section, view: &View<'_>) {
     ] {
         section.field(name, counter.load(Ordering::Relaxed));
     }
+    section.field("store_clock_ahead_ms", health.clock_ahead_ms.load(Ordering::Relaxed));
 }
 
 /// A number of bytes as Redis prints it for people.

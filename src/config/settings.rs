@@ -54,6 +54,8 @@ pub struct Config {
     pub store_timeout: Integer,
     pub store_value_max_bytes: Integer,
     pub store_batch_max: Integer,
+    pub store_clock_jump_max: Integer,
+    pub store_clock_jump: Choice,
     pub store_tls_ca_cert_file: Text,
     pub store_tls_cert_file: Text,
     pub store_tls_key_file: Text,

@@ -1,7 +1,7 @@
 //! The state of the store: for metrics, INFO and `/healthz`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -29,6 +29,8 @@ pub struct Health {
     pub confirmations: Arc<AtomicU64>,
     /// Old versions of the front-ends' rows in PostgreSQL that it has not removed.
     pub dead_rows: AtomicU64,
+    /// How many milliseconds the store's time is ahead of the clock of the server that keeps its rows.
+    pub clock_ahead_ms: AtomicI64,
     /// Connections that were made.
     pub connections: AtomicU64,
     /// Microseconds that the batches took, together.

@@ -82,6 +82,10 @@ impl<'r, S: Store> Lane<'r, S> {
         let mut gathering = Gathering::default();
         loop {
             self.remote.has_formed(1).await;
+            if self.remote.clock.is_in_doubt() {
+                self.remote.health.is_connected.store(false, Ordering::Relaxed);
+                self.connect(None).await;
+            }
             let Some(taken) = self.take() else { continue };
             let answered = taken.requests;
             self.send(taken).await;
@@ -107,8 +111,8 @@ impl<'r, S: Store> Lane<'r, S> {
         };
         front.last += 1;
         let number = front.last;
-        let (began, sent_us) = (Instant::now(), own_us());
-        let exchanged = timeout(patience, store.exchange(&taken.batch, number)).await;
+        let (began, sent_us, latest_us) = (Instant::now(), own_us(), self.remote.clock.latest_us());
+        let exchanged = timeout(patience, store.exchange(&taken.batch, number, latest_us)).await;
         let health = &self.remote.health;
         let lost = match exchanged {
             Ok(Ok((answer, store_us))) => {

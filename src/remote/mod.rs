@@ -58,7 +58,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Config, Text};
 use batch::{Attempt, Seat, Ticket};
-use clock::StoreClock;
+use clock::{OnJump, StoreClock};
 pub use forming::Looked;
 use forming::{Forming, InFlight};
 pub use health::Health;
@@ -89,6 +89,10 @@ pub struct Settings {
     pub batch_requests_max: usize,
     /// The files for TLS.
     pub tls: TlsFiles,
+    /// How far ahead the clock of a store may be that it connects to.
+    pub clock_jump_max: Duration,
+    /// What is done if it is further ahead.
+    pub on_clock_jump: OnJump,
 }
 
 impl Settings {
@@ -121,6 +125,11 @@ impl Settings {
             name,
             patience: Duration::from_millis(config.store_timeout.size() as u64),
             batch_requests_max: config.store_batch_max.size(),
+            clock_jump_max: Duration::from_millis(config.store_clock_jump_max.size() as u64),
+            on_clock_jump: match config.store_clock_jump.get() {
+                0 => OnJump::Correct,
+                _ => OnJump::Refuse,
+            },
             tls: TlsFiles {
                 authorities: config.file_of(&config.store_tls_ca_cert_file),
                 certificate: config.file_of(&config.store_tls_cert_file),
@@ -185,8 +194,11 @@ impl Remote {
     /// A store that is not connected yet.
     pub fn new(settings: Settings) -> Remote {
         Remote {
+            clock: match settings.target.has_clock() {
+                true => StoreClock::that_may_jump(settings.clock_jump_max),
+                false => StoreClock::default(),
+            },
             settings,
-            clock: StoreClock::default(),
             health: Health::default(),
             state: Mutex::default(),
             work: Notify::new(),

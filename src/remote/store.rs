@@ -35,8 +35,14 @@ pub(super) trait Store: Sized {
     /// Connects, and makes the store ready. The second time, `front` is what the first connection has got.
     async fn connect(remote: &Remote, front: &mut Option<Front>) -> Result<Timed<Self>, String>;
 
-    /// Sends a batch with this number, and waits until it is done.
-    async fn exchange(&mut self, batch: &Batch, number: i64) -> Result<Timed<Answer>, Failure>;
+    /// Sends a batch with this number, and waits until it is done. It is not begun if the store's clock is
+    /// later than `latest_us`, if the store has a clock.
+    async fn exchange(
+        &mut self,
+        batch: &Batch,
+        number: i64,
+        latest_us: i64,
+    ) -> Result<Timed<Answer>, Failure>;
 
     /// Finds out whether the batch of this number was done, and which groups. If it was not, it never will
     /// be.

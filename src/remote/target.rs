@@ -124,6 +124,11 @@ impl Target {
         }
     }
 
+    /// Whether the store has a clock that its front-ends can read.
+    pub fn has_clock(&self) -> bool {
+        matches!(self, Target::Postgres(_))
+    }
+
     /// Whether a key is there for as long as the store has it, also when the moment of its expiry has passed
     /// by any clock.
     pub fn removes_what_expires(&self) -> bool {

@@ -87,6 +87,27 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         ..Parameter::DEFAULTS
     },
     Parameter {
+        name: "store-clock-jump-max",
+        help: "How far ahead the clock of PostgreSQL may jump, at a failover or later",
+        default: "1000",
+        kind: Kind::Integer { min: 10, max: 86_400_000 },
+        unit: "milliseconds",
+        origin: Origin::Keyfast,
+        changes: Changes::AtStart,
+        place: Place::Field(|config| Field::Integer(&config.store_clock_jump_max)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
+        name: "store-clock-jump",
+        help: "What to do if it jumps further: keep the time as it was, or refuse the store until its clock is right",
+        default: "correct",
+        kind: Kind::Choice(&["correct", "refuse"]),
+        origin: Origin::Keyfast,
+        changes: Changes::AtStart,
+        place: Place::Field(|config| Field::Choice(&config.store_clock_jump)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
         name: "store-tls-ca-cert-file",
         help: "CA certificates (PEM) that must have signed the store's certificate; empty for those of the system",
         default: "",

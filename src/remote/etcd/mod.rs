@@ -38,15 +38,13 @@ mod names;
 mod whole;
 mod wire;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 pub(super) use ears::run as exchange_news;
 use tonic::Status;
 pub(super) use whole::run as answer_questions;
 
 use super::Remote;
 use super::batch::{Answer, Batch};
-use super::clock::own_us;
+use super::clock::{own_us, system_us};
 use super::store::{Failure, Front, Store, Timed};
 use super::target::{EtcdPlace, Target};
 use groups::{Groups, OPERATIONS_MAX};
@@ -81,7 +79,12 @@ impl Store for Etcd {
         Ok((Etcd { wire, names, front: front.id, leases: Leases::default() }, system_us()))
     }
 
-    async fn exchange(&mut self, batch: &Batch, number: i64) -> Result<Timed<Answer>, Failure> {
+    async fn exchange(
+        &mut self,
+        batch: &Batch,
+        number: i64,
+        _latest_us: i64,
+    ) -> Result<Timed<Answer>, Failure> {
         let groups = Groups::of(batch, &self.names);
         if let Some(success) = groups.only_looks() {
             // etcd writes nothing for a transaction that only reads.
@@ -195,9 +198,4 @@ async fn register(wire: &Wire, names: &Names) -> Result<i64, Status> {
     let operation: RequestOp = put(names.ledger(id), names::ledger(0, true), id);
     wire.all(vec![operation]).await?;
     Ok(id)
-}
-
-/// Microseconds since 1970 by the clock of this machine.
-fn system_us() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }

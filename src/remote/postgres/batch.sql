@@ -6,7 +6,7 @@
 WITH
 {lane}
 part AS MATERIALIZED (
-    SELECT u.* FROM lane, unnest(
+    SELECT lane.ahead, u.* FROM lane, unnest(
         $3::int[], $4::bytea[], $5::int[], $6::smallint[], $7::bool[], $8::bigint[],
         $9::text[], $10::bytea[], $11::bigint[], $12::bool[], $13::bool[], $14::text[], $15::bool[], $16::bigint[],
         $17::bool[], $18::bool[]
@@ -36,11 +36,11 @@ found AS MATERIALIZED (
         COALESCE(p.op <> 3 AND NOT r.live AND r.expires > '-infinity', false) AS has_expired
     FROM part p
     LEFT JOIN LATERAL (
-        SELECT o.*, o.expires > clock_timestamp() AS live
+        SELECT o.*, o.expires > clock_timestamp() + p.ahead AS live
         FROM keyfast.keys o WHERE p.is_locked AND o.database = p.database AND o.slot = p.slot AND o.key = p.key FOR UPDATE
     ) l ON true
     LEFT JOIN LATERAL (
-        SELECT o.*, o.expires > clock_timestamp() AS live
+        SELECT o.*, o.expires > clock_timestamp() + p.ahead AS live
         FROM keyfast.keys o WHERE NOT p.is_locked AND o.database = p.database AND o.slot = p.slot AND o.key = p.key
     ) r ON true
 ),
@@ -78,4 +78,4 @@ UNION ALL SELECT 3::smallint, place, 0, false, NULL, NULL, (extract(epoch FROM e
     NULL, NULL, NULL, NULL
 FROM written WHERE expires < 'infinity' AND expires > '-infinity'
 UNION ALL SELECT 2::smallint, 0, 0, false, {durability}, NULL,
-    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, NULL, NULL, NULL, NULL FROM lane
+    (extract(epoch FROM clock_timestamp() + ahead) * 1000000)::bigint, NULL, NULL, NULL, NULL FROM lane

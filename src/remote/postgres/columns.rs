@@ -109,7 +109,8 @@ impl<'b> Columns<'b> {
         &'a self,
         front: &'a i64,
         number: &'a i64,
-    ) -> [&'a (dyn ToSql + Sync); 14] {
+        latest_us: &'a i64,
+    ) -> [&'a (dyn ToSql + Sync); 15] {
         [
             front,
             number,
@@ -125,11 +126,17 @@ impl<'b> Columns<'b> {
             &self.holders[0],
             &self.are_locks[0],
             &self.slots[0],
+            latest_us,
         ]
     }
 
     /// The arguments of the statement for such a batch.
-    pub(super) fn arguments<'a>(&'a self, front: &'a i64, number: &'a i64) -> Vec<&'a (dyn ToSql + Sync)> {
+    pub(super) fn arguments<'a>(
+        &'a self,
+        front: &'a i64,
+        number: &'a i64,
+        latest_us: &'a i64,
+    ) -> Vec<&'a (dyn ToSql + Sync)> {
         let Columns { databases, keys, groups, ops, are_live, versions, kinds, values, .. } = self;
         let Columns { expiries, are_lifetimes, keep_fences, holders, are_locks, slots, .. } = self;
         let mut arguments: Vec<&(dyn ToSql + Sync)> = vec![
@@ -153,6 +160,7 @@ impl<'b> Columns<'b> {
         if !self.is_all_alone {
             arguments.extend([&self.are_locked as &(dyn ToSql + Sync), &self.are_strict]);
         }
+        arguments.push(latest_us);
         arguments
     }
 }

@@ -18,16 +18,17 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Error};
 
 use super::sweeping::Right;
-use super::{Closing, describe, open, sweeping};
+use super::{Closing, Wrong, at_store_time, describe, open, sweeping, timekeeping};
 use crate::remote::Remote;
 use crate::remote::clock::own_us;
 use crate::remote::news::{Ears, HEARTBEAT, Incoming, News, Wants, cut, next_letter};
 use crate::remote::seal::Seal;
 
-const SEEN: &str = "UPDATE keyfast.fronts SET seen = clock_timestamp() WHERE front = $1";
+const SEEN: &str = "UPDATE keyfast.fronts SET seen = {now} WHERE front = $1";
 const NOTIFY: &str = "
-    SELECT pg_notify('keyfast', piece), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-    FROM unnest($1::text[]) piece";
+    SELECT pg_notify('keyfast', piece), (extract(epoch FROM {now}) * 1000000)::bigint,
+        (extract(epoch FROM ahead) * 1000)::bigint
+    FROM unnest($1::text[]) piece, keyfast.clock";
 const SECRET: &str = "SELECT secret FROM keyfast.secret";
 /// For a store that an earlier version has made.
 const MAKE_SECRETS: &str = "
@@ -96,7 +97,7 @@ async fn listen(
         format!("keyfast.secret cannot be used, by which front-ends know each other: {}", describe(&error))
     })?;
     let served = serve(remote, ears, (front, &seal), &client, (&inbox, incoming, letter)).await;
-    served.map_err(|error| describe(&error))
+    served.map_err(|wrong| wrong.0)
 }
 
 /// The seal of the store's front-ends. The first one makes the secret.
@@ -160,13 +161,13 @@ async fn serve(
     (front, seal): (i64, &Seal),
     client: &Client,
     (inbox, incoming, letter): (&Inbox, &mut Incoming, &mut u64),
-) -> Result<(), Error> {
+) -> Result<(), Wrong> {
     client.batch_execute("LISTEN keyfast").await?;
     // Changes before this were not received, and those that this front-end has made may not have been sent.
     all_may_have_changed(remote, ears);
     remote.outgoing.tell(&News::Flushed(None));
     let right = Right::of(client).await?;
-    let notify = client.prepare(NOTIFY).await?;
+    let notify = client.prepare(&at_store_time(NOTIFY)).await?;
     let mut beats = 0;
     let mut beaten: Option<Instant> = None;
     let (mut frees, mut wanted) = (false, Wants::default());
@@ -181,20 +182,20 @@ async fn serve(
             remote.outgoing.tidy();
             beats += 1;
             if beats % FREE_EVERY == 0 {
-                frees = right.may_free(client, front).await?;
+                frees = right.may_free(client, front, remote.clock.latest_us()).await?;
                 if frees {
                     sweeping::free(client).await?;
                 }
                 mind_dead_rows(remote, sweeping::dead_rows(client).await?);
             }
             if beats % SEEN_EVERY == 0 {
-                client.execute(SEEN, &[&front]).await?;
+                client.execute(&at_store_time(SEEN), &[&front]).await?;
             }
         }
         let looks_for_expired = frees && (wants.expired || remote.outgoing.wanted().expired);
         if looks_for_expired && looked.elapsed() >= EXPIRED_EVERY {
             looked = Instant::now();
-            for key in sweeping::bury_expired(client).await? {
+            for key in sweeping::bury_expired(client, remote.clock.latest_us()).await? {
                 remote.changed_elsewhere(&key);
                 let news = News::Expired(key);
                 remote.outgoing.tell(&news);
@@ -209,6 +210,10 @@ async fn serve(
             if let Some(row) = sent.first() {
                 // The numbers of letters are times of the store, also of a front-end that asks it nothing.
                 remote.clock.learn(row.get(1), sent_us, own_us());
+                remote.health.clock_ahead_ms.store(row.get(2), Ordering::Relaxed);
+            }
+            if remote.clock.is_in_doubt() {
+                timekeeping::keep(remote, client).await?;
             }
         }
         if inbox.has_lost.swap(false, Ordering::Relaxed) {

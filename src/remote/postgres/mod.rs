@@ -18,6 +18,7 @@ mod columns;
 mod confirmations;
 mod ears;
 mod sweeping;
+mod timekeeping;
 mod whole;
 
 use std::future::poll_fn;
@@ -46,6 +47,7 @@ use super::tls;
 use crate::types;
 use columns::{Columns, Missing};
 use confirmations::{DURABILITY, Warnings, expect_no_less};
+use timekeeping::IS_IN_TIME;
 
 const SCHEMA: &str = include_str!("schema.sql");
 const BATCH: &str = include_str!("batch.sql");
@@ -60,14 +62,14 @@ const SHARED: [(&str, &str); 5] = [
     ("{bury}", include_str!("bury.sql")),
 ];
 /// What `update.sql` asks of a row that is not locked. One that is locked was checked under the lock.
-const IS_UNCHANGED: &str = "o.version = p.version AND o.expires > clock_timestamp()";
+const IS_UNCHANGED: &str = "o.version = p.version AND o.expires > clock_timestamp() + p.ahead";
 const SCHEMA_VERSION: i32 = 1;
 
 /// Makes rows for absent keys.
 const MAKE_ROWS: &str = "
     INSERT INTO keyfast.keys
         (database, key, slot, kind, value, expires, version, fence, since, holder, is_lock)
-    SELECT database, key, slot, 'none', '', '-infinity', 0, 0, clock_timestamp(), '', false
+    SELECT database, key, slot, 'none', '', '-infinity', 0, 0, {now}, '', false
     FROM unnest($1::int[], $2::bytea[], $3::bigint[]) u(database, key, slot)
     ON CONFLICT DO NOTHING";
 
@@ -77,7 +79,7 @@ const SETTLE: &str = "
     WITH old AS MATERIALIZED (
         SELECT front, last FROM keyfast.fronts WHERE front = $1::bigint FOR UPDATE
     ), counted AS (
-        UPDATE keyfast.fronts SET last = $2::bigint, seen = clock_timestamp()
+        UPDATE keyfast.fronts SET last = $2::bigint, seen = {now}
         FROM old WHERE fronts.front = old.front
     ), noted AS (
         INSERT INTO keyfast.undone AS u (front, number, groups)
@@ -108,7 +110,9 @@ const PORT: u16 = 5432;
 /// How long the other hosts are waited for when one has refused.
 const SILENCE: Duration = Duration::from_secs(1);
 
-const NOW_US: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+/// The time of the store: `{now}` in statements.
+const NOW: &str = "(clock_timestamp() + (SELECT ahead FROM keyfast.clock))";
+const NOW_US: &str = "SELECT (extract(epoch FROM {now}) * 1000000)::bigint";
 
 /// A connection to PostgreSQL for batches.
 pub(super) struct Postgres {
@@ -185,15 +189,22 @@ impl From<Error> for Wrong {
     }
 }
 
-/// A statement with its shared parts.
-fn whole_statement(statement: &str, is_unchanged: &str) -> String {
+/// A statement with its shared parts. Its last argument, of which this is the number, is the latest time at
+/// which it may begin.
+fn whole_statement(statement: &str, is_unchanged: &str, last: usize) -> String {
     let whole = SHARED.iter().fold(statement.to_owned(), |sql, (name, part)| sql.replace(name, part));
-    whole.replace("{is_unchanged}", is_unchanged).replace("{durability}", DURABILITY)
+    let whole = whole.replace("{is_in_time}", IS_IN_TIME).replace("{latest}", &format!("${last}"));
+    at_store_time(&whole.replace("{is_unchanged}", is_unchanged).replace("{durability}", DURABILITY))
+}
+
+/// A statement that knows the time of the store.
+fn at_store_time(statement: &str) -> String {
+    statement.replace("{now}", NOW)
 }
 
 /// The statement for a batch of one key. `part` writes the row, and `written` is its name.
 fn lone_statement(part: &str, written: &str) -> String {
-    whole_statement(&LONE.replace("{part}", part).replace("{written}", written), IS_UNCHANGED)
+    whole_statement(&LONE.replace("{part}", part).replace("{written}", written), IS_UNCHANGED, 15)
 }
 
 impl Store for Postgres {
@@ -208,20 +219,21 @@ impl Store for Postgres {
         let (mut client, mut socket) = open(remote, hear).await?;
         let prepared = async {
             check_schema(&mut client).await?;
+            timekeeping::keep(remote, &client).await?;
             let front = match front {
                 Some(front) => front,
                 None => front.insert(Front { id: register(&client, &remote.settings.name).await?, last: 0 }),
             };
             let prepare = async |sql: &str| client.prepare(sql).await;
             let statements = Statements {
-                batch: prepare(&whole_statement(BATCH, "true")).await?,
-                alone: prepare(&whole_statement(ALONE, IS_UNCHANGED)).await?,
+                batch: prepare(&whole_statement(BATCH, "true", 19)).await?,
+                alone: prepare(&whole_statement(ALONE, IS_UNCHANGED, 17)).await?,
                 lone_insert: prepare(&lone_statement("{insert}", "inserted")).await?,
                 lone_update: prepare(&lone_statement("{update}", "updated")).await?,
-                make_rows: prepare(MAKE_ROWS).await?,
-                settle: prepare(&whole_statement(SETTLE, "true")).await?,
+                make_rows: prepare(&at_store_time(MAKE_ROWS)).await?,
+                settle: prepare(&at_store_time(&SETTLE.replace("{durability}", DURABILITY))).await?,
             };
-            let now = client.query_one(NOW_US, &[]).await?;
+            let now = client.query_one(&at_store_time(NOW_US), &[]).await?;
             Ok((front.id, statements, now.get(0)))
         };
         let (front, statements, now_us) = socket.serve(prepared).await.map_err(|wrong: Wrong| wrong.0)?;
@@ -231,20 +243,26 @@ impl Store for Postgres {
         Ok((Postgres { client, socket, warnings, confirmations, is_mixed_up, front, statements }, now_us))
     }
 
-    async fn exchange(&mut self, batch: &Batch, number: i64) -> Result<Timed<Answer>, Failure> {
+    async fn exchange(
+        &mut self,
+        batch: &Batch,
+        number: i64,
+        latest_us: i64,
+    ) -> Result<Timed<Answer>, Failure> {
         if self.is_mixed_up {
             return Err(Failure::Refused(MIXED_UP.to_owned()));
         }
         let columns = Columns::of(batch);
         if columns.is_lone_write()
-            && let Some(answer) = self.write_one(batch, &columns, number).await?
+            && let Some(answer) = self.write_one(batch, &columns, number, latest_us).await?
         {
             return Ok(answer);
         }
         let missing = Missing::of(batch, &columns);
         let statement = if columns.is_all_alone { &self.statements.alone } else { &self.statements.batch };
         let client = &self.client;
-        let query = async { client.query(statement, &columns.arguments(&self.front, &number)).await };
+        let query =
+            async { client.query(statement, &columns.arguments(&self.front, &number, &latest_us)).await };
         let rows = match missing.is_empty() {
             true => self.socket.serve(query).await,
             false => {
@@ -287,7 +305,9 @@ impl Store for Postgres {
         }
         match store_us {
             Some(store_us) => Ok((answer, store_us)),
-            None => Err(Failure::Lost("another front-end has taken its number".to_owned())),
+            None => {
+                Err(Failure::Lost("it began too late, its clock was set, or its number is taken".to_owned()))
+            }
         }
     }
 
@@ -321,11 +341,13 @@ impl Postgres {
         batch: &Batch,
         columns: &Columns<'_>,
         number: i64,
+        latest_us: i64,
     ) -> Result<Option<Timed<Answer>>, Failure> {
         let Statements { lone_insert, lone_update, .. } = &self.statements;
         let statement = if columns.is_insert(0) { lone_insert } else { lone_update };
         let (client, front) = (&self.client, &self.front);
-        let query = async { client.query_opt(statement, &columns.lone_arguments(front, &number)).await };
+        let query =
+            async { client.query_opt(statement, &columns.lone_arguments(front, &number, &latest_us)).await };
         let row = self.socket.serve(query).await.map_err(|error| self.failure(&error))?;
         let Some(row) = row else { return Ok(None) };
         self.expect_durable(row.get(2))?;
@@ -597,8 +619,8 @@ fn is_missing(error: &Error) -> bool {
 async fn register(client: &Client, name: &str) -> Result<i64, Error> {
     const REGISTER: &str = "
         INSERT INTO keyfast.fronts (front, name, last, seen)
-        VALUES (nextval('keyfast.front'), $1, 0, clock_timestamp()) RETURNING front";
-    let row = client.query_one(REGISTER, &[&name]).await?;
+        VALUES (nextval('keyfast.front'), $1, 0, {now}) RETURNING front";
+    let row = client.query_one(&at_store_time(REGISTER), &[&name]).await?;
     Ok(row.get(0))
 }
 

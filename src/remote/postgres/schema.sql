@@ -58,3 +58,15 @@ CREATE TABLE IF NOT EXISTS keyfast.sweeper (
     front bigint NOT NULL,
     until timestamptz NOT NULL
 );
+
+-- The time of the store: that of the server's clock, and `ahead`. Front-ends set it when a server with another clock
+-- takes over, so that time goes on as it was, and note which server it was set for. Keyfast adds this table, too.
+CREATE TABLE IF NOT EXISTS keyfast.clock (
+    only_row bool PRIMARY KEY CHECK (only_row),
+    ahead interval NOT NULL,
+    -- When that server was started.
+    server timestamptz NOT NULL,
+    -- How often it was set.
+    changes bigint NOT NULL
+);
+INSERT INTO keyfast.clock VALUES (true, '0', pg_postmaster_start_time(), 0) ON CONFLICT DO NOTHING;

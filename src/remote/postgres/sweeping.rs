@@ -5,7 +5,7 @@
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
-use super::{SCHEMA, describe};
+use super::{SCHEMA, at_store_time, describe};
 use crate::remote::row::Key;
 
 /// Rows that are freed in one statement: of keys that were deleted, and of keys that have expired. They are
@@ -14,11 +14,11 @@ use crate::remote::row::Key;
 const FREE: [&str; 2] = [
     "DELETE FROM keyfast.keys WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM keyfast.keys
-        WHERE expires = '-infinity' AND since < clock_timestamp() - interval '10 minutes'
+        WHERE expires = '-infinity' AND since < {now} - interval '10 minutes'
         LIMIT 500 FOR UPDATE SKIP LOCKED))",
     "DELETE FROM keyfast.keys WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM keyfast.keys
-        WHERE expires > '-infinity' AND expires < clock_timestamp() - interval '10 minutes'
+        WHERE expires > '-infinity' AND expires < {now} - interval '10 minutes'
             AND expires < 'infinity'
         LIMIT 500 FOR UPDATE SKIP LOCKED))",
 ];
@@ -29,27 +29,29 @@ const FREE_STATEMENTS: usize = 100;
 /// Front-ends that have gone.
 const FREE_FRONTS: &str = "
     WITH gone AS (
-        DELETE FROM keyfast.fronts WHERE seen < clock_timestamp() - interval '1 day' RETURNING front
+        DELETE FROM keyfast.fronts WHERE seen < {now} - interval '1 day' RETURNING front
     )
     DELETE FROM keyfast.undone u USING gone WHERE u.front = gone.front";
 /// Takes or renews the right, if it is free. While another front-end has it, nothing is written. A right
 /// that ends later than any front-end asks for was taken before the store's clock was turned back.
 const MAY_FREE: &str = "
     INSERT INTO keyfast.sweeper AS s (only_row, front, until)
-    SELECT true, $1::bigint, clock_timestamp() + interval '5 seconds'
-    WHERE NOT EXISTS (SELECT FROM keyfast.sweeper WHERE front <> $1::bigint
-        AND until BETWEEN clock_timestamp() AND clock_timestamp() + interval '5 seconds')
+    SELECT true, $1::bigint, {now} + interval '5 seconds'
+    WHERE {now} <= timestamptz 'epoch' + $2::bigint * interval '1 us'
+        AND NOT EXISTS (SELECT FROM keyfast.sweeper WHERE front <> $1::bigint
+        AND until BETWEEN {now} AND {now} + interval '5 seconds')
     ON CONFLICT (only_row) DO UPDATE SET front = excluded.front, until = excluded.until
     WHERE s.front = excluded.front
-        OR s.until NOT BETWEEN clock_timestamp() AND clock_timestamp() + interval '5 seconds'
+        OR s.until NOT BETWEEN {now} AND {now} + interval '5 seconds'
     RETURNING front";
 /// The rows of keys that have expired become those of deleted keys, so that no key gets a longer life after
 /// the news that it has expired. A row that another front-end is about to change stays as it is.
 const BURY: &str = "UPDATE keyfast.keys SET kind = 'none', value = '', expires = '-infinity',
-        since = clock_timestamp(), holder = '', is_lock = false
+        since = {now}, holder = '', is_lock = false
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM keyfast.keys
-        WHERE expires > '-infinity' AND expires <= clock_timestamp() AND expires < 'infinity'
+        WHERE expires > '-infinity' AND expires <= {now} AND expires < 'infinity'
+            AND {now} <= timestamptz 'epoch' + $1::bigint * interval '1 us'
         LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED))
     RETURNING database, key";
 
@@ -93,10 +95,13 @@ impl Right {
         }
     }
 
-    /// Whether this front-end is the one that does it, for the next seconds.
-    pub(super) async fn may_free(self, client: &Client, front: i64) -> Result<bool, Error> {
+    /// Whether this front-end is the one that does it, for the next seconds. It is not while the store's
+    /// clock is later than `latest_us`.
+    pub(super) async fn may_free(self, client: &Client, front: i64, latest_us: i64) -> Result<bool, Error> {
         match self {
-            Right::ByTime => Ok(client.query_opt(MAY_FREE, &[&front]).await?.is_some()),
+            Right::ByTime => {
+                Ok(client.query_opt(&at_store_time(MAY_FREE), &[&front, &latest_us]).await?.is_some())
+            }
             Right::ByConnection => Ok(client.query_one(MAY_FREE_WHILE_CONNECTED, &[]).await?.get(0)),
         }
     }
@@ -111,16 +116,17 @@ pub(super) async fn dead_rows(client: &Client) -> Result<u64, Error> {
 pub(super) async fn free(client: &Client) -> Result<(), Error> {
     for free in FREE {
         for _ in 0..FREE_STATEMENTS {
-            if client.execute(free, &[]).await? < FREE_ROWS {
+            if client.execute(&at_store_time(free), &[]).await? < FREE_ROWS {
                 break;
             }
         }
     }
-    client.batch_execute(FREE_FRONTS).await
+    client.batch_execute(&at_store_time(FREE_FRONTS)).await
 }
 
-/// Deletes some keys that have expired, and returns them.
-pub(super) async fn bury_expired(client: &Client) -> Result<Vec<Key>, Error> {
-    let rows = client.query(BURY, &[]).await?;
+/// Deletes some keys that have expired, and returns them. If the store's clock is later than `latest_us`, it
+/// was set, and none are.
+pub(super) async fn bury_expired(client: &Client, latest_us: i64) -> Result<Vec<Key>, Error> {
+    let rows = client.query(&at_store_time(BURY), &[&latest_us]).await?;
     Ok(rows.iter().map(|row| Key::new(row.get::<_, i32>(0) as usize, row.get(1))).collect())
 }

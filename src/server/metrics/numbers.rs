@@ -219,6 +219,7 @@ mod tests {
     use crate::commands::known;
     use crate::config::Config;
     use crate::instance::Hooks;
+    use crate::remote::clock::OnJump;
     use crate::remote::places::Places;
     use crate::remote::{Remote, Settings, Target, TlsFiles};
 
@@ -235,6 +236,8 @@ mod tests {
             patience: Duration::from_secs(1),
             batch_requests_max: 1,
             tls: TlsFiles::default(),
+            clock_jump_max: Duration::from_secs(1),
+            on_clock_jump: OnJump::Correct,
         };
         let _ = instance.remote.set(Arc::new(Remote::new(settings)));
         // And others while data are loaded.

@@ -485,5 +485,10 @@ pub(super) const METRICS: &[Metric] = &[
         "keyfast_store_dead_rows",
         "Old versions of front-ends' rows that PostgreSQL keeps: thousands slow each batch.",
     ),
+    gauge(
+        "store_clock_ahead_ms",
+        "keyfast_store_clock_ahead_milliseconds",
+        "How far the time of PostgreSQL's keys is ahead of the clock of its server.",
+    ),
     counter("locks_unfollowed", "keyfast_locks_unfollowed_total", "Locks that were taken and not tracked."),
 ];

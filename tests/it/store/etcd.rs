@@ -25,6 +25,8 @@ pub(crate) struct Etcd {
     authority: Option<String>,
     /// Where the nodes are, unless they are on the test's own machine.
     network: Option<Network>,
+    /// How many seconds the monotonic clock of nodes is ahead that are started from now on.
+    pub(crate) clock_ahead: u32,
 }
 
 impl Etcd {
@@ -55,6 +57,7 @@ impl Etcd {
             certificate: None,
             authority: None,
             network,
+            clock_ahead: 0,
         };
         (0..nodes).for_each(|node| etcd.start_node(node));
         eventually("the nodes have a leader", || etcd.leader().is_some());
@@ -94,6 +97,12 @@ impl Etcd {
         let log = std::fs::File::create(self.folder.file(&format!("{node}.log"))).expect("a file");
         let mut command = match &self.network {
             Some(network) => network.command(node, "etcd"),
+            None if self.clock_ahead > 0 => {
+                let ahead = self.clock_ahead.to_string();
+                let mut command = Command::new("unshare");
+                command.args(["--time", "--monotonic", &ahead, "--boottime", &ahead, "--kill-child", "etcd"]);
+                command
+            }
             None => Command::new("etcd"),
         };
         let child = command

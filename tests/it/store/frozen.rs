@@ -12,13 +12,56 @@ use crate::folder::Folder;
 use crate::server::{Server, program};
 use crate::tools::installed;
 
-/// Makes the library that is preloaded.
-fn library(folder: &Folder) -> Option<String> {
-    installed("cc")?;
-    let (source, library) = (folder.write("frozen.c", include_str!("frozen.c")), folder.file("frozen.so"));
-    let status = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &library, &source]).status();
-    assert!(status.expect("cc runs").success());
-    Some(library)
+/// A front-end that can be frozen.
+pub(super) struct Freezer {
+    folder: Folder,
+    library: String,
+}
+
+impl Freezer {
+    /// Makes the library that is preloaded; `None` where there is no compiler.
+    pub(super) fn new(test: &str) -> Option<Freezer> {
+        installed("cc")?;
+        let folder = Folder::new(&format!("freezer-{test}"));
+        let (source, library) =
+            (folder.write("frozen.c", include_str!("frozen.c")), folder.file("frozen.so"));
+        let status = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &library, &source]).status();
+        assert!(status.expect("cc runs").success());
+        let freezer = Freezer { folder, library };
+        freezer.stand_still(Duration::ZERO);
+        Some(freezer)
+    }
+
+    /// Starts the front-end.
+    pub(super) fn front(&self, url: &str) -> Server {
+        let mut command = Command::new(program());
+        command
+            .args(["--port", "0", "--save", "", "--bind", "127.0.0.1", "--store-timeout", "20000"])
+            .args(["--store", url])
+            .env("LD_PRELOAD", &self.library)
+            .env("FROZEN_CLOCK", self.folder.file("clock"))
+            .stdin(Stdio::null());
+        let front = Server::run(&mut command, 0);
+        front.wait_for_output("Connected to the store");
+        front
+    }
+
+    /// For so long the front-end's monotonic clock has stood still.
+    fn stand_still(&self, frozen: Duration) {
+        use std::io::Write;
+        let file = self.folder.file("clock");
+        let options = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(file);
+        let ns = frozen.as_nanos() as i64;
+        options.expect("a file").write_all(&ns.to_le_bytes()).expect("a file");
+    }
+
+    /// Freezes the front-end for so long, and its monotonic clock with it.
+    pub(super) fn freeze(&self, front: &Server, frozen: Duration) {
+        front.signal("STOP");
+        thread::sleep(frozen);
+        self.stand_still(frozen);
+        front.signal("CONT");
+    }
 }
 
 marked!(needs_tools: a_lock_in_etcd_lives_as_long_as_it_should_though_its_front_end_was_frozen);
@@ -26,39 +69,15 @@ fn a_lock_in_etcd_lives_as_long_as_it_should_though_its_front_end_was_frozen() {
     const FROZEN: Duration = Duration::from_secs(5);
     const LIFE: Duration = Duration::from_secs(8);
     let Some(etcd) = Etcd::start("frozen", 1) else { return };
-    let folder = Folder::new("store-frozen");
-    let Some(library) = library(&folder) else { return };
-    let clock = folder.file("clock");
-    let set_clock = |ns: i64| {
-        use std::io::Write;
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&clock)
-            .expect("a file");
-        file.write_all(&ns.to_le_bytes()).expect("a file");
-    };
-    set_clock(0);
-    let mut command = Command::new(program());
-    command
-        .args(["--port", "0", "--save", "", "--bind", "127.0.0.1", "--store-timeout", "20000"])
-        .args(["--store", &etcd.url()])
-        .env("LD_PRELOAD", library)
-        .env("FROZEN_CLOCK", &clock)
-        .stdin(Stdio::null());
-    let front = Server::run(&mut command, 0);
-    front.wait_for_output("Connected to the store");
+    let Some(freezer) = Freezer::new("frozen") else { return };
+    let front = freezer.front(&etcd.url());
     let other = super::cluster::front(&etcd.url(), &[]);
     let (mut client, mut rival) = (front.client(), other.client());
     // Leases for all seconds in which the lock may end by the front-end's clock.
     for (number, life_ms) in (8_000..=11_000).step_by(500).enumerate() {
         client.line(&format!("SET other:{number} v PX {life_ms}")).is_ok();
     }
-    front.signal("STOP");
-    thread::sleep(FROZEN);
-    set_clock(FROZEN.as_nanos() as i64);
-    front.signal("CONT");
+    freezer.freeze(&front, FROZEN);
     let began = Instant::now();
     client.line(&format!("SET lock v NX PX {}", LIFE.as_millis())).is_ok();
     while rival.line("SETNX lock w").reply() == Reply::Integer(0) {
@@ -109,7 +128,7 @@ fn a_schema_that_an_earlier_version_has_made_gets_what_is_missing() {
     front.client().line("SETNX lock a").is(1);
     drop(front);
     let exists = "SELECT to_regclass('keyfast.sweeper') IS NOT NULL";
-    cluster.sql(0, "DROP TABLE keyfast.sweeper").expect("the store");
+    cluster.sql(0, "DROP TABLE keyfast.sweeper, keyfast.clock").expect("the store");
     let fronts = [cluster.front(&[]), cluster.front(&[])];
     eventually("the table is there", || cluster.sql(0, exists) == Ok("t".into()));
     eventually("a front-end has the right", || {

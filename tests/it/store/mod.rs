@@ -25,6 +25,7 @@ mod attacks;
 mod browsing;
 mod cable;
 mod caching;
+mod clocks;
 pub(crate) mod cluster;
 mod collections;
 pub(crate) mod differs;

@@ -20,6 +20,8 @@ pub(crate) struct Postgres {
     nodes: usize,
     /// Where the nodes are, unless they are on the test's own machine.
     network: Option<Network>,
+    /// The library by which the nodes have clocks that can be set.
+    clocks: Option<PathBuf>,
 }
 
 impl Postgres {
@@ -29,8 +31,30 @@ impl Postgres {
         Postgres::start_in(None, test, nodes)
     }
 
+    /// The same with clocks that can be set; `None` also where libfaketime is not installed.
+    pub(crate) fn start_with_clocks(test: &str, nodes: usize) -> Option<Postgres> {
+        let found = fs::read_dir("/usr/lib").ok().and_then(|folders| {
+            let library = |folder: PathBuf| folder.join("faketime/libfaketime.so.1");
+            let mut found = folders.filter_map(|folder| Some(library(folder.ok()?.path())));
+            found.find(|library| library.exists())
+        });
+        let Some(library) = found else {
+            refuse_to_pass_without("libfaketime");
+            return None;
+        };
+        Postgres::start_nodes((None, Some(library)), test, nodes)
+    }
+
     /// The same in a network of its own.
     pub(crate) fn start_in(network: Option<Network>, test: &str, nodes: usize) -> Option<Postgres> {
+        Postgres::start_nodes((network, None), test, nodes)
+    }
+
+    fn start_nodes(
+        (network, clocks): (Option<Network>, Option<PathBuf>),
+        test: &str,
+        nodes: usize,
+    ) -> Option<Postgres> {
         // By which all processes of a node are found and killed.
         installed("ps")?;
         let programs = fs::read_dir("/usr/lib/postgresql").ok().and_then(|versions| {
@@ -46,7 +70,8 @@ impl Postgres {
             chown(folder.path(), Some(user), Some(group)).expect("a folder for PostgreSQL's user");
         }
         let ports = std::array::from_fn(|_| node_port());
-        let cluster = Postgres { folder, programs, ports, nodes, network };
+        let cluster = Postgres { folder, programs, ports, nodes, network, clocks };
+        (0..nodes).for_each(|node| cluster.set_clock(node, 0));
         cluster.run(
             0,
             "initdb",
@@ -142,6 +167,15 @@ impl Postgres {
             true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
             false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
         }
+    }
+
+    /// Sets the clock of a node: so many seconds ahead of the right time. It need not run.
+    pub(crate) fn set_clock(&self, node: usize, seconds: i64) {
+        fs::write(self.clock(node), format!("{seconds:+}")).expect("a file");
+    }
+
+    fn clock(&self, node: usize) -> String {
+        self.folder.file(&format!("clock-{node}"))
     }
 
     /// Starts a node.
@@ -268,6 +302,10 @@ impl Postgres {
             None => Command::new(&first),
         };
         command.args(words);
+        if let Some(library) = &self.clocks {
+            command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", self.clock(node));
+            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
         // In a folder that this user may enter.
         let output = command.args(arguments).current_dir("/").stdin(Stdio::null());
         // A server that goes on in the background must not keep the test's pipes open.
