@@ -79,6 +79,8 @@ struct Group {
 /// A batch that is ready to be sent, and the requests that wait for each of its groups.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
+    /// The batch's number, within this front-end.
+    pub(super) number: u64,
     pub(super) batch: Batch,
     pub(super) waiting: Vec<Vec<oneshot::Sender<Verdict>>>,
     pub(super) requests: usize,
@@ -92,6 +94,11 @@ impl Taken {
 }
 
 impl Forming {
+    /// The batch's number, within this front-end.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// How many requests there are.
     pub(super) fn requests(&self) -> usize {
         self.requests
@@ -315,8 +322,8 @@ impl Forming {
     pub(super) fn take(&mut self) -> Taken {
         let next = Forming { number: self.number + 1, ..Forming::default() };
         self.fold_reads();
-        let Forming { slots, reads, mut groups, requests, .. } = std::mem::replace(self, next);
-        let (mut numbers, mut taken) = (HashMap::new(), Taken { requests, ..Taken::default() });
+        let Forming { number, slots, reads, mut groups, requests, .. } = std::mem::replace(self, next);
+        let (mut numbers, mut taken) = (HashMap::new(), Taken { number, requests, ..Taken::default() });
         let mut number_of = |group: usize, waiting: &mut Vec<_>| {
             let root = root_of(&groups, group);
             *numbers.entry(root).or_insert_with(|| {
@@ -385,18 +392,26 @@ fn root_of(groups: &[Group], mut group: usize) -> usize {
 /// The keys of the batch that is under way, and the requests that wait for its end.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
+    number: Option<u64>,
     keys: KeySet,
     waiting: Vec<oneshot::Sender<Verdict>>,
 }
 
 impl InFlight {
     /// Notes that a batch is sent.
-    pub(super) fn begin(&mut self, batch: &Batch) {
-        self.keys = batch.parts.iter().map(|part| part.key.clone()).collect();
+    pub(super) fn begin(&mut self, taken: &Taken) {
+        self.number = Some(taken.number);
+        self.keys = taken.batch.parts.iter().map(|part| part.key.clone()).collect();
+    }
+
+    /// The number of the batch that is under way, if one is.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.number
     }
 
     /// Notes that the batch has ended.
     pub(super) fn end(&mut self) {
+        self.number = None;
         self.keys.clear();
         self.give_up(&Verdict::Again);
     }
@@ -466,7 +481,7 @@ mod tests {
         assert!(join(vec![part("c", &absent, None)]).is_ok());
         assert!(matches!(join(vec![part("a", &absent, Some(&two))]), Err(NotJoined::Changed)));
         assert!(join(vec![part("a", &one, Some(&two)), part("b", &one, None)]).is_ok());
-        let Taken { batch, waiting, requests } = forming.take();
+        let Taken { batch, waiting, requests, .. } = forming.take();
         let mut parts: Vec<_> = batch.parts.iter().collect();
         parts.sort_by_key(|part| &part.key);
         let names: Vec<_> = parts.iter().map(|part| part.key.name.to_vec()).collect();
@@ -498,7 +513,7 @@ mod tests {
         // What was read has been changed by another request: this one may not write beside.
         let late = join(&mut forming, attempt(vec![part("own", &absent, Some(&one))], false, Some(seat)));
         assert!(matches!(late, Err(NotJoined::Left)));
-        let Taken { batch, waiting, requests } = forming.take();
+        let Taken { batch, waiting, requests, .. } = forming.take();
         assert_eq!((batch.parts.len(), batch.groups, requests), (3, 2, 3));
         let quiet: Vec<_> = batch.parts.iter().filter(|part| part.key == key("quiet")).collect();
         assert!(quiet[0].written.is_none() && quiet[1].written.is_some(), "what is read comes first");

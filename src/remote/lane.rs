@@ -95,7 +95,7 @@ impl<'r, S: Store> Lane<'r, S> {
             return None;
         }
         let taken = state.forming.take();
-        state.in_flight.begin(&taken.batch);
+        state.in_flight.begin(&taken);
         Some(taken)
     }
 
@@ -244,22 +244,22 @@ impl Remote {
                     if let Some(live) = &mut row.live {
                         live.expires_at_ms = expires_at_ms.or(live.expires_at_ms);
                     }
+                    state.saw(&part.key, &row, true);
                     match part.lifetime_ms.is_some() && expires_at_ms.is_none() {
                         // SETTLE does not return when its life began.
                         true => state.hints.forget(&part.key),
                         false => state.hints.put(part.key.clone(), Arc::new(row)),
                     }
-                    state.wake(&part.key);
                     if is_wanted {
                         self.outgoing.tell(&News::Changed(part.key));
                     }
-                } else if part.seen.live.is_none() {
-                    state.hints.forget(&part.key);
                 } else {
+                    state.saw(&part.key, &part.seen, false);
                     state.hints.put(part.key, part.seen);
                 }
             } else if let Some(row) = answer.rows.remove(&index) {
                 let row = Arc::new(row);
+                state.saw(&part.key, &row, false);
                 state.hints.put(part.key.clone(), Arc::clone(&row));
                 found[part.group].insert(part.key, row);
             } else {

@@ -27,6 +27,10 @@ pub struct Pending {
     pub told_rows: Option<Arc<KeyMap<Arc<Row>>>>,
     /// Whether it has waited for a change of its keys.
     pub has_waited: bool,
+    /// Whether the store has said that nothing was there for it.
+    pub has_found_nothing: bool,
+    /// When it may find something though no key changes, if it may.
+    pub again: Option<Instant>,
     /// The request with which it waits, if that is another one: the `$` of XREAD is what it was at first.
     pub waits_with: Option<OwnedRequest>,
     /// How often the store has not done it.
@@ -103,6 +107,8 @@ pub struct AttemptResult {
     pub has_keys: bool,
     /// The request with which it waits, if that is another one.
     pub waits_with: Option<OwnedRequest>,
+    /// In how many milliseconds it may find something though no key changes, if it may.
+    pub again_ms: Option<u64>,
     /// The effects for other clients.
     pub outbox: Option<Box<Outbox>>,
 }

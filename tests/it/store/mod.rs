@@ -46,6 +46,7 @@ mod slots;
 mod standstill;
 mod starts;
 mod strangers;
+mod waiting;
 mod watching;
 
 use std::thread;
