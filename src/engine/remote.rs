@@ -139,9 +139,13 @@ impl Errand<'_, '_> {
         }
         match (self.pending.verdict.take(), self.pending.result.take()) {
             (Some(Verdict::Done), Some(result)) => return self.conclude(session, result, out),
-            (Some(Verdict::Overtaken(rows)), Some(_)) => {
+            (Some(Verdict::Overtaken(found)), Some(_)) => {
                 self.pending.tries += 1;
-                self.pending.told_rows = Some(Arc::clone(&rows));
+                let rows = &found.rows;
+                self.pending.told_rows = Some(Arc::clone(rows));
+                if !rows.is_empty() {
+                    self.pending.was_overtaken = self.keys.iter().any(|key| found.changed.contains(key));
+                }
                 let rows: Option<Vec<_>> = self.keys.iter().map(|key| rows.get(key).cloned()).collect();
                 if let Some(rows) = rows
                     && let Some(result) = self.answer_from(session, &rows)?
@@ -308,7 +312,8 @@ impl Errand<'_, '_> {
             });
             let holder = self.holder(session, &ran);
             let (parts, renews) = (parts.collect(), ran.renews);
-            let attempt = Attempt { parts, holder, renews, is_reader, beside };
+            let (was_overtaken, stood_back) = (self.pending.was_overtaken, self.pending.stood_back);
+            let attempt = Attempt { parts, holder, renews, is_reader, beside, was_overtaken, stood_back };
             if let Some(listening) = &self.pending.listening {
                 listening.asks();
             }
@@ -317,6 +322,7 @@ impl Errand<'_, '_> {
                     if let (Some(listening), Some((key, leaves_some))) = (&self.pending.listening, taken) {
                         listening.takes(seat.batch, &key, leaves_some);
                     }
+                    self.pending.stood_back = 0;
                     (self.pending.ticket, self.pending.seat) = (Some(ticket), Some(seat));
                     self.pending.result = Some(AttemptResult::from(ran));
                     return Err(NotAnswered::Store);
@@ -325,6 +331,11 @@ impl Errand<'_, '_> {
                 Err(NotJoined::Changed) => reads_in = None,
                 Err(NotJoined::Left) => return Err(NotAnswered::Store),
                 Err(NotJoined::After(ticket)) => {
+                    self.pending.ticket = Some(ticket);
+                    return Err(NotAnswered::Store);
+                }
+                Err(NotJoined::StandsBack(ticket)) => {
+                    self.pending.stood_back += 1;
                     self.pending.ticket = Some(ticket);
                     return Err(NotAnswered::Store);
                 }

@@ -178,6 +178,8 @@ pub enum NotJoined {
     Changed,
     /// A batch has to come to its end first.
     After(Ticket),
+    /// The same: it lets requests travel first that were overtaken, or that were not.
+    StandsBack(Ticket),
     /// Too many requests wait already.
     Full,
     /// The batch has left in which the client's other request is.

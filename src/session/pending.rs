@@ -35,6 +35,10 @@ pub struct Pending {
     pub waits_with: Option<OwnedRequest>,
     /// How often the store has not done it.
     pub tries: u32,
+    /// Whether that was because one of its own keys had changed.
+    pub was_overtaken: bool,
+    /// How often it has let others travel first since it travelled last.
+    pub stood_back: u32,
     /// When it ran first; not counting the time in which it waits for a change of its keys.
     pub began: Option<Instant>,
     /// The keys for which it waits, if its command does.
