@@ -214,6 +214,8 @@ impl Forming {
                 Some(slot) if !Arc::ptr_eq(&slot.image, &part.seen) && slot.image != part.seen => {
                     return Err(NotJoined::Changed);
                 }
+                // It has seen the row as a batch left it that has ended meanwhile.
+                None if part.seen.is_image() => return Err(NotJoined::Changed),
                 _ => {}
             }
         }
@@ -550,6 +552,17 @@ mod tests {
         assert_eq!((parts[0].seen.version, &parts[0].written), (0, &Some(two)));
         assert_eq!(waiting[parts[0].group].len(), 3);
         assert_eq!(forming.requests(), 0);
+    }
+
+    #[test]
+    fn a_row_as_a_batch_would_leave_it_is_no_guess_for_the_next_one() {
+        let mut forming = Forming::default();
+        let (absent, one, two) = (Row::absent(), row(0, "1"), row(0, "2"));
+        assert!(forming.join(attempt(vec![part("a", &absent, Some(&one))], false, None)).is_ok());
+        let seen = forming.image(&Key::new(0, b"a")).expect("a row");
+        forming.take();
+        let late = forming.join(attempt(vec![part("a", &seen, Some(&two))], false, None));
+        assert!(matches!(late, Err(NotJoined::Changed)), "the store may have another row, or none");
     }
 
     #[test]
