@@ -667,7 +667,7 @@ mod tests {
         hear(&mut lines, FRONT - 1, Some(90), later);
         assert!(looks(&mut lines, own.0, IDLE, later) && lines.may_take(own, &key, IDLE, later));
         hear(&mut lines, FRONT - 1, Some(90), later);
-        assert!(lines.may_take(own, &key, IDLE, later), "it holds up nobody twice");
+        assert!(lines.may_take(own, &key, IDLE, later), "it holds up no client twice");
         // It is not heard of any more.
         hear(&mut lines, FRONT - 1, Some(95), later);
         assert!(!lines.may_take(own, &key, IDLE, later));

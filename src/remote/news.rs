@@ -58,7 +58,7 @@ pub enum News {
     Tells(i64),
     /// When the first of the front-end's clients came that wait for a key.
     First {
-        /// The key.
+        /// The key for which they wait.
         key: Key,
         /// The kind of value that they wait for.
         kind: u8,

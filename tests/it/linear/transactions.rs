@@ -1,7 +1,7 @@
 //! The same of transactions: some clients read and write eight hot keys, and change some of them by WATCH,
 //! MULTI and EXEC. porcupine looks for an order that explains all replies, in which an EXEC that succeeds is
-//! one step: the keys that its client watches are as the client has read them, and all that it reads and writes
-//! happens at once.
+//! one step: the keys that its client watches are as the client has read them, and all that it reads and
+//! writes happens at once.
 //!
 //! An EXEC may fail only if another client has changed a watched key since WATCH was sent. No order of steps
 //! shows that, so it is checked by the times of the requests.
@@ -29,7 +29,7 @@ const THINKING: Duration = Duration::from_secs(60);
 /// What a key has: no value is written twice.
 type Value = Option<u32>;
 
-/// A request.
+/// What a client asks for, in one step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Request {
     /// GET or MGET.
@@ -42,7 +42,7 @@ enum Request {
     Exec(Transaction),
 }
 
-/// A transaction.
+/// What EXEC does, and what must be so for that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Transaction {
     /// The keys that are watched, as they were read since then.
@@ -179,7 +179,7 @@ fn values(reply: Reply) -> Vec<Value> {
     }
 }
 
-/// One client.
+/// A client that sends one request after the other.
 struct Asker<'t> {
     client: Client,
     started: &'t Instant,
