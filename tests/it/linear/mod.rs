@@ -1,10 +1,10 @@
 //! Linearizability: the replies to concurrent requests could be those of requests one after the other.
 //!
 //! Sixteen connections take, renew, read, release and break locks on the same few keys, and write some by
-//! WATCH and EXEC, as fast as they can, against the real server on four threads. Some of them end without reading
-//! their reply. [`recorder`] logs requests and replies with their times. [`register`] models one key, whose
-//! expiry lies between the clocks of client and server. [`checker`] looks for an order that explains all
-//! replies.
+//! WATCH and EXEC, as fast as they can, against the real server on four threads. Some of them end without
+//! reading their reply. [`recorder`] logs requests and replies with their times. [`register`] models one key,
+//! whose expiry lies between the clocks of client and server. [`checker`] looks for an order that explains
+//! all replies.
 //!
 //! A checker that never objects proves nothing. So [`faults`] imitates servers with typical mistakes, each of
 //! which the checker must find. [`second_opinion`] asks porcupine-rs 0.3, which must agree.
