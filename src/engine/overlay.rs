@@ -35,6 +35,8 @@ pub struct Ran {
     pub has_keys: bool,
     /// The request with which it would wait, if that is another one.
     pub waits_with: Option<OwnedRequest>,
+    /// In how many milliseconds it may find something though no key changes, if it may.
+    pub again_ms: Option<u64>,
     /// Whether a value that is as it was may have changed on the way.
     pub renews: bool,
     /// When the spans end for which the request has asked, in milliseconds since 1970: keys that expire then
@@ -147,11 +149,12 @@ fn run_loaded(
         }
     }
     let renews = made > written.iter().flatten().count() as u64;
-    let (found_nothing, waits_with) = match command.run {
+    let (found_nothing, waits_with, again_ms) = match command.run {
         Run::Block(blocking) if session.found_nothing && result.is_ok() => {
-            (true, blocking.waiting.waits_with.map(|waits_with| waits_with(&tx, request)))
+            let again_ms = blocking.waiting.again.and_then(|again| again(&mut tx, request));
+            (true, blocking.waiting.waits_with.map(|waits_with| waits_with(&tx, request)), again_ms)
         }
-        _ => (false, None),
+        _ => (false, None, None),
     };
     let outbox = session.outbox.take();
     end(tx);
@@ -165,7 +168,18 @@ fn run_loaded(
     let (reply, now_ms) = (result.map(|()| out), work.now_ms);
     let has_keys = rows.iter().all(|row| row.live.is_some());
     let span_ends_ms = recorded.span_ends_ms;
-    Ok(Ran { reply, written, outbox, found_nothing, has_keys, waits_with, renews, span_ends_ms, now_ms })
+    Ok(Ran {
+        reply,
+        written,
+        outbox,
+        found_nothing,
+        has_keys,
+        waits_with,
+        again_ms,
+        renews,
+        span_ends_ms,
+        now_ms,
+    })
 }
 
 /// Whether no database has a key.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -23,7 +23,7 @@ use crate::excerpt::excerpt;
 use crate::instance::Instance;
 use crate::remote::batch::{Attempt, AttemptPart, Seat, Verdict};
 use crate::remote::row::{Key, Row};
-use crate::remote::{Looked, NotJoined, Remote};
+use crate::remote::{Listening, Looked, NotJoined, Remote};
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::scripting::NotYet;
 use crate::session::{AttemptResult, Contention, Outbox, Pending, Session};
@@ -139,9 +139,13 @@ impl Errand<'_, '_> {
         }
         match (self.pending.verdict.take(), self.pending.result.take()) {
             (Some(Verdict::Done), Some(result)) => return self.conclude(session, result, out),
-            (Some(Verdict::Overtaken(rows)), Some(_)) => {
+            (Some(Verdict::Overtaken(found)), Some(_)) => {
                 self.pending.tries += 1;
-                self.pending.told_rows = Some(Arc::clone(&rows));
+                let rows = &found.rows;
+                self.pending.told_rows = Some(Arc::clone(rows));
+                if !rows.is_empty() {
+                    self.pending.was_overtaken = self.keys.iter().any(|key| found.changed.contains(key));
+                }
                 let rows: Option<Vec<_>> = self.keys.iter().map(|key| rows.get(key).cloned()).collect();
                 if let Some(rows) = rows
                     && let Some(result) = self.answer_from(session, &rows)?
@@ -167,9 +171,24 @@ impl Errand<'_, '_> {
         if began.elapsed() >= self.remote.settings.patience {
             return Ok(Err(Error::fixed("TRYAGAIN The store was too slow to do this in time")));
         }
+        if self.waits_in_vain() {
+            let _ = Reply::new(out, session.protocol).nil_array();
+            return Ok(Ok(()));
+        }
         // Those that have travelled beside it were not done either.
         session.ahead.clear();
         self.attempt(session, None)
+    }
+
+    /// Whether the time of a client that waits is up, and it need not ask the store: it has found nothing,
+    /// and has heard of nothing since.
+    fn waits_in_vain(&self) -> bool {
+        let is_called = || self.pending.listening.as_ref().is_none_or(Listening::is_called);
+        self.pending.has_found_nothing && self.is_time_up() && !is_called()
+    }
+
+    fn is_time_up(&self) -> bool {
+        self.pending.until.is_some_and(|until| until <= Instant::now())
     }
 
     /// The result on rows that the store has returned, if the request changes none of them.
@@ -237,7 +256,8 @@ impl Errand<'_, '_> {
             && self.pending.listening.is_none()
         {
             // Before it looks, so that no change is missed.
-            self.pending.listening = Some(self.remote.listen(self.keys.to_vec()));
+            let (keys, takes) = (self.waits_for(session, blocking), !blocking.waiting.is_shared);
+            self.pending.listening = Some(self.remote.listen(keys, blocking.kind, takes));
             match deadline(blocking, self.request) {
                 Ok(until) => self.pending.until = until,
                 Err(error) => return Ok(Err(error)),
@@ -273,6 +293,12 @@ impl Errand<'_, '_> {
                 // It has written nothing, and does not run again.
                 return Ok(Err(Error::bytes(error.as_bytes().to_vec())));
             }
+            let taken = self.takes_from(session, &ran);
+            if let Some((key, _)) = &taken
+                && !self.is_its_turn(session, key)
+            {
+                return Err(NotAnswered::Store);
+            }
             if !self.still_waits(session, ran.found_nothing) {
                 return Err(NotAnswered::Store);
             }
@@ -286,9 +312,17 @@ impl Errand<'_, '_> {
             });
             let holder = self.holder(session, &ran);
             let (parts, renews) = (parts.collect(), ran.renews);
-            let attempt = Attempt { parts, holder, renews, is_reader, beside };
+            let (was_overtaken, stood_back) = (self.pending.was_overtaken, self.pending.stood_back);
+            let attempt = Attempt { parts, holder, renews, is_reader, beside, was_overtaken, stood_back };
+            if let Some(listening) = &self.pending.listening {
+                listening.asks();
+            }
             match self.remote.join(attempt) {
                 Ok((ticket, seat)) => {
+                    if let (Some(listening), Some((key, leaves_some))) = (&self.pending.listening, taken) {
+                        listening.takes(seat.batch, &key, leaves_some);
+                    }
+                    self.pending.stood_back = 0;
                     (self.pending.ticket, self.pending.seat) = (Some(ticket), Some(seat));
                     self.pending.result = Some(AttemptResult::from(ran));
                     return Err(NotAnswered::Store);
@@ -300,12 +334,51 @@ impl Errand<'_, '_> {
                     self.pending.ticket = Some(ticket);
                     return Err(NotAnswered::Store);
                 }
+                Err(NotJoined::StandsBack(ticket)) => {
+                    self.pending.stood_back += 1;
+                    self.pending.ticket = Some(ticket);
+                    return Err(NotAnswered::Store);
+                }
                 Err(NotJoined::Full) => {
                     return Ok(Err(Error::fixed("TRYAGAIN Too many requests wait for the store")));
                 }
             }
         }
         Ok(Err(Error::fixed("TRYAGAIN Other clients keep changing these keys")))
+    }
+
+    /// The keys for which a blocking command waits, each one once.
+    fn waits_for(&self, session: &Session, blocking: &Blocking) -> Arc<[Key]> {
+        let named = self.command.keys_of(self.request).take(blocking.keys);
+        let keys: BTreeSet<Key> = named.map(|(name, _)| Key::new(session.database, name)).collect();
+        keys.into_iter().collect()
+    }
+
+    /// The key from which a client takes something for which others wait as well, and whether it leaves
+    /// something there.
+    fn takes_from(&self, session: &Session, ran: &Ran) -> Option<(Key, bool)> {
+        let Run::Block(blocking) = self.command.run else { return None };
+        if ran.found_nothing || blocking.waiting.is_shared {
+            return None;
+        }
+        self.command.keys_of(self.request).take(blocking.keys).find_map(|(name, _)| {
+            let key = Key::new(session.database, name);
+            let written = ran.written[self.keys.binary_search(&key).ok()?].as_ref()?;
+            Some((key, written.live.as_ref().is_some_and(|live| live.kind == blocking.kind)))
+        })
+    }
+
+    /// Whether a client may take something from a key: clients that came before it take first. Its time may
+    /// be up though it has never found nothing: then it takes what is there. Otherwise it goes on waiting.
+    fn is_its_turn(&mut self, session: &Session, key: &Key) -> bool {
+        let is_late = self.is_time_up() && !self.pending.has_found_nothing;
+        if is_late || self.pending.listening.as_ref().is_none_or(|listening| listening.may_take(key)) {
+            return true;
+        }
+        session.client.release();
+        (self.pending.has_waited, self.pending.told_rows) = (true, None);
+        (self.pending.tries, self.pending.began) = (0, None);
+        false
     }
 
     /// Whether a blocking command may get what it has found, or ask the store for it: from then on no other
@@ -395,8 +468,14 @@ impl Errand<'_, '_> {
 
     /// Gives the client its reply. What the request does for other clients is delivered now.
     fn conclude(&mut self, session: &mut Session, result: AttemptResult, out: &mut Vec<u8>) -> Stopped {
-        let AttemptResult { reply, found_nothing, has_keys, waits_with, outbox } = result;
+        let AttemptResult { reply, found_nothing, has_keys, waits_with, again_ms, outbox } = result;
+        if let Some(listening) = &self.pending.listening {
+            listening.has_looked();
+        }
         if found_nothing {
+            self.pending.has_found_nothing = true;
+            let again = again_ms.map(Duration::from_millis);
+            self.pending.again = again.and_then(|again| Instant::now().checked_add(again));
             if !self.pending.has_waited {
                 // As in memory, where it looks before it waits: it may have made a consumer.
                 self.deliver(session, outbox);
@@ -463,6 +542,7 @@ impl Ran {
             found_nothing: false,
             has_keys: true,
             waits_with: None,
+            again_ms: None,
             renews: false,
             span_ends_ms: BTreeSet::new(),
         }
@@ -484,20 +564,20 @@ impl AttemptResult {
             found_nothing: false,
             has_keys: true,
             waits_with: None,
+            again_ms: None,
             outbox: None,
         }
     }
 
     fn failed(error: Error) -> AttemptResult {
-        let reply = Err(error.as_bytes().to_vec());
-        AttemptResult { reply, found_nothing: false, has_keys: true, waits_with: None, outbox: None }
+        AttemptResult { reply: Err(error.as_bytes().to_vec()), ..AttemptResult::of(Vec::new()) }
     }
 }
 
 impl From<Ran> for AttemptResult {
     fn from(ran: Ran) -> AttemptResult {
-        let Ran { reply, outbox, found_nothing, has_keys, waits_with, .. } = ran;
+        let Ran { reply, outbox, found_nothing, has_keys, waits_with, again_ms, .. } = ran;
         let reply = reply.map_err(|error| error.as_bytes().to_vec());
-        AttemptResult { reply, found_nothing, has_keys, waits_with, outbox }
+        AttemptResult { reply, found_nothing, has_keys, waits_with, again_ms, outbox }
     }
 }

@@ -231,7 +231,7 @@ impl Ears for Instance {
                     self.pubsub.publish(*kind, &channel, &message);
                 }
             }
-            News::Here(_) | News::Tells(_) => {}
+            News::Here(_) | News::Tells(_) | News::First { .. } => {}
         }
         self.tracking.broadcast(None, &self.clients);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::row::{Key, KeyMap, Row};
+use super::row::{Key, KeyMap, KeySet, Row};
 
 /// What one request has read and written, on a guess.
 #[derive(Debug)]
@@ -21,6 +21,10 @@ pub struct Attempt {
     pub is_reader: bool,
     /// The place of another request of the same client. If the store does one of them, it does both.
     pub beside: Option<Seat>,
+    /// Whether the store has not done it before, since one of its own keys had changed.
+    pub was_overtaken: bool,
+    /// How often it has let other requests travel first since it travelled last.
+    pub stood_back: u32,
 }
 
 /// The place of a request in a batch.
@@ -89,6 +93,14 @@ pub struct Part {
     pub holder: Option<Arc<str>>,
 }
 
+impl Part {
+    /// Whether a row is as it was guessed.
+    pub(super) fn is_as_guessed(&self, row: &Row) -> bool {
+        let counts = self.is_strict || row.live.is_some();
+        row.live.is_some() == self.seen.live.is_some() && (!counts || row.version == self.seen.version)
+    }
+}
+
 /// What a store has done with a batch.
 #[derive(Debug, Default)]
 pub struct Answer {
@@ -102,13 +114,22 @@ pub struct Answer {
     pub done: Vec<bool>,
 }
 
+/// What the store has instead of what a group has guessed.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The rows of its keys.
+    pub rows: Arc<KeyMap<Arc<Row>>>,
+    /// The keys of which the rows were not as guessed.
+    pub changed: KeySet,
+}
+
 /// What has come of one request.
 #[derive(Clone, Debug)]
 pub enum Verdict {
     /// The rows were as guessed, and what it writes is written.
     Done,
-    /// The rows were others: these. Nothing was written.
-    Overtaken(Arc<KeyMap<Arc<Row>>>),
+    /// Rows of its group were others. Nothing was written.
+    Overtaken(Arc<Found>),
     /// Nothing is known of the rows. Nothing was written.
     Again,
     /// The store could not do it. Nothing was written.

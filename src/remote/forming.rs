@@ -7,6 +7,15 @@
 //! But a request that only reads sees the rows as they were before the batch, and is in no group with those
 //! that write. If many keys are read and one of them has changed, only the readers run again. A key that is
 //! read by such a request and is in another one, too, is in the batch twice.
+//!
+//! A request that names a busy key, which other front-ends keep changing, is overtaken often, and so is its
+//! whole group. So a request of several keys that was overtaken joins only a group of such requests, and
+//! others join none of these: those that come to a key second let the batch leave, and the next one has this
+//! key for them. So both sides travel by turns, and requests for quiet keys are done in every second batch at
+//! least. A request that has stood back [`STOOD_BACK_MAX`] times joins any group.
+//!
+//! A request whose own keys were all as it had guessed was not overtaken, though its group was. One of a
+//! single key brings no other group into danger, so it never counts as overtaken.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,6 +26,9 @@ use super::NotJoined;
 use super::batch::{Attempt, Batch, Part, Seat, Ticket, Verdict};
 use super::row::{Key, KeyMap, KeySet, Row};
 use super::target::Limits;
+
+/// How often a request lets others travel first, in a row.
+const STOOD_BACK_MAX: u32 = 2;
 
 /// The rows of a request's keys.
 #[derive(Debug)]
@@ -38,6 +50,12 @@ pub(super) struct Forming {
     /// The keys of requests that only read.
     reads: KeyMap<Read>,
     groups: Vec<Group>,
+    /// The keys that belong in this batch to requests that were overtaken, or (false) to others.
+    turns: KeyMap<bool>,
+    /// The same of the next batch.
+    next_turns: KeyMap<bool>,
+    /// Requests that wait for the end of this batch.
+    after: Vec<oneshot::Sender<Verdict>>,
     requests: usize,
     bytes: usize,
     weight: usize,
@@ -73,25 +91,37 @@ struct Group {
     joined: Option<usize>,
     /// Whether its keys are those of requests that only read.
     only_reads: bool,
+    /// Whether its requests were overtaken before.
+    was_overtaken: bool,
     waiting: Vec<oneshot::Sender<Verdict>>,
 }
 
 /// A batch that is ready to be sent, and the requests that wait for each of its groups.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
+    /// The batch's number, within this front-end.
+    pub(super) number: u64,
     pub(super) batch: Batch,
     pub(super) waiting: Vec<Vec<oneshot::Sender<Verdict>>>,
+    /// Requests that wait for its end.
+    pub(super) after: Vec<oneshot::Sender<Verdict>>,
     pub(super) requests: usize,
 }
 
 impl Taken {
     /// Gives all requests that wait this verdict.
     pub(super) fn end(self, verdict: &Verdict) {
-        self.waiting.into_iter().flatten().for_each(|waiting| drop(waiting.send(verdict.clone())));
+        let waiting = self.waiting.into_iter().flatten().chain(self.after);
+        waiting.for_each(|waiting| drop(waiting.send(verdict.clone())));
     }
 }
 
 impl Forming {
+    /// The batch's number, within this front-end.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// How many requests there are.
     pub(super) fn requests(&self) -> usize {
         self.requests
@@ -184,8 +214,20 @@ impl Forming {
                 Some(slot) if !Arc::ptr_eq(&slot.image, &part.seen) && slot.image != part.seen => {
                     return Err(NotJoined::Changed);
                 }
+                // It has seen the row as a batch left it that has ended meanwhile.
+                None if part.seen.is_image() => return Err(NotJoined::Changed),
                 _ => {}
             }
+        }
+        let was_overtaken = match beside {
+            Some(beside) => self.groups[beside].was_overtaken,
+            None => attempt.was_overtaken && attempt.parts.len() > 1,
+        };
+        if attempt.stood_back < STOOD_BACK_MAX && self.is_others_turn(&attempt, was_overtaken) {
+            return Err(match beside {
+                None => NotJoined::StandsBack(self.stand_back(&attempt, was_overtaken)),
+                Some(_) => NotJoined::Left,
+            });
         }
         self.bytes += attempt.bytes();
         self.weight = self.weight_with(&attempt);
@@ -201,7 +243,7 @@ impl Forming {
             }
         }
         let group = group.unwrap_or_else(|| {
-            self.groups.push(Group::default());
+            self.groups.push(Group { was_overtaken, ..Group::default() });
             self.groups.len() - 1
         });
         for part in attempt.parts {
@@ -227,6 +269,26 @@ impl Forming {
         let (sender, ticket) = oneshot::channel();
         self.groups[group].waiting.push(sender);
         Ok((ticket, Seat { batch: self.number, group }))
+    }
+
+    /// Whether a key of a request is in a group of the other side, or has been left to it in this batch. What
+    /// was left counts only in a batch that leaves: those to which it was left may never come.
+    fn is_others_turn(&self, attempt: &Attempt, was_overtaken: bool) -> bool {
+        attempt.parts.iter().any(|part| match self.slots.get(&part.key) {
+            Some(slot) => self.groups[self.root(slot.group)].was_overtaken != was_overtaken,
+            None => self.requests > 0 && self.turns.get(&part.key).is_some_and(|turn| *turn != was_overtaken),
+        })
+    }
+
+    /// Lets the other side travel first. In the next batch, it is the turn of this one. The ticket returns
+    /// when this batch has come to its end.
+    fn stand_back(&mut self, attempt: &Attempt, was_overtaken: bool) -> Ticket {
+        for part in &attempt.parts {
+            self.next_turns.insert(part.key.clone(), was_overtaken);
+        }
+        let (sender, ticket) = oneshot::channel();
+        self.after.push(sender);
+        ticket
     }
 
     /// Adds a request that only reads.
@@ -313,10 +375,12 @@ impl Forming {
 
     /// Takes the batch, and begins the next one.
     pub(super) fn take(&mut self) -> Taken {
-        let next = Forming { number: self.number + 1, ..Forming::default() };
+        let turns = std::mem::take(&mut self.next_turns);
+        let next = Forming { number: self.number + 1, turns, ..Forming::default() };
         self.fold_reads();
-        let Forming { slots, reads, mut groups, requests, .. } = std::mem::replace(self, next);
-        let (mut numbers, mut taken) = (HashMap::new(), Taken { requests, ..Taken::default() });
+        let Forming { number, slots, reads, mut groups, after, requests, .. } = std::mem::replace(self, next);
+        let mut numbers = HashMap::new();
+        let mut taken = Taken { number, after, requests, ..Taken::default() };
         let mut number_of = |group: usize, waiting: &mut Vec<_>| {
             let root = root_of(&groups, group);
             *numbers.entry(root).or_insert_with(|| {
@@ -385,18 +449,27 @@ fn root_of(groups: &[Group], mut group: usize) -> usize {
 /// The keys of the batch that is under way, and the requests that wait for its end.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
+    number: Option<u64>,
     keys: KeySet,
     waiting: Vec<oneshot::Sender<Verdict>>,
 }
 
 impl InFlight {
     /// Notes that a batch is sent.
-    pub(super) fn begin(&mut self, batch: &Batch) {
-        self.keys = batch.parts.iter().map(|part| part.key.clone()).collect();
+    pub(super) fn begin(&mut self, taken: &mut Taken) {
+        self.number = Some(taken.number);
+        self.keys = taken.batch.parts.iter().map(|part| part.key.clone()).collect();
+        self.waiting.append(&mut taken.after);
+    }
+
+    /// The number of the batch that is under way, if one is.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.number
     }
 
     /// Notes that the batch has ended.
     pub(super) fn end(&mut self) {
+        self.number = None;
         self.keys.clear();
         self.give_up(&Verdict::Again);
     }
@@ -452,21 +525,22 @@ mod tests {
         AttemptPart { key, seen, is_strict: false, written: written.cloned(), lifetime_ms: None }
     }
 
+    fn attempt(parts: Vec<AttemptPart>, is_reader: bool, beside: Option<Seat>) -> Attempt {
+        let (holder, renews, was_overtaken, stood_back) = ("".into(), false, false, 0);
+        Attempt { parts, holder, renews, is_reader, beside, was_overtaken, stood_back }
+    }
+
     #[test]
     fn requests_that_share_a_key_are_one_group_and_the_store_writes_it_once() {
         let mut forming = Forming::default();
         let (absent, one, two) = (Row::absent(), row(0, "1"), row(0, "2"));
-        let mut join = |parts| {
-            forming
-                .join(Attempt { parts, holder: "".into(), renews: false, is_reader: false, beside: None })
-                .map(|(_, seat)| seat)
-        };
+        let mut join = |parts| forming.join(attempt(parts, false, None)).map(|(_, seat)| seat);
         assert!(join(vec![part("a", &absent, Some(&one))]).is_ok());
         assert!(join(vec![part("b", &absent, Some(&one))]).is_ok());
         assert!(join(vec![part("c", &absent, None)]).is_ok());
         assert!(matches!(join(vec![part("a", &absent, Some(&two))]), Err(NotJoined::Changed)));
         assert!(join(vec![part("a", &one, Some(&two)), part("b", &one, None)]).is_ok());
-        let Taken { batch, waiting, requests } = forming.take();
+        let Taken { batch, waiting, requests, .. } = forming.take();
         let mut parts: Vec<_> = batch.parts.iter().collect();
         parts.sort_by_key(|part| &part.key);
         let names: Vec<_> = parts.iter().map(|part| part.key.name.to_vec()).collect();
@@ -481,11 +555,20 @@ mod tests {
     }
 
     #[test]
+    fn a_row_as_a_batch_would_leave_it_is_no_guess_for_the_next_one() {
+        let mut forming = Forming::default();
+        let (absent, one, two) = (Row::absent(), row(0, "1"), row(0, "2"));
+        assert!(forming.join(attempt(vec![part("a", &absent, Some(&one))], false, None)).is_ok());
+        let seen = forming.image(&Key::new(0, b"a")).expect("a row");
+        forming.take();
+        let late = forming.join(attempt(vec![part("a", &seen, Some(&two))], false, None));
+        assert!(matches!(late, Err(NotJoined::Changed)), "the store may have another row, or none");
+    }
+
+    #[test]
     fn requests_that_only_read_are_in_no_group_with_those_that_write() {
         let mut forming = Forming::default();
         let (absent, one, two) = (Row::absent(), row(1, "1"), row(0, "2"));
-        let attempt =
-            |parts, is_reader, beside| Attempt { parts, holder: "".into(), renews: false, is_reader, beside };
         let join = |forming: &mut Forming, attempt| forming.join(attempt).map(|(_, seat)| seat);
         let wide = |quiet| vec![part("busy", &absent, None), part("quiet", quiet, None)];
         let seat = join(&mut forming, attempt(wide(&one), true, None)).expect("a seat");
@@ -498,7 +581,7 @@ mod tests {
         // What was read has been changed by another request: this one may not write beside.
         let late = join(&mut forming, attempt(vec![part("own", &absent, Some(&one))], false, Some(seat)));
         assert!(matches!(late, Err(NotJoined::Left)));
-        let Taken { batch, waiting, requests } = forming.take();
+        let Taken { batch, waiting, requests, .. } = forming.take();
         assert_eq!((batch.parts.len(), batch.groups, requests), (3, 2, 3));
         let quiet: Vec<_> = batch.parts.iter().filter(|part| part.key == key("quiet")).collect();
         assert!(quiet[0].written.is_none() && quiet[1].written.is_some(), "what is read comes first");
@@ -522,7 +605,7 @@ mod tests {
         let mut forming = Forming::default();
         let attempt = |key, beside| {
             let parts = vec![part(key, &Row::absent(), Some(&row(0, "1")))];
-            Attempt { parts, holder: "".into(), renews: false, is_reader: false, beside }
+            attempt(parts, false, beside)
         };
         assert_eq!(forming.weight_with(&attempt("a", None)), 1);
         let (_ticket, seat) = forming.join(attempt("a", None)).expect("a seat");
@@ -531,5 +614,45 @@ mod tests {
         assert_eq!(forming.take().batch.groups, 1);
         let late = forming.join(attempt("c", Some(seat)));
         assert!(matches!(late, Err(NotJoined::Left)), "the batch has left");
+    }
+
+    #[test]
+    fn requests_that_were_overtaken_travel_by_turns_with_those_that_were_not() {
+        let mut forming = Forming::default();
+        let one = row(0, "1");
+        // A request that writes these keys, on the rows as they are so far.
+        let join = |forming: &mut Forming, keys: &[&str], was_overtaken, stood_back| {
+            let parts = keys.iter().map(|key| {
+                let seen = forming.image(&Key::new(0, key.as_bytes())).unwrap_or_else(Row::absent);
+                part(key, &seen, Some(&one))
+            });
+            let attempt = attempt(parts.collect(), false, None);
+            match forming.join(Attempt { was_overtaken, stood_back, ..attempt }) {
+                Ok(_) => true,
+                Err(NotJoined::StandsBack(_)) => false,
+                Err(why) => panic!("{why:?}"),
+            }
+        };
+        let wide = ["busy", "quiet"];
+        // The first one has the key, and the other one the next batch.
+        assert!(join(&mut forming, &["quiet"], false, 0));
+        assert!(!join(&mut forming, &wide, true, 0));
+        let taken = forming.take();
+        assert_eq!((taken.batch.parts.len(), taken.batch.groups, taken.after.len()), (1, 1, 1));
+        // Others may travel, but do not take the key that was left to it.
+        assert!(join(&mut forming, &["another"], false, 0));
+        assert!(!join(&mut forming, &["quiet"], false, 0));
+        assert!(join(&mut forming, &wide, true, 1));
+        assert!(join(&mut forming, &["busy", "own"], true, 0), "those that were overtaken share a group");
+        assert!(!join(&mut forming, &["busy"], false, 0));
+        assert_eq!(forming.take().batch.groups, 2);
+        assert!(join(&mut forming, &["quiet"], false, 1));
+        assert!(!join(&mut forming, &wide, true, 1));
+        forming.take();
+        // No request waits for one that never comes, or stands back for ever.
+        assert!(join(&mut forming, &["quiet"], false, 0), "the batch was empty");
+        assert!(join(&mut forming, &["single"], true, 0), "it is in no danger but that of its only key");
+        assert!(join(&mut forming, &["single", "quiet", "busy"], true, STOOD_BACK_MAX));
+        assert_eq!(forming.take().batch.groups, 1);
     }
 }

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use super::batch::{Answer, Verdict};
+use super::batch::{Answer, Found, Verdict};
 use super::clock::own_us;
 use super::forming::Taken;
 use super::gathering::Gathering;
 use super::news::{Ears, News};
-use super::row::{KeyMap, Row};
+use super::row::{KeyMap, KeySet, Row};
 use super::store::{Failure, Front, Store};
 use super::target::Target;
 use super::{Remote, State};
@@ -98,8 +98,8 @@ impl<'r, S: Store> Lane<'r, S> {
         if state.forming.requests() == 0 {
             return None;
         }
-        let taken = state.forming.take();
-        state.in_flight.begin(&taken.batch);
+        let mut taken = state.forming.take();
+        state.in_flight.begin(&mut taken);
         Some(taken)
     }
 
@@ -228,8 +228,8 @@ impl<'r, S: Store> Lane<'r, S> {
 impl Remote {
     /// Passes on what the store has done.
     fn finish(&self, mut taken: Taken, mut answer: Answer) {
-        let mut found: Vec<KeyMap<Arc<Row>>> = Vec::new();
-        found.resize_with(taken.batch.groups, KeyMap::default);
+        let mut found: Vec<(KeyMap<Arc<Row>>, KeySet)> = Vec::new();
+        found.resize_with(taken.batch.groups, Default::default);
         let is_wanted = self.outgoing.wanted().keys;
         let mut state = self.state.lock();
         for (index, part) in taken.batch.parts.drain(..).enumerate() {
@@ -248,36 +248,40 @@ impl Remote {
                     if let Some(live) = &mut row.live {
                         live.expires_at_ms = expires_at_ms.or(live.expires_at_ms);
                     }
+                    state.saw(&part.key, &row, true);
                     match part.lifetime_ms.is_some() && expires_at_ms.is_none() {
                         // SETTLE does not return when its life began.
                         true => state.hints.forget(&part.key),
                         false => state.hints.put(part.key.clone(), Arc::new(row)),
                     }
-                    state.wake(&part.key);
                     if is_wanted {
                         self.outgoing.tell(&News::Changed(part.key));
                     }
-                } else if part.seen.live.is_none() {
-                    state.hints.forget(&part.key);
                 } else {
+                    state.saw(&part.key, &part.seen, false);
                     state.hints.put(part.key, part.seen);
                 }
             } else if let Some(row) = answer.rows.remove(&index) {
                 let row = Arc::new(row);
+                state.saw(&part.key, &row, false);
                 state.hints.put(part.key.clone(), Arc::clone(&row));
-                found[part.group].insert(part.key, row);
+                let (rows, changed) = &mut found[part.group];
+                if !part.is_as_guessed(&row) {
+                    changed.insert(part.key.clone());
+                }
+                rows.insert(part.key, row);
             } else {
                 state.hints.forget(&part.key);
             }
         }
         state.in_flight.end();
         drop(state);
-        for ((waiting, rows), is_done) in taken.waiting.into_iter().zip(found).zip(answer.done) {
+        for ((waiting, (rows, changed)), is_done) in taken.waiting.into_iter().zip(found).zip(answer.done) {
             let verdict = match is_done {
                 true => Verdict::Done,
                 false => {
                     self.health.overtaken.fetch_add(waiting.len() as u64, Ordering::Relaxed);
-                    Verdict::Overtaken(Arc::new(rows))
+                    Verdict::Overtaken(Arc::new(Found { rows: Arc::new(rows), changed }))
                 }
             };
             waiting.into_iter().for_each(|waiting| drop(waiting.send(verdict.clone())));

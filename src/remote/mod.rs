@@ -16,6 +16,7 @@
 //! - [`forming`] collects the requests of the next batch.
 //! - [`gathering`] lets a batch wait shortly for more requests.
 //! - [`lane`] sends one batch after the other.
+//! - [`lines`] are those in which clients wait for keys.
 //! - [`news`] is what front-ends send each other, and [`seal`] proves that they have.
 //! - [`passwords`] finds the store's password.
 //! - [`whole`] is for requests about all keys.
@@ -36,6 +37,7 @@ mod gathering;
 mod health;
 mod hints;
 mod lane;
+mod lines;
 pub mod news;
 mod passwords;
 pub mod places;
@@ -64,6 +66,7 @@ use forming::{Forming, InFlight};
 pub use health::Health;
 use hints::Hints;
 pub use lane::{answer_questions, exchange_news, run};
+use lines::{Arrival, Lines, OpenBatches, Step};
 use news::{News, Outgoing};
 use places::Places;
 use row::{Key, KeyMap, Row};
@@ -174,7 +177,7 @@ struct State {
     wake_at: usize,
     in_flight: InFlight,
     hints: Hints,
-    listeners: KeyMap<Vec<Arc<Notify>>>,
+    lines: Lines,
 }
 
 /// Why a request could not join a batch.
@@ -184,6 +187,8 @@ pub enum NotJoined {
     Changed,
     /// A batch has to come to its end first.
     After(Ticket),
+    /// The same: it lets requests travel first that were overtaken, or that were not.
+    StandsBack(Ticket),
     /// Too many requests wait already.
     Full,
     /// The batch has left in which the client's other request is.
@@ -316,17 +321,39 @@ impl Remote {
         }
     }
 
-    /// Begins to listen for changes of these keys. It ends when the listening is dropped.
-    pub fn listen(self: &Arc<Remote>, keys: Vec<Key>) -> Listening {
-        let woken = Arc::new(Notify::new());
+    /// Begins to wait for values of a kind in these keys, each of which is named once. The client stands in
+    /// the lines of the keys until what is returned is dropped. `takes` says that it wants to take something,
+    /// and not only to read.
+    pub fn listen(self: &Arc<Remote>, keys: Arc<[Key]>, kind: u8, takes: bool) -> Listening {
+        let now = (self.clock.now_ms().saturating_mul(1_000), Instant::now());
         let mut state = self.state.lock();
-        for key in &keys {
-            state.listeners.entry(key.clone()).or_default().push(Arc::clone(&woken));
-        }
+        let (arrival, woken) = state.lines.stand(keys, (kind, takes), now);
+        self.tell_lines(&mut state);
         drop(state);
         // The other front-ends learn that changes are wanted.
         self.outgoing.work.notify_one();
-        Listening { remote: Arc::clone(self), keys, woken }
+        Listening { remote: Arc::clone(self), arrival, woken }
+    }
+
+    /// Tells the other front-ends who is the first of its line now.
+    fn tell_lines(&self, state: &mut State) {
+        for news in state.lines.take_news() {
+            self.outgoing.tell(&news);
+        }
+    }
+
+    /// Tells the other front-ends once more who is the first of each line.
+    fn tell_all_lines(&self) {
+        let mut state = self.state.lock();
+        state.lines.tell_all(Instant::now());
+        self.tell_lines(&mut state);
+    }
+
+    /// Hears from another front-end who is the first of a line there.
+    fn hear_first(&self, front: i64, key: &Key, kind: u8, first: Option<Arrival>) {
+        let mut state = self.state.lock();
+        let open = state.open_batches();
+        state.lines.hear_first(front, (key, kind, first), open, Instant::now());
     }
 
     /// Notes that a client keeps copies of keys from now on, so that the other front-ends soon learn that
@@ -345,11 +372,12 @@ impl Remote {
         Some(self.front.load(Ordering::Relaxed)).filter(|front| *front > 0)
     }
 
-    /// Forgets the guess of a key that has changed elsewhere, and wakes the clients that listen for it.
+    /// Forgets the guess of a key that has changed elsewhere, and calls the clients that wait for it.
     fn changed_elsewhere(&self, key: &Key) {
         let mut state = self.state.lock();
         state.hints.forget(key);
-        state.wake(key);
+        let open = state.open_batches();
+        state.lines.changed(key, open);
     }
 
     /// Asks a question about all keys.
@@ -362,27 +390,34 @@ impl Remote {
         answering
     }
 
-    /// Forgets all guesses, and wakes all clients that listen: news may have been lost.
+    /// Forgets all guesses, and calls the clients that wait: news may have been lost.
     pub fn look_again(&self) {
         self.state.lock().look_again();
     }
 
     /// Whether a client waits for a change.
     fn has_listeners(&self) -> bool {
-        !self.state.lock().listeners.is_empty()
+        !self.state.lock().lines.is_empty()
     }
 }
 
 impl State {
     fn look_again(&mut self) {
         self.hints.clear();
-        self.listeners.values().flatten().for_each(|woken| woken.notify_one());
+        let open = self.open_batches();
+        self.lines.all_changed(open);
     }
 
-    fn wake(&self, key: &Key) {
-        if !self.listeners.is_empty() {
-            self.listeners.get(key).into_iter().flatten().for_each(|woken| woken.notify_one());
+    /// Notes how the store has a key, for those that wait for it.
+    fn saw(&mut self, key: &Key, row: &Row, is_written: bool) {
+        if !self.lines.is_empty() {
+            let open = self.open_batches();
+            self.lines.saw(key, row, is_written, open);
         }
+    }
+
+    fn open_batches(&self) -> OpenBatches {
+        OpenBatches { forming: self.forming.number(), under_way: self.in_flight.number() }
     }
 }
 
@@ -409,40 +444,78 @@ fn carry_lifetimes(forming: &Forming, attempt: &mut Attempt) {
     }
 }
 
-/// A client that waits until one of its keys changes.
+/// A client that waits for keys, and stands in their lines.
 #[derive(Debug)]
 pub struct Listening {
     remote: Arc<Remote>,
-    keys: Vec<Key>,
+    arrival: Arrival,
     woken: Arc<Notify>,
 }
 
 impl Listening {
-    /// How soon the client looks again though no change was heard of: a front-end that has lost its
-    /// connection hears of none.
-    const GLANCE: Duration = Duration::from_secs(1);
-
-    /// Waits for a change, or until it is time to look again.
+    /// Waits until the client is to look whether there is something for it, or until this moment.
     pub async fn heard(&self, until: Option<Instant>) {
-        let glance = Instant::now() + Listening::GLANCE;
-        let until = until.map_or(glance, |until| until.min(glance));
-        tokio::select! {
-            () = self.woken.notified() => {}
-            () = tokio::time::sleep_until(until.into()) => {}
+        while let Step::Wait(next) = self.next_step() {
+            let moment = [until, next].into_iter().flatten().min();
+            let later = async {
+                match moment {
+                    Some(moment) => tokio::time::sleep_until(moment.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.woken.notified() => {}
+                () = later => {}
+            }
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return;
+            }
         }
+    }
+
+    /// Whether there may be something for the client, and it is its turn to look.
+    pub fn is_called(&self) -> bool {
+        self.next_step() == Step::Look
+    }
+
+    fn next_step(&self) -> Step {
+        self.with(|lines, own, open| lines.next_step(own, open, Instant::now()))
+    }
+
+    /// Whether the client may take something from this key, which seems to have it. Otherwise it goes on
+    /// waiting: other clients have come before it.
+    pub fn may_take(&self, key: &Key) -> bool {
+        self.with(|lines, own, open| lines.may_take(own, key, open, Instant::now()))
+    }
+
+    /// Notes that the client asks the store.
+    pub fn asks(&self) {
+        self.with(|lines, own, open| lines.asks(own.0, open));
+    }
+
+    /// Notes that the client takes something from a key with this batch, and whether something is left.
+    pub fn takes(&self, batch: u64, key: &Key, leaves_some: bool) {
+        self.with(|lines, own, open| lines.takes(own.0, batch, key, leaves_some, open));
+    }
+
+    /// Notes that the client knows what came of its question to the store.
+    pub fn has_looked(&self) {
+        self.with(|lines, own, _| lines.has_looked(own.0, Instant::now()));
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Lines, (Arrival, i64), OpenBatches) -> T) -> T {
+        let own = (self.arrival, self.remote.front.load(Ordering::Relaxed));
+        let mut state = self.remote.state.lock();
+        let open = state.open_batches();
+        act(&mut state.lines, own, open)
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
         let mut state = self.remote.state.lock();
-        for key in &self.keys {
-            if let Some(listeners) = state.listeners.get_mut(key) {
-                listeners.retain(|other| !Arc::ptr_eq(other, &self.woken));
-                if listeners.is_empty() {
-                    state.listeners.remove(key);
-                }
-            }
-        }
+        let open = state.open_batches();
+        state.lines.leave(self.arrival, open);
+        self.remote.tell_lines(&mut state);
     }
 }

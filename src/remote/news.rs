@@ -1,8 +1,9 @@
-//! What front-ends send each other: which keys have changed, and messages of PUBLISH.
+//! What front-ends send each other: which keys have changed, who waits first for a key, and messages of
+//! PUBLISH.
 //!
 //! The store passes it on, each thing at most once: what is sent while a connection is lost, is lost. So
-//! a client that waits for a change also looks once a second. And wherever news may have been lost,
-//! clients that keep copies of keys get an invalidation of all keys ([`News::Flushed`]).
+//! the first of the clients that wait for a key also looks once a second. And wherever news may have been
+//! lost, clients that keep copies of keys get an invalidation of all keys ([`News::Flushed`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,6 +56,15 @@ pub enum News {
     Here(Wants),
     /// The front-end tells that one from now on what it wants to know, and has told it nothing before.
     Tells(i64),
+    /// When the first of the front-end's clients came that wait for a key.
+    First {
+        /// The key for which they wait.
+        key: Key,
+        /// The kind of value that they wait for.
+        kind: u8,
+        /// In microseconds since 1970; `None` if none waits any more.
+        first: Option<u64>,
+    },
 }
 
 /// What a front-end wants to know.
@@ -185,6 +195,7 @@ impl News {
     const HERE: u8 = 4;
     const EXPIRED: u8 = 5;
     const TELLS: u8 = 6;
+    const FIRST: u8 = 7;
 
     fn write(&self, out: &mut Vec<u8>) {
         let text = |out: &mut Vec<u8>, text: &[u8]| {
@@ -210,6 +221,12 @@ impl News {
             News::Tells(front) => {
                 out.push(News::TELLS);
                 out.extend_from_slice(&front.to_le_bytes());
+            }
+            News::First { key, kind, first } => {
+                out.extend_from_slice(&[News::FIRST, *kind]);
+                out.extend_from_slice(&key.database.to_le_bytes());
+                text(out, &key.name);
+                out.extend_from_slice(&first.unwrap_or(0).to_le_bytes());
             }
         }
     }
@@ -239,6 +256,15 @@ impl News {
                     let (front, after) = rest.split_first_chunk()?;
                     rest = after;
                     News::Tells(i64::from_le_bytes(*front))
+                }
+                News::FIRST => {
+                    let kind = byte(&mut rest)?;
+                    let database = number(&mut rest)?;
+                    let key = Key { database, name: text(&mut rest)?.into() };
+                    let (first, after) = rest.split_first_chunk()?;
+                    rest = after;
+                    let first = Some(u64::from_le_bytes(*first)).filter(|first| *first > 0);
+                    News::First { key, kind, first }
                 }
                 _ => return None,
             });
@@ -421,6 +447,8 @@ mod tests {
             News::Here(Wants { keys: true, expired: false }),
             News::Expired(Key::new(0, b"lock")),
             News::Tells(i64::MAX - 3),
+            News::First { key: Key::new(2, b"queue"), kind: 3, first: Some(7) },
+            News::First { key: Key::new(2, b""), kind: 3, first: None },
         ];
         let mut bytes = Vec::new();
         all.iter().for_each(|news| news.write(&mut bytes));

@@ -79,6 +79,11 @@ impl Row {
     /// A version that no row has: that of a row which has to be read first.
     pub const UNREAD: i64 = -1;
 
+    /// Whether it is a row that a request has made, and not one of the store: that has a version.
+    pub(super) fn is_image(&self) -> bool {
+        self.version == 0 && self.live.is_some()
+    }
+
     /// The fencing number that a row has which was written over this one, with this version.
     pub(super) fn fence_after(&self, written: &Row, version: i64) -> i64 {
         match (&self.live, &written.live) {

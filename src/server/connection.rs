@@ -304,7 +304,7 @@ impl<Stream: Wire> Connection<Stream> {
                 client.set_waiting(Waiting::Yes);
             }
             let unblocked = &mut pending.unblocked;
-            let until = pending.until;
+            let until = [pending.until, pending.again].into_iter().flatten().min();
             let ended = async {
                 let mut heard = pin!(listening.heard(until));
                 *unblocked = poll_fn(|context| match client.poll_waiting_ended(context, || false) {

@@ -27,10 +27,18 @@ pub struct Pending {
     pub told_rows: Option<Arc<KeyMap<Arc<Row>>>>,
     /// Whether it has waited for a change of its keys.
     pub has_waited: bool,
+    /// Whether the store has said that nothing was there for it.
+    pub has_found_nothing: bool,
+    /// When it may find something though no key changes, if it may.
+    pub again: Option<Instant>,
     /// The request with which it waits, if that is another one: the `$` of XREAD is what it was at first.
     pub waits_with: Option<OwnedRequest>,
     /// How often the store has not done it.
     pub tries: u32,
+    /// Whether that was because one of its own keys had changed.
+    pub was_overtaken: bool,
+    /// How often it has let others travel first since it travelled last.
+    pub stood_back: u32,
     /// When it ran first; not counting the time in which it waits for a change of its keys.
     pub began: Option<Instant>,
     /// The keys for which it waits, if its command does.
@@ -103,6 +111,8 @@ pub struct AttemptResult {
     pub has_keys: bool,
     /// The request with which it waits, if that is another one.
     pub waits_with: Option<OwnedRequest>,
+    /// In how many milliseconds it may find something though no key changes, if it may.
+    pub again_ms: Option<u64>,
     /// The effects for other clients.
     pub outbox: Option<Box<Outbox>>,
 }

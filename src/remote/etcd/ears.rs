@@ -130,6 +130,7 @@ impl<E: Ears> Session<'_, E> {
                         return Ok(());
                     }
                     beats += 1;
+                    self.remote.tell_all_lines();
                     if beats % KEEP_ALIVE_EVERY == 0 {
                         self.within(self.keep_alive()).await?;
                     }
@@ -235,6 +236,10 @@ impl<E: Ears> Session<'_, E> {
             for news in heard.into_iter().flatten() {
                 match &news {
                     News::Here(_) | News::Expired(_) | News::Tells(_) => continue,
+                    News::First { key, kind, first } => {
+                        self.remote.hear_first(other, key, *kind, *first);
+                        continue;
+                    }
                     News::Changed(key) => self.remote.changed_elsewhere(key),
                     News::Flushed(_) => self.remote.look_again(),
                     News::Message { .. } => {}

@@ -73,7 +73,8 @@ impl<'b> Groups<'b> {
             let part = &self.batch.parts[*place];
             let key = || self.names.key(&part.key);
             match &part.seen.live {
-                Some(_) => txn.compare.push(is_of(key(), part.seen.version)),
+                // An absent key fulfils the condition that its revision is 0. No key has revision 1.
+                Some(_) => txn.compare.push(is_of(key(), part.seen.version.max(1))),
                 None => txn.compare.push(is_absent(key())),
             }
             if needs_mark(part) {

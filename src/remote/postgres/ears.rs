@@ -179,6 +179,7 @@ async fn serve(
             wanted = wants;
             beaten = Some(Instant::now());
             remote.outgoing.tell(&News::Here(wants));
+            remote.tell_all_lines();
             remote.outgoing.tidy();
             beats += 1;
             if beats % FREE_EVERY == 0 {
@@ -242,6 +243,10 @@ async fn serve(
                         if *told == front {
                             ears.hear(News::Flushed(None));
                         }
+                        continue;
+                    }
+                    News::First { key, kind, first } => {
+                        remote.hear_first(other, key, *kind, *first);
                         continue;
                     }
                     News::Changed(key) | News::Expired(key) => remote.changed_elsewhere(key),

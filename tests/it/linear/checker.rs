@@ -110,6 +110,8 @@ fn done(operation: &Operation) -> Operation {
     let request = match operation.request {
         // What it found is not known, and it does the same whatever that was.
         Request::GetSet(token) => Request::Set(token, None),
+        // What it found may have been written by a request that was lost as well.
+        Request::Swap(_, token) => Request::Set(token, None),
         other => other,
     };
     Operation { request, answer: Answer::Done(true), ..*operation }
@@ -119,7 +121,9 @@ fn done(operation: &Operation) -> Operation {
 /// that it may have given the value an expiry, at an unknown time.
 fn unseen(operation: &Operation) -> Operation {
     let request = match operation.request {
-        Request::Set(..) | Request::SetNx(..) | Request::GetSet(_) => Request::Set(Token::UNSEEN, Some(0)),
+        Request::Set(..) | Request::SetNx(..) | Request::GetSet(_) | Request::Swap(..) => {
+            Request::Set(Token::UNSEEN, Some(0))
+        }
         Request::GetEx(_) | Request::Expire(_) | Request::Del => Request::Expire(0),
         Request::Get | Request::DelIfEq(_) => operation.request,
     };

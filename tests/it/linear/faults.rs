@@ -19,18 +19,21 @@ pub(super) enum Fault {
     GetSetOfGetAndSet,
     /// DELIFEQ compares first, and deletes a moment later whatever is there.
     DelIfEqOfGetAndDel,
+    /// EXEC writes although a watched key has changed.
+    ExecIgnoresWatch,
     /// Keys are there for some time after they have expired.
     OutlivesExpiry,
     /// Keys are gone some time before they expire.
     GoneTooSoon,
 }
 
-pub(super) const FAULTS: [Fault; 7] = [
+pub(super) const FAULTS: [Fault; 8] = [
     Fault::SecondSetNxWins,
     Fault::StaleRead,
     Fault::SetNxOfGetAndSet,
     Fault::GetSetOfGetAndSet,
     Fault::DelIfEqOfGetAndDel,
+    Fault::ExecIgnoresWatch,
     Fault::OutlivesExpiry,
     Fault::GoneTooSoon,
 ];
@@ -169,6 +172,13 @@ impl Table {
             Request::Expire(ms) => {
                 self.renew(key, found, ms);
                 Answer::Done(found.is_some())
+            }
+            Request::Swap(seen, token) => {
+                let is_done = found == seen || self.fault == Some(Fault::ExecIgnoresWatch);
+                if is_done {
+                    self.write(key, Some(token), None);
+                }
+                Answer::Done(is_done)
             }
         }
     }

@@ -1,14 +1,16 @@
 //! Linearizability: the replies to concurrent requests could be those of requests one after the other.
 //!
-//! Sixteen connections take, renew, read, release and break locks on the same few keys, as fast as they can,
-//! against the real server on four threads. Some of them end without reading their reply. [`recorder`] logs
-//! requests and replies with their times. [`register`] models one key, whose expiry lies between the clocks
-//! of client and server. [`checker`] looks for an order that explains all replies.
+//! Sixteen connections take, renew, read, release and break locks on the same few keys, and write some by
+//! WATCH and EXEC, as fast as they can, against the real server on four threads. Some of them end without
+//! reading their reply. [`recorder`] logs requests and replies with their times. [`register`] models one key,
+//! whose expiry lies between the clocks of client and server. [`checker`] looks for an order that explains
+//! all replies.
 //!
 //! A checker that never objects proves nothing. So [`faults`] imitates servers with typical mistakes, each of
 //! which the checker must find. [`second_opinion`] asks porcupine-rs 0.3, which must agree.
 //!
-//! [`collections`] does the same with lists, sorted sets and hashes, which only porcupine checks.
+//! [`collections`] does the same with lists, sorted sets and hashes, which only porcupine checks, and
+//! [`transactions`] with WATCH, MULTI and EXEC over several keys.
 //!
 //! `KEYFAST_HISTORY_OPERATIONS=300000` makes the histories longer; 100,000 is what they are without it.
 
@@ -18,6 +20,7 @@ mod faults;
 mod recorder;
 mod register;
 mod second_opinion;
+pub(crate) mod transactions;
 
 use std::mem::discriminant;
 use std::sync::Barrier;
@@ -84,6 +87,7 @@ fn assert_told(history: &[Operation]) {
         (Request::Expire(1), YES),
         (Request::Get, NOTHING),
         (Request::Del, Answer::Lost),
+        (Request::Swap(None, A), NO),
     ] {
         let is_such =
             |one: &&Operation| discriminant(&one.request) == discriminant(&request) && one.answer == answer;
@@ -195,6 +199,20 @@ fn a_delifeq_that_deletes_what_another_wrote_is_rejected() {
     is_fine(&then(&[told(3..6, DelIfEq(A), YES), told(7..8, Get, found(B))]));
     is_rejected(&then(&[told(5..6, DelIfEq(A), YES)]));
     is_rejected(&then(&[told(3..6, DelIfEq(A), YES), told(7..8, Get, NOTHING)]));
+}
+
+#[test]
+fn an_exec_that_writes_although_its_watched_key_has_changed_is_rejected() {
+    use Request::{Del, Set, Swap};
+    let before = told(0..1, Set(A, None), YES);
+    let then = |more: &[Operation]| [std::slice::from_ref(&before), more].concat();
+    is_fine(&then(&[told(2..6, Swap(Some(A), B), YES), told(3..5, Swap(Some(A), C), NO)]));
+    is_rejected(&then(&[told(2..6, Swap(Some(A), B), YES), told(3..5, Swap(Some(A), C), YES)]));
+    is_rejected(&then(&[told(2..6, Swap(None, B), YES)]));
+    is_fine(&then(&[told(2..3, Del, YES), told(4..5, Swap(None, B), YES)]));
+    is_rejected(&then(&[told(2..3, Set(B, None), YES), told(4..5, Swap(Some(A), C), YES)]));
+    is_fine(&then(&[lost(1, Swap(Some(A), B)), told(4..5, Swap(Some(B), C), YES)]));
+    is_fine(&[lost(0, Set(A, None)), lost(1, Swap(Some(A), B)), told(4..5, Request::Get, found(B))]);
 }
 
 #[test]

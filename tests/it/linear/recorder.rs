@@ -108,10 +108,42 @@ impl<'s> Asker<'s> {
         let token = Token(self.tokens * CONNECTIONS as u32 + self.connection as u32 + 1);
         self.tokens += 1;
         let request = draw(&mut self.random, token, self.known[key]);
+        match request {
+            Request::Swap(_, token) => self.swap(key, token),
+            _ => drop(self.send(key, request, &words(key, request, self.is_redis))),
+        }
+    }
+
+    /// Watches a key and reads it, and writes it by EXEC. If a step fails, the next client goes on.
+    fn swap(&mut self, key: usize, token: Token) {
+        let words = |text: String| -> Vec<Vec<String>> {
+            text.split("; ").map(|request| request.split(' ').map(str::to_owned).collect()).collect()
+        };
+        self.client.send(&crate::client::request(["WATCH", &format!("register:{key}")]));
+        let swapped = match self.client.reply().reply() {
+            Reply::Simple(_) => match self.send(key, Request::Get, &words(format!("GET register:{key}"))) {
+                Some(Answer::Found(seen)) => {
+                    let all = format!("MULTI; SET register:{key} {}; EXEC", token.0);
+                    self.send(key, Request::Swap(seen, token), &words(all))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        if !matches!(swapped, Some(Answer::Done(_))) {
+            self.client = self.server.client();
+        }
+    }
+
+    /// Sends requests of which the last one counts, and records the reply to it. `None` if it was refused.
+    fn send(&mut self, key: usize, request: Request, requests: &[Vec<String>]) -> Option<Answer> {
         let crashes = self.random.u32(..REQUESTS_PER_CRASH) == 0;
-        let bytes = crate::client::request(words(key, request, self.is_redis));
+        let bytes: Vec<u8> = requests.iter().flat_map(crate::client::request).collect();
         let sent = self.watch.now();
         self.client.send(&bytes);
+        if !crashes {
+            requests[1..].iter().for_each(|_| self.client.reply().ignored());
+        }
         let (answer, ended) = match crashes {
             true => {
                 self.client = self.server.client();
@@ -122,7 +154,7 @@ impl<'s> Asker<'s> {
                 Reply::Error(text) if text.starts_with("STOREDOWN Outcome unknown") => (Answer::Lost, None),
                 Reply::Error(text) if text.starts_with("STOREDOWN ") || text.starts_with("TRYAGAIN ") => {
                     thread::sleep(REFUSED);
-                    return;
+                    return None;
                 }
                 reply => (read_answer(request, &reply), Some(self.watch.now())),
             },
@@ -131,6 +163,7 @@ impl<'s> Asker<'s> {
         let written = operation.written().filter(|_| matches!(answer, Answer::Done(true) | Answer::Found(_)));
         self.known[key] = written.or(operation.observed()).or(self.known[key]);
         self.history.push(operation);
+        Some(answer)
     }
 }
 
@@ -147,16 +180,17 @@ pub(super) fn draw(random: &mut Rng, token: Token, known: Option<Token>) -> Requ
         27..31 => Request::GetSet(token),
         31 => Request::Expire(lifetime_ms),
         32..34 => Request::Del,
+        34..36 => Request::Swap(known, token),
         // A release of a lock that was never had is answered 0, which is to be checked as well.
         _ => Request::DelIfEq(known.unwrap_or(token)),
     }
 }
 
-/// The words of a request.
-fn words(key: usize, request: Request, is_redis: bool) -> Vec<String> {
+/// The words of a request of one line.
+fn words(key: usize, request: Request, is_redis: bool) -> Vec<Vec<String>> {
     // In Redis a key is still there in the millisecond of its expiry.
     let asked_ms = |lifetime_ms: u64| lifetime_ms - u64::from(is_redis);
-    let words = |text: String| text.split(' ').map(str::to_owned).collect();
+    let words = |text: String| vec![text.split(' ').map(str::to_owned).collect()];
     words(match request {
         Request::Get => format!("GET register:{key}"),
         Request::GetEx(ms) => format!("GETEX register:{key} PX {}", asked_ms(ms)),
@@ -170,12 +204,12 @@ fn words(key: usize, request: Request, is_redis: bool) -> Vec<String> {
         Request::Del => format!("DEL register:{key}"),
         Request::DelIfEq(Token(token)) if is_redis => {
             let script = "return redis.call('GET',KEYS[1])==ARGV[1]and(redis.call('DEL',KEYS[1]))or(0)";
-            return ["EVAL", script, "1", &format!("register:{key}"), &token.to_string()]
-                .map(str::to_owned)
-                .into();
+            let words = ["EVAL", script, "1", &format!("register:{key}"), &token.to_string()];
+            return vec![words.map(str::to_owned).into()];
         }
         Request::DelIfEq(Token(token)) => format!("DELIFEQ register:{key} {token}"),
         Request::Expire(ms) => format!("PEXPIRE register:{key} {}", asked_ms(ms)),
+        Request::Swap(..) => unreachable!("it takes several requests"),
     })
 }
 
@@ -184,6 +218,7 @@ fn read_answer(request: Request, reply: &Reply) -> Answer {
     match reply {
         Reply::Integer(number) => Answer::Done(*number == 1),
         Reply::Simple(text) if text == "OK" => Answer::Done(true),
+        Reply::Array(_) => Answer::Done(true),
         Reply::Null if reads => Answer::Found(None),
         Reply::Null => Answer::Done(false),
         Reply::Bulk(digits) => {

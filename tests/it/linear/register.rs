@@ -37,6 +37,8 @@ pub(super) enum Request {
     DelIfEq(Token),
     /// PEXPIRE, with milliseconds.
     Expire(u64),
+    /// EXEC of a SET, if the key is as it was when it was watched and read: with this token, or absent.
+    Swap(Option<Token>, Token),
 }
 
 /// The reply that a client gets.
@@ -129,6 +131,8 @@ impl Operation {
             Request::DelIfEq(token) if token != held.token && self.may_say(Answer::Done(false)) => Some(held),
             Request::DelIfEq(token) if token == held.token && self.may_say(Answer::Done(true)) => None,
             Request::Expire(ms) if self.may_say(Answer::Done(true)) => self.write(held.token, Some(ms)),
+            Request::Swap(..) if self.answer == Answer::Done(false) => Some(held),
+            Request::Swap(Some(seen), token) if seen == held.token => self.write(token, None),
             _ => return None,
         };
         Some(after)
@@ -145,6 +149,8 @@ impl Operation {
             Request::Del | Request::DelIfEq(_) | Request::Expire(_) if self.may_say(Answer::Done(false)) => {
                 None
             }
+            Request::Swap(..) if self.answer == Answer::Done(false) => None,
+            Request::Swap(None, token) => self.write(token, None),
             _ => return None,
         };
         Some(after)
@@ -182,7 +188,10 @@ impl Operation {
     /// The token that it writes, or would.
     pub(super) fn written(&self) -> Option<Token> {
         match self.request {
-            Request::GetSet(token) | Request::Set(token, _) | Request::SetNx(token, _) => Some(token),
+            Request::GetSet(token)
+            | Request::Set(token, _)
+            | Request::SetNx(token, _)
+            | Request::Swap(_, token) => Some(token),
             _ => None,
         }
     }
@@ -192,6 +201,7 @@ impl Operation {
         match (self.request, self.answer) {
             (_, Answer::Found(found)) => found,
             (Request::DelIfEq(token), Answer::Done(true)) => Some(token),
+            (Request::Swap(seen, _), Answer::Done(true)) => seen,
             _ => None,
         }
     }

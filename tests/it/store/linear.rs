@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use super::cable::Cable;
 use super::postgres::Postgres;
+use super::{Kind, pair};
 use crate::linear::collections::check_collections_over;
 use crate::linear::record_and_check_over;
+use crate::linear::transactions::check_transactions_over;
 use crate::server::{Server, SetOnDrop};
 
 /// How many requests a history has; `KEYFAST_HISTORY_OPERATIONS=100000` for more.
@@ -29,9 +31,18 @@ fn what_clients_of_two_front_ends_are_told_could_have_been_told_one_after_the_ot
     }
 }
 
-marked!(needs_tools: so_it_is_with_collections_for_which_some_wait);
-fn so_it_is_with_collections_for_which_some_wait() {
-    let Some((_cluster, one, other)) = super::postgres::pair("linear-collections") else { return };
+on_both! {
+    so_it_is_with_transactions_over_hot_keys
+    so_it_is_with_collections_for_which_some_wait
+}
+
+fn so_it_is_with_transactions_over_hot_keys(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "linear-transactions") else { return };
+    check_transactions_over(&[one, other]);
+}
+
+fn so_it_is_with_collections_for_which_some_wait(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "linear-collections") else { return };
     check_collections_over(&[one, other]);
 }
 

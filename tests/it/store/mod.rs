@@ -47,6 +47,7 @@ mod slots;
 mod standstill;
 mod starts;
 mod strangers;
+mod waiting;
 mod watching;
 
 use std::thread;
