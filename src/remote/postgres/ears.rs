@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Error};
 
-use super::sweeping::Right;
+use super::sweeping::{Flushed, Right};
 use super::{Closing, describe, open, sweeping};
 use crate::remote::Remote;
 use crate::remote::clock::own_us;
@@ -44,6 +44,8 @@ const FREE_EVERY: u32 = 2;
 const SEEN_EVERY: u32 = 600;
 /// Old versions of front-ends' rows that are normal. With three times as many, a batch takes twice as long.
 const DEAD_ROWS_MAX: u64 = 5_000;
+/// How long batches have the store for themselves after some rows of flushed databases were deleted.
+const FLUSHED_EVERY: Duration = Duration::from_millis(20);
 /// How often keys are looked for that have expired.
 const EXPIRED_EVERY: Duration = Duration::from_millis(100);
 
@@ -171,6 +173,7 @@ async fn serve(
     let mut beaten: Option<Instant> = None;
     let (mut frees, mut wanted) = (false, Wants::default());
     let mut looked = Instant::now();
+    let (mut flushed, mut freed): (Option<Flushed>, _) = (None, Instant::now());
     loop {
         let wants_keys = remote.has_listeners() || ears.wants_keys();
         let wants = Wants { keys: wants_keys, expired: wants_keys || ears.wants_expired() };
@@ -182,8 +185,12 @@ async fn serve(
             beats += 1;
             if beats % FREE_EVERY == 0 {
                 frees = right.may_free(client, front).await?;
-                if frees {
-                    sweeping::free(client).await?;
+                match frees {
+                    true => sweeping::free(client).await?,
+                    false => flushed = None,
+                }
+                if frees && flushed.is_none() {
+                    flushed = Flushed::find(client).await?;
                 }
                 mind_dead_rows(remote, sweeping::dead_rows(client).await?);
             }
@@ -200,6 +207,15 @@ async fn serve(
                 remote.outgoing.tell(&news);
                 ears.hear(news);
             }
+        }
+        if let Some(rows) = flushed
+            && freed.elapsed() >= FLUSHED_EVERY
+        {
+            flushed = match rows.free_some(client).await? {
+                None => Flushed::find(client).await?,
+                rows => rows,
+            };
+            freed = Instant::now();
         }
         let bytes = remote.outgoing.take();
         if !bytes.is_empty() {
@@ -256,6 +272,10 @@ async fn serve(
         let left = match looks_for_expired {
             true => left.min(EXPIRED_EVERY.saturating_sub(looked.elapsed())),
             false => left,
+        };
+        let left = match flushed {
+            Some(_) => left.min(FLUSHED_EVERY.saturating_sub(freed.elapsed())),
+            None => left,
         };
         tokio::select! {
             () = inbox.woken.notified() => {}

@@ -1,11 +1,11 @@
-//! Finds the rows of keys that have expired or were deleted. One front-end does it at a time: it takes the
+//! Finds the rows of keys that have expired or were deleted, and those of databases before they were flushed. One front-end does it at a time: it takes the
 //! right to, for some seconds by the store's clock, and renews it before they are over. So another one does
 //! it soon if it hangs, though its connection lives.
 
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error};
+use tokio_postgres::{Client, Error, Row};
 
-use super::{SCHEMA, describe};
+use super::{SCHEMA, describe, whole_statement};
 use crate::remote::row::Key;
 
 /// Rows that are freed in one statement: of keys that were deleted, and of keys that have expired. They are
@@ -32,6 +32,28 @@ const FREE_FRONTS: &str = "
         DELETE FROM keyfast.fronts WHERE seen < clock_timestamp() - interval '1 day' RETURNING front
     )
     DELETE FROM keyfast.undone u USING gone WHERE u.front = gone.front";
+/// Flushes that are long ago: EXEC no longer looks at what was there before.
+const FORGET_FLUSHES: &str =
+    "DELETE FROM keyfast.flushed WHERE since < clock_timestamp() - interval '1 minute'";
+/// A number under which there are rows, and which no database has or had until a moment ago. The numbers of all
+/// rows are found one after the other, by the index.
+const FIND_FLUSHED: &str = "
+    WITH RECURSIVE found(number) AS (
+        (SELECT database FROM keyfast.keys ORDER BY database LIMIT 1)
+        UNION ALL
+        SELECT (SELECT database FROM keyfast.keys WHERE database > number ORDER BY database LIMIT 1)
+        FROM found WHERE number IS NOT NULL
+    )
+    SELECT number FROM found WHERE number <> ALL ({numbers}::int[])
+        AND number <> ALL (ARRAY(SELECT number FROM keyfast.flushed)) LIMIT 1";
+/// Deletes some rows of such a number, from a slot on. (In a schema that was made anew, a database may have the
+/// number again.)
+const FREE_FLUSHED: &str = "
+    DELETE FROM keyfast.keys WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM keyfast.keys WHERE database = $1 AND slot >= $2 ORDER BY slot
+        LIMIT 500 FOR UPDATE SKIP LOCKED))
+        AND $1 <> ALL ({numbers}::int[])
+    RETURNING slot";
 /// Takes or renews the right, if it is free. While another front-end has it, nothing is written. A right
 /// that ends later than any front-end asks for was taken before the store's clock was turned back.
 const MAY_FREE: &str = "
@@ -51,7 +73,11 @@ const BURY: &str = "UPDATE keyfast.keys SET kind = 'none', value = '', expires =
         SELECT ctid FROM keyfast.keys
         WHERE expires > '-infinity' AND expires <= clock_timestamp() AND expires < 'infinity'
         LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED))
-    RETURNING database, key";
+    RETURNING array_position({numbers}, database), key";
+/// Rows that one of them finds, as long as there are so many, and how many run in a row if none of the rows is
+/// that of a key that clients see.
+const BURY_ROWS: usize = 500;
+const BURY_STATEMENTS: usize = 100;
 
 /// Old versions of the front-ends' own rows, of which each batch adds one.
 const DEAD_ROWS: &str = "SELECT pg_stat_get_dead_tuples('keyfast.fronts'::regclass)";
@@ -119,8 +145,41 @@ pub(super) async fn free(client: &Client) -> Result<(), Error> {
     client.batch_execute(FREE_FRONTS).await
 }
 
-/// Deletes some keys that have expired, and returns them.
+/// Deletes some keys that have expired, and returns those that clients may have seen: a key that was flushed
+/// does not expire for them.
 pub(super) async fn bury_expired(client: &Client) -> Result<Vec<Key>, Error> {
-    let rows = client.query(BURY, &[]).await?;
-    Ok(rows.iter().map(|row| Key::new(row.get::<_, i32>(0) as usize, row.get(1))).collect())
+    let bury = whole_statement(BURY);
+    for _ in 0..BURY_STATEMENTS {
+        let rows = client.query(&bury, &[]).await?;
+        let key = |row: &Row| Some(Key::new(row.get::<_, Option<i32>>(0)? as usize, row.get(1)));
+        let keys: Vec<Key> = rows.iter().filter_map(key).collect();
+        if !keys.is_empty() || rows.len() < BURY_ROWS {
+            return Ok(keys);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// The rows of a database before it was flushed, as far as they are not deleted yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flushed {
+    number: i32,
+    /// The rows of lower slots are deleted. To look at them again would take ever more time.
+    from: i64,
+}
+
+impl Flushed {
+    /// Looks for such rows.
+    pub(super) async fn find(client: &Client) -> Result<Option<Flushed>, Error> {
+        client.execute(FORGET_FLUSHES, &[]).await?;
+        let found = client.query_opt(&whole_statement(FIND_FLUSHED), &[]).await?;
+        Ok(found.map(|row| Flushed { number: row.get(0), from: 0 }))
+    }
+
+    /// Deletes some of them. Returns those that are left; `None` if there are no more.
+    pub(super) async fn free_some(self, client: &Client) -> Result<Option<Flushed>, Error> {
+        let rows = client.query(&whole_statement(FREE_FLUSHED), &[&self.number, &self.from]).await?;
+        let last = rows.iter().map(|row| row.get(0)).max();
+        Ok(last.filter(|_| rows.len() as u64 >= FREE_ROWS).map(|from| Flushed { from, ..self }))
+    }
 }

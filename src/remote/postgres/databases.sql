@@ -1,0 +1,26 @@
+-- What version 2 of the schema adds to `schema.sql`. Keyfast adds it when it connects, if its user may; otherwise run it
+-- once as a user who may (psql -1 -v ON_ERROR_STOP=1 -f databases.sql), and grant Keyfast's user all rights on it.
+
+-- The number of each database's rows in keyfast.keys: numbers[d] is that of the database d of clients. A flush gives a
+-- database a new number, so it is one moment for all clients, however many keys there are. The rows of numbers that no
+-- database has are deleted later. There is one row, and each batch reads it.
+CREATE TABLE keyfast.databases (only_row bool PRIMARY KEY CHECK (only_row), numbers int[] NOT NULL)
+    WITH (fillfactor = 50);
+INSERT INTO keyfast.databases
+SELECT true, '[0:0]={0}'::int[] || ARRAY(SELECT generate_series(1, (SELECT max(database) FROM keyfast.keys)));
+-- New numbers, beyond those of all databases that clients may name. No number is given twice.
+CREATE SEQUENCE keyfast.number AS int START 16384;
+
+-- The numbers that databases had before they were flushed. Their rows stay for a minute, so that EXEC finds whether a
+-- watched, absent key was written before the flush.
+CREATE TABLE keyfast.flushed (
+    database int NOT NULL,
+    number int NOT NULL,
+    since timestamptz NOT NULL,
+    PRIMARY KEY (database, number)
+);
+
+-- A front-end of version 1 would not see a flush. From now on the store does nothing for those that are there, and they
+-- find the new version when they connect again.
+DELETE FROM keyfast.fronts;
+UPDATE keyfast.schema_version SET version = 2;
