@@ -23,6 +23,8 @@ pub(super) enum Failure {
     Again,
     /// The store has done nothing, for this reason.
     Refused(String),
+    /// The store has done nothing: what it keeps of this front-end is gone. It begins anew, as another one.
+    Forgotten(String),
     /// The connection has ended. It may have done the batch.
     Lost(String),
 }

@@ -20,6 +20,8 @@ CREATE TABLE keyfast.flushed (
     PRIMARY KEY (database, number)
 );
 
+-- No front-end gets a number that one had in an earlier schema of this name, and may still use.
+SELECT setval('keyfast.front', (SELECT last_value FROM keyfast.front) + (random() * 4000000)::bigint);
 -- A front-end of version 1 would not see a flush. From now on the store does nothing for those that are there, and they
 -- find the new version when they connect again.
 DELETE FROM keyfast.fronts;

@@ -46,6 +46,9 @@ const SEEN_EVERY: u32 = 600;
 const DEAD_ROWS_MAX: u64 = 5_000;
 /// How long batches have the store for themselves after some rows of flushed databases were deleted.
 const FLUSHED_EVERY: Duration = Duration::from_millis(20);
+/// The table of the front-ends: another one if the schema was dropped and made anew. Then there is another
+/// secret, too.
+const INCARNATION: &str = "SELECT 'keyfast.fronts'::regclass::oid";
 /// How often keys are looked for that have expired.
 const EXPIRED_EVERY: Duration = Duration::from_millis(100);
 
@@ -168,6 +171,7 @@ async fn serve(
     all_may_have_changed(remote, ears);
     remote.outgoing.tell(&News::Flushed(None));
     let right = Right::of(client).await?;
+    let incarnation: u32 = client.query_one(INCARNATION, &[]).await?.get(0);
     let notify = client.prepare(NOTIFY).await?;
     let mut beats = 0;
     let mut beaten: Option<Instant> = None;
@@ -183,6 +187,9 @@ async fn serve(
             remote.outgoing.tell(&News::Here(wants));
             remote.outgoing.tidy();
             beats += 1;
+            if client.query_one(INCARNATION, &[]).await?.get::<_, u32>(0) != incarnation {
+                return Ok(());
+            }
             if beats % FREE_EVERY == 0 {
                 frees = right.may_free(client, front).await?;
                 match frees {

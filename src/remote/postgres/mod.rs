@@ -75,10 +75,12 @@ const MAKE_ROWS: &str = "
     ON CONFLICT DO NOTHING";
 
 /// Asks what became of a batch. If it was not done, it never will be: its number is taken. Group -1 stands
-/// for that, so that the answer is the same if it has to be asked again.
+/// for that, so that the answer is the same if it has to be asked again. A row with the number of any other
+/// batch is that of another front-end, in a schema that was made anew.
 const SETTLE: &str = "
     WITH old AS MATERIALIZED (
-        SELECT front, last FROM keyfast.fronts WHERE front = $1::bigint FOR UPDATE
+        SELECT front, last FROM keyfast.fronts
+        WHERE front = $1::bigint AND last BETWEEN $2::bigint - 1 AND $2::bigint FOR UPDATE
     ), counted AS (
         UPDATE keyfast.fronts SET last = $2::bigint, seen = clock_timestamp()
         FROM old WHERE fronts.front = old.front
@@ -295,7 +297,7 @@ impl Store for Postgres {
         }
         match store_us {
             Some(store_us) => Ok((answer, store_us)),
-            None => Err(Failure::Lost("another front-end has taken its number".to_owned())),
+            None => Err(Failure::Forgotten("its row in keyfast.fronts is gone".to_owned())),
         }
     }
 
@@ -660,6 +662,7 @@ fn failure(error: &Error) -> Failure {
         {
             Failure::Again
         }
+        _ if is_missing(error) => Failure::Forgotten(describe(error)),
         _ if is_lost(error) => Failure::Lost(describe(error)),
         _ => Failure::Refused(describe(error)),
     }

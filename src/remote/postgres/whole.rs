@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Transaction};
 
 use super::confirmations::{DURABILITY, expect_no_less};
-use super::{BARRIER, Closing, check_schema, describe, is_lost, open, whole_statement};
+use super::{BARRIER, Closing, check_schema, describe, is_lost, is_missing, open, whole_statement};
 use crate::remote::Remote;
 use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told, end_of_place, next_place};
 
@@ -74,6 +74,10 @@ pub(in crate::remote) async fn run(remote: &Arc<Remote>) {
             let answer = ask(remote, client, question).await;
             // An answer that says why is an answer.
             is_sent = matches!(&answer, Err(Unanswered::Failed(error)) if is_lost(error));
+            if matches!(&answer, Err(Unanswered::Failed(error)) if is_missing(error)) {
+                // The next connection makes the tables.
+                connection = None;
+            }
             answer.map_err(|why| match why {
                 Unanswered::Failed(error) => describe(&error),
                 Unanswered::Weak(why) => why,
