@@ -125,11 +125,29 @@ impl<'r, S: Store> Lane<'r, S> {
                 front.last -= 1;
                 return self.remote.end(taken, &Verdict::Again);
             }
+            Ok(Err(Failure::Late)) => {
+                front.last -= 1;
+                tracing::warn!(
+                    "A batch came too late by the clock of the store {}",
+                    self.remote.settings.target
+                );
+                health.is_connected.store(false, Ordering::Relaxed);
+                self.store = None;
+                self.remote.end(taken, &Verdict::Again);
+                return self.connect(None).await;
+            }
             Ok(Err(Failure::Refused(why))) => {
                 front.last -= 1;
                 health.failed.fetch_add(taken.requests as u64, Ordering::Relaxed);
                 tracing::warn!("The store refused a batch of {} requests: {why}", taken.requests);
                 return self.remote.end(taken, &Verdict::Failed(why.into()));
+            }
+            Ok(Err(Failure::Forgotten(why))) => {
+                tracing::warn!("The store {} has forgotten all: {why}", self.remote.settings.target);
+                health.is_connected.store(false, Ordering::Relaxed);
+                (self.front, self.store) = (None, None);
+                self.remote.end(taken, &Verdict::Again);
+                return self.connect(None).await;
             }
             Ok(Err(Failure::Lost(why))) => why,
             Err(_elapsed) => format!("no reply within {} ms", patience.as_millis()),
@@ -148,7 +166,7 @@ impl<'r, S: Store> Lane<'r, S> {
             match timeout(left, store.settle(&taken.batch, number)).await {
                 Ok(Ok(Some(answer))) => return self.remote.finish(taken, answer),
                 Ok(Ok(None)) => return self.remote.end(taken, &Verdict::Again),
-                Ok(Err(Failure::Refused(why))) => {
+                Ok(Err(Failure::Refused(why) | Failure::Forgotten(why))) => {
                     // It begins anew, as another front-end.
                     tracing::error!("Cannot find out which changes the store has made: {why}");
                     self.remote.give_up(&mut taken);

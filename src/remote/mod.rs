@@ -84,6 +84,8 @@ pub struct Settings {
     pub target: Target,
     /// Which keys live there.
     pub places: Places,
+    /// How many databases clients may name.
+    pub databases: usize,
     /// The name by which people know this front-end.
     pub name: String,
     /// How long a request waits for the store at most.
@@ -125,6 +127,7 @@ impl Settings {
         Ok(Some(Settings {
             target,
             places: Places::new(&config.store_keys.get()),
+            databases: config.databases.size(),
             name,
             patience: Duration::from_millis(config.store_timeout.size() as u64),
             batch_requests_max: config.store_batch_max.size(),

@@ -21,8 +21,12 @@ pub(super) struct Front {
 pub(super) enum Failure {
     /// The store has done nothing. The same batch may succeed another time.
     Again,
+    /// The store has done nothing: by its clock, the batch came too late. It has to be asked for the time.
+    Late,
     /// The store has done nothing, for this reason.
     Refused(String),
+    /// The store has done nothing: what it keeps of this front-end is gone. It begins anew, as another one.
+    Forgotten(String),
     /// The connection has ended. It may have done the batch.
     Lost(String),
 }

@@ -2,14 +2,15 @@
 -- and the arrays have one element a key, in ascending order of the slots: each front-end writes rows in the same order.
 --
 -- op: 0 reads, -1 reads a key that another group writes, 1 writes a key that is there, 2 deletes one, 3 writes a key that
--- is absent. An expiry is a moment, or a lifetime that begins now by the clock of this server; -1 for never.
+-- is absent. An expiry is a moment, or a lifetime that begins now by the clock of this server; -1 for never. `named` is
+-- a database as clients name it, and `database` the number of its rows.
 WITH
 {lane}
 part AS MATERIALIZED (
-    SELECT lane.ahead, u.* FROM lane, unnest(
+    SELECT lane.ahead, u.*, {numbers}[u.named] AS database FROM lane, unnest(
         $3::int[], $4::bytea[], $5::int[], $6::smallint[], $7::bool[], $8::bigint[],
         $9::text[], $10::bytea[], $11::bigint[], $12::bool[], $13::bool[], $14::text[], $15::bool[], $16::bigint[]
-    ) WITH ORDINALITY u(database, key, grp, op, is_live, version,
+    ) WITH ORDINALITY u(named, key, grp, op, is_live, version,
                         kind, value, expires_ms, is_lifetime, keeps_fence, holder, is_lock, slot, place)
 ),
 -- Inserts come before updates, and also lock rows that are there. So a batch with both kinds locks all rows that are

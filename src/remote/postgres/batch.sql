@@ -3,21 +3,22 @@
 --
 -- op: 0 reads, -1 reads a key that another group writes, 1 writes, 2 deletes, 3 writes a key that must be absent and is
 -- alone in its group. An expiry is a moment, or a lifetime that begins now by the clock of this server; -1 for never.
+-- `named` is a database as clients name it, and `database` the number of its rows.
 WITH
 {lane}
 part AS MATERIALIZED (
-    SELECT lane.ahead, u.* FROM lane, unnest(
+    SELECT lane.ahead, u.*, {numbers}[u.named] AS database FROM lane, unnest(
         $3::int[], $4::bytea[], $5::int[], $6::smallint[], $7::bool[], $8::bigint[],
         $9::text[], $10::bytea[], $11::bigint[], $12::bool[], $13::bool[], $14::text[], $15::bool[], $16::bigint[],
         $17::bool[], $18::bool[]
-    ) WITH ORDINALITY u(database, key, grp, op, is_live, version,
+    ) WITH ORDINALITY u(named, key, grp, op, is_live, version,
                         kind, value, expires_ms, is_lifetime, keeps_fence, holder, is_lock, slot,
                         is_locked, is_strict, place)
 ),
 -- The rows as they are, and whether each is as it was guessed.
 found AS MATERIALIZED (
     SELECT p.*,
-        COALESCE(l.version, r.version, 0) AS has_version,
+        v.version AS has_version,
         COALESCE(l.kind, r.kind) AS has_kind,
         COALESCE(l.value, r.value) AS has_value,
         COALESCE(l.expires, r.expires) AS has_expires,
@@ -28,8 +29,7 @@ found AS MATERIALIZED (
         COALESCE(l.live, r.live, false) AS has_live,
         -- A row that was made for this batch to lock it, and freed since then, is not locked.
         (NOT p.is_locked OR p.op = 3 OR l.version IS NOT NULL) AND CASE
-            WHEN p.is_strict THEN COALESCE(l.version, r.version, 0) = p.version
-                AND COALESCE(l.live, r.live, false) = p.is_live
+            WHEN p.is_strict THEN v.version = p.version AND COALESCE(l.live, r.live, false) = p.is_live
             WHEN p.is_live THEN COALESCE(l.version, r.version, 0) = p.version AND COALESCE(l.live, r.live, false)
             ELSE NOT COALESCE(l.live, r.live, false)
         END AS is_right,
@@ -43,6 +43,24 @@ found AS MATERIALIZED (
         SELECT o.*, o.expires > clock_timestamp() + p.ahead AS live
         FROM keyfast.keys o WHERE NOT p.is_locked AND o.database = p.database AND o.slot = p.slot AND o.key = p.key
     ) r ON true
+    -- A key without a row has a version, too, if it is watched: that of its database's number. If the database was
+    -- flushed since then and the key was not written, it has the version that was seen. (-1 has not been seen.)
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN NOT p.is_strict OR COALESCE(l.version, r.version, 0) <> 0 THEN COALESCE(l.version, r.version, 0)
+            WHEN NOT p.is_live AND p.version <> -1 AND EXISTS (
+                SELECT FROM keyfast.flushed f WHERE f.database = p.named
+                    AND (f.number = -2 - p.version OR EXISTS (
+                        SELECT FROM keyfast.keys k WHERE k.database = f.number AND k.slot = p.slot AND k.key = p.key
+                            AND k.version = p.version))
+                    AND NOT EXISTS (
+                        SELECT FROM keyfast.flushed later JOIN keyfast.keys k ON k.database = later.number
+                        WHERE later.database = p.named AND later.number >= f.number
+                            AND k.slot = p.slot AND k.key = p.key AND k.version NOT IN (0, p.version))
+            ) THEN p.version
+            ELSE -2 - p.database
+        END AS version
+    ) v
 ),
 {bury}
 judged AS MATERIALIZED (

@@ -17,8 +17,8 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Error};
 
-use super::sweeping::Right;
-use super::{Closing, Wrong, at_store_time, describe, open, sweeping, timekeeping};
+use super::sweeping::{Flushed, Right};
+use super::{Closing, Wrong, describe, open, sweeping, timekeeping, whole_statement};
 use crate::remote::Remote;
 use crate::remote::clock::own_us;
 use crate::remote::news::{Ears, HEARTBEAT, Incoming, News, Wants, cut, next_letter};
@@ -45,6 +45,11 @@ const FREE_EVERY: u32 = 2;
 const SEEN_EVERY: u32 = 600;
 /// Old versions of front-ends' rows that are normal. With three times as many, a batch takes twice as long.
 const DEAD_ROWS_MAX: u64 = 5_000;
+/// How long batches have the store for themselves after some rows of flushed databases were deleted.
+const FLUSHED_EVERY: Duration = Duration::from_millis(20);
+/// The table of the front-ends: another one if the schema was dropped and made anew. Then there is another
+/// secret, too.
+const INCARNATION: &str = "SELECT 'keyfast.fronts'::regclass::oid";
 /// How often keys are looked for that have expired.
 const EXPIRED_EVERY: Duration = Duration::from_millis(100);
 
@@ -167,11 +172,13 @@ async fn serve(
     all_may_have_changed(remote, ears);
     remote.outgoing.tell(&News::Flushed(None));
     let right = Right::of(client).await?;
-    let notify = client.prepare(&at_store_time(NOTIFY)).await?;
+    let incarnation: u32 = client.query_one(INCARNATION, &[]).await?.get(0);
+    let notify = client.prepare(&whole_statement(NOTIFY)).await?;
     let mut beats = 0;
     let mut beaten: Option<Instant> = None;
     let (mut frees, mut wanted) = (false, Wants::default());
     let mut looked = Instant::now();
+    let (mut flushed, mut freed): (Option<Flushed>, _) = (None, Instant::now());
     loop {
         let wants_keys = remote.has_listeners() || ears.wants_keys();
         let wants = Wants { keys: wants_keys, expired: wants_keys || ears.wants_expired() };
@@ -182,15 +189,22 @@ async fn serve(
             remote.tell_all_lines();
             remote.outgoing.tidy();
             beats += 1;
+            if client.query_one(INCARNATION, &[]).await?.get::<_, u32>(0) != incarnation {
+                return Ok(());
+            }
             if beats % FREE_EVERY == 0 {
                 frees = right.may_free(client, front, remote.clock.latest_us()).await?;
-                if frees {
-                    sweeping::free(client).await?;
+                match frees {
+                    true => sweeping::free(client).await?,
+                    false => flushed = None,
+                }
+                if frees && flushed.is_none() {
+                    flushed = Flushed::find(client).await?;
                 }
                 mind_dead_rows(remote, sweeping::dead_rows(client).await?);
             }
             if beats % SEEN_EVERY == 0 {
-                client.execute(&at_store_time(SEEN), &[&front]).await?;
+                client.execute(&whole_statement(SEEN), &[&front]).await?;
             }
         }
         let looks_for_expired = frees && (wants.expired || remote.outgoing.wanted().expired);
@@ -202,6 +216,15 @@ async fn serve(
                 remote.outgoing.tell(&news);
                 ears.hear(news);
             }
+        }
+        if let Some(rows) = flushed
+            && freed.elapsed() >= FLUSHED_EVERY
+        {
+            flushed = match rows.free_some(client).await? {
+                None => Flushed::find(client).await?,
+                rows => rows,
+            };
+            freed = Instant::now();
         }
         let bytes = remote.outgoing.take();
         if !bytes.is_empty() {
@@ -266,6 +289,10 @@ async fn serve(
         let left = match looks_for_expired {
             true => left.min(EXPIRED_EVERY.saturating_sub(looked.elapsed())),
             false => left,
+        };
+        let left = match flushed {
+            Some(_) => left.min(FLUSHED_EVERY.saturating_sub(freed.elapsed())),
+            None => left,
         };
         tokio::select! {
             () = inbox.woken.notified() => {}

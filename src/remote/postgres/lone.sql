@@ -8,7 +8,7 @@ lane AS (
     WHERE f.front = $1::bigint AND f.last = $2::bigint - 1 AND {is_in_time} FOR NO KEY UPDATE OF f
 ),
 due AS (
-    SELECT $3::int AS database, $4::bytea AS key, $5::smallint AS op, $6::bigint AS version, $7::text AS kind,
+    SELECT {numbers}[$3::int] AS database, $4::bytea AS key, $5::smallint AS op, $6::bigint AS version, $7::text AS kind,
         $8::bytea AS value, $9::bigint AS expires_ms, $10::bool AS is_lifetime, $11::bool AS keeps_fence,
         $12::text AS holder, $13::bool AS is_lock, $14::bigint AS slot, 1::bigint AS place, ahead
     FROM lane

@@ -50,34 +50,40 @@ use confirmations::{DURABILITY, Warnings, expect_no_less};
 use timekeeping::IS_IN_TIME;
 
 const SCHEMA: &str = include_str!("schema.sql");
+/// What makes each version of the schema out of the one before.
+const STEPS: [(i32, &str); 2] = [(1, SCHEMA), (SCHEMA_VERSION, include_str!("databases.sql"))];
 const BATCH: &str = include_str!("batch.sql");
 const ALONE: &str = include_str!("alone.sql");
 const LONE: &str = include_str!("lone.sql");
 /// The parts of them, by the names that stand for them.
-const SHARED: [(&str, &str); 5] = [
+const SHARED: [(&str, &str); 7] = [
     ("{lane}", include_str!("lane.sql")),
     ("{insert}", include_str!("insert.sql")),
     ("{update}", include_str!("update.sql")),
     ("{written}", include_str!("written.sql")),
     ("{bury}", include_str!("bury.sql")),
+    ("{numbers}", "(SELECT numbers FROM keyfast.databases)"),
+    ("{now}", NOW),
 ];
 /// What `update.sql` asks of a row that is not locked. One that is locked was checked under the lock.
 const IS_UNCHANGED: &str = "o.version = p.version AND o.expires > clock_timestamp() + p.ahead";
-const SCHEMA_VERSION: i32 = 1;
+const SCHEMA_VERSION: i32 = 2;
 
 /// Makes rows for absent keys.
 const MAKE_ROWS: &str = "
     INSERT INTO keyfast.keys
         (database, key, slot, kind, value, expires, version, fence, since, holder, is_lock)
-    SELECT database, key, slot, 'none', '', '-infinity', 0, 0, {now}, '', false
-    FROM unnest($1::int[], $2::bytea[], $3::bigint[]) u(database, key, slot)
+    SELECT {numbers}[named], key, slot, 'none', '', '-infinity', 0, 0, {now}, '', false
+    FROM unnest($1::int[], $2::bytea[], $3::bigint[]) u(named, key, slot)
     ON CONFLICT DO NOTHING";
 
 /// Asks what became of a batch. If it was not done, it never will be: its number is taken. Group -1 stands
-/// for that, so that the answer is the same if it has to be asked again.
+/// for that, so that the answer is the same if it has to be asked again. A row with the number of any other
+/// batch is that of another front-end, in a schema that was made anew.
 const SETTLE: &str = "
     WITH old AS MATERIALIZED (
-        SELECT front, last FROM keyfast.fronts WHERE front = $1::bigint FOR UPDATE
+        SELECT front, last FROM keyfast.fronts
+        WHERE front = $1::bigint AND last BETWEEN $2::bigint - 1 AND $2::bigint FOR UPDATE
     ), counted AS (
         UPDATE keyfast.fronts SET last = $2::bigint, seen = {now}
         FROM old WHERE fronts.front = old.front
@@ -189,22 +195,22 @@ impl From<Error> for Wrong {
     }
 }
 
-/// A statement with its shared parts. Its last argument, of which this is the number, is the latest time at
-/// which it may begin.
-fn whole_statement(statement: &str, is_unchanged: &str, last: usize) -> String {
+/// A statement with its shared parts.
+fn whole_statement(statement: &str) -> String {
     let whole = SHARED.iter().fold(statement.to_owned(), |sql, (name, part)| sql.replace(name, part));
-    let whole = whole.replace("{is_in_time}", IS_IN_TIME).replace("{latest}", &format!("${last}"));
-    at_store_time(&whole.replace("{is_unchanged}", is_unchanged).replace("{durability}", DURABILITY))
+    whole.replace("{durability}", DURABILITY)
 }
 
-/// A statement that knows the time of the store.
-fn at_store_time(statement: &str) -> String {
-    statement.replace("{now}", NOW)
+/// The same for a statement that writes rows which are as this says. Its last argument, of which this is the
+/// number, is the latest time at which it may begin.
+fn writing_statement(statement: &str, is_unchanged: &str, last: usize) -> String {
+    let whole = whole_statement(statement).replace("{is_in_time}", IS_IN_TIME);
+    whole.replace("{latest}", &format!("${last}")).replace("{is_unchanged}", is_unchanged)
 }
 
 /// The statement for a batch of one key. `part` writes the row, and `written` is its name.
 fn lone_statement(part: &str, written: &str) -> String {
-    whole_statement(&LONE.replace("{part}", part).replace("{written}", written), IS_UNCHANGED, 15)
+    writing_statement(&LONE.replace("{part}", part).replace("{written}", written), IS_UNCHANGED, 15)
 }
 
 impl Store for Postgres {
@@ -218,7 +224,7 @@ impl Store for Postgres {
         };
         let (mut client, mut socket) = open(remote, hear).await?;
         let prepared = async {
-            check_schema(&mut client).await?;
+            check_schema(&mut client, remote.settings.databases).await?;
             timekeeping::keep(remote, &client).await?;
             let front = match front {
                 Some(front) => front,
@@ -226,14 +232,14 @@ impl Store for Postgres {
             };
             let prepare = async |sql: &str| client.prepare(sql).await;
             let statements = Statements {
-                batch: prepare(&whole_statement(BATCH, "true", 19)).await?,
-                alone: prepare(&whole_statement(ALONE, IS_UNCHANGED, 17)).await?,
+                batch: prepare(&writing_statement(BATCH, "true", 19)).await?,
+                alone: prepare(&writing_statement(ALONE, IS_UNCHANGED, 17)).await?,
                 lone_insert: prepare(&lone_statement("{insert}", "inserted")).await?,
                 lone_update: prepare(&lone_statement("{update}", "updated")).await?,
-                make_rows: prepare(&at_store_time(MAKE_ROWS)).await?,
-                settle: prepare(&at_store_time(&SETTLE.replace("{durability}", DURABILITY))).await?,
+                make_rows: prepare(&whole_statement(MAKE_ROWS)).await?,
+                settle: prepare(&whole_statement(SETTLE)).await?,
             };
-            let now = client.query_one(&at_store_time(NOW_US), &[]).await?;
+            let now = client.query_one(&whole_statement(NOW_US), &[]).await?;
             Ok((front.id, statements, now.get(0)))
         };
         let (front, statements, now_us) = socket.serve(prepared).await.map_err(|wrong: Wrong| wrong.0)?;
@@ -305,9 +311,7 @@ impl Store for Postgres {
         }
         match store_us {
             Some(store_us) => Ok((answer, store_us)),
-            None => {
-                Err(Failure::Lost("it began too late, its clock was set, or its number is taken".to_owned()))
-            }
+            None => Err(self.why_not_begun(number).await),
         }
     }
 
@@ -356,6 +360,18 @@ impl Postgres {
             .expiries
             .extend(u64::try_from(row.get::<_, i64>(0)).ok().map(|expires_at_ms| (0, expires_at_ms)));
         Ok(Some((answer, row.get(1))))
+    }
+
+    /// Why a batch was not begun.
+    async fn why_not_begun(&mut self, number: i64) -> Failure {
+        const IS_NEXT: &str = "SELECT FROM keyfast.fronts WHERE front = $1 AND last = $2 - 1";
+        let (client, front) = (&self.client, &self.front);
+        let query = async { client.query_opt(IS_NEXT, &[front, &number]).await };
+        match self.socket.serve(query).await {
+            Ok(Some(_)) => Failure::Late,
+            Ok(None) => Failure::Forgotten("its row in keyfast.fronts is gone".to_owned()),
+            Err(error) => self.failure(&error),
+        }
     }
 
     /// The answer to a batch of which all groups are done.
@@ -580,33 +596,59 @@ where
     hear(None);
 }
 
-/// Makes the tables if there are none.
-async fn check_schema(client: &mut Client) -> Result<(), Wrong> {
-    let version = match client.query_one("SELECT version FROM keyfast.schema_version", &[]).await {
-        Ok(row) => row.get::<_, i32>(0),
-        Err(error) if is_missing(&error) => {
-            // One front-end at a time. Another one may have made them meanwhile.
-            const LOCK: &str = "SELECT pg_advisory_xact_lock(7521093)";
-            let made = async {
-                let tx = client.transaction().await?;
-                tx.batch_execute(LOCK).await?;
-                let is_there = "SELECT to_regclass('keyfast.schema_version') IS NOT NULL";
-                if !tx.query_one(is_there, &[]).await?.get::<_, bool>(0) {
-                    tx.batch_execute(SCHEMA).await?;
-                }
-                tx.commit().await
-            };
-            made.await.map_err(|error| Wrong(format!("its tables cannot be made: {}", describe(&error))))?;
-            SCHEMA_VERSION
-        }
+/// The version of the tables.
+const VERSION: &str = "SELECT version FROM keyfast.schema_version";
+
+/// Gives numbers to databases that no front-end had before. So a flush of all databases misses none.
+const ADD_DATABASES: &str = "
+    UPDATE keyfast.databases
+    SET numbers = numbers || ARRAY(SELECT generate_series(array_upper(numbers, 1) + 1, $1::int - 1))
+    WHERE array_upper(numbers, 1) < $1::int - 1";
+
+/// Makes the tables if there are none, and adds what those of an earlier version lack, for this number of
+/// databases.
+async fn check_schema(client: &mut Client, databases: usize) -> Result<(), Wrong> {
+    let version = match client.query_one(VERSION, &[]).await {
+        Ok(row) => row.get(0),
+        Err(error) if is_missing(&error) => 0,
         Err(error) => return Err(error.into()),
     };
-    if version == SCHEMA_VERSION {
-        return Ok(());
+    if version > SCHEMA_VERSION {
+        return Err(Wrong(format!(
+            "its tables are of version {version}, and this program needs version {SCHEMA_VERSION}"
+        )));
     }
-    Err(Wrong(format!(
-        "its tables are of version {version}, and this program needs version {SCHEMA_VERSION}"
-    )))
+    if version < SCHEMA_VERSION {
+        make_tables(client).await.map_err(|error| {
+            let why = describe(&error);
+            Wrong(match version {
+                0 => format!("its tables cannot be made: {why}"),
+                _ => format!(
+                    "its tables are of version {version}, and what version {SCHEMA_VERSION} needs cannot be \
+                     added: {why}. A user who may has to run src/remote/postgres/databases.sql"
+                ),
+            })
+        })?;
+    }
+    client.execute(ADD_DATABASES, &[&(databases as i32)]).await?;
+    Ok(())
+}
+
+/// Makes the tables, or what they lack. One front-end at a time does, and another one may have done it
+/// meanwhile.
+async fn make_tables(client: &mut Client) -> Result<(), Error> {
+    const LOCK: &str = "SELECT pg_advisory_xact_lock(7521093)";
+    const IS_THERE: &str = "SELECT to_regclass('keyfast.schema_version') IS NOT NULL";
+    let tx = client.transaction().await?;
+    tx.batch_execute(LOCK).await?;
+    let version = match tx.query_one(IS_THERE, &[]).await?.get(0) {
+        true => tx.query_one(VERSION, &[]).await?.get(0),
+        false => 0,
+    };
+    for (_, step) in STEPS.iter().filter(|(makes, _)| *makes > version) {
+        tx.batch_execute(step).await?;
+    }
+    tx.commit().await
 }
 
 fn is_missing(error: &Error) -> bool {
@@ -620,7 +662,7 @@ async fn register(client: &Client, name: &str) -> Result<i64, Error> {
     const REGISTER: &str = "
         INSERT INTO keyfast.fronts (front, name, last, seen)
         VALUES (nextval('keyfast.front'), $1, 0, {now}) RETURNING front";
-    let row = client.query_one(&at_store_time(REGISTER), &[&name]).await?;
+    let row = client.query_one(&whole_statement(REGISTER), &[&name]).await?;
     Ok(row.get(0))
 }
 
@@ -648,6 +690,7 @@ fn failure(error: &Error) -> Failure {
         {
             Failure::Again
         }
+        _ if is_missing(error) => Failure::Forgotten(describe(error)),
         _ if is_lost(error) => Failure::Lost(describe(error)),
         _ => Failure::Refused(describe(error)),
     }

@@ -1,15 +1,16 @@
--- What Keyfast keeps in PostgreSQL. Keyfast creates this when it first connects, if its user may; otherwise run it
--- once as a user who may, and grant Keyfast's user all rights on the schema. Only Keyfast may write here: psql may
--- read.
+-- What Keyfast keeps in PostgreSQL, with `databases.sql`. Keyfast creates this when it first connects, if its user may;
+-- otherwise run both files once as a user who may, and grant Keyfast's user all rights on the schema. Only Keyfast may
+-- write here: psql may read.
 CREATE SCHEMA keyfast;
 
--- The version of these tables. Each front-end checks it when it connects.
+-- The version of these tables. Each front-end checks it when it connects. `databases.sql` makes it 2.
 CREATE TABLE keyfast.schema_version (version int NOT NULL);
 INSERT INTO keyfast.schema_version VALUES (1);
 
 -- One row a key. A key that was deleted keeps its row for some minutes, as kind 'none' with expiry '-infinity', so
 -- that its next holder gets a higher fencing number.
 CREATE TABLE keyfast.keys (
+    -- The number that the key's database has in keyfast.databases.
     database int NOT NULL,
     key bytea NOT NULL,
     -- A hash of the key, by which SCAN goes on.
@@ -58,15 +59,3 @@ CREATE TABLE IF NOT EXISTS keyfast.sweeper (
     front bigint NOT NULL,
     until timestamptz NOT NULL
 );
-
--- The time of the store: that of the server's clock, and `ahead`. Front-ends set it when a server with another clock
--- takes over, so that time goes on as it was, and note which server it was set for. Keyfast adds this table, too.
-CREATE TABLE IF NOT EXISTS keyfast.clock (
-    only_row bool PRIMARY KEY CHECK (only_row),
-    ahead interval NOT NULL,
-    -- When that server was started.
-    server timestamptz NOT NULL,
-    -- How often it was set.
-    changes bigint NOT NULL
-);
-INSERT INTO keyfast.clock VALUES (true, '0', pg_postmaster_start_time(), 0) ON CONFLICT DO NOTHING;

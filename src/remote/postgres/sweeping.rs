@@ -1,11 +1,11 @@
-//! Finds the rows of keys that have expired or were deleted. One front-end does it at a time: it takes the
+//! Finds the rows of keys that have expired or were deleted, and those of databases before they were flushed. One front-end does it at a time: it takes the
 //! right to, for some seconds by the store's clock, and renews it before they are over. So another one does
 //! it soon if it hangs, though its connection lives.
 
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error};
+use tokio_postgres::{Client, Error, Row};
 
-use super::{SCHEMA, at_store_time, describe};
+use super::{SCHEMA, describe, whole_statement};
 use crate::remote::row::Key;
 
 /// Rows that are freed in one statement: of keys that were deleted, and of keys that have expired. They are
@@ -32,6 +32,27 @@ const FREE_FRONTS: &str = "
         DELETE FROM keyfast.fronts WHERE seen < {now} - interval '1 day' RETURNING front
     )
     DELETE FROM keyfast.undone u USING gone WHERE u.front = gone.front";
+/// Flushes that are long ago: EXEC no longer looks at what was there before.
+const FORGET_FLUSHES: &str = "DELETE FROM keyfast.flushed WHERE since < {now} - interval '1 minute'";
+/// A number under which there are rows, and which no database has or had until a moment ago. The numbers of all
+/// rows are found one after the other, by the index.
+const FIND_FLUSHED: &str = "
+    WITH RECURSIVE found(number) AS (
+        (SELECT database FROM keyfast.keys ORDER BY database LIMIT 1)
+        UNION ALL
+        SELECT (SELECT database FROM keyfast.keys WHERE database > number ORDER BY database LIMIT 1)
+        FROM found WHERE number IS NOT NULL
+    )
+    SELECT number FROM found WHERE number <> ALL ({numbers}::int[])
+        AND number <> ALL (ARRAY(SELECT number FROM keyfast.flushed)) LIMIT 1";
+/// Deletes some rows of such a number, from a slot on. (In a schema that was made anew, a database may have the
+/// number again.)
+const FREE_FLUSHED: &str = "
+    DELETE FROM keyfast.keys WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM keyfast.keys WHERE database = $1 AND slot >= $2 ORDER BY slot
+        LIMIT 500 FOR UPDATE SKIP LOCKED))
+        AND $1 <> ALL ({numbers}::int[])
+    RETURNING slot";
 /// Takes or renews the right, if it is free. While another front-end has it, nothing is written. A right
 /// that ends later than any front-end asks for was taken before the store's clock was turned back.
 const MAY_FREE: &str = "
@@ -53,7 +74,11 @@ const BURY: &str = "UPDATE keyfast.keys SET kind = 'none', value = '', expires =
         WHERE expires > '-infinity' AND expires <= {now} AND expires < 'infinity'
             AND {now} <= timestamptz 'epoch' + $1::bigint * interval '1 us'
         LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED))
-    RETURNING database, key";
+    RETURNING array_position({numbers}, database), key";
+/// Rows that one of them finds, as long as there are so many, and how many run in a row if none of the rows is
+/// that of a key that clients see.
+const BURY_ROWS: usize = 500;
+const BURY_STATEMENTS: usize = 100;
 
 /// Old versions of the front-ends' own rows, of which each batch adds one.
 const DEAD_ROWS: &str = "SELECT pg_stat_get_dead_tuples('keyfast.fronts'::regclass)";
@@ -100,7 +125,7 @@ impl Right {
     pub(super) async fn may_free(self, client: &Client, front: i64, latest_us: i64) -> Result<bool, Error> {
         match self {
             Right::ByTime => {
-                Ok(client.query_opt(&at_store_time(MAY_FREE), &[&front, &latest_us]).await?.is_some())
+                Ok(client.query_opt(&whole_statement(MAY_FREE), &[&front, &latest_us]).await?.is_some())
             }
             Right::ByConnection => Ok(client.query_one(MAY_FREE_WHILE_CONNECTED, &[]).await?.get(0)),
         }
@@ -116,17 +141,49 @@ pub(super) async fn dead_rows(client: &Client) -> Result<u64, Error> {
 pub(super) async fn free(client: &Client) -> Result<(), Error> {
     for free in FREE {
         for _ in 0..FREE_STATEMENTS {
-            if client.execute(&at_store_time(free), &[]).await? < FREE_ROWS {
+            if client.execute(&whole_statement(free), &[]).await? < FREE_ROWS {
                 break;
             }
         }
     }
-    client.batch_execute(&at_store_time(FREE_FRONTS)).await
+    client.batch_execute(&whole_statement(FREE_FRONTS)).await
 }
 
-/// Deletes some keys that have expired, and returns them. If the store's clock is later than `latest_us`, it
-/// was set, and none are.
+/// Deletes some keys that have expired, and returns those that clients may have seen: a key that was flushed
+/// does not expire for them. If the store's clock is later than `latest_us`, it was set, and none are.
 pub(super) async fn bury_expired(client: &Client, latest_us: i64) -> Result<Vec<Key>, Error> {
-    let rows = client.query(&at_store_time(BURY), &[&latest_us]).await?;
-    Ok(rows.iter().map(|row| Key::new(row.get::<_, i32>(0) as usize, row.get(1))).collect())
+    let bury = whole_statement(BURY);
+    for _ in 0..BURY_STATEMENTS {
+        let rows = client.query(&bury, &[&latest_us]).await?;
+        let key = |row: &Row| Some(Key::new(row.get::<_, Option<i32>>(0)? as usize, row.get(1)));
+        let keys: Vec<Key> = rows.iter().filter_map(key).collect();
+        if !keys.is_empty() || rows.len() < BURY_ROWS {
+            return Ok(keys);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// The rows of a database before it was flushed, as far as they are not deleted yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flushed {
+    number: i32,
+    /// The rows of lower slots are deleted. To look at them again would take ever more time.
+    from: i64,
+}
+
+impl Flushed {
+    /// Looks for such rows.
+    pub(super) async fn find(client: &Client) -> Result<Option<Flushed>, Error> {
+        client.execute(&whole_statement(FORGET_FLUSHES), &[]).await?;
+        let found = client.query_opt(&whole_statement(FIND_FLUSHED), &[]).await?;
+        Ok(found.map(|row| Flushed { number: row.get(0), from: 0 }))
+    }
+
+    /// Deletes some of them. Returns those that are left; `None` if there are no more.
+    pub(super) async fn free_some(self, client: &Client) -> Result<Option<Flushed>, Error> {
+        let rows = client.query(&whole_statement(FREE_FLUSHED), &[&self.number, &self.from]).await?;
+        let last = rows.iter().map(|row| row.get(0)).max();
+        Ok(last.filter(|_| rows.len() as u64 >= FREE_ROWS).map(|from| Flushed { from, ..self }))
+    }
 }

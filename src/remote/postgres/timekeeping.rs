@@ -16,9 +16,8 @@
 use std::time::Duration;
 
 use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
 
-use super::{SCHEMA, Wrong, describe};
+use super::Wrong;
 use crate::remote::Remote;
 use crate::remote::clock::{BACK_MAX_US, OnJump, own_us};
 
@@ -56,13 +55,7 @@ struct Found {
 
 impl Found {
     async fn read(client: &Client) -> Result<Found, Wrong> {
-        let row = match client.query_one(READ, &[]).await {
-            Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
-                make(client).await?;
-                client.query_one(READ, &[]).await?
-            }
-            found => found?,
-        };
+        let row = client.query_one(READ, &[]).await?;
         Ok(Found {
             server_us: row.get(0),
             ahead_us: row.get(1),
@@ -77,15 +70,6 @@ impl Found {
     fn now_us(&self) -> i64 {
         self.server_us + self.ahead_us
     }
-}
-
-/// Adds the table to a schema that an earlier version has made. It is the last of the schema.
-async fn make(client: &Client) -> Result<(), Wrong> {
-    const LOCK: &str = "SELECT pg_advisory_xact_lock(7521093)";
-    let table = SCHEMA.find("CREATE TABLE IF NOT EXISTS keyfast.clock").map_or("", |at| &SCHEMA[at..]);
-    client.batch_execute(&format!("{LOCK}; {table}")).await.map_err(|error| {
-        Wrong(format!("the table keyfast.clock is missing and cannot be made: {}", describe(&error)))
-    })
 }
 
 /// Reads the store's time, and sets it if it has not gone on as it was.

@@ -10,20 +10,23 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Transaction};
 
 use super::confirmations::{DURABILITY, expect_no_less};
-use super::{BARRIER, Closing, at_store_time, check_schema, describe, is_lost, open};
+use super::{BARRIER, Closing, check_schema, describe, is_lost, is_missing, open, whole_statement};
 use crate::remote::Remote;
 use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told, end_of_place, next_place};
 
-const COUNT: &str = "SELECT count(*) FROM keyfast.keys WHERE database = $1 AND expires > {now}";
+const COUNT: &str = "
+    SELECT count(*) FROM keyfast.keys WHERE database = {numbers}[$1::int] AND expires > {now}";
 const NAMES: &str = "
-    SELECT key, kind, slot FROM keyfast.keys WHERE database = $1 AND expires > {now} LIMIT $2";
+    SELECT key, kind, slot FROM keyfast.keys
+    WHERE database = {numbers}[$1::int] AND expires > {now} LIMIT $2";
 /// The last one of so many keys, and all keys before it and in its place.
 const SOME: &str = "
     SELECT key, kind, slot FROM keyfast.keys
-    WHERE database = $1 AND slot >= $2 AND expires > {now} AND slot <= (
+    WHERE database = {numbers}[$1::int] AND slot >= $2 AND expires > {now} AND slot <= (
         SELECT max(slot) | $4::bigint FROM (
             SELECT slot FROM keyfast.keys
-            WHERE database = $1 AND slot >= $2 AND expires > {now} ORDER BY slot LIMIT $3
+            WHERE database = {numbers}[$1::int] AND slot >= $2 AND expires > {now}
+            ORDER BY slot LIMIT $3
         ) page
     )";
 /// Columns as those of a batch, and the key.
@@ -31,15 +34,23 @@ const LOCKS: &str = "
     SELECT 0::smallint, 0::bigint, version, true, kind, value,
         CASE WHEN expires < 'infinity' THEN (extract(epoch FROM expires) * 1000)::bigint ELSE -1 END,
         is_lock, holder, fence, (extract(epoch FROM since) * 1000)::bigint, key
-    FROM keyfast.keys WHERE database = $1 AND is_lock AND expires > {now}
+    FROM keyfast.keys WHERE database = {numbers}[$1::int] AND is_lock AND expires > {now}
     ORDER BY since LIMIT $2";
-/// Writers wait, so that no key survives that was written before one that is deleted. The next statement sees
-/// all keys.
-const BEFORE_FLUSH: &str = "LOCK TABLE keyfast.keys IN SHARE ROW EXCLUSIVE MODE";
+/// One flush at a time. The next statement sees what the one before has written.
+const BEFORE_FLUSH: &str = "SELECT FROM keyfast.databases FOR UPDATE";
+/// Gives a database, or all, new numbers, under which there are no rows. That is one moment for all clients.
+/// A batch that began before it writes under the old number: it comes before the flush, as do all that see
+/// what it has written. Each batch that began later sees the new number, and so does every request of a client
+/// that knows of such a batch.
 const FLUSH: &str = "
-    UPDATE keyfast.keys SET kind = 'none', value = '', expires = '-infinity', since = {now},
-        holder = '', is_lock = false, version = -nextval('keyfast.fence')
-    WHERE ($1::int IS NULL OR database = $1) AND expires > {now}";
+    WITH flushed AS (
+        INSERT INTO keyfast.flushed (database, number, since)
+        SELECT named, numbers[named], {now}
+        FROM keyfast.databases, generate_subscripts(numbers, 1) named WHERE $1::int IS NULL OR named = $1
+    )
+    UPDATE keyfast.databases SET numbers[:] = ARRAY(
+        SELECT CASE WHEN $1 IS NULL OR named = $1 THEN nextval('keyfast.number')::int ELSE numbers[named] END
+        FROM generate_subscripts(numbers, 1) named ORDER BY named)";
 
 /// Asks the clients' questions until the process ends.
 pub(in crate::remote) async fn run(remote: &Arc<Remote>) {
@@ -53,7 +64,7 @@ pub(in crate::remote) async fn run(remote: &Arc<Remote>) {
                 let (mut client, socket) = open(remote, |_message| ()).await?;
                 let closing = Closing::of(socket);
                 // A front-end that has just been started may be the first.
-                check_schema(&mut client).await.map_err(|wrong| wrong.0)?;
+                check_schema(&mut client, remote.settings.databases).await.map_err(|wrong| wrong.0)?;
                 // Counting may read the whole table.
                 client.batch_execute("SET enable_seqscan = on").await.map_err(|error| describe(&error))?;
                 connection = Some((client, closing));
@@ -63,6 +74,10 @@ pub(in crate::remote) async fn run(remote: &Arc<Remote>) {
             let answer = ask(remote, client, question).await;
             // An answer that says why is an answer.
             is_sent = matches!(&answer, Err(Unanswered::Failed(error)) if is_lost(error));
+            if matches!(&answer, Err(Unanswered::Failed(error)) if is_missing(error)) {
+                // The next connection makes the tables.
+                connection = None;
+            }
             answer.map_err(|why| match why {
                 Unanswered::Failed(error) => describe(&error),
                 Unanswered::Weak(why) => why,
@@ -104,12 +119,12 @@ async fn ask(remote: &Remote, client: &mut Client, question: Question) -> Result
     let mut told = Told::default();
     match question {
         Question::Count(database) => {
-            let row = tx.query_one(&at_store_time(COUNT), &[&(database as i32)]).await?;
+            let row = tx.query_one(&whole_statement(COUNT), &[&(database as i32)]).await?;
             told.count = usize::try_from(row.get::<_, i64>(0)).unwrap_or(0);
         }
         Question::Names(database) => {
             let limit = NAMES_MAX as i64 + 1;
-            read(&mut told, tx.query(&at_store_time(NAMES), &[&(database as i32), &limit]).await?);
+            read(&mut told, tx.query(&whole_statement(NAMES), &[&(database as i32), &limit]).await?);
         }
         Question::Some { database, from, keys, with_types: _ } => {
             let limit = keys.min(NAMES_MAX) as i64;
@@ -124,14 +139,14 @@ async fn ask(remote: &Remote, client: &mut Client, question: Question) -> Result
             }
         }
         Question::Locks(database) => {
-            for row in tx.query(&at_store_time(LOCKS), &[&(database as i32), &(LOCKS_MAX as i64)]).await? {
+            for row in tx.query(&whole_statement(LOCKS), &[&(database as i32), &(LOCKS_MAX as i64)]).await? {
                 told.locks.push((row.get(11), super::read(&row)));
             }
         }
         Question::Flush(database) => {
             let database = database.map(|database| database as i32);
             tx.batch_execute(BEFORE_FLUSH).await?;
-            told.count = tx.execute(&at_store_time(FLUSH), &[&database]).await? as usize;
+            tx.execute(&whole_statement(FLUSH), &[&database]).await?;
         }
     }
     let durability = tx.query_one(&format!("{BARRIER}, {DURABILITY}"), &[]).await?;
@@ -148,7 +163,7 @@ async fn some(
     limit: i64,
 ) -> Result<Vec<tokio_postgres::Row>, Error> {
     let arguments: [&(dyn ToSql + Sync); 4] = [&(database as i32), &from, &limit, &end_of_place(0)];
-    tx.query(&at_store_time(SOME), &arguments).await
+    tx.query(&whole_statement(SOME), &arguments).await
 }
 
 /// Reads keys; returns the greatest of their slots.

@@ -231,6 +231,7 @@ mod tests {
         // Others exist only with a store.
         let settings = Settings {
             target: Target::Postgres("postgres://nowhere".to_owned()),
+            databases: 16,
             places: Places::new(b""),
             name: "server".to_owned(),
             patience: Duration::from_secs(1),

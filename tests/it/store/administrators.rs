@@ -8,8 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::cluster::{eventually, front};
-use super::postgres::Postgres;
+use super::postgres::{Postgres, pair};
+use super::{is_told_of_changes, wait_until_heard};
 use crate::client::{Reply, request};
+use crate::server::{Server, SetOnDrop};
 
 /// Changes a setting of the primary, and waits until it counts.
 fn set(cluster: &Postgres, name: &str, value: &str) {
@@ -140,4 +142,67 @@ fn a_pooler_that_mixes_up_statements_is_refused_with_what_to_do() {
     }
     // Nothing was done.
     assert_eq!(cluster.sql(0, "SELECT count(*) FROM keyfast.keys"), Ok("1".into()));
+}
+
+/// Takes locks and releases them at a front-end until this is set, whatever the replies are.
+fn be_busy(front: &Server, is_over: &AtomicBool) {
+    let mut client = front.client();
+    while !is_over.load(Ordering::Relaxed) {
+        client.line("SETNX busy 1").ignored();
+        client.line("MSET busy:1 1 busy:2 2").ignored();
+        client.line("DEL busy").ignored();
+    }
+}
+
+marked!(needs_tools: after_the_schema_was_dropped_and_made_again_all_front_ends_and_blocked_clients_are_served);
+fn after_the_schema_was_dropped_and_made_again_all_front_ends_and_blocked_clients_are_served() {
+    let Some((cluster, one, other)) = pair("dropped") else { return };
+    let mut later = Vec::new();
+    for (round, is_busy, waits) in [(0, false, false), (1, false, true), (2, true, true)] {
+        let (mut client, mut elsewhere) = (one.client(), other.client());
+        client.line("SET before v").is_ok();
+        elsewhere.line("GET before").is("v");
+        let mut waiters = [&one, &other].map(Server::client);
+        for (number, waiter) in waiters.iter_mut().enumerate().filter(|_| waits) {
+            waiter.send(&request(["BLPOP", &format!("queue:{number}"), "0"]));
+        }
+        for client in [&mut client, &mut elsewhere].into_iter().filter(|_| waits) {
+            eventually("a client waits", || client.info("blocked_clients") == "1");
+        }
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let end = SetOnDrop(&is_over);
+            for front in [&one, &other, &one, &other].into_iter().filter(|_| is_busy) {
+                scope.spawn(|| be_busy(front, &is_over));
+            }
+            // It may meet batches in a circle, and is told so.
+            eventually("it is dropped", || cluster.sql(0, "DROP SCHEMA keyfast CASCADE").is_ok());
+            later.push(cluster.front(&["--store-name", "later"]));
+            for (number, front) in [&one, &other, &later[round]].into_iter().enumerate() {
+                let mut client = front.client();
+                for turn in 0..40 {
+                    client.line(&format!("SETNX lock:{number}:{turn} 1")).is(1);
+                }
+                client.line("GET before").is_nil();
+            }
+            drop(end);
+        });
+        // What was acknowledged is there.
+        let locks = "SELECT count(*) FROM keyfast.keys WHERE convert_from(key, 'utf8') LIKE 'lock:%'";
+        assert_eq!(cluster.sql(0, locks), Ok("120".into()));
+        for (number, waiter) in waiters.iter_mut().enumerate().filter(|_| waits) {
+            elsewhere.line(&format!("RPUSH queue:{number} x")).is(1);
+            let popped = Reply::Array(vec![format!("queue:{number}").as_str().into(), "x".into()]);
+            waiter.reply().is(popped);
+        }
+        // News cross over, though there is another secret.
+        wait_until_heard(&mut one.client(), &other);
+        wait_until_heard(&mut other.client(), &later[round]);
+        is_told_of_changes(&one, &mut later[round].client());
+        client.line("FLUSHALL").is_ok();
+        elsewhere.line("DBSIZE").is(0);
+        if round == 0 {
+            later[0].client().line("DBSIZE").is(0);
+        }
+    }
 }

@@ -128,7 +128,7 @@ fn a_schema_that_an_earlier_version_has_made_gets_what_is_missing() {
     front.client().line("SETNX lock a").is(1);
     drop(front);
     let exists = "SELECT to_regclass('keyfast.sweeper') IS NOT NULL";
-    cluster.sql(0, "DROP TABLE keyfast.sweeper, keyfast.clock").expect("the store");
+    cluster.sql(0, "DROP TABLE keyfast.sweeper").expect("the store");
     let fronts = [cluster.front(&[]), cluster.front(&[])];
     eventually("the table is there", || cluster.sql(0, exists) == Ok("t".into()));
     eventually("a front-end has the right", || {

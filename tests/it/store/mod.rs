@@ -30,6 +30,7 @@ pub(crate) mod cluster;
 mod collections;
 pub(crate) mod differs;
 mod etcd;
+mod flushing;
 mod frozen;
 mod linear;
 mod load;
