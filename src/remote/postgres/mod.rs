@@ -364,7 +364,7 @@ impl Postgres {
 
     /// Why a batch was not begun.
     async fn why_not_begun(&mut self, number: i64) -> Failure {
-        const IS_NEXT: &str = "SELECT FROM keyfast.fronts WHERE front = $1 AND last = $2 - 1";
+        const IS_NEXT: &str = "SELECT FROM keyfast.fronts WHERE front = $1 AND last = $2::bigint - 1";
         let (client, front) = (&self.client, &self.front);
         let query = async { client.query_opt(IS_NEXT, &[front, &number]).await };
         match self.socket.serve(query).await {

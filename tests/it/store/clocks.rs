@@ -125,6 +125,9 @@ fn the_clock_of_a_store_may_be_set_while_front_ends_use_it() {
         lock.lives_as_long_as_it_should(&mut client, "lock");
         lock.lives_as_long_as_it_should(&mut rival, "lock");
     }
+    let warned = [&front, &other].map(|front| front.output());
+    assert!(warned.iter().any(|output| output.contains("A batch came too late by the clock of the store")));
+    assert!(!warned.iter().any(|output| output.contains("Lost the store")), "{warned:?}");
     eventually("it says so", || client.line("INFO store").text().contains("\nstore_clock_ahead_ms:-"));
 }
 
