@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
+use super::flushed::Flushed;
+use super::look_at_flushes;
 use super::messages::{Event, RangeRequest, WatchCreateRequest, WatchRequest, WatchResponse, Watching, put};
-use super::names::{Named, Names};
+use super::names::{Flushes, Named, Names};
 use super::wire::{Wire, describe};
 use crate::remote::Remote;
 use crate::remote::news::{Ears, HEARTBEAT, Incoming, News, Wants};
@@ -28,6 +30,8 @@ use crate::remote::news::{Ears, HEARTBEAT, Incoming, News, Wants};
 const PRESENCE_SECONDS: i64 = 10;
 /// How many heartbeats are between two signs of life.
 const KEEP_ALIVE_EVERY: u32 = 3;
+/// How long etcd is left to the others after some of these were deleted.
+const FLUSHED_EVERY: Duration = Duration::from_millis(20);
 /// How long changes are watched after they were wanted last.
 const WANTED: Duration = Duration::from_secs(5);
 /// The most bytes of news in one write: etcd accepts 1.5 MiB.
@@ -94,13 +98,18 @@ impl<E: Ears> Session<'_, E> {
         let (mut ticks, mut beats) = (interval(HEARTBEAT), 0);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut wanted = Instant::now();
+        let mut flushed = Flushed::new(&self.names, self.remote.settings.databases);
+        let (mut is_first, mut freed) = (false, Instant::now());
         // Changes before this were not received.
         self.remote.look_again();
         loop {
             if self.remote.has_listeners() || self.ears.wants_keys() {
                 wanted = Instant::now();
                 if changes.is_none() {
-                    changes = Some(self.watch(self.names.all_changes(), 0).await?);
+                    let looked = self.within(look_at_flushes(&self.wire, &self.names)).await?;
+                    let revision;
+                    (self.names, revision) = looked;
+                    changes = Some(self.watch(self.names.all_changes(), revision + 1).await?);
                     // Changes before this were not received.
                     self.remote.look_again();
                     if self.ears.wants_keys() {
@@ -125,6 +134,10 @@ impl<E: Ears> Session<'_, E> {
                     self.hear_changes(response)?;
                 }
                 () = self.remote.outgoing.work.notified() => {}
+                () = sleep_until((freed + FLUSHED_EVERY).into()), if is_first && !flushed.is_empty() => {
+                    self.within(flushed.free_some(&self.wire)).await?;
+                    freed = Instant::now();
+                }
                 _ = ticks.tick() => {
                     if self.remote.front() != Some(self.front) {
                         return Ok(());
@@ -135,6 +148,8 @@ impl<E: Ears> Session<'_, E> {
                         self.within(self.keep_alive()).await?;
                     }
                     self.greet();
+                    is_first = self.others.iter().all(|other| *other > self.front);
+                    self.within(flushed.look(&self.wire)).await?;
                 }
             }
         }
@@ -256,6 +271,10 @@ impl<E: Ears> Session<'_, E> {
         for event in response.events {
             let Some(key) = event.kv else { continue };
             match self.names.read(&key.key) {
+                Some(Named::Flushes) => {
+                    let found = Some(&key).filter(|_| event.kind != Event::GONE);
+                    self.names = self.names.after(Flushes::of(found).unwrap_or_default());
+                }
                 Some(Named::Ledger(front)) => drop(authors.insert(key.mod_revision, front)),
                 Some(Named::Key(name)) => keys.push((name, key.mod_revision)),
                 _ => {}

@@ -11,6 +11,9 @@
 //!
 //! A batch that only reads is not counted, and etcd writes nothing for it.
 //!
+//! A flush of a database changes the names of its keys ([`names`]), and each batch is done on condition that
+//! there was no flush of which its front-end does not know. [`flushed`] deletes the keys of before.
+//!
 //! All reads are linearizable: on a node that is cut off from the others they fail.
 //!
 //! - **Versions** of rows and fencing numbers are revisions of etcd. They only grow, over all front-ends,
@@ -31,6 +34,7 @@
 //!   unknown.
 
 mod ears;
+mod flushed;
 mod groups;
 mod leases;
 mod messages;
@@ -50,9 +54,10 @@ use super::target::{EtcdPlace, Target};
 use groups::{Groups, OPERATIONS_MAX};
 use leases::{Leases, Life, Lives};
 use messages::{
-    KeyValue, RangeResponse, RequestOp, ResponseOp, TxnRequest, TxnResponse, is_absent, is_less, put, range,
+    Compare, DeleteRangeRequest, KeyValue, Operation, RangeRequest, RequestOp, ResponseOp, TxnRequest,
+    TxnResponse, is_absent, is_less, is_of, put, range, range_at,
 };
-use names::{FORMAT, Names};
+use names::{FORMAT, FORMAT_BEFORE, Flushes, Names};
 use wire::{Wire, describe, failure, is_about_lease};
 
 /// How long a front-end's ledger is kept after it was heard of last, in seconds.
@@ -88,8 +93,13 @@ impl Store for Etcd {
         let groups = Groups::of(batch, &self.names);
         if let Some(success) = groups.only_looks() {
             // etcd writes nothing for a transaction that only reads.
-            let found = self.wire.txn_soon(TxnRequest { success, ..TxnRequest::default() }).await;
-            let found = found.map_err(|status| failure(&status))?;
+            let compare = vec![self.names.are_current()];
+            let failure = vec![range(self.names.flushes_name())];
+            let found = self.wire.txn_soon(TxnRequest { compare, success, failure }).await;
+            let found = found.map_err(|status| wire::failure(&status))?;
+            if !found.succeeded {
+                return Err(self.after_flush(found.responses.into_iter().next()));
+            }
             let version = found.revision();
             return Ok((groups.judge(found.responses, version), system_us()));
         }
@@ -100,8 +110,9 @@ impl Store for Etcd {
         let ledger = self.names.ledger(self.front);
         let mut success = vec![put(ledger.clone(), names::ledger(number, true), self.front)];
         success.extend(groups.operations(&leases, &lives));
-        let compare = vec![is_less(ledger, names::before(number))];
-        let done = self.wire.txn_soon(TxnRequest { compare, success, failure: Vec::new() }).await;
+        let compare = vec![is_less(ledger.clone(), names::before(number)), self.names.are_current()];
+        let otherwise = vec![range(ledger), range(self.names.flushes_name())];
+        let done = self.wire.txn_soon(TxnRequest { compare, success, failure: otherwise }).await;
         let done = done.map_err(|status| {
             if is_about_lease(&status) {
                 self.leases.forget();
@@ -109,7 +120,12 @@ impl Store for Etcd {
             failure(&status)
         })?;
         if !done.succeeded {
-            return Err(Failure::Lost("its ledger is gone, or knows of a later batch".to_owned()));
+            let mut found = done.responses.into_iter();
+            let ledger = found.next().and_then(ResponseOp::into_key);
+            if ledger.is_none_or(|ledger| ledger.value >= names::before(number)) {
+                return Err(Failure::Lost("its ledger is gone, or knows of a later batch".to_owned()));
+            }
+            return Err(self.after_flush(found.next()));
         }
         let version = done.revision();
         let mut answer = groups.answer(done.responses.into_iter().skip(1), version);
@@ -141,7 +157,14 @@ impl Store for Etcd {
             return Err(Failure::Refused("another front-end has taken its number".to_owned()));
         }
         // All conditions were looked at in the revision before.
-        let groups = Groups::of(batch, &self.names);
+        let flushes = TxnRequest {
+            success: vec![range_at(self.names.flushes_name(), version - 1)],
+            ..TxnRequest::default()
+        };
+        let found = self.wire.txn_soon(flushes).await.map_err(|status| failure(&status))?;
+        let names =
+            self.names.after(flushes_of(found.responses.into_iter().next()).map_err(Failure::Refused)?);
+        let groups = Groups::of(batch, &names);
         let mut found = Vec::with_capacity(batch.parts.len());
         for reads in groups.reads_at(version - 1).chunks(OPERATIONS_MAX) {
             let read = TxnRequest { success: reads.to_vec(), ..TxnRequest::default() };
@@ -149,6 +172,37 @@ impl Store for Etcd {
         }
         Ok(Some(groups.judge(found, version)))
     }
+}
+
+impl Etcd {
+    /// The failure of a batch of which nothing was done, since this front-end did not know of a flush. Now it
+    /// does.
+    fn after_flush(&mut self, found: Option<ResponseOp>) -> Failure {
+        match flushes_of(found) {
+            Ok(flushes) => {
+                self.names = self.names.after(flushes);
+                Failure::Again
+            }
+            Err(why) => Failure::Refused(why),
+        }
+    }
+}
+
+/// The flushes, as they were read.
+fn flushes_of(found: Option<ResponseOp>) -> Result<Flushes, String> {
+    let found = found.and_then(ResponseOp::into_key);
+    Flushes::of(found.as_ref()).ok_or_else(|| UNREADABLE.to_owned())
+}
+
+/// What another program has written.
+const UNREADABLE: &str = "its key `flushes` cannot be read";
+
+/// Reads the flushes. Returns the names after them, and the revision in which they were read.
+async fn look_at_flushes(wire: &Wire, names: &Names) -> Result<(Names, i64), Status> {
+    let request = RangeRequest { key: names.flushes_name(), ..RangeRequest::default() };
+    let found = wire.range(request).await?;
+    let flushes = Flushes::of(found.kvs.first()).ok_or_else(|| Status::data_loss(UNREADABLE))?;
+    Ok((names.after(flushes), found.header.map_or(0, |header| header.revision)))
 }
 
 /// The place of the store in etcd.
@@ -164,31 +218,45 @@ async fn open(remote: &Remote) -> Result<(Wire, Names), String> {
     let place = place(remote)?;
     let names = Names::new(&place.prefix);
     let (wire, found) = Wire::open(place, &remote.settings, names.format()).await?;
-    let format = match format_of(found) {
-        Some(format) => format,
-        None => begin(&wire, &names).await.map_err(|status| describe(&status))?,
+    let format = match found.kvs.into_iter().next() {
+        Some(format) if format.value == FORMAT_BEFORE => renew(&wire, &names, format.mod_revision).await,
+        Some(format) => Ok(String::from_utf8_lossy(&format.value).into_owned()),
+        None => begin(&wire, &names).await,
     };
-    match format.as_str() {
-        FORMAT => Ok((wire, names)),
+    match format.map_err(|status| describe(&status))?.as_str() {
+        FORMAT => {
+            let (names, _) = look_at_flushes(&wire, &names).await.map_err(|status| describe(&status))?;
+            Ok((wire, names))
+        }
         other => Err(format!("its keys are of version {other}, and this program needs version {FORMAT}")),
     }
 }
 
-fn format_of(found: RangeResponse) -> Option<String> {
-    let key = found.kvs.into_iter().next()?;
-    Some(String::from_utf8_lossy(&key.value).into_owned())
-}
-
 /// Writes the version of the form, if no other front-end is faster. Returns what is there.
 async fn begin(wire: &Wire, names: &Names) -> Result<String, Status> {
-    let key = names.format();
-    let begun = wire.txn(TxnRequest {
-        compare: vec![is_absent(key.clone())],
-        success: vec![put(key.clone(), FORMAT.into(), 0)],
-        failure: vec![range(key)],
-    });
-    let TxnResponse { responses, .. } = begun.await?;
-    let found = responses.into_iter().next().and_then(ResponseOp::into_key);
+    let success = vec![put(names.format(), FORMAT.into(), 0)];
+    write_format(wire, names, is_absent(names.format()), success).await
+}
+
+/// Makes keys of the version before those of this one. A front-end of that version would not see a flush: it
+/// loses its ledger, does nothing more, and finds the new version.
+async fn renew(wire: &Wire, names: &Names, revision: i64) -> Result<String, Status> {
+    let [key, range_end] = names.all_ledgers();
+    let request = Some(Operation::DeleteRange(DeleteRangeRequest { key, range_end }));
+    let success = vec![RequestOp { request }, put(names.format(), FORMAT.into(), 0)];
+    write_format(wire, names, is_of(names.format(), revision), success).await
+}
+
+async fn write_format(
+    wire: &Wire,
+    names: &Names,
+    condition: Compare,
+    success: Vec<RequestOp>,
+) -> Result<String, Status> {
+    let failure = vec![range(names.format())];
+    let TxnResponse { responses, succeeded, .. } =
+        wire.txn(TxnRequest { compare: vec![condition], success, failure }).await?;
+    let found = responses.into_iter().next().and_then(ResponseOp::into_key).filter(|_| !succeeded);
     Ok(found.map_or(FORMAT.to_owned(), |key| String::from_utf8_lossy(&key.value).into_owned()))
 }
 

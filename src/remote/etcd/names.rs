@@ -3,8 +3,10 @@
 //! `etcdctl get --prefix keyfast/` shows all of it. Behind the prefix:
 //!
 //! - `format` is the version of this form.
+//! - `flushes` says how often databases were flushed.
 //! - `k/<database>/<slot>/<name>` is a key. Its slot, a hash of 16 digits, stands before its name so that
-//!   SCAN can go on from a number.
+//!   SCAN can go on from a number. After a flush it is `k/<database>.<flush>/<slot>/<name>`: so a flush is one
+//!   moment, however many keys there are. Those of before are deleted later.
 //! - `w/<database>/<slot>/<name>` is the mark of an absent key that is watched.
 //! - `f/<front-end>` is a front-end's ledger.
 //! - `n/<front-end>` says that a front-end is there, and holds its news.
@@ -14,20 +16,80 @@
 //! which the key has got it, and who has written it. The bytes of the value follow. The moment is there for
 //! people and for PTTL: the lease decides.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::messages::{Compare, KeyValue, is_absent, is_of};
 use crate::remote::row::{Key, Live, Row, Tenure};
 use crate::types;
 
 /// The version of the form.
-pub(super) const FORMAT: &str = "1";
+pub(super) const FORMAT: &str = "2";
+/// The version before, without `flushes`.
+pub(super) const FORMAT_BEFORE: &str = "1";
+/// The version of the form of values.
+const VALUE_FORMAT: &str = "1";
 
 /// The names of one prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     prefix: String,
+    /// The flushes that are known here. What is asked of etcd is asked on condition that there are no others.
+    flushes: Flushes,
+}
+
+/// The flushes of databases. Each has a number, which is greater than those before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flushes {
+    /// The revision of the key that has them; 0 if there is none.
+    revision: i64,
+    /// The last one of all databases; 0 for none.
+    of_all: u64,
+    /// Later ones of single databases.
+    of_one: BTreeMap<u32, u64>,
+}
+
+impl Flushes {
+    /// Reads them.
+    pub(super) fn of(found: Option<&KeyValue>) -> Option<Flushes> {
+        let Some(KeyValue { value, mod_revision: revision, .. }) = found else {
+            return Some(Flushes::default());
+        };
+        let mut words = std::str::from_utf8(value).ok()?.split(' ');
+        let of_all = words.next()?.parse().ok()?;
+        let of_one = words.map(|word| {
+            let (database, number) = word.split_once('=')?;
+            Some((database.parse().ok()?, number.parse().ok()?))
+        });
+        Some(Flushes { revision: *revision, of_all, of_one: of_one.collect::<Option<_>>()? })
+    }
+
+    /// The number of the last flush of a database; 0 if there was none.
+    fn last_of(&self, database: u32) -> u64 {
+        self.of_one.get(&database).map_or(self.of_all, |number| self.of_all.max(*number))
+    }
+
+    /// These and one more, of a database or of all.
+    pub(super) fn with(&self, database: Option<u32>) -> Flushes {
+        let next = self.of_one.values().fold(self.of_all, |last, number| last.max(*number)) + 1;
+        let mut flushes = self.clone();
+        match database {
+            Some(database) => _ = flushes.of_one.insert(database, next),
+            None => (flushes.of_all, flushes.of_one) = (next, BTreeMap::new()),
+        }
+        flushes
+    }
+}
+
+impl fmt::Display for Flushes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.of_all)?;
+        self.of_one.iter().try_for_each(|(database, number)| write!(f, " {database}={number}"))
+    }
 }
 
 /// The meaning of a name.
@@ -39,14 +101,41 @@ pub(super) enum Named {
     Ledger(i64),
     /// The news of a front-end.
     News(i64),
+    /// The flushes.
+    Flushes,
 }
 
 /// Digits of a slot.
 const SLOT_DIGITS: usize = 16;
+/// Digits of the number of a flush, in the name of a key.
+const ROOM_DIGITS: usize = 16;
 
 impl Names {
     pub(super) fn new(prefix: &str) -> Names {
-        Names { prefix: prefix.to_owned() }
+        Names { prefix: prefix.to_owned(), flushes: Flushes::default() }
+    }
+
+    /// The same names after other flushes.
+    pub(super) fn after(&self, flushes: Flushes) -> Names {
+        Names { prefix: self.prefix.clone(), flushes }
+    }
+
+    /// The flushes that are known here.
+    pub(super) fn flushes(&self) -> &Flushes {
+        &self.flushes
+    }
+
+    /// The name of the flushes.
+    pub(super) fn flushes_name(&self) -> Bytes {
+        format!("{}flushes", self.prefix).into()
+    }
+
+    /// That there was no other flush.
+    pub(super) fn are_current(&self) -> Compare {
+        match self.flushes.revision {
+            0 => is_absent(self.flushes_name()),
+            revision => is_of(self.flushes_name(), revision),
+        }
     }
 
     /// The name of the version of the form.
@@ -56,20 +145,28 @@ impl Names {
 
     /// The name of a client's key: `k/<database>/<slot>/<name>`.
     pub(super) fn key(&self, key: &Key) -> Bytes {
-        self.of(b'k', key)
+        self.of(&format!("k/{}", self.room(key.database)), key)
     }
 
-    /// The mark of an absent key that is watched.
+    /// The mark of an absent key that is watched. A flush leaves it, since such a key does not change by it.
     pub(super) fn mark(&self, key: &Key) -> Bytes {
-        self.of(b'w', key)
+        self.of(&format!("w/{}", key.database), key)
     }
 
-    fn of(&self, room: u8, key: &Key) -> Bytes {
+    /// The part of a name that says of which database a key is, and after which flush.
+    pub(super) fn room(&self, database: u32) -> String {
+        match self.flushes.last_of(database) {
+            0 => database.to_string(),
+            number => format!("{database}.{number:0ROOM_DIGITS$}"),
+        }
+    }
+
+    fn of(&self, room: &str, key: &Key) -> Bytes {
         use std::io::Write;
-        let mut name = Vec::with_capacity(self.prefix.len() + key.name.len() + SLOT_DIGITS + 6);
+        let mut name = Vec::with_capacity(self.prefix.len() + room.len() + key.name.len() + SLOT_DIGITS + 2);
         name.extend_from_slice(self.prefix.as_bytes());
         // A write to a vector cannot fail.
-        let _ = write!(name, "{}/{}/{:016x}/", char::from(room), key.database, key.slot());
+        let _ = write!(name, "{room}/{:016x}/", key.slot());
         name.extend_from_slice(&key.name);
         name.into()
     }
@@ -89,41 +186,79 @@ impl Names {
         ["n/", "n0"].map(|end| format!("{}{end}", self.prefix).into())
     }
 
-    /// All keys of a database, or of all.
-    pub(super) fn all_keys(&self, database: Option<u32>) -> [Bytes; 2] {
-        match database {
-            // `0` follows `/`.
-            Some(database) => ["/", "0"].map(|end| format!("{}k/{database}{end}", self.prefix).into()),
-            None => ["k/", "k0"].map(|end| format!("{}{end}", self.prefix).into()),
-        }
+    /// All keys of a database.
+    pub(super) fn all_keys(&self, database: u32) -> [Bytes; 2] {
+        self.all_in(&self.room(database))
     }
 
-    /// All ledgers and all keys, and nothing else: no other room lies between `f` and `k`.
+    fn all_in(&self, room: &str) -> [Bytes; 2] {
+        // `0` follows `/`.
+        ["/", "0"].map(|end| format!("{}k/{room}{end}", self.prefix).into())
+    }
+
+    /// The keys of a room from a slot to the one before another slot.
+    pub(super) fn slots_in(&self, room: &str, slots: Range<i64>) -> [Bytes; 2] {
+        [slots.start, slots.end].map(|slot| format!("{}k/{room}/{slot:016x}", self.prefix).into())
+    }
+
+    /// The keys of a database that were flushed: those of before the first flush, and those of after it.
+    pub(super) fn all_flushed(&self, database: u32) -> Option<[[Bytes; 2]; 2]> {
+        let first = Some(self.flushes.last_of(database)).filter(|number| *number > 0)?;
+        let ends = [format!("{database}."), format!("{database}.{first:0ROOM_DIGITS$}/")];
+        let later = ends.map(|end| format!("{}k/{end}", self.prefix).into());
+        Some([self.all_in(&database.to_string()), later])
+    }
+
+    /// The room of the key of this name.
+    pub(super) fn room_in<'n>(&self, name: &'n [u8]) -> Option<&'n str> {
+        let rest = name.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"k/")?;
+        std::str::from_utf8(rest.split(|byte| *byte == b'/').next()?).ok()
+    }
+
+    /// All ledgers.
+    pub(super) fn all_ledgers(&self) -> [Bytes; 2] {
+        ["f/", "f0"].map(|end| format!("{}{end}", self.prefix).into())
+    }
+
+    /// All ledgers, the flushes and all keys, and nothing else: no other room lies between `f` and `k`.
     pub(super) fn all_changes(&self) -> [Bytes; 2] {
         ["f/", "k0"].map(|end| format!("{}{end}", self.prefix).into())
     }
 
     /// All keys of a database from a slot on.
     pub(super) fn keys_from(&self, database: u32, slot: i64) -> [Bytes; 2] {
-        let [_, end] = self.all_keys(Some(database));
-        [format!("{}k/{database}/{slot:016x}", self.prefix).into(), end]
+        let [_, end] = self.all_keys(database);
+        [format!("{}k/{}/{slot:016x}", self.prefix, self.room(database)).into(), end]
     }
 
-    /// The meaning of a name; `None` if it has none here.
+    /// The meaning of a name; `None` if it has none here. A key that was flushed has none.
     pub(super) fn read(&self, name: &[u8]) -> Option<Named> {
-        let (room, rest) = name.strip_prefix(self.prefix.as_bytes())?.split_at_checked(2)?;
+        let name = name.strip_prefix(self.prefix.as_bytes())?;
+        if name == b"flushes" {
+            return Some(Named::Flushes);
+        }
+        let (room, rest) = name.split_at_checked(2)?;
         match room {
             b"f/" => Some(Named::Ledger(front_of(rest)?)),
             b"n/" => Some(Named::News(front_of(rest)?)),
             b"k/" => {
                 let slash = rest.iter().position(|byte| *byte == b'/')?;
-                let database = std::str::from_utf8(&rest[..slash]).ok()?.parse().ok()?;
+                let (database, number) = read_room(std::str::from_utf8(&rest[..slash]).ok()?)?;
+                if number != self.flushes.last_of(database) {
+                    return None;
+                }
                 let name = rest.get(slash + 1 + SLOT_DIGITS + 1..)?;
                 Some(Named::Key(Key { database, name: name.into() }))
             }
             _ => None,
         }
     }
+}
+
+/// The database of a room, and the number of the flush after which it was made.
+fn read_room(room: &str) -> Option<(u32, u64)> {
+    let (database, number) = room.split_once('.').unwrap_or((room, "0"));
+    Some((database.parse().ok()?, number.parse().ok()?))
 }
 
 fn front_of(digits: &[u8]) -> Option<i64> {
@@ -152,7 +287,8 @@ pub(super) fn write(
     let expiry = expires_at_ms.map_or("-".to_owned(), |moment_ms| moment_ms.to_string());
     let mark = if live.is_lock { LOCK } else { "-" };
     let holder = holder.replace('\n', " ");
-    let mut value = format!("{FORMAT} {kind} {expiry} {mark} {fence} {since_ms} {holder}\n").into_bytes();
+    let mut value =
+        format!("{VALUE_FORMAT} {kind} {expiry} {mark} {fence} {since_ms} {holder}\n").into_bytes();
     value.extend_from_slice(&live.value);
     value.into()
 }
@@ -206,7 +342,7 @@ struct Head<'v> {
 fn head(value: &Bytes) -> Option<(Head<'_>, usize)> {
     let end = memchr::memchr(b'\n', value)?;
     let mut fields = std::str::from_utf8(&value[..end]).ok()?.splitn(7, ' ');
-    if fields.next()? != FORMAT {
+    if fields.next()? != VALUE_FORMAT {
         return None;
     }
     let head = Head {
@@ -233,7 +369,7 @@ mod tests {
         assert_eq!(names.read(&names.ledger(7)), Some(Named::Ledger(7)));
         assert_eq!(names.read(&names.news(i64::MAX)), Some(Named::News(i64::MAX)));
         assert_eq!(names.read(b"x/k/0/"), None);
-        let [first, end] = names.all_keys(Some(12));
+        let [first, end] = names.all_keys(12);
         let [from, _] = names.keys_from(12, key.slot());
         assert!(first < from && from < names.key(&key) && names.key(&key) < end);
         assert!(names.key(&Key::new(1, b"a")) < first);
@@ -251,6 +387,48 @@ mod tests {
             let row = read(&Bytes::from_static(wrong.as_bytes()), 1);
             assert_eq!(row.live.map(|live| live.kind), Some(NO_KIND), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_flush_gives_the_keys_of_its_databases_other_names() {
+        let names = Names::new("x/");
+        let flushed = |names: &Names, database| {
+            let flushes = names.flushes().with(database);
+            let found =
+                KeyValue { value: flushes.to_string().into(), mod_revision: 7, ..KeyValue::default() };
+            let flushes = Flushes { revision: 7, ..flushes };
+            assert_eq!(Flushes::of(Some(&found)), Some(flushes.clone()));
+            names.after(flushes)
+        };
+        let (one, other) = (Key::new(1, b"k"), Key::new(12, b"k"));
+        let all = [None, Some(1), Some(1), Some(12), None, Some(12)].map({
+            let mut names = names.clone();
+            move |database| {
+                names = flushed(&names, database);
+                names.clone()
+            }
+        });
+        let rooms = all.iter().map(|names| (names.room(1), names.room(12)));
+        let expected = [(1, 1), (2, 1), (3, 1), (3, 4), (5, 5), (5, 6)];
+        let room = |database: u32, number: u64| format!("{database}.{number:0ROOM_DIGITS$}");
+        assert!(rooms.eq(expected.map(|(one, other)| (room(1, one), room(12, other)))));
+        assert_eq!(all[1].read(&all[1].key(&one)), Some(Named::Key(one.clone())));
+        assert_eq!(all[2].read(&all[1].key(&one)), None);
+        assert_eq!(all[2].read(&all[1].key(&other)), Some(Named::Key(other.clone())));
+        assert_eq!(names.mark(&one), all[3].mark(&one));
+        assert_eq!(names.all_flushed(1), None);
+        let is_old = |names: &Names, name: &Bytes| {
+            let rooms = names.all_flushed(1).expect("it was flushed");
+            rooms.into_iter().any(|[first, end]| (first..end).contains(name))
+        };
+        assert!(is_old(&all[0], &names.key(&one)) && is_old(&all[2], &all[1].key(&one)));
+        assert!(!is_old(&all[2], &all[2].key(&one)) && !is_old(&all[1], &all[2].key(&one)), "it is newer");
+        assert!(!is_old(&all[4], &names.key(&other)) && !is_old(&all[4], &all[1].key(&other)));
+        assert_eq!(all[2].room_in(&all[2].key(&one)), Some(&*all[2].room(1)));
+        let [first, end] = names.all_keys(1);
+        assert!(first < names.key(&one) && names.key(&one) < end);
+        assert!(!(first..end).contains(&all[1].key(&one)));
+        assert_eq!(Flushes::of(Some(&KeyValue { value: "1 x".into(), ..KeyValue::default() })), None);
     }
 
     #[test]

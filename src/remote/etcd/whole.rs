@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::messages::{DeleteRangeRequest, KeyValue, Operation, Outcome, RangeRequest, RequestOp};
+use super::look_at_flushes;
+use super::messages::{KeyValue, RangeRequest, TxnRequest, put};
 use super::names::{Named, Names, kind_of, read};
 use super::wire::{Wire, describe};
 use crate::remote::Remote;
@@ -43,20 +44,28 @@ pub(in crate::remote) async fn run(remote: &Arc<Remote>) {
 
 async fn ask(wire: &Wire, names: &Names, question: Question) -> Result<Told, Status> {
     let mut told = Told::default();
+    // All that is read is of this revision, so that no flush comes between.
+    let (names, revision) = &look_at_flushes(wire, names).await?;
+    let revision = *revision;
     match question {
         Question::Count(database) => {
-            let [key, range_end] = names.all_keys(Some(database));
-            let request = RangeRequest { key, range_end, count_only: true, ..RangeRequest::default() };
+            let [key, range_end] = names.all_keys(database);
+            let request =
+                RangeRequest { key, range_end, revision, count_only: true, ..RangeRequest::default() };
             told.count = usize::try_from(wire.range(request).await?.count).unwrap_or(0);
         }
         Question::Names(database) => {
-            let [key, range_end] = names.all_keys(Some(database));
-            let mut request =
-                RangeRequest { key, range_end, limit: PAGE_KEYS, keys_only: true, ..RangeRequest::default() };
+            let [key, range_end] = names.all_keys(database);
+            let mut request = RangeRequest {
+                key,
+                range_end,
+                revision,
+                limit: PAGE_KEYS,
+                keys_only: true,
+                ..RangeRequest::default()
+            };
             loop {
                 let page = wire.range(request.clone()).await?;
-                // All pages are of the same moment.
-                request.revision = page.header.map_or(0, |header| header.revision);
                 let last = page.kvs.last().map(|key| key.key.clone());
                 add(&mut told, names, page.kvs);
                 match last {
@@ -69,23 +78,24 @@ async fn ask(wire: &Wire, names: &Names, question: Question) -> Result<Told, Sta
         }
         Question::Some { database, from, keys, with_types } => {
             let keys = if with_types { keys.min(TYPED_KEYS) } else { keys.min(PAGE_KEYS as usize) };
-            let (last, more) = some(&mut told, wire, names, (database, from), keys, !with_types).await?;
+            let (last, more) =
+                some(&mut told, (wire, names, revision), (database, from), keys, !with_types).await?;
             told.next = last.filter(|_| more).and_then(next_place);
         }
         Question::Any { database, from } => {
             for from in [from, 0] {
                 if told.keys.is_empty() {
-                    some(&mut told, wire, names, (database, from), 1, true).await?;
+                    some(&mut told, (wire, names, revision), (database, from), 1, true).await?;
                 }
             }
         }
         Question::Locks(database) => {
             // Locks have no index here: all keys are read.
-            let [key, range_end] = names.all_keys(Some(database));
-            let mut request = RangeRequest { key, range_end, limit: PAGE_LOCKS, ..RangeRequest::default() };
+            let [key, range_end] = names.all_keys(database);
+            let mut request =
+                RangeRequest { key, range_end, revision, limit: PAGE_LOCKS, ..RangeRequest::default() };
             loop {
                 let page = wire.range(request.clone()).await?;
-                request.revision = page.header.map_or(0, |header| header.revision);
                 let last = page.kvs.last().map(|key| key.key.clone());
                 for found in page.kvs {
                     let row = read(&found.value, found.mod_revision);
@@ -105,13 +115,19 @@ async fn ask(wire: &Wire, names: &Names, question: Question) -> Result<Told, Sta
             told.locks.sort_by_key(|(_, row)| row.tenure.as_ref().map(|tenure| tenure.since_ms));
         }
         Question::Flush(database) => {
-            let [key, range_end] = names.all_keys(database);
-            let request = Some(Operation::DeleteRange(DeleteRangeRequest { key, range_end }));
-            let done = wire.all(vec![RequestOp { request }]).await?;
-            if let Some(Outcome::DeleteRange(done)) =
-                done.responses.into_iter().next().and_then(|done| done.response)
-            {
-                told.count = usize::try_from(done.deleted).unwrap_or(0);
+            let mut names = names.clone();
+            loop {
+                let value = names.flushes().with(database).to_string().into();
+                let done = wire.txn(TxnRequest {
+                    compare: vec![names.are_current()],
+                    success: vec![put(names.flushes_name(), value, 0)],
+                    ..TxnRequest::default()
+                });
+                if done.await?.succeeded {
+                    break;
+                }
+                // Another flush was faster.
+                (names, _) = look_at_flushes(wire, &names).await?;
             }
         }
     }
@@ -122,15 +138,14 @@ async fn ask(wire: &Wire, names: &Names, question: Question) -> Result<Told, Sta
 /// and whether there are more.
 async fn some(
     told: &mut Told,
-    wire: &Wire,
-    names: &Names,
+    (wire, names, revision): (&Wire, &Names, i64),
     (database, from): (u32, i64),
     keys: usize,
     keys_only: bool,
 ) -> Result<(Option<i64>, bool), Status> {
     let [key, range_end] = names.keys_from(database, from);
     let limit = keys.max(1) as i64;
-    let mut request = RangeRequest { key, range_end, limit, keys_only, ..RangeRequest::default() };
+    let mut request = RangeRequest { key, range_end, revision, limit, keys_only, ..RangeRequest::default() };
     let page = wire.range(request.clone()).await?;
     let (mut last_name, is_over) = (page.kvs.last().map(|key| key.key.clone()), !page.more);
     let Some(last) = add(told, names, page.kvs).filter(|_| !is_over) else { return Ok((None, false)) };

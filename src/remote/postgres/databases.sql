@@ -8,7 +8,8 @@ CREATE TABLE keyfast.databases (only_row bool PRIMARY KEY CHECK (only_row), numb
     WITH (fillfactor = 50);
 INSERT INTO keyfast.databases
 SELECT true, '[0:0]={0}'::int[] || ARRAY(SELECT generate_series(1, (SELECT max(database) FROM keyfast.keys)));
--- New numbers, beyond those of all databases that clients may name. No number is given twice.
+-- New numbers, beyond those of all databases that clients may name. No number is given twice. There are two billion, and
+-- FLUSHALL takes one for each database: after that, flushes are refused.
 CREATE SEQUENCE keyfast.number AS int START 16384;
 
 -- The numbers that databases had before they were flushed. Their rows stay for a minute, so that EXEC finds whether a

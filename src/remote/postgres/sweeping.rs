@@ -78,7 +78,7 @@ const BURY: &str = "UPDATE keyfast.keys SET kind = 'none', value = '', expires =
 /// Rows that one of them finds, as long as there are so many, and how many run in a row if none of the rows is
 /// that of a key that clients see.
 const BURY_ROWS: usize = 500;
-const BURY_STATEMENTS: usize = 100;
+const BURY_STATEMENTS: usize = 10;
 
 /// Old versions of the front-ends' own rows, of which each batch adds one.
 const DEAD_ROWS: &str = "SELECT pg_stat_get_dead_tuples('keyfast.fronts'::regclass)";

@@ -112,14 +112,18 @@ fn judge(remote: &Remote, found: &Found, sent_us: i64) -> Result<i64, Wrong> {
     if now_us > latest_us {
         // Without what it may jump, it is the time that would be now.
         let time_us = (latest_us - jump_max_us).max(seen_us);
-        if remote.settings.on_clock_jump == OnJump::Refuse && time_us < now_us {
+        if now_us - time_us <= jump_max_us {
+            // Others have seen about this time. So it is this front-end that has counted wrong.
+            return Ok(now_us);
+        }
+        if remote.settings.on_clock_jump == OnJump::Refuse {
             return Err(Wrong(format!(
                 "its clock is {:.1} s ahead of what it was, and store-clock-jump says that such a store is \
                  not used: set the clock of the server right",
                 (now_us - time_us) as f64 / 1e6
             )));
         }
-        return Ok(time_us.min(now_us));
+        return Ok(time_us);
     }
     let least_us = clock.at_us(sent_us);
     let is_behind = found.is_other_server || now_us < least_us - BACK_MAX_US;

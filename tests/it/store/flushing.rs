@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use super::attacks::{Holder, until_listening, until_waiting};
-use super::cluster::eventually;
+use super::cluster::{eventually, front};
+use super::etcd::Etcd;
 use super::postgres::{Postgres, pair as postgres_pair};
 use super::{Kind, field, pair, scan, wait_until_heard};
 use crate::client::{Client, Reply, request};
@@ -148,12 +149,13 @@ fn what_began_before_a_flush_counts_as_before_it() {
     let Some((cluster, one, other)) = postgres_pair("flush-straggler") else { return };
     until_listening(&cluster, 2);
     let (mut client, mut flusher) = (one.client(), other.client());
-    client.line("SET counter 5").is_ok();
+    client.line("SET before v").is_ok();
     flusher.line("DBSIZE").is(1);
+    // Keys that no front-end has seen, so that each guess is right.
     let ways: [(&[&str], &str, &str); 3] = [
         (&["SETNX", "lock", "mine"], "lock", "(integer) 1"),
-        (&["MSET", "lock", "mine", "other", "mine"], "lock", "OK"),
-        (&["INCR", "counter"], "counter", "(integer) 6"),
+        (&["MSET", "one", "mine", "other", "mine"], "one", "OK"),
+        (&["INCR", "counter"], "counter", "(integer) 1"),
     ];
     for (words, key, reply) in ways {
         let mut holder = Holder::start(&cluster, 0);
@@ -168,8 +170,6 @@ fn what_began_before_a_flush_counts_as_before_it() {
             reader.line(&format!("GET {key}")).is("yours");
             reader.line("DBSIZE").is(1);
         }
-        flusher.line("FLUSHALL").is_ok();
-        client.line("SET counter 5").is_ok();
     }
 }
 
@@ -387,4 +387,49 @@ fn a_user_who_may_not_add_tables_is_told_what_has_to_be_done() {
     eventually("it serves", || client.line("GET lock").reply() == Reply::from("v"));
     client.line("FLUSHALL").is_ok();
     client.line("GET lock").is_nil();
+}
+
+marked!(needs_tools: the_keys_that_were_flushed_are_deleted_from_etcd_in_the_end_and_no_others);
+fn the_keys_that_were_flushed_are_deleted_from_etcd_in_the_end_and_no_others() {
+    let Some(etcd) = Etcd::start("flush-keys", 1) else { return };
+    let [one, other] = [(); 2].map(|()| front(&etcd.url(), &[]));
+    let (mut client, mut second) = (one.client(), other.client());
+    second.line("SELECT 11").is_ok();
+    // `keyfast/k/` up to `keyfast/k0`.
+    let count = || {
+        let range = r#"{"key": "a2V5ZmFzdC9rLw==", "range_end": "a2V5ZmFzdC9rMA==", "count_only": true}"#;
+        let reply = etcd.call("kv/range", range);
+        let digits = reply.split("\"count\":\"").nth(1).and_then(|rest| rest.split('"').next());
+        digits.map_or(0, |digits| digits.parse::<usize>().expect("a number"))
+    };
+    for flushes in [&["FLUSHDB"][..], &["FLUSHALL", "SET between 1", "FLUSHDB", "FLUSHALL"]] {
+        for some in 0..40 {
+            let words = (0..30).flat_map(|key| [format!("key:{some}:{key}"), "1".to_owned()]);
+            client.cmd(["MSET".to_owned()].into_iter().chain(words)).is_ok();
+        }
+        second.line("MSET a 1 b 2").is_ok();
+        flushes.iter().for_each(|line| client.line(line).is_ok());
+        client.line("MSET c 3 d 4").is_ok();
+        let kept = if flushes.len() == 1 { 4 } else { 2 };
+        eventually("they are deleted", || count() == kept);
+        assert_eq!(client.line("MGET c d").reply().to_string(), r#"["3", "4"]"#);
+        second.line("EXISTS a b").is(kept as i64 - 2);
+    }
+}
+
+marked!(needs_tools: keys_of_an_earlier_version_in_etcd_stay_and_front_ends_of_it_are_cut_off);
+fn keys_of_an_earlier_version_in_etcd_stay_and_front_ends_of_it_are_cut_off() {
+    let Some(etcd) = Etcd::start("flush-format", 1) else { return };
+    let before = front(&etcd.url(), &[]);
+    before.client().line("SETNX lock v").is(1);
+    // `keyfast/format` becomes `1`, as the version before has written it.
+    etcd.call("kv/put", r#"{"key": "a2V5ZmFzdC9mb3JtYXQ=", "value": "MQ=="}"#);
+    let after = front(&etcd.url(), &[]);
+    // The ledger of the one before is gone, as it would be if it were of an earlier version.
+    let text = before.client().line("SETNX another v").text();
+    assert!(text.starts_with("STOREDOWN Outcome unknown"), "{text}");
+    let mut client = after.client();
+    client.line("SETNX lock w").is(0);
+    client.line("FLUSHALL").is_ok();
+    client.line("SETNX lock w").is(1);
 }
