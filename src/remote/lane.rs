@@ -143,7 +143,10 @@ impl<'r, S: Store> Lane<'r, S> {
                 return self.remote.end(taken, &Verdict::Failed(why.into()));
             }
             Ok(Err(Failure::Forgotten(why))) => {
-                tracing::warn!("The store {} no longer knows this front-end: {why}", self.remote.settings.target);
+                tracing::warn!(
+                    "The store {} no longer knows this front-end: {why}",
+                    self.remote.settings.target
+                );
                 health.is_connected.store(false, Ordering::Relaxed);
                 (self.front, self.store) = (None, None);
                 self.remote.end(taken, &Verdict::Again);

@@ -1,5 +1,5 @@
-//! Deletes the keys of databases before they were flushed: some at a time, since etcd does one thing after the
-//! other. The front-end with the least number does, of those that are connected.
+//! Deletes the keys of databases before they were flushed: some at a time, since etcd does one thing after
+//! the other. The front-end with the least number does, of those that are connected.
 //!
 //! etcd 3.4 looks at all keys of a range, however few are asked for, and writers wait meanwhile. So the keys
 //! are not listed: they are deleted by their slots, as many slots at a time as are about 500 keys.

@@ -5,8 +5,8 @@
 //! - `format` is the version of this form.
 //! - `flushes` says how often databases were flushed.
 //! - `k/<database>/<slot>/<name>` is a key. Its slot, a hash of 16 digits, stands before its name so that
-//!   SCAN can go on from a number. After a flush it is `k/<database>.<flush>/<slot>/<name>`: so a flush is one
-//!   moment, however many keys there are. Those of before are deleted later.
+//!   SCAN can go on from a number. After a flush it is `k/<database>.<flush>/<slot>/<name>`: so a flush is
+//!   one moment, however many keys there are. Those of before are deleted later.
 //! - `w/<database>/<slot>/<name>` is the mark of an absent key that is watched.
 //! - `f/<front-end>` is a front-end's ledger.
 //! - `n/<front-end>` says that a front-end is there, and holds its news.
@@ -54,7 +54,7 @@ pub(super) struct Flushes {
 }
 
 impl Flushes {
-    /// Reads them.
+    /// Reads what the key `flushes` has; `None` if another program has written it.
     pub(super) fn of(found: Option<&KeyValue>) -> Option<Flushes> {
         let Some(KeyValue { value, mod_revision: revision, .. }) = found else {
             return Some(Flushes::default());
@@ -101,7 +101,7 @@ pub(super) enum Named {
     Ledger(i64),
     /// The news of a front-end.
     News(i64),
-    /// The flushes.
+    /// The key that has the flushes.
     Flushes,
 }
 
@@ -215,7 +215,7 @@ impl Names {
         std::str::from_utf8(rest.split(|byte| *byte == b'/').next()?).ok()
     }
 
-    /// All ledgers.
+    /// The ledgers of all front-ends.
     pub(super) fn all_ledgers(&self) -> [Bytes; 2] {
         ["f/", "f0"].map(|end| format!("{}{end}", self.prefix).into())
     }

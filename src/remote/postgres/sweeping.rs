@@ -1,6 +1,6 @@
-//! Finds the rows of keys that have expired or were deleted, and those of databases before they were flushed. One front-end does it at a time: it takes the
-//! right to, for some seconds by the store's clock, and renews it before they are over. So another one does
-//! it soon if it hangs, though its connection lives.
+//! Finds the rows of keys that have expired or were deleted, and those of databases before they were flushed.
+//! One front-end does it at a time: it takes the right to, for some seconds by the store's clock, and renews
+//! it before they are over. So another one does it soon if it hangs, though its connection lives.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, Row};
@@ -34,8 +34,8 @@ const FREE_FRONTS: &str = "
     DELETE FROM keyfast.undone u USING gone WHERE u.front = gone.front";
 /// Flushes that are long ago: EXEC no longer looks at what was there before.
 const FORGET_FLUSHES: &str = "DELETE FROM keyfast.flushed WHERE since < {now} - interval '1 minute'";
-/// A number under which there are rows, and which no database has or had until a moment ago. The numbers of all
-/// rows are found one after the other, by the index.
+/// A number under which there are rows, and which no database has or had until a moment ago. The numbers of
+/// all rows are found one after the other, by the index.
 const FIND_FLUSHED: &str = "
     WITH RECURSIVE found(number) AS (
         (SELECT database FROM keyfast.keys ORDER BY database LIMIT 1)
@@ -45,8 +45,8 @@ const FIND_FLUSHED: &str = "
     )
     SELECT number FROM found WHERE number <> ALL ({numbers}::int[])
         AND number <> ALL (ARRAY(SELECT number FROM keyfast.flushed)) LIMIT 1";
-/// Deletes some rows of such a number, from a slot on. (In a schema that was made anew, a database may have the
-/// number again.)
+/// Deletes some rows of such a number, from a slot on. (In a schema that was made anew, a database may have
+/// the number again.)
 const FREE_FLUSHED: &str = "
     DELETE FROM keyfast.keys WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM keyfast.keys WHERE database = $1 AND slot >= $2 ORDER BY slot
@@ -75,8 +75,8 @@ const BURY: &str = "UPDATE keyfast.keys SET kind = 'none', value = '', expires =
             AND {now} <= timestamptz 'epoch' + $1::bigint * interval '1 us'
         LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED))
     RETURNING array_position({numbers}, database), key";
-/// Rows that one of them finds, as long as there are so many, and how many run in a row if none of the rows is
-/// that of a key that clients see.
+/// Rows that one of them finds, as long as there are so many, and how many run in a row if none of the rows
+/// is that of a key that clients see.
 const BURY_ROWS: usize = 500;
 const BURY_STATEMENTS: usize = 10;
 

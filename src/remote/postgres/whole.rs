@@ -40,8 +40,8 @@ const LOCKS: &str = "
 const BEFORE_FLUSH: &str = "SELECT FROM keyfast.databases FOR UPDATE";
 /// Gives a database, or all, new numbers, under which there are no rows. That is one moment for all clients.
 /// A batch that began before it writes under the old number: it comes before the flush, as do all that see
-/// what it has written. Each batch that began later sees the new number, and so does every request of a client
-/// that knows of such a batch.
+/// what it has written. Each batch that began later sees the new number, and so does every request of a
+/// client that knows of such a batch.
 const FLUSH: &str = "
     WITH flushed AS (
         INSERT INTO keyfast.flushed (database, number, since)

@@ -154,8 +154,8 @@ fn be_busy(front: &Server, is_over: &AtomicBool) {
     }
 }
 
-marked!(needs_tools: after_the_schema_was_dropped_and_made_again_all_front_ends_and_blocked_clients_are_served);
-fn after_the_schema_was_dropped_and_made_again_all_front_ends_and_blocked_clients_are_served() {
+marked!(needs_tools: after_the_schema_was_dropped_all_front_ends_and_blocked_clients_are_served);
+fn after_the_schema_was_dropped_all_front_ends_and_blocked_clients_are_served() {
     let Some((cluster, one, other)) = pair("dropped") else { return };
     let mut later = Vec::new();
     for (round, is_busy, waits) in [(0, false, false), (1, false, true), (2, true, true)] {

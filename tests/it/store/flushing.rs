@@ -1,5 +1,5 @@
-//! FLUSHDB and FLUSHALL: one moment for all clients, however many keys there are. In PostgreSQL a database gets
-//! another number; the rows of the old one are deleted later.
+//! FLUSHDB and FLUSHALL: one moment for all clients, however many keys there are. In PostgreSQL a database
+//! gets another number, and in etcd its keys get other names; those of before are deleted later.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -87,7 +87,7 @@ fn a_flush_is_one_moment_for_clients_that_read_and_write_at_two_front_ends(kind:
                     (fronts[number % 2], &asked, &flushed, &is_over, &busy);
                 writers.push(scope.spawn(move || {
                     let mut client = front.client();
-                    // What was acknowledged before the flush was asked for, and what was begun after its reply.
+                    // What was acknowledged before the flush, and what was begun after its reply.
                     let (mut before, mut after) = (Vec::new(), Vec::new());
                     let mut turn = 0;
                     while !is_over.load(Ordering::SeqCst) || after.is_empty() {
