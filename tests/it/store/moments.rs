@@ -50,6 +50,10 @@ fn a_key_that_gets_another_name_or_a_copy_expires_when_it_would_have(kind: Kind)
     assert_eq!(moment(&mut one, &name), expires, "after COPY to another database");
 }
 
+/// How far apart the moments of a row may be: PostgreSQL may stand still between two of its columns. What the
+/// store was kept waiting for is more.
+const ROOM_MS: i64 = 200;
+
 marked!(needs_tools: spans_begin_when_the_store_writes_and_moments_stay_what_they_are);
 fn spans_begin_when_the_store_writes_and_moments_stay_what_they_are() {
     let Some((cluster, one, _other)) = postgres::pair("spans") else { return };
@@ -84,7 +88,7 @@ fn spans_begin_when_the_store_writes_and_moments_stay_what_they_are() {
             true => assert_eq!(expires, AT, "{lines:?}"),
             false => {
                 let span: i64 = span.parse().expect("a number");
-                assert!((59_990..=60_001).contains(&span), "{lines:?}: {span} ms");
+                assert!((60_000 - ROOM_MS..=60_001).contains(&span), "{lines:?}: {span} ms");
             }
         }
     }
@@ -112,6 +116,6 @@ fn a_key_that_is_renamed_before_the_store_has_written_it_lives_as_long_as_was_as
             "SELECT round(extract(epoch FROM expires - since) * 1000) FROM keyfast.keys WHERE key = '{key}'"
         );
         let span: i64 = cluster.sql(0, &span).expect("a row").parse().expect("a number");
-        assert!((59_990..=60_001).contains(&span), "{key}: {span} ms");
+        assert!((60_000 - ROOM_MS..=60_001).contains(&span), "{key}: {span} ms");
     }
 }
