@@ -52,7 +52,7 @@ use super::row::{Key, KeyMap, Row};
 const GLANCE: Duration = Duration::from_secs(1);
 /// How long a front-end waits for another one whose client came earlier.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long it counts what another front-end has told of the first of a line. It is told once a second.
+/// How long the first of a line at another front-end counts. Front-ends send it once a second.
 const FIRST_KEPT: Duration = Duration::from_millis(2_500);
 /// Lines of other front-ends that are noted. In other ones, only the order over front-ends is lost.
 const ELSEWHERE_MAX: usize = 100_000;

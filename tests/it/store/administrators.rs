@@ -175,7 +175,7 @@ fn after_the_schema_was_dropped_all_front_ends_and_blocked_clients_are_served() 
             for front in [&one, &other, &one, &other].into_iter().filter(|_| is_busy) {
                 scope.spawn(|| be_busy(front, &is_over));
             }
-            // It may meet batches in a circle, and is told so.
+            // PostgreSQL may end it as a deadlock with batches. Then it is tried again.
             eventually("it is dropped", || cluster.sql(0, "DROP SCHEMA keyfast CASCADE").is_ok());
             later.push(cluster.front(&["--store-name", "later"]));
             for (number, front) in [&one, &other, &later[round]].into_iter().enumerate() {

@@ -15,7 +15,7 @@ use crate::tools::installed;
 /// A front-end that can be frozen.
 pub(super) struct Freezer {
     folder: Folder,
-    library: String,
+    preloaded: String,
 }
 
 impl Freezer {
@@ -23,11 +23,11 @@ impl Freezer {
     pub(super) fn new(test: &str) -> Option<Freezer> {
         installed("cc")?;
         let folder = Folder::new(&format!("freezer-{test}"));
-        let (source, library) =
+        let (source, preloaded) =
             (folder.write("frozen.c", include_str!("frozen.c")), folder.file("frozen.so"));
-        let status = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &library, &source]).status();
+        let status = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &preloaded, &source]).status();
         assert!(status.expect("cc runs").success());
-        let freezer = Freezer { folder, library };
+        let freezer = Freezer { folder, preloaded };
         freezer.stand_still(Duration::ZERO);
         Some(freezer)
     }
@@ -38,7 +38,7 @@ impl Freezer {
         command
             .args(["--port", "0", "--save", "", "--bind", "127.0.0.1", "--store-timeout", "20000"])
             .args(["--store", url])
-            .env("LD_PRELOAD", &self.library)
+            .env("LD_PRELOAD", &self.preloaded)
             .env("FROZEN_CLOCK", self.folder.file("clock"))
             .stdin(Stdio::null());
         let front = Server::run(&mut command, 0);
