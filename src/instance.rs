@@ -152,7 +152,7 @@ impl Instance {
         keyspace.set_background(move |garbage| frees.take(garbage));
         let started_s = clock.since_epoch().as_secs();
         let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
-        let lens = Lens::new(clock.now_ms());
+        let lens = Lens::new(Arc::clone(keyspace.fencing()));
         let persistence = Persistence::new(started_s);
         let output_limits = Arc::clone(&config.client_output_buffer_limit);
         let instance = Instance {

@@ -39,16 +39,23 @@ const DUMP: Command = Command {
 };
 
 fn dump(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let payload = tx.get_any(request.at(1)).map(|value| payload_of(value, tx.keyspace()));
+    let key = request.at(1);
+    let mark = tx.fence_of(key).map_or(&b""[..], |_| dump::LOCK_MARK);
+    let payload = tx.get_any(key).map(|value| marked_payload_of(value, mark, tx.keyspace()));
     Ok(reply.bulk_or_nil(payload.as_deref()))
 }
 
 /// Makes a payload of a value.
 pub fn payload_of(value: Value<'_>, keyspace: &Keyspace) -> Vec<u8> {
+    marked_payload_of(value, b"", keyspace)
+}
+
+fn marked_payload_of(value: Value<'_>, mark: &[u8], keyspace: &Keyspace) -> Vec<u8> {
     let (mut payload, limit) = (vec![value.rdb_type()], keyspace.limits().of(value.facts.kind));
     let mut compressor = keyspace.compresses_dumps().then(Compressor::default);
     // A buffer that keeps everything has no errors.
     let _ = value.save(&mut payload, limit, compressor.as_mut());
+    payload.extend_from_slice(mark);
     dump::sign(payload)
 }
 
@@ -58,6 +65,8 @@ pub struct Payload {
     facts: &'static TypeFacts,
     bytes: Vec<u8>,
     loaded: Loaded,
+    /// Whether it is a lock that had a fencing number.
+    is_lock: bool,
 }
 
 impl Payload {
@@ -87,7 +96,11 @@ fn read(payload: &[u8], keyspace: &Keyspace, value_bytes_max: usize) -> Reading 
     let facts = types::of_rdb_type(rdb_type).ok_or(DumpError::BadFormat)?;
     let (limit, mut bytes) = (keyspace.limits().of(facts.kind), Vec::new());
     let loaded = (facts.load)(rdb_type, &mut decoder, limit, &mut bytes).map_err(|_| DumpError::BadFormat)?;
-    if decoder.input.is_empty() { Ok(Payload { facts, bytes, loaded }) } else { Err(DumpError::BadFormat) }
+    let is_lock = decoder.input == dump::LOCK_MARK && facts.kind == STRING_KIND;
+    if !decoder.input.is_empty() && !is_lock {
+        return Err(DumpError::BadFormat);
+    }
+    Ok(Payload { facts, bytes, loaded, is_lock })
 }
 
 /// A payload of at least this many bytes is read before anything is locked. A shorter one takes a millisecond
@@ -160,6 +173,9 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
         return Ok(reply.ok());
     }
     tx.put_any(key, payload.value(), expiry);
+    if payload.is_lock {
+        tx.give_fence(key);
+    }
     tx.set_use(key, options.idle, options.frequency);
     if was_there {
         // Redis deletes the old value first, so the key is new again.

@@ -48,6 +48,7 @@ mod introspection;
 mod keys;
 mod latency;
 mod lists;
+mod lock;
 mod memory;
 mod modules;
 mod object;
@@ -78,6 +79,7 @@ pub const FAMILIES: &[&[Command]] = &[
     bounded::COMMANDS,
     ranges::COMMANDS,
     compare::COMMANDS,
+    lock::COMMANDS,
     bitmaps::COMMANDS,
     hyperloglog::COMMANDS,
     field_expiries::COMMANDS,

@@ -104,6 +104,10 @@ pub fn sign(mut payload: Vec<u8>) -> Vec<u8> {
     payload
 }
 
+/// What stands behind the value of a lock that has a fencing number, in a payload. Redis and Valkey do not
+/// read what stands there.
+pub const LOCK_MARK: &[u8] = b"keyfast-lock";
+
 /// Returns a payload without its version and checksum, and its author.
 ///
 /// # Errors

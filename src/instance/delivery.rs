@@ -183,7 +183,7 @@ impl Instance {
             session.client.has_taken_locks.store(true, Ordering::Relaxed);
         }
         self.lens.follow(news, cause);
-        self.followers.journal.note_fencing(self.lens.fencing());
+        self.followers.journal.note_fencing(self.keyspace.fencing().last());
     }
 
     /// Allows reports of locks for the next tenth of a second, if the lens is on.

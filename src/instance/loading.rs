@@ -33,12 +33,17 @@ pub trait Replay {
     /// Whether there is a command of this name.
     fn knows(&self, name: &[u8]) -> bool;
 
-    /// Runs a request that may be in a log.
+    /// Runs a request that may be in a log. If it writes a lock that has one, `fence` is its fencing number.
     ///
     /// # Errors
     ///
     /// With the beginning of a line for people, if the requests behind it cannot run either.
-    fn run(&mut self, tx: &mut Transaction<'_>, request: Request<'_>) -> Result<(), String>;
+    fn run(
+        &mut self,
+        tx: &mut Transaction<'_>,
+        request: Request<'_>,
+        fence: Option<u64>,
+    ) -> Result<(), String>;
 }
 
 impl Instance {
@@ -213,7 +218,7 @@ impl Instance {
                     let refused =
                         |why: String| format!("{why} reading the append only file {shown} at offset {at}");
                     let goes_on = reader.is_divided();
-                    unit.take(request, goes_on, tx, replay).map_err(refused)?;
+                    unit.take((request, reader.fence()), goes_on, tx, replay).map_err(refused)?;
                     file.running.reach(file.before + reader.offset());
                     file.running.rest();
                     if !unit.is_open && !goes_on {
@@ -249,7 +254,8 @@ impl Instance {
 #[derive(Default)]
 struct Unit {
     is_open: bool,
-    requests: Vec<OwnedRequest>,
+    /// Each with the fencing number of the lock that it writes, if it writes one.
+    requests: Vec<(OwnedRequest, Option<u64>)>,
 }
 
 impl Unit {
@@ -258,7 +264,7 @@ impl Unit {
     /// all requests behind it.
     fn take(
         &mut self,
-        owned: OwnedRequest,
+        (owned, fence): (OwnedRequest, Option<u64>),
         goes_on: bool,
         tx: &mut Everything<&mut Transaction<'_>>,
         replay: &mut dyn Replay,
@@ -284,7 +290,7 @@ impl Unit {
             }
             is_open => {
                 replay.check(request)?;
-                self.requests.push(owned);
+                self.requests.push((owned, fence));
                 if !is_open && !goes_on {
                     self.run(tx, replay)?;
                 }
@@ -299,8 +305,8 @@ impl Unit {
         tx: &mut Everything<&mut Transaction<'_>>,
         replay: &mut dyn Replay,
     ) -> Result<(), String> {
-        self.requests.drain(..).try_for_each(|owned| match owned.request() {
-            Some(request) => replay.run(tx, request),
+        self.requests.drain(..).try_for_each(|(owned, fence)| match owned.request() {
+            Some(request) => replay.run(tx, request, fence),
             None => Ok(()),
         })
     }

@@ -61,7 +61,7 @@ impl Instance {
             }),
             use_kept,
             libraries: self.scripting.libraries().all().cloned().collect(),
-            fencing: self.lens.fencing(),
+            fencing: self.keyspace.fencing().last(),
             is_in_background,
             now_s: self.now_s(),
         }
@@ -236,7 +236,7 @@ impl Instance {
     }
 
     pub(super) fn note_loaded(&self, loaded: Loaded, tx: &Everything<&mut Transaction<'_>>) {
-        self.lens.fence_beyond(loaded.fencing);
+        self.keyspace.fencing().go_beyond(loaded.fencing);
         self.persistence.note_loaded(loaded, self.changes(tx));
     }
 

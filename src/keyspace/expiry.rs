@@ -128,8 +128,8 @@ fn free_fields(
     Some(has_more)
 }
 
-/// Ends a transaction of the sweep.
-fn end(mut tx: Transaction<'_>, keyspace: &Keyspace, notify: &mut impl FnMut(Vec<Effect>)) {
+/// Ends a transaction that no client has begun.
+pub(super) fn end(mut tx: Transaction<'_>, keyspace: &Keyspace, notify: &mut impl FnMut(Vec<Effect>)) {
     tx.serve_blocked();
     let logged = tx.commit().map_or(0, |logged| logged.end);
     tx.take_served().into_iter().for_each(|served| served.deliver(logged));

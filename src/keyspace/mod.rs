@@ -14,10 +14,12 @@
 //! - [`access`] keeps how recently or how often each key was used.
 //! - [`eviction`] chooses the keys to free when memory is short.
 //! - [`totals`] sums up all shards.
+//! - [`fencing`] numbers the holders of locks.
 
 pub mod access;
 mod eviction;
 pub mod expiry;
+pub mod fencing;
 mod following;
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) mod interleavings;
@@ -41,6 +43,7 @@ use crate::values::{Content, Limits, TypeFacts, Value};
 use access::Access;
 use eviction::Pool;
 pub use eviction::{Candidates, First};
+use fencing::Fencing;
 pub use following::Followers;
 pub use following::aftermath::Garbage;
 pub use following::blocked::{Attempt, Attempted, Claimed, Outcome, Served, Waiter, WaitingClients};
@@ -106,6 +109,7 @@ pub struct Keyspace {
     hashing: SeedableRandomState,
     clock: Arc<Clock>,
     followers: Arc<Followers>,
+    fencing: Arc<Fencing>,
     access: Access,
     /// Held while `access` follows the clock: after the clock was turned, no thread may store a moment that
     /// it read before.
@@ -152,11 +156,13 @@ impl Keyspace {
         assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
         let shards = (0..shards).map(|_| LockedShard::default()).collect();
         let hashing = SeedableRandomState::with_seed(random_number(), &HASH_SEED);
+        let fencing = Arc::new(Fencing::new(clock.now_ms()));
         Keyspace {
             shards,
             hashing,
             clock,
             followers,
+            fencing,
             access: Access::default(),
             following_clock: Mutex::default(),
             pool: Pool::default(),
@@ -245,6 +251,11 @@ impl Keyspace {
     /// The clients and the log that want to know of changes.
     pub fn followers(&self) -> &Followers {
         &self.followers
+    }
+
+    /// The fencing numbers of locks.
+    pub fn fencing(&self) -> &Arc<Fencing> {
+        &self.fencing
     }
 
     /// How often keys were written or deleted; `None` if another thread holds a shard for long.

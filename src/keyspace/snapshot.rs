@@ -56,6 +56,8 @@ pub struct SavedKey<'a> {
     pub idle: Option<Duration>,
     /// How often it is used, if the snapshot has that instead.
     pub frequency: Option<u8>,
+    /// The fencing number, if it is a lock that has one.
+    pub fence: Option<u64>,
 }
 
 /// What a snapshot contains about the use of keys.
@@ -157,7 +159,7 @@ pub struct Slice {
     copies: Vec<Copied>,
     /// The keys and values of `copies`, one after the other.
     bytes: Vec<u8>,
-    /// Shares of large values, and of long strings.
+    /// Shares of large values and of long strings, and locks with fencing numbers.
     shares: Vec<(u16, Entry)>,
     preserved: Vec<(u16, Preserved)>,
     tables: Vec<Table>,
@@ -211,9 +213,9 @@ impl Slice {
     }
 
     pub(super) fn copy(&mut self, database: u16, entry: &Entry) {
-        let Content::Bytes(value) = entry.content() else {
-            self.shares.push((database, entry.copied()));
-            return;
+        let value = match entry.content() {
+            Content::Bytes(value) if entry.fence().is_none() => value,
+            _ => return self.shares.push((database, entry.copied())),
         };
         let (key, kind) = (entry.key(), entry.kind());
         self.bytes.extend_from_slice(key);
@@ -257,6 +259,7 @@ impl Slice {
             expires_at_ms,
             idle: (use_kept == Use::Idle).then(|| access.idle(stamp)),
             frequency: (use_kept == Use::Frequency).then(|| access.frequency(stamp)),
+            fence: None,
         };
         let mut rest = self.bytes.as_slice();
         for copied in &self.copies {
@@ -273,7 +276,8 @@ impl Slice {
         let preserved = shares.chain(preserved);
         for (database, entry) in preserved.chain(self.tables.iter().flat_map(Table::awaited)) {
             let value = keyspace.value_of(entry);
-            visit(&saved(database, entry.key(), value, entry.expires_at_ms(), entry.stamp()))?;
+            let saved = saved(database, entry.key(), value, entry.expires_at_ms(), entry.stamp());
+            visit(&SavedKey { fence: entry.fence(), ..saved })?;
         }
         Ok(())
     }
@@ -309,7 +313,10 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         }
         let stamp = saved.idle.and_then(|idle| access.stamp_of_idle(idle));
         let stamp = stamp.or_else(|| saved.frequency.and_then(|times| access.stamp_of_frequency(times)));
-        let entry = Entry::of(saved.key, saved.value, saved.expires_at_ms);
+        let mut entry = Entry::of(saved.key, saved.value, saved.expires_at_ms);
+        if let Some(fence) = saved.fence {
+            entry.set_fence(fence);
+        }
         entry.set_stamp(stamp.unwrap_or_else(|| access.first_now()));
         table.insert(spot, entry, |entry| keyspace.hash(entry.key()));
         self.note_loaded(saved.database, saved.key);
@@ -589,6 +596,7 @@ mod tests {
             expires_at_ms: Some(LATER_MS),
             idle: Some(Duration::from_secs(idle_s)),
             frequency: None,
+            fence: None,
         };
         let mut tx = keyspace.begin_all(0).unwrap();
         assert!(tx.load(&saved(0, 5)) && tx.load(&saved(1, 6)));

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::keyspace::fencing::Fencing;
 use crate::keyspace::{LockChange, LockNews, Token};
 pub use cause::Cause;
 use lock::Wrong;
@@ -39,8 +40,8 @@ const LOGGED_MAX: usize = 1024;
 pub struct Lens {
     segments: [Mutex<Segment>; SEGMENTS],
     findings: Mutex<Findings>,
-    /// The number that the last holder of any lock was given.
-    fence: AtomicU64,
+    /// The fencing numbers of the keyspace's locks.
+    fencing: Arc<Fencing>,
     counters: Counters,
 }
 
@@ -101,27 +102,14 @@ impl Lens {
     /// Locks that are followed at the same time, at most.
     pub const MAX: usize = SEGMENTS * SEGMENT_LOCKS;
 
-    /// A lens without locks. Holders get larger numbers than in any earlier run, by the clock. If the clock
-    /// was set back, the caller must state the last number with [`fence_beyond`](Self::fence_beyond).
-    pub fn new(now_ms: u64) -> Lens {
-        /// More holders in a millisecond than there can be.
-        const PER_MS: u64 = 1000;
+    /// A lens without locks. Holders that have no fencing number of their own get one of these.
+    pub fn new(fencing: Arc<Fencing>) -> Lens {
         Lens {
             segments: std::array::from_fn(|_| Mutex::default()),
             findings: Mutex::default(),
-            fence: AtomicU64::new(now_ms.saturating_mul(PER_MS)),
+            fencing,
             counters: Counters::default(),
         }
-    }
-
-    /// The number that the last holder of any lock was given.
-    pub fn fencing(&self) -> u64 {
-        self.fence.load(Ordering::Relaxed)
-    }
-
-    /// Gives larger numbers than this from now on: holders of an earlier run have had it.
-    pub fn fence_beyond(&self, number: u64) {
-        self.fence.fetch_max(number, Ordering::Relaxed);
     }
 
     /// Whether what happened to a lock is followed.
@@ -318,7 +306,7 @@ impl Lens {
     }
 
     fn next_fence(&self) -> u64 {
-        self.fence.fetch_add(1, Ordering::Relaxed) + 1
+        self.fencing.next()
     }
 
     fn segment(&self, hash: u64) -> &Mutex<Segment> {

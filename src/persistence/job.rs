@@ -191,6 +191,7 @@ impl Job {
             slice.each(keyspace, self.plan.use_kept, |key: &SavedKey<'_>| {
                 keys += 1;
                 records::select(output.buffer(), &mut database, key.database);
+                records::fence(output.buffer(), key.fence);
                 key.value.log(&mut output, key.key, key.expires_at_ms)
             })?;
             if !goes_on(keys) {

@@ -6,7 +6,7 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, spawn_blocking, yield_now};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::clients::Leaving;
 use crate::commands::door::client_room::limit_clients;
@@ -27,6 +27,7 @@ const SLACK_INTERVAL: Duration = Duration::from_secs(1);
 /// the log has begun.
 pub(super) fn start(instance: &Arc<Instance>) -> JoinHandle<thread::JoinHandle<()>> {
     tokio::spawn(free_expired_keys(Arc::clone(instance)));
+    tokio::spawn(grant_expired_locks(Arc::clone(instance)));
     tokio::spawn(keep_time(Arc::clone(instance)));
     tokio::spawn(close_clients(Arc::clone(instance)));
     tokio::spawn(give_memory_back());
@@ -43,6 +44,30 @@ async fn free_expired_keys(instance: Arc<Instance>) {
             false => pace.rest,
         };
         sleep(wait).await;
+    }
+}
+
+/// Grants locks that expire to the clients that wait for them, to the millisecond.
+async fn grant_expired_locks(instance: Arc<Instance>) {
+    /// The clock may be turned meanwhile; CLOCK itself grants what expires by that.
+    const LOOK_AGAIN: Duration = Duration::from_secs(1);
+    /// While nothing expires, as in a pause.
+    const STANDSTILL: Duration = Duration::from_millis(10);
+    let alarms = &instance.followers.alarms;
+    loop {
+        let Some(first_ms) = alarms.first_ms() else {
+            alarms.changed().await;
+            continue;
+        };
+        let now_ms = instance.clock.now_ms();
+        if first_ms > now_ms {
+            let wait = Duration::from_millis(first_ms - now_ms).min(LOOK_AGAIN);
+            let _ = timeout(wait, alarms.changed()).await;
+        } else if instance.frees_expired() {
+            instance.keyspace.ring_alarms(|effects| instance.notify(effects, None));
+        } else {
+            sleep(STANDSTILL).await;
+        }
     }
 }
 

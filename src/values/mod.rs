@@ -148,6 +148,8 @@ impl PartialEq for TypeFacts {
 
 impl Eq for TypeFacts {}
 
+/// The kind of no type: what an absent key has, for clients that wait until it is absent.
+pub const ABSENT_KIND: u8 = 0x7f;
 /// The kind of strings. They are kept without a mark.
 pub const STRING_KIND: u8 = 0;
 /// The kinds of the other types, by Redis's numbers.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::acl::User;
 use crate::clients::{Client, Waiting};
 use crate::commands::error::Error;
-use crate::commands::facts::lookup::{Registered, find};
+use crate::commands::facts::lookup::{Registered, find, resolve};
 use crate::commands::facts::{Blocking, Command, Result, Taken, Timeout};
 use crate::instance::Instance;
 use crate::keyspace::{Attempt, Attempted, Claimed, Transaction};
@@ -67,7 +67,8 @@ pub(in crate::commands) fn run(
     let attempt = Box::new(Retry {
         client: Arc::clone(&session.client),
         user: Arc::clone(&session.user),
-        registered: find(&instance.names, request.name()),
+        registered: find(&instance.names, request.name())
+            .and_then(|registered| resolve(registered, request).ok()),
         blocking,
         protocol: session.protocol,
         request: match blocking.waiting.waits_with {

@@ -77,7 +77,12 @@ impl Replay for Replayer<'_> {
         find(own_names(), name).is_some()
     }
 
-    fn run(&mut self, tx: &mut Transaction<'_>, request: Request<'_>) -> Result<(), String> {
+    fn run(
+        &mut self,
+        tx: &mut Transaction<'_>,
+        request: Request<'_>,
+        fence: Option<u64>,
+    ) -> Result<(), String> {
         let command = self.find(request)?;
         let Replayer { instance, session, has_turn, out } = self;
         let _turn = match command.scope {
@@ -95,6 +100,9 @@ impl Replay for Replayer<'_> {
         let reply = Reply::new(out, Protocol::Resp2);
         let result = run(command, instance, session, tx, request, reply, None);
         drop(tx.take_missed());
+        if let (Some(fence), Some(key), Ok(_)) = (fence, command.only_key_in(request), &result) {
+            tx.set_fence(key, fence);
+        }
         instance.deliver(session, request);
         match result {
             Ok(_) => Ok(()),

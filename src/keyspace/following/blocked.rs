@@ -28,10 +28,11 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::following::interest::Interest;
 use crate::keyspace::store::sync::{AtomicU64, Mutex};
 use crate::keyspace::transaction::{Everything, Transaction};
+use crate::values::ABSENT_KIND;
 
 /// How a waiter gets what it waits for. The module with the commands knows.
 pub trait Attempt: Send + Sync {
-    /// The kind of the values that it waits for.
+    /// The kind of the values that it waits for; [`ABSENT_KIND`] if it waits until the key is absent.
     fn kind(&self) -> u8;
 
     /// Whether it may leave what is there to the clients behind it.
@@ -159,6 +160,10 @@ impl Waiter {
         *state = if is_claimed { State::Claimed(Meanwhile::Left) } else { State::Over };
     }
 
+    fn waits_for_absence(&self) -> bool {
+        self.attempt.kind() == ABSENT_KIND
+    }
+
     /// The number by which a client that tries again keeps its place.
     pub fn ticket(&self) -> u64 {
         self.ticket
@@ -280,6 +285,8 @@ struct BlockedKey {
     key: Box<[u8]>,
     /// By their tickets.
     waiters: BTreeMap<u64, Arc<Waiter>>,
+    /// How many of them wait until the key is absent.
+    for_absence: usize,
 }
 
 impl BlockedKeys {
@@ -301,9 +308,11 @@ impl BlockedKeys {
     fn add(&mut self, hash: u64, key: &[u8], waiter: &Arc<Waiter>) -> bool {
         let (database, ticket) = (waiter.database, waiter.ticket);
         let entry = self.0.entry(hash, |blocked| Self::is(blocked, database, key), |blocked| blocked.hash);
-        let new = || BlockedKey { hash, database, key: key.into(), waiters: BTreeMap::new() };
+        let new = || BlockedKey { hash, database, key: key.into(), waiters: BTreeMap::new(), for_absence: 0 };
         let blocked = entry.or_insert_with(new).into_mut();
-        blocked.waiters.insert(ticket, Arc::clone(waiter)).is_none()
+        let is_new = blocked.waiters.insert(ticket, Arc::clone(waiter)).is_none();
+        blocked.for_absence += usize::from(is_new && waiter.waits_for_absence());
+        is_new
     }
 
     /// Removes a waiter; returns whether it was there.
@@ -311,11 +320,28 @@ impl BlockedKeys {
         let Ok(mut found) = self.0.find_entry(hash, |blocked| Self::is(blocked, database, key)) else {
             return false;
         };
-        let was_there = found.get_mut().waiters.remove(&ticket).is_some();
+        let removed = found.get_mut().waiters.remove(&ticket);
+        let was_there = removed.is_some();
+        found.get_mut().for_absence -= usize::from(removed.is_some_and(|waiter| waiter.waits_for_absence()));
         if found.get().waiters.is_empty() {
             found.remove();
         }
         was_there
+    }
+
+    /// Whether a client waits until a key is absent that would be served.
+    fn has_line(&self, hash: u64, database: usize, key: &[u8]) -> bool {
+        let found = self.0.find(hash, |blocked| Self::is(blocked, database, key));
+        let mut waiters = found.filter(|blocked| blocked.for_absence > 0).into_iter();
+        waiters.any(|blocked| {
+            blocked.waiters.values().any(|waiter| waiter.waits_for_absence() && waiter.is_waiting())
+        })
+    }
+
+    /// How many clients wait until a key is absent, and whether there are others.
+    fn for_absence(&self, hash: u64, database: usize, key: &[u8]) -> (usize, bool) {
+        let found = self.0.find(hash, |blocked| Self::is(blocked, database, key));
+        found.map_or((0, false), |blocked| (blocked.for_absence, blocked.waiters.len() > blocked.for_absence))
     }
 
     /// All waiters for a key, by their tickets.
@@ -353,6 +379,9 @@ impl Transaction<'_> {
     ) -> Arc<Waiter> {
         let waiter = self.waiter(keys, targets, ticket, attempt, State::Waiting);
         waiter.keys.iter().for_each(|key| self.register(key, &waiter));
+        if waiter.waits_for_absence() {
+            waiter.keys.iter().for_each(|key| self.set_alarm(key));
+        }
         waiter
     }
 
@@ -371,7 +400,7 @@ impl Transaction<'_> {
         for key in &waiter.keys {
             self.hold_only(key);
             self.register(key, &waiter);
-            if self.find(key).is_some_and(|entry| entry.kind() == waiter.attempt.kind()) {
+            if self.find(key).map_or(ABSENT_KIND, |entry| entry.kind()) == waiter.attempt.kind() {
                 // Notes that there was something.
                 waiter.claim();
                 break;
@@ -432,6 +461,21 @@ impl Transaction<'_> {
         self.select(own_database);
     }
 
+    /// Whether clients wait in line for a lock.
+    pub(in crate::keyspace) fn has_line(&self, key: &[u8]) -> bool {
+        let (spot, shard) = self.shard(key);
+        shard.rarities().is_some_and(|it| it.blocked.has_line(spot.hash, self.database(), key))
+    }
+
+    /// Sets the alarm of a lock for which clients wait, or takes it away.
+    fn set_alarm(&self, key: &[u8]) {
+        let (spot, shard) = self.shard(key);
+        let (count, _) =
+            shard.rarities().map_or((0, false), |it| it.blocked.for_absence(spot.hash, self.database(), key));
+        let expires_at_ms = self.find(key).and_then(|entry| entry.expires_at_ms()).filter(|_| count > 0);
+        self.keyspace().followers().alarms.set(self.database(), key, expires_at_ms);
+    }
+
     /// The clients that wait for a key.
     pub fn waiting_for(&self, key: &[u8]) -> WaitingClients {
         const FIRST: usize = 8;
@@ -445,7 +489,18 @@ impl Transaction<'_> {
     fn serve_key(&mut self, key: &[u8]) {
         let (database, mut behind) = (self.database(), None);
         loop {
-            let kind = self.find(key).map(|entry| entry.kind());
+            let kind = self.find(key).map_or(ABSENT_KIND, |entry| entry.kind());
+            let (spot, shard) = self.shard(key);
+            let line = shard.rarities().map(|it| it.blocked.for_absence(spot.hash, database, key));
+            if let Some((1.., has_others)) = line
+                && kind != ABSENT_KIND
+            {
+                self.set_alarm(key);
+                // A thousand clients that wait for a lock cost nothing while it is held.
+                if !has_others {
+                    break;
+                }
+            }
             let (spot, shard) = self.shard(key);
             let next = shard.rarities().and_then(|it| it.blocked.next(spot.hash, database, key, behind));
             let Some(waiter) = next else { break };
@@ -455,7 +510,7 @@ impl Transaction<'_> {
                 continue;
             }
             let mut reply = Vec::new();
-            let may_serve = kind == Some(waiter.attempt.kind());
+            let may_serve = kind == waiter.attempt.kind();
             // A claim in vain could cost it its turn at another key.
             if !may_serve && !waiter.attempt.end_without_value(&mut reply) {
                 continue;
@@ -495,6 +550,9 @@ impl Transaction<'_> {
         if shard.rarities_mut().blocked.remove(spot.hash, waiter.database, key, waiter.ticket) {
             followers.blocked.change(&followers.interest, |count| *count -= 1);
         }
+        if waiter.waits_for_absence() {
+            self.set_alarm(key);
+        }
     }
 
     /// Takes the waiters that were served. The caller delivers their replies after the commit.
@@ -529,6 +587,11 @@ impl Keyspace {
                 && shard.rarities_mut().blocked.remove(hash, waiter.database, key, waiter.ticket)
             {
                 self.followers.blocked.change(&self.followers.interest, |count| *count -= 1);
+                if waiter.waits_for_absence()
+                    && shard.rarities_mut().blocked.for_absence(hash, waiter.database, key).0 == 0
+                {
+                    self.followers.alarms.set(waiter.database, key, None);
+                }
             }
         }
     }

@@ -365,6 +365,7 @@ impl Transaction<'_> {
         let Some(entry) = entry else { return records::request(out, &[b"DEL", key]) };
         match &changed.note {
             Note::Whole => {
+                records::fence(out, entry.fence());
                 // A buffer that keeps everything has no errors.
                 let _ = self.keyspace().value_of(entry).log(out, key, entry.expires_at_ms());
             }

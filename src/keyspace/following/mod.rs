@@ -5,7 +5,8 @@
 //!
 //! - [`watching`]: marks for clients that watch keys.
 //! - [`surveys`]: marks for requests that read many keys one after the other.
-//! - [`blocked`]: clients that wait until a key has something for them; [`targets`]: what they need besides.
+//! - [`blocked`]: clients that wait until a key has something for them; [`targets`]: what they need besides;
+//!   [`alarms`]: when the locks expire for which they wait.
 //! - [`news`]: events, and news for clients that keep copies of keys.
 //! - [`lens`]: news of locks.
 //! - [`losses`]: keys that expire or are evicted.
@@ -16,6 +17,7 @@
 //! the log's writer.
 
 pub(in crate::keyspace) mod aftermath;
+pub(in crate::keyspace) mod alarms;
 pub(in crate::keyspace) mod blocked;
 pub(in crate::keyspace) mod changes;
 pub(in crate::keyspace) mod interest;
@@ -33,6 +35,7 @@ use std::ops::DerefMut;
 
 use crate::events::EventClass;
 use crate::keyspace::Spot;
+use crate::keyspace::following::alarms::Alarms;
 use crate::keyspace::following::blocked::BlockedCount;
 use crate::keyspace::following::changes::Extent;
 use crate::keyspace::following::interest::Interest;
@@ -49,6 +52,8 @@ pub struct Followers {
     pub interest: Interest,
     /// The records for the log.
     pub journal: Journal,
+    /// When locks expire for which clients wait.
+    pub alarms: Alarms,
     /// How many clients wait for keys.
     pub(in crate::keyspace) blocked: BlockedCount,
     /// Requests that read keys one after the other.

@@ -13,6 +13,12 @@ pub struct Recorded {
     written: BTreeMap<usize, BTreeSet<Box<[u8]>>>,
     /// When the spans end that were asked for, in milliseconds since 1970.
     pub span_ends_ms: BTreeSet<u64>,
+    /// Fencing numbers that the store has offered, in descending order.
+    offered_fences: Vec<u64>,
+    /// How many more numbers were wanted.
+    pub missing_fences: usize,
+    /// Whether the number of a lock was wanted that the row does not show.
+    pub wants_known_fences: bool,
 }
 
 impl Recorded {
@@ -38,6 +44,28 @@ impl Transaction<'_> {
     #[cold]
     pub(in crate::keyspace) fn record_span(&self, ends_at_ms: u64) {
         self.leave(|aftermath| _ = aftermath.recorded.span_ends_ms.insert(ends_at_ms));
+    }
+
+    /// Offers fencing numbers to a request that runs in a borrowed keyspace.
+    pub fn offer_fences(&self, numbers: impl DoubleEndedIterator<Item = u64>) {
+        self.leave(|aftermath| aftermath.recorded.offered_fences = numbers.rev().collect());
+    }
+
+    /// Takes the next number that was offered.
+    #[cold]
+    pub(in crate::keyspace) fn take_offered_fence(&self) -> Option<u64> {
+        let mut taken = None;
+        self.leave(|aftermath| {
+            taken = aftermath.recorded.offered_fences.pop();
+            aftermath.recorded.missing_fences += usize::from(taken.is_none());
+        });
+        taken
+    }
+
+    /// Records that the number of a lock was wanted that the row does not show.
+    #[cold]
+    pub(in crate::keyspace) fn record_wanted_fence(&self) {
+        self.leave(|aftermath| aftermath.recorded.wants_known_fences = true);
     }
 
     /// Takes what was recorded.

@@ -38,6 +38,18 @@ pub fn fencing(out: &mut Vec<u8>, last: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// The beginning of the annotation with the fencing number of the lock that the next request writes.
+pub const FENCE: &[u8] = b"#KEYFAST-LOCK:";
+
+/// Appends that annotation, if the key is a lock with a number.
+pub fn fence(out: &mut Vec<u8>, fence: Option<u64>) {
+    if let Some(fence) = fence {
+        out.extend_from_slice(FENCE);
+        out.extend_from_slice(number(fence, &mut itoa::Buffer::new()));
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
 /// Writes a key with a string, which may be long.
 ///
 /// # Errors

@@ -16,7 +16,8 @@
 //! | … | the key, then the value | always |
 //!
 //! A value that is no string begins with its kind. If it is large, a pointer to a [`Structure`] follows,
-//! which the entry owns. If it is small, its packed bytes follow. A long string is kept as a large value.
+//! which the entry owns. If it is small, its packed bytes follow. A long string is kept as a large value. A
+//! small value of the kind of strings is a lock's token with its fencing number, 8 bytes, before it.
 //!
 //! Invariants: [`Entry::new`] establishes them, and every method keeps them.
 //!
@@ -56,6 +57,10 @@ const HAS_FIELD_EXPIRIES: u8 = 64;
 const IS_TYPED: u8 = IS_TEXT | IS_RAW;
 /// The mark of a large value in its kind.
 const LARGE: u8 = 0x80;
+/// Bytes of a fencing number…
+const FENCE_BYTES: usize = 8;
+/// … and where the token begins that follows it: before it are the kind and the number.
+const TOKEN_OFFSET: usize = 1 + FENCE_BYTES;
 /// Bytes of a large value: the kind and the pointer.
 const LARGE_VALUE_BYTES: usize = 1 + size_of::<usize>();
 /// The flags that determine the shape.
@@ -146,6 +151,58 @@ impl Entry {
     #[cold]
     pub(in crate::keyspace) fn long(key: &[u8], text: LongText, expires_at_ms: Option<u64>) -> Entry {
         Entry::large(key, STRING_KIND, Structure::Text(text), expires_at_ms)
+    }
+
+    /// A new entry with a lock: the token that holds it, which is short, and its fencing number.
+    pub(in crate::keyspace) fn fenced(
+        key: &[u8],
+        token: &[u8],
+        fence: u64,
+        expires_at_ms: Option<u64>,
+    ) -> Entry {
+        let mut value = Vec::with_capacity(TOKEN_OFFSET + token.len());
+        value.push(STRING_KIND);
+        value.extend_from_slice(&fence.to_ne_bytes());
+        value.extend_from_slice(token);
+        let mut entry = Entry::with_value(key, &value, expires_at_ms);
+        entry.mark_typed();
+        entry
+    }
+
+    /// The fencing number of a lock, if the value has one.
+    #[inline]
+    pub(in crate::keyspace) fn fence(&self) -> Option<u64> {
+        if self.is_typed() { self.split_fence().map(|(fence, _)| fence) } else { None }
+    }
+
+    /// The fencing number of a typed value that has one, and the token behind it.
+    fn split_fence(&self) -> Option<(u64, &[u8])> {
+        let (kind, rest) = self.value().split_first()?;
+        let (fence, token) = rest.split_first_chunk::<FENCE_BYTES>()?;
+        (*kind == STRING_KIND).then(|| (u64::from_ne_bytes(*fence), token))
+    }
+
+    /// Gives a fencing number to a string that is not long.
+    pub(in crate::keyspace) fn set_fence(&mut self, fence: u64) {
+        if let Ok(token) = self.text()
+            && token.len() < LONG_TEXT_BYTES
+        {
+            let mut fenced = Entry::fenced(self.key(), token, fence, self.expires_at_ms());
+            fenced.set_stamp(self.stamp());
+            fenced.set_flags(fenced.flags() | self.flags() & (IS_LOCK | EPOCH));
+            *self = fenced;
+        }
+    }
+
+    /// Makes a lock's token an ordinary string again, before it is changed in place.
+    fn drop_fence(&mut self) {
+        if self.is_typed()
+            && let Some((_, token)) = self.split_fence()
+        {
+            let mut plain = Entry::with_value(self.key(), token, self.expires_at_ms()).with_notes_of(self);
+            plain.set_flags(plain.flags() & !IS_TYPED);
+            *self = plain;
+        }
     }
 
     /// A new entry with a copy of `key`, and with the bytes of a value in the form in which entries have it.
@@ -289,7 +346,7 @@ impl Entry {
     fn long_text(&self) -> Result<&[u8], WrongType> {
         match self.structure() {
             Some(Structure::Text(text)) => Ok(text.as_bytes()),
-            _ => Err(WrongType),
+            _ => self.split_fence().map(|(_, token)| token).ok_or(WrongType),
         }
     }
 
@@ -385,7 +442,10 @@ impl Entry {
     fn plain_content(&self) -> Content<'_> {
         match self.structure() {
             Some(structure) => Content::Large(structure),
-            None if self.is_typed() => Content::Bytes(&self.value()[1..]),
+            None if self.is_typed() => {
+                let token = self.split_fence().map(|(_, token)| token);
+                Content::Bytes(token.unwrap_or_else(|| &self.value()[1..]))
+            }
             None => Content::Bytes(self.value()),
         }
     }
@@ -544,6 +604,7 @@ impl Entry {
     ///
     /// As [`new`](Self::new), and if the value is no string.
     pub(in crate::keyspace) fn grow_text(&mut self, bytes: usize) {
+        self.drop_fence();
         let before_bytes = self.text().expect("the caller has checked that it is a string").len();
         if let Some(Structure::Text(text)) = self.structure_mut() {
             text.grow(bytes);
@@ -562,6 +623,7 @@ impl Entry {
     ///
     /// If the value is no string.
     pub(in crate::keyspace) fn text_mut(&mut self) -> &mut [u8] {
+        self.drop_fence();
         if !self.is_typed() {
             return self.value_mut();
         }
@@ -621,6 +683,7 @@ impl Entry {
     pub(in crate::keyspace) fn encoding(&self) -> Encoding {
         match self.flags() {
             flags if flags & IS_TYPED == IS_TYPED && self.is_collection() => Encoding::Typed,
+            flags if flags & IS_TYPED == IS_TYPED && self.structure().is_none() => Encoding::Plain,
             flags if flags & IS_RAW != 0 => Encoding::Raw,
             flags if flags & IS_TEXT != 0 => Encoding::Text,
             _ => Encoding::Plain,
@@ -821,6 +884,36 @@ mod tests {
         assert_eq!(Entry::new(&key, &value, None).bytes(), 56);
         assert_eq!(Entry::new(&key, &value, Some(1)).bytes(), 64);
         assert_eq!(size_of::<Option<Entry>>(), 8);
+    }
+
+    #[test]
+    fn a_fencing_number_stays_with_the_token_until_the_value_is_written_or_changed() {
+        let fenced = || Entry::fenced(b"lock", b"a", 7, Some(3));
+        let entry = fenced();
+        assert_eq!((entry.text(), entry.fence(), entry.kind()), (Ok(&b"a"[..]), Some(7), STRING_KIND));
+        assert!(matches!(entry.content(), Content::Bytes(b"a")));
+        assert_eq!((entry.encoding(), entry.is_collection()), (Encoding::Plain, false));
+        assert!(entry.structure().is_none() && !entry.is_long_to_free());
+        for expires_at_ms in [Some(9), None] {
+            let mut entry = fenced();
+            entry.set_expiry(expires_at_ms);
+            assert_eq!((entry.text(), entry.fence()), (Ok(&b"a"[..]), Some(7)));
+        }
+        assert_eq!(fenced().copied().fence(), Some(7));
+        // A token of eight bytes makes the value as long as that of a large one.
+        let long = Entry::fenced(b"lock", b"12345678", u64::MAX, None);
+        assert_eq!((long.text(), long.fence()), (Ok(&b"12345678"[..]), Some(u64::MAX)));
+        let none = Entry::fenced(b"lock", b"", u64::MAX, None);
+        assert_eq!((none.text(), none.fence()), (Ok(&b""[..]), Some(u64::MAX)));
+        let mut entry = fenced();
+        assert!(!entry.replace_in_place(b"a", Some(3)) && !entry.overwrite(b"lock", b"a", 0, false));
+        entry.text_mut()[0] = b'b';
+        assert_eq!((entry.text(), entry.fence()), (Ok(&b"b"[..]), None));
+        assert_eq!(entry.expires_at_ms(), Some(3));
+        let mut entry = fenced();
+        entry.grow_text(LONG_TEXT_BYTES);
+        assert_eq!((entry.text().map(<[u8]>::len), entry.fence()), (Ok(LONG_TEXT_BYTES), None));
+        assert_eq!(Entry::new(b"k", b"12345678", None).fence(), None);
     }
 
     #[test]

@@ -53,7 +53,10 @@ impl Transaction<'_> {
         let (spot, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
         let replaced = shard.table_mut(database).put(spot, new, rehash);
-        if replaced.was_collection && self.wanted.blocked() {
+        // Clients that wait for a lock must know when it expires now.
+        let concerns_waiters =
+            replaced.was_collection || replaced.expires_at_ms.is_some() || expires_at_ms.is_some();
+        if concerns_waiters && self.wanted.blocked() {
             self.note_ready(database, key);
         }
         if let Some(entry) = replaced.entry {
@@ -159,7 +162,7 @@ impl Transaction<'_> {
         self.add_entry(key, new.into_entry());
     }
 
-    fn insert_entry(&mut self, key: &[u8], entry: Entry) {
+    pub(super) fn insert_entry(&mut self, key: &[u8], entry: Entry) {
         if self.wanted.any() {
             self.follow_put(key);
         }
@@ -231,9 +234,13 @@ impl Transaction<'_> {
     /// Replaces `target` in a database by a copy of `source` in the current database, with its expiry. The
     /// copy counts as new, and `source`, which must be there, as used.
     pub fn copy(&mut self, source: &[u8], target_database: usize, target: &[u8]) {
-        let copy = self.peek_entry(source).map(|entry| entry.renamed(target));
-        if let Some(copy) = &copy {
+        let mut copy = self.peek_entry(source).map(|entry| entry.renamed(target));
+        if let Some(copy) = &mut copy {
             copy.set_stamp(self.keyspace.access.first_now());
+            if copy.fence().is_some() {
+                // It is another lock, though the same token holds it.
+                copy.set_fence(self.next_fence());
+            }
         }
         let is_large = copy.as_ref().is_some_and(|entry| entry.structure().is_some());
         let source_database = std::mem::replace(&mut self.database, target_database);

@@ -54,6 +54,8 @@ pub struct AofReader<R> {
     request_at: u64,
     line: Vec<u8>,
     fencing: u64,
+    /// The fencing number of the lock that the last request writes.
+    fence: Option<u64>,
     /// The rest of a request that was divided.
     rest: Option<Rest>,
     divided_bytes: usize,
@@ -76,6 +78,7 @@ impl<R: BufRead> AofReader<R> {
             request_at: offset,
             line: Vec::new(),
             fencing: 0,
+            fence: None,
             rest: None,
             divided_bytes: DIVIDED_BYTES,
         }
@@ -96,6 +99,11 @@ impl<R: BufRead> AofReader<R> {
         self.fencing
     }
 
+    /// The fencing number of the lock that the last request writes, if it writes one.
+    pub fn fence(&self) -> Option<u64> {
+        self.fence
+    }
+
     /// Whether the next request has the rest of the one that was just read: the two are one request.
     pub fn is_divided(&self) -> bool {
         self.rest.is_some()
@@ -108,6 +116,7 @@ impl<R: BufRead> AofReader<R> {
     /// [`Damage`]. Nothing can be read after it.
     pub fn next(&mut self, request: &mut OwnedRequest) -> Result<bool, Damage> {
         request.clear();
+        self.fence = None;
         if let Some(Rest { head, arguments }) = self.rest.take() {
             *request = head;
             self.read_arguments(request, arguments)?;
@@ -122,9 +131,9 @@ impl<R: BufRead> AofReader<R> {
             if self.line.first() != Some(&b'#') {
                 break;
             }
-            let number = self.line.strip_prefix(records::FENCING).map(<[u8]>::trim_ascii_end);
-            let number = number.and_then(parse_integer).and_then(|number| u64::try_from(number).ok());
-            self.fencing = self.fencing.max(number.unwrap_or(0));
+            self.fence = self.annotation(records::FENCE);
+            let last = self.fence.or_else(|| self.annotation(records::FENCING));
+            self.fencing = self.fencing.max(last.unwrap_or(0));
         }
         let arguments = self.number(b'*')?;
         if !(1..=ARGUMENTS_MAX as i64).contains(&arguments) {
@@ -180,6 +189,12 @@ impl<R: BufRead> AofReader<R> {
             Some(_) if read as u64 == LINE_BYTES_MAX => Err(Damage::Garbled),
             Some(_) => Err(Damage::Torn),
         }
+    }
+
+    /// The number in an annotation of this name, if the line is one.
+    fn annotation(&self, name: &[u8]) -> Option<u64> {
+        let number = parse_integer(self.line.strip_prefix(name)?.trim_ascii_end())?;
+        u64::try_from(number).ok()
     }
 
     fn number(&self, kind: u8) -> Result<i64, Damage> {

@@ -30,6 +30,8 @@ pub fn is_snapshot(bytes: &[u8]) -> bool {
 const SLOT_INFO: u8 = 244;
 /// Type byte: data of a module that are not keys.
 const MODULE_DATA: u8 = 247;
+/// The name of an auxiliary field: the fencing number of the lock that is the next key. Redis skips it.
+const FENCE: &[u8] = b"keyfast-lock";
 /// Type byte: idle time of the next key, in seconds.
 const IDLE: u8 = 248;
 /// Type byte: access frequency of the next key.
@@ -71,7 +73,9 @@ mod tests {
         for (database, key, value, expires_at_ms, frequency) in keys {
             let (database, expires_at_ms, frequency) = (*database, *expires_at_ms, *frequency);
             let value = Value { facts: &types::strings::FACTS, content: Content::Bytes(value) };
-            writer.key(&SavedKey { database, key, value, expires_at_ms, idle: None, frequency }).unwrap();
+            writer
+                .key(&SavedKey { database, key, value, expires_at_ms, idle: None, frequency, fence: None })
+                .unwrap();
         }
         writer.finish().unwrap()
     }

@@ -7,12 +7,13 @@ use std::time::Duration;
 use crc::{Digest, Table};
 
 use super::{
-    AUXILIARY, DATABASE, END, EXPIRY_MS, EXPIRY_S, FREQUENCY, HEADER_BYTES, IDLE, MODULE_DATA, SIGNATURE,
-    SIGNATURE_OF_VALKEY, SIZES, SLOT_INFO, VERSION_WITH_CHECKSUM,
+    AUXILIARY, DATABASE, END, EXPIRY_MS, EXPIRY_S, FENCE, FREQUENCY, HEADER_BYTES, IDLE, MODULE_DATA,
+    SIGNATURE, SIGNATURE_OF_VALKEY, SIZES, SLOT_INFO, VERSION_WITH_CHECKSUM,
 };
 use crate::dump::strings::{DecodeError, Decoder};
 use crate::dump::{Author, CHECKSUM, LIBRARY, LIBRARY_BEFORE_7, VERSION_MAX, VERSION_OF_VALKEY};
 use crate::keyspace::SavedKey;
+use crate::resp::number::parse_integer;
 use crate::types;
 use crate::values::{Limits, Loaded, TypeFacts, Value};
 
@@ -80,6 +81,7 @@ struct Facts {
     expires_at_ms: Option<u64>,
     idle: Option<Duration>,
     frequency: Option<u8>,
+    fence: Option<u64>,
 }
 
 impl<R: Read> Reader<R> {
@@ -124,11 +126,11 @@ impl<R: Read> Reader<R> {
             Kind::Library => Item::Library(&self.value),
             Kind::ModuleData(number) => Item::ModuleData { module: module_name(number) },
             Kind::EmptyKey => Item::EmptyKey(&self.key),
-            Kind::Key(Facts { value_type, expires_at_ms, idle, frequency }) => {
+            Kind::Key(Facts { value_type, expires_at_ms, idle, frequency, fence }) => {
                 let (database, key) = (self.database, &*self.key);
                 let content = self.loaded.content(&self.value);
                 let value = Value { facts: value_type, content };
-                Item::Key(SavedKey { database, key, value, expires_at_ms, idle, frequency })
+                Item::Key(SavedKey { database, key, value, expires_at_ms, idle, frequency, fence })
             }
         }
     }
@@ -137,7 +139,7 @@ impl<R: Read> Reader<R> {
     fn read_item(&mut self, limits: &Limits) -> Result<Option<Kind>, Trouble> {
         let decoder = &mut self.decoder;
         let value_type = &types::strings::FACTS;
-        let mut facts = Facts { value_type, expires_at_ms: None, idle: None, frequency: None };
+        let mut facts = Facts { value_type, expires_at_ms: None, idle: None, frequency: None, fence: None };
         loop {
             match decoder.byte()? {
                 EXPIRY_S => {
@@ -153,6 +155,10 @@ impl<R: Read> Reader<R> {
                 AUXILIARY => {
                     decoder.string(&mut self.key)?;
                     decoder.string(&mut self.value)?;
+                    if self.key == FENCE {
+                        facts.fence = parse_integer(&self.value).and_then(|fence| u64::try_from(fence).ok());
+                        continue;
+                    }
                     return Ok(Some(Kind::Auxiliary));
                 }
                 LIBRARY => {

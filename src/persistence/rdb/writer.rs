@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crc::{Digest, Table};
 
-use super::{AUXILIARY, DATABASE, END, EXPIRY_MS, FREQUENCY, IDLE, SIGNATURE, SIZES};
+use super::{AUXILIARY, DATABASE, END, EXPIRY_MS, FENCE, FREQUENCY, IDLE, SIGNATURE, SIZES};
 use crate::dump::strings::{write_length, write_string};
 use crate::dump::{CHECKSUM, Compressor, LIBRARY};
 use crate::keyspace::SavedKey;
@@ -93,6 +93,9 @@ impl<W: Write> Writer<W> {
     /// If the output fails.
     pub fn key(&mut self, key: &SavedKey<'_>) -> io::Result<()> {
         self.select(key.database);
+        if let Some(fence) = key.fence {
+            self.auxiliary(FENCE, itoa::Buffer::new().format(fence).as_bytes())?;
+        }
         if let Some(expires_at_ms) = key.expires_at_ms {
             self.buffer.push(EXPIRY_MS);
             self.buffer.extend(expires_at_ms.to_le_bytes());

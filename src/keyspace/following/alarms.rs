@@ -1,0 +1,97 @@
+//! When the locks expire for which clients wait in line: the next in line gets the lock to the millisecond,
+//! though no client asks for the key then.
+//!
+//! There is one alarm for each such key. It is set when the first client begins to wait, and whenever the
+//! lock's expiry changes. The server's background work [waits](Alarms::changed) for the earliest one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::sync::Notify;
+
+use crate::keyspace::Keyspace;
+use crate::keyspace::expiry::end;
+use crate::keyspace::following::losses::DatabaseKey;
+use crate::keyspace::following::news::Effect;
+use crate::keyspace::store::sync::Mutex;
+use crate::keyspace::transaction::Held;
+
+/// The alarms of a keyspace.
+#[derive(Debug, Default)]
+pub struct Alarms {
+    set: Mutex<Set>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Set {
+    moments_ms: BTreeMap<DatabaseKey, u64>,
+    in_order: BTreeSet<(u64, DatabaseKey)>,
+}
+
+impl Alarms {
+    /// Sets the alarm of a key, in milliseconds since 1970, or takes it away.
+    #[cold]
+    pub(in crate::keyspace) fn set(&self, database: usize, key: &[u8], moment_ms: Option<u64>) {
+        let mut set = self.set.lock();
+        let name: DatabaseKey = (database, key.into());
+        let before_ms = match moment_ms {
+            Some(moment_ms) => set.moments_ms.insert(name.clone(), moment_ms),
+            None => set.moments_ms.remove(&name),
+        };
+        if before_ms == moment_ms {
+            return;
+        }
+        if let Some(before_ms) = before_ms {
+            set.in_order.remove(&(before_ms, name.clone()));
+        }
+        if let Some(moment_ms) = moment_ms {
+            set.in_order.insert((moment_ms, name));
+            if set.in_order.first().is_some_and(|(first_ms, _)| *first_ms == moment_ms) {
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// The moment of the first alarm, in milliseconds since 1970.
+    pub fn first_ms(&self) -> Option<u64> {
+        self.set.lock().in_order.first().map(|(moment_ms, _)| *moment_ms)
+    }
+
+    /// Returns when an alarm was set that is the first one.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// The keys whose moments have come. They have no alarm any more.
+    fn take_due(&self, now_ms: u64) -> Vec<DatabaseKey> {
+        let mut set = self.set.lock();
+        let mut due = Vec::new();
+        while set.in_order.first().is_some_and(|(moment_ms, _)| *moment_ms <= now_ms) {
+            let Some((_, name)) = set.in_order.pop_first() else { break };
+            set.moments_ms.remove(&name);
+            due.push(name);
+        }
+        due
+    }
+}
+
+impl Keyspace {
+    /// Frees the locks whose alarms are due, and grants each to the next in line. Calls `notify` with the
+    /// effects for clients, under the lock. The caller holds nothing.
+    pub fn ring_alarms(&self, mut notify: impl FnMut(Vec<Effect>)) {
+        let alarms = &self.followers.alarms;
+        for (database, key) in alarms.take_due(self.clock.now_ms()) {
+            let number = self.shard_of(self.hash(&key));
+            let Some(shard) = self.lock_soon(number) else {
+                // Another thread holds the shard for long.
+                alarms.set(database, &key, Some(self.clock.now_ms() + 1));
+                continue;
+            };
+            let mut tx = self.transaction(database, Held::Many(vec![(number, shard)]));
+            tx.free_expired(&key);
+            // If it has not expired, it gets an alarm again.
+            tx.note_ready(database, &key);
+            end(tx, self, &mut notify);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What the commands of LOCK do to a key: a string with the token of its holder, an expiry, and a fencing
+//! number that no other holder of any lock has.
+//!
+//! The number is drawn while the key's shard is held, in the step that grants the lock. So it is larger than
+//! those of all earlier holders of the key. It stays with the token as long as the token is not written:
+//! SET, APPEND and the like take it away. A lock that comes under another name, or from a DUMP, gets a number
+//! of its own there.
+
+use super::Transaction;
+use crate::keyspace::following::changes::Extent;
+use crate::keyspace::following::news::LockChange;
+use crate::keyspace::store::entry::Entry;
+
+impl Transaction<'_> {
+    /// Grants a lock to a token, if the key is absent; returns the fencing number. The expiry, in milliseconds
+    /// since 1970, must be in the future.
+    pub fn acquire(&mut self, key: &[u8], token: &[u8], expires_at_ms: u64) -> Option<u64> {
+        match self.entry(key) {
+            None => {}
+            Some(entry) if self.has_expired(entry) => self.make_way(key),
+            Some(entry) => {
+                self.note_use(entry);
+                if entry.is_lock() {
+                    self.report_lock(key, LockChange::Refused);
+                }
+                return None;
+            }
+        }
+        let fence = self.next_fence();
+        let entry = Entry::fenced(key, token, fence, Some(expires_at_ms));
+        entry.set_stamp(self.keyspace.access.first_now());
+        self.insert_entry(key, entry);
+        self.follow_taken(key, token);
+        Some(fence)
+    }
+
+    /// Whether clients wait in line for a lock that is free, so that the caller must leave it to them. They
+    /// are served when the caller's command has ended. The lock is free if its holder's time has just passed.
+    pub fn leaves_to_line(&mut self, key: &[u8]) -> bool {
+        if !self.wanted.blocked() || !self.has_line(key) {
+            return false;
+        }
+        self.make_way(key);
+        let is_free = self.entry(key).is_none();
+        if is_free {
+            self.note_ready(self.database, key);
+        }
+        is_free
+    }
+
+    /// The fencing number of a key that is there, if it has one.
+    pub fn fence_of(&self, key: &[u8]) -> Option<u64> {
+        let fence = self.find(key)?.fence()?;
+        if fence == Self::FENCE_UNKNOWN {
+            self.record_wanted_fence();
+        }
+        Some(fence)
+    }
+
+    /// Gives a new fencing number to a short string that is there, and returns it.
+    pub fn give_fence(&mut self, key: &[u8]) -> u64 {
+        let fence = self.next_fence();
+        self.set_fence(key, fence);
+        self.follow_change(key, Extent::Whole);
+        fence
+    }
+
+    /// Restores the fencing number of a short string that is there.
+    pub fn set_fence(&mut self, key: &[u8], fence: u64) {
+        let database = self.database;
+        let (spot, shard) = self.shard_mut(key);
+        if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
+            entry.set_fence(fence);
+        }
+    }
+
+    /// In a borrowed keyspace: the number of a lock that the store knows, and the request does not know yet.
+    pub const FENCE_UNKNOWN: u64 = 0;
+
+    /// A fencing number that was never given. In a borrowed keyspace it comes from the store.
+    pub(super) fn next_fence(&self) -> u64 {
+        match self.wanted.records_spans() {
+            true => self.take_offered_fence().unwrap_or(Self::FENCE_UNKNOWN),
+            false => self.keyspace.fencing.next(),
+        }
+    }
+}
