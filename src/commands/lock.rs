@@ -117,7 +117,7 @@ fn expiry(tx: &Transaction<'_>, lifetime: &[u8], command: &str) -> Result<u64> {
     moment_ms.and_then(|ms| u64::try_from(ms).ok()).ok_or_else(|| Error::invalid_expire(command))
 }
 
-/// A client that has waited is served for its key: nobody stands before it then.
+/// Takes the lock. If `served` is a key, the client is the first that waits for it; else it may have to wait.
 fn acquire<'r>(
     tx: &mut Transaction<'_>,
     request: Request<'_>,

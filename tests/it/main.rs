@@ -45,6 +45,7 @@ mod large_reads;
 mod libraries;
 mod limits;
 mod linear;
+mod lock;
 mod lock_kinds;
 mod locks;
 mod long_requests;

@@ -31,7 +31,7 @@ const OF_LATER_PAGES: &[(&str, &[&str], &str)] = &[
 ];
 
 /// The families of commands that no Redis has.
-const OWN: &[&str] = &["clock", "fault", "locks"];
+const OWN: &[&str] = &["clock", "fault", "lock", "locks"];
 
 /// What each server returns about its commands.
 struct Facts {

@@ -12,8 +12,8 @@ use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
 
 impl Transaction<'_> {
-    /// Grants a lock to a token, if the key is absent; returns the fencing number. The expiry, in milliseconds
-    /// since 1970, must be in the future.
+    /// Grants a lock to a token, if the key is absent; returns the fencing number. The expiry, in
+    /// milliseconds since 1970, must be in the future.
     pub fn acquire(&mut self, key: &[u8], token: &[u8], expires_at_ms: u64) -> Option<u64> {
         match self.entry(key) {
             None => {}

@@ -10,10 +10,10 @@
 //! backwards for the keys of one shard, unless a transaction on everything turns the clock back, and keys
 //! without an expiry do not pay for it.
 //!
-//! [`reading`] and [`writing`] are what a command does to keys, [`acquiring`] how it takes a lock, [`parts`] how it changes a part of a string,
-//! [`change`] how it changes a collection, [`fields`] how fields of hashes expire, [`everything`] what needs
-//! every shard, [`walking`] what looks at one shard after the other, [`holding`] how a script comes to hold
-//! more, and [`long_texts`] why no long string is copied under a lock.
+//! [`reading`] and [`writing`] are what a command does to keys, [`acquiring`] how it takes a lock, [`parts`]
+//! how it changes a part of a string, [`change`] how it changes a collection, [`fields`] how fields of hashes
+//! expire, [`everything`] what needs every shard, [`walking`] what looks at one shard after the other,
+//! [`holding`] how a script comes to hold more, and [`long_texts`] why no long string is copied under a lock.
 
 mod acquiring;
 pub(in crate::keyspace) mod change;
