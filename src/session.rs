@@ -21,7 +21,7 @@ use crate::statistics::Statistics;
 use crate::statistics::commands::Called;
 use crate::tracking::Tracks;
 pub use outbox::{Item, LockItem, Outbox};
-pub use pending::{Ahead, AttemptResult, Pending};
+pub use pending::{Ahead, AttemptResult, Drawn, Pending};
 
 /// The state of one client.
 #[derive(Debug)]

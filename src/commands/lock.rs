@@ -52,6 +52,8 @@ const LOCK_ACQUIRE: Command = Command {
     since: "0.1.0",
     complexity: "O(1)",
     is_brief: true,
+    // Without WAIT.
+    brief_arguments_max: 6,
     arguments: &[Argument::KEY, TOKEN, PX, Argument::integer("milliseconds").token("WAIT").optional()],
     tips: &["nondeterministic_output"],
     example: &[
@@ -65,7 +67,7 @@ const LOCK_ACQUIRE: Command = Command {
         check: |request| Ok(Acquiring::parse(request)?.wait),
         take: acquire,
         nothing: |reply| reply.nil(),
-        waiting: WaitingRules::PLAIN,
+        waiting: WaitingRules { timed_out: |reply| reply.nil(), ..WaitingRules::PLAIN },
     }),
     ..Command::DEFAULTS
 };
@@ -229,7 +231,7 @@ const LOCK_FENCE: Command = Command {
 fn fence(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let (key, token) = (request.at(2), token(request)?);
     let holds = tx.get::<Text>(key)? == Some(token);
-    Ok(match tx.fence_of(key).filter(|_| holds) {
+    Ok(match holds.then(|| tx.fence_of(key)).flatten() {
         Some(fence) => reply.integer(fence.cast_signed()),
         None => reply.nil(),
     })

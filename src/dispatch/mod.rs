@@ -20,8 +20,8 @@ use crate::commands::door::placing::{Place, place};
 use crate::commands::door::run::{conclude, run, run_without_keys, settle};
 use crate::commands::door::traces::{error_bytes, is_small, show};
 use crate::commands::error::Error;
-use crate::commands::facts::lookup::{Finder, PlainRun, Registered, find, resolve};
-use crate::commands::facts::{Result, Run, Scope};
+use crate::commands::facts::lookup::{Finder, Plain, PlainRun, Registered, find, resolve};
+use crate::commands::facts::{Result, Run, Scope, Taken};
 use crate::commands::faults::{Fate, strike};
 use crate::commands::tracking::answered;
 use crate::commands::transactions::{ended, queue, refused};
@@ -52,12 +52,11 @@ impl Plan {
     /// For a request, on a server without a store.
     #[inline(always)]
     pub fn new(keyspace: &Keyspace, finder: &mut Finder<'_>, request: Request<'_>) -> Plan {
-        let command = finder.find(request.name());
-        let spot = command.and_then(|registered| match &registered.plain {
-            Some(plain) => request.get(plain.key).map(|key| Spot::of(keyspace.hash(key))),
-            None => Plan::spot_of_any(keyspace, registered, request),
-        });
-        Plan { command, spot }
+        let Some(registered) = finder.find(request.name()) else { return Plan { command: None, spot: None } };
+        match &registered.plain {
+            Some(plain) => Plan::plain(keyspace, registered, plain, request),
+            None => Plan::any(keyspace, registered, request),
+        }
     }
 
     /// Beside a store. A request that names a key there has no spot, so that it does not take the fast path.
@@ -73,10 +72,29 @@ impl Plan {
         Plan { command, spot: key.map(|key| Spot::of(keyspace.hash(key))) }
     }
 
+    #[inline(always)]
+    fn plain(
+        keyspace: &Keyspace,
+        registered: &'static Registered,
+        plain: &Plain,
+        request: Request<'_>,
+    ) -> Plan {
+        let spot = request.get(plain.key).map(|key| Spot::of(keyspace.hash(key)));
+        Plan { command: Some(registered), spot }
+    }
+
     #[inline(never)]
-    fn spot_of_any(keyspace: &Keyspace, registered: &Registered, request: Request<'_>) -> Option<Spot> {
+    fn any(keyspace: &Keyspace, registered: &'static Registered, request: Request<'_>) -> Plan {
+        if !registered.subcommands.is_empty()
+            && let Ok(subcommand) = resolve(registered, request)
+            && let Some(plain) = &subcommand.plain
+        {
+            return Plan::plain(keyspace, subcommand, plain, request);
+        }
         let command = registered.command;
-        if command.keys.is_empty() { None } else { Plan::spot_of_named(keyspace, command, request) }
+        let has_keys = !command.keys.is_empty();
+        let spot = has_keys.then(|| Plan::spot_of_named(keyspace, command, request)).flatten();
+        Plan { command: Some(registered), spot }
     }
 
     #[inline(never)]
@@ -159,6 +177,11 @@ fn execute_plain(
         let result = match plain.run {
             PlainRun::Read(handler) => handler(&tx, *request, reply),
             PlainRun::Write(handler) => handler(&mut tx, *request, reply),
+            PlainRun::Take(blocking) => match (blocking.take)(&mut tx, *request, None, reply) {
+                Ok(Taken::Something(sent)) => Ok(sent),
+                Ok(Taken::Nothing(reply)) => Ok((blocking.nothing)(reply)),
+                Err(error) => Err(error),
+            },
             PlainRun::Fill(handler) => {
                 if tx.may_serve() && !tx.hold_targets_if_free(key, request.len()) {
                     return false;

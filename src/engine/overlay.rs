@@ -44,6 +44,9 @@ pub struct Ran {
     pub span_ends_ms: BTreeSet<u64>,
     /// The moment at which it ran, in milliseconds since 1970.
     pub now_ms: u64,
+    /// How many fencing numbers it needs to run on its rows, if it lacks some, or the numbers of locks that are
+    /// there. What it has done does not count then.
+    pub wants_fences: Option<usize>,
 }
 
 /// A request, and the rows on which it runs.
@@ -59,6 +62,8 @@ pub struct Work<'a> {
     pub rows: &'a [Arc<Row>],
     /// The moment at the store, in milliseconds since 1970.
     pub now_ms: u64,
+    /// The fencing numbers that it may give.
+    pub fences: &'a [u64],
 }
 
 /// Runs a request on the rows of its keys. Nothing is done by that yet.
@@ -107,6 +112,8 @@ fn load(keyspace: &Keyspace, work: Work<'_>) -> Result<()> {
         }
         if live.is_lock {
             tx.follow_again(&key.name);
+            let fence = row.known_fence().and_then(|fence| u64::try_from(fence).ok());
+            tx.set_fence(&key.name, fence.unwrap_or(Transaction::FENCE_UNKNOWN));
         }
     }
     end(tx);
@@ -127,6 +134,9 @@ fn run_loaded(
     // What it does for other clients waits, and a command that finds nothing does not wait in here.
     (session.may_not_wait, session.found_nothing) = (true, false);
     session.keys_in_store = Some(Arc::clone(keys));
+    if !work.fences.is_empty() {
+        tx.offer_fences(work.fences.iter().copied());
+    }
     let reply = Reply::new(&mut out, session.protocol);
     let result = run(command, instance, session, &mut tx, request, reply, None).map(|_sent| ());
     session.may_not_wait = false;
@@ -140,11 +150,11 @@ fn run_loaded(
     if made > 0 || has_freed {
         for ((key, row), written) in keys.iter().zip(rows).zip(&mut written) {
             tx.select(key.database as usize);
-            let live = live(&tx, &key.name);
+            let (live, fence) = live(&tx, &key.name);
             // As in memory, a key that was written has changed for its watchers, though it may be as it was.
             let is_written = keys.len() == 1 || recorded.has_written(key.database as usize, &key.name);
             if is_written || live != row.live {
-                *written = Some(Arc::new(Row { live, ..Row::default() }));
+                *written = Some(Arc::new(row_of(live, fence, row)));
             }
         }
     }
@@ -165,6 +175,8 @@ fn run_loaded(
             "ERR A value in the store may have {limit} bytes at most (store-value-max-bytes)"
         )));
     }
+    let missing = recorded.missing_fences;
+    let wants_fences = (missing > 0 || recorded.wants_known_fences).then_some(missing + work.fences.len());
     let (reply, now_ms) = (result.map(|()| out), work.now_ms);
     let has_keys = rows.iter().all(|row| row.live.is_some());
     let span_ends_ms = recorded.span_ends_ms;
@@ -179,6 +191,7 @@ fn run_loaded(
         renews,
         span_ends_ms,
         now_ms,
+        wants_fences,
     })
 }
 
@@ -187,8 +200,24 @@ fn is_empty(tx: &Transaction<'_>) -> bool {
     tx.everything().is_ok_and(|all| all.database_sizes().all(|size| size.keys == 0))
 }
 
-/// A key as it is now.
-fn live(tx: &Transaction<'_>, name: &[u8]) -> Option<Live> {
+/// The row that a request writes over another one. `fence` is the number of a lock, if it has one.
+fn row_of(live: Option<Live>, fence: Option<u64>, seen: &Row) -> Row {
+    let fence = fence.and_then(|fence| i64::try_from(fence).ok()).unwrap_or(0);
+    let mut row = Row { live, granted: fence, ..Row::default() };
+    if seen.version != 0 && seen.keeps_tenure_in(&row) {
+        // The store has it.
+        (row.granted, row.tenure) = (0, seen.tenure.clone());
+    }
+    row
+}
+
+/// A key as it is now, and the fencing number of a lock.
+fn live(tx: &Transaction<'_>, name: &[u8]) -> (Option<Live>, Option<u64>) {
+    let fence = tx.fence_in_row(name);
+    (live_value(tx, name, fence.is_some()), fence)
+}
+
+fn live_value(tx: &Transaction<'_>, name: &[u8], has_fence: bool) -> Option<Live> {
     let expires_at_ms = tx.peek_expiry(name)?;
     let value = tx.get_any(name)?;
     let kind = value.facts.kind;
@@ -196,7 +225,7 @@ fn live(tx: &Transaction<'_>, name: &[u8]) -> Option<Live> {
         Some(text) if kind == STRING_KIND => Bytes::copy_from_slice(text),
         _ => Bytes::from(payload_of(value, tx.keyspace())),
     };
-    Some(Live { kind, value, expires_at_ms, is_lock: tx.is_lock(name) })
+    Some(Live { kind, value, expires_at_ms, is_lock: has_fence || tx.is_lock(name) })
 }
 
 /// Ends a transaction and drops its effects.
@@ -243,7 +272,7 @@ mod tests {
         let mut run = |line: &[u8]| {
             let request = OwnedRequest::of_line(line).expect("a line");
             let request = request.request().expect("a request");
-            let work = Work { command: STRAY, request, keys: &keys, rows: &rows, now_ms: 1 };
+            let work = Work { command: STRAY, request, keys: &keys, rows: &rows, now_ms: 1, fences: &[] };
             run_on_rows(&instance, &mut session, work)
         };
         for _ in 0..3 {

@@ -15,18 +15,19 @@ use crate::clients::Waiting;
 use crate::commands::Command;
 use crate::commands::door::blocking::deadline;
 use crate::commands::error::Error;
-use crate::commands::facts::{Blocking, Result, Run, Scope, WaitingRules};
+use crate::commands::facts::{Blocking, Result, Run, Scope, Timeout, WaitingRules};
 use crate::commands::locks::describe_in_store;
 use crate::engine::memory::take_turn;
 use crate::engine::overlay::{Ran, Work, run_on_rows};
 use crate::excerpt::excerpt;
 use crate::instance::Instance;
-use crate::remote::batch::{Attempt, AttemptPart, Seat, Verdict};
-use crate::remote::row::{Key, Row};
+use crate::remote::batch::{Attempt, AttemptPart, Found, Seat, Verdict};
+use crate::remote::row::{FENCES_MAX, Key, Row};
 use crate::remote::{Listening, Looked, NotJoined, Remote};
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::scripting::NotYet;
-use crate::session::{AttemptResult, Contention, Outbox, Pending, Session};
+use crate::session::{AttemptResult, Contention, Drawn, Outbox, Pending, Session};
+use crate::values::ABSENT_KIND;
 
 /// Commands that need the rows themselves.
 const WATCH: &str = "watch";
@@ -108,7 +109,7 @@ pub fn run_ahead(
     let told_rows = session.pending.as_ref().and_then(|before| before.told_rows.clone());
     let pending = Box::new(Pending { began, told_rows, ..Pending::default() });
     let mut errand = Errand { instance, remote, command, request, keys: keys.into(), pending };
-    match errand.attempt(session, Some(beside)) {
+    match errand.attempt(session, Some(beside), &mut Vec::new()) {
         Err(NotAnswered::Store) if errand.pending.result.is_some() => Some(errand.pending),
         _ => None,
     }
@@ -132,28 +133,28 @@ impl Errand<'_, '_> {
         match self.pending.unblocked.take() {
             None => {}
             Some(Waiting::Failed) => return Ok(Err(Error::UNBLOCKED)),
-            Some(_) => {
-                let _ = Reply::new(out, session.protocol).nil_array();
-                return Ok(Ok(()));
-            }
+            Some(_) => return self.nothing(session, out),
         }
+        let draws = self.pending.draws.take();
         match (self.pending.verdict.take(), self.pending.result.take()) {
             (Some(Verdict::Done), Some(result)) => return self.conclude(session, result, out),
             (Some(Verdict::Overtaken(found)), Some(_)) => {
                 self.pending.tries += 1;
                 let rows = &found.rows;
                 self.pending.told_rows = Some(Arc::clone(rows));
-                if !rows.is_empty() {
+                if !rows.is_empty() && draws.is_none() {
                     self.pending.was_overtaken = self.keys.iter().any(|key| found.changed.contains(key));
                 }
                 let rows: Option<Vec<_>> = self.keys.iter().map(|key| rows.get(key).cloned()).collect();
-                if let Some(rows) = rows
-                    && let Some(result) = self.answer_from(session, &rows)?
-                {
-                    if !self.still_waits(session, result.found_nothing) {
-                        return Err(NotAnswered::Store);
+                let fences = self.fences_of(&found, draws);
+                if let Some(rows) = rows {
+                    if let Some(result) = self.answer_from(session, &rows, fences)? {
+                        if !self.still_waits(session, result.found_nothing) {
+                            return Err(NotAnswered::Store);
+                        }
+                        return self.conclude(session, result, out);
                     }
-                    return self.conclude(session, result, out);
+                    self.pending.drawn = draws.map(|_| Drawn { rows, fences: fences.to_vec() });
                 }
             }
             (Some(Verdict::Failed(why)), _) => {
@@ -172,12 +173,33 @@ impl Errand<'_, '_> {
             return Ok(Err(Error::fixed("TRYAGAIN The store was too slow to do this in time")));
         }
         if self.waits_in_vain() {
-            let _ = Reply::new(out, session.protocol).nil_array();
-            return Ok(Ok(()));
+            return self.nothing(session, out);
         }
         // Those that have travelled beside it were not done either.
         session.ahead.clear();
-        self.attempt(session, None)
+        self.attempt(session, None, out)
+    }
+
+    /// The fencing numbers that it has drawn while it read its rows.
+    fn fences_of<'f>(&self, found: &'f Found, draws: Option<usize>) -> &'f [u64] {
+        let first = self.pending.seat.map_or(0, |seat| seat.drawn);
+        draws.and_then(|draws| found.fences.get(first..first + draws)).unwrap_or_default()
+    }
+
+    /// Replies that there is nothing, for a client that does not wait, or has waited in vain.
+    fn nothing(&self, session: &Session, out: &mut Vec<u8>) -> Stopped {
+        let reply = Reply::new(out, session.protocol);
+        let _ = match self.command.run {
+            Run::Block(blocking) => (blocking.waiting.timed_out)(reply),
+            _ => reply.nil_array(),
+        };
+        Ok(Ok(()))
+    }
+
+    /// Whether clients wait in line for what a client that does not wait would take.
+    fn leaves_to_line(&self, key: &Key) -> bool {
+        matches!(self.command.run, Run::Block(Blocking { kind: ABSENT_KIND, .. }))
+            && self.remote.has_line(key, ABSENT_KIND)
     }
 
     /// Whether the time of a client that waits is up, and it need not ask the store: it has found nothing,
@@ -196,6 +218,7 @@ impl Errand<'_, '_> {
         &mut self,
         session: &mut Session,
         rows: &[Arc<Row>],
+        fences: &[u64],
     ) -> std::result::Result<Option<AttemptResult>, NotAnswered> {
         if self.is_watch(session) {
             for (key, row) in self.keys.iter().zip(rows) {
@@ -230,16 +253,19 @@ impl Errand<'_, '_> {
                 return Ok(Some(AttemptResult::of(reply)));
             }
         }
-        let ran = match self.run(session, rows)? {
+        let ran = match self.run(session, rows, fences)? {
             Ok(ran) => ran,
             Err(error) => return Ok(Some(AttemptResult::failed(error))),
         };
+        if ran.wants_fences.is_some() {
+            return Ok(None);
+        }
         let changes_nothing = ran.written.iter().all(Option::is_none);
         Ok(changes_nothing.then(|| AttemptResult::from(ran)))
     }
 
     /// Runs the request on a guess, and lets it travel to the store, beside another one if there is one.
-    fn attempt(&mut self, session: &mut Session, beside: Option<Seat>) -> Stopped {
+    fn attempt(&mut self, session: &mut Session, beside: Option<Seat>, out: &mut Vec<u8>) -> Stopped {
         let limits = self.remote.settings.target.limits();
         let (keys_max, bytes_max) = (limits.request_keys, limits.request_name_bytes);
         if self.keys.len() > keys_max {
@@ -255,18 +281,30 @@ impl Errand<'_, '_> {
         if let Run::Block(blocking) = self.command.run
             && self.pending.listening.is_none()
         {
-            // Before it looks, so that no change is missed.
-            let (keys, takes) = (self.waits_for(session, blocking), !blocking.waiting.is_shared);
-            self.pending.listening = Some(self.remote.listen(keys, blocking.kind, takes));
+            match (blocking.check)(self.request) {
+                // It does not wait.
+                Ok(Timeout::None) => {}
+                Ok(_) => {
+                    // Before it looks, so that no change is missed.
+                    let (keys, takes) = (self.waits_for(session, blocking), !blocking.waiting.is_shared);
+                    self.pending.listening = Some(self.remote.listen(keys, blocking.kind, takes));
+                }
+                Err(error) => return Ok(Err(error)),
+            }
             match deadline(blocking, self.request) {
                 Ok(until) => self.pending.until = until,
                 Err(error) => return Ok(Err(error)),
             }
         }
+        let mut drawn = self.pending.drawn.take();
         let is_reader = matches!(self.command.run, Run::Read(_));
         let mut reads_in = is_reader.then_some(beside);
         for _ in 0..LOOKS_MAX {
-            let mut rows = match self.remote.look(&self.keys, self.pending.told_rows.as_deref(), reads_in) {
+            let looked = match &drawn {
+                Some(drawn) => Looked::Rows(drawn.rows.clone()),
+                None => self.remote.look(&self.keys, self.pending.told_rows.as_deref(), reads_in),
+            };
+            let mut rows = match looked {
                 Looked::Rows(rows) => rows,
                 Looked::After(ticket) => {
                     self.pending.ticket = Some(ticket);
@@ -277,11 +315,14 @@ impl Errand<'_, '_> {
                     return Ok(Err(Error::text(format!("STOREDOWN The store {why}"))));
                 }
             };
-            let mut are_strict = vec![false; rows.len()];
-            self.expect_watched(session, &mut rows, &mut are_strict);
-            let ran = match self.wants_rows(session) {
+            let mut are_strict = vec![drawn.is_some(); rows.len()];
+            if drawn.is_none() {
+                self.expect_watched(session, &mut rows, &mut are_strict);
+            }
+            let fences = drawn.as_ref().map_or(&[][..], |drawn| &drawn.fences);
+            let mut ran = match self.wants_rows(session) {
                 true => Ran::nothing(rows.len()),
-                false => match self.run(session, &rows)? {
+                false => match self.run(session, &rows, fences)? {
                     Ok(ran) => ran,
                     // An error about the request, or about a row that was really read.
                     Err(error) => return Ok(Err(error)),
@@ -293,11 +334,28 @@ impl Errand<'_, '_> {
                 // It has written nothing, and does not run again.
                 return Ok(Err(Error::bytes(error.as_bytes().to_vec())));
             }
+            let draws = ran.wants_fences;
+            if let Some(draws) = draws {
+                if beside.is_some() {
+                    return Err(NotAnswered::Store);
+                }
+                if draws > FENCES_MAX {
+                    return Ok(Err(Error::text(format!(
+                        "ERR A request may take {FENCES_MAX} locks in the store at most"
+                    ))));
+                }
+                // It reads its rows, with numbers that are larger than theirs, and runs again on that.
+                (rows, are_strict) = (unread(rows.len()), vec![true; rows.len()]);
+                ran = Ran { found_nothing: self.pending.listening.is_some(), ..Ran::nothing(rows.len()) };
+            }
             let taken = self.takes_from(session, &ran);
-            if let Some((key, _)) = &taken
-                && !self.is_its_turn(session, key)
-            {
-                return Err(NotAnswered::Store);
+            if let Some((key, _)) = &taken {
+                if self.pending.listening.is_none() && self.leaves_to_line(key) {
+                    return self.nothing(session, out);
+                }
+                if !self.is_its_turn(session, key) {
+                    return Err(NotAnswered::Store);
+                }
             }
             if !self.still_waits(session, ran.found_nothing) {
                 return Err(NotAnswered::Store);
@@ -313,7 +371,17 @@ impl Errand<'_, '_> {
             let holder = self.holder(session, &ran);
             let (parts, renews) = (parts.collect(), ran.renews);
             let (was_overtaken, stood_back) = (self.pending.was_overtaken, self.pending.stood_back);
-            let attempt = Attempt { parts, holder, renews, is_reader, beside, was_overtaken, stood_back };
+            let draws_count = draws.unwrap_or(0);
+            let attempt = Attempt {
+                parts,
+                holder,
+                renews,
+                is_reader,
+                beside,
+                was_overtaken,
+                stood_back,
+                draws: draws_count,
+            };
             if let Some(listening) = &self.pending.listening {
                 listening.asks();
             }
@@ -322,16 +390,16 @@ impl Errand<'_, '_> {
                     if let (Some(listening), Some((key, leaves_some))) = (&self.pending.listening, taken) {
                         listening.takes(seat.batch, &key, leaves_some);
                     }
-                    self.pending.stood_back = 0;
+                    (self.pending.stood_back, self.pending.draws) = (0, draws);
                     (self.pending.ticket, self.pending.seat) = (Some(ticket), Some(seat));
                     self.pending.result = Some(AttemptResult::from(ran));
                     return Err(NotAnswered::Store);
                 }
                 // One that was to read has freed fields of a hash that have expired.
-                Err(NotJoined::Changed) => reads_in = None,
+                Err(NotJoined::Changed) => (reads_in, drawn) = (None, None),
                 Err(NotJoined::Left) => return Err(NotAnswered::Store),
                 Err(NotJoined::After(ticket)) => {
-                    self.pending.ticket = Some(ticket);
+                    (self.pending.ticket, self.pending.drawn) = (Some(ticket), drawn);
                     return Err(NotAnswered::Store);
                 }
                 Err(NotJoined::StandsBack(ticket)) => {
@@ -364,7 +432,8 @@ impl Errand<'_, '_> {
         self.command.keys_of(self.request).take(blocking.keys).find_map(|(name, _)| {
             let key = Key::new(session.database, name);
             let written = ran.written[self.keys.binary_search(&key).ok()?].as_ref()?;
-            Some((key, written.live.as_ref().is_some_and(|live| live.kind == blocking.kind)))
+            let kind = written.live.as_ref().map_or(ABSENT_KIND, |live| live.kind);
+            Some((key, kind == blocking.kind))
         })
     }
 
@@ -418,7 +487,7 @@ impl Errand<'_, '_> {
     /// A watched key must be as it was when it was watched. A command that wants to know the rows reads them.
     fn expect_watched(&self, session: &Session, rows: &mut [Arc<Row>], are_strict: &mut [bool]) {
         if self.wants_rows(session) {
-            rows.fill(Arc::new(Row { version: Row::UNREAD, ..Row::default() }));
+            rows.clone_from_slice(&unread(rows.len()));
             are_strict.fill(true);
         }
         if self.command.scope == Scope::Queue {
@@ -435,7 +504,8 @@ impl Errand<'_, '_> {
     /// it may still be served from another one.
     fn seen_while_waiting(&self, session: &Session, rows: &[Arc<Row>]) -> Option<Vec<Arc<Row>>> {
         let Run::Block(blocking) = self.command.run else { return None };
-        if !self.pending.has_waited || blocking.waiting.gone.is_some() {
+        let waits_for_value = blocking.kind != ABSENT_KIND;
+        if !self.pending.has_waited || blocking.waiting.gone.is_some() || !waits_for_value {
             return None;
         }
         let mut seen = rows.to_vec();
@@ -449,7 +519,12 @@ impl Errand<'_, '_> {
         Some(seen)
     }
 
-    fn run(&self, session: &mut Session, rows: &[Arc<Row>]) -> std::result::Result<Result<Ran>, NotAnswered> {
+    fn run(
+        &self,
+        session: &mut Session,
+        rows: &[Arc<Row>],
+        fences: &[u64],
+    ) -> std::result::Result<Result<Ran>, NotAnswered> {
         let turn = take_turn(self.instance, session, self.command).map_err(|why| match why {
             NotYet::Busy => NotAnswered::Busy,
             NotYet::Contended => NotAnswered::Contended(Contention::Turn),
@@ -462,7 +537,8 @@ impl Errand<'_, '_> {
         let now_ms = last_ms.unwrap_or(u64::MAX).min(self.remote.clock.now_ms());
         let seen = self.seen_while_waiting(session, rows);
         let rows = seen.as_deref().unwrap_or(rows);
-        let work = Work { command: self.command, request: self.request, keys: &self.keys, rows, now_ms };
+        let (command, request, keys) = (self.command, self.request, &self.keys);
+        let work = Work { command, request, keys, rows, now_ms, fences };
         Ok(run_on_rows(self.instance, session, work))
     }
 
@@ -487,8 +563,7 @@ impl Errand<'_, '_> {
                 (self.pending.tries, self.pending.began) = (0, None);
                 return Err(NotAnswered::Store);
             }
-            let _ = Reply::new(out, session.protocol).nil_array();
-            return Ok(Ok(()));
+            return self.nothing(session, out);
         }
         if let Run::Block(Blocking { waiting: WaitingRules { gone: Some(gone), .. }, .. }) = self.command.run
             && self.pending.has_waited
@@ -520,6 +595,11 @@ impl Errand<'_, '_> {
     }
 }
 
+/// Rows that have to be read first.
+fn unread(rows: usize) -> Vec<Arc<Row>> {
+    vec![Arc::new(Row { version: Row::UNREAD, ..Row::default() }); rows]
+}
+
 /// The beginning of the error of a killed script.
 const KILLED: &[u8] = b"ERR Script killed by user with SCRIPT KILL";
 
@@ -545,6 +625,7 @@ impl Ran {
             again_ms: None,
             renews: false,
             span_ends_ms: BTreeSet::new(),
+            wants_fences: None,
         }
     }
 }

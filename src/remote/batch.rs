@@ -25,6 +25,8 @@ pub struct Attempt {
     pub was_overtaken: bool,
     /// How often it has let other requests travel first since it travelled last.
     pub stood_back: u32,
+    /// How many fencing numbers it draws.
+    pub draws: usize,
 }
 
 /// The place of a request in a batch.
@@ -34,6 +36,8 @@ pub struct Seat {
     pub batch: u64,
     /// Its group, which may become a part of another one.
     pub group: usize,
+    /// How many fencing numbers were drawn before its own.
+    pub drawn: usize,
 }
 
 /// One key of an attempt.
@@ -70,6 +74,8 @@ pub struct Batch {
     pub parts: Vec<Part>,
     /// How many groups there are.
     pub groups: usize,
+    /// How many fencing numbers it draws.
+    pub draws: usize,
 }
 
 /// One key of a batch.
@@ -112,6 +118,9 @@ pub struct Answer {
     pub expiries: HashMap<usize, u64>,
     /// Whether each group was done.
     pub done: Vec<bool>,
+    /// The fencing numbers that the batch has drawn, in ascending order: larger than all that were given
+    /// before the rows were read, and smaller than those that are given later.
+    pub fences: Vec<u64>,
 }
 
 /// What the store has instead of what a group has guessed.
@@ -121,6 +130,8 @@ pub struct Found {
     pub rows: Arc<KeyMap<Arc<Row>>>,
     /// The keys of which the rows were not as guessed.
     pub changed: KeySet,
+    /// The fencing numbers that the batch has drawn.
+    pub fences: Arc<[u64]>,
 }
 
 /// What has come of one request.

@@ -59,6 +59,8 @@ pub(super) struct Forming {
     requests: usize,
     bytes: usize,
     weight: usize,
+    /// How many fencing numbers the requests draw.
+    draws: usize,
 }
 
 /// One key of the batch.
@@ -171,6 +173,11 @@ impl Forming {
         self.slots.get(key)?.lifetime_ms
     }
 
+    /// How many fencing numbers the batch would draw with this request.
+    pub(super) fn draws_with(&self, attempt: &Attempt) -> usize {
+        self.draws + attempt.draws
+    }
+
     /// What the batch would weigh with this request.
     pub(super) fn weight_with(&self, attempt: &Attempt) -> usize {
         let is_new: &dyn Fn(&Key) -> bool = match self.only_reads(attempt) {
@@ -253,12 +260,7 @@ impl Forming {
                 if written.expires_at_ms() != slot.image.expires_at_ms() {
                     slot.lifetime_ms = part.lifetime_ms;
                 }
-                let is_same = match (&written.live, &slot.image.live) {
-                    (Some(new), Some(old)) => {
-                        !attempt.renews && new.value == old.value && new.kind == old.kind
-                    }
-                    _ => false,
-                };
+                let is_same = !attempt.renews && slot.image.keeps_tenure_in(&written);
                 (slot.image, slot.is_written) = (written, true);
                 if !is_same {
                     slot.is_renewed = true;
@@ -268,7 +270,9 @@ impl Forming {
         }
         let (sender, ticket) = oneshot::channel();
         self.groups[group].waiting.push(sender);
-        Ok((ticket, Seat { batch: self.number, group }))
+        let drawn = self.draws;
+        self.draws += attempt.draws;
+        Ok((ticket, Seat { batch: self.number, group, drawn }))
     }
 
     /// Whether a key of a request is in a group of the other side, or has been left to it in this batch. What
@@ -312,7 +316,7 @@ impl Forming {
         }
         let (sender, ticket) = oneshot::channel();
         self.groups[group].waiting.push(sender);
-        (ticket, Seat { batch: self.number, group })
+        (ticket, Seat { batch: self.number, group, drawn: self.draws })
     }
 
     /// Makes a group that has only read one that may write: a request that travels beside one of its own
@@ -378,7 +382,8 @@ impl Forming {
         let turns = std::mem::take(&mut self.next_turns);
         let next = Forming { number: self.number + 1, turns, ..Forming::default() };
         self.fold_reads();
-        let Forming { number, slots, reads, mut groups, after, requests, .. } = std::mem::replace(self, next);
+        let Forming { number, slots, reads, mut groups, after, requests, draws, .. } =
+            std::mem::replace(self, next);
         let mut numbers = HashMap::new();
         let mut taken = Taken { number, after, requests, ..Taken::default() };
         let mut number_of = |group: usize, waiting: &mut Vec<_>| {
@@ -417,7 +422,7 @@ impl Forming {
         }
         // Every front-end locks rows in this order. Sorting is stable.
         taken.batch.parts.sort_by_cached_key(|part| (part.key.slot(), part.key.clone()));
-        taken.batch.groups = taken.waiting.len();
+        (taken.batch.groups, taken.batch.draws) = (taken.waiting.len(), draws);
         taken
     }
 }
@@ -527,7 +532,7 @@ mod tests {
 
     fn attempt(parts: Vec<AttemptPart>, is_reader: bool, beside: Option<Seat>) -> Attempt {
         let (holder, renews, was_overtaken, stood_back) = ("".into(), false, false, 0);
-        Attempt { parts, holder, renews, is_reader, beside, was_overtaken, stood_back }
+        Attempt { parts, holder, renews, is_reader, beside, was_overtaken, stood_back, draws: 0 }
     }
 
     #[test]

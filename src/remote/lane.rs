@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use super::batch::{Answer, Found, Verdict};
+use super::batch::{Answer, Found, Part, Verdict};
 use super::clock::own_us;
 use super::forming::Taken;
 use super::gathering::Gathering;
 use super::news::{Ears, News};
-use super::row::{KeyMap, KeySet, Row};
+use super::row::{KeyMap, KeySet, Row, Tenure};
 use super::store::{Failure, Front, Store};
 use super::target::Target;
 use super::{Remote, State};
@@ -249,27 +249,20 @@ impl<'r, S: Store> Lane<'r, S> {
 impl Remote {
     /// Passes on what the store has done.
     fn finish(&self, mut taken: Taken, mut answer: Answer) {
+        let fences: Arc<[u64]> = std::mem::take(&mut answer.fences).into();
         let mut found: Vec<(KeyMap<Arc<Row>>, KeySet)> = Vec::new();
         found.resize_with(taken.batch.groups, Default::default);
         let is_wanted = self.outgoing.wanted().keys;
         let mut state = self.state.lock();
         for (index, part) in taken.batch.parts.drain(..).enumerate() {
             if answer.done[part.group] {
-                if let Some(written) = part.written {
-                    let mut row = Row {
-                        version: answer.version,
-                        live: written.live.clone(),
-                        fence: match part.is_renewed {
-                            true => answer.version,
-                            false => part.seen.fence_after(&written, answer.version),
-                        },
-                        tenure: None,
-                    };
+                if let Some(written) = part.written.clone() {
+                    let mut row = Row { version: answer.version, ..self.row_after(&part, &written) };
                     let expires_at_ms = answer.expiries.remove(&index);
                     if let Some(live) = &mut row.live {
                         live.expires_at_ms = expires_at_ms.or(live.expires_at_ms);
                     }
-                    state.saw(&part.key, &row, true);
+                    state.saw(&self.clock, &part.key, &row, true);
                     match part.lifetime_ms.is_some() && expires_at_ms.is_none() {
                         // SETTLE does not return when its life began.
                         true => state.hints.forget(&part.key),
@@ -279,12 +272,12 @@ impl Remote {
                         self.outgoing.tell(&News::Changed(part.key));
                     }
                 } else {
-                    state.saw(&part.key, &part.seen, false);
+                    state.saw(&self.clock, &part.key, &part.seen, false);
                     state.hints.put(part.key, part.seen);
                 }
             } else if let Some(row) = answer.rows.remove(&index) {
                 let row = Arc::new(row);
-                state.saw(&part.key, &row, false);
+                state.saw(&self.clock, &part.key, &row, false);
                 state.hints.put(part.key.clone(), Arc::clone(&row));
                 let (rows, changed) = &mut found[part.group];
                 if !part.is_as_guessed(&row) {
@@ -302,11 +295,27 @@ impl Remote {
                 true => Verdict::Done,
                 false => {
                     self.health.overtaken.fetch_add(waiting.len() as u64, Ordering::Relaxed);
-                    Verdict::Overtaken(Arc::new(Found { rows: Arc::new(rows), changed }))
+                    let (rows, fences) = (Arc::new(rows), Arc::clone(&fences));
+                    Verdict::Overtaken(Arc::new(Found { rows, changed, fences }))
                 }
             };
             waiting.into_iter().for_each(|waiting| drop(waiting.send(verdict.clone())));
         }
+    }
+
+    /// A row that was written over another one, as far as it is known without asking the store.
+    fn row_after(&self, part: &Part, written: &Row) -> Row {
+        let keeps = !part.is_renewed && part.seen.keeps_tenure_in(written);
+        let tenure = match written.granted {
+            _ if keeps => part.seen.tenure.clone(),
+            0 => None,
+            fence => {
+                let holder = part.holder.as_deref().unwrap_or_default().to_owned();
+                Some(Arc::new(Tenure { holder, fence, since_ms: self.clock.now_ms() }))
+            }
+        };
+        let fence = if keeps { part.seen.fence() } else { written.granted };
+        Row { live: written.live.clone(), fence, tenure, ..Row::default() }
     }
 
     /// Ends a batch of which nothing was done.

@@ -26,6 +26,9 @@
 //! of it does not count here any more, and none of its other ones until it tells of them again. What was not
 //! told again for [`FIRST_KEPT`] is forgotten.
 //!
+//! Clients that wait for a lock stand in a line, too: their kind of value is none ([`ABSENT_KIND`]), and the
+//! first one also looks when the lock expires.
+//!
 //! The order is not in the store, since nothing but the order depends on it: which client gets an element is
 //! decided by the store, as for every request, and no element is lost or given twice, whatever front-ends
 //! believe. To keep the lines in the store would cost a write when a client comes and one when it leaves. And
@@ -47,6 +50,7 @@ use tokio::sync::Notify;
 
 use super::news::News;
 use super::row::{Key, KeyMap, Row};
+use crate::values::ABSENT_KIND;
 
 /// How soon the first of a line asks the store though no change was heard of.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -124,6 +128,8 @@ struct Line {
     seen: Option<Option<i64>>,
     /// When the line has looked last.
     looked: Instant,
+    /// When the lock expires for which the clients wait.
+    expires: Option<Instant>,
     /// Since when a client of another front-end may take first what is there.
     owed: Option<Instant>,
     /// The first, as other front-ends were told.
@@ -158,6 +164,7 @@ impl Line {
             may_have: false,
             seen: None,
             looked: now,
+            expires: None,
             owed: None,
             told: None,
             lets_others: Vec::new(),
@@ -200,6 +207,13 @@ impl Line {
 }
 
 impl Lines {
+    /// Whether clients wait for a key that take something, here or at another front-end.
+    pub(super) fn has_line(&self, key: &Key, kind: u8, now: Instant) -> bool {
+        let is_here = |line: &Line| line.kind == kind && !line.takers.is_empty();
+        self.lines.get(key).is_some_and(|lines| lines.iter().any(is_here))
+            || is_later_than_another(&self.elsewhere, (key, kind), (Arrival::MAX, i64::MAX), now)
+    }
+
     /// Whether no client waits.
     pub(super) fn is_empty(&self) -> bool {
         self.clients.is_empty()
@@ -283,16 +297,25 @@ impl Lines {
         lines.values_mut().flatten().for_each(|line| changed(line, clients, open));
     }
 
-    /// Notes how the store has a key. `is_written` says that this front-end has just written it.
-    pub(super) fn saw(&mut self, key: &Key, row: &Row, is_written: bool, open: OpenBatches) {
+    /// Notes how the store has a key, and when it expires, if it does. `is_written` says that this front-end
+    /// has just written it.
+    pub(super) fn saw(
+        &mut self,
+        key: &Key,
+        (row, expires): (&Row, Option<Instant>),
+        is_written: bool,
+        open: OpenBatches,
+    ) {
         let Lines { clients, lines, .. } = self;
         let version = row.live.as_ref().map(|_| row.version);
+        let kind = row.live.as_ref().map_or(ABSENT_KIND, |live| live.kind);
         for line in lines.get_mut(key).into_iter().flatten() {
+            line.expires = expires.filter(|_| line.kind == ABSENT_KIND);
             let before = line.seen.replace(version);
             if before == Some(version) && !is_written {
                 continue;
             }
-            line.may_have |= row.live.as_ref().is_some_and(|live| live.kind == line.kind);
+            line.may_have |= kind == line.kind;
             line.call(clients, open);
             line.go_on(clients);
             // Where nothing is known of before, those that read know of no other row either.
@@ -326,7 +349,7 @@ impl Lines {
             if first != Some(arrival) {
                 continue;
             }
-            let mut moment = line.looked + GLANCE;
+            let mut moment = line.expires.map_or(line.looked + GLANCE, |at| at.min(line.looked + GLANCE));
             if takes && line.may_have && !lets_others {
                 if !is_later_than_another(elsewhere, (key, kind), (arrival, front), now) {
                     return Step::Look;
@@ -334,7 +357,7 @@ impl Lines {
                 moment = moment.min(*line.owed.get_or_insert(now) + GRACE);
             }
             if moment <= now {
-                line.looked = now;
+                (line.looked, line.expires) = (now, None);
                 return Step::Look;
             }
             until = Some(until.map_or(moment, |until| until.min(moment)));
@@ -593,9 +616,9 @@ mod tests {
             called.collect::<Vec<_>>()
         };
         assert_eq!(called(&mut lines, IDLE), [false, false, false]);
-        lines.saw(&key, &row(1, LIST + 1), true, IDLE);
+        lines.saw(&key, (&row(1, LIST + 1), None), true, IDLE);
         assert_eq!(called(&mut lines, IDLE), [false, false, false], "that is of another type");
-        lines.saw(&key, &row(2, LIST), true, IDLE);
+        lines.saw(&key, (&row(2, LIST), None), true, IDLE);
         assert_eq!(called(&mut lines, IDLE), [true, false, false]);
         assert!(!lines.may_take((arrivals[1], FRONT), &key, IDLE, now));
         assert!(lines.may_take((arrivals[0], FRONT), &key, IDLE, now));
@@ -626,13 +649,13 @@ mod tests {
         let now = Instant::now();
         let (mut lines, arrivals) = lines(&[&["a"], &["a", "b"]], now);
         let (a, b) = (Key::new(0, b"a"), Key::new(0, b"b"));
-        lines.saw(&b, &row(1, LIST), true, IDLE);
+        lines.saw(&b, (&row(1, LIST), None), true, IDLE);
         assert!(looks(&mut lines, arrivals[1], IDLE, now));
         // It finds that its first key has something, too.
         assert!(!lines.may_take((arrivals[1], FRONT), &a, IDLE, now));
         assert!(!looks(&mut lines, arrivals[1], IDLE, now));
         assert!(looks(&mut lines, arrivals[0], IDLE, now));
-        lines.saw(&a, &Row::default(), true, IDLE);
+        lines.saw(&a, (&Row::default(), None), true, IDLE);
         assert!(looks(&mut lines, arrivals[1], IDLE, now));
         assert!(lines.may_take((arrivals[1], FRONT), &b, IDLE, now));
     }

@@ -69,7 +69,7 @@ pub use lane::{answer_questions, exchange_news, run};
 use lines::{Arrival, Lines, OpenBatches, Step};
 use news::{News, Outgoing};
 use places::Places;
-use row::{Key, KeyMap, Row};
+use row::{FENCES_MAX, Key, KeyMap, Row};
 pub use target::{BadTarget, Limits, Target, without_password};
 pub use tls::TlsFiles;
 use whole::{Answering, NotTold, Question, Questions};
@@ -283,7 +283,8 @@ impl Remote {
         let limits = self.settings.target.limits();
         let is_over = forming.requests() >= self.settings.batch_requests_max
             || forming.bytes() + attempt.bytes() > limits.batch_bytes
-            || forming.weight_with(&attempt) > limits.batch_weight;
+            || forming.weight_with(&attempt) > limits.batch_weight
+            || forming.draws_with(&attempt) > FENCES_MAX;
         if is_over && forming.requests() > 0 {
             // Once a batch has come to its end, the next one has left.
             return Err(match in_flight.waiting() < WAITING_MAX {
@@ -322,6 +323,11 @@ impl Remote {
             }
             self.work.notified().await;
         }
+    }
+
+    /// Whether clients wait in line for such values of a key, here or at another front-end.
+    pub fn has_line(&self, key: &Key, kind: u8) -> bool {
+        self.state.lock().lines.has_line(key, kind, Instant::now())
     }
 
     /// Begins to wait for values of a kind in these keys, each of which is named once. The client stands in
@@ -412,10 +418,12 @@ impl State {
     }
 
     /// Notes how the store has a key, for those that wait for it.
-    fn saw(&mut self, key: &Key, row: &Row, is_written: bool) {
+    fn saw(&mut self, clock: &StoreClock, key: &Key, row: &Row, is_written: bool) {
         if !self.lines.is_empty() {
             let open = self.open_batches();
-            self.lines.saw(key, row, is_written, open);
+            let left_ms = row.expires_at_ms().map(|moment_ms| moment_ms.saturating_sub(clock.now_ms()));
+            let expires = left_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
+            self.lines.saw(key, (row, expires), is_written, open);
         }
     }
 

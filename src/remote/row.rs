@@ -33,6 +33,12 @@ pub type KeyMap<V> = HashMap<Key, V, RandomState>;
 /// A set of keys.
 pub type KeySet = HashSet<Key, RandomState>;
 
+/// In etcd, all that a batch writes has one version, and may have this number of fencing numbers. The first one
+/// is that of values to which no request gives a number. (Below 2⁵³ for the first 8 billion batches.)
+pub(super) const FENCES_PER_VERSION: i64 = 1024;
+/// Fencing numbers that a batch draws, at most.
+pub const FENCES_MAX: usize = FENCES_PER_VERSION as usize - 1;
+
 /// What a store has for a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
@@ -40,8 +46,11 @@ pub struct Row {
     pub version: i64,
     /// The value; `None` for a key that was deleted, or has expired by the store's clock.
     pub live: Option<Live>,
-    /// The fencing number of the value, where the front-end has to remember it; 0 if it is the version.
+    /// The fencing number of the value, where the front-end has to remember it; 0 if it is the first one of the
+    /// version.
     pub fence: i64,
+    /// The fencing number that a request gives to the value; 0 if it gives none.
+    pub granted: i64,
     /// Who has written it, if the store was asked.
     pub tenure: Option<Arc<Tenure>>,
 }
@@ -84,17 +93,36 @@ impl Row {
         self.version == 0 && self.live.is_some()
     }
 
-    /// The fencing number that a row has which was written over this one, with this version.
-    pub(super) fn fence_after(&self, written: &Row, version: i64) -> i64 {
-        match (&self.live, &written.live) {
-            (Some(old), Some(new)) if old.kind == new.kind && old.value == new.value => self.fence(),
-            _ => version,
+    /// The fencing number that a row has which was written over this one; 0 if it is that of its version.
+    pub(super) fn fence_after(&self, written: &Row) -> i64 {
+        match self.keeps_tenure_in(written) {
+            true => self.fence(),
+            false => written.granted,
         }
+    }
+
+    /// The fencing number of a lock, if it is known.
+    pub fn known_fence(&self) -> Option<i64> {
+        let of_tenure = || self.tenure.as_ref().map(|tenure| tenure.fence);
+        Some(self.granted).filter(|granted| *granted != 0).or_else(of_tenure)
+    }
+
+    /// Whether a row that is written over this one keeps its fencing number, and its holder: the value is the
+    /// same, and no other number was given to it.
+    pub fn keeps_tenure_in(&self, written: &Row) -> bool {
+        let is_same = match (&self.live, &written.live) {
+            (Some(old), Some(new)) => old.kind == new.kind && old.value == new.value,
+            _ => false,
+        };
+        is_same && (written.granted == 0 || self.known_fence() == Some(written.granted))
     }
 
     /// The fencing number of the value.
     pub(super) fn fence(&self) -> i64 {
-        if self.fence == 0 { self.version } else { self.fence }
+        match self.fence {
+            0 => self.version.saturating_mul(FENCES_PER_VERSION),
+            fence => fence,
+        }
     }
 
     /// When it expires, in milliseconds since 1970; `None` for never, and where nothing is.

@@ -25,6 +25,10 @@ pub struct Pending {
     pub seat: Option<Seat>,
     /// Rows that the store has returned instead of doing the request.
     pub told_rows: Option<Arc<KeyMap<Arc<Row>>>>,
+    /// How many fencing numbers it draws while it reads its rows, if that is what it does.
+    pub draws: Option<usize>,
+    /// What it has read and drawn, until it runs on that.
+    pub drawn: Option<Drawn>,
     /// Whether it has waited for a change of its keys.
     pub has_waited: bool,
     /// Whether the store has said that nothing was there for it.
@@ -51,6 +55,16 @@ pub struct Pending {
     pub told: Option<Result<Told, NotTold>>,
     /// How another client has ended it, if one has.
     pub unblocked: Option<Waiting>,
+}
+
+/// Rows with fencing numbers that are larger than those of all former holders. They hold as long as no row has
+/// changed since.
+#[derive(Debug)]
+pub struct Drawn {
+    /// The rows of the request's keys, in their order.
+    pub rows: Vec<Arc<Row>>,
+    /// The numbers, in ascending order.
+    pub fences: Vec<u64>,
 }
 
 impl Pending {

@@ -39,7 +39,10 @@ pub(in crate::commands) fn run(
         && let Some(how) = session.client.look_again()
     {
         session.client.set_waiting(Waiting::No);
-        return if how == Waiting::Failed { Err(Error::UNBLOCKED) } else { Ok(reply.nil_array()) };
+        return match how {
+            Waiting::Failed => Err(Error::UNBLOCKED),
+            _ => Ok((blocking.waiting.timed_out)(reply)),
+        };
     }
     let goes_one_by_one = !session.may_not_wait && names_many(command, blocking, request);
     let taken = match goes_one_by_one {
@@ -96,7 +99,7 @@ pub(in crate::commands) fn run(
     session.wait = Some(Wait::Blocked);
     session.blocked = Some(Blocked { waiter, until, again });
     // The reply when the client's timeout has passed.
-    Ok(reply.nil_array())
+    Ok((blocking.waiting.timed_out)(reply))
 }
 
 /// Whether a request names so many keys that it locks one after the other. It is a request of keys and a

@@ -8,7 +8,8 @@ use super::context::Result;
 /// How a blocking command works.
 #[derive(Debug)]
 pub struct Blocking {
-    /// The kind of the values that it waits for.
+    /// The kind of the values that it waits for; [`ABSENT_KIND`](crate::values::ABSENT_KIND) if it waits until
+    /// the key is absent.
     pub kind: u8,
     /// Checks a request, and returns its timeout.
     pub check: fn(Request<'_>) -> Result<Timeout<'_>>,
@@ -31,14 +32,21 @@ pub struct WaitingRules {
     pub is_shared: bool,
     /// The errors for a client whose key or group was deleted, if it does not go on waiting.
     pub gone: Option<Gone>,
+    /// Replies that the client has waited in vain.
+    pub timed_out: fn(Reply<'_>) -> Sent,
     /// In how many milliseconds the client may find something though no key changes, if it may.
     pub again: Option<fn(&mut Transaction<'_>, Request<'_>) -> Option<u64>>,
 }
 
 impl WaitingRules {
     /// The request waits as it is, and until it gets something.
-    pub const PLAIN: WaitingRules =
-        WaitingRules { waits_with: None, is_shared: false, gone: None, again: None };
+    pub const PLAIN: WaitingRules = WaitingRules {
+        waits_with: None,
+        is_shared: false,
+        gone: None,
+        timed_out: |reply| reply.nil_array(),
+        again: None,
+    };
 }
 
 /// The errors for a client that has begun to wait.

@@ -12,6 +12,7 @@ use crate::keyspace::Transaction;
 use crate::name_table::{NameTable, Packed};
 use crate::resp::{Reply, Request};
 
+use super::blocking::Blocking;
 use super::command::{Arity, Command, Group, IsBriefPart, Run, Scope};
 use super::context::Result;
 use super::key_spec::KeySpec;
@@ -49,6 +50,8 @@ pub enum PlainRun {
     Read(fn(&Transaction<'_>, Request<'_>, Reply<'_>) -> Result),
     /// Writes the key.
     Write(WriteHandler),
+    /// Takes something from the key, and does not wait for it: its brief form is one that does not.
+    Take(&'static Blocking),
     /// Fills a list: it may serve clients that wait for one.
     Fill(WriteHandler),
     /// Changes a part of a string, which takes the plain way only where that is brief.
@@ -67,6 +70,7 @@ impl Plain {
         let run = match (command.run, command.is_brief_part) {
             (Run::Write(handler), Some(is_brief)) => PlainRun::ChangePart { handler, is_brief },
             (Run::Read(handler), _) if command.is_brief => PlainRun::Read(handler),
+            (Run::Block(blocking), _) if command.is_brief => PlainRun::Take(blocking),
             (Run::Write(handler), _) if command.is_brief && command.group == Group::List => {
                 PlainRun::Fill(handler)
             }

@@ -56,7 +56,7 @@ const XREAD: Command = Command {
         check: |request| Reading::parse(request, false).map(|reading| reading.timeout),
         take: |tx, request, only, reply| read(tx, request, false, only, reply),
         nothing: |reply| reply.nil_array(),
-        waiting: WaitingRules { waits_with: Some(from_now), is_shared: true, gone: None, again: None },
+        waiting: WaitingRules { waits_with: Some(from_now), is_shared: true, ..WaitingRules::PLAIN },
     }),
     ..Command::DEFAULTS
 };
@@ -97,10 +97,10 @@ const XREADGROUP: Command = Command {
         take: |tx, request, only, reply| read(tx, request, true, only, reply),
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules {
-            waits_with: None,
             is_shared: true,
             gone: Some(Gone { value: "UNBLOCKED the stream key no longer exists", group: GROUP_GONE }),
             again: Some(next_claim_ms),
+            ..WaitingRules::PLAIN
         },
     }),
     ..XREAD

@@ -160,11 +160,9 @@ impl Entry {
         fence: u64,
         expires_at_ms: Option<u64>,
     ) -> Entry {
-        let mut value = Vec::with_capacity(TOKEN_OFFSET + token.len());
-        value.push(STRING_KIND);
-        value.extend_from_slice(&fence.to_ne_bytes());
-        value.extend_from_slice(token);
-        let mut entry = Entry::with_value(key, &value, expires_at_ms);
+        let mut head = [STRING_KIND; TOKEN_OFFSET];
+        head[1..].copy_from_slice(&fence.to_ne_bytes());
+        let mut entry = Entry::with_parts(key, &head, token, expires_at_ms);
         entry.mark_typed();
         entry
     }
@@ -207,8 +205,15 @@ impl Entry {
 
     /// A new entry with a copy of `key`, and with the bytes of a value in the form in which entries have it.
     fn with_value(key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Entry {
-        assert!(key.len() <= u32::MAX as usize && value.len() <= u32::MAX as usize);
-        let shape = Shape::new(key.len(), value.len(), expires_at_ms.is_some());
+        Entry::with_parts(key, &[], value, expires_at_ms)
+    }
+
+    /// The same with a value in two parts.
+    #[inline(always)]
+    fn with_parts(key: &[u8], head: &[u8], rest: &[u8], expires_at_ms: Option<u64>) -> Entry {
+        let value_bytes = head.len() + rest.len();
+        assert!(key.len() <= u32::MAX as usize && value_bytes <= u32::MAX as usize);
+        let shape = Shape::new(key.len(), value_bytes, expires_at_ms.is_some());
         let layout = shape.layout();
         // SAFETY: the layout's size is at least that of the header, so it is not zero.
         let Some(pointer) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
@@ -228,7 +233,10 @@ impl Entry {
             write(shape.expiry_offset(), &expires_at_ms.to_ne_bytes());
         }
         write(shape.key_offset(), key);
-        write(shape.value_offset(), value);
+        if !head.is_empty() {
+            write(shape.value_offset(), head);
+        }
+        write(shape.value_offset() + head.len(), rest);
         Entry { pointer }
     }
 

@@ -57,6 +57,11 @@ impl Transaction<'_> {
         Some(fence)
     }
 
+    /// The fencing number of a key that is there, if it has one; 0 if only the store knows it.
+    pub fn fence_in_row(&self, key: &[u8]) -> Option<u64> {
+        self.find(key)?.fence()
+    }
+
     /// Gives a new fencing number to a short string that is there, and returns it.
     pub fn give_fence(&mut self, key: &[u8]) -> u64 {
         let fence = self.next_fence();

@@ -16,7 +16,7 @@ use super::messages::{
 use super::names::{Names, read, write};
 use super::system_us;
 use crate::remote::batch::{Answer, Batch, Part};
-use crate::remote::row::Row;
+use crate::remote::row::{FENCES_PER_VERSION, Row};
 
 /// Operations of one transaction that only reads.
 pub(super) const OPERATIONS_MAX: usize = 120;
@@ -83,11 +83,12 @@ impl<'b> Groups<'b> {
             match part.written.as_ref().map(|row| (row, &row.live)) {
                 Some((row, Some(live))) => {
                     let (life, expires_at_ms) = lives[*place];
+                    let keeps = !part.is_renewed && part.seen.keeps_tenure_in(row);
                     // 0 stands for the version that it gets.
-                    let fence = if part.is_renewed { 0 } else { part.seen.fence_after(row, 0) };
+                    let fence = if keeps { part.seen.fence_after(row) } else { row.granted };
                     let now_ms = system_us() as u64 / 1_000;
                     // What is the same value has the same holder.
-                    let before = part.seen.tenure.as_deref().filter(|_| fence != 0);
+                    let before = part.seen.tenure.as_deref().filter(|_| keeps);
                     let holder = match before {
                         Some(before) => &before.holder,
                         None => part.holder.as_deref().unwrap_or_default(),
@@ -136,7 +137,8 @@ impl<'b> Groups<'b> {
 
     /// What the transactions have done, which have given all that they wrote this version.
     pub(super) fn answer(&self, responses: impl Iterator<Item = ResponseOp>, version: i64) -> Answer {
-        let mut answer = Answer { version, done: vec![false; self.places.len()], ..Answer::default() };
+        let done = vec![false; self.places.len()];
+        let mut answer = Answer { version, done, fences: self.fences(version), ..Answer::default() };
         for (group, response) in responses.enumerate().take(self.places.len()) {
             let Some(txn) = response.into_txn() else { continue };
             if !self.only_reads(group) && txn.succeeded {
@@ -160,6 +162,12 @@ impl<'b> Groups<'b> {
             }
         }
         answer
+    }
+
+    /// The fencing numbers that the batch draws in its version. No other batch has this version.
+    fn fences(&self, version: i64) -> Vec<u64> {
+        let first = version.saturating_mul(FENCES_PER_VERSION).unsigned_abs();
+        (1..=self.batch.draws as u64).map(|number| first + number).collect()
     }
 
     /// Reads of all that the batch looked at, as it was in this revision; 0 for now.

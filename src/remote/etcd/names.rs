@@ -317,7 +317,7 @@ fn read_row(value: &Bytes, version: i64) -> Option<Row> {
     };
     let is_lock = head.mark == LOCK;
     let live = Live { kind: facts.kind, value: value.slice(end + 1..), expires_at_ms, is_lock };
-    let mut row = Row { version, live: Some(live), fence: head.fence, tenure: None };
+    let mut row = Row { version, live: Some(live), fence: head.fence, ..Row::default() };
     let tenure = Tenure { holder: head.holder.to_owned(), fence: row.fence(), since_ms: head.since_ms };
     row.tenure = Some(Arc::new(tenure));
     Some(row)
@@ -379,7 +379,7 @@ mod tests {
             let row = read(&write(&live, expires_at_ms, (fence, 70), "front id=1\nname"), 4);
             let tenure = Tenure { holder: "front id=1 name".to_owned(), fence: row.fence(), since_ms: 70 };
             let live = Some(Live { expires_at_ms, ..live });
-            assert_eq!(row, Row { version: 4, live, fence, tenure: Some(Arc::new(tenure)) });
+            assert_eq!(row, Row { version: 4, live, fence, tenure: Some(Arc::new(tenure)), granted: 0 });
         }
         for wrong in
             ["", "\n", "2 string - - 0 0 x\n", "1 nothing - - 0 0 x\n", "1 string x - 0 0 x\n", "1 string"]

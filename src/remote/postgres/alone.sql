@@ -22,7 +22,7 @@ locked AS MATERIALIZED (
     ) l WHERE p.op > 0 AND (SELECT bool_or(op = 3) AND bool_or(op IN (1, 2)) FROM part)
 ),
 -- Counting the locks means to wait for them.
-due AS MATERIALIZED (SELECT p.* FROM part p, (SELECT count(*) FROM locked) l),
+due AS MATERIALIZED (SELECT p.*, 0::bigint AS granted FROM part p, (SELECT count(*) FROM locked) l),
 -- Keys that are absent are written first. If a key is there, nothing is written.
 {insert}
 {update}

@@ -3,17 +3,18 @@
 --
 -- op: 0 reads, -1 reads a key that another group writes, 1 writes, 2 deletes, 3 writes a key that must be absent and is
 -- alone in its group. An expiry is a moment, or a lifetime that begins now by the clock of this server; -1 for never.
--- `named` is a database as clients name it, and `database` the number of its rows.
+-- `named` is a database as clients name it, and `database` the number of its rows. `granted` is the fencing number that a
+-- lock gets; 0 for a new one. $20 says how many fencing numbers are drawn.
 WITH
 {lane}
 part AS MATERIALIZED (
     SELECT lane.ahead, u.*, {numbers}[u.named] AS database FROM lane, unnest(
         $3::int[], $4::bytea[], $5::int[], $6::smallint[], $7::bool[], $8::bigint[],
         $9::text[], $10::bytea[], $11::bigint[], $12::bool[], $13::bool[], $14::text[], $15::bool[], $16::bigint[],
-        $17::bool[], $18::bool[]
+        $17::bool[], $18::bool[], $19::bigint[]
     ) WITH ORDINALITY u(named, key, grp, op, is_live, version,
                         kind, value, expires_ms, is_lifetime, keeps_fence, holder, is_lock, slot,
-                        is_locked, is_strict, place)
+                        is_locked, is_strict, granted, place)
 ),
 -- The rows as they are, and whether each is as it was guessed.
 found AS MATERIALIZED (
@@ -84,7 +85,7 @@ noted AS (
     FROM (SELECT grp FROM judged WHERE NOT is_done UNION ALL SELECT grp FROM overtaken) g HAVING count(*) > 0
     ON CONFLICT (front) DO UPDATE SET number = excluded.number, groups = excluded.groups
 )
--- As in the other statement.
+-- As in the other statement; and fencing numbers, which are larger than those of all rows that were read here.
 SELECT 0::smallint AS what, place, has_version, has_live, has_kind, has_value,
     CASE WHEN has_expires < 'infinity' AND has_expires > '-infinity'
         THEN (extract(epoch FROM has_expires) * 1000)::bigint ELSE -1 END,
@@ -97,3 +98,5 @@ UNION ALL SELECT 3::smallint, place, 0, false, NULL, NULL, (extract(epoch FROM e
 FROM written WHERE expires < 'infinity' AND expires > '-infinity'
 UNION ALL SELECT 2::smallint, 0, 0, false, {durability}, NULL,
     (extract(epoch FROM clock_timestamp() + ahead) * 1000000)::bigint, NULL, NULL, NULL, NULL FROM lane
+UNION ALL SELECT 4::smallint, number, nextval('keyfast.fence'), false, NULL, NULL, 0, NULL, NULL, NULL, NULL
+FROM lane, generate_series(1, $20::bigint) number

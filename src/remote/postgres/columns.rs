@@ -1,8 +1,11 @@
 //! A batch as PostgreSQL's statements take it: column by column.
 
+use std::sync::Arc;
+
 use tokio_postgres::types::ToSql;
 
 use crate::remote::batch::{Batch, Part};
+use crate::remote::row::Row;
 use crate::types;
 
 /// The latest expiry that PostgreSQL can store, about: the year 280,000. Later ones become this one.
@@ -29,6 +32,8 @@ pub(super) struct Columns<'b> {
     slots: Vec<i64>,
     are_locked: Vec<bool>,
     are_strict: Vec<bool>,
+    granted: Vec<i64>,
+    draws: i64,
 }
 
 /// What is done with a key: `op` of the statements.
@@ -48,10 +53,11 @@ impl<'b> Columns<'b> {
             *keys += 1;
             *writes |= part.written.is_some();
         }
-        let mut columns = Columns { is_all_alone: true, ..Columns::default() };
+        let draws = batch.draws as i64;
+        let mut columns = Columns { is_all_alone: draws == 0, draws, ..Columns::default() };
         for (place, part) in batch.parts.iter().enumerate() {
             let (keys, writes) = groups[part.group];
-            columns.is_all_alone &= keys == 1 && !part.is_strict && !is_brief(part);
+            columns.is_all_alone &= keys == 1 && !part.is_strict && !is_brief(part) && !is_granted(part);
             columns.add(part, keys == 1, writes);
             let next = batch.parts.get(place + 1).filter(|next| next.key == part.key);
             if next.is_some_and(|next| next.written.is_some()) {
@@ -63,7 +69,8 @@ impl<'b> Columns<'b> {
 
     fn add(&mut self, part: &'b Part, is_alone: bool, writes: bool) {
         let written = part.written.as_ref().map(|row| row.live.as_ref());
-        let is_free = is_alone && part.seen.live.is_none() && !part.is_strict && !is_brief(part);
+        let is_free =
+            is_alone && part.seen.live.is_none() && !part.is_strict && !is_brief(part) && !is_granted(part);
         let op = match written {
             None => READ,
             Some(None) => DELETE,
@@ -71,10 +78,9 @@ impl<'b> Columns<'b> {
             Some(Some(_)) => WRITE,
         };
         let live = written.flatten();
-        let is_same = match (live, &part.seen.live) {
-            (Some(new), Some(old)) => !part.is_renewed && new.value == old.value && new.kind == old.kind,
-            _ => false,
-        };
+        let keeps_tenure = |row: &Arc<Row>| !part.is_renewed && part.seen.keeps_tenure_in(row);
+        let is_same = part.written.as_ref().is_some_and(keeps_tenure);
+        let granted = part.written.as_ref().map_or(0, |row| row.granted);
         let expires_at_ms = part.lifetime_ms.or(live.and_then(|live| live.expires_at_ms));
         self.databases.push(part.key.database as i32);
         self.keys.push(&part.key.name);
@@ -92,6 +98,7 @@ impl<'b> Columns<'b> {
         self.slots.push(part.key.slot());
         self.are_locked.push(writes);
         self.are_strict.push(part.is_strict);
+        self.granted.push(granted);
     }
 
     /// Whether it writes one key, and does nothing else.
@@ -159,6 +166,7 @@ impl<'b> Columns<'b> {
         ];
         if !self.is_all_alone {
             arguments.extend([&self.are_locked as &(dyn ToSql + Sync), &self.are_strict]);
+            arguments.extend([&self.granted as &(dyn ToSql + Sync), &self.draws]);
         }
         arguments.push(latest_us);
         arguments
@@ -169,6 +177,11 @@ impl<'b> Columns<'b> {
 /// those that watch it find that it was there.
 fn is_brief(part: &Part) -> bool {
     part.seen.live.is_none() && part.written.as_ref().is_some_and(|row| row.live.is_none())
+}
+
+/// Whether a request gives the row a fencing number, which is in one of the statements only.
+fn is_granted(part: &Part) -> bool {
+    part.written.as_ref().is_some_and(|row| row.granted != 0)
 }
 
 /// Keys that are to be locked, and are probably absent.

@@ -10,7 +10,8 @@ lane AS (
 due AS (
     SELECT {numbers}[$3::int] AS database, $4::bytea AS key, $5::smallint AS op, $6::bigint AS version, $7::text AS kind,
         $8::bytea AS value, $9::bigint AS expires_ms, $10::bool AS is_lifetime, $11::bool AS keeps_fence,
-        $12::text AS holder, $13::bool AS is_lock, $14::bigint AS slot, 1::bigint AS place, ahead
+        $12::text AS holder, $13::bool AS is_lock, $14::bigint AS slot, 1::bigint AS place,
+        0::bigint AS granted, ahead
     FROM lane
 ),
 {part}

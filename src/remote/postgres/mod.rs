@@ -232,7 +232,7 @@ impl Store for Postgres {
             };
             let prepare = async |sql: &str| client.prepare(sql).await;
             let statements = Statements {
-                batch: prepare(&writing_statement(BATCH, "true", 19)).await?,
+                batch: prepare(&writing_statement(BATCH, "true", 21)).await?,
                 alone: prepare(&writing_statement(ALONE, IS_UNCHANGED, 17)).await?,
                 lone_insert: prepare(&lone_statement("{insert}", "inserted")).await?,
                 lone_update: prepare(&lone_statement("{update}", "updated")).await?,
@@ -302,10 +302,12 @@ impl Store for Postgres {
                 (3, Ok(place @ 1..)) => {
                     answer.expiries.insert(place - 1, u64::try_from(row.get::<_, i64>(6)).unwrap_or(0));
                 }
+                (4, _) => answer.fences.extend(u64::try_from(row.get::<_, i64>(2))),
                 (1, Ok(group)) if group < answer.done.len() => answer.done[group] = false,
                 _ => (store_us, durability) = (Some(row.get(6)), row.get(4)),
             }
         }
+        answer.fences.sort_unstable();
         if store_us.is_some() {
             self.expect_durable(durability)?;
         }

@@ -4,7 +4,7 @@ updated AS (
             WHEN p.is_lifetime THEN date_trunc('milliseconds', clock_timestamp() + p.ahead) + p.expires_ms * interval '1 ms'
             ELSE timestamptz 'epoch' + p.expires_ms * interval '1 ms' END,
         version = ($1::bigint << 40) + $2::bigint,
-        fence = CASE WHEN p.keeps_fence THEN o.fence ELSE nextval('keyfast.fence') END,
+        fence = CASE WHEN p.keeps_fence THEN o.fence WHEN p.granted > 0 THEN p.granted ELSE nextval('keyfast.fence') END,
         since = CASE WHEN p.keeps_fence THEN o.since ELSE clock_timestamp() + p.ahead END,
         holder = CASE WHEN p.keeps_fence THEN o.holder ELSE p.holder END, is_lock = p.is_lock
     FROM due p
