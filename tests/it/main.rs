@@ -59,6 +59,7 @@ mod order;
 mod output;
 mod pages;
 mod parameters;
+mod paused;
 mod pausing;
 mod persistence;
 mod pictures;
