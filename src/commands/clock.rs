@@ -158,6 +158,10 @@ fn turn(context: &mut Context<'_, '_>, reply: Reply<'_>, turn: impl FnOnce(&Cloc
     if context.instance.frees_expired() {
         everything.free_all_expired();
     }
+    // In a pause no data change: then they only look again, and wait for its end.
+    if context.instance.clients.pause.paused().is_none() {
+        everything.offer_by_time();
+    }
     // No command removed these keys, so that clients get the news even if they exclude their own changes
     // (NOLOOP). In a transaction the news follows the reply, which may hold values of removed keys.
     if !context.session.may_not_wait {

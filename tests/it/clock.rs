@@ -363,6 +363,101 @@ fn where_expired_keys_are_not_freed_a_turn_does_not_free_them_either() {
     client.line("DBSIZE").is(0);
 }
 
+/// A stream whose one entry was delivered to `a` just now.
+fn deliver(client: &mut Client, key: &str) {
+    client.line(&format!("XADD {key} 1-1 f v")).is("1-1");
+    client.line(&format!("XGROUP CREATE {key} g 0")).is_ok();
+    client.line(&format!("XREADGROUP GROUP g a STREAMS {key} >")).reply();
+}
+
+/// Lets a client wait until it may claim an entry.
+fn claim(client: &mut Client, consumer: &str, streams: &str, idle_ms: u64) {
+    let line = format!("XREADGROUP GROUP g {consumer} BLOCK 0 CLAIM {idle_ms} STREAMS {streams}");
+    client.send(&request(words(&line)));
+}
+
+/// Asserts that a client that waited has claimed the entry.
+#[track_caller]
+fn assert_claimed(client: &mut Client, key: &str, idle_ms: u64) {
+    let claimed = client.reply().reply().to_string();
+    let expected = format!("[[\"{key}\", [[\"1-1\", [\"f\", \"v\"], (integer) {idle_ms}, (integer) 1]]]]");
+    assert_eq!(claimed, expected);
+}
+
+fn wait_until_blocked(client: &mut Client, count: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    while client.info("blocked_clients") != count.to_string() {
+        assert!(Instant::now() < deadline, "{count} should wait");
+    }
+}
+
+#[test]
+fn who_waits_for_idle_entries_is_served_by_the_turn_in_the_order_of_arrival() {
+    let server = server();
+    let (mut client, mut first, mut second) = (server.client(), server.client(), server.client());
+    client.line("CLOCK FREEZE").is_ok();
+    deliver(&mut client, "s");
+    claim(&mut first, "b", "empty s > >", 60_000);
+    client.line("XGROUP CREATE empty g 0 MKSTREAM").is_ok();
+    first.reply().ignored();
+    claim(&mut first, "b", "empty s > >", 60_000);
+    wait_until_blocked(&mut client, 1);
+    claim(&mut second, "c", "s >", 60_000);
+    wait_until_blocked(&mut client, 2);
+    client.line("CLOCK ADVANCE 59999").is_ok();
+    client.line("CLOCK SET 1000000000000").is_ok();
+    client.line("CLOCK RESUME").is_ok();
+    client.line("CLOCK FREEZE").is_ok();
+    wait_until_blocked(&mut client, 2);
+    let idle_ms = |client: &mut Client| {
+        let Reply::Array(entry) = &client.line("XPENDING s g - + 1").items()[0] else { panic!("no entry") };
+        let Reply::Integer(idle_ms) = entry[2] else { panic!("{entry:?}") };
+        idle_ms as u64
+    };
+    // Real time has passed, too.
+    let before_ms = idle_ms(&mut client);
+    client.line(&format!("CLOCK ADVANCE {}", 60_000 - before_ms)).is_ok();
+    // They were served by the turn: this client finds nothing to claim.
+    client.line("XREADGROUP GROUP g d CLAIM 60000 STREAMS s >").is_nil();
+    assert_claimed(&mut first, "s", 60_000);
+    wait_until_blocked(&mut client, 1);
+    client.line("MULTI").is_ok();
+    client.line("CLOCK ADVANCE 60000").is_simple("QUEUED");
+    client.line("XADD empty 1-1 f v").is_simple("QUEUED");
+    client.line("EXEC").reply();
+    let claimed = second.reply().reply().to_string();
+    assert!(claimed.ends_with("(integer) 60000, (integer) 2]]]]"), "{claimed}");
+}
+
+#[test]
+fn who_waits_for_idle_entries_goes_by_the_turned_clock_when_it_goes_on() {
+    let server = server();
+    let (mut client, mut waits) = (server.client(), server.client());
+    deliver(&mut client, "s");
+    claim(&mut waits, "b", "s >", 3_600_000);
+    wait_until_blocked(&mut client, 1);
+    // Half a second is left, in real time.
+    client.line("CLOCK ADVANCE 3599500").is_ok();
+    let claimed = waits.reply().reply().to_string();
+    assert!(claimed.contains("\"1-1\""), "{claimed}");
+}
+
+#[test]
+fn who_waits_for_idle_entries_waits_for_the_end_of_a_pause_as_well() {
+    let server = server();
+    let (mut client, mut waits) = (server.client(), server.client());
+    client.line("CLOCK FREEZE").is_ok();
+    deliver(&mut client, "s");
+    claim(&mut waits, "b", "s >", 60_000);
+    wait_until_blocked(&mut client, 1);
+    client.line("CLIENT PAUSE 600000 WRITE").is_ok();
+    client.line("CLOCK ADVANCE 60000").is_ok();
+    let pending = client.line("XPENDING s g").reply().to_string();
+    assert!(pending.ends_with("[[\"a\", \"1\"]]]"), "{pending}");
+    client.line("CLIENT UNPAUSE").is_ok();
+    assert_claimed(&mut waits, "s", 60_000);
+}
+
 #[test]
 fn what_is_noted_has_the_turned_time_and_durations_are_real() {
     let options = ["--enable-clock-command", "yes", "--enable-debug-command", "yes"];

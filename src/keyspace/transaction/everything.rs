@@ -213,13 +213,16 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
     }
 
     /// Turns the clock of the keyspace and moves the transaction to the new moment. No other client looks at
-    /// a key meanwhile.
+    /// a key meanwhile. All clients whose waiting goes by time look again when the transaction ends.
     pub fn turn_clock<R>(&mut self, turn: impl FnOnce(&Clock) -> R) -> R {
         let turned = turn(&self.keyspace.clock);
         self.keyspace.follow_clock();
         self.moment.set(0);
         if self.stamp != 0 {
             self.stamp = self.keyspace.access.now();
+        }
+        if self.wanted.blocked() {
+            self.note_turn();
         }
         turned
     }
