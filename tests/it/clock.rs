@@ -1,9 +1,10 @@
 //! A clock that tests can turn: CLOCK, and all that goes by it.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::client::{Client, Reply, request, words};
+use crate::folder::Folder;
 use crate::server::{PATIENCE, Server};
 
 /// The last millisecond that the clock can be turned to.
@@ -487,6 +488,89 @@ fn what_is_noted_has_the_turned_time_and_durations_are_real() {
     assert!(uptime_s < 600, "{uptime_s}");
     // A client that waits does so in real time.
     assert_eq!(client.line("WAIT 1 1").integer(), 0);
+}
+
+fn system_s() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs() as i64
+}
+
+#[test]
+fn snapshots_are_due_and_dated_by_real_time() {
+    let folder = Folder::new("clock-save-points");
+    let server = folder.serve(&["--enable-clock-command", "yes", "--save", "1 1"]);
+    let mut client = server.client();
+    let wait_for_save = |client: &mut Client, number: &str| {
+        let deadline = Instant::now() + PATIENCE;
+        while client.info("rdb_saves") != number || client.info("rdb_bgsave_in_progress") != "0" {
+            assert!(Instant::now() < deadline, "no snapshot {number}");
+        }
+        let saved_s = client.line("LASTSAVE").integer();
+        assert!((system_s() - saved_s).abs() < PATIENCE.as_secs() as i64, "{saved_s}");
+    };
+    client.line("CLOCK FREEZE").is_ok();
+    client.line("SET k v").is_ok();
+    wait_for_save(&mut client, "1");
+    client.line("CLOCK ADVANCE 3600000").is_ok();
+    client.line("SET k w").is_ok();
+    wait_for_save(&mut client, "2");
+    client.line("CLOCK RESUME").is_ok();
+    client.line("SET k x").is_ok();
+    wait_for_save(&mut client, "3");
+    client.line("CONFIG SET save \"3600 1\"").is_ok();
+    client.line("SET k y").is_ok();
+    client.line("CLOCK ADVANCE 36000000").is_ok();
+    // Ten looks at what is due.
+    wait_for_milliseconds(1000);
+    assert_eq!(client.info("rdb_saves"), "3", "an hour has not passed");
+}
+
+#[test]
+fn files_that_are_written_under_a_turned_clock_are_warned_of() {
+    let folder = Folder::new("clock-files");
+    let options = ["--enable-clock-command", "yes", "--save", "", "--appendonly", "no"];
+    let mut server = folder.serve(&options);
+    let mut client = server.client();
+    client.line("SAVE").is_ok();
+    client.line("CLOCK ADVANCE 86400000").is_ok();
+    client.line("CLOCK RESUME").is_ok();
+    // No file has been written meanwhile, which is nothing to warn of.
+    assert!(!server.output().contains("turned"), "{}", server.output());
+    client.line("CLOCK ADVANCE 86400000").is_ok();
+    client.line("SET k v PX 30000").is_ok();
+    client.line("SAVE").is_ok();
+    server.wait_for_output(
+        "The snapshot is written while the clock is turned, 86400000 ms ahead of the system's",
+    );
+    client.line("CLOCK RESUME").is_ok();
+    server.wait_for_output("The clock shows the system's time again.");
+    client.line("CLOCK FREEZE").is_ok();
+    client.line("CLOCK SET 1").is_ok();
+    client.line("BGSAVE").ignored();
+    server.wait_for_output("behind the system's: in a server that loads it, keys with an expiry live for a");
+    server.signal("KILL");
+    server.wait_for_end();
+    // As the page says.
+    let server = folder.serve(&options);
+    let mut client = server.client();
+    let left_ms = client.line("PTTL k").integer();
+    assert!((86_000_000..=86_430_000).contains(&left_ms), "{left_ms}");
+    client.line("CLOCK ADVANCE 1000").is_ok();
+    client.line("CONFIG SET appendonly yes").is_ok();
+    server.wait_for_output("The base of the log is written while the clock is turned, 1000 ms ahead of");
+}
+
+#[test]
+fn a_log_that_goes_on_under_a_turned_clock_is_warned_of_once() {
+    let folder = Folder::new("clock-log");
+    let server = folder.serve(&["--enable-clock-command", "yes", "--save", "", "--appendonly", "yes"]);
+    let mut client = server.client();
+    for _ in 0..2 {
+        client.line("CLOCK ADVANCE 500").is_ok();
+    }
+    server.wait_for_output("The log is written while the clock is turned, 500 ms ahead of the system's");
+    client.line("CLOCK RESUME").is_ok();
+    server.wait_for_output("The clock shows the system's time again.");
+    assert_eq!(server.output().matches("is written while the clock is turned").count(), 1);
 }
 
 #[test]
