@@ -271,6 +271,41 @@ fn the_use_of_keys_goes_by_the_turned_clock() {
 }
 
 #[test]
+fn a_clock_that_is_set_far_back_leaves_no_key_idle_and_no_consumer_before_its_time() {
+    let mut client = server().into_client();
+    client.line("CLOCK FREEZE").is_ok();
+    client.line("SET k v").is_ok();
+    deliver(&mut client, "s");
+    let consumers = |client: &mut Client| client.line("XINFO CONSUMERS s g").reply().to_string();
+    let with = |idle_ms: u64| {
+        format!(
+            "[[\"name\", \"a\", \"pending\", (integer) 1, \"idle\", (integer) {idle_ms}, \"inactive\", \
+             (integer) {idle_ms}]]"
+        )
+    };
+    client.line("CLOCK ADVANCE 5").is_ok();
+    assert_eq!(consumers(&mut client), with(5));
+    for moment in ["1000000000000", "1"] {
+        client.line(&format!("CLOCK SET {moment}")).is_ok();
+        client.line("OBJECT IDLETIME k").is(0);
+        assert_eq!(consumers(&mut client), with(0));
+        let pending = client.line("XPENDING s g - + 1").reply().to_string();
+        assert_eq!(pending, "[[\"1-1\", \"a\", (integer) 0, (integer) 1]]");
+    }
+    client.line("XGROUP CREATECONSUMER s g idler").is(1);
+    let told = consumers(&mut client);
+    assert!(told.contains("\"idle\", (integer) 0, \"inactive\", (integer) -1"), "{told}");
+    // Forty years on, from where the clock is now.
+    client.line("CLOCK ADVANCE 1262304000000").is_ok();
+    let idle_s = client.line("OBJECT IDLETIME k").integer();
+    assert!(idle_s > 17 * 365 * 24 * 3600, "{idle_s}");
+    client.line("GET k").is("v");
+    client.line("OBJECT IDLETIME k").is(0);
+    client.line("CLOCK ADVANCE 7000").is_ok();
+    client.line("OBJECT IDLETIME k").is(7);
+}
+
+#[test]
 fn the_next_to_expire_is_evicted_first_whatever_the_time() {
     let server = server();
     let (mut listener, mut client) = (server.client(), server.client());
