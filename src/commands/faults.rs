@@ -161,7 +161,7 @@ const FAULT_LIST: Command = Command {
     flags: FLAGS,
     is_system: true,
     group: Group::Server,
-    summary: "Lists the active faults, oldest first.",
+    summary: "Lists the faults, oldest first; one that has struck its last time has 0 times left.",
     since: SINCE,
     complexity: "O(N) where N is the number of faults",
     example: &[("FAULT LIST", "[]")],

@@ -201,7 +201,7 @@ fn execute_any(
     meter: &mut Meter<'_>,
     out: &mut Vec<u8>,
 ) {
-    if session.client.must_leave() {
+    if session.must_leave() {
         session.is_closing = true;
         return;
     }
@@ -231,6 +231,7 @@ fn execute_any(
             if !is_heard {
                 out.truncate(mark);
             }
+            session.is_late = false;
             return;
         }
     }
@@ -276,6 +277,7 @@ fn execute_any(
         }
         deliver_mail(session, out, mark, subscriptions);
         answered(session, found, request);
+        session.is_late = false;
     }
 }
 
@@ -341,7 +343,7 @@ fn run_in_memory(
             Ok(begun) => begun,
             Err(why) => return refuse(why),
         };
-        if session.client.must_leave() {
+        if session.must_leave() {
             return Err(Wait::Leaving);
         }
         if session.long.is_none() {
