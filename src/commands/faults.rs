@@ -69,6 +69,7 @@ const FAULT_ADD: Command = Command {
         ("FAULT ADD ON get TIMES 1 ERROR \"TRYAGAIN the first time fails\"", "(integer) 1"),
         ("GET mykey", "(error) TRYAGAIN the first time fails"),
         ("GET mykey", "(nil)"),
+        ("FAULT CLEAR", "(integer) 1"),
     ],
     run: Run::Server(add),
     ..Command::DEFAULTS

@@ -525,6 +525,63 @@ fn what_is_noted_has_the_turned_time_and_durations_are_real() {
     assert_eq!(client.line("WAIT 1 1").integer(), 0);
 }
 
+#[test]
+fn what_the_page_says_follows_the_clock_does() {
+    let server = server();
+    let (mut client, mut monitor) = (server.client(), server.client());
+    client.line("CLOCK FREEZE").is_ok();
+    client.line("CLOCK SET 1000000000000").is_ok();
+    monitor.line("MONITOR").is_ok();
+    client.line("XADD s * f v").is("1000000000000-0");
+    let shown = monitor.reply().reply().to_string();
+    assert!(shown.starts_with("1000000000.000000 [0 "), "{shown}");
+    client.line("XADD p IDMP producer message * f v").is("1000000000000-0");
+    client.line("CLOCK ADVANCE 1000").is_ok();
+    client.line("XADD p IDMP producer message * f v").is("1000000000000-0");
+    // Redis: stream-idmp-duration is 100 seconds.
+    client.line("CLOCK ADVANCE 100000").is_ok();
+    client.line("XADD p IDMP producer message * f v").is("1000000101000-0");
+    client.line("HSET h f v g w").is(2);
+    client.line("HPEXPIRE h 5000 FIELDS 1 f").reply();
+    client.line("CLOCK ADVANCE 5000").is_ok();
+    client.line("HMGET h f g").is(Reply::Array(vec![Reply::Null, bulk("w")]));
+    assert_eq!(client.info("server_time_usec"), "1000000106000000");
+    assert_eq!(client.info("lru_clock"), (1_000_000_106 & 0xff_ffff).to_string());
+    client.line("HOTKEYS START METRICS 1 CPU DURATION 60").is_ok();
+    client.line("CLOCK ADVANCE 59999").is_ok();
+    let told = |client: &mut Client| client.line("HOTKEYS GET").reply().to_string();
+    assert!(told(&mut client).contains("\"tracking-active\", (integer) 1"), "{}", told(&mut client));
+    assert!(told(&mut client).contains("(integer) 1000000106000"), "{}", told(&mut client));
+    client.line("CLOCK ADVANCE 1").is_ok();
+    assert!(told(&mut client).contains("\"tracking-active\", (integer) 0"), "{}", told(&mut client));
+}
+
+#[test]
+fn what_the_page_says_stays_real_does() {
+    let server = server();
+    let (mut client, mut waits) = (server.client(), server.client());
+    client.line("CLOCK FREEZE").is_ok();
+    // It waits in real time, though the clock stands, and no turn makes its time pass.
+    waits.send(&request(words("BLPOP list 3600")));
+    wait_until_blocked(&mut client, 1);
+    client.line("BLPOP list 0.01").is_nil();
+    client.line("WAIT 1 1").is(0);
+    client.line("CLIENT PAUSE 10 ALL").is_ok();
+    client.line("PING").is_simple("PONG");
+    client.line("CLOCK ADVANCE 86400000").is_ok();
+    wait_until_blocked(&mut client, 1);
+    let listed = client.line("CLIENT INFO").text();
+    let field = |name: &str| {
+        let value = listed.split(' ').find_map(|field| field.strip_prefix(name)).expect("a field");
+        value.parse::<u64>().expect("a number")
+    };
+    let real = 0..PATIENCE.as_secs();
+    assert!(real.contains(&field("age=")) && real.contains(&field("idle=")), "{listed}");
+    assert!(real.contains(&client.info("uptime_in_seconds").parse().expect("a number")));
+    client.line("RPUSH list v").is(1);
+    waits.reply().is(Reply::Array(vec![bulk("list"), bulk("v")]));
+}
+
 fn system_s() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs() as i64
 }

@@ -1,8 +1,8 @@
 //! The fields of INFO that are metrics, under the names of redis_exporter.
 //!
 //! Existing dashboards and alerts use these names. So each metric has the same type as there, even if another
-//! type would fit better. Metrics that Redis does not have begin with `keyfast_`, and count seconds and bytes, as
-//! Prometheus wants it.
+//! type would fit better. Metrics that Redis does not have begin with `keyfast_`. They count seconds and
+//! bytes, as Prometheus wants it.
 
 use super::page::Kind;
 
