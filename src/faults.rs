@@ -6,8 +6,8 @@
 //! executes the request, whether or not its client is still there, as a packet that was late on its way. Only
 //! the end of the server keeps it from that.
 //!
-//! A fault that has struck as often as it was to stays in the list until it is removed, so that a test can read
-//! that it has. If there is no room for another one, the oldest of these makes way.
+//! A fault that has struck as often as it was to stays in the list until it is removed, so that a test can
+//! read that it has. If there is no room for another one, the oldest of these makes way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

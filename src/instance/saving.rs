@@ -68,8 +68,9 @@ impl Instance {
             }
         } else if self.persistence.note_turned_moments(false) {
             tracing::warn!(
-                "The clock shows the system's time again. Keys that were written while it was turned keep their \
-                 expiries by the turned clock, in memory and in the files that were saved or logged meanwhile"
+                "The clock shows the system's time again. Keys that were written while it was turned keep \
+                 their expiries by the turned clock, in memory and in the files that were saved or logged \
+                 meanwhile"
             );
         }
     }

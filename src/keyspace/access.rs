@@ -11,8 +11,8 @@
 //!   the key is not used.
 //!
 //! The moments are those of the server's clock, cut to their lower bits. A stamp may seem to lie in the
-//! future, because the clock was turned or set back. It then counts as a stamp of now. Before a clock is turned
-//! so far that stamps would be misread, they are all written anew ([`Turn`]).
+//! future, because the clock was turned or set back. It then counts as a stamp of now. When the clock is
+//! turned so far that stamps could be misread, they are all written anew ([`Turn`]).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -94,8 +94,9 @@ impl Access {
         is_far.then_some(Turn { before, after })
     }
 
-    /// The stamp of a key after a turn. What has passed by the clock has passed without a use, up to 17 years,
-    /// so that it stays readable until the next such turn. A moment that is still to come counts as now.
+    /// The stamp of a key after a turn. What has passed by the clock has passed without a use, up to 17
+    /// years, so that it stays readable until the next such turn. A moment that is still to come counts as
+    /// now.
     pub(super) fn stamp_after(&self, stamp: u32, turn: Turn) -> u32 {
         let on = turn.after.saturating_sub(turn.before).as_secs();
         let back = turn.before.saturating_sub(turn.after).as_secs();

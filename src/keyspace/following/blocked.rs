@@ -17,8 +17,8 @@
 //!
 //! What some waiters want comes with time alone, such as an entry of a stream that has been idle for long
 //! enough. They look again on their own, in real time, when the clock will show that moment. If a client
-//! turns the clock (CLOCK), that moment is another one: the transaction that turns it serves them, as if their
-//! keys had changed, and those who get nothing execute their command again.
+//! turns the clock (CLOCK), that moment is another one: the transaction that turns it serves them, as if
+//! their keys had changed, and those that get nothing execute their command again.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
