@@ -3,14 +3,14 @@
 //! `fencing.rs` shows what a fencing number is good for, and takes for granted that a holder has the number
 //! of its own grant. That is the point here. A holder that was paused between taking the lock and asking for
 //! its number, by a second command without a token (SET NX PX, then LOCKS GET), is told the number of the
-//! client that holds the lock by then: the resource takes the late holder for the next one, and lets it write.
-//! LOCK ACQUIRE answers the number that it has drawn, and LOCK FENCE answers one only for its token, so
-//! that no client ever shows another's.
+//! client that holds the lock by then: the resource takes the late holder for the next one, and lets it
+//! write. LOCK ACQUIRE answers the number that it has drawn, and LOCK FENCE answers one only for its token,
+//! so that no client ever shows another's.
 //!
 //! - No write of an older holder follows one of a newer, however late holders, requests and replies are:
 //!   also if the reply to ACQUIRE is lost and the client asks by FENCE, and if the server restarts.
-//! - Numbers grow from grant to grant. A server that restarted and counted from the beginning would let a late
-//!   holder in: it must go on beyond all that it has given.
+//! - Numbers grow from grant to grant. A server that restarted and counted from the beginning would let a
+//!   late holder in: it must go on beyond all that it has given.
 //! - With WAIT the first in line is granted in the step that frees the lock (RELEASE, or the expiry), so a
 //!   lock is never free while a client waits for it, and no client is granted before one that came earlier.
 //!   Clients that try again on their own instead, as with SET NX, overtake each other.
@@ -75,6 +75,8 @@ enum Line {
 /// Where numbers go on after a restart that has lost the data.
 #[derive(Clone, Copy, PartialEq)]
 enum Restart {
+    /// There is none.
+    Never,
     GoesBeyond,
     Forgets,
 }
@@ -278,7 +280,7 @@ impl Model for Locking {
         if state.lock.is_some() {
             steps.push(Step::Expire);
         }
-        if state.restarts == 0 {
+        if state.restarts == 0 && self.restart != Restart::Never {
             steps.push(Step::Restart);
         }
     }
@@ -409,7 +411,7 @@ fn the_number_that_comes_with_the_lock_keeps_a_late_holder_out() {
 
 #[test]
 fn a_number_had_by_a_second_command_lets_a_late_holder_in() {
-    let second = Locking { number: Number::BySecondCommand, ..OFFERED };
+    let second = Locking { number: Number::BySecondCommand, restart: Restart::Never, ..OFFERED };
     let story = explore(second, no_write_is_overtaken()).breaks();
     assert!(story.contains(&"C1 asks for its number: 2".to_owned()), "{story:?}");
     assert_eq!(story.last().map(String::as_str), Some("C1 writes"), "{story:?}");
@@ -439,7 +441,7 @@ fn numbers_that_begin_anew_after_a_restart_let_a_late_holder_in() {
 
 #[test]
 fn a_token_for_several_holders_tells_a_late_one_the_number_of_the_next() {
-    let shared = Locking { tokens: Tokens::Shared, ..OFFERED };
+    let shared = Locking { tokens: Tokens::Shared, restart: Restart::Never, ..OFFERED };
     explore(shared, a_holder_knows_its_number()).breaks();
     let story = explore(shared, no_write_is_overtaken()).breaks();
     assert!(story.iter().any(|step| step == "C1 asks for its number: 2"), "{story:?}");
