@@ -4,7 +4,7 @@
 //! keys. The clock shows the system's time unless a client turns it (CLOCK), as tests do to save waiting.
 //! Then it stands still, or goes on from another moment. Code that measures or limits a duration uses
 //! [`Instant`](std::time::Instant) instead, so it is not affected. The server's log messages have the
-//! system's time.
+//! system's time, and so have snapshots: when the last one was written, and how old a file is.
 //!
 //! As long as no client has turned the clock, a reading costs one more look at a number.
 
@@ -60,6 +60,11 @@ impl Clock {
             0 => system_time(),
             turned => turned_time(turned, system_time()),
         }
+    }
+
+    /// Whether a client has turned it, or stopped it.
+    pub fn is_turned(&self) -> bool {
+        self.turned.load(Ordering::Relaxed) != 0
     }
 
     /// The state of the clock.
@@ -118,6 +123,11 @@ impl Clock {
     fn stand_at(&self, moment_ms: u64) {
         self.turned.store((moment_ms as i64 * 1000 * 2) | STANDS, Ordering::Relaxed);
     }
+}
+
+/// Seconds since 1970 by the system's clock, for moments that belong to files and not to keys.
+pub fn system_s() -> u64 {
+    system_time().as_secs()
 }
 
 fn system_time() -> Duration {

@@ -3,7 +3,11 @@
 //! While none is planted, that costs one look at a flag for each batch of requests. Otherwise each request
 //! that a client sends, and that would be executed, is compared with the faults, the oldest first: only the
 //! first that fits applies to it. A delay holds neither a lock nor a thread: the connection sleeps, and then
-//! executes the request, whether or not its client is still there, as a packet that was late on its way.
+//! executes the request, whether or not its client is still there, as a packet that was late on its way. Only
+//! the end of the server keeps it from that.
+//!
+//! A fault that has struck as often as it was to stays in the list until it is removed, so that a test can
+//! read that it has. If there is no room for another one, the oldest of these makes way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +29,7 @@ pub const DELAY_MS_MAX: u64 = 60 * 60 * 1000;
 /// The faults of one server that are planted now.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Looked at once a batch; the rest only if it is set.
+    /// Whether one may strike. Looked at once a batch; the rest only if it is set.
     is_any: AtomicBool,
     state: Mutex<State>,
     cleared: Notify,
@@ -38,6 +42,15 @@ struct State {
     last_id: u64,
     /// How often all faults were removed.
     clearings: u64,
+    /// Whether the server ends: then no delayed request is executed any more.
+    is_over: bool,
+}
+
+impl State {
+    /// Whether a fault may strike.
+    fn is_any_left(&self) -> bool {
+        self.faults.iter().any(Fault::may_strike)
+    }
 }
 
 /// One fault: which requests it strikes, and what it does to them.
@@ -51,7 +64,7 @@ pub struct Fault {
     pub pattern: Option<Pattern<'static>>,
     /// The name that the client must have.
     pub client: Option<Vec<u8>>,
-    /// How often it will still strike; always, if it is not said.
+    /// How often it will still strike, down to 0; always, if it is not said.
     pub times_left: Option<u64>,
     /// The action that it takes.
     pub action: Action,
@@ -98,6 +111,11 @@ pub struct Delay {
 pub struct TooMany;
 
 impl Fault {
+    /// Whether it has not struck as often as it was to.
+    fn may_strike(&self) -> bool {
+        self.times_left != Some(0)
+    }
+
     fn fits<'k>(
         &self,
         command: &str,
@@ -106,22 +124,23 @@ impl Fault {
     ) -> bool {
         let is_on =
             |on: &str| command.strip_prefix(on).is_some_and(|rest| matches!(rest.get(..1), None | Some("|")));
-        self.on.is_none_or(is_on)
+        self.may_strike()
+            && self.on.is_none_or(is_on)
             && self.client.as_deref().is_none_or(is_client)
             && self.pattern.as_ref().is_none_or(|pattern| keys.any(|key| pattern.matches(key)))
     }
 }
 
 impl Faults {
-    /// Whether there are any.
+    /// Whether there are any that may strike.
     #[inline]
     pub fn are_planted(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
     }
 
-    /// How many there are.
+    /// How many there are that may strike.
     pub fn count(&self) -> usize {
-        self.state.lock().faults.len()
+        self.state.lock().faults.iter().filter(|fault| fault.may_strike()).count()
     }
 
     /// Adds a fault; returns its number.
@@ -132,7 +151,8 @@ impl Faults {
     pub fn plant(&self, fault: Fault) -> Result<u64, TooMany> {
         let mut state = self.state.lock();
         if state.faults.len() >= FAULTS_MAX {
-            return Err(TooMany);
+            let spent = state.faults.iter().position(|fault| !fault.may_strike()).ok_or(TooMany)?;
+            state.faults.remove(spent);
         }
         state.last_id += 1;
         let id = state.last_id;
@@ -141,7 +161,7 @@ impl Faults {
         Ok(id)
     }
 
-    /// All faults, the oldest first.
+    /// All faults, the oldest first, with those that have struck as often as they were to.
     pub fn all(&self) -> Vec<Fault> {
         self.state.lock().faults.clone()
     }
@@ -151,7 +171,7 @@ impl Faults {
         let mut state = self.state.lock();
         let before = state.faults.len();
         state.faults.retain(|fault| fault.id != id);
-        self.is_any.store(!state.faults.is_empty(), Ordering::Release);
+        self.is_any.store(state.is_any_left(), Ordering::Release);
         state.faults.len() < before
     }
 
@@ -189,24 +209,33 @@ impl Faults {
         if let Some(times_left) = &mut fault.times_left {
             *times_left -= 1;
             if *times_left == 0 {
-                state.faults.remove(at);
-                self.is_any.store(!state.faults.is_empty(), Ordering::Release);
+                self.is_any.store(state.is_any_left(), Ordering::Release);
             }
         }
         Some(blow)
     }
 
-    /// Waits until a delay is over.
-    pub async fn over(&self, delay: Delay) {
+    /// Ends all delays for good, without the requests: the server ends.
+    pub fn end_delays(&self) {
+        self.state.lock().is_over = true;
+        self.cleared.notify_waiters();
+    }
+
+    /// Waits until a delay is over; returns whether its request is executed now.
+    pub async fn over(&self, delay: Delay) -> bool {
         // Made before the check: clearing after the check wakes it.
         let cleared = self.cleared.notified();
-        if self.state.lock().clearings != delay.clearings {
-            return;
+        let (is_over, clearings) = {
+            let state = self.state.lock();
+            (state.is_over, state.clearings)
+        };
+        if !is_over && clearings == delay.clearings {
+            tokio::select! {
+                () = cleared => {}
+                () = sleep_until(delay.until.into()) => {}
+            }
         }
-        tokio::select! {
-            () = cleared => {}
-            () = sleep_until(delay.until.into()) => {}
-        }
+        !self.state.lock().is_over
     }
 }
 
@@ -236,15 +265,19 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_goes_when_it_has_struck_as_often_as_it_was_to() {
+    fn a_fault_rests_when_it_has_struck_as_often_as_it_was_to() {
         let faults = Faults::default();
         assert_eq!(faults.plant(fault(None, Some(2))).unwrap(), 1);
         assert_eq!(faults.strike("get", NO_KEYS, |_| true), Some(Blow::Close));
         assert_eq!(faults.all()[0].times_left, Some(1));
         assert_eq!(faults.strike("get", NO_KEYS, |_| true), Some(Blow::Close));
-        assert!(!faults.are_planted());
+        assert!(!faults.are_planted() && faults.count() == 0);
         assert_eq!(faults.strike("get", NO_KEYS, |_| true), None);
+        let Fault { times_left, struck, .. } = faults.all().remove(0);
+        assert_eq!((times_left, struck), (Some(0), 2));
         assert_eq!(faults.plant(fault(None, None)).unwrap(), 2, "numbers are never used again");
+        assert!(faults.remove(2) && !faults.are_planted());
+        assert_eq!(faults.clear(), 1);
     }
 
     #[test]
@@ -256,5 +289,11 @@ mod tests {
         assert!(faults.plant(fault(None, None)).is_ok());
         assert_eq!(faults.clear(), FAULTS_MAX);
         assert!(!faults.are_planted());
+        for id in 1..=FAULTS_MAX as u64 + 1 {
+            let planted = faults.plant(fault(None, Some(1))).unwrap();
+            assert_eq!(faults.strike("get", NO_KEYS, |_| true), Some(Blow::Close), "{id}");
+            assert_eq!(faults.all().last().map(|last| last.id), Some(planted));
+        }
+        assert_eq!(faults.clear(), FAULTS_MAX, "the oldest of those that are over has made way");
     }
 }

@@ -77,6 +77,9 @@ pub struct Session {
     /// Whether the faults have seen its next command already, which has waited since. No fault applies to it
     /// again.
     pub was_delayed: bool,
+    /// Whether a fault has delayed its next command until now. It is executed even if the client must leave,
+    /// like a packet that was late on its way.
+    pub is_late: bool,
     /// Whether a fault drops the reply to its next command, which waits to be executed.
     pub is_unheard: bool,
     /// The name of its last command, with its subcommand.
@@ -246,6 +249,7 @@ impl Session {
             keys_in_store: None,
             found_nothing: false,
             was_delayed: false,
+            is_late: false,
             is_unheard: false,
             last_command: State::default().last_command,
             logged: Own::default(),
@@ -351,6 +355,11 @@ impl Session {
         {
             statistics.settle(&mut called.tally, std::mem::take(&mut called.took));
         }
+    }
+
+    /// Whether nothing more may be executed: the client was asked to leave at once.
+    pub fn must_leave(&self) -> bool {
+        self.client.must_leave() && !self.is_late
     }
 
     /// Whether the client is in no special state: it queues no transaction, listens to no channel, tracks no

@@ -155,8 +155,13 @@ fn resume(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Re
 fn turn(context: &mut Context<'_, '_>, reply: Reply<'_>, turn: impl FnOnce(&Clock) -> Result<()>) -> Result {
     let mut everything = context.tx.everything_mut()?;
     everything.turn_clock(turn)?;
+    context.instance.note_clock_turned();
     if context.instance.frees_expired() {
         everything.free_all_expired();
+    }
+    // In a pause no data change: then they only look again, and wait for its end.
+    if context.instance.clients.pause.paused().is_none() {
+        everything.offer_by_time();
     }
     // No command removed these keys, so that clients get the news even if they exclude their own changes
     // (NOLOOP). In a transaction the news follows the reply, which may hold values of removed keys.

@@ -69,6 +69,7 @@ const FAULT_ADD: Command = Command {
         ("FAULT ADD ON get TIMES 1 ERROR \"TRYAGAIN the first time fails\"", "(integer) 1"),
         ("GET mykey", "(error) TRYAGAIN the first time fails"),
         ("GET mykey", "(nil)"),
+        ("FAULT CLEAR", "(integer) 1"),
     ],
     run: Run::Server(add),
     ..Command::DEFAULTS
@@ -161,7 +162,7 @@ const FAULT_LIST: Command = Command {
     flags: FLAGS,
     is_system: true,
     group: Group::Server,
-    summary: "Lists the active faults, oldest first.",
+    summary: "Lists the faults, oldest first; one that has struck its last time has 0 times left.",
     since: SINCE,
     complexity: "O(N) where N is the number of faults",
     example: &[("FAULT LIST", "[]")],

@@ -224,7 +224,7 @@ fn execute_any(
     meter: &mut Meter<'_>,
     out: &mut Vec<u8>,
 ) {
-    if session.client.must_leave() {
+    if session.must_leave() {
         session.is_closing = true;
         return;
     }
@@ -254,6 +254,7 @@ fn execute_any(
             if !is_heard {
                 out.truncate(mark);
             }
+            session.is_late = false;
             return;
         }
     }
@@ -299,6 +300,7 @@ fn execute_any(
         }
         deliver_mail(session, out, mark, subscriptions);
         answered(session, found, request);
+        session.is_late = false;
     }
 }
 
@@ -364,7 +366,7 @@ fn run_in_memory(
             Ok(begun) => begun,
             Err(why) => return refuse(why),
         };
-        if session.client.must_leave() {
+        if session.must_leave() {
             return Err(Wait::Leaving);
         }
         if session.long.is_none() {

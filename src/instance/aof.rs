@@ -198,6 +198,7 @@ impl Instance {
             let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
             let plan = self.plan(Purpose::Base, target.clone(), is_rdb, true);
             let job = self.persistence.begin(&mut tx.as_mut(), plan).ok_or("a snapshot is being written")?;
+            self.warn_of_turned_clock("base of the log");
             if let Some(file) = file {
                 aof.go_on_in(file, 0);
                 tx.cut_journal();

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Instance;
+use crate::clock;
 use crate::config::EVICTION_POLICIES;
 use crate::keyspace::{Busy, Everything, Transaction, Use};
 use crate::persistence::rdb::Form;
@@ -35,7 +36,43 @@ impl Instance {
         is_in_background: bool,
     ) -> Option<Job> {
         let plan = self.plan(Purpose::Snapshot, self.snapshot_target(), true, is_in_background);
-        self.persistence.begin(tx, plan)
+        let job = self.persistence.begin(tx, plan)?;
+        self.warn_of_turned_clock("snapshot");
+        Some(job)
+    }
+
+    /// Warns of a file that is written while the clock is turned (CLOCK). The expiries in it are moments of
+    /// that clock, and a server that loads it goes by another.
+    pub(super) fn warn_of_turned_clock(&self, file: &str) {
+        if !self.clock.is_turned() {
+            return;
+        }
+        self.persistence.note_turned_moments(true);
+        let ahead_ms = self.clock.read().ahead_ms;
+        let (by_ms, ahead, longer) = match ahead_ms {
+            0.. => (ahead_ms, "ahead of", "longer"),
+            _ => (-ahead_ms, "behind", "for a shorter time"),
+        };
+        tracing::warn!(
+            "The {file} is written while the clock is turned, {by_ms} ms {ahead} the system's: in a server \
+             that loads it, keys with an expiry live {longer} by as much"
+        );
+    }
+
+    /// Follows a change of the clock: the log has expiries by it, and after its return to the system's time,
+    /// files may have those of another one.
+    pub fn note_clock_turned(&self) {
+        if self.clock.is_turned() {
+            if self.persistence.aof.is_on() && !self.persistence.note_turned_moments(true) {
+                self.warn_of_turned_clock("log");
+            }
+        } else if self.persistence.note_turned_moments(false) {
+            tracing::warn!(
+                "The clock shows the system's time again. Keys that were written while it was turned keep \
+                 their expiries by the turned clock, in memory and in the files that were saved or logged \
+                 meanwhile"
+            );
+        }
     }
 
     /// How to write the data and the libraries of functions as they are now.
@@ -63,13 +100,13 @@ impl Instance {
             libraries: self.scripting.libraries().all().cloned().collect(),
             fencing: self.keyspace.fencing().last(),
             is_in_background,
-            now_s: self.now_s(),
+            now_s: clock::system_s(),
         }
     }
 
     /// Writes a snapshot to its end, for a caller that holds nothing.
     pub fn write_snapshot(&self, job: Job) -> Ended {
-        self.persistence.write(job, &mut self.keyspace.begin_walk(), || self.now_s())
+        self.persistence.write(job, &mut self.keyspace.begin_walk(), clock::system_s)
     }
 
     /// Saves the data as they are now, and waits until they are saved. Clients go on meanwhile.
@@ -108,7 +145,7 @@ impl Instance {
     /// [`NotSaved`]
     pub fn save_within(&self, tx: &mut Everything<&mut Transaction<'_>>) -> Result<(), NotSaved> {
         let job = self.begin_save(tx, false).ok_or(NotSaved::InProgress)?;
-        match self.persistence.write(job, &mut tx.walk_mut(), || self.now_s()) {
+        match self.persistence.write(job, &mut tx.walk_mut(), clock::system_s) {
             Ended::Saved => Ok(()),
             Ended::Failed | Ended::Abandoned => Err(NotSaved::Failed),
         }
@@ -139,7 +176,7 @@ impl Instance {
         self.look_after_aof();
         let points = self.config.save_points();
         let flushes = self.keyspace.flushes();
-        self.persistence.look(&points, self.now_s(), || {
+        self.persistence.look(&points, Instant::now(), || {
             Some(self.persistence.changes(self.keyspace.changes()?, flushes))
         });
     }
@@ -181,7 +218,7 @@ impl Instance {
 
     /// Begins to load files of so many bytes together.
     pub(super) fn begin_loading(&self, bytes: u64) -> Running<'_> {
-        self.persistence.loading.begin(bytes, self.now_s(), self.config.key_load_delay.get())
+        self.persistence.loading.begin(bytes, clock::system_s(), self.config.key_load_delay.get())
     }
 
     pub(super) fn load_libraries(&self, codes: &[Vec<u8>]) -> Result<(), String> {
@@ -238,10 +275,6 @@ impl Instance {
     pub(super) fn note_loaded(&self, loaded: Loaded, tx: &Everything<&mut Transaction<'_>>) {
         self.keyspace.fencing().go_beyond(loaded.fencing);
         self.persistence.note_loaded(loaded, self.changes(tx));
-    }
-
-    fn now_s(&self) -> u64 {
-        self.clock.since_epoch().as_secs()
     }
 }
 

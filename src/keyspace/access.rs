@@ -11,9 +11,10 @@
 //!   the key is not used.
 //!
 //! The moments are those of the server's clock, cut to their lower bits. A stamp may seem to lie in the
-//! future, because the clock was turned or set back. It then counts as a stamp of now.
+//! future, because the clock was turned or set back. It then counts as a stamp of now. When the clock is
+//! turned so far that stamps could be misread, they are all written anew ([`Turn`]).
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The length of a tick of recency.
@@ -27,9 +28,23 @@ const MINUTES: u32 = TICKS >> 8;
 /// The count of a new key, so that it is not evicted before it can be used. Redis: `LFU_INIT_VAL`.
 const NEW_KEY_COUNT: u32 = 5;
 
+/// How far from the moment at which all stamps were written the clock may be turned: half of what may lie
+/// between two stamps, so that each of them is less than that from any moment that the clock shows.
+const TURN_MAX: Duration = Duration::from_secs(60 * (MINUTES / 4) as u64);
+
+/// A turn of the clock after which the stamps must be written anew: from one moment to another, both since
+/// 1970.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    before: Duration,
+    after: Duration,
+}
+
 /// The stamp that a key gets when it is used now, and the rules for counting.
 #[derive(Debug)]
 pub struct Access {
+    /// When all stamps were written anew last, in seconds since 1970; 0 if they never were.
+    rewritten_s: AtomicU64,
     now: AtomicU32,
     /// How slowly counts grow (parameter `lfu-log-factor`).
     log_factor: AtomicU32,
@@ -39,7 +54,12 @@ pub struct Access {
 
 impl Default for Access {
     fn default() -> Access {
-        Access { now: AtomicU32::new(1), log_factor: AtomicU32::new(10), decay_minutes: AtomicU32::new(1) }
+        Access {
+            rewritten_s: AtomicU64::new(0),
+            now: AtomicU32::new(1),
+            log_factor: AtomicU32::new(10),
+            decay_minutes: AtomicU32::new(1),
+        }
     }
 }
 
@@ -48,11 +68,10 @@ impl Access {
     /// once a second.
     pub fn advance(&self, since: Duration) {
         let now = match self.counts_frequency() {
-            true => BY_FREQUENCY | ((since.as_secs() / 60) as u32 & MINUTES) << 8,
-            false => (since.as_millis() / TICK.as_millis()) as u32 & TICKS,
+            true => by_frequency(since),
+            false => by_recency(since),
         };
-        // Zero means that a transaction notes no use.
-        self.now.store(now.max(1), Ordering::Relaxed);
+        self.now.store(now, Ordering::Relaxed);
     }
 
     /// Changes the form of stamps, and the rules for counting. Stamps of the other form stay readable.
@@ -61,6 +80,36 @@ impl Access {
         self.decay_minutes.store(decay_minutes, Ordering::Relaxed);
         self.now.store(if counts_frequency { BY_FREQUENCY } else { 1 }, Ordering::Relaxed);
         self.advance(since);
+    }
+
+    /// Notes that the clock was turned. Returns the turn if the stamps of all keys must be written anew.
+    pub(super) fn note_turn(&self, before: Duration, after: Duration) -> Option<Turn> {
+        let rewritten = match self.rewritten_s.load(Ordering::Relaxed) {
+            0 => before,
+            seconds => Duration::from_secs(seconds),
+        };
+        let is_far = rewritten.abs_diff(after) > TURN_MAX;
+        let rewritten = if is_far { after } else { rewritten };
+        self.rewritten_s.store(rewritten.as_secs(), Ordering::Relaxed);
+        is_far.then_some(Turn { before, after })
+    }
+
+    /// The stamp of a key after a turn. What has passed by the clock has passed without a use, up to 17
+    /// years, so that it stays readable until the next such turn. A moment that is still to come counts as
+    /// now.
+    pub(super) fn stamp_after(&self, stamp: u32, turn: Turn) -> u32 {
+        let on = turn.after.saturating_sub(turn.before).as_secs();
+        let back = turn.before.saturating_sub(turn.after).as_secs();
+        let moved = |units: u32, unit_s: u64, max: u32| {
+            let units = u64::from(units).saturating_add(on / unit_s).saturating_sub(back / unit_s);
+            units.min(u64::from(max)) as u32
+        };
+        if Access::is_by_recency(stamp) {
+            let idle = moved(passed(stamp, by_recency(turn.before), TICKS), TICK.as_secs(), TICKS / 4);
+            return by_recency(turn.after).wrapping_sub(idle) & TICKS;
+        }
+        let minutes = moved(passed(stamp >> 8, by_frequency(turn.before) >> 8, MINUTES), 60, u32::MAX);
+        by_frequency(turn.after) | self.less_decay(stamp & 0xff, minutes)
     }
 
     /// Whether stamps count uses rather than date the last one.
@@ -111,9 +160,13 @@ impl Access {
         if stamp & BY_FREQUENCY == 0 {
             return NEW_KEY_COUNT;
         }
-        let passed = passed(stamp >> 8, now >> 8, MINUTES);
+        self.less_decay(stamp & 0xff, passed(stamp >> 8, now >> 8, MINUTES))
+    }
+
+    /// A count after so many minutes without a use.
+    fn less_decay(&self, count: u32, minutes: u32) -> u32 {
         let decay_minutes = self.decay_minutes.load(Ordering::Relaxed);
-        (stamp & 0xff).saturating_sub(passed.checked_div(decay_minutes).unwrap_or(0))
+        count.saturating_sub(minutes.checked_div(decay_minutes).unwrap_or(0))
     }
 
     /// For how long a key with this stamp has not been used; zero for a stamp by frequency.
@@ -140,6 +193,17 @@ impl Access {
     pub(super) fn stamp_of_frequency(&self, frequency: u8) -> Option<u32> {
         self.counts_frequency().then(|| self.now() & !0xff | u32::from(frequency))
     }
+}
+
+/// A moment in the form of a stamp that dates the last use. It is never zero, which means that a transaction
+/// notes no use.
+fn by_recency(since: Duration) -> u32 {
+    ((since.as_millis() / TICK.as_millis()) as u32 & TICKS).max(1)
+}
+
+/// A moment in the form of a stamp that counts, with a count of 0.
+fn by_frequency(since: Duration) -> u32 {
+    BY_FREQUENCY | ((since.as_secs() / 60) as u32 & MINUTES) << 8
 }
 
 /// The time between two moments of which only these lower bits are known.
@@ -179,6 +243,37 @@ mod tests {
         assert_eq!(access.frequency(by_frequency), 77);
         access.advance(later + 2 * HOUR);
         assert_eq!(access.frequency(by_frequency), 17);
+    }
+
+    #[test]
+    fn a_clock_that_is_turned_by_any_time_leaves_stamps_readable() {
+        const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+        let access = Access::default();
+        let (mut now, mut stamp, mut count) = (YEAR * 56, 0, 0);
+        let mut turn_to = |after: Duration, stamp: &mut u32, count: &mut u32| {
+            if let Some(turn) = access.note_turn(now, after) {
+                *stamp = access.stamp_after(*stamp, turn);
+                *count = access.stamp_after(*count, turn);
+            }
+            now = after;
+            access.configure(true, 10, 1, after);
+            let frequency = access.frequency(*count);
+            access.configure(false, 10, 1, after);
+            (access.idle(*stamp), frequency)
+        };
+        turn_to(YEAR * 56, &mut stamp, &mut count);
+        (stamp, count) = (by_recency(YEAR * 56), by_frequency(YEAR * 56) | 77);
+        let second = Duration::from_secs(1);
+        assert_eq!(turn_to(second, &mut stamp, &mut count), (Duration::ZERO, 77));
+        // In small steps, each of which is near enough.
+        for years in 1..=60 {
+            let (idle, frequency) = turn_to(YEAR * years, &mut stamp, &mut count);
+            let at_least = (YEAR * years - second).min(YEAR * 17);
+            assert!(at_least <= idle && idle < YEAR * years, "{years} years: {idle:?}");
+            assert_eq!(frequency, 0);
+        }
+        assert!(turn_to(YEAR * 8000, &mut stamp, &mut count).0 >= YEAR * 17);
+        assert_eq!(turn_to(second, &mut stamp, &mut count).0, Duration::ZERO);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::job::FENCING;
 use super::rdb::{Item, Reader};
+use crate::clock::system_s;
 use crate::files::reason;
 use crate::keyspace::{Everything, Transaction};
 use crate::progress::{Indicator, Progress, Report, Unit};
@@ -209,7 +210,7 @@ fn load_items<R: Read>(
                 let number = parse_integer(value).and_then(|number| u64::try_from(number).ok());
                 loaded.fencing = number.unwrap_or(0);
             }
-            Item::Auxiliary { name, value } => tell(name, value, now_ms, running),
+            Item::Auxiliary { name, value } => tell(name, value, running),
             Item::Library(code) => library(code),
             Item::ModuleData { module } => {
                 tracing::warn!("The RDB file contains data of the module '{module}', which is skipped");
@@ -277,14 +278,14 @@ fn open(path: &Path) -> Result<Option<BufReader<File>>, String> {
 }
 
 /// Logs an auxiliary field of the file.
-fn tell(name: &[u8], value: &[u8], now_ms: u64, running: &Running<'_>) {
+fn tell(name: &[u8], value: &[u8], running: &Running<'_>) {
     let number = parse_integer(value).and_then(|number| u64::try_from(number).ok());
     match (name, number) {
         (b"redis-ver" | b"valkey-ver", _) => {
             tracing::info!("Loading RDB produced by version {}", value.escape_ascii());
         }
         (b"ctime", Some(written_s)) => {
-            tracing::info!("RDB age {} seconds", (now_ms / 1000).saturating_sub(written_s));
+            tracing::info!("RDB age {} seconds", system_s().saturating_sub(written_s));
         }
         (b"used-mem", Some(bytes)) => {
             running.current.used_bytes.store(bytes, Ordering::Relaxed);

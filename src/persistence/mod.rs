@@ -44,6 +44,8 @@ pub struct Persistence {
     has_failed: AtomicBool,
     /// Whether the background snapshot must be given up.
     is_abandoned: AtomicBool,
+    /// Whether files have expiries by a clock that a client has turned.
+    has_turned_moments: AtomicBool,
     /// Keys of the current snapshot that have been written.
     keys_written: AtomicUsize,
     /// Changes of saved data that are not keys: libraries.
@@ -57,6 +59,8 @@ pub struct Persistence {
 #[derive(Debug)]
 struct State {
     last_save_s: u64,
+    /// The moment of that save on the clock that no client turns; at first that of the start.
+    last_save: Instant,
     /// The changes that the last successful snapshot contains.
     saved: Changes,
     current: Option<Current>,
@@ -134,6 +138,7 @@ impl Persistence {
             writer: WriterNumber::next(),
             state: Mutex::new(State {
                 last_save_s: now_s,
+                last_save: Instant::now(),
                 saved: Changes::default(),
                 current: None,
                 job: None,
@@ -147,6 +152,7 @@ impl Persistence {
             }),
             has_failed: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
+            has_turned_moments: AtomicBool::new(false),
             keys_written: AtomicUsize::new(0),
             other_changes: AtomicU64::new(0),
             called: Notify::new(),
@@ -173,6 +179,11 @@ impl Persistence {
     /// Time of the last successful save, in seconds since 1970; at first the server's start.
     pub fn last_save_s(&self) -> u64 {
         self.state.lock().last_save_s
+    }
+
+    /// Notes whether files have expiries by a clock that a client has turned; returns whether they had.
+    pub fn note_turned_moments(&self, has_turned_moments: bool) -> bool {
+        self.has_turned_moments.swap(has_turned_moments, Ordering::Relaxed)
     }
 
     /// Whether a snapshot is being written.
@@ -239,7 +250,7 @@ impl Persistence {
             return ended;
         }
         if ended == Ended::Saved {
-            state.last_save_s = now_s();
+            (state.last_save_s, state.last_save) = (now_s(), Instant::now());
             state.saved = job.changes();
         }
         if is_in_background {
@@ -305,7 +316,7 @@ impl Persistence {
 
     /// Checks whether a background snapshot is due, and wakes the background thread if so. Calls `changes`
     /// only if needed.
-    pub fn look(&self, points: &[SavePoint], now_s: u64, changes: impl FnOnce() -> Option<Changes>) {
+    pub fn look(&self, points: &[SavePoint], now: Instant, changes: impl FnOnce() -> Option<Changes>) {
         let mut state = self.state.lock();
         if state.current.is_some() || state.is_due {
             return;
@@ -314,7 +325,7 @@ impl Persistence {
         if is_resting {
             return;
         }
-        state.is_due = state.is_scheduled || state.has_reached(points, now_s, changes);
+        state.is_due = state.is_scheduled || state.has_reached(points, now, changes);
         if state.is_due {
             drop(state);
             self.called.notify_one();
@@ -376,10 +387,10 @@ impl State {
     fn has_reached(
         &self,
         points: &[SavePoint],
-        now_s: u64,
+        now: Instant,
         changes: impl FnOnce() -> Option<Changes>,
     ) -> bool {
-        let passed_s = now_s.saturating_sub(self.last_save_s);
+        let passed = now.saturating_duration_since(self.last_save);
         if points.is_empty() {
             return false;
         }
@@ -389,7 +400,8 @@ impl State {
             return true;
         }
         let made = changes.all.saturating_sub(self.saved.all);
-        let reached = points.iter().find(|point| passed_s > point.seconds && made >= point.changes);
+        let has_passed = |point: &SavePoint| passed > Duration::from_secs(point.seconds);
+        let reached = points.iter().find(|point| has_passed(point) && made >= point.changes);
         if let Some(point) = reached {
             tracing::info!("{} changes in {} seconds. Saving...", point.changes, point.seconds);
         }
@@ -401,30 +413,35 @@ impl State {
 mod tests {
     use super::*;
 
-    fn is_due(persistence: &Persistence, now_s: u64, all: u64) -> bool {
+    /// So many seconds after the last save.
+    fn after(persistence: &Persistence, passed_s: u64) -> Instant {
+        persistence.state.lock().last_save + Duration::from_secs(passed_s)
+    }
+
+    fn is_due(persistence: &Persistence, passed_s: u64, all: u64) -> bool {
         let points = [SavePoint { seconds: 60, changes: 1000 }, SavePoint { seconds: 900, changes: 1 }];
-        persistence.look(&points, now_s, || Some(Changes { all, flushes: 0 }));
+        persistence.look(&points, after(persistence, passed_s), || Some(Changes { all, flushes: 0 }));
         std::mem::take(&mut persistence.state.lock().is_due)
     }
 
     #[test]
     fn a_snapshot_is_due_after_so_much_time_and_so_many_changes() {
         let persistence = Persistence::new(1000);
-        assert!(!is_due(&persistence, 1060, 5000) && !is_due(&persistence, 1061, 999));
-        assert!(is_due(&persistence, 1061, 1000));
-        assert!(!is_due(&persistence, 1900, 1) && is_due(&persistence, 1901, 1));
+        assert!(!is_due(&persistence, 60, 5000) && !is_due(&persistence, 61, 999));
+        assert!(is_due(&persistence, 61, 1000));
+        assert!(!is_due(&persistence, 900, 1) && is_due(&persistence, 901, 1));
         assert!(!is_due(&persistence, 9999, 0));
         persistence.note_loaded(Loaded::default(), Changes { all: 500, flushes: 0 });
-        assert!(!is_due(&persistence, 1061, 1499) && is_due(&persistence, 1061, 1500));
+        assert!(!is_due(&persistence, 61, 1499) && is_due(&persistence, 61, 1500));
     }
 
     #[test]
     fn after_a_flush_one_is_due_at_once_where_any_is() {
         let persistence = Persistence::new(1000);
         let flushed = || Some(Changes { all: 0, flushes: 1 });
-        persistence.look(&[], 1000, flushed);
+        persistence.look(&[], Instant::now(), flushed);
         assert!(!persistence.is_due());
-        persistence.look(&[SavePoint { seconds: 60, changes: 1000 }], 1000, flushed);
+        persistence.look(&[SavePoint { seconds: 60, changes: 1000 }], Instant::now(), flushed);
         assert!(persistence.is_due());
     }
 
@@ -434,10 +451,10 @@ mod tests {
         persistence.schedule();
         persistence.has_failed.store(true, Ordering::Relaxed);
         persistence.state.lock().last_try = Some(Instant::now());
-        persistence.look(&[], 1000, || None);
+        persistence.look(&[], Instant::now(), || None);
         assert!(!persistence.is_due());
         persistence.has_failed.store(false, Ordering::Relaxed);
-        persistence.look(&[], 1000, || None);
+        persistence.look(&[], Instant::now(), || None);
         assert!(persistence.is_due());
     }
 }

@@ -10,6 +10,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::{Shutdown, TcpStream};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,7 +52,7 @@ enum Next {
 /// A client and its socket.
 pub(super) struct Connection<Stream> {
     /// Makes the client known to others until the connection ends. Dropped before the stream: a client that
-    /// sees the end of its connection is no longer known.
+    /// sees the end of its connection is no longer known, unless a fault delays its last request.
     _registration: Registration,
     pub(super) stream: Stream,
     conversation: Conversation,
@@ -194,24 +195,64 @@ impl<Stream: Wire> Connection<Stream> {
         Ok(())
     }
 
-    /// Waits for the end of a delay. What the client sends meanwhile is read later, and so is its leaving:
-    /// a request that a network delays is executed, too, even if its client has left.
+    /// Waits for the end of a delay. What the client sends meanwhile is read later, and so is its leaving: a
+    /// request that a network delays is executed, too, even if its client has left. One that is killed
+    /// meanwhile is disconnected at once, and its request is executed nevertheless.
     async fn sit_out_delay(&mut self, delay: Delay) -> io::Result<()> {
         let instance = Arc::clone(&self.conversation.instance);
-        self.sit_out(instance.faults.over(delay), false).await
+        let client = Arc::clone(&self.conversation.session.client);
+        self.conversation.session.is_late = true;
+        let mut over = pin!(instance.faults.over(delay));
+        let mut is_cut_off = false;
+        let is_executed = poll_fn(|context| {
+            if let Poll::Ready(is_executed) = over.as_mut().poll(context) {
+                return Poll::Ready(is_executed);
+            }
+            if is_cut_off {
+                return Poll::Pending;
+            }
+            // If it takes nothing any more, it has left.
+            let _ = self.write_more(context);
+            let is_asked = client.poll_asked_to_leave(context, Leaving::WhenAnswered).is_ready();
+            if is_asked && client.leaving() == Leaving::Now {
+                is_cut_off = true;
+                self.cut_off();
+            }
+            if is_asked && !is_cut_off { Poll::Ready(false) } else { Poll::Pending }
+        });
+        match is_executed.await {
+            true => Ok(()),
+            false => self.leave_answered().await,
+        }
+    }
+
+    /// Disconnects the client before its last request is executed.
+    fn cut_off(&mut self) {
+        self.outflow.forget(&self.conversation.session.client);
+        if let Some(socket) = self.stream.duplicate() {
+            // If it fails, the client has left already.
+            let _ = TcpStream::from(socket).shutdown(Shutdown::Both);
+        }
     }
 
     /// Waits until something is over, and meanwhile writes what the client takes. If it `reads` as well, it
-    /// notices that the client leaves.
+    /// notices that the client leaves. For a request that a fault has delayed this makes no difference.
     async fn sit_out(&mut self, over: impl Future<Output = ()>, reads: bool) -> io::Result<()> {
         let client = Arc::clone(&self.conversation.session.client);
+        let is_late = self.conversation.session.is_late;
         let mut over = pin!(over);
         let is_over = poll_fn(|context| {
-            if client.must_leave() {
+            if client.must_leave() && !is_late {
                 return Poll::Ready(Ok(false));
             }
             if over.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Ok(true));
+            }
+            if is_late {
+                let _ = self.write_more(context);
+                let is_asked = client.poll_asked_to_leave(context, Leaving::WhenAnswered).is_ready();
+                let server_ends = is_asked && client.leaving() == Leaving::WhenAnswered;
+                return if server_ends { Poll::Ready(Ok(false)) } else { Poll::Pending };
             }
             self.write_more(context)?;
             if reads {
@@ -254,7 +295,9 @@ impl<Stream: Wire> Connection<Stream> {
         self.ticket.go_to(Lane::Long).await;
         let session = &mut self.conversation.session;
         let Some(long) = &mut session.long else { return Ok(()) };
-        if session.client.leaving() != Leaving::Not || long.socket.as_ref().is_some_and(has_hung_up) {
+        let has_left =
+            session.client.leaving() != Leaving::Not || long.socket.as_ref().is_some_and(has_hung_up);
+        if has_left && !session.is_late {
             return Err(made_to_leave());
         }
         long.run();
@@ -297,6 +340,8 @@ impl<Stream: Wire> Connection<Stream> {
             let answered = async { pending.told = Some(answering.await.unwrap_or_else(|_gone| gone())) };
             self.sit_out(answered, true).await?;
         } else if let Some(listening) = pending.listening.take() {
+            // A client that has begun to wait for its keys leaves as any other does.
+            self.conversation.session.is_late = false;
             let client = Arc::clone(&self.conversation.session.client);
             // It goes on waiting while it asks the store again. Meanwhile another client may have ended that.
             client.release();

@@ -45,6 +45,12 @@ impl Outflow {
         self.permit = None;
     }
 
+    /// Drops all output: nothing more is written.
+    pub(super) fn forget(&mut self, client: &Client) {
+        *self = Outflow::default();
+        client.set_output(Output::default());
+    }
+
     /// Adds to the waiting output.
     pub(super) fn append(&mut self, other: Backlog) {
         self.backlog.append(other);

@@ -179,6 +179,8 @@ pub(super) async fn drain(instance: &Instance) -> bool {
     }
     // If it fails, the second call says so.
     let _ = instance.finish_aof().await;
+    // One that was killed waits for the end of its delay and not for anything that it is asked.
+    instance.faults.end_delays();
     for client in instance.clients.all() {
         client.ask_to_leave(Leaving::WhenAnswered);
     }

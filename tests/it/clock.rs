@@ -1,9 +1,10 @@
 //! A clock that tests can turn: CLOCK, and all that goes by it.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::client::{Client, Reply, request, words};
+use crate::folder::Folder;
 use crate::server::{PATIENCE, Server};
 
 /// The last millisecond that the clock can be turned to.
@@ -270,6 +271,41 @@ fn the_use_of_keys_goes_by_the_turned_clock() {
 }
 
 #[test]
+fn a_clock_that_is_set_far_back_leaves_no_key_idle_and_no_consumer_before_its_time() {
+    let mut client = server().into_client();
+    client.line("CLOCK FREEZE").is_ok();
+    client.line("SET k v").is_ok();
+    deliver(&mut client, "s");
+    let consumers = |client: &mut Client| client.line("XINFO CONSUMERS s g").reply().to_string();
+    let with = |idle_ms: u64| {
+        format!(
+            "[[\"name\", \"a\", \"pending\", (integer) 1, \"idle\", (integer) {idle_ms}, \"inactive\", \
+             (integer) {idle_ms}]]"
+        )
+    };
+    client.line("CLOCK ADVANCE 5").is_ok();
+    assert_eq!(consumers(&mut client), with(5));
+    for moment in ["1000000000000", "1"] {
+        client.line(&format!("CLOCK SET {moment}")).is_ok();
+        client.line("OBJECT IDLETIME k").is(0);
+        assert_eq!(consumers(&mut client), with(0));
+        let pending = client.line("XPENDING s g - + 1").reply().to_string();
+        assert_eq!(pending, "[[\"1-1\", \"a\", (integer) 0, (integer) 1]]");
+    }
+    client.line("XGROUP CREATECONSUMER s g idler").is(1);
+    let told = consumers(&mut client);
+    assert!(told.contains("\"idle\", (integer) 0, \"inactive\", (integer) -1"), "{told}");
+    // Forty years on, from where the clock is now.
+    client.line("CLOCK ADVANCE 1262304000000").is_ok();
+    let idle_s = client.line("OBJECT IDLETIME k").integer();
+    assert!(idle_s > 17 * 365 * 24 * 3600, "{idle_s}");
+    client.line("GET k").is("v");
+    client.line("OBJECT IDLETIME k").is(0);
+    client.line("CLOCK ADVANCE 7000").is_ok();
+    client.line("OBJECT IDLETIME k").is(7);
+}
+
+#[test]
 fn the_next_to_expire_is_evicted_first_whatever_the_time() {
     let server = server();
     let (mut listener, mut client) = (server.client(), server.client());
@@ -363,6 +399,101 @@ fn where_expired_keys_are_not_freed_a_turn_does_not_free_them_either() {
     client.line("DBSIZE").is(0);
 }
 
+/// A stream whose one entry was delivered to `a` just now.
+fn deliver(client: &mut Client, key: &str) {
+    client.line(&format!("XADD {key} 1-1 f v")).is("1-1");
+    client.line(&format!("XGROUP CREATE {key} g 0")).is_ok();
+    client.line(&format!("XREADGROUP GROUP g a STREAMS {key} >")).reply();
+}
+
+/// Lets a client wait until it may claim an entry.
+fn claim(client: &mut Client, consumer: &str, streams: &str, idle_ms: u64) {
+    let line = format!("XREADGROUP GROUP g {consumer} BLOCK 0 CLAIM {idle_ms} STREAMS {streams}");
+    client.send(&request(words(&line)));
+}
+
+/// Asserts that a client that waited has claimed the entry.
+#[track_caller]
+fn assert_claimed(client: &mut Client, key: &str, idle_ms: u64) {
+    let claimed = client.reply().reply().to_string();
+    let expected = format!("[[\"{key}\", [[\"1-1\", [\"f\", \"v\"], (integer) {idle_ms}, (integer) 1]]]]");
+    assert_eq!(claimed, expected);
+}
+
+fn wait_until_blocked(client: &mut Client, count: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    while client.info("blocked_clients") != count.to_string() {
+        assert!(Instant::now() < deadline, "{count} should wait");
+    }
+}
+
+#[test]
+fn who_waits_for_idle_entries_is_served_by_the_turn_in_the_order_of_arrival() {
+    let server = server();
+    let (mut client, mut first, mut second) = (server.client(), server.client(), server.client());
+    client.line("CLOCK FREEZE").is_ok();
+    deliver(&mut client, "s");
+    claim(&mut first, "b", "empty s > >", 60_000);
+    client.line("XGROUP CREATE empty g 0 MKSTREAM").is_ok();
+    first.reply().ignored();
+    claim(&mut first, "b", "empty s > >", 60_000);
+    wait_until_blocked(&mut client, 1);
+    claim(&mut second, "c", "s >", 60_000);
+    wait_until_blocked(&mut client, 2);
+    client.line("CLOCK ADVANCE 59999").is_ok();
+    client.line("CLOCK SET 1000000000000").is_ok();
+    client.line("CLOCK RESUME").is_ok();
+    client.line("CLOCK FREEZE").is_ok();
+    wait_until_blocked(&mut client, 2);
+    let idle_ms = |client: &mut Client| {
+        let Reply::Array(entry) = &client.line("XPENDING s g - + 1").items()[0] else { panic!("no entry") };
+        let Reply::Integer(idle_ms) = entry[2] else { panic!("{entry:?}") };
+        idle_ms as u64
+    };
+    // Real time has passed, too.
+    let before_ms = idle_ms(&mut client);
+    client.line(&format!("CLOCK ADVANCE {}", 60_000 - before_ms)).is_ok();
+    // They were served by the turn: this client finds nothing to claim.
+    client.line("XREADGROUP GROUP g d CLAIM 60000 STREAMS s >").is_nil();
+    assert_claimed(&mut first, "s", 60_000);
+    wait_until_blocked(&mut client, 1);
+    client.line("MULTI").is_ok();
+    client.line("CLOCK ADVANCE 60000").is_simple("QUEUED");
+    client.line("XADD empty 1-1 f v").is_simple("QUEUED");
+    client.line("EXEC").reply();
+    let claimed = second.reply().reply().to_string();
+    assert!(claimed.ends_with("(integer) 60000, (integer) 2]]]]"), "{claimed}");
+}
+
+#[test]
+fn who_waits_for_idle_entries_goes_by_the_turned_clock_when_it_goes_on() {
+    let server = server();
+    let (mut client, mut waits) = (server.client(), server.client());
+    deliver(&mut client, "s");
+    claim(&mut waits, "b", "s >", 3_600_000);
+    wait_until_blocked(&mut client, 1);
+    // Half a second is left, in real time.
+    client.line("CLOCK ADVANCE 3599500").is_ok();
+    let claimed = waits.reply().reply().to_string();
+    assert!(claimed.contains("\"1-1\""), "{claimed}");
+}
+
+#[test]
+fn who_waits_for_idle_entries_waits_for_the_end_of_a_pause_as_well() {
+    let server = server();
+    let (mut client, mut waits) = (server.client(), server.client());
+    client.line("CLOCK FREEZE").is_ok();
+    deliver(&mut client, "s");
+    claim(&mut waits, "b", "s >", 60_000);
+    wait_until_blocked(&mut client, 1);
+    client.line("CLIENT PAUSE 600000 WRITE").is_ok();
+    client.line("CLOCK ADVANCE 60000").is_ok();
+    let pending = client.line("XPENDING s g").reply().to_string();
+    assert!(pending.ends_with("[[\"a\", \"1\"]]]"), "{pending}");
+    client.line("CLIENT UNPAUSE").is_ok();
+    assert_claimed(&mut waits, "s", 60_000);
+}
+
 #[test]
 fn what_is_noted_has_the_turned_time_and_durations_are_real() {
     let options = ["--enable-clock-command", "yes", "--enable-debug-command", "yes"];
@@ -392,6 +523,146 @@ fn what_is_noted_has_the_turned_time_and_durations_are_real() {
     assert!(uptime_s < 600, "{uptime_s}");
     // A client that waits does so in real time.
     assert_eq!(client.line("WAIT 1 1").integer(), 0);
+}
+
+#[test]
+fn what_the_page_says_follows_the_clock_does() {
+    let server = server();
+    let (mut client, mut monitor) = (server.client(), server.client());
+    client.line("CLOCK FREEZE").is_ok();
+    client.line("CLOCK SET 1000000000000").is_ok();
+    monitor.line("MONITOR").is_ok();
+    client.line("XADD s * f v").is("1000000000000-0");
+    let shown = monitor.reply().reply().to_string();
+    assert!(shown.starts_with("1000000000.000000 [0 "), "{shown}");
+    client.line("XADD p IDMP producer message * f v").is("1000000000000-0");
+    client.line("CLOCK ADVANCE 1000").is_ok();
+    client.line("XADD p IDMP producer message * f v").is("1000000000000-0");
+    // Redis: stream-idmp-duration is 100 seconds.
+    client.line("CLOCK ADVANCE 100000").is_ok();
+    client.line("XADD p IDMP producer message * f v").is("1000000101000-0");
+    client.line("HSET h f v g w").is(2);
+    client.line("HPEXPIRE h 5000 FIELDS 1 f").reply();
+    client.line("CLOCK ADVANCE 5000").is_ok();
+    client.line("HMGET h f g").is(Reply::Array(vec![Reply::Null, bulk("w")]));
+    assert_eq!(client.info("server_time_usec"), "1000000106000000");
+    assert_eq!(client.info("lru_clock"), (1_000_000_106 & 0xff_ffff).to_string());
+    client.line("HOTKEYS START METRICS 1 CPU DURATION 60").is_ok();
+    client.line("CLOCK ADVANCE 59999").is_ok();
+    let told = |client: &mut Client| client.line("HOTKEYS GET").reply().to_string();
+    assert!(told(&mut client).contains("\"tracking-active\", (integer) 1"), "{}", told(&mut client));
+    assert!(told(&mut client).contains("(integer) 1000000106000"), "{}", told(&mut client));
+    client.line("CLOCK ADVANCE 1").is_ok();
+    assert!(told(&mut client).contains("\"tracking-active\", (integer) 0"), "{}", told(&mut client));
+}
+
+#[test]
+fn what_the_page_says_stays_real_does() {
+    let server = server();
+    let (mut client, mut waits) = (server.client(), server.client());
+    client.line("CLOCK FREEZE").is_ok();
+    // It waits in real time, though the clock stands, and no turn makes its time pass.
+    waits.send(&request(words("BLPOP list 3600")));
+    wait_until_blocked(&mut client, 1);
+    client.line("BLPOP list 0.01").is_nil();
+    client.line("WAIT 1 1").is(0);
+    client.line("CLIENT PAUSE 10 ALL").is_ok();
+    client.line("PING").is_simple("PONG");
+    client.line("CLOCK ADVANCE 86400000").is_ok();
+    wait_until_blocked(&mut client, 1);
+    let listed = client.line("CLIENT INFO").text();
+    let field = |name: &str| {
+        let value = listed.split(' ').find_map(|field| field.strip_prefix(name)).expect("a field");
+        value.parse::<u64>().expect("a number")
+    };
+    let real = 0..PATIENCE.as_secs();
+    assert!(real.contains(&field("age=")) && real.contains(&field("idle=")), "{listed}");
+    assert!(real.contains(&client.info("uptime_in_seconds").parse().expect("a number")));
+    client.line("RPUSH list v").is(1);
+    waits.reply().is(Reply::Array(vec![bulk("list"), bulk("v")]));
+}
+
+fn system_s() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs() as i64
+}
+
+#[test]
+fn snapshots_are_due_and_dated_by_real_time() {
+    let folder = Folder::new("clock-save-points");
+    let server = folder.serve(&["--enable-clock-command", "yes", "--save", "1 1"]);
+    let mut client = server.client();
+    let wait_for_save = |client: &mut Client, number: &str| {
+        let deadline = Instant::now() + PATIENCE;
+        while client.info("rdb_saves") != number || client.info("rdb_bgsave_in_progress") != "0" {
+            assert!(Instant::now() < deadline, "no snapshot {number}");
+        }
+        let saved_s = client.line("LASTSAVE").integer();
+        assert!((system_s() - saved_s).abs() < PATIENCE.as_secs() as i64, "{saved_s}");
+    };
+    client.line("CLOCK FREEZE").is_ok();
+    client.line("SET k v").is_ok();
+    wait_for_save(&mut client, "1");
+    client.line("CLOCK ADVANCE 3600000").is_ok();
+    client.line("SET k w").is_ok();
+    wait_for_save(&mut client, "2");
+    client.line("CLOCK RESUME").is_ok();
+    client.line("SET k x").is_ok();
+    wait_for_save(&mut client, "3");
+    client.line("CONFIG SET save \"3600 1\"").is_ok();
+    client.line("SET k y").is_ok();
+    client.line("CLOCK ADVANCE 36000000").is_ok();
+    // Ten looks at what is due.
+    wait_for_milliseconds(1000);
+    assert_eq!(client.info("rdb_saves"), "3", "an hour has not passed");
+}
+
+#[test]
+fn files_that_are_written_under_a_turned_clock_are_warned_of() {
+    let folder = Folder::new("clock-files");
+    let options = ["--enable-clock-command", "yes", "--save", "", "--appendonly", "no"];
+    let mut server = folder.serve(&options);
+    let mut client = server.client();
+    client.line("SAVE").is_ok();
+    client.line("CLOCK ADVANCE 86400000").is_ok();
+    client.line("CLOCK RESUME").is_ok();
+    // No file has been written meanwhile, which is nothing to warn of.
+    assert!(!server.output().contains("turned"), "{}", server.output());
+    client.line("CLOCK ADVANCE 86400000").is_ok();
+    client.line("SET k v PX 30000").is_ok();
+    client.line("SAVE").is_ok();
+    server.wait_for_output(
+        "The snapshot is written while the clock is turned, 86400000 ms ahead of the system's",
+    );
+    client.line("CLOCK RESUME").is_ok();
+    server.wait_for_output("The clock shows the system's time again.");
+    client.line("CLOCK FREEZE").is_ok();
+    client.line("CLOCK SET 1").is_ok();
+    client.line("BGSAVE").ignored();
+    server.wait_for_output("behind the system's: in a server that loads it, keys with an expiry live for a");
+    server.signal("KILL");
+    server.wait_for_end();
+    // As the page says.
+    let server = folder.serve(&options);
+    let mut client = server.client();
+    let left_ms = client.line("PTTL k").integer();
+    assert!((86_000_000..=86_430_000).contains(&left_ms), "{left_ms}");
+    client.line("CLOCK ADVANCE 1000").is_ok();
+    client.line("CONFIG SET appendonly yes").is_ok();
+    server.wait_for_output("The base of the log is written while the clock is turned, 1000 ms ahead of");
+}
+
+#[test]
+fn a_log_that_goes_on_under_a_turned_clock_is_warned_of_once() {
+    let folder = Folder::new("clock-log");
+    let server = folder.serve(&["--enable-clock-command", "yes", "--save", "", "--appendonly", "yes"]);
+    let mut client = server.client();
+    for _ in 0..2 {
+        client.line("CLOCK ADVANCE 500").is_ok();
+    }
+    server.wait_for_output("The log is written while the clock is turned, 500 ms ahead of the system's");
+    client.line("CLOCK RESUME").is_ok();
+    server.wait_for_output("The clock shows the system's time again.");
+    assert_eq!(server.output().matches("is written while the clock is turned").count(), 1);
 }
 
 #[test]

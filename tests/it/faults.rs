@@ -190,21 +190,57 @@ fn a_request_that_is_late_is_executed_though_its_client_is_gone() {
     wait_until(|| planter.info("faults_struck") == "1");
     drop(client);
     planter.line("EXISTS lock").is(0);
-    planter.line("FAULT CLEAR").is(0);
+    planter.line("FAULT CLEAR").is(1);
     wait_until(|| planter.line("GET lock").reply() == Reply::from("late"));
 }
 
 #[test]
-fn a_client_that_is_killed_while_it_is_delayed_does_no_more() {
+fn a_request_that_is_late_is_executed_though_its_client_was_killed_and_nothing_behind_it() {
     let (server, mut planter, mut client) = two();
+    let id = client.line("CLIENT ID").integer().to_string();
+    planter.line("FAULT ADD ON set DELAY 3600000").is(1);
+    client.send(&together(&["SET k late", "SET k later", "DEL k", "INCR n"]));
+    wait_until(|| planter.info("faults_struck") == "1");
+    planter.cmd(["CLIENT", "KILL", "ID", &id]).is(1);
+    // It is disconnected at once.
+    assert!(client.is_closed());
+    planter.line("EXISTS k").is(0);
+    planter.line("FAULT CLEAR").is(1);
+    let mut other = server.client();
+    wait_until(|| other.line("GET k").reply() == Reply::from("late"));
+    // When it is gone, it does no more.
+    wait_until(|| !planter.line("CLIENT LIST").text().contains(&format!("id={id} ")));
+    other.line("MGET k n").is(Reply::Array(vec![Reply::from("late"), Reply::Null]));
+}
+
+#[test]
+fn a_killed_clients_late_request_waits_for_nothing() {
+    let (_server, mut planter, mut client) = two();
+    let id = client.line("CLIENT ID").integer().to_string();
+    planter.line("FAULT ADD ON blpop DELAY 3600000").is(1);
+    client.send(&together(&["BLPOP list 0"]));
+    wait_until(|| planter.info("faults_struck") == "1");
+    planter.cmd(["CLIENT", "KILL", "ID", &id]).is(1);
+    planter.line("FAULT CLEAR").is(1);
+    wait_until(|| !planter.line("CLIENT LIST").text().contains(&format!("id={id} ")));
+    planter.line("RPUSH list v").is(1);
+    planter.line("LLEN list").is(1);
+}
+
+#[test]
+fn the_late_request_of_a_user_who_was_removed_is_not_executed() {
+    let (_server, mut planter, mut client) = two();
+    planter.line("ACL SETUSER worker on nopass ~* +@all").is_ok();
+    client.line("AUTH worker any").is_ok();
     let id = client.line("CLIENT ID").integer().to_string();
     planter.line("FAULT ADD ON set DELAY 3600000").is(1);
     client.send(&together(&["SET k v"]));
     wait_until(|| planter.info("faults_struck") == "1");
-    planter.cmd(["CLIENT", "KILL", "ID", &id]).is(1);
+    planter.line("ACL DELUSER worker").is(1);
     assert!(client.is_closed());
     planter.line("FAULT CLEAR").is(1);
-    server.client().line("EXISTS k").is(0);
+    wait_until(|| !planter.line("CLIENT LIST").text().contains(&format!("id={id} ")));
+    planter.line("EXISTS k").is(0);
 }
 
 #[test]
@@ -213,6 +249,13 @@ fn a_server_with_delayed_clients_ends_at_once() {
     planter.line("FAULT ADD ON set DELAY 3600000").is(1);
     client.send(&together(&["SET k v"]));
     wait_until(|| planter.info("faults_struck") == "1");
+    // Also one that was killed, and would be executed later.
+    let mut killed = server.client();
+    let id = killed.line("CLIENT ID").integer().to_string();
+    killed.send(&together(&["SET k v"]));
+    wait_until(|| planter.info("faults_struck") == "2");
+    planter.cmd(["CLIENT", "KILL", "ID", &id]).is(1);
+    assert!(killed.is_closed());
     server.signal("TERM");
     assert!(server.wait_for_end().success());
 }
@@ -271,13 +314,24 @@ fn all_filters_must_fit() {
 }
 
 #[test]
-fn a_fault_that_strikes_n_times_is_gone_then() {
+fn a_fault_that_strikes_n_times_does_no_more_and_is_listed_until_it_is_removed() {
     let (_server, mut planter, mut client) = two();
     planter.line("FAULT ADD ON get TIMES 3 ERROR boom").is(1);
     let errors = (0..10).filter(|_| matches!(client.line("GET k").reply(), Reply::Error(_))).count();
     assert_eq!(errors, 3);
-    assert_eq!(planter.line("FAULT LIST").items(), []);
     assert_eq!((planter.info("faults_planted"), planter.info("faults_struck")), ("0".into(), "3".into()));
+    let over = "\"times-left\", (integer) 0, \"action\", \"ERROR ERR boom\", \"struck\", (integer) 3]";
+    assert!(listed(&mut planter, 0).ends_with(over));
+    // There are so many faults at most, but those that are over make way, the oldest first.
+    for id in 2..=200 {
+        planter.line("FAULT ADD ON get TIMES 1 ERROR boom").is(id);
+        client.line("GET k").is_error("ERR boom");
+    }
+    assert_eq!(planter.line("FAULT LIST").items().len(), 128);
+    assert!(listed(&mut planter, 127).starts_with("[\"id\", (integer) 200,"));
+    planter.line("FAULT DEL 200").is(1);
+    planter.line("FAULT CLEAR").is(127);
+    assert_eq!(planter.line("FAULT LIST").items(), []);
 }
 
 #[test]
@@ -377,7 +431,7 @@ fn a_script_is_struck_and_what_it_calls_is_not() {
     let script = "EVAL \"return redis.call('INCR', KEYS[1])\" 1 n";
     client.send(&request(crate::client::words(script)));
     client.line(script).is(2);
-    planter.line("FAULT CLEAR").is(1);
+    planter.line("FAULT CLEAR").is(2);
     client.line("EVAL \"return redis.call('FAULT', 'CLEAR')\" 0").text();
     let refused = client.line("EVAL \"return redis.pcall('FAULT', 'CLEAR')\" 0").reply().to_string();
     assert!(refused.contains("This Redis command is not allowed from script"), "{refused}");

@@ -71,7 +71,7 @@ fn get(address: SocketAddr, path: &str) -> Answer {
 }
 
 /// The samples of `/metrics` by name and labels, of a page that must be as the format wants it.
-fn metrics(address: SocketAddr) -> BTreeMap<String, f64> {
+pub(crate) fn metrics(address: SocketAddr) -> BTreeMap<String, f64> {
     let answer = get(address, "/metrics");
     assert_eq!(answer.status, 200);
     assert_eq!(answer.fields["content-type"], "text/plain; version=0.0.4; charset=utf-8");

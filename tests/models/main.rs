@@ -36,6 +36,11 @@
 //!   fencing token that the resource checks at each write, no write of an older holder follows one of a
 //!   newer; if it is checked at each read, too, no update is lost. A late write still gets through while
 //!   no newer holder has been there.
+//! - **LOCK ACQUIRE, which answers the number** (`lock`; 3 clients, up to 4 grants, a restart). The number is
+//!   drawn in the step that grants the lock, and is told by its token only: no write of an older holder
+//!   follows one of a newer, numbers grow, and the first in line is granted in the step that frees the lock.
+//!   Had by a second command without a token (SET NX PX, then LOCKS GET), the number is the next holder's,
+//!   and lets the late one in; so do numbers that begin anew after a restart, and a token that several share.
 //! - **Redlock** (`redlock`; 3 servers with 2 and 3 clients, 5 with 2). One client at a time holds the lock.
 //!   One restart of one server that forgets gives it to two; if servers stay away after a restart for as long
 //!   as locks live, any number of restarts gives it to one; if they are back any sooner, to two.
@@ -43,6 +48,7 @@
 mod explore;
 mod fencing;
 mod getset;
+mod lock;
 mod redlock;
 mod set_nx_px;
 mod setnx_del;

@@ -64,8 +64,8 @@ pub(in crate::commands) fn run(
         Some(resumed) => resumed.until,
         None => timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
     };
-    let again = blocking.waiting.again.and_then(|again| again(tx, request));
-    let again = again.and_then(|again_ms| Instant::now().checked_add(Duration::from_millis(again_ms)));
+    let again_ms = blocking.waiting.again.and_then(|again| again(tx, request));
+    let again = again_ms.and_then(|again_ms| Instant::now().checked_add(Duration::from_millis(again_ms)));
     let again = again.filter(|again| until.is_none_or(|until| *again < until));
     let attempt = Box::new(Retry {
         client: Arc::clone(&session.client),
@@ -78,6 +78,7 @@ pub(in crate::commands) fn run(
             Some(waits_with) => waits_with(tx, request),
             None => OwnedRequest::of(request),
         },
+        goes_by_time: again_ms.is_some(),
     });
     let named = command.keys_of(request).map(|(key, _)| key);
     let (keys, targets) = (named.clone().take(blocking.keys), named.skip(blocking.keys));
@@ -157,6 +158,8 @@ struct Retry {
     blocking: &'static Blocking,
     protocol: Protocol,
     request: OwnedRequest,
+    /// Whether it may find something at a later moment.
+    goes_by_time: bool,
 }
 
 impl Retry {
@@ -179,6 +182,10 @@ impl Attempt for Retry {
 
     fn is_shared(&self) -> bool {
         self.blocking.waiting.is_shared
+    }
+
+    fn goes_by_time(&self) -> bool {
+        self.goes_by_time
     }
 
     fn attempt(&self, tx: &mut Transaction<'_>, key: &[u8], out: &mut Vec<u8>) -> Attempted {

@@ -157,7 +157,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         }
         if command.writes() && !limits.has_written {
             // Later it is too late: a script that has written is not stopped halfway.
-            if session.client.must_leave() {
+            if session.must_leave() {
                 return Err(Error::fixed("ERR The client was asked to leave"));
             }
             limits.has_written = true;

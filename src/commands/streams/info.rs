@@ -68,13 +68,13 @@ fn consumers(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     reply.nested(|parts| {
         parts.array(group.consumers_count());
         for (_, consumer) in group.consumers() {
-            let inactive_ms =
-                consumer.active_ms().map_or(-1, |active_ms| (now_ms as i64).wrapping_sub(active_ms as i64));
+            // A clock that was set back shows none of the moments that are to come. -1 means never.
+            let since = |moment_ms: u64| now_ms.saturating_sub(moment_ms) as i64;
             parts.map(4);
             text(parts, "name", consumer.name());
             number(parts, "pending", consumer.pending_count() as i64);
-            number(parts, "idle", now_ms.saturating_sub(consumer.seen_ms()) as i64);
-            number(parts, "inactive", inactive_ms);
+            number(parts, "idle", since(consumer.seen_ms()));
+            number(parts, "inactive", consumer.active_ms().map_or(-1, since));
         }
         Ok(())
     })

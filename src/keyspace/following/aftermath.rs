@@ -2,8 +2,9 @@
 //! free. Nearly always that is nothing, and costs nothing.
 
 use std::mem::{ManuallyDrop, take};
+use std::sync::Arc;
 
-use crate::keyspace::following::blocked::Served;
+use crate::keyspace::following::blocked::{Served, Waiter};
 use crate::keyspace::following::changes::Changes;
 use crate::keyspace::following::news::Effect;
 use crate::keyspace::following::recording::Recorded;
@@ -26,6 +27,8 @@ pub(in crate::keyspace) struct Aftermath {
     pub(in crate::keyspace) changes: Changes,
     /// Changed keys for which clients wait, with their databases.
     pub(in crate::keyspace) ready: Vec<(usize, Box<[u8]>)>,
+    /// Clients that look again, since the clock was turned.
+    pub(in crate::keyspace) timed: Vec<Arc<Waiter>>,
     /// Clients that were served.
     pub(in crate::keyspace) served: Vec<Served>,
     /// Copies of long arguments, for commands that write them.

@@ -14,8 +14,13 @@
 //! Other things end a wait as well: CLIENT UNBLOCK, CLIENT KILL, the loss of a permission. So the claim is
 //! one step with them ([`Attempt::claim`]): a client whose wait they have ended is not served, and one that
 //! is being served was not waiting any more.
+//!
+//! What some waiters want comes with time alone, such as an entry of a stream that has been idle for long
+//! enough. They look again on their own, in real time, when the clock will show that moment. If a client
+//! turns the clock (CLOCK), that moment is another one: the transaction that turns it serves them, as if
+//! their keys had changed, and those that get nothing execute their command again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::mem::take;
 use std::ops::{Bound, DerefMut};
@@ -37,6 +42,11 @@ pub trait Attempt: Send + Sync {
 
     /// Whether it may leave what is there to the clients behind it.
     fn is_shared(&self) -> bool;
+
+    /// Whether it may find something though no key changes: when the clock shows a later moment.
+    fn goes_by_time(&self) -> bool {
+        false
+    }
 
     /// Takes what is there, and appends the reply to `out`.
     fn attempt(&self, tx: &mut Transaction<'_>, key: &[u8], out: &mut Vec<u8>) -> Attempted;
@@ -217,6 +227,19 @@ impl Waiter {
         }
     }
 
+    /// Lets the client execute its command again, unless it is served. It keeps its ticket.
+    fn look_again(&self) {
+        let mut state = self.state.lock();
+        match *state {
+            State::Waiting => *state = State::Ended(Outcome::Again),
+            // The one that has claimed it serves it, or lets it go.
+            State::Claimed(Meanwhile::Nothing) => return *state = State::Claimed(Meanwhile::Missed),
+            _ => return,
+        }
+        drop(state);
+        self.attempt.wake();
+    }
+
     /// Whether a client that has something for it would serve it.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(*self.state.lock(), State::Waiting)
@@ -302,6 +325,11 @@ impl BlockedKeys {
     /// The keys for which clients wait, with their databases.
     pub(in crate::keyspace) fn keys(&self) -> impl Iterator<Item = (usize, &[u8])> {
         self.0.iter().map(|blocked| (blocked.database, &*blocked.key))
+    }
+
+    /// All waiters, as often as they wait for keys.
+    fn waiters(&self) -> impl Iterator<Item = &Arc<Waiter>> {
+        self.0.iter().flat_map(|blocked| blocked.waiters.values())
     }
 
     /// Adds a waiter; returns whether it was not there.
@@ -459,6 +487,9 @@ impl Transaction<'_> {
             }
         }
         self.select(own_database);
+        if let Some(aftermath) = self.left.get_mut().if_any() {
+            take(&mut aftermath.timed).iter().for_each(|waiter| waiter.look_again());
+        }
     }
 
     /// Whether clients wait in line for a lock.
@@ -573,6 +604,32 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
             }
         }
         self.leave(|aftermath| aftermath.ready.append(&mut ready));
+    }
+
+    /// Lets the waiters that go by time look again when the transaction ends: the clock was turned.
+    #[cold]
+    pub(in crate::keyspace) fn note_turn(&mut self) {
+        let mut timed = Vec::new();
+        for (_, shard) in self.shards_mut().iter() {
+            let all = shard.rarities().into_iter().flat_map(|rarities| rarities.blocked.waiters());
+            timed.extend(all.filter(|waiter| waiter.attempt.goes_by_time()).map(Arc::clone));
+        }
+        // One that waits for several keys was found in each of their queues.
+        timed.sort_unstable_by_key(|waiter| waiter.ticket);
+        timed.dedup_by_key(|waiter| waiter.ticket);
+        self.leave(|aftermath| aftermath.timed = timed);
+    }
+
+    /// Lets the transaction serve the waiters that look again because the clock was turned, as if their keys
+    /// had changed. The keys come in the order in which the first one of their waiters came.
+    pub fn offer_by_time(&mut self) {
+        let Some(aftermath) = self.left.get_mut().if_any() else { return };
+        let mut seen = HashSet::new();
+        for waiter in &aftermath.timed {
+            for key in waiter.keys.iter().filter(|key| seen.insert((waiter.database, &***key))) {
+                aftermath.ready.push((waiter.database, key.clone()));
+            }
+        }
     }
 }
 

@@ -213,13 +213,24 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
     }
 
     /// Turns the clock of the keyspace and moves the transaction to the new moment. No other client looks at
-    /// a key meanwhile.
+    /// a key meanwhile. All clients whose waiting goes by time look again when the transaction ends.
     pub fn turn_clock<R>(&mut self, turn: impl FnOnce(&Clock) -> R) -> R {
+        let before = self.keyspace.clock.since_epoch();
         let turned = turn(&self.keyspace.clock);
+        if let Some(turn) = self.keyspace.access.note_turn(before, self.keyspace.clock.since_epoch()) {
+            let tables = (0..self.databases())
+                .flat_map(|database| self.all().filter_map(move |shard| shard.table(database)));
+            let access = &self.keyspace.access;
+            let rewrite = |entry: &Entry| entry.set_stamp(access.stamp_after(entry.stamp(), turn));
+            tables.flat_map(Table::entries).for_each(rewrite);
+        }
         self.keyspace.follow_clock();
         self.moment.set(0);
         if self.stamp != 0 {
             self.stamp = self.keyspace.access.now();
+        }
+        if self.wanted.blocked() {
+            self.note_turn();
         }
         turned
     }

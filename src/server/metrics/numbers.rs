@@ -1,6 +1,7 @@
 //! The values of all metrics: those of INFO, and those of commands, errors, databases, slow requests and
 //! locks.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ pub(super) fn tell(page: &mut Page, view: &View<'_>, started_s: u64) {
     tell_instance(page, &fields);
     for metric in METRICS {
         if let Some(value) = fields.get(metric.field).copied().and_then(number) {
-            page.single(metric.name, metric.kind, metric.help, value);
+            page.single(metric.name, metric.kind, metric.help, in_units(value, metric.units));
         }
     }
     tell_findings(page, &fields);
@@ -66,6 +67,14 @@ fn number(value: &str) -> Option<&str> {
         "ok" => Some("1"),
         "err" => Some("0"),
         _ => value.parse::<f64>().ok().map(|_| value),
+    }
+}
+
+/// A number in a unit that is so many times as large.
+fn in_units(value: &str, units: u32) -> Cow<'_, str> {
+    match (units, value.parse::<f64>()) {
+        (1, _) | (_, Err(_)) => Cow::Borrowed(value),
+        (units, Ok(number)) => Cow::Owned((number / f64::from(units)).to_string()),
     }
 }
 
@@ -215,6 +224,7 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::Arc;
 
+    use super::super::table::Metric;
     use super::*;
     use crate::commands::known;
     use crate::config::Config;
@@ -279,5 +289,23 @@ mod tests {
             assert!(number(value).is_some(), "{} is {value}", metric.field);
             assert!(names.insert(metric.name), "{} twice", metric.name);
         }
+    }
+
+    #[test]
+    fn metrics_of_our_own_count_whole_units() {
+        for Metric { field, name, units, .. } in METRICS.iter().filter(|it| it.name.starts_with("keyfast_")) {
+            let parts: Vec<&str> = name.split('_').collect();
+            let small = ["microseconds", "milliseconds", "usec", "us", "ms", "kilobytes"];
+            assert!(!small.iter().any(|unit| parts.contains(unit)), "{name}");
+            let expected = match field.rsplit('_').next() {
+                Some("microseconds" | "usec") => 1_000_000,
+                Some("ms") => 1000,
+                _ => 1,
+            };
+            assert_eq!(*units, expected, "{name}");
+        }
+        assert_eq!(in_units("1234", 1), "1234");
+        assert_eq!(in_units("1234567", 1_000_000), "1.234567");
+        assert_eq!(in_units("-250", 1000), "-0.25");
     }
 }

@@ -1,7 +1,8 @@
 //! The fields of INFO that are metrics, under the names of redis_exporter.
 //!
 //! Existing dashboards and alerts use these names. So each metric has the same type as there, even if another
-//! type would fit better. Metrics that Redis does not have begin with `keyfast_`.
+//! type would fit better. Metrics that Redis does not have begin with `keyfast_`. They count seconds and
+//! bytes, as Prometheus wants it.
 
 use super::page::Kind;
 
@@ -13,14 +14,23 @@ pub(super) struct Metric {
     pub(super) kind: Kind,
     pub(super) name: &'static str,
     pub(super) help: &'static str,
+    /// How many of the field's units make one of the metric's.
+    pub(super) units: u32,
 }
 
 const fn gauge(field: &'static str, name: &'static str, help: &'static str) -> Metric {
-    Metric { field, kind: Kind::Gauge, name, help }
+    Metric { field, kind: Kind::Gauge, name, help, units: 1 }
 }
 
 const fn counter(field: &'static str, name: &'static str, help: &'static str) -> Metric {
-    Metric { field, kind: Kind::Counter, name, help }
+    Metric { field, kind: Kind::Counter, name, help, units: 1 }
+}
+
+impl Metric {
+    /// The metric, with `units` of the field's unit in one of its own.
+    const fn of_units(self, units: u32) -> Metric {
+        Metric { units, ..self }
+    }
 }
 
 /// All these metrics, in the order of INFO.
@@ -396,7 +406,7 @@ pub(super) const METRICS: &[Metric] = &[
         "redis_acl_access_denied_channel_total",
         "Channels that were not permitted.",
     ),
-    gauge("faults_planted", "keyfast_faults_planted", "Faults that are planted."),
+    gauge("faults_planted", "keyfast_faults_planted", "Faults that may still strike."),
     counter("faults_struck", "keyfast_faults_struck_total", "Requests that were struck by a fault."),
     // Replication.
     gauge("connected_slaves", "redis_connected_slaves", "Replicas that are connected."),
@@ -465,9 +475,10 @@ pub(super) const METRICS: &[Metric] = &[
     counter("store_requests", "keyfast_store_requests_total", "Requests in these batches."),
     counter(
         "store_batch_microseconds",
-        "keyfast_store_batch_microseconds_total",
-        "Microseconds that the batches took together.",
-    ),
+        "keyfast_store_batch_seconds_total",
+        "Seconds that the batches took together.",
+    )
+    .of_units(1_000_000),
     counter(
         "store_overtaken",
         "keyfast_store_overtaken_total",
@@ -487,8 +498,9 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     gauge(
         "store_clock_ahead_ms",
-        "keyfast_store_clock_ahead_milliseconds",
+        "keyfast_store_clock_ahead_seconds",
         "How far the time of PostgreSQL's keys is ahead of the clock of its server.",
-    ),
+    )
+    .of_units(1000),
     counter("locks_unfollowed", "keyfast_locks_unfollowed_total", "Locks that were taken and not tracked."),
 ];

@@ -51,13 +51,15 @@ mod strangers;
 mod waiting;
 mod watching;
 
+use std::net::Ipv4Addr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, Kind, eventually};
 
 use crate::client::{Client, Reply};
-use crate::server::Server;
+use crate::metrics::metrics;
+use crate::server::{Server, free_port};
 
 on_both! {
     what_one_front_end_writes_the_other_one_reads
@@ -437,7 +439,8 @@ fn a_lock_tells_who_holds_it_wherever_that_is_and_its_fencing_number_only_grows(
 
 fn info_and_health_tell_how_the_store_does(kind: Kind) {
     let Some(cluster) = Cluster::start(kind, "info") else { return };
-    let front = cluster.front(&[]);
+    let port = free_port();
+    let front = cluster.front(&["--metrics-port", &port.to_string()]);
     let mut client = front.client();
     (0..10).for_each(|number| client.line(&format!("SETNX {number} v")).is(1));
     client.line("SETNX 1 v").is(0);
@@ -445,7 +448,12 @@ fn info_and_health_tell_how_the_store_does(kind: Kind) {
     assert_eq!(client.info("store_away"), "0");
     let number = |text: String| text.parse::<u64>().expect("a number");
     assert!(number(client.info("store_requests")) >= 11 && number(client.info("store_batches")) >= 11);
-    assert!(number(client.info("store_batch_microseconds")) > 0);
+    let took_us = number(client.info("store_batch_microseconds"));
+    assert!(took_us > 0);
+    // Prometheus wants seconds. In between, the server may have asked the store on its own.
+    let told = metrics((Ipv4Addr::LOCALHOST, port).into())["keyfast_store_batch_seconds_total"];
+    let later_us = number(client.info("store_batch_microseconds"));
+    assert!((took_us as f64..=later_us as f64).contains(&(told * 1e6).round()), "{told} s, {took_us} µs");
     let mut without = Server::start().into_client();
     assert!(!without.line("INFO all").text().contains("store_"));
 }
