@@ -22,6 +22,9 @@ const PROCESSES: usize = 3;
 /// Locks with a resource each.
 const LOCKS: usize = 40;
 
+/// For how long a lock in memory lives, and how long a pause lasts.
+const TIMES: (Duration, Duration) = (Duration::from_millis(40), Duration::from_millis(50));
+
 /// Reads a resource, for a holder whose number is not smaller than one that was shown before.
 const READ: &str = "if tonumber(redis.call('HGET', KEYS[1], 'fence') or 0) > tonumber(ARGV[1]) then \
                     redis.call('HINCRBY', KEYS[1], 'refused', 1) return false end \
@@ -50,8 +53,14 @@ pub(crate) fn rounds(default: i64) -> i64 {
     asked_for.map_or(default, |number| number.parse().expect("KEYFAST_PAUSED_ROUNDS is a number"))
 }
 
-/// Pauses holders until as many have come back too late. The locks live on these servers, for so long each.
-pub(crate) fn pause_holders(servers: &[&Server], lifetime: Duration, is_fenced: bool, rounds: i64) -> Counts {
+/// Pauses holders until as many have come back too late. The locks live on these
+/// servers, for so long each, and the pauses last longer.
+pub(crate) fn pause_holders(
+    servers: &[&Server],
+    (lifetime, pause): (Duration, Duration),
+    is_fenced: bool,
+    rounds: i64,
+) -> Counts {
     let resources = Server::start_with(&["--enable-debug-command", "no"]);
     let mut holders: Vec<Child> = (0..PROCESSES)
         .map(|number| {
@@ -76,7 +85,7 @@ pub(crate) fn pause_holders(servers: &[&Server], lifetime: Duration, is_fenced: 
         let holder = &mut holders[paused % PROCESSES];
         assert!(holder.try_wait().expect("a child").is_none(), "a holder has failed");
         signal(holder.id(), "STOP");
-        thread::sleep(lifetime + lifetime / 4);
+        thread::sleep(pause);
         signal(holder.id(), "CONT");
         thread::sleep(lifetime / 8);
         paused += 1;
@@ -155,7 +164,7 @@ fn update(
     let Reply::Bulk(value) = read else { return Some(()) };
     let value: i64 = String::from_utf8_lossy(&value).parse().expect("a number");
     // Here it may be paused for longer than it holds the lock.
-    thread::sleep(Duration::from_millis(1));
+    thread::sleep(Duration::from_millis(lifetime_ms.parse::<u64>().expect("a number") / 20));
     let value = (value + 1).to_string();
     resources.cmd(["EVAL", WRITE, "1", &resource, &fence.to_string(), &value]).integer();
     locks.try_line(&format!("LOCK RELEASE {lock} {token}")).ok()?;
@@ -164,21 +173,21 @@ fn update(
 
 /// Checks that no update is lost, and that the numbers are what saves it.
 #[track_caller]
-pub(crate) fn nothing_is_lost(servers: &[&Server], lifetime: Duration, default_rounds: i64) {
+pub(crate) fn nothing_is_lost(servers: &[&Server], times: (Duration, Duration), default_rounds: i64) {
     let began = Instant::now();
-    let fenced = pause_holders(servers, lifetime, true, rounds(default_rounds));
+    let fenced = pause_holders(servers, times, true, rounds(default_rounds));
     assert!(fenced.accepted > 0 && fenced.lost == 0, "{fenced:?}");
     println!("{} holders came too late in {:?}", fenced.refused, began.elapsed());
 }
 
 #[test]
 fn paused_holders_of_locks_in_memory_lose_nothing() {
-    nothing_is_lost(&[&Server::start()], Duration::from_millis(40), 300);
+    nothing_is_lost(&[&Server::start()], TIMES, 300);
 }
 
 /// That nothing is lost proves little where nothing could be lost.
 #[test]
 fn without_their_numbers_paused_holders_lose_updates() {
-    let unfenced = pause_holders(&[&Server::start()], Duration::from_millis(40), false, 1);
+    let unfenced = pause_holders(&[&Server::start()], TIMES, false, 1);
     assert!(unfenced.lost >= 1, "{unfenced:?}");
 }

@@ -22,6 +22,8 @@ use super::key_spec::KeySpec;
 pub struct Registered {
     /// The command's facts.
     pub command: &'static Command,
+    /// Its name without that of the command to which it belongs.
+    own_name: &'static [u8],
     /// The number under which its use is counted: from zero, without gaps.
     pub number: usize,
     /// Whether it takes about as long whatever its value is if it has but one argument, a key.
@@ -92,6 +94,7 @@ impl Registered {
         *next_number += 1;
         Registered {
             command,
+            own_name: command.own_name().as_bytes(),
             number,
             is_brief_alone: command.scope == Scope::Keys
                 && matches!(command.keys, [KeySpec { first: 1, last: -1, step: 1, .. }]),
@@ -103,7 +106,7 @@ impl Registered {
     /// The subcommand of a name, in any case.
     pub fn subcommand(&self, name: &[u8]) -> Option<&Registered> {
         let mut subcommands = self.subcommands.iter();
-        subcommands.find(|registered| registered.command.own_name().as_bytes().eq_ignore_ascii_case(name))
+        subcommands.find(|registered| registered.own_name.eq_ignore_ascii_case(name))
     }
 }
 

@@ -34,6 +34,7 @@ mod flushing;
 mod frozen;
 mod linear;
 mod load;
+mod lock;
 mod moments;
 mod network;
 mod on_etcd;
