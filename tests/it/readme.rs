@@ -386,6 +386,22 @@ fn example(url: &str) -> redis::RedisResult<bool> {
     Ok(is_ours)
 }
 
+/// The example of the README.
+fn example_of_a_lock(url: &str) -> redis::RedisResult<Option<u64>> {
+    let mut connection = redis::Client::open(url)?.get_connection()?;
+    let line = ["ACQUIRE", "lock:report", "token-42", "PX", "30000"];
+    let number: Option<u64> = redis::cmd("LOCK").arg(&line).query(&mut connection)?;
+    Ok(number)
+}
+
+#[test]
+fn the_example_in_rust_takes_a_lock_once() {
+    let server = Server::start();
+    let url = format!("redis://{}", server.address());
+    assert!(example_of_a_lock(&url).expect("a reply").is_some());
+    assert!(example_of_a_lock(&url).expect("a reply").is_none());
+}
+
 #[test]
 fn the_example_in_rust_takes_its_key_once() {
     let server = Server::start();

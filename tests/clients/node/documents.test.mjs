@@ -1,4 +1,4 @@
-// The JavaScript in the page on compatibility, each block as it stands there: it is executed, and prints what the comments
+// The JavaScript in the README and in the page on compatibility, each block as it stands there: it is executed, and prints what the comments
 // beside its console.log calls say.
 
 import assert from "node:assert/strict";
@@ -10,12 +10,15 @@ import { promisify } from "node:util";
 
 import { Server } from "./server.mjs";
 
-const DOCUMENT = new URL("../../../src/guide/compatibility.md", import.meta.url);
+const DOCUMENTS = ["README.md", "src/guide/compatibility.md"].map((name) => new URL(`../../../${name}`, import.meta.url));
 const ADDRESS = "localhost:6379"; // what the documents write for a server
 const RUN_MS_MAX = 60_000;
 
-const blocks = [...readFileSync(DOCUMENT, "utf8").matchAll(/^```js\n(.*?)^```$/gms)].map((match) => match[1]);
-assert.ok(blocks.length > 0, "the page has no JavaScript");
+const blocks = DOCUMENTS.flatMap((document) => {
+  const found = [...readFileSync(document, "utf8").matchAll(/^```js\n(.*?)^```$/gms)].map((match) => match[1]);
+  assert.ok(found.length > 0, `${document} has no JavaScript`);
+  return found;
+});
 
 for (const [number, block] of blocks.entries()) {
   test(`block ${number + 1} prints what it says`, async (t) => {
