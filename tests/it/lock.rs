@@ -568,3 +568,32 @@ fn requests_that_are_wrong_are_refused() {
     client.line("LOCK ACQUIRE l a PX 60000 WAIT 9223372036854775807").integer();
     assert!(client.line("LOCK HELP").items().len() > 8);
 }
+
+marked!(needs_tools: a_real_redis_reads_payload_snapshot_and_log_of_a_lock);
+fn a_real_redis_reads_payload_snapshot_and_log_of_a_lock() {
+    let folder = Folder::new("a_real_redis_reads_payload_snapshot_and_log_of_a_lock");
+    let directory = folder.file("");
+    let options = [&["--dir", &directory, "--dbfilename", "d.rdb"], ALWAYS].concat();
+    let server = Server::start_with(&options);
+    let mut client = server.client();
+    let number = acquire(&mut client, "l", "a");
+    let Reply::Bulk(payload) = client.line("DUMP l").reply() else { panic!("no payload") };
+    client.line("SAVE").is_ok();
+    drop(server);
+    // The log, which has an annotation before the lock; and the snapshot, which has an auxiliary field.
+    for options in [&options[..], &["--dir", &directory, "--dbfilename", "d.rdb"]] {
+        let Some(redis) = Server::start_redis(options) else { return };
+        let mut client = redis.client();
+        client.line("GET l").is("a");
+        assert!(client.line("PTTL l").integer() > 0);
+        client.cmd([&b"RESTORE"[..], b"m", b"0", &payload]).is_ok();
+        client.line("GET m").is("a");
+    }
+    // Redis has written the log since. What it does not understand, it has not kept.
+    let server = Server::start_with(&options);
+    let mut client = server.client();
+    client.line("GET l").is("a");
+    client.line("GET m").is("a");
+    let after = client.line("LOCK EXTEND l a PX 60000").integer();
+    assert!(after >= number);
+}

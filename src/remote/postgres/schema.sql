@@ -32,7 +32,10 @@ CREATE TABLE keyfast.keys (
     PRIMARY KEY (database, slot, key)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX keys_expires ON keyfast.keys (expires, since) WHERE expires < 'infinity';
+-- Fencing numbers. They begin at the clock, so that they are larger than those of an earlier schema, and of locks that
+-- were in the memory of a server.
 CREATE SEQUENCE keyfast.fence;
+SELECT setval('keyfast.fence', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
 
 -- One row a front-end, with its last batch. So a front-end that has lost its connection learns what the store did.
 CREATE TABLE keyfast.fronts (
