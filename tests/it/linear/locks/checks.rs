@@ -9,11 +9,11 @@
 //! Each request that takes a lock has a token of its own, so a token stands for one holder, and all that is
 //! shown of it tells when it held the lock.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::told::{Answer, Expiry, Request, Told};
 use crate::linear::checker;
-use crate::linear::register::{Moment, Token};
+use crate::linear::register::{Moment, Operation, Token};
 
 /// What a history breaks.
 #[derive(Clone, Debug)]
@@ -32,13 +32,15 @@ pub(super) struct Promises {
     pub(super) expiry: Expiry,
     /// Whether locks are taken away only by those who ask for that.
     pub(super) is_kept: bool,
+    /// Whether the line also counts within transactions and scripts.
+    pub(super) is_strict_when_wrapped: bool,
     /// By how much a client must have come later to stand behind another one for certain.
     pub(super) gap_ns: u64,
 }
 
 /// A time with a number.
 #[derive(Clone, Copy, Debug)]
-struct Tenure {
+pub(super) struct Tenure {
     key: usize,
     token: Token,
     number: u64,
@@ -50,15 +52,23 @@ struct Tenure {
     shown_ns: u64,
 }
 
+/// Checks all that is promised.
 pub(super) fn check(history: &[Told], promises: Promises) -> Result<(), Broken> {
-    let tenures = tenures(history)?;
-    let tenures = in_order_for_each_key(&tenures, history)?;
+    let tenures = check_numbers(history)?;
+    check_turns(history, &tenures, promises)?;
+    if promises.is_kept { check_replies(history, &tenures, promises.expiry) } else { Ok(()) }
+}
+
+/// Checks the numbers; returns the tenures in their order.
+pub(super) fn check_numbers(history: &[Told]) -> Result<Vec<Tenure>, Broken> {
+    let tenures = in_order_for_each_key(&tenures(history)?, history)?;
     in_order_of_time(&tenures)?;
-    in_turn(history, &tenures, promises)?;
-    if !promises.is_kept {
-        return Ok(());
-    }
-    let operations = operations(history, &tenures, promises.expiry);
+    Ok(tenures)
+}
+
+/// Checks that an order explains the replies. The tenures, if they are given, show when locks were granted.
+pub(super) fn check_replies(history: &[Told], tenures: &[Tenure], expiry: Expiry) -> Result<(), Broken> {
+    let operations = operations(history, tenures, expiry);
     checker::check(&operations).map_err(|unexplained| {
         let end: Vec<_> = unexplained.history.iter().rev().take(40).rev().map(ToString::to_string).collect();
         Broken::Unexplained(end.join("\n"))
@@ -165,8 +175,8 @@ fn in_order_of_time(tenures: &[Tenure]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Clients that wait are granted the lock in the order in which they came.
-fn in_turn(history: &[Told], tenures: &[Tenure], promises: Promises) -> Result<(), Broken> {
+/// Checks that clients that wait are granted the lock in the order in which they came.
+pub(super) fn check_turns(history: &[Told], tenures: &[Tenure], promises: Promises) -> Result<(), Broken> {
     let of_token: HashMap<Token, &Tenure> = tenures.iter().map(|tenure| (tenure.token, tenure)).collect();
     // Who has taken locks by LOCK ACQUIRE, in the order of the grants.
     let tenure_of = |told: &Told| match told.request {
@@ -199,6 +209,7 @@ fn in_turn(history: &[Told], tenures: &[Tenure], promises: Promises) -> Result<(
         let overtakes = |(told, tenure): &&(&Told, &Tenure)| {
             told.key == waiting.key
                 && told.front == waiting.front
+                && (promises.is_strict_when_wrapped || !told.is_wrapped)
                 && own.map_or(tenure.drawn.1 < stood_until_ns, |own| tenure.number < own.number)
         };
         if let Some((told, tenure)) = granted[from..].iter().find(overtakes) {
@@ -211,13 +222,9 @@ fn in_turn(history: &[Told], tenures: &[Tenure], promises: Promises) -> Result<(
 
 /// The history for a model of a key that knows no numbers. What the numbers show of the times of grants is
 /// put into it.
-fn operations(
-    history: &[Told],
-    tenures: &[Tenure],
-    expiry: Expiry,
-) -> Vec<crate::linear::register::Operation> {
+fn operations(history: &[Told], tenures: &[Tenure], expiry: Expiry) -> Vec<Operation> {
     let of_token: HashMap<Token, &Tenure> = tenures.iter().map(|tenure| (tenure.token, tenure)).collect();
-    let others: std::collections::HashSet<Token> = history
+    let others: HashSet<Token> = history
         .iter()
         .filter_map(|told| match told.request {
             Request::SetNx { token, .. } => Some(token),

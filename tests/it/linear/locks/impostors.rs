@@ -63,7 +63,6 @@ pub(super) const FAULTS: [Fault; 16] = [
     Fault::GoneTooSoon,
 ];
 
-const CLIENTS: usize = 16;
 /// How long one step of one client takes.
 const STEP_US: u64 = 20;
 /// By how much expiry is missed.
@@ -79,22 +78,34 @@ const LIFETIME_MS_MAX: u64 = 30;
 /// How long a client waits that would wait for long: until the end of most histories.
 const WAIT_MS_MAX: u64 = 100;
 
-/// Plays a history of so many requests.
-pub(super) fn play(seed: u64, keys: usize, operations: usize, fault: Option<Fault>) -> Vec<Told> {
+/// How large a history is.
+#[derive(Clone, Copy)]
+pub(super) struct Size {
+    pub(super) clients: usize,
+    pub(super) keys: usize,
+    pub(super) operations: usize,
+    /// Whether some clients end their connection.
+    pub(super) crashes: bool,
+}
+
+/// Plays a history.
+pub(super) fn play(seed: u64, play: Size, fault: Option<Fault>) -> Vec<Told> {
+    let Size { clients, keys, operations, crashes } = play;
     let server = Impostor {
         fault,
         random: Rng::with_seed(seed),
         now: Moment::BEGINNING,
         locks: (0..keys).map(|_| Lock::default()).collect(),
         last: 0,
-        blocks: vec![0..0; CLIENTS],
+        blocks: vec![0..0; clients],
     };
     Play {
         server,
-        clients: vec![Client::Idle; CLIENTS],
-        held: vec![vec![None; keys]; CLIENTS],
+        clients: vec![Client::Idle; clients],
+        held: vec![vec![None; keys]; clients],
         history: Vec::new(),
         operations,
+        crashes,
     }
     .run(seed)
 }
@@ -106,6 +117,7 @@ struct Play {
     held: Vec<Vec<Option<Token>>>,
     history: Vec<Told>,
     operations: usize,
+    crashes: bool,
 }
 
 /// How far a client is with its request.
@@ -133,7 +145,7 @@ impl Play {
                 }
             }
             self.end_waits();
-            let number = random.usize(..CLIENTS);
+            let number = random.usize(..self.clients.len());
             self.clients[number] = match self.clients[number] {
                 Client::Idle if self.history.len() == self.operations => break,
                 Client::Idle => self.ask(number, &mut random),
@@ -142,9 +154,12 @@ impl Play {
                     let answer = self.server.delete(&self.history[at], found.is_some());
                     Client::Done(at, answer)
                 }
-                Client::InLine(at) if random.u32(..STEPS_PER_LEAVER) == 0 => self.leave(at),
+                Client::InLine(at) if self.crashes && random.u32(..STEPS_PER_LEAVER) == 0 => self.leave(at),
                 Client::InLine(at) => Client::InLine(at),
-                Client::Done(at, answer) => self.finish(at, answer, random.u32(..200) == 0),
+                Client::Done(at, answer) => {
+                    let is_lost = self.crashes && random.u32(..200) == 0;
+                    self.finish(at, answer, is_lost)
+                }
             };
         }
         self.history
@@ -175,6 +190,7 @@ impl Play {
             ended: None,
             stood_ns: None,
             left_ns: None,
+            is_wrapped: false,
         });
         Client::Sent(self.history.len() - 1)
     }
@@ -218,7 +234,7 @@ impl Play {
 
     /// Tells those nil whose time is up.
     fn end_waits(&mut self) {
-        for number in 0..CLIENTS {
+        for number in 0..self.clients.len() {
             let Client::InLine(at) = self.clients[number] else { continue };
             let wait_ms = self.history[at].wait_ms().unwrap_or_default();
             let is_early =

@@ -29,6 +29,7 @@ pub(super) const LONG_MS: u64 = 60_000;
 /// How clients use locks.
 #[derive(Clone, Copy)]
 pub(super) struct Use {
+    pub(super) clients: usize,
     pub(super) keys: usize,
     pub(super) operations: usize,
     /// The longest life of a lock.
@@ -37,6 +38,10 @@ pub(super) struct Use {
     pub(super) holders_per_expiry: u32,
     /// Whether a request has no effect any more when its connection has gone.
     pub(super) ends_with_connection: bool,
+    /// Whether some clients end their connection.
+    pub(super) crashes: bool,
+    /// Whether each client uses the same token again and again.
+    pub(super) has_one_token: bool,
     /// Whether some requests travel within MULTI, and some within scripts.
     pub(super) is_wrapped: bool,
     pub(super) seed: u64,
@@ -83,7 +88,7 @@ pub(super) fn record(servers: &[Server], how: Use, disturb: Option<Disturb>) -> 
                 }
             });
         }
-        let users: Vec<_> = (0..CONNECTIONS)
+        let users: Vec<_> = (0..how.clients)
             .map(|connection| {
                 scope.spawn(move || {
                     let mut user = User::new(servers, watch, connection, how);
@@ -186,7 +191,8 @@ impl<'s> User<'s> {
 
     fn go_on(&mut self) {
         self.tokens += 1;
-        let token = Token(self.tokens * CONNECTIONS as u32 + self.connection as u32);
+        let number = if self.how.has_one_token { 1 } else { self.tokens };
+        let token = Token(number * CONNECTIONS as u32 + self.connection as u32);
         let held = self.held.iter().position(Option::is_some).filter(|_| self.random.u32(..4) > 0);
         let key = held.unwrap_or_else(|| self.random.usize(..self.how.keys));
         let request = match self.held[key] {
@@ -212,11 +218,14 @@ impl<'s> User<'s> {
             ended: None,
             stood_ns: None,
             left_ns: None,
+            is_wrapped: false,
         };
         let waits = told.wait_ms().is_some();
-        let crashes = self.random.u32(..if waits { WAITS_PER_CRASH } else { REQUESTS_PER_CRASH }) == 0;
+        let crashes = self.how.crashes
+            && self.random.u32(..if waits { WAITS_PER_CRASH } else { REQUESTS_PER_CRASH }) == 0;
         let wrapped = if self.how.is_wrapped && !waits { self.random.u32(..8) } else { u32::MAX };
         let (bytes, replies) = bytes(key, asked, wrapped);
+        told.is_wrapped = wrapped < 2;
         told.sent = self.watch.now();
         if self.client.try_send(&bytes).is_err() {
             // It was killed before, so that the server has not read this.
@@ -235,6 +244,9 @@ impl<'s> User<'s> {
                 {
                     thread::sleep(REFUSED);
                     return;
+                }
+                Some(Reply::Error(text)) if text.starts_with("UNBLOCKED ") => {
+                    (told.answer, told.ended) = (Answer::Number(None), Some(self.watch.now()));
                 }
                 Some(reply) => {
                     (told.answer, told.ended) = (read_answer(asked, &reply), Some(self.watch.now()));

@@ -56,6 +56,8 @@ pub(super) struct Told {
     pub(super) stood_ns: Option<u64>,
     /// From when on something else may have ended its wait: it has left, or was unblocked.
     pub(super) left_ns: Option<u64>,
+    /// Whether it was a part of a transaction or of a script.
+    pub(super) is_wrapped: bool,
 }
 
 /// How late a key may expire.
