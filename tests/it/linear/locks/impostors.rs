@@ -145,9 +145,13 @@ impl Play {
                 }
             }
             self.end_waits();
+            let are_idle = self.clients.iter().all(|client| matches!(client, Client::Idle));
+            if are_idle && self.history.len() == self.operations {
+                break;
+            }
             let number = random.usize(..self.clients.len());
             self.clients[number] = match self.clients[number] {
-                Client::Idle if self.history.len() == self.operations => break,
+                Client::Idle if self.history.len() == self.operations => Client::Idle,
                 Client::Idle => self.ask(number, &mut random),
                 Client::Sent(at) => self.begin(at),
                 Client::Half(at, found) => {

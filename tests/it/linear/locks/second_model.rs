@@ -39,8 +39,12 @@ impl Model for Fenced {
 }
 
 /// What a request makes of a lock, if it can have been answered as it was.
-fn step(before: Lock, told: &Told, expiry: Expiry) -> Option<Lock> {
-    let operation = told.operation(expiry);
+fn step(mut before: Lock, told: &Told, expiry: Expiry) -> Option<Lock> {
+    let mut operation = told.operation(expiry);
+    // The clock shows at least what those have seen whose requests were done before: one that has waited for
+    // long is granted the lock later than it was sent.
+    let now_ms = before.register.now_ms.max(operation.sent.wall_ms);
+    (before.register.now_ms, operation.sent.wall_ms) = (now_ms, now_ms);
     let drawn = |register, number: u64| {
         (number > before.last).then_some(Lock { register, number: Some(number), last: number })
     };
