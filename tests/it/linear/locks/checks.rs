@@ -11,6 +11,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::recording::LONG_MS;
 use super::told::{Answer, Expiry, Request, Told};
 use crate::linear::checker;
 use crate::linear::register::{Moment, Operation, Token};
@@ -32,10 +33,9 @@ pub(super) struct Promises {
     pub(super) expiry: Expiry,
     /// Whether locks are taken away only by those who ask for that.
     pub(super) is_kept: bool,
-    /// Whether the line also counts within transactions and scripts.
-    pub(super) is_strict_when_wrapped: bool,
-    /// By how much a client must have come later to stand behind another one for certain.
-    pub(super) gap_ns: u64,
+    /// Whether the keys are in a store. There the line does not count within transactions and scripts, nor for
+    /// a client whose time is up before the store has replied. And a lock that was taken by SET NX has a number.
+    pub(super) is_in_store: bool,
 }
 
 /// A time with a number.
@@ -54,14 +54,14 @@ pub(super) struct Tenure {
 
 /// Checks all that is promised.
 pub(super) fn check(history: &[Told], promises: Promises) -> Result<(), Broken> {
-    let tenures = check_numbers(history)?;
+    let tenures = check_numbers(history, promises)?;
     check_turns(history, &tenures, promises)?;
     if promises.is_kept { check_replies(history, &tenures, promises.expiry) } else { Ok(()) }
 }
 
 /// Checks the numbers; returns the tenures in their order.
-pub(super) fn check_numbers(history: &[Told]) -> Result<Vec<Tenure>, Broken> {
-    let tenures = in_order_for_each_key(&tenures(history)?, history)?;
+pub(super) fn check_numbers(history: &[Told], promises: Promises) -> Result<Vec<Tenure>, Broken> {
+    let tenures = in_order_for_each_key(&tenures(history, promises)?, history)?;
     in_order_of_time(&tenures)?;
     Ok(tenures)
 }
@@ -76,7 +76,7 @@ pub(super) fn check_replies(history: &[Told], tenures: &[Tenure], expiry: Expiry
 }
 
 /// The tenures with a number, sorted by it. Each number has one token, and each token one number.
-fn tenures(history: &[Told]) -> Result<Vec<Tenure>, Broken> {
+fn tenures(history: &[Told], promises: Promises) -> Result<Vec<Tenure>, Broken> {
     let mut by_token: HashMap<Token, Tenure> = HashMap::new();
     let mut token_of: HashMap<u64, Token> = HashMap::new();
     for told in history {
@@ -114,7 +114,12 @@ fn tenures(history: &[Told]) -> Result<Vec<Tenure>, Broken> {
             *first = if told.sent.nanos < first.nanos { told.sent } else { *first };
         }
         // A lock that was acquired had its number when it was first shown.
-        if let Request::Acquire { token, .. } = told.request
+        let taken = match told.request {
+            Request::Acquire { token, .. } => Some(token),
+            Request::SetNx { token, .. } if promises.is_in_store => Some(token),
+            _ => None,
+        };
+        if let Some(token) = taken
             && let Some(tenure) = by_token.get_mut(&token)
         {
             tenure.drawn.0 = told.sent;
@@ -205,11 +210,11 @@ pub(super) fn check_turns(history: &[Told], tenures: &[Tenure], promises: Promis
             (None, Answer::Number(None)) => least_ns.min(waiting.left_ns.unwrap_or(u64::MAX)),
             _ => continue,
         };
-        let from = granted.partition_point(|(told, _)| told.sent.nanos <= stood_ns + promises.gap_ns);
+        let from = granted.partition_point(|(told, _)| told.sent.nanos <= stood_ns);
         let overtakes = |(told, tenure): &&(&Told, &Tenure)| {
             told.key == waiting.key
                 && told.front == waiting.front
-                && (promises.is_strict_when_wrapped || !told.is_wrapped)
+                && (!promises.is_in_store || (!told.is_wrapped && told.wait_ms().is_none_or(is_long)))
                 && own.map_or(tenure.drawn.1 < stood_until_ns, |own| tenure.number < own.number)
         };
         if let Some((told, tenure)) = granted[from..].iter().find(overtakes) {
@@ -218,6 +223,11 @@ pub(super) fn check_turns(history: &[Told], tenures: &[Tenure], promises: Promis
         }
     }
     Ok(())
+}
+
+/// Whether a wait ends only with a grant.
+fn is_long(wait_ms: u64) -> bool {
+    wait_ms == LONG_MS
 }
 
 /// The history for a model of a key that knows no numbers. What the numbers show of the times of grants is

@@ -26,8 +26,7 @@ use crate::client::Client;
 use crate::folder::Folder;
 use crate::server::Server;
 
-const IN_MEMORY: Promises =
-    Promises { expiry: Expiry::Exact, is_kept: true, is_strict_when_wrapped: true, gap_ns: 0 };
+const IN_MEMORY: Promises = Promises { expiry: Expiry::Exact, is_kept: true, is_in_store: false };
 
 /// How many requests a history has, if the environment does not say otherwise.
 fn operations(usual: usize) -> usize {
@@ -153,6 +152,21 @@ fn end_wait(client: &mut Client, random: &mut Rng, disturbed: &Disturbed) {
     }
 }
 
+/// Checks the replies of front-ends of a store.
+#[track_caller]
+pub(crate) fn check_locks_over(servers: &[Server], expires_late: bool) {
+    let expiry = if expires_late { Expiry::Late } else { Expiry::Exact };
+    // A request that was on its way to the store is done there though its client has gone.
+    let how = Use {
+        operations: operations(1_500),
+        holders_per_expiry: if expires_late { 200 } else { USE.holders_per_expiry },
+        ends_with_connection: false,
+        ..USE
+    };
+    let promises = Promises { expiry, is_kept: true, is_in_store: true };
+    record_and_check(servers, how, promises, None);
+}
+
 /// Clients use their names as tokens.
 #[test]
 fn porcupine_explains_what_clients_are_told_that_use_the_same_token_again() {
@@ -184,9 +198,9 @@ fn finds(fault: Fault, history: &[Told]) -> Result<(), Broken> {
         | Fault::NumbersOfEachKey
         | Fault::NumbersInBlocks
         | Fault::ExtendRenumbers
-        | Fault::FenceOfAnother => check_numbers(history).map(|_| ()),
+        | Fault::FenceOfAnother => check_numbers(history, IN_MEMORY).map(|_| ()),
         Fault::LastIsFirst | Fault::OvertakesLine | Fault::ForgetsWaiter | Fault::NilTooSoon => {
-            check_turns(history, &check_numbers(history)?, IN_MEMORY)
+            check_turns(history, &check_numbers(history, IN_MEMORY)?, IN_MEMORY)
         }
         // The numbers do not help.
         _ => check_replies(history, &[], IN_MEMORY.expiry),
@@ -212,8 +226,8 @@ fn porcupine_comes_to_the_same_conclusions_about_locks() {
         for fault in FAULTS.map(Some).into_iter().chain([None]) {
             let history = play(seed, size, fault);
             let is_explained = second_model::is_explained(&history, Expiry::Exact);
-            let found =
-                check_numbers(&history).and_then(|tenures| check_replies(&history, &tenures, Expiry::Exact));
+            let found = check_numbers(&history, IN_MEMORY)
+                .and_then(|tenures| check_replies(&history, &tenures, Expiry::Exact));
             assert!(found.is_ok() || !is_explained, "{fault:?}, seed {seed}: {found:?}");
             assert!(fault.is_some() || is_explained, "seed {seed}");
             *if is_explained { &mut right } else { &mut wrong } += 1;
