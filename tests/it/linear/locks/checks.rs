@@ -16,6 +16,9 @@ use super::told::{Answer, Expiry, Request, Told};
 use crate::linear::checker;
 use crate::linear::register::{Moment, Operation, Token};
 
+/// For so long front-ends believe what they have heard of the lines of others.
+const HEARD_OF_NS: u64 = 3_000_000_000;
+
 /// What a history breaks.
 #[derive(Clone, Debug)]
 pub(super) enum Broken {
@@ -34,7 +37,8 @@ pub(super) struct Promises {
     /// Whether locks are taken away only by those who ask for that.
     pub(super) is_kept: bool,
     /// Whether the keys are in a store. There the line does not count within transactions and scripts, nor for
-    /// a client whose time is up before the store has replied. And a lock that was taken by SET NX has a number.
+    /// a client whose time is up before the store has replied. A free lock is refused while its front-end lets
+    /// the first in line take it. And a lock that was taken by SET NX has a number.
     pub(super) is_in_store: bool,
 }
 
@@ -56,7 +60,7 @@ pub(super) struct Tenure {
 pub(super) fn check(history: &[Told], promises: Promises) -> Result<(), Broken> {
     let tenures = check_numbers(history, promises)?;
     check_turns(history, &tenures, promises)?;
-    if promises.is_kept { check_replies(history, &tenures, promises.expiry) } else { Ok(()) }
+    if promises.is_kept { check_replies(history, &tenures, promises) } else { Ok(()) }
 }
 
 /// Checks the numbers; returns the tenures in their order.
@@ -67,8 +71,8 @@ pub(super) fn check_numbers(history: &[Told], promises: Promises) -> Result<Vec<
 }
 
 /// Checks that an order explains the replies. The tenures, if they are given, show when locks were granted.
-pub(super) fn check_replies(history: &[Told], tenures: &[Tenure], expiry: Expiry) -> Result<(), Broken> {
-    let operations = operations(history, tenures, expiry);
+pub(super) fn check_replies(history: &[Told], tenures: &[Tenure], promises: Promises) -> Result<(), Broken> {
+    let operations = operations(history, tenures, promises);
     checker::check(&operations).map_err(|unexplained| {
         let end: Vec<_> = unexplained.history.iter().rev().take(40).rev().map(ToString::to_string).collect();
         Broken::Unexplained(end.join("\n"))
@@ -230,9 +234,23 @@ fn is_long(wait_ms: u64) -> bool {
     wait_ms == LONG_MS
 }
 
+/// Whether a client may have stood in line when another one was refused.
+fn may_stand_before(waiting: &Told, refused: &Told) -> bool {
+    let ended_ns = match waiting.answer {
+        // Other front-ends may think so for some time.
+        Answer::Lost => waiting.left_ns.map_or(u64::MAX, |left_ns| left_ns + HEARD_OF_NS),
+        _ => waiting.ended_ns(),
+    };
+    let is_another = (waiting.connection, waiting.sent) != (refused.connection, refused.sent);
+    is_another
+        && waiting.key == refused.key
+        && waiting.sent.nanos < refused.ended_ns()
+        && refused.sent.nanos < ended_ns
+}
+
 /// The history for a model of a key that knows no numbers. What the numbers show of the times of grants is
 /// put into it.
-fn operations(history: &[Told], tenures: &[Tenure], expiry: Expiry) -> Vec<Operation> {
+fn operations(history: &[Told], tenures: &[Tenure], promises: Promises) -> Vec<Operation> {
     let of_token: HashMap<Token, &Tenure> = tenures.iter().map(|tenure| (tenure.token, tenure)).collect();
     let others: HashSet<Token> = history
         .iter()
@@ -241,15 +259,21 @@ fn operations(history: &[Told], tenures: &[Tenure], expiry: Expiry) -> Vec<Opera
             _ => None,
         })
         .collect();
+    let waiting: Vec<&Told> = history.iter().filter(|told| told.wait_ms().is_some()).collect();
     let translate = |told: &Told| {
         match told.request {
             // That of another library has a number only after it was extended.
             Request::Fence(token) if told.answer == Answer::Number(None) && others.contains(&token) => {
                 return None;
             }
+            Request::Acquire { .. } if promises.is_in_store && told.answer == Answer::Number(None) => {
+                if waiting.iter().any(|other| may_stand_before(other, told)) {
+                    return None;
+                }
+            }
             _ => {}
         }
-        let mut operation = told.operation(expiry);
+        let mut operation = told.operation(promises.expiry);
         if let Request::Acquire { token, .. } = told.request
             && let Some(tenure) = of_token.get(&token)
             && tenure.drawn.0.nanos <= tenure.drawn.1
