@@ -116,6 +116,7 @@ impl Instance {
         let loaded = self.load_parts(&place, &manifest, tx, replay).map(drop);
         tx.select(database);
         tx.end_replay();
+        tx.note_all_ready();
         loaded
     }
 

@@ -261,7 +261,7 @@ impl From<&[u8]> for Reply {
 
 impl Reply {
     /// Decodes one whole message; nesting comes from the server under test, and tests know its depth.
-    fn decode(bytes: &[u8]) -> (Reply, &[u8]) {
+    pub(crate) fn decode(bytes: &[u8]) -> (Reply, &[u8]) {
         let line_length = bytes.windows(2).position(|pair| pair == b"\r\n").expect("a line");
         let (line, rest) = (&bytes[1..line_length], &bytes[line_length + 2..]);
         let text = || String::from_utf8_lossy(line).into_owned();

@@ -517,6 +517,35 @@ fn a_client_that_leaves_leaves_the_line() {
     assert_eq!(holder.info("blocked_clients"), "1");
 }
 
+/// While the log is loaded again, keys are as they were once. Clients that wait see only what comes of it.
+#[test]
+fn clients_in_line_are_granted_nothing_while_the_log_is_loaded_again() {
+    let folder = Folder::new("clients_in_line_are_granted_nothing_while_the_log_is_loaded_again");
+    let directory = folder.file("");
+    let server =
+        Server::start_with(&[&["--dir", &directory, "--enable-debug-command", "yes"], ALWAYS].concat());
+    let mut holder = server.client();
+    acquire(&mut holder, "l", "first");
+    holder.line("DEL l").is(1);
+    let held = acquire(&mut holder, "l", "holder");
+    holder.line("RPUSH list a").is(1);
+    holder.line("LPOP list").is("a");
+    let mut waiting = line(&server, 1);
+    let mut popping = server.client();
+    wait(&server, &mut popping, "BLPOP list 60");
+    holder.line("DEBUG LOADAOF").is_ok();
+    holder.line("LOCK FENCE l holder").is(held);
+    assert_eq!(holder.info("blocked_clients"), "2");
+    holder.line("LOCK RELEASE l holder").is(1);
+    assert!(waiting[0].reply().integer() > held);
+    holder.line("RPUSH list b").is(1);
+    assert_eq!(popping.reply().reply().to_string(), r#"["list", "b"]"#);
+    holder.line("LOCK FENCE l 0").integer();
+    // What was granted after that is in the log.
+    holder.line("DEBUG LOADAOF").is_ok();
+    holder.line("LOCK FENCE l 0").integer();
+}
+
 #[test]
 fn a_release_with_a_thousand_in_line_wakes_one() {
     let server = Server::start();

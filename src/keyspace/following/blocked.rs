@@ -462,9 +462,13 @@ impl Transaction<'_> {
         }
     }
 
-    /// Notes that clients may wait for what a key has now.
+    /// Notes that clients may wait for what a key has now. While a log is replayed, keys are as they were at
+    /// some time: [`note_all_ready`](Everything::note_all_ready) comes after that.
     #[cold]
     pub(in crate::keyspace) fn note_ready(&self, database: usize, key: &[u8]) {
+        if self.is_replay() {
+            return;
+        }
         let (spot, shard) = self.shard(key);
         if shard.rarities().is_some_and(|rarities| rarities.blocked.has(spot.hash, database, key)) {
             self.leave(|aftermath| match aftermath.ready.last() {
@@ -596,6 +600,9 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
     /// Notes that clients may wait for what the keys of some databases have now.
     #[cold]
     pub(in crate::keyspace) fn note_ready_in(&mut self, is_changed: impl Fn(usize) -> bool) {
+        if self.is_replay() {
+            return;
+        }
         let mut ready = Vec::new();
         for (_, shard) in self.shards_mut().iter() {
             if let Some(rarities) = shard.rarities() {
@@ -630,6 +637,11 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
                 aftermath.ready.push((waiter.database, key.clone()));
             }
         }
+    }
+
+    /// Notes that clients may wait for what any key has now: all data were replaced.
+    pub fn note_all_ready(&mut self) {
+        self.note_ready_in(|_| true);
     }
 }
 

@@ -96,6 +96,9 @@ pub(super) fn clarify(history: &[Operation]) -> Vec<Operation> {
         let is_later = |seen: &Moment| seen.nanos >= operation.sent.nanos;
         let seen = operation.written().and_then(|token| seen.get(&token)).copied().filter(is_later);
         match (operation.ended, seen) {
+            (Some(ended), Some(seen)) if operation.answer == Answer::Lost => {
+                Operation { ended: Some(earliest(ended, seen)), ..done(operation) }
+            }
             (Some(ended), Some(seen)) => Operation { ended: Some(earliest(ended, seen)), ..*operation },
             (Some(_), None) => *operation,
             (None, Some(_)) => Operation { ended: seen, ..done(operation) },
@@ -124,8 +127,8 @@ fn unseen(operation: &Operation) -> Operation {
         Request::Set(..) | Request::SetNx(..) | Request::GetSet(_) | Request::Swap(..) => {
             Request::Set(Token::UNSEEN, Some(0))
         }
-        Request::GetEx(_) | Request::Expire(_) | Request::Del => Request::Expire(0),
-        Request::Get | Request::DelIfEq(_) => operation.request,
+        Request::GetEx(_) | Request::Expire(_) | Request::ExtendIfEq(..) | Request::Del => Request::Expire(0),
+        Request::Get | Request::DelIfEq(_) | Request::Holds(_) => operation.request,
     };
     Operation { request, sent: Moment { wall_ms: 0, next_ms: 0, ..operation.sent }, ..*operation }
 }
@@ -233,7 +236,7 @@ impl KeyChecker<'_> {
     fn note_lost(&mut self, operation: Operation) {
         let lost = &mut self.so_far.lost;
         match operation.request {
-            Request::Get => {}
+            Request::Get | Request::Holds(_) => {}
             Request::DelIfEq(token) => {
                 self.so_far.lost_deletions.insert(token);
             }
@@ -317,7 +320,12 @@ impl KeyChecker<'_> {
         };
         let Situation { register, done } = situation;
         for (bit, operation) in self.to_do(situation) {
-            if let Some(register) = operation.apply(register) {
+            let after = operation.apply(register);
+            if let Some(register) = after {
+                add(register, done | bit, lost);
+            }
+            // It was done until then, or never.
+            if operation.answer == Answer::Lost && after != Some(register) {
                 add(register, done | bit, lost);
             }
         }

@@ -37,6 +37,10 @@ pub(super) enum Request {
     DelIfEq(Token),
     /// PEXPIRE, with milliseconds.
     Expire(u64),
+    /// LOCK EXTEND: milliseconds, if the key has this token.
+    ExtendIfEq(Token, u64),
+    /// LOCK FENCE: whether the key has this token.
+    Holds(Token),
     /// EXEC of a SET, if the key is as it was when it was watched and read: with this token, or absent.
     Swap(Option<Token>, Token),
 }
@@ -63,6 +67,11 @@ pub(super) struct Moment {
     pub(super) next_ms: u64,
 }
 
+impl Moment {
+    /// Before all others.
+    pub(super) const BEGINNING: Moment = Moment { nanos: 0, wall_ms: 0, next_ms: 0 };
+}
+
 /// A moment that never comes.
 const NEVER_MS: u64 = u64::MAX;
 
@@ -74,7 +83,7 @@ pub(super) struct Operation {
     pub(super) request: Request,
     pub(super) answer: Answer,
     pub(super) sent: Moment,
-    /// When it was answered, or had been done at the latest.
+    /// When it was answered, or had been done at the latest. One that was lost may never have been done.
     pub(super) ended: Option<Moment>,
 }
 
@@ -131,6 +140,14 @@ impl Operation {
             Request::DelIfEq(token) if token != held.token && self.may_say(Answer::Done(false)) => Some(held),
             Request::DelIfEq(token) if token == held.token && self.may_say(Answer::Done(true)) => None,
             Request::Expire(ms) if self.may_say(Answer::Done(true)) => self.write(held.token, Some(ms)),
+            Request::ExtendIfEq(token, ms) if token == held.token && self.may_say(Answer::Done(true)) => {
+                self.write(token, Some(ms))
+            }
+            Request::ExtendIfEq(token, _) | Request::Holds(token)
+                if self.may_say(Answer::Done(token == held.token)) =>
+            {
+                Some(held)
+            }
             Request::Swap(..) if self.answer == Answer::Done(false) => Some(held),
             Request::Swap(Some(seen), token) if seen == held.token => self.write(token, None),
             _ => return None,
@@ -146,7 +163,13 @@ impl Operation {
             Request::SetNx(token, lifetime) if self.may_say(Answer::Done(true)) => {
                 self.write(token, lifetime)
             }
-            Request::Del | Request::DelIfEq(_) | Request::Expire(_) if self.may_say(Answer::Done(false)) => {
+            Request::Del
+            | Request::DelIfEq(_)
+            | Request::Expire(_)
+            | Request::ExtendIfEq(..)
+            | Request::Holds(_)
+                if self.may_say(Answer::Done(false)) =>
+            {
                 None
             }
             Request::Swap(..) if self.answer == Answer::Done(false) => None,
@@ -175,7 +198,7 @@ impl Operation {
     /// Whether it was answered as one is who only looks: wherever it may be answered so, it changes nothing.
     pub(super) fn only_looks(&self) -> bool {
         match self.answer {
-            Answer::Done(is_done) => !is_done,
+            Answer::Done(is_done) => !is_done || matches!(self.request, Request::Holds(_)),
             Answer::Found(found) => match self.request {
                 Request::Get => true,
                 Request::GetEx(_) => found.is_none(),
@@ -200,7 +223,10 @@ impl Operation {
     pub(super) fn observed(&self) -> Option<Token> {
         match (self.request, self.answer) {
             (_, Answer::Found(found)) => found,
-            (Request::DelIfEq(token), Answer::Done(true)) => Some(token),
+            (
+                Request::DelIfEq(token) | Request::ExtendIfEq(token, _) | Request::Holds(token),
+                Answer::Done(true),
+            ) => Some(token),
             (Request::Swap(seen, _), Answer::Done(true)) => seen,
             _ => None,
         }

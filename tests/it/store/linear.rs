@@ -9,6 +9,7 @@ use super::cable::Cable;
 use super::postgres::Postgres;
 use super::{Kind, pair};
 use crate::linear::collections::check_collections_over;
+use crate::linear::locks::check_locks_over;
 use crate::linear::record_and_check_over;
 use crate::linear::transactions::check_transactions_over;
 use crate::server::{Server, SetOnDrop};
@@ -34,6 +35,7 @@ fn what_clients_of_two_front_ends_are_told_could_have_been_told_one_after_the_ot
 on_both! {
     so_it_is_with_transactions_over_hot_keys
     so_it_is_with_collections_for_which_some_wait
+    so_it_is_with_locks_for_which_some_stand_in_line
 }
 
 fn so_it_is_with_transactions_over_hot_keys(kind: Kind) {
@@ -44,6 +46,11 @@ fn so_it_is_with_transactions_over_hot_keys(kind: Kind) {
 fn so_it_is_with_collections_for_which_some_wait(kind: Kind) {
     let Some((_cluster, one, other)) = pair(kind, "linear-collections") else { return };
     check_collections_over(&[one, other]);
+}
+
+fn so_it_is_with_locks_for_which_some_stand_in_line(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "linear-locks") else { return };
+    check_locks_over(&[one, other], kind == Kind::Etcd);
 }
 
 marked!(needs_tools: so_it_is_while_the_primary_is_killed_and_replaced);
