@@ -3,7 +3,7 @@
 
 use crate::client::{Client, Reply};
 use crate::folder::Folder;
-use crate::locks::{array, field, findings, integer, is_found, locksmiths, text, wait_until};
+use crate::locks::{array, field, findings, frozen, integer, is_found, locksmiths, text, wait_until};
 use crate::server::Server;
 
 /// Redisson 3.17 to 4: takes a lock, or takes it once more. Keys: the lock. Then milliseconds and the token.
@@ -57,19 +57,6 @@ fn timeline(lock: &Reply) -> Vec<String> {
         other => panic!("{other}"),
     });
     steps.map(|step| step.split("): ").nth(1).unwrap_or_default().to_owned()).collect()
-}
-
-/// A server whose clock stands, with some clients of RESP3.
-fn frozen<const N: usize>(names: [&str; N]) -> (Client, [Client; N], Server) {
-    let server = Server::start_with(&["--enable-clock-command", "yes"]);
-    let mut observer = server.client3();
-    observer.line("CLOCK FREEZE").is_ok();
-    let clients = names.map(|name| {
-        let mut client = server.client3();
-        client.cmd(["CLIENT", "SETNAME", name]).is_ok();
-        client
-    });
-    (observer, clients, server)
 }
 
 #[test]
