@@ -200,7 +200,10 @@ impl Lock {
                 self.step(news, cause, GONE);
                 None
             }
-            LockChange::Refused => self.refuse(news, cause),
+            LockChange::Refused => {
+                self.sought_by = cause.is_script().then_some(cause.who.id);
+                self.refuse(news, cause)
+            }
             LockChange::Sought | LockChange::Read if cause.is_script() => self.ask(news, cause, seeks),
             LockChange::Read => {
                 self.step(news, cause, READ);
@@ -245,8 +248,8 @@ impl Lock {
             }
             return self.came_back(news, cause);
         }
-        // A script may ask twice in one attempt: EXISTS, and then GET.
-        if has_asked {
+        // A script may ask twice in one attempt: EXISTS or MSETNX, and then GET.
+        if has_asked && news.change == LockChange::Read {
             return None;
         }
         let wrong = self.refuse(news, cause);
@@ -404,14 +407,16 @@ impl Lock {
             let is_him = if shown { tenure.is_meant_by(cause) } else { tenure.holder.id == cause.who.id };
             tenure.ended.is_some() && is_him
         };
-        let is_hash = self.is_hash();
+        let (is_hash, last_fence) = (self.is_hash(), self.tenure.fence);
         let tenure = std::iter::once(&mut self.tenure).chain(&mut self.past).find(is_him)?;
         let ended = tenure.ended?;
         let rule = match ended.how {
             End::Expired => Rule::ExpiredWhileHeld,
             End::Flushed | End::Evicted => Rule::LostWhileHeld,
-            // A renewal may come just behind the release. It is another script.
-            End::Released if ended.at_ms <= news.at_ms => {
+            // A renewal may come just behind the release. It is another script. Once another client has had
+            // the lock, a client with one token for all its locks may mean another attempt than the one it
+            // had.
+            End::Released if ended.at_ms <= news.at_ms && tenure.fence == last_fence => {
                 let is_again = match cause.script_id() {
                     None => cause.deletes(),
                     script => script == ended.script && !is_hash,
