@@ -46,6 +46,7 @@ mod libraries;
 mod limits;
 mod linear;
 mod lock_kinds;
+mod lock_lens;
 mod lock_libraries;
 mod locks;
 mod long_requests;

@@ -234,18 +234,18 @@ impl Transaction<'_> {
         self.grouping
     }
 
-    /// Notes that a script found a key absent.
+    /// Notes that a script found a key absent, or that the command `by` did and writes it now.
     #[cold]
-    pub(in crate::keyspace) fn note_absent(&self, key: &[u8]) {
+    pub(in crate::keyspace) fn note_absent(&self, key: &[u8], by: Option<&'static str>) {
         let (hash, database) = (self.shard(key).0.hash, self.database());
-        self.absences.borrow_mut().add(Absence { hash, database, by: None });
+        self.absences.borrow_mut().add(Absence { hash, database, by });
     }
 
-    /// Notes keys that one command has found absent, all of them, and writes now. Handlers of such commands
-    /// call it before they write.
-    pub fn note_all_absent<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) {
+    /// Notes keys that the command `by` has found absent, all of them, and writes now. Handlers of such
+    /// commands call it before they write.
+    pub fn note_all_absent<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>, by: &'static str) {
         if self.grouping != Grouping::Alone {
-            keys.for_each(|key| self.note_absent(key));
+            keys.for_each(|key| self.note_absent(key, Some(by)));
         }
     }
 
@@ -268,7 +268,7 @@ impl Transaction<'_> {
             (Some(_), Some(expires_at_ms)) => self.take_in_steps(key, value, expires_at_ms, by),
             (found, _) => {
                 if let Some(absence) = found {
-                    absence.by = Some(by);
+                    absence.by.get_or_insert(by);
                 }
                 // What is written for ever is the result of something rather than a lock.
                 if let Some(expires_at_ms) = expires_at_ms
@@ -589,7 +589,7 @@ mod tests {
         assert!(is_taken(&mut tx));
         for grouping in [Grouping::Queue, Grouping::Script] {
             tx.group(grouping);
-            tx.note_all_absent([b"k".as_slice()].into_iter());
+            tx.note_all_absent([b"k".as_slice()].into_iter(), "msetnx");
             put(&mut tx, Expiry::Never);
             let later_ms = tx.now_ms() + 60_000;
             tx.set_expiry(b"k", Some(later_ms));

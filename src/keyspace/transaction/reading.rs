@@ -214,7 +214,7 @@ impl Transaction<'_> {
                 self.push_event("keymiss", self.database, key);
             }
             if self.grouping == Grouping::Script {
-                self.note_absent(key);
+                self.note_absent(key, None);
             }
         }
         found
