@@ -310,7 +310,10 @@ impl Tracking {
                     table.invalidate(key, by, by, clients);
                 }
                 Effect::Flushed => table.flush(by, clients),
-                Effect::Lock(_) | Effect::Event { .. } => {}
+                Effect::Lock(_)
+                | Effect::LocksFlushed { .. }
+                | Effect::LocksSwapped { .. }
+                | Effect::Event { .. } => {}
             }
         }
     }

@@ -164,7 +164,9 @@ fn populate(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
         if size > 0 {
             value.resize(size, 0);
         }
-        tx.insert_if_absent(&key, &value, Expiry::Never);
+        if !tx.is_there(&key) {
+            tx.put(&key, &value, Expiry::Never);
+        }
     }
     Ok(reply.ok())
 }

@@ -103,6 +103,7 @@ fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let is_asked_for =
         |name: &str, is_default: bool| wants_all || wants_default && is_default || asks_for(name);
     let used_memory = context.used_memory();
+    super::locks::correct_in(context.instance, context.tx);
     let view =
         View { instance: context.instance, totals: Some(context.tx.everything()?.totals()), used_memory };
     let mut text = String::new();
@@ -175,9 +176,8 @@ impl Section {
 fn locks(section: &mut Section, view: &View<'_>) {
     let instance = view.instance;
     let now_ms = instance.clock.now_ms();
-    let unfollowed = view.totals.as_ref().map(|totals| totals.unfollowed_locks);
     section.field("lock_lens", u8::from(instance.config.lock_lens.get()));
-    for (name, value) in super::locks::fields(instance, now_ms, unfollowed) {
+    for (name, value) in super::locks::fields(instance, now_ms, view.totals.as_ref()) {
         section.field(format!("locks_{}", name.replace('-', "_")), value);
     }
 }

@@ -6,8 +6,8 @@ use crate::clients::Who;
 use crate::digest;
 use crate::glob::Pattern;
 use crate::instance::Instance;
-use crate::keyspace::{Token, Transaction, WaitingClients};
-use crate::lens::{Finding, Lock, Refused, Rule, Tenure};
+use crate::keyspace::{Token, Totals, Transaction, WaitingClients};
+use crate::lens::{Finding, Held, Lock, Refused, Rule, Tenure};
 use crate::remote::row::Row;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
@@ -41,7 +41,7 @@ const LOCKS_LIST: Command = Command {
     scope: Scope::Everything,
     categories: Categories::KEYSPACE,
     group: Group::Server,
-    summary: "Lists the held locks of the current database that the user may read, longest held first.",
+    summary: "Lists held locks that the user may read, longest held first: 100 of the database, or a given number.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of locks that are followed, 4096 at most",
     tips: &["nondeterministic_output"],
@@ -56,21 +56,26 @@ const LOCKS_LIST: Command = Command {
 
 fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let choice = Choice::parse(request)?;
-    let now_ms = context.tx.now_ms();
+    let (now_ms, instance) = (context.tx.now_ms(), context.instance);
     let tx = &*context.tx;
+    let held = instance.lens.held(now_ms, |lock| lock.database == tx.database() && choice.has(&lock.key));
     let may_read = permission::may_read(context.session, &LOCKS_LIST);
-    let mut held = context.instance.lens.held(now_ms, |lock| {
-        // The lens may have missed news of a lock: the keyspace decides.
-        lock.database == tx.database()
-            && choice.has(&lock.key)
-            && may_read(&lock.key)
-            && tx.is_lock(&lock.key)
-            && !context.instance.remote.get().is_some_and(|remote| remote.hides(&lock.key))
-    });
+    // The lens may have missed news of a lock: the keyspace decides.
+    let is_shown = |held: &Held| {
+        let is_hidden = instance.remote.get().is_some_and(|remote| remote.hides(&held.key));
+        tx.is_lock(&held.key) && may_read(&held.key) && !is_hidden && !instance.ignores_lock(&held.key)
+    };
+    let chosen: Vec<Held> = held.into_iter().filter(is_shown).take(choice.count).collect();
     drop(may_read);
-    held.sort_by_key(|lock| lock.tenure.since_ms);
-    let shown: Vec<_> =
-        held.iter().take(choice.count).map(|lock| describe(context, lock, now_ms, false)).collect();
+    // The rest takes long, and needs no key but the lists at which clients wait.
+    let mut shown = Vec::with_capacity(chosen.len());
+    for held in &chosen {
+        if !context.session.may_not_wait {
+            context.tx.let_go();
+        }
+        let lock = instance.lens.get_held(held, now_ms);
+        shown.extend(lock.map(|lock| describe(context, &lock, now_ms, false)));
+    }
     Ok(reply.tree(&tree::array(shown)))
 }
 
@@ -88,7 +93,9 @@ impl<'a> Choice<'a> {
     ///
     /// If an option is unknown, or its value is invalid.
     pub fn parse(request: Request<'a>) -> Result<Choice<'a>> {
-        let mut choice = Choice { pattern: None, count: usize::MAX };
+        /// Each takes some microseconds, and some hundred bytes of the reply.
+        const COUNT: usize = 100;
+        let mut choice = Choice { pattern: None, count: COUNT };
         let mut options = Options::new(request, 2);
         while let Some(option) = options.next() {
             match option {
@@ -154,12 +161,42 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     let key = request.at(2);
     let now_ms = context.tx.now_ms();
     let hash = context.instance.keyspace.hash(key);
-    let found = context.instance.lens.get(hash, context.tx.database(), key, now_ms);
-    let is_lost = |lock: &Lock| lock.is_held() && !context.tx.is_lock(key);
-    Ok(match found.filter(|lock| !is_lost(lock)) {
-        Some(lock) => reply.tree(&describe(context, &lock, now_ms, true)),
-        None => reply.nil(),
-    })
+    let instance = context.instance;
+    if instance.ignores_lock(key) {
+        return Ok(reply.nil());
+    }
+    let found = instance.lens.get(hash, context.tx.database(), key, now_ms);
+    let is_marked = context.tx.is_lock(key);
+    let is_open = instance.config.lock_lens.get();
+    match found {
+        // A key that is held has its mark, unless the lens has missed news of it.
+        Some(lock) if lock.is_held() == is_marked || !lock.is_held() && !is_open => {
+            Ok(reply.tree(&describe(context, &lock, now_ms, true)))
+        }
+        None if !is_marked => Ok(reply.nil()),
+        _ => match context.tx.peek_expiry(key) {
+            Some(expires_at_ms) if is_open => {
+                Ok(reply.tree(&describe_unfollowed(context, key, expires_at_ms)))
+            }
+            _ => Ok(reply.nil()),
+        },
+    }
+}
+
+/// Describes a key that is or was a lock, but so much happened at once that the lens does not know it.
+fn describe_unfollowed(context: &Context<'_, '_>, key: &[u8], expires_at_ms: Option<u64>) -> OwnedFrame {
+    let or_null = |value: Option<u64>| value.map_or(tree::null(), |value| tree::integer(value as i64));
+    let left_ms = expires_at_ms.map(|at_ms| context.tx.remaining_ms(at_ms));
+    tree::map([
+        ("key", tree::bulk(key)),
+        ("state", tree::bulk("not-followed")),
+        ("expires-at", or_null(expires_at_ms)),
+        ("expires-in-ms", or_null(left_ms)),
+        (
+            "hint",
+            tree::bulk("More happened than the lens follows. It follows this key when it is taken again."),
+        ),
+    ])
 }
 
 /// Describes a lock, with its history or without.
@@ -300,8 +337,8 @@ fn describe_finding(finding: &Finding) -> OwnedFrame {
         ("database", tree::count(finding.database)),
         ("at", tree::integer(finding.at_ms as i64)),
         ("clients", tree::array(finding.clients.iter().map(|who| describe_client(who)))),
-        ("hint", tree::bulk(finding.rule.hint())),
-        ("instead", tree::bulk(finding.rule.instead())),
+        ("hint", tree::bulk(finding.advice.hint)),
+        ("instead", tree::bulk(finding.advice.instead)),
         ("timeline", tree::array(finding.timeline.iter().map(tree::bulk))),
     ])
 }
@@ -321,25 +358,51 @@ const LOCKS_STATS: Command = Command {
 };
 
 fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let counted =
-        fields(context.instance, context.tx.now_ms(), Some(context.tx.everything()?.unfollowed_locks()));
+    correct_in(context.instance, context.tx);
+    let totals = context.tx.everything()?.totals();
+    let counted = fields(context.instance, context.tx.now_ms(), Some(&totals));
     Ok(reply.tree(&tree::map(counted.iter().map(|(name, value)| (*name, tree::integer(*value as i64))))))
 }
 
-/// The fields of LOCKS STATS, INFO and metrics. Only the shards know how many locks are not followed.
-pub(super) fn fields(instance: &Instance, now_ms: u64, unfollowed: Option<u64>) -> Vec<(&'static str, u64)> {
+/// Corrects the lens where it has missed that a lock is gone, for a transaction on everything.
+pub(super) fn correct_in(instance: &Instance, tx: &mut Transaction<'_>) {
+    let current = tx.database();
+    correct(instance, tx.now_ms(), |database, key| {
+        tx.select(database);
+        Some(tx.is_lock(key))
+    });
+    tx.select(current);
+}
+
+/// Corrects the lens where it has missed that a lock is gone, so that held locks are counted right.
+/// `is_there` returns whether a key is a lock, or `None` if others have the keys: then the rest is left as it
+/// is.
+pub fn correct(instance: &Instance, now_ms: u64, mut is_there: impl FnMut(usize, &[u8]) -> Option<bool>) {
+    for held in instance.lens.held(now_ms, |_| true) {
+        match is_there(held.database, &held.key) {
+            Some(true) => {}
+            Some(false) => instance.lens.miss(&held, now_ms),
+            None => return,
+        }
+    }
+}
+
+/// The fields of LOCKS STATS, INFO and metrics. Only the shards know how many locks are not followed, and how
+/// many attempts were not reported.
+pub(super) fn fields(instance: &Instance, now_ms: u64, totals: Option<&Totals>) -> Vec<(&'static str, u64)> {
     let stats = instance.lens.stats(now_ms);
+    let refused_unseen = totals.map_or(0, |totals| totals.refused_unseen);
     let mut fields = vec![
         ("followed", stats.followed as u64),
         ("held", stats.held as u64),
         ("taken", stats.taken),
-        ("refused", stats.refused),
+        ("refused", stats.refused + refused_unseen),
         ("released", stats.released),
         ("expired", stats.expired),
         ("reentered", stats.reentered),
         ("woken", stats.woken),
     ];
-    fields.extend(unfollowed.map(|count| ("unfollowed", count)));
+    fields.extend(totals.map(|totals| ("unfollowed", totals.unfollowed_locks)));
     fields.extend(Rule::ALL.iter().map(|rule| rule.name()).zip(stats.findings));
     fields
 }

@@ -84,7 +84,10 @@ fn msetnx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     let pairs = pairs("msetnx", request)?;
     let are_absent = pairs.clone().all(|(key, _)| !tx.is_there(key));
     if are_absent {
+        tx.note_all_absent(pairs.clone().map(|(key, _)| key), "msetnx");
         put_pairs(tx, pairs);
+    } else {
+        pairs.for_each(|(key, _)| tx.follow_refused(key));
     }
     Ok(reply.bool(are_absent))
 }

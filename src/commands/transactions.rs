@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::instance::Instance;
+use crate::keyspace::Grouping;
 use crate::resp::{Reply, Request};
 use crate::session::{Queue, Queued, Session};
 
@@ -133,6 +134,7 @@ fn exec(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
         return Ok(reply.nil_array());
     }
     context.session.may_not_wait = true;
+    context.tx.group(Grouping::Queue);
     let sent = reply.array_of(commands.iter().enumerate(), |(index, queued), reply| {
         context.session.queue.iter_mut().for_each(|queue| queue.running = Some(index));
         match found(queued) {
@@ -142,6 +144,7 @@ fn exec(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
         }
     });
     context.session.may_not_wait = false;
+    context.tx.group(Grouping::Alone);
     Ok(sent)
 }
 

@@ -60,6 +60,7 @@ pub struct Config {
     pub store_tls_cert_file: Text,
     pub store_tls_key_file: Text,
     pub lock_lens: Flag,
+    pub lock_lens_ignore: Text,
     pub daemonize: Flag,
     pub pidfile: Text,
     pub supervised: Choice,

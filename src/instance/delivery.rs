@@ -8,14 +8,16 @@
 //! wait until everything in the journal is durable. Only the lens follows locks before, since it knows the
 //! fencing number that is logged with them.
 
+use std::collections::HashSet;
 use std::iter::{from_fn, once};
 use std::sync::atomic::Ordering;
 
 use super::Instance;
 use crate::clients::Who;
 use crate::events::EventClass;
-use crate::keyspace::{Effect, LockNews};
-use crate::lens::{Cause, Lens};
+use crate::glob::Pattern;
+use crate::keyspace::{Effect, LockChange, LockNews, Transaction};
+use crate::lens::{Cause, Lens, Script};
 use crate::pubsub::{KINDS, Kind};
 use crate::remote::news::{Ears, News};
 use crate::resp::Request;
@@ -53,12 +55,79 @@ impl Instance {
         self.pubsub.write_letters(kind, channel, message, |letter| session.outbox().add_letter(letter))
     }
 
+    /// Removes news of keys that are no locks after all from the effects of a command, and their marks; and
+    /// lets the lens follow what happened to many locks at once. `script` is the request that runs the script
+    /// that called the command, if one did.
+    pub fn sift(
+        &self,
+        effects: &mut Vec<Effect>,
+        tx: &mut Transaction<'_>,
+        is_in_store: bool,
+        command: &str,
+        script: Option<Request<'_>>,
+    ) {
+        let now_ms = || self.clock.now_ms();
+        effects.retain(|effect| match effect {
+            Effect::Lock(news) => self.is_lock_news(news, tx, is_in_store, command, script),
+            // What is in a store is followed there.
+            Effect::LocksFlushed { .. } | Effect::LocksSwapped { .. } if is_in_store => false,
+            Effect::LocksFlushed { database } => {
+                let lost = self.lens.flush(*database, now_ms());
+                if let Ok(mut everything) = tx.everything_mut() {
+                    everything.remember_gone_locks(&lost);
+                }
+                false
+            }
+            Effect::LocksSwapped { one, other } => {
+                self.lens.swap(*one, *other);
+                false
+            }
+            _ => true,
+        });
+    }
+
+    /// Whether news are those of a lock. If not, the key loses its mark.
+    fn is_lock_news(
+        &self,
+        news: &LockNews,
+        tx: &mut Transaction<'_>,
+        is_in_store: bool,
+        command: &str,
+        script: Option<Request<'_>>,
+    ) -> bool {
+        let script_id = || Script::of(script?, |_| None);
+        let is_remade = matches!(news.change, LockChange::Remade { .. });
+        let is_ignored = news.change.is_taken() && self.ignores_lock(&news.key);
+        let is_none =
+            is_ignored || is_remade && is_in_store || self.lens.is_no_lock(news, command, script, script_id);
+        let current = tx.database();
+        tx.select(news.database);
+        if is_none {
+            tx.unfollow(&news.key);
+        } else if is_remade {
+            tx.follow_again(&news.key);
+        }
+        tx.select(current);
+        if is_none && !is_in_store {
+            self.lens.forget(news);
+        }
+        !is_none
+    }
+
+    /// Whether `lock-lens-ignore` has a pattern for a key.
+    pub fn ignores_lock(&self, key: &[u8]) -> bool {
+        let patterns = self.config.lock_lens_ignore.get();
+        let mut patterns = patterns.split(u8::is_ascii_whitespace).filter(|pattern| !pattern.is_empty());
+        patterns.any(|pattern| Pattern::new(pattern, false).matches(key))
+    }
+
     /// Lets the lens follow the locks among the effects of a command whose changes are not logged yet.
     pub fn follow(&self, effects: &[Effect], doer: Doer<'_>) {
         for effect in effects {
             if let Effect::Lock(news) = effect {
                 let (who, command, request) = (Who::of(&doer.session.client), doer.command, doer.request);
-                let cause = Cause { who, command, request, is_script: false, is_grouped: false };
+                let (script, is_grouped, takes_it_next) = (None, false, false);
+                let cause = Cause { who, command, request, script, is_grouped, takes_it_next };
                 self.follow_lock(news, &cause, doer.session);
             }
         }
@@ -77,7 +146,12 @@ impl Instance {
                         self.pubsub.publish(Kind::Channel, channel, message);
                     });
                 }
-                Effect::Lock(_) | Effect::Changed { .. } | Effect::Flushed => {}
+                Effect::Lock(news) if news.change == LockChange::Evicted => self.lens.evict(&news),
+                Effect::Lock(_)
+                | Effect::LocksFlushed { .. }
+                | Effect::LocksSwapped { .. }
+                | Effect::Changed { .. }
+                | Effect::Flushed => {}
             }
         }
     }
@@ -98,6 +172,7 @@ impl Instance {
                 Effect::Changed { key, by_itself } => session.outbox().add_change(key, by_itself),
                 Effect::Flushed => session.outbox().add_flush(),
                 Effect::Event { .. } | Effect::Lock(_) => later.push(effect),
+                Effect::LocksFlushed { .. } | Effect::LocksSwapped { .. } => {}
             }
         }
         let classes = self.event_classes();
@@ -129,25 +204,45 @@ impl Instance {
     /// `request` is the request that runs its commands.
     #[cold]
     pub fn follow_collected(&self, session: &mut Session, request: Request<'_>) {
-        for item in session.outbox().take_locks() {
-            self.follow_item(item, session, request);
+        let items = session.outbox().take_locks();
+        let place = |lock: &LockItem| (lock.queued, lock.news.database, lock.news.hash);
+        let taken: HashSet<_> = items
+            .iter()
+            .filter_map(|item| match item {
+                Item::Lock(lock) if lock.is_script && lock.news.change.is_taken() => Some(place(lock)),
+                _ => None,
+            })
+            .collect();
+        // The last script, since most news of a request are those of one script.
+        let mut last = None;
+        for item in items {
+            let Item::Lock(lock) = item else { return self.lens.forget_all() };
+            let takes_it_next = taken.contains(&place(&lock));
+            let LockItem { news, who, command, queued, is_script } = *lock;
+            let asked = session.queue.as_ref().zip(queued);
+            let asked = asked.and_then(|(queue, index)| queue.commands.get(index)?.request.request());
+            let request = asked.unwrap_or(request);
+            let script = is_script.then(|| match last {
+                Some((at, script)) if at == queued => script,
+                _ => {
+                    let script = Script::of(request, |digest| self.scripting.text_of(digest));
+                    last = Some((queued, script));
+                    script
+                }
+            });
+            let script = script.flatten();
+            let cause = Cause { who, command, request, script, is_grouped: true, takes_it_next };
+            self.follow_lock(&news, &cause, session);
         }
-    }
-
-    /// Lets the lens follow one lock, or forget all if some news were dropped.
-    fn follow_item(&self, item: Item, session: &Session, request: Request<'_>) {
-        let Item::Lock(lock) = item else { return self.lens.forget_all() };
-        let LockItem { news, who, command, queued, is_script } = *lock;
-        let queued = session.queue.as_ref().zip(queued);
-        let queued = queued.and_then(|(queue, index)| queue.commands.get(index)?.request.request());
-        let request = queued.unwrap_or(request);
-        self.follow_lock(&news, &Cause { who, command, request, is_script, is_grouped: true }, session);
     }
 
     /// Delivers the outbox of an EXEC or a script, in its order, once all commands have run and their changes
     /// are logged. `request` is the request that runs them.
     #[cold]
     pub fn deliver(&self, session: &mut Session, request: Request<'_>) {
+        if session.outbox.is_some() {
+            self.follow_collected(session, request);
+        }
         let Some(outbox) = session.outbox.take() else { return };
         let session = &*session;
         let client = &session.client;
@@ -172,14 +267,20 @@ impl Instance {
                     let keys_max = self.config.tracking_table_max_keys.size();
                     self.tracking.remember_late(tracker, &key, keys_max, &self.clients);
                 }
-                item @ (Item::Lock(_) | Item::LocksUnknown) => self.follow_item(item, session, request),
+                // The lens has followed them before.
+                Item::Lock(_) | Item::LocksUnknown => {}
             }
         }
         self.tracking.broadcast(by, &self.clients);
     }
 
     fn follow_lock(&self, news: &LockNews, cause: &Cause<'_>, session: &Session) {
-        if news.change.is_taken() {
+        if self.ignores_lock(&news.key) {
+            return self.lens.forget(news);
+        }
+        // A client that writes a lock may hold it from now on.
+        let may_hold = matches!(news.change, LockChange::Written { .. } | LockChange::Remade { .. });
+        if news.change.is_taken() || may_hold {
             session.client.has_taken_locks.store(true, Ordering::Relaxed);
         }
         self.lens.follow(news, cause);

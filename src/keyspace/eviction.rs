@@ -100,6 +100,9 @@ impl Keyspace {
             table.give_back_slots(|entry| self.hash(entry.key()));
             let mut tx = self.transaction(candidate.database, Held::Many(vec![(number, shard)]));
             tx.follow_loss(&candidate.key, Loss::Evicted);
+            if evicted.as_ref().is_some_and(|evicted| evicted.is_lock) {
+                tx.follow_evicted(&candidate.key);
+            }
             if let Some(entry) = evicted.and_then(|evicted| evicted.entry) {
                 tx.discard(entry);
             }

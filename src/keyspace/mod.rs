@@ -50,6 +50,7 @@ pub use following::blocked::{Attempt, Attempted, Claimed, Outcome, Served, Waite
 pub use following::interest::Interest;
 pub use following::journal::{Journal, Logged, LongKey, Own, Piece, Reach};
 use following::lens::Allowance;
+pub use following::lens::Grouping;
 use following::losses::Losses;
 pub use following::news::{Effect, LockChange, LockNews, Token};
 pub use following::records;

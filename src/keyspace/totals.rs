@@ -43,6 +43,8 @@ pub struct Totals {
     pub changes: u64,
     /// Locks that were taken and are not followed.
     pub unfollowed_locks: u64,
+    /// Attempts to take a lock that failed and were not reported to the lens.
+    pub refused_unseen: u64,
 }
 
 impl Totals {
@@ -60,6 +62,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
             sizes: self.database_sizes().collect(),
             changes: self.changes(),
             unfollowed_locks: self.unfollowed_locks(),
+            refused_unseen: self.refused_unseen(),
         }
     }
 }
@@ -69,6 +72,13 @@ impl Keyspace {
     pub fn count_reads_of_copies(&self, hits: u64, misses: u64) {
         self.reads_of_copies.hits.fetch_add(hits, Ordering::Relaxed);
         self.reads_of_copies.misses.fetch_add(misses, Ordering::Relaxed);
+    }
+
+    /// Whether a key is marked as a lock; `None` if another thread holds its shard for more than a moment.
+    pub fn has_lock_soon(&self, database: usize, key: &[u8]) -> Option<bool> {
+        let number = self.shard_of(self.hash(key));
+        let held = vec![(number, self.lock_soon(number)?)];
+        Some(self.transaction(database, Held::Many(held)).is_lock(key))
     }
 
     /// Sums up all shards, but waits for none: returns `None` if another thread holds a shard for more than a

@@ -3,18 +3,23 @@
 //! A lock is a string with a token for its value, or a hash with the token for its field and the number of
 //! times that its holder has taken it. A holder of a hash has the same token each time. So a script that
 //! finds another's token may want to take the lock, or come back to it. Only a script that wants to take it
-//! asks first whether the hash is there (EXISTS).
+//! asks first whether the hash is there (EXISTS). Of a string, the script that took it shows what it is for.
+//!
+//! A client that shows a token means the holder that had it, on whatever connection. Without a token, the
+//! connection tells who it is.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::advice::{Advice, Kind};
 use super::cause::Cause;
 use super::rules::Rule;
+use super::tenure::{End, Ended, Tenure};
+use super::timeline::{GONE, OF_ANOTHER, READ, REFUSED, Timeline, What};
 use crate::clients::Who;
 use crate::keyspace::{LockChange, LockNews, Token};
 
-/// Limits for each lock: steps, former holders, and refused clients.
-const STEPS_MAX: usize = 12;
+/// Limits for each lock: former holders, and refused clients.
 const PAST_MAX: usize = 4;
 const REFUSED_MAX: usize = 8;
 
@@ -34,85 +39,13 @@ pub struct Lock {
     pub refused: u64,
     /// The clients whose attempts failed, the last one last.
     pub refused_by: Vec<Refused>,
-    /// The steps of its history, the first one first.
-    pub steps: VecDeque<Step>,
+    timeline: Timeline,
     /// The list that wakes waiting clients, once a release has shown it.
     pub signal: Option<Box<[u8]>>,
     /// How often a release has woken a client by that list.
     pub woken: u64,
-    /// The client whose script has asked whether the hash exists, and has done nothing else since.
+    /// The client whose script has asked whether it exists, and has done nothing else since.
     sought_by: Option<u64>,
-}
-
-/// The time for which one client holds a lock.
-#[derive(Clone, Debug)]
-pub struct Tenure {
-    /// The client that holds it, or held it.
-    pub holder: Arc<Who>,
-    /// The fencing number, which grows from one holder of a lock to the next.
-    pub fence: u64,
-    /// The command by which the client took the lock.
-    pub command: &'static str,
-    /// When the client took it, in milliseconds since 1970.
-    pub since_ms: u64,
-    /// When it expires, in milliseconds since 1970; `None` for never.
-    pub expires_at_ms: Option<u64>,
-    /// The token of its value.
-    pub token: Token,
-    /// For a hash, its field and the number in it.
-    pub entered: Option<Entered>,
-    /// How it ended, if it has.
-    pub ended: Option<Ended>,
-    was_grouped: bool,
-    told: u8,
-}
-
-/// A hash that is a lock.
-#[derive(Clone, Debug)]
-pub struct Entered {
-    /// Its field, cut if it is long: the holder's token.
-    pub owner: Box<[u8]>,
-    /// How often its holder has taken it without releasing it.
-    pub depth: u64,
-}
-
-/// How the time for which a client holds a lock ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Its holder released it, or another client that knew its value.
-    Released,
-    /// Another client deleted it.
-    Deleted,
-    /// The lock expired.
-    Expired,
-    /// Another client took it over.
-    TakenOver,
-    /// The end was not seen.
-    Unseen,
-}
-
-impl End {
-    /// Its name in LOCKS GET.
-    pub fn name(self) -> &'static str {
-        match self {
-            End::Released => "released",
-            End::Deleted => "deleted-by-another",
-            End::Expired => "expired",
-            End::TakenOver => "taken-over",
-            End::Unseen => "unseen",
-        }
-    }
-}
-
-/// The end of the time for which a client holds a lock.
-#[derive(Clone, Copy, Debug)]
-pub struct Ended {
-    /// The kind of end.
-    pub how: End,
-    /// When it ended, in milliseconds since 1970.
-    pub at_ms: u64,
-    /// The number of the client that ended it; 0 if no client did.
-    pub by: u64,
 }
 
 /// A client that did not get a lock.
@@ -126,66 +59,16 @@ pub struct Refused {
     pub last_ms: u64,
 }
 
-/// One step of a lock's history, or the same step several times in a row.
-#[derive(Clone, Debug)]
-pub struct Step {
-    who: Arc<Who>,
-    command: &'static str,
-    is_script: bool,
-    what: &'static str,
-    first_ms: u64,
-    last_ms: u64,
-    times: u32,
-}
-
-/// A kind of misuse, and the clients that were involved.
+/// A kind of misuse, the clients that were involved, and what to do instead.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) rule: Rule,
     pub(super) clients: Vec<Arc<Who>>,
-}
-
-/// The words of steps that are looked for later.
-const READ: &str = "read it";
-const REFUSED: &str = "was refused";
-const GONE: &str = "found it gone";
-const REENTERED: &str = "took it once more";
-
-impl Tenure {
-    pub(super) fn new(
-        news: &LockNews,
-        cause: &Cause<'_>,
-        fence: u64,
-        token: Token,
-        expires_at_ms: Option<u64>,
-    ) -> Tenure {
-        let is_hash = matches!(news.change, LockChange::TakenAsHash { .. });
-        let owner = news.name.clone().filter(|_| is_hash);
-        Tenure {
-            holder: Arc::clone(&cause.who),
-            fence,
-            command: cause.command,
-            since_ms: news.at_ms,
-            expires_at_ms,
-            token,
-            entered: owner.map(|owner| Entered { owner, depth: 1 }),
-            ended: None,
-            was_grouped: cause.is_grouped,
-            told: 0,
-        }
-    }
-
-    /// Whether the value is a time stamp, and has passed.
-    fn stamp_has_passed(&self, now_ms: u64) -> bool {
-        self.token.stamp_ms.is_some_and(|stamp_ms| stamp_ms <= now_ms)
-    }
-
-    /// Whether this is the first finding of a rule for the holder.
-    pub(super) fn tell_once(&mut self, rule: Rule) -> bool {
-        let is_first = self.told & rule.bit() == 0;
-        self.told |= rule.bit();
-        is_first
-    }
+    pub(super) advice: Advice,
+    /// Whether it is only worth a line in the server's log: the finding is known.
+    pub(super) is_known: bool,
+    /// Whether the key may only remember that something was done.
+    pub(super) is_about_note: bool,
 }
 
 impl Lock {
@@ -199,12 +82,12 @@ impl Lock {
             past: VecDeque::new(),
             refused: 0,
             refused_by: Vec::new(),
-            steps: VecDeque::new(),
+            timeline: Timeline::default(),
             signal: None,
             woken: 0,
             sought_by: None,
         };
-        lock.step(news, cause, "took it");
+        lock.timeline.add(cause, What::Start("took it"), news.at_ms);
         lock
     }
 
@@ -228,27 +111,69 @@ impl Lock {
         self.tenure.ended.is_some_and(|ended| ended.how == End::Released)
     }
 
+    /// Whether it looks like a note that something was done: nothing shows that clients wait for its end.
+    pub(super) fn is_mere_note(&self) -> bool {
+        self.refused == 0 && self.past.is_empty() && !self.tenure.was_dated && self.signal.is_none()
+    }
+
+    /// Whether this script took it, for any of its holders that are known.
+    pub(super) fn is_taken_by(&self, script: Option<u64>) -> bool {
+        let mut tenures = std::iter::once(&self.tenure).chain(&self.past);
+        script.is_some() && tenures.any(|tenure| tenure.script == script)
+    }
+
+    /// Whether a holder that is known had this token.
+    pub(super) fn had(&self, token: Token) -> bool {
+        let mut tenures = std::iter::once(&self.tenure).chain(&self.past);
+        tenures.any(|tenure| tenure.token.digest == token.digest)
+    }
+
     /// Ends its time if it has expired by now. Returns whether it did.
     pub(super) fn settle(&mut self, now_ms: u64) -> bool {
         match self.tenure.expires_at_ms {
             Some(at_ms) if self.is_held() && at_ms <= now_ms => {
-                self.tenure.ended = Some(Ended { how: End::Expired, at_ms, by: 0 });
+                self.end(End::Expired, at_ms, None);
+                self.timeline.add_end("it expired", at_ms);
                 true
             }
             _ => false,
         }
     }
 
+    /// Ends its time, because it is not there any more. Returns whether a client held it.
+    pub(super) fn lose(&mut self, how: End, now_ms: u64) -> bool {
+        if !self.is_held() {
+            return false;
+        }
+        let what = match how {
+            End::Flushed => "all keys were removed, and the lock with them",
+            End::Evicted => "it was evicted, since memory was short",
+            _ => "it ended unseen",
+        };
+        self.end(how, now_ms, None);
+        self.timeline.add_end(what, now_ms);
+        true
+    }
+
     /// Another client holds it from now on.
     pub(super) fn pass_to(&mut self, news: &LockNews, cause: &Cause<'_>, next: Tenure, end: End) {
-        self.tenure.ended.get_or_insert(Ended { how: end, at_ms: news.at_ms, by: cause.who.id });
+        if self.is_held() {
+            if end == End::Unseen {
+                self.timeline.add_end("it ended unseen", news.at_ms);
+            }
+            self.end(end, news.at_ms, Some(cause));
+        }
         self.sought_by = None;
         if self.past.len() == PAST_MAX {
             self.past.pop_back();
         }
         self.past.push_front(std::mem::replace(&mut self.tenure, next));
-        let what = if end == End::TakenOver { "took it over" } else { "took it" };
-        self.step(news, cause, what);
+        let what = match end {
+            End::TakenOver => "took it over",
+            End::Overwritten => "overwrote it",
+            _ => "took it",
+        };
+        self.timeline.add(cause, What::Start(what), news.at_ms);
     }
 
     /// Handles news of the lock, other than that it was taken. `next_fence` is the number of the next holder.
@@ -257,8 +182,9 @@ impl Lock {
         let sought_by = self.sought_by.take();
         let seeks = sought_by == Some(cause.who.id);
         match news.change {
-            LockChange::Taken { .. } | LockChange::TakenAsHash { .. } | LockChange::Changed => None,
-            LockChange::Sought => {
+            change if change.is_taken() => None,
+            LockChange::Changed | LockChange::Evicted => None,
+            LockChange::Sought if self.is_hash() => {
                 self.sought_by = cause.is_grouped.then_some(cause.who.id);
                 None
             }
@@ -275,22 +201,29 @@ impl Lock {
                 None
             }
             LockChange::Refused => {
-                self.refuse(news, cause);
-                None
+                self.sought_by = cause.is_script().then_some(cause.who.id);
+                self.refuse(news, cause)
             }
+            LockChange::Sought | LockChange::Read if cause.is_script() => self.ask(news, cause, seeks),
             LockChange::Read => {
                 self.step(news, cause, READ);
-                if cause.is_script { self.came_back(news, cause) } else { None }
+                None
             }
             LockChange::Written { before, token, expires_at_ms } => {
                 self.rewrite(news, cause, before, token, expires_at_ms, next_fence)
             }
+            LockChange::Remade { token, expires_at_ms } => {
+                self.remake(news, cause, Tenure::new(news, cause, next_fence, token, Some(expires_at_ms)))
+            }
             LockChange::Expiry(expires_at_ms) => self.expire(news, cause, expires_at_ms),
             LockChange::Freed => self.free(news, cause),
+            // It was gone before the script took it, so nothing is wrong.
+            LockChange::Missed if cause.takes_it_next => None,
             LockChange::Missed | LockChange::Unmet => {
-                self.step(news, cause, if self.is_held() { "found another's value" } else { GONE });
+                self.step(news, cause, if self.is_held() { OF_ANOTHER } else { GONE });
                 self.came_back(news, cause)
             }
+            _ => None,
         }
     }
 
@@ -300,33 +233,54 @@ impl Lock {
             return None;
         }
         if seeks {
-            self.refuse(news, cause);
+            return self.refuse(news, cause);
+        }
+        self.step(news, cause, OF_ANOTHER);
+        self.came_back(news, cause)
+    }
+
+    /// A script has asked for the lock, or has read it. If it is a script that takes it, it did not get it.
+    fn ask(&mut self, news: &LockNews, cause: &Cause<'_>, has_asked: bool) -> Option<Wrong> {
+        let is_own = cause.shows(self.tenure.token.digest);
+        if !self.is_taken_by(cause.script_id()) || is_own {
+            if news.change == LockChange::Read {
+                self.step(news, cause, READ);
+            }
+            return self.came_back(news, cause);
+        }
+        // A script may ask twice in one attempt: EXISTS or MSETNX, and then GET.
+        if has_asked && news.change == LockChange::Read {
             return None;
         }
-        self.step(news, cause, "found another's value");
-        self.came_back(news, cause)
+        let wrong = self.refuse(news, cause);
+        self.sought_by = (news.change == LockChange::Sought).then_some(cause.who.id);
+        wrong
     }
 
     /// The number in a hash was changed.
     fn enter(&mut self, news: &LockNews, cause: &Cause<'_>, depth: u64) {
         let Some(entered) = &mut self.tenure.entered else { return };
         let before = std::mem::replace(&mut entered.depth, depth);
-        let what = if depth > before { REENTERED } else { "released it, not for the last time" };
+        let what = if depth > before { "took it once more" } else { "released it, not for the last time" };
         // A release for the last time deletes it next.
         if depth > 0 && depth != before {
-            self.step(news, cause, what);
+            self.step(news, cause, What::Deed(what));
         }
     }
 
     fn expire(&mut self, news: &LockNews, cause: &Cause<'_>, expires_at_ms: Option<u64>) -> Option<Wrong> {
         let what = if expires_at_ms.is_some() { "set its expiry" } else { "took its expiry away" };
-        self.step(news, cause, what);
-        let had_none = self.tenure.expires_at_ms.is_none();
-        self.tenure.expires_at_ms = expires_at_ms;
-        let is_one_step = cause.is_grouped && self.tenure.was_grouped;
-        let is_holder = self.tenure.holder.id == cause.who.id;
-        let is_late = is_holder && had_none && expires_at_ms.is_some() && !is_one_step;
-        self.wrong(is_late, Rule::ExpirySetSeparately, cause)
+        self.step(news, cause, What::Deed(what));
+        let before_ms = std::mem::replace(&mut self.tenure.expires_at_ms, expires_at_ms);
+        if self.knows_value(cause) {
+            let is_one_step = cause.is_grouped && self.tenure.was_grouped;
+            let is_holder = self.tenure.holder.id == cause.who.id;
+            let is_late = is_holder && before_ms.is_none() && expires_at_ms.is_some() && !is_one_step;
+            return self.wrong(is_late, Rule::ExpirySetSeparately, cause);
+        }
+        // Another connection of the holder may set the first expiry.
+        let is_wrong = before_ms != expires_at_ms && (before_ms.is_some() || self.has_refused(cause.who.id));
+        self.wrong(is_wrong, Rule::ExtendedByAnother, cause)
     }
 
     fn rewrite(
@@ -338,97 +292,180 @@ impl Lock {
         expires_at_ms: Option<u64>,
         next_fence: u64,
     ) -> Option<Wrong> {
-        let now_ms = news.at_ms;
-        self.tenure.token = before;
-        if self.tenure.holder.id == cause.who.id || cause.shows(before.digest) {
-            self.tenure.token = token;
-            self.tenure.expires_at_ms = expires_at_ms;
-            self.step(news, cause, "wrote it anew");
-            return None;
-        }
-        // The page of SETNX: a client that gets an old stamp that has passed holds the lock, any other has
-        // lost.
-        let has_lost = before.stamp_ms.is_some() && token.stamp_ms.is_some();
-        if has_lost && !self.tenure.stamp_has_passed(now_ms) {
-            self.tenure.token = token;
-            self.tenure.expires_at_ms = expires_at_ms;
-            self.step(news, cause, "lost, and replaced its time stamp");
-            return self.wrong(true, Rule::TakeoverOverwritten, cause);
+        if before.digest != self.tenure.token.digest {
+            self.tenure.token = before;
         }
         let next = Tenure::new(news, cause, next_fence, token, expires_at_ms);
-        self.pass_to(news, cause, next, End::TakenOver);
-        None
+        let is_holder = self.tenure.holder.id == cause.who.id;
+        let is_late = token.digest != before.digest && self.is_of_past(token, cause);
+        let is_own = cause.shows(before.digest) || is_holder && !is_late;
+        // The page of SETNX: a client that gets an old stamp that has passed holds the lock, any other has
+        // lost.
+        let has_lost = self.tenure.is_stamped() && next.is_stamped();
+        let has_lost = has_lost && !self.tenure.stamp_has_passed(news.at_ms);
+        if is_own || has_lost {
+            self.tenure.token = next.token;
+            self.tenure.expires_at_ms = expires_at_ms;
+            let what = if is_own { "wrote it anew" } else { "lost, and replaced its time stamp" };
+            self.step(news, cause, What::Deed(what));
+            return self.wrong(!is_own, Rule::TakeoverOverwritten, cause);
+        }
+        // A client that gets the old value knows from whom it takes the lock over.
+        if cause.command == "getset" || self.tenure.stamp_has_passed(news.at_ms) {
+            self.pass_to(news, cause, next, End::TakenOver);
+            return None;
+        }
+        let wrong = self.wrong(self.is_held(), Rule::OverwrittenByAnother, cause);
+        self.pass_to(news, cause, next, End::Overwritten);
+        wrong
+    }
+
+    /// Whether a token is that of a holder whose time has ended.
+    fn is_of_past(&self, token: Token, cause: &Cause<'_>) -> bool {
+        let is_same = |tenure: &&Tenure| tenure.token.digest == token.digest;
+        self.past.iter().filter(is_same).any(|tenure| tenure.is_meant_by(cause))
+    }
+
+    /// A command that does not ask has written a token of a former holder after the end.
+    fn remake(&mut self, news: &LockNews, cause: &Cause<'_>, next: Tenure) -> Option<Wrong> {
+        let wrong = self.came_back(news, cause);
+        self.pass_to(news, cause, next, End::Unseen);
+        wrong
     }
 
     fn free(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
-        let knows_value =
-            cause.shows(self.tenure.token.digest) || cause.is_grouped && self.has_read(cause.who.id);
         if let Some(signal) = &news.name {
             self.signal = Some(signal.clone());
             self.woken += 1;
         }
-        if self.tenure.holder.id == cause.who.id || knows_value {
-            self.end(End::Released, news, cause);
-            self.step(news, cause, "released it");
+        if self.knows_value(cause) {
+            self.end(End::Released, news.at_ms, Some(cause));
+            self.step(news, cause, What::Deed("released it"));
             return None;
         }
-        self.end(End::Deleted, news, cause);
-        self.step(news, cause, "deleted it, not being its holder");
+        if self.tenure.has_left && !self.is_contended() {
+            self.end(End::ReleasedElsewhere, news.at_ms, Some(cause));
+            self.step(news, cause, What::Deed("released it, after its holder had disconnected"));
+            let is_due = !self.tenure.stamp_has_passed(news.at_ms);
+            return self.wrong(is_due, Rule::ReleasedElsewhere, cause);
+        }
+        self.end(End::Deleted, news.at_ms, Some(cause));
+        self.step(news, cause, What::Deed("deleted it, not being its holder"));
         // By its own value, a lock whose time stamp has passed is free.
         let is_wrong = !self.tenure.stamp_has_passed(news.at_ms);
         self.wrong(is_wrong, Rule::DeletedByAnother, cause)
     }
 
-    fn end(&mut self, how: End, news: &LockNews, cause: &Cause<'_>) {
-        self.tenure.ended = Some(Ended { how, at_ms: news.at_ms, by: cause.who.id });
+    /// Whether a client acts for the holder: it shows the value, or has read it before, or the command comes
+    /// from the holder's connection and does not show the token of another.
+    fn knows_value(&self, cause: &Cause<'_>) -> bool {
+        if cause.shows(self.tenure.token.digest) || cause.is_grouped && self.has_read(cause.who.id) {
+            return true;
+        }
+        let is_late = cause.is_script() && self.past.iter().any(|tenure| tenure.is_meant_by(cause));
+        self.tenure.holder.id == cause.who.id && !is_late
+    }
+
+    fn end(&mut self, how: End, at_ms: u64, cause: Option<&Cause<'_>>) {
+        let (by, script) = cause.map_or((0, None), |cause| (cause.who.id, cause.script_id()));
+        self.tenure.ended = Some(Ended { how, at_ms, by, script });
     }
 
     /// Whether a client has read the value that the lock has now.
     fn has_read(&self, client: u64) -> bool {
+        self.timeline.has(client, READ, self.tenure.since_ms)
+    }
+
+    /// Whether this client has tried to take the lock from its present holder.
+    fn has_refused(&self, client: u64) -> bool {
         let since_ms = self.tenure.since_ms;
-        self.steps.iter().any(|step| step.what == READ && step.who.id == client && step.last_ms >= since_ms)
+        self.refused_by.iter().any(|refused| refused.who.id == client && refused.last_ms >= since_ms)
+    }
+
+    /// Whether a client has tried to take the lock from its present holder.
+    fn is_contended(&self) -> bool {
+        self.refused_by.iter().any(|refused| refused.last_ms >= self.tenure.since_ms)
     }
 
     /// Checks whether the client held the lock before and no longer does.
     fn came_back(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
-        let (client, is_hash) = (cause.who.id, self.is_hash());
-        // Threads with different tokens may share a connection, and a script of theirs shows which one it is.
-        let is_known = is_hash && cause.is_script;
-        let is_holder = self.tenure.holder.id == client && !is_known;
-        if self.is_held() && (is_holder || cause.shows(self.tenure.token.digest)) {
+        if self.is_held() && cause.shows(self.tenure.token.digest) || self.is_taken_by(cause.script_id()) {
             return None;
         }
         let acts = cause.deletes() || cause.extends();
-        if is_hash && !acts && !cause.looks() {
+        if self.is_hash() && !acts && !cause.looks() || cause.script.is_some_and(|script| !script.acts) {
             return None;
         }
-        let means = |tenure: &Tenure| {
-            // Any script may ask whether a lock is free; a script that brings its value means that lock.
-            let is_holder = tenure.holder.id == client && acts && !cause.is_script;
-            is_holder || cause.shows(tenure.token.digest)
+        // Threads with different tokens may share a connection, so a token tells more than a connection.
+        let means = |tenure: &&mut Tenure| tenure.ended.is_some() && tenure.is_meant_by(cause);
+        let shown = std::iter::once(&mut self.tenure).chain(&mut self.past).find(means).is_some();
+        let is_present_holder = self.is_held() && self.tenure.holder.id == cause.who.id;
+        if !shown && (!acts || is_present_holder || cause.compares()) {
+            return None;
+        }
+        let is_him = |tenure: &&mut Tenure| {
+            let is_him = if shown { tenure.is_meant_by(cause) } else { tenure.holder.id == cause.who.id };
+            tenure.ended.is_some() && is_him
         };
-        let mut tenures = std::iter::once(&mut self.tenure).chain(&mut self.past);
-        let tenure = tenures.find(|tenure| tenure.ended.is_some() && means(tenure))?;
-        let rule = match tenure.ended? {
-            Ended { how: End::Expired, .. } => Rule::ExpiredWhileHeld,
-            Ended { how: End::Released, by, at_ms }
-                // A hash may be renewed at the moment at which another thread releases it.
-                if by == client && at_ms <= news.at_ms && (cause.deletes() || cause.is_script && !is_hash) =>
-            {
-                Rule::ReleasedTwice
+        let (is_hash, last_fence) = (self.is_hash(), self.tenure.fence);
+        let tenure = std::iter::once(&mut self.tenure).chain(&mut self.past).find(is_him)?;
+        let ended = tenure.ended?;
+        let rule = match ended.how {
+            End::Expired => Rule::ExpiredWhileHeld,
+            End::Flushed | End::Evicted => Rule::LostWhileHeld,
+            // A renewal may come just behind the release. It is another script. Once another client has had
+            // the lock, a client with one token for all its locks may mean another attempt than the one it
+            // had.
+            End::Released if ended.at_ms <= news.at_ms && tenure.fence == last_fence => {
+                let is_again = match cause.script_id() {
+                    None => cause.deletes(),
+                    script => script == ended.script && !is_hash,
+                };
+                let is_same = ended.by == cause.who.id || shown && tenure.token.is_long;
+                (is_again && is_same).then_some(Rule::ReleasedTwice)?
             }
             _ => return None,
         };
         if !tenure.tell_once(rule) {
             return None;
         }
-        Some(Wrong { rule, clients: self.involved(cause) })
+        Some(self.describe(rule, cause))
     }
 
     /// A finding about the present holder, if `is_wrong` holds and no finding of this rule came before.
     fn wrong(&mut self, is_wrong: bool, rule: Rule, cause: &Cause<'_>) -> Option<Wrong> {
         let is_news = is_wrong && self.tenure.tell_once(rule);
-        is_news.then(|| Wrong { rule, clients: self.involved(cause) })
+        is_news.then(|| self.describe(rule, cause))
+    }
+
+    fn describe(&self, rule: Rule, cause: &Cause<'_>) -> Wrong {
+        let advice = Advice::of(rule, self.kind(), cause.compares());
+        let (clients, is_about_note) = (self.involved(cause), self.is_mere_note());
+        Wrong { rule, clients, advice, is_known: false, is_about_note }
+    }
+
+    /// The client of a lock without an expiry has disconnected. Returns misuse if it is the first time.
+    pub(super) fn leave(&mut self, client: u64) -> Option<Wrong> {
+        if !self.is_held() || self.tenure.holder.id != client {
+            return None;
+        }
+        self.tenure.has_left = true;
+        if !self.tenure.is_for_ever() || !self.tenure.tell_once(Rule::NoExpiry) {
+            return None;
+        }
+        let clients = vec![Arc::clone(&self.tenure.holder)];
+        let advice = Advice::of(Rule::NoExpiry, self.kind(), false);
+        let is_about_note = self.is_mere_note();
+        Some(Wrong { rule: Rule::NoExpiry, clients, advice, is_known: false, is_about_note })
+    }
+
+    /// What kind of lock it is.
+    fn kind(&self) -> Kind {
+        match () {
+            () if self.is_hash() => Kind::Hash,
+            () if self.signal.is_some() || self.key.starts_with(b"lock:") && self.woken > 0 => Kind::Signal,
+            () => Kind::Text,
+        }
     }
 
     /// The client that acted, and the lock's holder.
@@ -440,7 +477,9 @@ impl Lock {
         clients
     }
 
-    fn refuse(&mut self, news: &LockNews, cause: &Cause<'_>) {
+    /// An attempt to take it failed. If no client can take it any more, that is worth a line in the log.
+    fn refuse(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
+        let was_mere_note = self.is_mere_note();
         self.refused += 1;
         let at = self.refused_by.iter().position(|refused| refused.who.id == cause.who.id);
         let mut refused = match at {
@@ -454,55 +493,26 @@ impl Lock {
         }
         self.refused_by.push(refused);
         self.step(news, cause, REFUSED);
+        let is_stuck = self.is_held() && self.tenure.has_left && self.tenure.is_for_ever();
+        (was_mere_note && is_stuck).then(|| Wrong { is_known: true, ..self.describe(Rule::NoExpiry, cause) })
     }
 
-    /// Adds a step, or counts it to the last one if that was the same.
-    fn step(&mut self, news: &LockNews, cause: &Cause<'_>, what: &'static str) {
-        if let Some(last) = self.steps.back_mut()
-            && (last.who.id, last.command, last.what) == (cause.who.id, cause.command, what)
-        {
-            last.times = last.times.saturating_add(1);
-            last.last_ms = news.at_ms;
-            return;
-        }
-        if self.steps.len() == STEPS_MAX {
-            self.steps.pop_front();
-        }
-        self.steps.push_back(Step {
-            who: Arc::clone(&cause.who),
-            command: cause.command,
-            is_script: cause.is_script,
-            what,
-            first_ms: news.at_ms,
-            last_ms: news.at_ms,
-            times: 1,
-        });
+    fn step(&mut self, news: &LockNews, cause: &Cause<'_>, what: What) {
+        self.timeline.add(cause, what, news.at_ms);
     }
 
     /// The history, one step a line, with the milliseconds since the first step.
     pub fn timeline(&self) -> Vec<String> {
-        let start_ms = self.steps.front().map_or(0, |step| step.first_ms);
-        let line = |step: &Step| {
-            let script = if step.is_script { " in a script" } else { "" };
-            let times = if step.times > 1 { format!(", {} times", step.times) } else { String::new() };
-            format!(
-                "+{} ms {}: {}{script} {}{times}",
-                step.first_ms.saturating_sub(start_ms),
-                step.who,
-                step.command.to_uppercase(),
-                step.what,
-            )
-        };
-        self.steps.iter().map(line).collect()
+        self.timeline.lines()
     }
 
     /// When the first step of the timeline was, in milliseconds since 1970.
     pub fn timeline_since_ms(&self) -> u64 {
-        self.steps.front().map_or(0, |step| step.first_ms)
+        self.timeline.since_ms()
     }
 
     /// The time of the last step, in milliseconds since 1970.
     pub(super) fn last_ms(&self) -> u64 {
-        self.steps.back().map_or(0, |step| step.last_ms)
+        self.timeline.last_ms()
     }
 }

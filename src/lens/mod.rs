@@ -7,22 +7,33 @@
 //!
 //! Under load some news are dropped, so missing news prove nothing.
 
+mod advice;
 mod cause;
+mod findings;
 mod lock;
 mod rules;
+mod script;
+mod tenure;
+mod timeline;
 
-use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use crate::keyspace::fencing::Fencing;
 use crate::keyspace::{LockChange, LockNews, Token};
-pub use cause::Cause;
+use crate::resp::Request;
+pub use advice::{Advice, Kind};
+pub use cause::{Cause, rewrites, shows};
+pub use findings::Finding;
+use findings::{Findings, Volume};
 use lock::Wrong;
-pub use lock::{End, Ended, Entered, Lock, Refused, Tenure};
-pub use rules::{Finding, Rule};
+pub use lock::{Lock, Refused};
+pub use rules::Rule;
+pub use script::Script;
+pub use tenure::{End, Ended, Entered, Tenure};
 
 /// Locks are kept in this number of segments, each behind a mutex of its own…
 const SEGMENTS: usize = 32;
@@ -30,10 +41,6 @@ const SEGMENTS: usize = 32;
 const SEGMENT_LOCKS: usize = 128;
 /// Locks whose keys are longer are not followed.
 const KEY_BYTES_MAX: usize = 1024;
-/// Findings that are kept.
-const FINDINGS_MAX: usize = 128;
-/// Findings of different keys or rules that are logged; further ones are only in LOCKS LOG.
-const LOGGED_MAX: usize = 1024;
 
 /// All locks that are followed.
 #[derive(Debug)]
@@ -55,13 +62,15 @@ struct Segment {
     hand: usize,
 }
 
-#[derive(Debug, Default)]
-struct Findings {
-    last_id: u64,
-    newest: VecDeque<Finding>,
-    by_rule: [u64; Rule::ALL.len()],
-    /// The keys and rules that were logged.
-    logged: HashSet<(usize, Box<[u8]>, u8)>,
+/// A lock that counts as held.
+#[derive(Clone, Debug)]
+pub struct Held {
+    since_ms: u64,
+    hash: u64,
+    /// The number of the key's database.
+    pub database: usize,
+    /// The key that acts as a lock.
+    pub key: Box<[u8]>,
 }
 
 /// Counts since the start or the last reset.
@@ -123,40 +132,35 @@ impl Lens {
             return;
         }
         let mut segment = self.segment(news.hash).lock();
-        if let Some(finding) = self.follow_in(&mut segment, news, cause) {
+        if let Some((finding, volume)) = self.follow_in(&mut segment, news, cause) {
             drop(segment);
-            self.note(finding);
+            self.note(finding, volume);
         }
     }
 
-    fn follow_in(&self, segment: &mut Segment, news: &LockNews, cause: &Cause<'_>) -> Option<Finding> {
+    fn follow_in(
+        &self,
+        segment: &mut Segment,
+        news: &LockNews,
+        cause: &Cause<'_>,
+    ) -> Option<(Finding, Option<Volume>)> {
         let found = segment.find(news.hash, news.database, &news.key);
         if let Some(at) = found {
             self.settle(&mut segment.locks[at], news.at_ms);
         }
-        match news.change {
-            LockChange::Taken { token, expires_at_ms } => {
-                self.take(segment, found, news, cause, token, expires_at_ms);
-                return None;
-            }
-            // A script that takes a lock gets the token from its client. A field of its own is a counter.
-            LockChange::TakenAsHash { token, .. } if cause.is_script && !cause.shows(token.digest) => {
-                found.into_iter().for_each(|at| segment.forget(at));
-                return None;
-            }
-            LockChange::TakenAsHash { token, expires_at_ms, by } => {
-                let cause = Cause { command: by, ..cause.clone() };
-                self.take(segment, found, news, &cause, token, expires_at_ms);
-                return None;
-            }
-            _ => {}
+        let taken = match news.change {
+            LockChange::Taken { token, expires_at_ms } => Some((token, expires_at_ms, cause.command)),
+            LockChange::TakenInSteps { token, expires_at_ms, by } => Some((token, Some(expires_at_ms), by)),
+            LockChange::TakenAsHash { token, expires_at_ms, by } => Some((token, expires_at_ms, by)),
+            _ => None,
+        };
+        if let Some((token, expires_at_ms, command)) = taken {
+            let cause = Cause { command, ..cause.clone() };
+            self.take(segment, found, news, &cause, token, expires_at_ms);
+            return None;
         }
         let at = found?;
-        let is_lock = match news.change {
-            LockChange::Written { .. } => cause.rewrites(),
-            change => change != LockChange::Changed,
-        };
-        if !is_lock {
+        if news.change == LockChange::Changed {
             segment.forget(at);
             return None;
         }
@@ -171,6 +175,84 @@ impl Lens {
         let was_released = news.change == LockChange::Freed && lock.was_released();
         counters.released.fetch_add(u64::from(was_released), Ordering::Relaxed);
         wrong.map(|wrong| lock_finding(lock, wrong, news.at_ms))
+    }
+
+    /// Whether a key is no lock after all, by the command that changed it. Then the caller removes its mark
+    /// and [forgets](Self::forget) it. `script` is the request that runs the script that called the command.
+    pub fn is_no_lock(
+        &self,
+        news: &LockNews,
+        command: &str,
+        script: Option<Request<'_>>,
+        script_id: impl FnOnce() -> Option<Script>,
+    ) -> bool {
+        match news.change {
+            // A script that takes a lock gets the token from its client. A field of its own is a counter.
+            LockChange::TakenInSteps { token, .. } if token.is_small_number => true,
+            LockChange::TakenInSteps { token, .. } | LockChange::TakenAsHash { token, .. } => {
+                script.is_some_and(|script| !shows(script, token.digest))
+            }
+            LockChange::Written { .. } if !rewrites(command) => true,
+            // A script that takes a lock never writes over the token of another.
+            LockChange::Written { before, token, .. } => script.is_some_and(|request| {
+                let is_own = before.digest == token.digest || shows(request, before.digest);
+                let script = script_id().map(|script| script.id);
+                !is_own && self.with(news, |lock| lock.is_taken_by(script)).unwrap_or(false)
+            }),
+            LockChange::Remade { token, .. } => !self.with(news, |lock| lock.had(token)).unwrap_or(false),
+            _ => false,
+        }
+    }
+
+    /// Forgets a lock.
+    pub fn forget(&self, news: &LockNews) {
+        let mut segment = self.segment(news.hash).lock();
+        if let Some(at) = segment.find(news.hash, news.database, &news.key) {
+            segment.forget(at);
+        }
+    }
+
+    fn with<R>(&self, news: &LockNews, look: impl FnOnce(&Lock) -> R) -> Option<R> {
+        let segment = self.segment(news.hash).lock();
+        segment.find(news.hash, news.database, &news.key).map(|at| look(&segment.locks[at]))
+    }
+
+    /// Follows that a lock was evicted.
+    pub fn evict(&self, news: &LockNews) {
+        let mut segment = self.segment(news.hash).lock();
+        if let Some(at) = segment.find(news.hash, news.database, &news.key) {
+            self.settle(&mut segment.locks[at], news.at_ms);
+            segment.locks[at].lose(End::Evicted, news.at_ms);
+        }
+    }
+
+    /// Follows that all keys of a database were removed, or all keys. Returns the hashes of the locks that
+    /// were held.
+    pub fn flush(&self, database: Option<usize>, now_ms: u64) -> Vec<u64> {
+        let mut lost = Vec::new();
+        for segment in &self.segments {
+            for lock in &mut segment.lock().locks {
+                self.settle(lock, now_ms);
+                let is_meant = database.is_none_or(|database| lock.database == database);
+                if is_meant && lock.lose(End::Flushed, now_ms) {
+                    lost.push(lock.hash);
+                }
+            }
+        }
+        lost
+    }
+
+    /// Follows that two databases were exchanged.
+    pub fn swap(&self, one: usize, other: usize) {
+        for segment in &self.segments {
+            for lock in &mut segment.lock().locks {
+                lock.database = match lock.database {
+                    database if database == one => other,
+                    database if database == other => one,
+                    database => database,
+                };
+            }
+        }
     }
 
     fn take(
@@ -198,20 +280,20 @@ impl Lens {
         }
     }
 
-    /// Notes that a client has left. Its locks without an expiry are never released.
-    pub fn leave(&self, client: u64, now_ms: u64) {
+    /// Notes that a client has left. Its locks without an expiry are never released. `is_meant` returns
+    /// whether a key is to be followed.
+    pub fn leave(&self, client: u64, now_ms: u64, is_meant: impl Fn(&[u8]) -> bool) {
         for segment in &self.segments {
             let mut findings = Vec::new();
             for lock in &mut segment.lock().locks {
-                let holds = lock.is_held() && lock.tenure.holder.id == client;
-                // A time stamp for a value is an expiry that clients agree upon.
-                let is_for_ever = lock.tenure.expires_at_ms.is_none() && lock.tenure.token.stamp_ms.is_none();
-                if holds && is_for_ever && lock.tenure.tell_once(Rule::NoExpiry) {
-                    let clients = vec![Arc::clone(&lock.tenure.holder)];
-                    findings.push(lock_finding(lock, Wrong { rule: Rule::NoExpiry, clients }, now_ms));
+                self.settle(lock, now_ms);
+                if let Some(wrong) = lock.leave(client)
+                    && is_meant(&lock.key)
+                {
+                    findings.push(lock_finding(lock, wrong, now_ms));
                 }
             }
-            findings.into_iter().for_each(|finding| self.note(finding));
+            findings.into_iter().for_each(|(finding, volume)| self.note(finding, volume));
         }
     }
 
@@ -223,23 +305,45 @@ impl Lens {
         Some(segment.locks[at].clone())
     }
 
-    /// The locks that are held now and for which `is_wanted` returns true.
-    pub fn held(&self, now_ms: u64, mut is_wanted: impl FnMut(&Lock) -> bool) -> Vec<Lock> {
+    /// The locks that are held now and for which `is_wanted` returns true, longest held first.
+    pub fn held(&self, now_ms: u64, is_wanted: impl Fn(&Lock) -> bool) -> Vec<Held> {
         let mut held = Vec::new();
         for segment in &self.segments {
             for lock in &mut segment.lock().locks {
                 self.settle(lock, now_ms);
                 if lock.is_held() && is_wanted(lock) {
-                    held.push(lock.clone());
+                    let since_ms = lock.tenure.since_ms;
+                    held.push(Held {
+                        since_ms,
+                        hash: lock.hash,
+                        database: lock.database,
+                        key: lock.key.clone(),
+                    });
                 }
             }
         }
+        held.sort_by_key(|held| held.since_ms);
         held
+    }
+
+    /// Returns a copy of a lock that was held, if it is still followed.
+    pub fn get_held(&self, held: &Held, now_ms: u64) -> Option<Lock> {
+        self.get(held.hash, held.database, &held.key, now_ms)
+    }
+
+    /// Notes that a lock that counts as held is not there any more.
+    pub fn miss(&self, held: &Held, now_ms: u64) {
+        let mut segment = self.segment(held.hash).lock();
+        if let Some(at) = segment.find(held.hash, held.database, &held.key)
+            && segment.locks[at].tenure.since_ms == held.since_ms
+        {
+            segment.locks[at].lose(End::Unseen, now_ms);
+        }
     }
 
     /// The newest findings, the last one first.
     pub fn findings(&self, count: usize) -> Vec<Finding> {
-        self.findings.lock().newest.iter().take(count).cloned().collect()
+        self.findings.lock().newest(count)
     }
 
     /// Returns the counts so far.
@@ -263,14 +367,13 @@ impl Lens {
             expired: count(&self.counters.expired),
             reentered: count(&self.counters.reentered),
             woken: count(&self.counters.woken),
-            findings: self.findings.lock().by_rule,
+            findings: self.findings.lock().by_rule(),
         }
     }
 
     /// Forgets the findings and begins to count anew. Locks stay known.
     pub fn reset(&self) {
-        let mut findings = self.findings.lock();
-        *findings = Findings { last_id: findings.last_id, ..Findings::default() };
+        self.findings.lock().clear();
         let Counters { taken, refused, released, expired, reentered, woken } = &self.counters;
         for counter in [taken, refused, released, expired, reentered, woken] {
             counter.store(0, Ordering::Relaxed);
@@ -283,26 +386,26 @@ impl Lens {
         }
     }
 
-    fn note(&self, mut finding: Finding) {
+    /// Writes the lines about findings that are due.
+    pub fn write_due_lines(&self, now: Instant) {
+        let lines = self.findings.lock().due_lines(now);
+        lines.iter().for_each(|line| tracing::info!("{line}"));
+    }
+
+    /// Keeps a finding, and writes a line about it if it is loud. One without a volume is known already.
+    fn note(&self, finding: Finding, volume: Option<Volume>) {
         let mut findings = self.findings.lock();
-        findings.last_id += 1;
-        finding.id = findings.last_id;
-        findings.by_rule[finding.rule as usize] += 1;
-        let logged = (finding.database, finding.key.clone(), finding.rule as u8);
-        if findings.logged.len() < LOGGED_MAX && findings.logged.insert(logged) {
-            let clients: Vec<String> = finding.clients.iter().map(|who| who.to_string()).collect();
-            tracing::info!(
-                "Lock lens: {} on key \"{}\" by {}. {} See LOCKS LOG for details.",
-                finding.rule.name(),
-                finding.key.escape_ascii(),
-                clients.join(", "),
-                finding.rule.hint()
-            );
+        let line = match volume {
+            Some(Volume::Quiet) => None,
+            _ => findings.line(&finding, Instant::now()),
+        };
+        if let Some(volume) = volume {
+            findings.add(finding, volume);
         }
-        if findings.newest.len() == FINDINGS_MAX {
-            findings.newest.pop_back();
+        drop(findings);
+        if let Some(line) = line {
+            tracing::info!("{line}");
         }
-        findings.newest.push_front(finding);
     }
 
     fn next_fence(&self) -> u64 {
@@ -348,14 +451,23 @@ impl Segment {
     }
 }
 
-fn lock_finding(lock: &Lock, wrong: Wrong, at_ms: u64) -> Finding {
-    Finding {
+/// A finding, and its volume; without one, it is known already.
+fn lock_finding(lock: &Lock, wrong: Wrong, at_ms: u64) -> (Finding, Option<Volume>) {
+    let is_quiet = match wrong.rule {
+        Rule::ReleasedElsewhere => true,
+        Rule::ExpirySetSeparately => false,
+        _ => wrong.is_about_note,
+    };
+    let volume = if is_quiet { Volume::Quiet } else { Volume::Loud };
+    let finding = Finding {
         id: 0,
         rule: wrong.rule,
         database: lock.database,
         key: lock.key.clone(),
         at_ms,
         clients: wrong.clients,
+        advice: wrong.advice,
         timeline: lock.timeline(),
-    }
+    };
+    (finding, (!wrong.is_known).then_some(volume))
 }

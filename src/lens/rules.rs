@@ -1,10 +1,6 @@
-//! The kinds of misuse of locks, and the command to use instead.
+//! The kinds of misuse of locks.
 //!
 //! The rules are hints: a key that SETNX has made may be a lock, or remember that something was done once.
-
-use std::sync::Arc;
-
-use crate::clients::Who;
 
 /// A way in which locks go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,17 +18,29 @@ pub enum Rule {
     TakeoverOverwritten,
     /// A holder released a lock that it had released before.
     ReleasedTwice,
+    /// A client wrote its own token into a lock that another holds.
+    OverwrittenByAnother,
+    /// A client changed when a lock expires that another holds.
+    ExtendedByAnother,
+    /// A holder came back when its lock had been flushed or evicted.
+    LostWhileHeld,
+    /// A client deleted a lock whose holder had disconnected, and which no client had tried to take.
+    ReleasedElsewhere,
 }
 
 impl Rule {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Rule; 6] = [
+    pub const ALL: [Rule; 10] = [
         Rule::NoExpiry,
         Rule::ExpirySetSeparately,
         Rule::DeletedByAnother,
         Rule::ExpiredWhileHeld,
         Rule::TakeoverOverwritten,
         Rule::ReleasedTwice,
+        Rule::OverwrittenByAnother,
+        Rule::ExtendedByAnother,
+        Rule::LostWhileHeld,
+        Rule::ReleasedElsewhere,
     ];
 
     /// Its name in LOCKS LOG, LOCKS STATS, INFO and metrics.
@@ -44,11 +52,16 @@ impl Rule {
             Rule::ExpiredWhileHeld => "expired-while-held",
             Rule::TakeoverOverwritten => "takeover-overwritten",
             Rule::ReleasedTwice => "released-twice",
+            Rule::OverwrittenByAnother => "overwritten-by-another",
+            Rule::ExtendedByAnother => "extended-by-another",
+            Rule::LostWhileHeld => "lost-while-held",
+            Rule::ReleasedElsewhere => "released-elsewhere",
         }
     }
 
-    /// The meaning for a user, if the key is a lock.
-    pub fn hint(self) -> &'static str {
+    /// The meaning for a user, if the key is a lock. `compares` says whether the client's command has
+    /// compared the token.
+    pub(super) fn hint(self, compares: bool) -> &'static str {
         match self {
             Rule::NoExpiry => {
                 "If this is a lock, no client can take it any more: its holder has disconnected and it never \
@@ -69,46 +82,46 @@ impl Rule {
                 "If this is a lock whose value is its expiry time, a client that failed to take it has \
                  replaced the holder's time with its own: the lock ends at the wrong time."
             }
+            Rule::ReleasedTwice if compares => {
+                "If this is a lock, its holder has released it twice. The second release compared the \
+                 token, so it does no harm; but the holder may have worked on after the first one."
+            }
             Rule::ReleasedTwice => {
                 "If this is a lock, the second release would have deleted the next holder's lock."
             }
+            Rule::OverwrittenByAnother => {
+                "If this is a lock, a client that does not hold it has written its own token into it: both \
+                 believe that they hold it, and the holder can neither extend nor release it."
+            }
+            Rule::ExtendedByAnother => {
+                "If this is a lock, a client that does not hold it has changed when it expires: it may stay \
+                 after its holder has gone, or end while its holder works."
+            }
+            Rule::LostWhileHeld => {
+                "If this is a lock, it was lost while its holder still worked, because all keys were \
+                 removed (FLUSHALL, FLUSHDB) or because memory was short: another client may have held it \
+                 at the same time."
+            }
+            Rule::ReleasedElsewhere => {
+                "If this is a lock, a client that did not take it has released it after its holder had \
+                 disconnected. Some frameworks mean it: one process takes the lock, and another releases it."
+            }
         }
     }
 
-    /// The command to use instead.
-    pub fn instead(self) -> &'static str {
-        match self {
-            Rule::NoExpiry | Rule::ExpirySetSeparately => "SET key token NX PX milliseconds",
-            Rule::DeletedByAnother | Rule::ReleasedTwice => "DELIFEQ key token",
-            Rule::ExpiredWhileHeld => {
-                "SET key token IFEQ token PX milliseconds, before it expires, to extend it; and pass the \
-                 fencing number of LOCKS GET to the resource that the lock protects"
-            }
-            Rule::TakeoverOverwritten => "SET key token NX PX milliseconds, then DELIFEQ key token",
-        }
+    /// Whether it is about the lock of another client, which is worse than trouble with one's own.
+    pub(super) fn is_about_another(self) -> bool {
+        matches!(
+            self,
+            Rule::DeletedByAnother
+                | Rule::OverwrittenByAnother
+                | Rule::ExtendedByAnother
+                | Rule::TakeoverOverwritten
+        )
     }
 
     /// Its bit in a set of rules.
-    pub(super) fn bit(self) -> u8 {
-        1 << self as u8
+    pub(super) fn bit(self) -> u16 {
+        1 << self as u16
     }
-}
-
-/// Something that went wrong with a lock.
-#[derive(Clone, Debug)]
-pub struct Finding {
-    /// Its number; later findings have larger ones.
-    pub id: u64,
-    /// In which way.
-    pub rule: Rule,
-    /// The lock's database.
-    pub database: usize,
-    /// The lock's key.
-    pub key: Box<[u8]>,
-    /// When it was noticed, in milliseconds since 1970.
-    pub at_ms: u64,
-    /// The clients that were involved; the one that acted comes first.
-    pub clients: Vec<Arc<Who>>,
-    /// The history of the lock until then, one step a line.
-    pub timeline: Vec<String>,
 }

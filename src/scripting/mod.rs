@@ -168,6 +168,12 @@ impl Scripting {
         answer
     }
 
+    /// The text of a cached script, by its name in hexadecimal digits; `None` also while a script runs.
+    pub fn text_of(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let digest = Digest::parse(name)?;
+        self.interpreter.try_lock()?.as_ref()?.text(&digest).map(<[u8]>::to_vec)
+    }
+
     /// Bytes of the interpreter. While a script runs, the bytes before that script.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, Builder};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::{JoinHandle, spawn_blocking, yield_now};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -90,6 +90,7 @@ async fn keep_time(instance: Arc<Instance>) {
         instance.keyspace.follow_clock();
         instance.tidy_tracking();
         instance.allow_lock_news();
+        instance.lens.write_due_lines(Instant::now());
         instance.look_after_snapshots();
         last = now;
     }

@@ -96,7 +96,8 @@ impl<Stream: Wire> Connection<Stream> {
             instance.tracking.end(&instance.followers.interest, &tracks);
         }
         if session.client.has_taken_locks.load(Ordering::Relaxed) {
-            instance.lens.leave(session.client.id, instance.clock.now_ms());
+            let is_meant = |key: &[u8]| !instance.ignores_lock(key);
+            instance.lens.leave(session.client.id, instance.clock.now_ms(), is_meant);
         }
         instance.keyspace.unwatch(&mut session.watching);
         while !session.watching.is_forgotten() {

@@ -3,21 +3,21 @@
 
 use crate::client::{Client, Reply};
 use crate::folder::Folder;
-use crate::locks::{array, field, findings, integer, is_found, locksmiths, text, wait_until};
+use crate::locks::{array, field, findings, frozen, integer, is_found, locksmiths, text, wait_until};
 use crate::server::Server;
 
 /// Redisson 3.17 to 4: takes a lock, or takes it once more. Keys: the lock. Then milliseconds and the token.
-const TAKE: &str = "if ((redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1)) then redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; return redis.call('pttl', KEYS[1]);";
+pub(crate) const TAKE: &str = "if ((redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1)) then redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; return redis.call('pttl', KEYS[1]);";
 /// Redisson before that.
 const TAKE_BEFORE: &str = "if (redis.call('exists', KEYS[1]) == 0) then redis.call('hset', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; if (redis.call('hexists', KEYS[1], ARGV[2]) == 1) then redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; return redis.call('pttl', KEYS[1]);";
 /// Keys: the lock, the channel, and where the result is kept for a client that sends the script again.
-const RELEASE: &str = "local val = redis.call('get', KEYS[3]); if val ~= false then return tonumber(val);end; if (redis.call('hexists', KEYS[1], ARGV[3]) == 0) then return nil;end; local counter = redis.call('hincrby', KEYS[1], ARGV[3], -1); if (counter > 0) then redis.call('pexpire', KEYS[1], ARGV[2]); redis.call('set', KEYS[3], 0, 'px', ARGV[5]); return 0; else redis.call('del', KEYS[1]); redis.call(ARGV[4], KEYS[2], ARGV[1]); redis.call('set', KEYS[3], 1, 'px', ARGV[5]); return 1; end; ";
+pub(crate) const RELEASE: &str = "local val = redis.call('get', KEYS[3]); if val ~= false then return tonumber(val);end; if (redis.call('hexists', KEYS[1], ARGV[3]) == 0) then return nil;end; local counter = redis.call('hincrby', KEYS[1], ARGV[3], -1); if (counter > 0) then redis.call('pexpire', KEYS[1], ARGV[2]); redis.call('set', KEYS[3], 0, 'px', ARGV[5]); return 0; else redis.call('del', KEYS[1]); redis.call(ARGV[4], KEYS[2], ARGV[1]); redis.call('set', KEYS[3], 1, 'px', ARGV[5]); return 1; end; ";
 /// Keys: some locks. Then milliseconds, and a token for each.
-const RENEW: &str = "local result = {} for i = 1, #KEYS, 1 do if (redis.call('hexists', KEYS[i], ARGV[i + 1]) == 1) then redis.call('pexpire', KEYS[i], ARGV[1]); table.insert(result, 1); else table.insert(result, 0); end; end; return result;";
-const FORCE: &str = "if (redis.call('del', KEYS[1]) == 1) then redis.call(ARGV[2], KEYS[2], ARGV[1]); return 1 else return 0 end";
+pub(crate) const RENEW: &str = "local result = {} for i = 1, #KEYS, 1 do if (redis.call('hexists', KEYS[i], ARGV[i + 1]) == 1) then redis.call('pexpire', KEYS[i], ARGV[1]); table.insert(result, 1); else table.insert(result, 0); end; end; return result;";
+pub(crate) const FORCE: &str = "if (redis.call('del', KEYS[1]) == 1) then redis.call(ARGV[2], KEYS[2], ARGV[1]); return 1 else return 0 end";
 
 /// python-redis-lock 4.0.1. Keys: the lock and the list. Then the token, and the milliseconds of the list.
-const UNLOCK: &str = r#"
+pub(crate) const UNLOCK: &str = r#"
     if redis.call("get", KEYS[1]) ~= ARGV[1] then
         return 1
     else
@@ -57,19 +57,6 @@ fn timeline(lock: &Reply) -> Vec<String> {
         other => panic!("{other}"),
     });
     steps.map(|step| step.split("): ").nth(1).unwrap_or_default().to_owned()).collect()
-}
-
-/// A server whose clock stands, with some clients of RESP3.
-fn frozen<const N: usize>(names: [&str; N]) -> (Client, [Client; N], Server) {
-    let server = Server::start_with(&["--enable-clock-command", "yes"]);
-    let mut observer = server.client3();
-    observer.line("CLOCK FREEZE").is_ok();
-    let clients = names.map(|name| {
-        let mut client = server.client3();
-        client.cmd(["CLIENT", "SETNAME", name]).is_ok();
-        client
-    });
-    (observer, clients, server)
 }
 
 #[test]

@@ -47,6 +47,8 @@ mod limits;
 mod linear;
 mod lock;
 mod lock_kinds;
+mod lock_lens;
+mod lock_libraries;
 mod locks;
 mod long_requests;
 mod long_texts;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
-use crate::keyspace::{Transaction, complete};
+use crate::keyspace::{Grouping, Transaction, complete};
 use crate::resp::{Protocol, Reply, Request, Sent};
 use crate::scripting::shebang::Flags as ScriptFlags;
 use crate::scripting::{Failure, Host, Refused};
@@ -26,6 +26,8 @@ use crate::commands::facts::{Context, Result};
 pub(in crate::commands) struct Bridge<'a, 'k> {
     instance: &'a Instance,
     tx: &'a mut Transaction<'k>,
+    /// How the commands around the script belong together.
+    grouping: Grouping,
     /// The script's own state while it runs: a database that it selects is not the client's.
     session: &'a mut Session,
     /// The client's own state, set aside while the script runs.
@@ -71,9 +73,12 @@ impl<'a, 'k> Bridge<'a, 'k> {
             return Err(not_saved(instance));
         }
         let session = &mut *context.session;
+        let grouping = context.tx.grouping();
+        context.tx.group(Grouping::Script);
         Ok(Bridge {
             instance,
             tx: context.tx,
+            grouping,
             own: Some(session.begin_script()),
             is_thorough: is_thorough(instance),
             mark: session.began,
@@ -228,6 +233,7 @@ impl Drop for Bridge<'_, '_> {
     fn drop(&mut self) {
         if let Some(own) = self.own.take() {
             self.session.end_script(own);
+            self.tx.group(self.grouping);
         }
     }
 }

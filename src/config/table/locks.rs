@@ -13,6 +13,16 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         ..Parameter::DEFAULTS
     },
     Parameter {
+        name: "lock-lens-ignore",
+        help: "Patterns of keys that the lens does not follow, with blanks between them",
+        detail: "For keys that one process makes and another deletes, as frameworks do for unique jobs",
+        default: "",
+        kind: Kind::Text,
+        origin: Origin::Keyfast,
+        place: Place::Field(|config| Field::Text(&config.lock_lens_ignore)),
+        ..Parameter::DEFAULTS
+    },
+    Parameter {
         name: "store",
         help: "Store that servers share: a postgres:// or etcd:// URL",
         detail: "For example postgres://user@host/db or etcd://host,host; empty for none",

@@ -3,7 +3,10 @@
 //! A key that SETNX or SET NX has made gets a mark, a bit in its entry. The lock lens gets news of it, and of
 //! every later command that meets a marked entry. For other keys this costs a look at that bit. When a lock
 //! is deleted or expires, its shard remembers the hash for a while. So if its holder comes back too late and
-//! finds nothing, that is news, too.
+//! finds nothing, or writes the key anew, that is news, too.
+//!
+//! Many libraries take a lock in a script instead: it asks whether the key is there (EXISTS, GET, MSETNX),
+//! and writes it with an expiry if it is not. So a script's transaction remembers which keys it found absent.
 //!
 //! A hash gets the mark if one transaction makes it and sets its expiry: several commands of a script or of
 //! EXEC. It must have one field, the holder, with the value 1, the number of times that it holds it. It loses
@@ -14,14 +17,16 @@
 //! an expiry, and then deletes a lock, wakes the next holder by that list.
 //!
 //! An [`Allowance`] bounds the number of reports. It is filled up ten times a second. When the allowance for
-//! changes is used up, new keys get no mark, and a marked key that changes loses its mark. When the allowance
-//! for looks is used up, looks are not reported. So a missing report does not prove that nothing happened.
+//! changes is used up, new keys get their mark without a report, and a marked key that changes loses its
+//! mark. When the allowance for looks is used up, looks are not reported, and refused attempts are only
+//! counted. So a missing report does not prove that nothing happened.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use crate::excerpt::excerpt;
 use crate::keyspace::Keyspace;
 use crate::keyspace::following::news::{Effect, LockChange, LockNews, Token};
+use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::Transaction;
 use crate::resp::number::parse_integer;
 use crate::values::{HASH_KIND, LIST_KIND, Value};
@@ -32,12 +37,15 @@ pub(in crate::keyspace) struct Allowance {
     changes: AtomicI32,
     /// Clients that wait for a lock look at it far more often than it changes.
     looks: AtomicI32,
+    /// Attempts to take a lock that failed and were not reported, in parts that different shards count.
+    refused_unseen: [AtomicU64; Allowance::PARTS],
 }
 
 impl Allowance {
     /// The reports of either kind in a tenth of a second. Each takes some microseconds with cold caches, so
     /// all of them take one or two percent of a core.
     const FULL: i32 = 500;
+    const PARTS: usize = 8;
 
     /// Whether a report of a change is allowed.
     #[inline(always)]
@@ -51,6 +59,18 @@ impl Allowance {
             _ => &self.changes,
         };
         left.load(Ordering::Relaxed) > 0 && left.fetch_sub(1, Ordering::Relaxed) > 0
+    }
+
+    fn count_refused(&self, hash: u64) {
+        self.refused_unseen[hash as usize % Allowance::PARTS].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(in crate::keyspace) fn refused_unseen(&self) -> u64 {
+        self.refused_unseen.iter().map(|part| part.load(Ordering::Relaxed)).sum()
+    }
+
+    pub(in crate::keyspace) fn reset(&self) {
+        self.refused_unseen.iter().for_each(|part| part.store(0, Ordering::Relaxed));
     }
 }
 
@@ -101,6 +121,61 @@ pub(in crate::keyspace) struct Made {
     by: &'static str,
 }
 
+/// How the commands of a transaction belong together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Grouping {
+    /// They do not: there is one command.
+    #[default]
+    Alone,
+    /// EXEC runs them one after the other. None can depend on what another one has found.
+    Queue,
+    /// A script calls them.
+    Script,
+}
+
+/// The last keys that a script, or MSETNX, has found absent.
+#[derive(Debug, Default)]
+pub(in crate::keyspace) struct Absences {
+    newest: Vec<Absence>,
+    next: usize,
+}
+
+/// A key that was absent.
+#[derive(Clone, Copy, Debug)]
+struct Absence {
+    hash: u64,
+    database: usize,
+    /// The command that has written it since, without an expiry.
+    by: Option<&'static str>,
+}
+
+impl Absences {
+    /// A lock over several keys seldom has more.
+    const MAX: usize = 32;
+
+    fn add(&mut self, absence: Absence) {
+        if let Some(before) = self.get(absence.hash, absence.database) {
+            *before = absence;
+        } else if self.newest.len() < Self::MAX {
+            self.newest.push(absence);
+        } else {
+            self.newest[self.next] = absence;
+            self.next = (self.next + 1) % Self::MAX;
+        }
+    }
+
+    fn get(&mut self, hash: u64, database: usize) -> Option<&mut Absence> {
+        self.newest.iter_mut().find(|absence| (absence.hash, absence.database) == (hash, database))
+    }
+
+    fn remove(&mut self, hash: u64, database: usize) {
+        // The place that is free now is filled by the next one.
+        if let Some(absence) = self.get(hash, database) {
+            absence.database = usize::MAX;
+        }
+    }
+}
+
 /// The field of a hash with a single field, and the number in it.
 fn owner(value: Value<'_>) -> Option<(Box<[u8]>, Token, u64)> {
     if value.facts.kind != HASH_KIND || (value.facts.len)(value.content) != 1 {
@@ -139,12 +214,99 @@ impl Transaction<'_> {
         }
         self.made = None;
         let (spot, shard) = self.shard_mut(key);
-        if !keyspace.lock_allowance.is_open() {
-            shard.unfollowed += 1;
-        } else if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
-            entry.set_lock(true);
+        let Some(entry) = shard.table_mut(database).entry_mut(spot, key) else { return };
+        entry.set_lock(true);
+        if keyspace.lock_allowance.is_open() {
             self.report(key, LockChange::TakenAsHash { token, expires_at_ms, by }, Some(field));
+        } else {
+            shard.unfollowed += 1;
         }
+    }
+
+    /// Says how the next commands belong together.
+    pub fn group(&mut self, grouping: Grouping) {
+        self.grouping = grouping;
+        self.absences.get_mut().newest.clear();
+    }
+
+    /// How the commands that run belong together.
+    pub fn grouping(&self) -> Grouping {
+        self.grouping
+    }
+
+    /// Notes that a script found a key absent, or that the command `by` did and writes it now.
+    #[cold]
+    pub(in crate::keyspace) fn note_absent(&self, key: &[u8], by: Option<&'static str>) {
+        let (hash, database) = (self.shard(key).0.hash, self.database());
+        self.absences.borrow_mut().add(Absence { hash, database, by });
+    }
+
+    /// Notes keys that the command `by` has found absent, all of them, and writes now. Handlers of such
+    /// commands call it before they write.
+    pub fn note_all_absent<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>, by: &'static str) {
+        if self.grouping != Grouping::Alone {
+            keys.for_each(|key| self.note_absent(key, Some(by)));
+        }
+    }
+
+    /// Follows a string that was written where the key was absent, by a command that did not ask.
+    #[inline]
+    pub(in crate::keyspace) fn follow_new(&mut self, key: &[u8], value: &[u8], by: &'static str) {
+        let (spot, shard) = self.shard(key);
+        let was_lock = shard.rarities().is_some_and(|rarities| rarities.gone_locks.has(spot.hash));
+        if was_lock || self.grouping != Grouping::Alone {
+            self.follow_written(key, value, by, was_lock);
+        }
+    }
+
+    #[cold]
+    fn follow_written(&mut self, key: &[u8], value: &[u8], by: &'static str, was_lock: bool) {
+        let (hash, database) = (self.shard(key).0.hash, self.database());
+        let expires_at_ms = self.entry(key).and_then(Entry::expires_at_ms);
+        let found = self.absences.get_mut().get(hash, database);
+        match (found, expires_at_ms) {
+            (Some(_), Some(expires_at_ms)) => self.take_in_steps(key, value, expires_at_ms, by),
+            (found, _) => {
+                if let Some(absence) = found {
+                    absence.by.get_or_insert(by);
+                }
+                // What is written for ever is the result of something rather than a lock.
+                if let Some(expires_at_ms) = expires_at_ms
+                    && was_lock
+                    && !self.is_replay()
+                {
+                    self.report(key, LockChange::Remade { token: Token::of(value), expires_at_ms }, None);
+                }
+            }
+        }
+    }
+
+    /// Follows the expiry of a string that the transaction has written where it had found the key absent.
+    #[cold]
+    pub(in crate::keyspace) fn follow_dated(&mut self, key: &[u8], expires_at_ms: Option<u64>) {
+        let (hash, database) = (self.shard(key).0.hash, self.database());
+        let by = self.absences.get_mut().get(hash, database).and_then(|absence| absence.by);
+        let (Some(by), Some(expires_at_ms)) = (by, expires_at_ms) else { return };
+        let text = self.entry(key).and_then(|entry| entry.text().ok());
+        let Some(value) = text.map(<[u8]>::to_vec) else { return };
+        self.take_in_steps(key, &value, expires_at_ms, by);
+    }
+
+    fn take_in_steps(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64, by: &'static str) {
+        let (keyspace, database) = (self.keyspace(), self.database());
+        if self.is_replay() {
+            return;
+        }
+        let (spot, shard) = self.shard_mut(key);
+        let Some(entry) = shard.table_mut(database).entry_mut(spot, key) else { return };
+        entry.set_lock(true);
+        let hash = spot.hash;
+        if keyspace.lock_allowance.is_open() {
+            self.report(key, LockChange::TakenInSteps { token: Token::of(value), expires_at_ms, by }, None);
+        } else {
+            shard.unfollowed += 1;
+        }
+        self.absences.get_mut().remove(hash, database);
     }
 
     /// Follows a hash that is a lock and was changed.
@@ -171,25 +333,30 @@ impl Transaction<'_> {
         is_signal.then(|| entry.key().into())
     }
 
-    /// Marks a key that was inserted because it was absent.
+    /// Reports a key that was inserted, with its mark, because it was absent.
     #[inline(always)]
     pub(in crate::keyspace) fn follow_taken(&mut self, key: &[u8], value: &[u8]) {
         if self.keyspace().lock_allowance.is_open() {
-            self.mark_lock(key, value);
+            self.report_taken(key, value);
         } else {
             self.shard_mut(key).1.unfollowed += 1;
         }
     }
 
     #[cold]
-    fn mark_lock(&mut self, key: &[u8], value: &[u8]) {
-        let database = self.database();
-        let (spot, shard) = self.shard_mut(key);
+    fn report_taken(&self, key: &[u8], value: &[u8]) {
         // The key is absent if it expired at once.
-        let Some(entry) = shard.table_mut(database).entry_mut(spot, key) else { return };
-        entry.set_lock(true);
+        let Some(entry) = self.entry(key) else { return };
         let expires_at_ms = entry.expires_at_ms();
         self.report_lock(key, LockChange::Taken { token: Token::of(value), expires_at_ms });
+    }
+
+    /// Removes the mark of a key, which is no lock after all.
+    #[cold]
+    pub fn unfollow(&self, key: &[u8]) {
+        if let Some(entry) = self.entry(key) {
+            entry.set_lock(false);
+        }
     }
 
     /// Reports a marked key, or a key that had a mark when it was removed.
@@ -200,22 +367,38 @@ impl Transaction<'_> {
     }
 
     fn report(&self, key: &[u8], change: LockChange, name: Option<Box<[u8]>>) {
-        let (spot, shard) = self.shard(key);
-        let changes_entry = change.is_taken()
-            || matches!(change, LockChange::Written { .. } | LockChange::Expiry(_) | LockChange::Depth(_));
+        let (spot, _) = self.shard(key);
         if self.keyspace().lock_allowance.spend_on(change) {
             let (hash, database, at_ms) = (spot.hash, self.database(), self.now_ms());
             let news = LockNews { hash, database, key: key.into(), at_ms, change, name };
             self.leave_effect(Effect::Lock(news));
-        } else if changes_entry
-            && let Some(entry) = shard.table(self.database()).and_then(|table| table.find(spot, key))
-        {
-            entry.set_lock(false);
+            return;
+        }
+        match change {
+            LockChange::Refused => self.keyspace().lock_allowance.count_refused(spot.hash),
+            // What the lens knows of it is outdated.
+            LockChange::Written { .. } | LockChange::Expiry(_) | LockChange::Depth(_) => self.unfollow(key),
+            _ => {}
+        }
+    }
+
+    /// Reports that a lock was evicted.
+    pub(in crate::keyspace) fn follow_evicted(&mut self, key: &[u8]) {
+        let (spot, shard) = self.shard_mut(key);
+        shard.rarities_mut().gone_locks.add(spot.hash);
+        self.report(key, LockChange::Evicted, None);
+    }
+
+    /// Reports that a command did not write a lock, because it was there.
+    #[inline]
+    pub fn follow_refused(&self, key: &[u8]) {
+        if self.is_lock(key) {
+            self.report_lock(key, LockChange::Refused);
         }
     }
 
     /// Follows a lock whose value was replaced. If the old lock had expired, the key loses its mark: an
-    /// expired lock is no lock until it is taken again. A counter is no lock either.
+    /// expired lock is no lock until it is taken again.
     #[cold]
     pub(in crate::keyspace) fn follow_rewritten(
         &mut self,
@@ -233,12 +416,7 @@ impl Transaction<'_> {
             shard.rarities_mut().gone_locks.add(spot.hash);
             return;
         }
-        let token = Token::of(value);
-        if before.is_count && token.is_count && before != token {
-            entry.set_lock(false);
-            return;
-        }
-        self.report_lock(key, LockChange::Written { before, token, expires_at_ms });
+        self.report_lock(key, LockChange::Written { before, token: Token::of(value), expires_at_ms });
     }
 
     /// Follows a lock that is a hash and was replaced by a string.
@@ -363,7 +541,7 @@ mod tests {
         let keyspace = Keyspace::alone(1);
         let mut tx = keyspace.begin(0, b"k").unwrap();
         assert!(tx.insert_if_absent(b"k", b"v", Expiry::Never));
-        assert!(!tx.is_lock(b"k"));
+        assert!(tx.is_lock(b"k") && reported(&mut tx).is_empty(), "it has its mark all the same");
         tx.remove(b"k");
         keyspace.allow_lock_news(true);
         assert!(tx.insert_if_absent(b"k", b"v", Expiry::Never));
@@ -378,15 +556,67 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_is_no_lock() {
+    fn a_script_takes_what_it_has_found_absent_and_writes_with_an_expiry() {
         let keyspace = Keyspace::alone(1);
         keyspace.allow_lock_news(true);
         let mut tx = keyspace.begin(0, b"k").unwrap();
-        assert!(tx.insert_if_absent(b"k", b"0", Expiry::Never));
-        tx.put(b"k", b"0", Expiry::Never);
-        assert!(tx.is_lock(b"k"));
-        tx.put(b"k", b"1", Expiry::Never);
-        assert!(!tx.is_lock(b"k"));
+        let expiry = Expiry::At(tx.now_ms() + 60_000);
+        let put = |tx: &mut Transaction<'_>, expiry: Expiry| tx.put(b"k", b"v", expiry);
+        let is_taken = |tx: &mut Transaction<'_>| {
+            let changes = reported(tx);
+            let is_taken = changes.iter().any(|change| matches!(change, LockChange::TakenInSteps { .. }));
+            assert_eq!(tx.is_lock(b"k"), is_taken, "{changes:?}");
+            tx.remove(b"k");
+            tx.take_effects();
+            is_taken
+        };
+        for grouping in [Grouping::Alone, Grouping::Queue] {
+            tx.group(grouping);
+            tx.exists(b"k");
+            put(&mut tx, expiry);
+            assert!(!is_taken(&mut tx), "a command that was sent does not depend on what others find");
+        }
+        tx.group(Grouping::Script);
+        put(&mut tx, expiry);
+        assert!(!is_taken(&mut tx), "it has not asked");
+        tx.group(Grouping::Script);
+        tx.exists(b"k");
+        put(&mut tx, Expiry::Never);
+        assert!(!is_taken(&mut tx), "it has no expiry");
+        tx.group(Grouping::Script);
+        tx.exists(b"k");
+        put(&mut tx, expiry);
+        assert!(is_taken(&mut tx));
+        for grouping in [Grouping::Queue, Grouping::Script] {
+            tx.group(grouping);
+            tx.note_all_absent([b"k".as_slice()].into_iter(), "msetnx");
+            put(&mut tx, Expiry::Never);
+            let later_ms = tx.now_ms() + 60_000;
+            tx.set_expiry(b"k", Some(later_ms));
+            assert!(is_taken(&mut tx));
+        }
+        let mut absences = Absences::default();
+        let absence = |hash| Absence { hash, database: 0, by: None };
+        (0..100).for_each(|hash| absences.add(absence(hash)));
+        assert!(absences.get(99, 0).is_some() && absences.get(0, 0).is_none());
+        assert_eq!(absences.newest.len(), Absences::MAX);
+    }
+
+    #[test]
+    fn a_lock_that_is_written_after_its_end_is_news() {
+        let keyspace = Keyspace::alone(1);
+        keyspace.allow_lock_news(true);
+        let mut tx = keyspace.begin(0, b"k").unwrap();
+        assert!(tx.insert_if_absent(b"k", b"v", Expiry::Never));
+        tx.remove(b"k");
+        tx.take_effects();
+        let expires_at_ms = tx.now_ms() + 60_000;
+        tx.put(b"k", b"v", Expiry::At(expires_at_ms));
+        assert_eq!(reported(&mut tx), [LockChange::Remade { token: Token::of(b"v"), expires_at_ms }]);
+        assert!(!tx.is_lock(b"k"), "the lens decides");
+        tx.remove(b"k");
+        tx.put(b"k", b"v", Expiry::Never);
+        assert_eq!(reported(&mut tx), []);
     }
 
     #[test]

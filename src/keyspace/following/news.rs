@@ -26,6 +26,18 @@ pub enum Effect {
     Flushed,
     /// Something happened to a lock.
     Lock(LockNews),
+    /// All keys of a database were removed, or all keys: with the locks among them.
+    LocksFlushed {
+        /// The number of the database; `None` for all.
+        database: Option<usize>,
+    },
+    /// Two databases were exchanged, with the locks in them.
+    LocksSwapped {
+        /// The number of the one.
+        one: usize,
+        /// The number of the other.
+        other: usize,
+    },
 }
 
 /// What happened to a lock.
@@ -56,6 +68,15 @@ pub enum LockChange {
         /// When it expires.
         expires_at_ms: Option<u64>,
     },
+    /// A script, or several commands of EXEC, found it absent and then wrote it, with an expiry.
+    TakenInSteps {
+        /// The same facts about its value.
+        token: Token,
+        /// When it expires.
+        expires_at_ms: u64,
+        /// The command that wrote it.
+        by: &'static str,
+    },
     /// A hash was made together with its expiry, with one field and the value 1.
     TakenAsHash {
         /// The same facts about its field, which is the holder's token.
@@ -71,7 +92,7 @@ pub enum LockChange {
     Changed,
     /// It was taken, so another client did not get it.
     Refused,
-    /// A client asked whether a hash is there.
+    /// A client asked whether it is there.
     Sought,
     /// Its value was read.
     Read,
@@ -86,8 +107,17 @@ pub enum LockChange {
     },
     /// When it expires was changed.
     Expiry(Option<u64>),
+    /// It was written after its end, by a command that writes whether the key is there or not.
+    Remade {
+        /// The same facts about its value.
+        token: Token,
+        /// When it expires.
+        expires_at_ms: u64,
+    },
     /// It was deleted.
     Freed,
+    /// It was evicted, since memory was short.
+    Evicted,
     /// A client looked for it after it was deleted or had expired.
     Missed,
     /// It was there, but not with the value that the command expected.
@@ -97,7 +127,10 @@ pub enum LockChange {
 impl LockChange {
     /// Whether a client holds the lock from now on.
     pub fn is_taken(self) -> bool {
-        matches!(self, LockChange::Taken { .. } | LockChange::TakenAsHash { .. })
+        matches!(
+            self,
+            LockChange::Taken { .. } | LockChange::TakenInSteps { .. } | LockChange::TakenAsHash { .. }
+        )
     }
 }
 
@@ -108,18 +141,23 @@ pub struct Token {
     pub digest: u64,
     /// The moment in the value, in milliseconds since 1970, if it looks like a moment.
     pub stamp_ms: Option<u64>,
-    /// Whether the value is an integer that is no moment.
-    pub(in crate::keyspace) is_count: bool,
+    /// Whether the value is long enough that two clients hardly ever have the same one by chance.
+    pub is_long: bool,
+    /// Whether the value is a small integer: what a script writes with an expiry is rather a count or a flag.
+    pub is_small_number: bool,
 }
 
 impl Token {
     /// The token of a value.
     pub fn of(value: &[u8]) -> Token {
-        let stamp_ms = stamp_ms(value);
+        /// Below that of UUIDs and of other random tokens, and above that of `locked` and `worker-1`.
+        const LONG_BYTES: usize = 16;
+        const SMALL_DIGITS: usize = 7;
         Token {
             digest: digest(value),
-            stamp_ms,
-            is_count: stamp_ms.is_none() && parse_integer(value).is_some(),
+            stamp_ms: stamp_ms(value),
+            is_long: value.len() >= LONG_BYTES,
+            is_small_number: value.len() <= SMALL_DIGITS && parse_integer(value).is_some(),
         }
     }
 }

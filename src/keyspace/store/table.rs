@@ -146,7 +146,13 @@ impl Table {
         let place = self.place(spot, new.key);
         let Some(entry) = place.and_then(|place| self.entries.get_mut(place)) else {
             self.insert(spot, new.into_entry(), rehash);
-            return Replaced { expires_at_ms: None, lock: None, was_collection: false, entry: None };
+            return Replaced {
+                is_new: true,
+                expires_at_ms: None,
+                lock: None,
+                was_collection: false,
+                entry: None,
+            };
         };
         let (expires_at_ms, new_expires_at_ms) = (entry.expires_at_ms(), new.expires_at_ms);
         let was_collection = entry.is_collection();
@@ -167,7 +173,7 @@ impl Table {
             old = preserve(&mut self.awaited, replaced, self.epoch);
         }
         self.count_expiry(spot.hash, expires_at_ms, new_expires_at_ms);
-        Replaced { expires_at_ms, lock, was_collection, entry: old }
+        Replaced { is_new: false, expires_at_ms, lock, was_collection, entry: old }
     }
 
     /// Writes a key that is absent.
@@ -528,6 +534,8 @@ fn preserve_copy(awaited: &mut Option<Box<Awaited>>, entry: &mut Entry, epoch: b
 
 /// The facts about a key that was overwritten.
 pub(in crate::keyspace) struct Replaced {
+    /// Whether there was none.
+    pub(in crate::keyspace) is_new: bool,
     /// When it would have expired.
     pub(in crate::keyspace) expires_at_ms: Option<u64>,
     /// What it was as a lock, if it was one.

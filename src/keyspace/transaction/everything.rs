@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::{Held, Transaction};
 use crate::clock::Clock;
 use crate::keyspace::following::Replacement;
+use crate::keyspace::following::news::Effect;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::locking::HeldShards;
 use crate::keyspace::store::shard::{KeyspaceCounters, Shard, SweepScope};
@@ -130,6 +131,11 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
         self.all().map(|shard| shard.changes).sum()
     }
 
+    /// How many attempts to take a lock failed and were not reported, because there were too many.
+    pub fn refused_unseen(&self) -> u64 {
+        self.keyspace.lock_allowance.refused_unseen()
+    }
+
     /// How many locks are not followed, because there were too many: keys that a command inserted because
     /// they were absent.
     pub fn unfollowed_locks(&self) -> u64 {
@@ -156,6 +162,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         let database = self.database;
         self.note_flush(Some(database));
         self.flush(database..database + 1);
+        self.leave_effect(Effect::LocksFlushed { database: Some(database) });
     }
 
     /// Empties every database.
@@ -163,6 +170,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         self.keyspace.flushes.fetch_add(1, Ordering::Relaxed);
         self.note_flush(None);
         self.flush(0..self.databases());
+        self.leave_effect(Effect::LocksFlushed { database: None });
     }
 
     fn flush(&mut self, databases: Range<usize>) {
@@ -193,6 +201,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
             shard.changes += u64::from(*number == 0);
             shard.swap_tables(one, other);
         }
+        self.leave_effect(Effect::LocksSwapped { one, other });
         if self.wanted.blocked() {
             self.note_ready_in(|database| [one, other].contains(&database));
         }
@@ -207,9 +216,21 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         self.keyspace.reads_of_copies.reset();
     }
 
-    /// Sets the number of locks that are not followed to zero.
+    /// Remembers locks by the hashes of their keys: if a client looks for one, that is news.
+    pub fn remember_gone_locks(&mut self, hashes: &[u64]) {
+        let keyspace = self.keyspace;
+        for hash in hashes {
+            let wanted = keyspace.shard_of(*hash);
+            if let Ok(at) = self.shards_mut().binary_search_by_key(&wanted, |(number, _)| *number) {
+                self.shards_mut()[at].1.rarities_mut().gone_locks.add(*hash);
+            }
+        }
+    }
+
+    /// Sets the number of locks that are not followed to zero, and of attempts that were not reported.
     pub fn reset_unfollowed_locks(&mut self) {
         self.shards_mut().iter_mut().for_each(|(_, shard)| shard.unfollowed = 0);
+        self.keyspace.lock_allowance.reset();
     }
 
     /// Turns the clock of the keyspace and moves the transaction to the new moment. No other client looks at

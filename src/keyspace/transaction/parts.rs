@@ -66,7 +66,7 @@ impl Transaction<'_> {
         };
         if before.is_none() {
             self.remove(key);
-            self.insert(key, b"", Expiry::Never);
+            self.insert(key, b"", Expiry::Never, false);
         }
         let is_logged = before.is_some() && self.wanted.journal();
         let database = self.database;

@@ -11,6 +11,7 @@ use crate::allocator::taken_bytes;
 use crate::events::EventClass;
 use crate::keyspace::Spot;
 use crate::keyspace::access::Access;
+use crate::keyspace::following::lens::Grouping;
 use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::shard::Shard;
@@ -72,7 +73,7 @@ impl Transaction<'_> {
         let found = self.read(key);
         if let Some(entry) = found
             && entry.is_lock()
-            && entry.is_collection()
+            && (entry.is_collection() || self.grouping == Grouping::Script)
         {
             self.report_lock(key, LockChange::Sought);
         }
@@ -208,8 +209,13 @@ impl Transaction<'_> {
         let found = self.find_in(shard, spot, key);
         let counter = if found.is_some() { &shard.hits } else { &shard.misses };
         counter.set(counter.get() + 1);
-        if found.is_none() && self.wanted.event(EventClass::MISS) {
-            self.push_event("keymiss", self.database, key);
+        if found.is_none() {
+            if self.wanted.event(EventClass::MISS) {
+                self.push_event("keymiss", self.database, key);
+            }
+            if self.grouping == Grouping::Script {
+                self.note_absent(key, None);
+            }
         }
         found
     }

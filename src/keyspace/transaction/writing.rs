@@ -6,6 +6,7 @@ use super::Transaction;
 use crate::events::EventClass;
 use crate::keyspace::access::Access;
 use crate::keyspace::following::changes::Extent;
+use crate::keyspace::following::lens::Grouping;
 use crate::keyspace::following::losses::Loss;
 use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
@@ -70,6 +71,9 @@ impl Transaction<'_> {
             None => {}
             Some(LockBefore::Text(before)) => self.follow_rewritten(key, value, before, had_expired),
             Some(LockBefore::Hash) => self.follow_replaced(key, had_expired),
+        }
+        if replaced.is_new || had_expired {
+            self.follow_new(key, value, "set");
         }
     }
 
@@ -138,16 +142,18 @@ impl Transaction<'_> {
                 }
                 return false;
             }
-            Some(_) => self.put(key, value, expiry),
-            None => self.insert(key, value, expiry),
+            // That it finds an expired lock is no news but that it takes it.
+            Some(_) => self.make_way(key),
+            None => {}
         }
+        self.insert(key, value, expiry, !self.is_replay);
         self.follow_taken(key, value);
         true
     }
 
-    /// Writes a key that is known to be absent.
+    /// Writes a key that is known to be absent, with the mark of a lock or without.
     #[inline]
-    pub(in crate::keyspace) fn insert(&mut self, key: &[u8], value: &[u8], expiry: Expiry) {
+    pub(in crate::keyspace) fn insert(&mut self, key: &[u8], value: &[u8], expiry: Expiry, is_lock: bool) {
         let expires_at_ms = match expiry {
             Expiry::Never | Expiry::Keep => None,
             Expiry::At(expires_at_ms) if self.is_over(expires_at_ms) => return,
@@ -159,7 +165,11 @@ impl Transaction<'_> {
         if self.wanted.any() {
             self.follow_put(key);
         }
-        self.add_entry(key, new.into_entry());
+        let entry = new.into_entry();
+        if is_lock {
+            entry.set_lock(true);
+        }
+        self.add_entry(key, entry);
     }
 
     pub(super) fn insert_entry(&mut self, key: &[u8], entry: Entry) {
@@ -378,8 +388,9 @@ impl Transaction<'_> {
         shard.changes += 1;
         if shard.table_mut(database).set_expiry(spot, key, expires_at_ms) {
             self.report_lock(key, LockChange::Expiry(expires_at_ms));
-        } else if self.made.is_some() {
+        } else if self.made.is_some() || self.grouping != Grouping::Alone {
             self.follow_made(key, expires_at_ms);
+            self.follow_dated(key, expires_at_ms);
         }
     }
 

@@ -107,12 +107,19 @@ impl Story {
         Story {
             key: text(lock, "key"),
             tenures: array(lock, "past").iter().rev().chain([lock]).map(tenure).collect(),
-            steps: array(lock, "timeline").iter().map(|line| Step::parse(&bulk(line))).collect(),
+            steps: array(lock, "timeline")
+                .iter()
+                .map(bulk)
+                // What no client did has no lane.
+                .filter(|line| line.contains(" ms client "))
+                .map(|line| Step::parse(&line))
+                .collect(),
             refused_last_ms: integer(&refused[0], "last-at") - start_ms,
             finding: Finding {
                 rule: text(finding, "rule"),
                 hint: text(finding, "hint"),
-                instead: text(finding, "instead"),
+                // The first of several ways.
+                instead: text(finding, "instead").split(';').next().unwrap_or_default().to_owned(),
                 at_ms: integer(finding, "at") - start_ms,
             },
         }

@@ -1,0 +1,130 @@
+//! What a finding means, and what to do instead: by the kind of lock, and by what the client did.
+//!
+//! The library's own call comes first, since it keeps what belongs to the lock (the list that wakes the next
+//! client, the depth). A script that runs on every server comes second. Commands that only some servers have
+//! are a remark.
+
+use super::rules::Rule;
+
+/// What a lock is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A string with a token.
+    Text,
+    /// A string with a token, and a list that wakes the next client, as those of python-redis-lock.
+    Signal,
+    /// A hash with the token and a depth, as those of Redisson.
+    Hash,
+}
+
+/// What a finding means, and what to do instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// The meaning for a user, if the key is a lock.
+    pub hint: &'static str,
+    /// The command or call to use instead.
+    pub instead: &'static str,
+}
+
+/// The release of a string.
+macro_rules! release {
+    () => {
+        "the release call of your lock library; or EVAL \"if redis.call('get',KEYS[1]) == ARGV[1] then \
+         return redis.call('del',KEYS[1]) else return 0 end\" 1 key token. Redis from 8.4 on has DELEX key \
+         IFEQ token for it, Valkey from 9 on DELIFEQ key token"
+    };
+}
+
+/// The extension of a string, and the number that protects where it comes too late.
+macro_rules! extend {
+    () => {
+        "the extend call of your lock library, before the lock expires; or EVAL \"if \
+         redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else \
+         return 0 end\" 1 key token milliseconds"
+    };
+}
+
+macro_rules! fence {
+    () => {
+        ". And take the lock by LOCK ACQUIRE key token PX milliseconds: pass the fencing number of its \
+         reply to the resource that the lock protects, which refuses smaller ones"
+    };
+}
+
+const TAKE: &str = "SET key token NX PX milliseconds";
+const RELEASE: &str = concat!(release!());
+const RELEASE_SIGNAL: &str = "Lock.release() of python-redis-lock by the client that took the lock: \
+     it compares the token, and pushes to the list at which the next client waits, which a plain DEL does \
+     not; reset() only when the holder is known to be dead";
+const RELEASE_HASH: &str = "RLock.unlock() by the thread that took the lock: it compares the field, \
+     counts the depth and notifies the next client; forceUnlock() only when the holder is known to be \
+     dead";
+const EXTEND: &str = concat!(extend!(), fence!());
+const EXTEND_SIGNAL: &str =
+    concat!("Lock.extend() of python-redis-lock, or auto_renewal=True, before the lock expires", fence!());
+const EXTEND_HASH: &str = "lock() without a lease time, so that Redisson's watchdog renews the lock; \
+     or a longer lease time. And RFencedLock.lockAndGetToken(): pass its number to the resource that the \
+     lock protects, which refuses smaller ones";
+const ONCE: &str =
+    "release each lock once: nothing is to be done for the second time, since this release compares";
+const WRITE: &str = concat!(
+    "SET key token NX PX milliseconds to take it, which leaves another's lock alone. To extend it: ",
+    extend!()
+);
+const ELSEWHERE: &str = "nothing, if another process is meant to end what this one begins: see \
+     lock-lens-ignore. Otherwise pass the token on, and let the other process compare it";
+const LOST: &str = "FLUSHDB for a database without locks, and for memory noeviction, or volatile-ttl \
+     with locks that last longer than caches; and a lock that must not be lost belongs into a store \
+     (PostgreSQL or etcd)";
+
+impl Advice {
+    /// The advice for a rule and a kind of lock. `compares` says whether the client's command has compared
+    /// the token.
+    pub(super) fn of(rule: Rule, kind: Kind, compares: bool) -> Advice {
+        Advice { hint: rule.hint(compares), instead: instead(rule, kind, compares) }
+    }
+}
+
+fn instead(rule: Rule, kind: Kind, compares: bool) -> &'static str {
+    match (rule, kind) {
+        (Rule::NoExpiry | Rule::ExpirySetSeparately, Kind::Text) => TAKE,
+        (Rule::NoExpiry | Rule::ExpirySetSeparately, Kind::Signal) => "Lock(client, name, expire=seconds)",
+        (Rule::NoExpiry | Rule::ExpirySetSeparately, Kind::Hash) => "RLock.lock(leaseTime, unit)",
+        (Rule::ReleasedTwice, _) if compares => ONCE,
+        (Rule::DeletedByAnother | Rule::ReleasedTwice, Kind::Text) => RELEASE,
+        (Rule::DeletedByAnother | Rule::ReleasedTwice, Kind::Signal) => RELEASE_SIGNAL,
+        (Rule::DeletedByAnother | Rule::ReleasedTwice, Kind::Hash) => RELEASE_HASH,
+        (Rule::ExpiredWhileHeld, Kind::Text) | (Rule::ExtendedByAnother, Kind::Text) => EXTEND,
+        (Rule::ExpiredWhileHeld, Kind::Signal) | (Rule::ExtendedByAnother, Kind::Signal) => EXTEND_SIGNAL,
+        (Rule::ExpiredWhileHeld, Kind::Hash) | (Rule::ExtendedByAnother, Kind::Hash) => EXTEND_HASH,
+        (Rule::OverwrittenByAnother, _) => WRITE,
+        (Rule::TakeoverOverwritten, _) => concat!(
+            "SET key token NX PX milliseconds, so that no client need take a lock over; then ",
+            release!()
+        ),
+        (Rule::LostWhileHeld, _) => LOST,
+        (Rule::ReleasedElsewhere, _) => ELSEWHERE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_fits_the_kind_of_lock() {
+        for rule in Rule::ALL {
+            for compares in [false, true] {
+                let hash = Advice::of(rule, Kind::Hash, compares).instead;
+                let is_about_strings = hash.contains("DELIFEQ") || hash.contains("'get'");
+                let is_written_as_string =
+                    matches!(rule, Rule::OverwrittenByAnother | Rule::TakeoverOverwritten);
+                assert!(!is_about_strings || is_written_as_string, "{rule:?}: {hash}");
+                let signal = Advice::of(rule, Kind::Signal, compares);
+                assert!(!signal.instead.contains("'del'") || is_written_as_string, "{rule:?}");
+            }
+        }
+        let again = Advice::of(Rule::ReleasedTwice, Kind::Text, true);
+        assert!(!again.instead.contains("DELIFEQ") && again.hint.contains("harm"));
+    }
+}
