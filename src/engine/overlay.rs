@@ -44,8 +44,8 @@ pub struct Ran {
     pub span_ends_ms: BTreeSet<u64>,
     /// The moment at which it ran, in milliseconds since 1970.
     pub now_ms: u64,
-    /// How many fencing numbers it needs to run on its rows, if it lacks some, or the numbers of locks that are
-    /// there. What it has done does not count then.
+    /// How many fencing numbers it needs to run on its rows, if it lacks some, or the numbers of locks that
+    /// are there. What it has done does not count then.
     pub wants_fences: Option<usize>,
 }
 
