@@ -5,6 +5,12 @@
 //! milliseconds; some of them end their connection meanwhile. [`checks`] says what must be true of what they
 //! are told. [`impostors`] imitates servers with mistakes, each of which the checks must find. [`second_model`]
 //! asks porcupine about short histories, where clients use the same token again and again.
+//!
+//! `KEYFAST_HISTORY_SEED=7` has the clients draw other requests, and `KEYFAST_HISTORY_OPERATIONS` makes the
+//! histories longer in proportion to others: 300000 is three times as long in memory, 30000 in a store.
+//!
+//! Not recorded is a server that is paused (CLIENT PAUSE): a client that waits for the end of the pause counts
+//! as blocked as well, and stands in no line.
 
 mod checks;
 mod impostors;
@@ -28,10 +34,17 @@ use crate::server::Server;
 
 const IN_MEMORY: Promises = Promises { expiry: Expiry::Exact, is_kept: true, is_in_store: false };
 
-/// How many requests a history has, if the environment does not say otherwise.
-fn operations(usual: usize) -> usize {
+/// How many requests a history has: the usual number, or more if the environment asks for longer histories
+/// than other tests of linearizability usually have.
+fn operations(usual: usize, usual_elsewhere: usize) -> usize {
     let asked_for = std::env::var("KEYFAST_HISTORY_OPERATIONS").ok();
-    asked_for.map_or(usual, |number| number.parse().expect("KEYFAST_HISTORY_OPERATIONS is a number"))
+    let asked_for: Option<usize> =
+        asked_for.map(|number| number.parse().expect("KEYFAST_HISTORY_OPERATIONS is a number"));
+    asked_for.map_or(usual, |asked_for| usual * asked_for / usual_elsewhere)
+}
+
+fn in_memory(usual: usize) -> usize {
+    operations(usual, 100_000)
 }
 
 fn seed() -> u64 {
@@ -78,7 +91,7 @@ fn assert_told(history: &[Told]) {
     });
     count("a client in line was granted a lock", &|told| is_granted(told) && stood(told));
     count("a client has waited in vain", &|told| stood(told) && told.answer == Answer::Number(None));
-    count("a client in line has left", &|told| stood(told) && told.answer == Answer::Lost);
+    count("a client that waits has left", &|told| told.wait_ms().is_some() && told.answer == Answer::Lost);
     for (request, is_done) in [("RELEASE", true), ("RELEASE", false), ("SET NX", true), ("script", false)] {
         count(&format!("{request} was answered {is_done}"), &|told| {
             let is_such = match told.request {
@@ -103,11 +116,6 @@ fn assert_told(history: &[Told]) {
 fn record_and_check(servers: &[Server], how: Use, promises: Promises, disturb: Option<Disturb>) -> Vec<Told> {
     let how = Use { seed: seed(), ..how };
     let history = record(servers, how, disturb);
-    if std::env::var_os("KEYFAST_HISTORY_SHOWN").is_some() {
-        let stood = history.iter().filter(|told| told.stood_ns.is_some()).count();
-        let span_ms = history.last().map_or(0, |told| told.sent.nanos / 1_000_000);
-        eprintln!("{} requests in {span_ms} ms, {stood} stood in line", history.len());
-    }
     assert_kept(&history, promises);
     assert_told(&history);
     history
@@ -116,7 +124,7 @@ fn record_and_check(servers: &[Server], how: Use, promises: Promises, disturb: O
 #[test]
 fn one_holder_at_a_time_growing_numbers_and_first_come_first_served() {
     let server = Server::start_with(&["--io-threads", "4"]);
-    record_and_check(&[server], Use { operations: operations(12_000), ..USE }, IN_MEMORY, None);
+    record_and_check(&[server], Use { operations: in_memory(12_000), ..USE }, IN_MEMORY, None);
 }
 
 #[test]
@@ -124,7 +132,7 @@ fn so_it_is_with_the_log_on_while_it_is_rewritten_and_waits_are_ended_by_others(
     let folder = Folder::new("linear_locks_with_the_log_on");
     let options = ["--io-threads", "4", "--dir", &folder.file(""), "--appendonly", "yes"];
     let server = Server::start_with(&[&options[..], &["--appendfsync", "everysec"]].concat());
-    let how = Use { operations: operations(8_000), ..USE };
+    let how = Use { operations: in_memory(8_000), ..USE };
     record_and_check(&[server], how, IN_MEMORY, Some(rewrite_and_end_waits));
 }
 
@@ -158,13 +166,31 @@ pub(crate) fn check_locks_over(servers: &[Server], expires_late: bool) {
     let expiry = if expires_late { Expiry::Late } else { Expiry::Exact };
     // A request that was on its way to the store is done there though its client has gone.
     let how = Use {
-        operations: operations(if expires_late { 700 } else { 2_500 }),
+        operations: operations(if expires_late { 600 } else { 1_500 }, 10_000),
+        lifetime_ms_max: if expires_late { 2_000 } else { USE.lifetime_ms_max },
         holders_per_expiry: if expires_late { 200 } else { USE.holders_per_expiry },
         ends_with_connection: false,
         ..USE
     };
     let promises = Promises { expiry, is_kept: true, is_in_store: true };
     record_and_check(servers, how, promises, None);
+}
+
+/// What is evicted is taken from its holder without a reply. The numbers and the line stay in order.
+#[test]
+fn the_numbers_and_the_line_stay_in_order_while_locks_are_evicted() {
+    let limit = ["--maxmemory", "4mb", "--maxmemory-policy", "allkeys-random"];
+    let server = Server::start_with(&[&["--io-threads", "4"], &limit[..]].concat());
+    let how = Use { operations: in_memory(4_000), ..USE };
+    record_and_check(&[server], how, Promises { is_kept: false, ..IN_MEMORY }, Some(fill));
+}
+
+/// Writes so much that other keys have to go.
+fn fill(client: &mut Client, random: &mut Rng, _: &Disturbed) {
+    for _ in 0..20 {
+        let value = "x".repeat(random.usize(100..20_000));
+        client.cmd(["SET", &format!("fill:{}", random.u32(..1000)), &value]).ignored();
+    }
 }
 
 /// Clients use their names as tokens.
@@ -175,7 +201,7 @@ fn porcupine_explains_what_clients_are_told_that_use_the_same_token_again() {
 }
 
 fn porcupine_explains(servers: &[Server], expiry: Expiry) {
-    for round in 0..operations(2_400) as u64 / 120 {
+    for round in 0..in_memory(2_400) as u64 / 120 {
         servers[0].client().line("FLUSHALL").is_ok();
         let how = Use {
             clients: 6,

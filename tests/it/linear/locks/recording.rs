@@ -14,7 +14,7 @@ use fastrand::Rng;
 use super::told::{Answer, Request, Told};
 use crate::client::{Client, Reply, request, words};
 use crate::linear::recorder::{CONNECTIONS, Watch};
-use crate::linear::register::Token;
+use crate::linear::register::{Moment, Token};
 use crate::server::{Server, SetOnDrop};
 
 /// Of so many requests one is sent by a client that does not live to read the reply.
@@ -23,6 +23,8 @@ const REQUESTS_PER_CRASH: u32 = 200;
 const WAITS_PER_CRASH: u32 = 20;
 /// A client that was refused asks again after so long.
 const REFUSED: Duration = Duration::from_millis(5);
+/// How the errors of requests begin that have not been done.
+const NOT_DONE: [&str; 3] = ["OOM ", "STOREDOWN ", "TRYAGAIN "];
 /// A wait that ends only with a grant: longer than any history.
 pub(super) const LONG_MS: u64 = 60_000;
 
@@ -232,16 +234,14 @@ impl<'s> User<'s> {
             return self.connect();
         }
         if crashes {
-            thread::sleep(Duration::from_micros(if waits { self.random.u64(..3000) } else { 0 }));
+            thread::sleep(Duration::from_micros(if waits { self.random.u64(..5000) } else { 0 }));
             told.left_ns = Some(self.watch.now().nanos);
             self.connect();
             told.ended = self.has_gone(told.client);
         } else {
             match self.read_reply(replies) {
                 Some(Reply::Error(text)) if text.starts_with("STOREDOWN Outcome unknown") => {}
-                Some(Reply::Error(text))
-                    if text.starts_with("STOREDOWN ") || text.starts_with("TRYAGAIN ") =>
-                {
+                Some(Reply::Error(text)) if NOT_DONE.iter().any(|why| text.starts_with(why)) => {
                     thread::sleep(REFUSED);
                     return;
                 }
@@ -279,7 +279,7 @@ impl<'s> User<'s> {
     }
 
     /// Waits until the server knows that a client has gone.
-    fn has_gone(&mut self, client: u64) -> Option<crate::linear::register::Moment> {
+    fn has_gone(&mut self, client: u64) -> Option<Moment> {
         if !self.how.ends_with_connection {
             return None;
         }

@@ -9,11 +9,11 @@ use crate::linear::register::{self, Moment, Operation, Token};
 pub(super) enum Request {
     /// LOCK ACQUIRE, with its lifetime, and how long the client waits; both in milliseconds.
     Acquire { token: Token, lifetime_ms: u64, wait_ms: Option<u64> },
-    /// LOCK EXTEND.
+    /// LOCK EXTEND, with the new lifetime.
     Extend { token: Token, lifetime_ms: u64 },
-    /// LOCK RELEASE.
+    /// LOCK RELEASE, by this token.
     Release(Token),
-    /// LOCK FENCE.
+    /// LOCK FENCE: the number of this token.
     Fence(Token),
     /// SET NX PX, as other libraries take a lock.
     SetNx { token: Token, lifetime_ms: u64 },
