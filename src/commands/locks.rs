@@ -218,7 +218,11 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
     };
     fields.push(("refused-clients", tree::array(lock.refused_by.iter().rev().map(refused))));
     let list = waiting_list(context, lock);
-    let waiting = list.as_ref().and_then(|list| waiting_at(context, list));
+    // Clients that wait with LOCK ACQUIRE wait for the key itself.
+    let waiting = match &list {
+        Some(list) => waiting_at(context, list),
+        None => waiting_at(context, &lock.key).filter(|waiting| waiting.count > 0),
+    };
     fields.push(("waiting-list", list.map_or(tree::null(), tree::bulk)));
     fields.push(("waiting", waiting.as_ref().map_or(tree::null(), |waiting| tree::count(waiting.count))));
     let first = waiting.iter().flat_map(|waiting| &waiting.first);

@@ -20,7 +20,7 @@ use crate::keyspace::{Effect, LockChange, LockNews, Transaction};
 use crate::lens::{Cause, Lens, Script};
 use crate::pubsub::{KINDS, Kind};
 use crate::remote::news::{Ears, News};
-use crate::resp::Request;
+use crate::resp::{OwnedRequest, Request};
 use crate::session::{Item, LockItem, Session};
 
 /// The command that had an effect, outside of EXEC and scripts.
@@ -147,6 +147,7 @@ impl Instance {
                     });
                 }
                 Effect::Lock(news) if news.change == LockChange::Evicted => self.lens.evict(&news),
+                Effect::Lock(news) if news.served.is_some() => self.follow_grant(&news),
                 Effect::Lock(_)
                 | Effect::LocksFlushed { .. }
                 | Effect::LocksSwapped { .. }
@@ -274,7 +275,25 @@ impl Instance {
         self.tracking.broadcast(by, &self.clients);
     }
 
+    /// Follows that a client was granted a lock for which it has waited.
+    fn follow_grant(&self, news: &LockNews) {
+        let Some((client, command)) = news.served else { return };
+        // Its token is in the news.
+        let (mut request, client) = (OwnedRequest::default(), self.clients.get(client));
+        request.push(command.as_bytes());
+        if self.ignores_lock(&news.key) {
+            return self.lens.forget(news);
+        }
+        if let (Some(client), Some(request)) = (client, request.request()) {
+            let (who, script, is_grouped, takes_it_next) = (Who::of(&client), None, false, false);
+            self.lens.follow(news, &Cause { who, command, request, script, is_grouped, takes_it_next });
+        }
+    }
+
     fn follow_lock(&self, news: &LockNews, cause: &Cause<'_>, session: &Session) {
+        if news.served.is_some() {
+            return self.follow_grant(news);
+        }
         if self.ignores_lock(&news.key) {
             return self.lens.forget(news);
         }

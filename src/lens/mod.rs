@@ -166,6 +166,9 @@ impl Lens {
         }
         let lock = &mut segment.locks[at];
         let (refused, woken, depth) = (lock.refused, lock.woken, lock.depth());
+        if let Some(fence) = news.fence {
+            lock.tenure.fence = fence;
+        }
         let wrong = lock.follow(news, cause, self.next_fence());
         let counters = &self.counters;
         counters.refused.fetch_add(lock.refused - refused, Ordering::Relaxed);
@@ -265,7 +268,8 @@ impl Lens {
         expires_at_ms: Option<u64>,
     ) {
         self.counters.taken.fetch_add(1, Ordering::Relaxed);
-        let next = Tenure::new(news, cause, self.next_fence(), token, expires_at_ms);
+        let fence = news.fence.unwrap_or_else(|| self.next_fence());
+        let next = Tenure::new(news, cause, fence, token, expires_at_ms);
         match found {
             Some(at) => segment.locks[at].pass_to(news, cause, next, End::Unseen),
             None => segment.add(Lock::new(news, cause, next)),

@@ -59,10 +59,9 @@ async fn grant_expired_locks(instance: Arc<Instance>) {
             alarms.changed().await;
             continue;
         };
-        let now_ms = instance.clock.now_ms();
-        if first_ms > now_ms {
-            let wait = Duration::from_millis(first_ms - now_ms).min(LOOK_AGAIN);
-            let _ = timeout(wait, alarms.changed()).await;
+        let left = Duration::from_millis(first_ms).saturating_sub(instance.clock.since_epoch());
+        if !left.is_zero() {
+            let _ = timeout(left.min(LOOK_AGAIN), alarms.changed()).await;
         } else if instance.frees_expired() {
             instance.keyspace.ring_alarms(|effects| instance.notify(effects, None));
         } else {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::aof::ALWAYS;
 use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
-use crate::locks::wait_until;
+use crate::locks::{integer, text, wait_until};
 use crate::server::Server;
 
 /// Takes a free lock for a minute, and returns the number.
@@ -596,6 +596,41 @@ fn requests_that_are_wrong_are_refused() {
     client.line("DEL l").is(1);
     client.line("LOCK ACQUIRE l a PX 60000 WAIT 9223372036854775807").integer();
     assert!(client.line("LOCK HELP").items().len() > 8);
+}
+
+#[test]
+fn the_lens_shows_the_same_number_who_holds_the_lock_and_who_waits() {
+    let server = Server::start();
+    let mut observer = server.client3();
+    let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.cmd(["CLIENT", "SETNAME", &format!("c{number}")]).is_ok();
+    }
+    let mut shown = |what: &str| {
+        let lock = observer.line("LOCKS GET l").reply();
+        match what {
+            "fencing" | "waiting" => integer(&lock, what).to_string(),
+            _ => text(&lock, what),
+        }
+    };
+    let first = acquire(&mut clients[0], "l", "a");
+    assert_eq!(shown("fencing"), first.to_string());
+    assert_eq!((shown("holder.name"), shown("taken-by")), ("c0".into(), "lock|acquire".into()));
+    wait(&server, &mut clients[1], "LOCK ACQUIRE l b PX 50 WAIT 60000");
+    wait(&server, &mut clients[2], "LOCK ACQUIRE l c PX 60000 WAIT 60000");
+    assert_eq!(shown("waiting"), "2");
+    // It is granted to the next one by the client that releases it, and then by its expiry.
+    clients[0].line("LOCK RELEASE l a").is(1);
+    clients[1].reply().integer();
+    let last = clients[2].reply().integer();
+    wait_until(|| shown("holder.name") == "c2");
+    assert_eq!(shown("fencing"), last.to_string());
+    clients[2].line("LOCK RELEASE l c").is(1);
+    // A lock of SET NX gets its number from EXTEND.
+    clients[0].line("SET l d NX PX 60000").is_ok();
+    let number = clients[0].line("LOCK EXTEND l d PX 60000").integer();
+    assert_eq!(shown("fencing"), number.to_string());
+    assert_eq!(server.client().line("LOCKS LOG").items(), []);
 }
 
 marked!(needs_tools: a_real_redis_reads_payload_snapshot_and_log_of_a_lock);

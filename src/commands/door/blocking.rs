@@ -231,6 +231,10 @@ impl Attempt for Retry {
     fn client(&self) -> u64 {
         self.client.id
     }
+
+    fn command(&self) -> &'static str {
+        self.registered.map_or("", |registered| registered.command.name)
+    }
 }
 
 /// For how long the client waits; `None` is for ever.

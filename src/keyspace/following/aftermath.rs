@@ -123,6 +123,13 @@ impl Transaction<'_> {
     }
 }
 
+impl Aftermath {
+    /// The last effect that is news of a lock.
+    pub(in crate::keyspace) fn last_lock_news(&mut self) -> Option<&mut Effect> {
+        self.effects.iter_mut().rfind(|effect| matches!(effect, Effect::Lock(_)))
+    }
+}
+
 impl Left {
     /// The aftermath of a transaction that owns these copies of long arguments.
     #[inline(always)]

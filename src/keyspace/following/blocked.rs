@@ -31,6 +31,8 @@ use hashbrown::HashTable;
 
 use crate::keyspace::Keyspace;
 use crate::keyspace::following::interest::Interest;
+use crate::keyspace::following::news::Effect;
+use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::sync::{AtomicU64, Mutex};
 use crate::keyspace::transaction::{Everything, Transaction};
 use crate::values::ABSENT_KIND;
@@ -68,6 +70,11 @@ pub trait Attempt: Send + Sync {
 
     /// The number of the client.
     fn client(&self) -> u64;
+
+    /// The name of its command, if it has one.
+    fn command(&self) -> &'static str {
+        ""
+    }
 }
 
 /// The result of an attempt.
@@ -428,7 +435,7 @@ impl Transaction<'_> {
         for key in &waiter.keys {
             self.hold_only(key);
             self.register(key, &waiter);
-            if self.find(key).map_or(ABSENT_KIND, |entry| entry.kind()) == waiter.attempt.kind() {
+            if self.kind_of(key) == waiter.attempt.kind() {
                 // Notes that there was something.
                 waiter.claim();
                 break;
@@ -496,6 +503,11 @@ impl Transaction<'_> {
         }
     }
 
+    /// The kind of a key's value, for a look that is no client's.
+    fn kind_of(&self, key: &[u8]) -> u8 {
+        self.unseen(key).map_or(ABSENT_KIND, Entry::kind)
+    }
+
     /// Whether clients wait in line for a lock.
     pub(in crate::keyspace) fn has_line(&self, key: &[u8]) -> bool {
         let (spot, shard) = self.shard(key);
@@ -507,7 +519,7 @@ impl Transaction<'_> {
         let (spot, shard) = self.shard(key);
         let (count, _) =
             shard.rarities().map_or((0, false), |it| it.blocked.for_absence(spot.hash, self.database(), key));
-        let expires_at_ms = self.find(key).and_then(|entry| entry.expires_at_ms()).filter(|_| count > 0);
+        let expires_at_ms = self.unseen(key).and_then(Entry::expires_at_ms).filter(|_| count > 0);
         self.keyspace().followers().alarms.set(self.database(), key, expires_at_ms);
     }
 
@@ -524,7 +536,7 @@ impl Transaction<'_> {
     fn serve_key(&mut self, key: &[u8]) {
         let (database, mut behind) = (self.database(), None);
         loop {
-            let kind = self.find(key).map_or(ABSENT_KIND, |entry| entry.kind());
+            let kind = self.kind_of(key);
             let (spot, shard) = self.shard(key);
             let line = shard.rarities().map(|it| it.blocked.for_absence(spot.hash, database, key));
             if let Some((1.., has_others)) = line
@@ -568,6 +580,7 @@ impl Transaction<'_> {
             self.begin_command();
             match waiter.attempt.attempt(self, key, &mut reply) {
                 Attempted::Served => {
+                    self.attribute_locks(&waiter);
                     self.unblock(key, &waiter);
                     self.leave(|aftermath| aftermath.served.push(Served { waiter, reply }));
                 }
@@ -575,6 +588,19 @@ impl Transaction<'_> {
                 Attempted::Nothing => return waiter.release(),
                 Attempted::NothingForIt => waiter.release(),
             }
+        }
+    }
+
+    /// Has the news of locks that a waiter was granted name it. Nearly always there are none.
+    fn attribute_locks(&mut self, waiter: &Waiter) {
+        if !waiter.waits_for_absence() {
+            return;
+        }
+        if let Some(Effect::Lock(news)) =
+            self.left.get_mut().if_any().and_then(|aftermath| aftermath.last_lock_news())
+            && news.change.is_taken()
+        {
+            news.served = Some((waiter.attempt.client(), waiter.attempt.command()));
         }
     }
 

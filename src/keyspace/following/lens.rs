@@ -370,7 +370,10 @@ impl Transaction<'_> {
         let (spot, _) = self.shard(key);
         if self.keyspace().lock_allowance.spend_on(change) {
             let (hash, database, at_ms) = (spot.hash, self.database(), self.now_ms());
-            let news = LockNews { hash, database, key: key.into(), at_ms, change, name };
+            // A number that only the store knows is none here.
+            let fence = self.entry(key).and_then(|entry| entry.fence()).filter(|fence| *fence > 0);
+            let (key, served) = (key.into(), None);
+            let news = LockNews { hash, database, key, at_ms, change, name, fence, served };
             self.leave_effect(Effect::Lock(news));
             return;
         }

@@ -56,6 +56,11 @@ pub struct LockNews {
     /// For a hash that was made, its field, cut if it is long. For a lock that was freed, the list that wakes
     /// the next holder, if the same commands have made one.
     pub name: Option<Box<[u8]>>,
+    /// The fencing number that the lock has, if it has one.
+    pub fence: Option<u64>,
+    /// The client that has waited for the lock, by its number, and its command, if the lock was granted to it.
+    /// Then the command of another client has freed the lock, or it has expired.
+    pub served: Option<(u64, &'static str)>,
 }
 
 /// What can happen to a lock.

@@ -29,6 +29,7 @@ impl Transaction<'_> {
         let fence = self.next_fence();
         let entry = Entry::fenced(key, token, fence, Some(expires_at_ms));
         entry.set_stamp(self.keyspace.access.first_now());
+        entry.set_lock(!self.is_replay);
         self.insert_entry(key, entry);
         self.follow_taken(key, token);
         Some(fence)
@@ -50,7 +51,7 @@ impl Transaction<'_> {
 
     /// The fencing number of a key that is there, if it has one.
     pub fn fence_of(&self, key: &[u8]) -> Option<u64> {
-        let fence = self.find(key)?.fence()?;
+        let fence = self.unseen(key)?.fence()?;
         if fence == Self::FENCE_UNKNOWN {
             self.record_wanted_fence();
         }
@@ -59,7 +60,7 @@ impl Transaction<'_> {
 
     /// The fencing number of a key that is there, if it has one; 0 if only the store knows it.
     pub fn fence_in_row(&self, key: &[u8]) -> Option<u64> {
-        self.find(key)?.fence()
+        self.unseen(key)?.fence()
     }
 
     /// Gives a new fencing number to a short string that is there, and returns it.

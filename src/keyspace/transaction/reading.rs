@@ -248,6 +248,11 @@ impl Transaction<'_> {
         }
     }
 
+    /// The entry of a key that has not expired, for a look that is no client's: the lock lens has no news of it.
+    pub(in crate::keyspace) fn unseen(&self, key: &[u8]) -> Option<&Entry> {
+        self.entry(key).filter(|entry| !self.has_expired(entry))
+    }
+
     /// Whether the entry of a key is there and has expired.
     pub(in crate::keyspace) fn is_expired(&self, key: &[u8]) -> bool {
         self.entry(key).is_some_and(|entry| self.has_expired(entry))
