@@ -28,8 +28,8 @@
 //!
 //! Clients that wait for a lock stand in a line, too: their kind of value is none ([`ABSENT_KIND`]), and the
 //! first one also looks when the lock expires. If the store still has the lock then, it looks again after
-//! [`OVERDUE_GLANCE`], and then each time after twice as long: the clock here may be ahead of the store's by a
-//! little, and etcd frees keys up to some seconds late.
+//! [`OVERDUE_GLANCE`], and then each time after twice as long: the clock here may be ahead of the store's by
+//! a little, and etcd frees keys up to some seconds late.
 //!
 //! The order is not in the store, since nothing but the order depends on it: which client gets an element is
 //! decided by the store, as for every request, and no element is lost or given twice, whatever front-ends
@@ -134,7 +134,8 @@ struct Line {
     looked: Instant,
     /// When the lock expires for which the clients wait.
     expires: Option<Instant>,
-    /// How often it was looked for in vain after that moment, and when it is looked for again at the earliest.
+    /// How often it was looked for in vain after that moment, and when it is looked for again at the
+    /// earliest.
     overdue: (u32, Option<Instant>),
     /// Since when a client of another front-end may take first what is there.
     owed: Option<Instant>,

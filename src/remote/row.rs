@@ -33,8 +33,8 @@ pub type KeyMap<V> = HashMap<Key, V, RandomState>;
 /// A set of keys.
 pub type KeySet = HashSet<Key, RandomState>;
 
-/// In etcd, all that a batch writes has one version, and may have this number of fencing numbers. The first one
-/// is that of values to which no request gives a number. (Below 2⁵³ for the first 8 billion batches.)
+/// In etcd, all that a batch writes has one version, and may have this number of fencing numbers. The first
+/// one is that of values to which no request gives a number. (Below 2⁵³ for the first 8 billion batches.)
 pub(super) const FENCES_PER_VERSION: i64 = 1024;
 /// Fencing numbers that a batch draws, at most.
 pub const FENCES_MAX: usize = FENCES_PER_VERSION as usize - 1;
@@ -46,8 +46,8 @@ pub struct Row {
     pub version: i64,
     /// The value; `None` for a key that was deleted, or has expired by the store's clock.
     pub live: Option<Live>,
-    /// The fencing number of the value, where the front-end has to remember it; 0 if it is the first one of the
-    /// version.
+    /// The fencing number of the value, where the front-end has to remember it; 0 if it is the first one of
+    /// the version.
     pub fence: i64,
     /// The fencing number that a request gives to the value; 0 if it gives none.
     pub granted: i64,
