@@ -27,7 +27,9 @@
 //! told again for [`FIRST_KEPT`] is forgotten.
 //!
 //! Clients that wait for a lock stand in a line, too: their kind of value is none ([`ABSENT_KIND`]), and the
-//! first one also looks when the lock expires.
+//! first one also looks when the lock expires. If the store still has the lock then, it looks again after
+//! [`OVERDUE_GLANCE`], and then each time after twice as long: the clock here may be ahead of the store's by
+//! a little, and etcd frees keys up to some seconds late.
 //!
 //! The order is not in the store, since nothing but the order depends on it: which client gets an element is
 //! decided by the store, as for every request, and no element is lost or given twice, whatever front-ends
@@ -54,6 +56,8 @@ use crate::values::ABSENT_KIND;
 
 /// How soon the first of a line asks the store though no change was heard of.
 const GLANCE: Duration = Duration::from_secs(1);
+/// How soon the first of a line looks again for a lock that should have expired.
+const OVERDUE_GLANCE: Duration = Duration::from_millis(1);
 /// How long a front-end waits for another one whose client came earlier.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long the first of a line at another front-end counts. Front-ends send it once a second.
@@ -130,6 +134,9 @@ struct Line {
     looked: Instant,
     /// When the lock expires for which the clients wait.
     expires: Option<Instant>,
+    /// How often it was looked for in vain after that moment, and when it is looked for again at the
+    /// earliest.
+    overdue: (u32, Option<Instant>),
     /// Since when a client of another front-end may take first what is there.
     owed: Option<Instant>,
     /// The first, as other front-ends were told.
@@ -165,6 +172,7 @@ impl Line {
             seen: None,
             looked: now,
             expires: None,
+            overdue: (0, None),
             owed: None,
             told: None,
             lets_others: Vec::new(),
@@ -310,8 +318,12 @@ impl Lines {
         let version = row.live.as_ref().map(|_| row.version);
         let kind = row.live.as_ref().map_or(ABSENT_KIND, |live| live.kind);
         for line in lines.get_mut(key).into_iter().flatten() {
-            line.expires = expires.filter(|_| line.kind == ABSENT_KIND);
             let before = line.seen.replace(version);
+            if before != Some(version) {
+                line.overdue = (0, None);
+            }
+            let expires = expires.filter(|_| line.kind == ABSENT_KIND);
+            line.expires = expires.max(expires.and(line.overdue.1));
             if before == Some(version) && !is_written {
                 continue;
             }
@@ -357,7 +369,12 @@ impl Lines {
                 moment = moment.min(*line.owed.get_or_insert(now) + GRACE);
             }
             if moment <= now {
-                (line.looked, line.expires) = (now, None);
+                if line.expires.take().is_some_and(|expires| expires <= now) {
+                    let (times, _) = line.overdue;
+                    let pause = OVERDUE_GLANCE.saturating_mul(1 << times.min(10)).min(GLANCE);
+                    line.overdue = (times + 1, Some(now + pause));
+                }
+                line.looked = now;
                 return Step::Look;
             }
             until = Some(until.map_or(moment, |until| until.min(moment)));
@@ -642,6 +659,35 @@ mod tests {
         assert!(looks(&mut lines, arrivals[2], later, now + GLANCE), "it looks once a second");
         lines.leave(arrivals[2], later);
         assert!(lines.is_empty() && lines.lines.is_empty());
+    }
+
+    #[test]
+    fn a_lock_that_expires_late_is_looked_for_less_and_less_often() {
+        let mut now = Instant::now();
+        let mut lines = Lines::default();
+        let key = Key::new(0, b"k");
+        let (arrival, _) = lines.stand([key.clone()].into(), (ABSENT_KIND, true), (100, now));
+        let (expires, began) = (now + Duration::from_millis(20), now);
+        lines.saw(&key, (&row(1, 0), Some(expires)), false, IDLE);
+        let mut looks = Vec::new();
+        while now < began + Duration::from_secs(3) {
+            match lines.next_step((arrival, FRONT), IDLE, now) {
+                Step::Look => {
+                    looks.push(now);
+                    lines.asks(arrival, IDLE);
+                    lines.saw(&key, (&row(1, 0), Some(expires)), false, IDLE);
+                    lines.has_looked(arrival, now);
+                }
+                Step::Wait(until) => now = until.expect("a moment"),
+            }
+        }
+        assert_eq!(looks[..2], [expires, expires + OVERDUE_GLANCE]);
+        assert!(looks.len() < 15, "{looks:?}");
+        // Another lock has a moment of its own.
+        lines.has_looked(arrival, now);
+        let expires = now + Duration::from_millis(5);
+        lines.saw(&key, (&row(2, 0), Some(expires)), false, IDLE);
+        assert_eq!(lines.next_step((arrival, FRONT), IDLE, now), Step::Wait(Some(expires)));
     }
 
     #[test]

@@ -57,8 +57,8 @@ pub struct Pending {
     pub unblocked: Option<Waiting>,
 }
 
-/// Rows with fencing numbers that are larger than those of all former holders. They hold as long as no row has
-/// changed since.
+/// Rows with fencing numbers that are larger than those of all former holders. They hold as long as no row
+/// has changed since.
 #[derive(Debug)]
 pub struct Drawn {
     /// The rows of the request's keys, in their order.

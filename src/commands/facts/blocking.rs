@@ -8,8 +8,8 @@ use super::context::Result;
 /// How a blocking command works.
 #[derive(Debug)]
 pub struct Blocking {
-    /// The kind of the values that it waits for; [`ABSENT_KIND`](crate::values::ABSENT_KIND) if it waits until
-    /// the key is absent.
+    /// The kind of the values that it waits for; [`ABSENT_KIND`](crate::values::ABSENT_KIND) if it waits
+    /// until the key is absent.
     pub kind: u8,
     /// Checks a request, and returns its timeout.
     pub check: fn(Request<'_>) -> Result<Timeout<'_>>,

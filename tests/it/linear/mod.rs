@@ -10,7 +10,8 @@
 //! which the checker must find. [`second_opinion`] asks porcupine-rs 0.3, which must agree.
 //!
 //! [`collections`] does the same with lists, sorted sets and hashes, which only porcupine checks, and
-//! [`transactions`] with WATCH, MULTI and EXEC over several keys. [`locks`] does it with the commands of LOCK.
+//! [`transactions`] with WATCH, MULTI and EXEC over several keys. [`locks`] does it with the commands of
+//! LOCK.
 //!
 //! `KEYFAST_HISTORY_OPERATIONS=300000` makes the histories longer; 100,000 is what they are without it.
 

@@ -40,6 +40,20 @@ fn an_expired_key_goes_late_and_never_early_and_one_of_many_takes_it() {
     }
 }
 
+/// Its moment is over, but the store still has it. To ask without a pause would cost the store's other
+/// clients.
+marked!(needs_tools: a_client_in_line_for_a_lock_that_etcd_frees_late_asks_seldom);
+fn a_client_in_line_for_a_lock_that_etcd_frees_late_asks_seldom() {
+    let Some((_cluster, one, _other)) = pair(Kind::Etcd, "late-lock") else { return };
+    let (mut holder, mut waiting) = (one.client(), one.client());
+    let held = holder.line("LOCK ACQUIRE l holder PX 50").integer();
+    let requests = |client: &mut Client| client.info("store_requests").parse::<u64>().expect("a number");
+    let before = requests(&mut holder);
+    assert!(waiting.line("LOCK ACQUIRE l waiting PX 60000 WAIT 60000").integer() > held);
+    let asked = requests(&mut holder) - before;
+    assert!(asked < 100, "{asked} requests");
+}
+
 marked!(needs_tools: a_key_is_there_for_as_long_as_etcd_has_it);
 fn a_key_is_there_for_as_long_as_etcd_has_it() {
     let Some((_cluster, one, other)) = pair(Kind::Etcd, "late") else { return };

@@ -3,8 +3,8 @@
 //! - **Order of the replies**: there is one that explains them ([`checker`](crate::linear::checker)).
 //! - **Numbers**: no two grants have the same. They grow for each key in the order of the grants, and over
 //!   all keys in the order of time.
-//! - **The line**: a client that certainly waits is granted the lock before each that came later, and a client
-//!   that does not wait never comes before it. No client is told nil before its time is up.
+//! - **The line**: a client that certainly waits is granted the lock before each that came later, and a
+//!   client that does not wait never comes before it. No client is told nil before its time is up.
 //!
 //! Each request that takes a lock has a token of its own, so a token stands for one holder, and all that is
 //! shown of it tells when it held the lock.
@@ -36,9 +36,9 @@ pub(super) struct Promises {
     pub(super) expiry: Expiry,
     /// Whether locks are taken away only by those who ask for that.
     pub(super) is_kept: bool,
-    /// Whether the keys are in a store. There the line does not count within transactions and scripts, nor for
-    /// a client whose time is up before the store has replied. A free lock is refused while its front-end lets
-    /// the first in line take it. And a lock that was taken by SET NX has a number.
+    /// Whether the keys are in a store. There the line does not count within transactions and scripts, nor
+    /// for a client whose time is up before the store has replied. A free lock is refused while its front-end
+    /// lets the first in line take it. And a lock that was taken by SET NX has a number.
     pub(super) is_in_store: bool,
 }
 

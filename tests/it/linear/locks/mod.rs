@@ -3,14 +3,14 @@
 //!
 //! [`recording`] has 16 clients take, extend, release, break and wait for a few locks that expire within 30
 //! milliseconds; some of them end their connection meanwhile. [`checks`] says what must be true of what they
-//! are told. [`impostors`] imitates servers with mistakes, each of which the checks must find. [`second_model`]
-//! asks porcupine about short histories, where clients use the same token again and again.
+//! are told. [`impostors`] imitates servers with mistakes, each of which the checks must find.
+//! [`second_model`] asks porcupine about short histories, where clients use the same token again and again.
 //!
 //! `KEYFAST_HISTORY_SEED=7` has the clients draw other requests, and `KEYFAST_HISTORY_OPERATIONS` makes the
 //! histories longer in proportion to others: 300000 is three times as long in memory, 30000 in a store.
 //!
-//! Not recorded is a server that is paused (CLIENT PAUSE): a client that waits for the end of the pause counts
-//! as blocked as well, and stands in no line.
+//! Not recorded is a server that is paused (CLIENT PAUSE): a client that waits for the end of the pause
+//! counts as blocked as well, and stands in no line.
 
 mod checks;
 mod impostors;

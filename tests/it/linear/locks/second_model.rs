@@ -1,5 +1,5 @@
-//! A second opinion: porcupine looks for the order, with a model of a lock that knows its number. There tokens
-//! come again, as those of clients that use their name. No reply may be missing.
+//! A second opinion: porcupine looks for the order, with a model of a lock that knows its number. There
+//! tokens come again, as those of clients that use their name. No reply may be missing.
 
 use std::time::Duration;
 
