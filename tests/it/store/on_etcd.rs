@@ -40,9 +40,9 @@ fn an_expired_key_goes_late_and_never_early_and_one_of_many_takes_it() {
     }
 }
 
+marked!(needs_tools: a_client_in_line_for_a_lock_that_etcd_frees_late_asks_seldom);
 /// Its moment is over, but the store still has it. To ask without a pause would cost the store's other
 /// clients.
-marked!(needs_tools: a_client_in_line_for_a_lock_that_etcd_frees_late_asks_seldom);
 fn a_client_in_line_for_a_lock_that_etcd_frees_late_asks_seldom() {
     let Some((_cluster, one, _other)) = pair(Kind::Etcd, "late-lock") else { return };
     let (mut holder, mut waiting) = (one.client(), one.client());
