@@ -54,6 +54,8 @@ impl Transaction<'_> {
         let (spot, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
         let replaced = shard.table_mut(database).put(spot, new, rehash);
+        let was_lock = replaced.lock.is_some()
+            || shard.rarities().is_some_and(|rarities| rarities.gone_locks.has(spot.hash));
         if replaced.was_collection && self.wanted.blocked() {
             self.note_ready(database, key);
         }
@@ -69,8 +71,8 @@ impl Transaction<'_> {
             Some(LockBefore::Text(before)) => self.follow_rewritten(key, value, before, had_expired),
             Some(LockBefore::Hash) => self.follow_replaced(key, had_expired),
         }
-        if replaced.is_new || had_expired {
-            self.follow_new(key, value, "set");
+        if (replaced.is_new || had_expired) && (was_lock || self.grouping != Grouping::Alone) {
+            self.follow_new(key, value, was_lock);
         }
     }
 
