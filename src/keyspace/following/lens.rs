@@ -226,7 +226,7 @@ impl Transaction<'_> {
     /// Says how the next commands belong together.
     pub fn group(&mut self, grouping: Grouping) {
         self.grouping = grouping;
-        self.absences.get_mut().newest.clear();
+        *self.absences.get_mut() = None;
     }
 
     /// How the commands that run belong together.
@@ -238,7 +238,8 @@ impl Transaction<'_> {
     #[cold]
     pub(in crate::keyspace) fn note_absent(&self, key: &[u8], by: Option<&'static str>) {
         let (hash, database) = (self.shard(key).0.hash, self.database());
-        self.absences.borrow_mut().add(Absence { hash, database, by });
+        let mut absences = self.absences.borrow_mut();
+        absences.get_or_insert_default().add(Absence { hash, database, by });
     }
 
     /// Notes keys that the command `by` has found absent, all of them, and writes now. Handlers of such
@@ -250,20 +251,13 @@ impl Transaction<'_> {
     }
 
     /// Follows a string that was written where the key was absent, by a command that did not ask.
-    #[inline]
-    pub(in crate::keyspace) fn follow_new(&mut self, key: &[u8], value: &[u8], by: &'static str) {
-        let (spot, shard) = self.shard(key);
-        let was_lock = shard.rarities().is_some_and(|rarities| rarities.gone_locks.has(spot.hash));
-        if was_lock || self.grouping != Grouping::Alone {
-            self.follow_written(key, value, by, was_lock);
-        }
-    }
-
+    /// `was_lock` says whether it was a lock a short time ago.
     #[cold]
-    fn follow_written(&mut self, key: &[u8], value: &[u8], by: &'static str, was_lock: bool) {
+    pub(in crate::keyspace) fn follow_new(&mut self, key: &[u8], value: &[u8], was_lock: bool) {
+        let by = "set";
         let (hash, database) = (self.shard(key).0.hash, self.database());
         let expires_at_ms = self.entry(key).and_then(Entry::expires_at_ms);
-        let found = self.absences.get_mut().get(hash, database);
+        let found = self.absences.get_mut().as_mut().and_then(|absences| absences.get(hash, database));
         match (found, expires_at_ms) {
             (Some(_), Some(expires_at_ms)) => self.take_in_steps(key, value, expires_at_ms, by),
             (found, _) => {
@@ -285,7 +279,8 @@ impl Transaction<'_> {
     #[cold]
     pub(in crate::keyspace) fn follow_dated(&mut self, key: &[u8], expires_at_ms: Option<u64>) {
         let (hash, database) = (self.shard(key).0.hash, self.database());
-        let by = self.absences.get_mut().get(hash, database).and_then(|absence| absence.by);
+        let found = self.absences.get_mut().as_mut().and_then(|absences| absences.get(hash, database));
+        let by = found.and_then(|absence| absence.by);
         let (Some(by), Some(expires_at_ms)) = (by, expires_at_ms) else { return };
         let text = self.entry(key).and_then(|entry| entry.text().ok());
         let Some(value) = text.map(<[u8]>::to_vec) else { return };
@@ -306,7 +301,9 @@ impl Transaction<'_> {
         } else {
             shard.unfollowed += 1;
         }
-        self.absences.get_mut().remove(hash, database);
+        if let Some(absences) = self.absences.get_mut() {
+            absences.remove(hash, database);
+        }
     }
 
     /// Follows a hash that is a lock and was changed.

@@ -73,7 +73,7 @@ pub struct Transaction<'a> {
     /// How the commands of the transaction belong together.
     pub(in crate::keyspace) grouping: Grouping,
     /// The last keys that a script has found absent.
-    pub(in crate::keyspace) absences: RefCell<Absences>,
+    pub(in crate::keyspace) absences: RefCell<Option<Box<Absences>>>,
     /// The effects, changes and garbage of the transaction. Declared after `held`, so it is dropped when the
     /// locks are free.
     pub(in crate::keyspace) left: RefCell<Left>,

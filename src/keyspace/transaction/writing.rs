@@ -54,6 +54,8 @@ impl Transaction<'_> {
         let (spot, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
         let replaced = shard.table_mut(database).put(spot, new, rehash);
+        let was_lock = replaced.lock.is_some()
+            || shard.rarities().is_some_and(|rarities| rarities.gone_locks.has(spot.hash));
         // Clients that wait for a lock must know when it expires now.
         let concerns_waiters =
             replaced.was_collection || replaced.expires_at_ms.is_some() || expires_at_ms.is_some();
@@ -72,8 +74,8 @@ impl Transaction<'_> {
             Some(LockBefore::Text(before)) => self.follow_rewritten(key, value, before, had_expired),
             Some(LockBefore::Hash) => self.follow_replaced(key, had_expired),
         }
-        if replaced.is_new || had_expired {
-            self.follow_new(key, value, "set");
+        if (replaced.is_new || had_expired) && (was_lock || self.grouping != Grouping::Alone) {
+            self.follow_new(key, value, was_lock);
         }
     }
 
