@@ -597,7 +597,7 @@ impl Errand<'_, '_> {
 
 /// Rows that have to be read first.
 fn unread(rows: usize) -> Vec<Arc<Row>> {
-    vec![Arc::new(Row { version: Row::UNREAD, ..Row::default() }); rows]
+    std::iter::repeat_n(Arc::new(Row { version: Row::UNREAD, ..Row::default() }), rows).collect()
 }
 
 /// The beginning of the error of a killed script.
