@@ -266,10 +266,12 @@ fn operations(history: &[Told], tenures: &[Tenure], promises: Promises) -> Vec<O
             Request::Fence(token) if told.answer == Answer::Number(None) && others.contains(&token) => {
                 return None;
             }
-            Request::Acquire { .. } if promises.is_in_store && told.answer == Answer::Number(None) => {
-                if waiting.iter().any(|other| may_stand_before(other, told)) {
-                    return None;
-                }
+            Request::Acquire { .. }
+                if promises.is_in_store
+                    && told.answer == Answer::Number(None)
+                    && waiting.iter().any(|other| may_stand_before(other, told)) =>
+            {
+                return None;
             }
             _ => {}
         }
