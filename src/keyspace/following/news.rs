@@ -58,8 +58,8 @@ pub struct LockNews {
     pub name: Option<Box<[u8]>>,
     /// The fencing number that the lock has, if it has one.
     pub fence: Option<u64>,
-    /// The client that has waited for the lock, by its number, and its command, if the lock was granted to it.
-    /// Then the command of another client has freed the lock, or it has expired.
+    /// The number of the client that has waited for the lock and was granted it, and the name of its command.
+    /// Another client has freed the lock then, or it has expired.
     pub served: Option<(u64, &'static str)>,
 }
 
