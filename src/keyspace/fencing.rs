@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct Fencing(AtomicU64);
 
-/// As long as a server gives fewer numbers in a millisecond, on average, the clock is ahead of them: a
-/// server that starts without its data gives larger ones. All are below 2⁵³ until the year 2255, so that JavaScript
+/// As long as a server gives fewer numbers in a millisecond, on average, the clock is ahead of them: a server
+/// that starts without its data gives larger ones. All are below 2⁵³ until the year 2255, so that JavaScript
 /// and Lua can read them.
 const NUMBERS_PER_MS: u64 = 1000;
 

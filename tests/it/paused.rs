@@ -1,6 +1,6 @@
-//! Holders that are paused while they hold a lock, and go on when it has expired and another one holds it. What
-//! the lock protects refuses them by their fencing numbers, so that no update is lost. Without the numbers,
-//! updates are lost.
+//! Holders that are paused while they hold a lock, and go on when it has expired and another one holds it.
+//! What the lock protects refuses them by their fencing numbers, so that no update is lost. Without the
+//! numbers, updates are lost.
 //!
 //! The holders are processes of their own, which SIGSTOP pauses. Each holds many locks at once, one a thread.
 //! The resource is a hash on a server of its own. To read it, a holder shows its number, too: from then on

@@ -248,7 +248,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// The entry of a key that has not expired, for a look that is no client's: the lock lens has no news of it.
+    /// The entry of a key that has not expired, for a look that is no client's. The lock lens gets no news of
+    /// it.
     pub(in crate::keyspace) fn unseen(&self, key: &[u8]) -> Option<&Entry> {
         self.entry(key).filter(|entry| !self.has_expired(entry))
     }

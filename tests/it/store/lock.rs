@@ -1,5 +1,5 @@
-//! LOCK with keys in a store: the number is exact over all front-ends, and so is the order of the clients that
-//! wait, as far as front-ends hear of each other.
+//! LOCK with keys in a store: the number is exact over all front-ends, and so is the order of the clients
+//! that wait, as far as front-ends hear of each other.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
