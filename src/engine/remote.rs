@@ -125,6 +125,16 @@ struct Errand<'a, 'r> {
     pending: Box<Pending>,
 }
 
+/// A run of a request, and the rows on which it is to travel.
+struct Guess {
+    rows: Vec<Arc<Row>>,
+    /// Whether each row must have the version that was seen, even if it is absent.
+    are_strict: Vec<bool>,
+    ran: Ran,
+    /// How many fencing numbers it draws, if it lacks some: it only reads its rows then.
+    draws: Option<usize>,
+}
+
 /// The next step, if it is no reply.
 type Stopped = std::result::Result<Result<()>, NotAnswered>;
 
@@ -266,89 +276,18 @@ impl Errand<'_, '_> {
 
     /// Runs the request on a guess, and lets it travel to the store, beside another one if there is one.
     fn attempt(&mut self, session: &mut Session, beside: Option<Seat>, out: &mut Vec<u8>) -> Stopped {
-        let limits = self.remote.settings.target.limits();
-        let (keys_max, bytes_max) = (limits.request_keys, limits.request_name_bytes);
-        if self.keys.len() > keys_max {
-            return Ok(Err(Error::text(format!(
-                "ERR A request may name {keys_max} keys in this store at most"
-            ))));
-        }
-        if self.keys.iter().map(|key| key.name.len()).sum::<usize>() > bytes_max {
-            return Ok(Err(Error::text(format!(
-                "ERR The names of a request's keys may have {bytes_max} bytes together in this store at most"
-            ))));
-        }
-        if let Run::Block(blocking) = self.command.run
-            && self.pending.listening.is_none()
-        {
-            match (blocking.check)(self.request) {
-                // It does not wait.
-                Ok(Timeout::None) => {}
-                Ok(_) => {
-                    // Before it looks, so that no change is missed.
-                    let (keys, takes) = (self.waits_for(session, blocking), !blocking.waiting.is_shared);
-                    self.pending.listening = Some(self.remote.listen(keys, blocking.kind, takes));
-                }
-                Err(error) => return Ok(Err(error)),
-            }
-            match deadline(blocking, self.request) {
-                Ok(until) => self.pending.until = until,
-                Err(error) => return Ok(Err(error)),
-            }
+        if let Err(error) = self.check_size().and_then(|()| self.begin_to_wait(session)) {
+            return Ok(Err(error));
         }
         let mut drawn = self.pending.drawn.take();
         let is_reader = matches!(self.command.run, Run::Read(_));
         let mut reads_in = is_reader.then_some(beside);
         for _ in 0..LOOKS_MAX {
-            let looked = match &drawn {
-                Some(drawn) => Looked::Rows(drawn.rows.clone()),
-                None => self.remote.look(&self.keys, self.pending.told_rows.as_deref(), reads_in),
+            let guess = match self.guess(session, drawn.as_ref(), reads_in, beside) {
+                Ok(guess) => guess,
+                Err(stopped) => return stopped,
             };
-            let mut rows = match looked {
-                Looked::Rows(rows) => rows,
-                Looked::After(ticket) => {
-                    self.pending.ticket = Some(ticket);
-                    return Err(NotAnswered::Store);
-                }
-                Looked::Away => {
-                    let why = self.remote.health.unreachable();
-                    return Ok(Err(Error::text(format!("STOREDOWN The store {why}"))));
-                }
-            };
-            let mut are_strict = vec![drawn.is_some(); rows.len()];
-            if drawn.is_none() {
-                self.expect_watched(session, &mut rows, &mut are_strict);
-            }
-            let fences = drawn.as_ref().map_or(&[][..], |drawn| &drawn.fences);
-            let mut ran = match self.wants_rows(session) {
-                true => Ran::nothing(rows.len()),
-                false => match self.run(session, &rows, fences)? {
-                    Ok(ran) => ran,
-                    // An error about the request, or about a row that was really read.
-                    Err(error) => return Ok(Err(error)),
-                },
-            };
-            if let Err(error) = &ran.reply
-                && error.as_bytes().starts_with(KILLED)
-            {
-                // It has written nothing, and does not run again.
-                return Ok(Err(Error::bytes(error.as_bytes().to_vec())));
-            }
-            let draws = ran.wants_fences;
-            if let Some(draws) = draws {
-                if beside.is_some() {
-                    return Err(NotAnswered::Store);
-                }
-                if draws > FENCES_MAX {
-                    return Ok(Err(Error::text(format!(
-                        "ERR A request may take {FENCES_MAX} locks in the store at most"
-                    ))));
-                }
-                // It reads its rows, with numbers that are larger than theirs, and runs again on that.
-                (rows, are_strict) = (unread(rows.len()), vec![true; rows.len()]);
-                ran = Ran { found_nothing: self.pending.listening.is_some(), ..Ran::nothing(rows.len()) };
-            }
-            let taken = self.takes_from(session, &ran);
+            let taken = self.takes_from(session, &guess.ran);
             if let Some((key, _)) = &taken {
                 if self.pending.listening.is_none() && self.leaves_to_line(key) {
                     return self.nothing(session, out);
@@ -357,42 +296,20 @@ impl Errand<'_, '_> {
                     return Err(NotAnswered::Store);
                 }
             }
-            if !self.still_waits(session, ran.found_nothing) {
+            if !self.still_waits(session, guess.ran.found_nothing) {
                 return Err(NotAnswered::Store);
             }
-            let parts = self.keys.iter().zip(&rows).zip(are_strict).zip(&ran.written);
-            let parts = parts.map(|(((key, seen), is_strict), written)| AttemptPart {
-                key: key.clone(),
-                seen: Arc::clone(seen),
-                is_strict,
-                written: written.clone(),
-                lifetime_ms: ran.lifetime_ms(written.as_deref()),
-            });
-            let holder = self.holder(session, &ran);
-            let (parts, renews) = (parts.collect(), ran.renews);
-            let (was_overtaken, stood_back) = (self.pending.was_overtaken, self.pending.stood_back);
-            let draws_count = draws.unwrap_or(0);
-            let attempt = Attempt {
-                parts,
-                holder,
-                renews,
-                is_reader,
-                beside,
-                was_overtaken,
-                stood_back,
-                draws: draws_count,
-            };
             if let Some(listening) = &self.pending.listening {
                 listening.asks();
             }
-            match self.remote.join(attempt) {
+            match self.remote.join(self.attempt_of(session, &guess, beside)) {
                 Ok((ticket, seat)) => {
                     if let (Some(listening), Some((key, leaves_some))) = (&self.pending.listening, taken) {
                         listening.takes(seat.batch, &key, leaves_some);
                     }
-                    (self.pending.stood_back, self.pending.draws) = (0, draws);
+                    (self.pending.stood_back, self.pending.draws) = (0, guess.draws);
                     (self.pending.ticket, self.pending.seat) = (Some(ticket), Some(seat));
-                    self.pending.result = Some(AttemptResult::from(ran));
+                    self.pending.result = Some(AttemptResult::from(guess.ran));
                     return Err(NotAnswered::Store);
                 }
                 // One that was to read has freed fields of a hash that have expired.
@@ -413,6 +330,111 @@ impl Errand<'_, '_> {
             }
         }
         Ok(Err(Error::fixed("TRYAGAIN Other clients keep changing these keys")))
+    }
+
+    /// Refuses a request that names more keys than the store takes at once.
+    fn check_size(&self) -> Result<()> {
+        let limits = self.remote.settings.target.limits();
+        let (keys_max, bytes_max) = (limits.request_keys, limits.request_name_bytes);
+        if self.keys.len() > keys_max {
+            return Err(Error::text(format!("ERR A request may name {keys_max} keys in this store at most")));
+        }
+        if self.keys.iter().map(|key| key.name.len()).sum::<usize>() > bytes_max {
+            return Err(Error::text(format!(
+                "ERR The names of a request's keys may have {bytes_max} bytes together in this store at most"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Places a client that waits in the lines of its keys, before it looks, so that no change is missed.
+    fn begin_to_wait(&mut self, session: &Session) -> Result<()> {
+        let Run::Block(blocking) = self.command.run else { return Ok(()) };
+        if self.pending.listening.is_some() {
+            return Ok(());
+        }
+        if !matches!((blocking.check)(self.request)?, Timeout::None) {
+            let (keys, takes) = (self.waits_for(session, blocking), !blocking.waiting.is_shared);
+            self.pending.listening = Some(self.remote.listen(keys, blocking.kind, takes));
+        }
+        self.pending.until = deadline(blocking, self.request)?;
+        Ok(())
+    }
+
+    /// Runs the request on the rows as they can be guessed, or on those that it has read and for which it has
+    /// drawn fencing numbers. If it lacks numbers, what is returned reads its rows and draws them.
+    fn guess(
+        &mut self,
+        session: &mut Session,
+        drawn: Option<&Drawn>,
+        reads_in: Option<Option<Seat>>,
+        beside: Option<Seat>,
+    ) -> std::result::Result<Guess, Stopped> {
+        let mut rows = match drawn {
+            Some(drawn) => drawn.rows.clone(),
+            None => match self.remote.look(&self.keys, self.pending.told_rows.as_deref(), reads_in) {
+                Looked::Rows(rows) => rows,
+                Looked::After(ticket) => {
+                    self.pending.ticket = Some(ticket);
+                    return Err(Err(NotAnswered::Store));
+                }
+                Looked::Away => {
+                    let why = self.remote.health.unreachable();
+                    return Err(Ok(Err(Error::text(format!("STOREDOWN The store {why}")))));
+                }
+            },
+        };
+        let mut are_strict = vec![drawn.is_some(); rows.len()];
+        if drawn.is_none() {
+            self.expect_watched(session, &mut rows, &mut are_strict);
+        }
+        let fences = drawn.map_or(&[][..], |drawn| &drawn.fences);
+        let ran = match self.wants_rows(session) {
+            true => Ran::nothing(rows.len()),
+            // An error about the request, or about a row that was really read.
+            false => self.run(session, &rows, fences).map_err(Err)?.map_err(|error| Ok(Err(error)))?,
+        };
+        if let Err(error) = &ran.reply
+            && error.as_bytes().starts_with(KILLED)
+        {
+            // It has written nothing, and does not run again.
+            return Err(Ok(Err(Error::bytes(error.as_bytes().to_vec()))));
+        }
+        let Some(draws) = ran.wants_fences else { return Ok(Guess { rows, are_strict, ran, draws: None }) };
+        if beside.is_some() {
+            return Err(Err(NotAnswered::Store));
+        }
+        if draws > FENCES_MAX {
+            return Err(Ok(Err(Error::text(format!(
+                "ERR A request may take {FENCES_MAX} locks in the store at most"
+            )))));
+        }
+        let ran = Ran { found_nothing: self.pending.listening.is_some(), ..Ran::nothing(rows.len()) };
+        let (rows, are_strict) = (unread(rows.len()), vec![true; rows.len()]);
+        Ok(Guess { rows, are_strict, ran, draws: Some(draws) })
+    }
+
+    /// What travels to the store.
+    fn attempt_of(&self, session: &Session, guess: &Guess, beside: Option<Seat>) -> Attempt {
+        let Guess { rows, are_strict, ran, draws } = guess;
+        let parts = self.keys.iter().zip(rows).zip(are_strict).zip(&ran.written);
+        let parts = parts.map(|(((key, seen), is_strict), written)| AttemptPart {
+            key: key.clone(),
+            seen: Arc::clone(seen),
+            is_strict: *is_strict,
+            written: written.clone(),
+            lifetime_ms: ran.lifetime_ms(written.as_deref()),
+        });
+        Attempt {
+            parts: parts.collect(),
+            holder: self.holder(session, ran),
+            renews: ran.renews,
+            is_reader: matches!(self.command.run, Run::Read(_)),
+            beside,
+            was_overtaken: self.pending.was_overtaken,
+            stood_back: self.pending.stood_back,
+            draws: draws.unwrap_or(0),
+        }
     }
 
     /// The keys for which a blocking command waits, each one once.
