@@ -228,7 +228,7 @@ fn watched_keys_that_a_flush_deletes_have_changed_and_absent_ones_have_not(kind:
 fn a_lock_that_was_flushed_has_a_higher_fencing_number_when_it_is_taken_again(kind: Kind) {
     let Some((_cluster, one, other)) = pair(kind, "flush-fences") else { return };
     let (mut client, mut elsewhere) = (one.client3(), other.client3());
-    let mut last = 0;
+    let mut last = 0_i64;
     for round in 0..6 {
         client.line("SET lock token NX PX 600000").is_ok();
         let lock = elsewhere.line("LOCKS GET lock").reply();
