@@ -64,6 +64,7 @@ async fn grant_expired_locks(instance: Arc<Instance>) {
             let _ = timeout(left.min(LOOK_AGAIN), alarms.changed()).await;
         } else if instance.frees_expired() {
             instance.keyspace.ring_alarms(|effects| instance.notify(effects, None));
+            yield_now().await;
         } else {
             sleep(STANDSTILL).await;
         }

@@ -661,3 +661,23 @@ fn a_real_redis_reads_payload_snapshot_and_log_of_a_lock() {
     let after = client.line("LOCK EXTEND l a PX 60000").integer();
     assert!(after >= number);
 }
+
+/// As many locks as there are, all at the same moment, each with a client that waits.
+#[test]
+fn many_locks_that_expire_at_once_are_all_granted() {
+    const LOCKS: usize = 300;
+    let server = Server::start();
+    let mut holder = server.client();
+    let script = "local t = redis.call('TIME') for i = 1, ARGV[1] do \
+                  redis.call('SET', 'l' .. i, 'holder', 'PXAT', t[1] * 1000 + 3000) end";
+    holder.cmd(["EVAL", script, "0", &LOCKS.to_string()]).is_nil();
+    let mut waiting: Vec<Client> = (1..=LOCKS).map(|_| server.client()).collect();
+    for (number, client) in waiting.iter_mut().enumerate() {
+        let key = format!("l{}", number + 1);
+        client.send(&request(["LOCK", "ACQUIRE", &key, "a", "PX", "60000", "WAIT", "0"]));
+    }
+    let mut numbers: Vec<i64> = waiting.iter_mut().map(|client| client.reply().integer()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), LOCKS);
+}
