@@ -448,13 +448,13 @@ fn a_client_that_does_not_wait_does_not_come_before_those_that_do() {
 fn a_lock_that_expires_is_granted_to_the_first_in_line_and_never_early() {
     let server = Server::start();
     let mut holder = server.client();
-    let began = Instant::now();
-    holder.line("LOCK ACQUIRE l holder PX 200").integer();
+    let number = acquire(&mut holder, "l", "holder");
     let mut waiting: Vec<Client> = (0..4).map(|_| server.client()).collect();
     for (number, client) in waiting.iter_mut().enumerate() {
         wait(&server, client, &format!("LOCK ACQUIRE l {number} PX 50 WAIT 60000"));
     }
-    let mut least = Duration::from_millis(200);
+    let (began, mut least) = (Instant::now(), Duration::from_millis(200));
+    holder.line("LOCK EXTEND l holder PX 200").is(number);
     for (number, client) in waiting.iter_mut().enumerate() {
         client.reply().integer();
         assert!(began.elapsed() >= least, "{number}");

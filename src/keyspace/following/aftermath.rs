@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::keyspace::following::blocked::{Served, Waiter};
 use crate::keyspace::following::changes::Changes;
+use crate::keyspace::following::lens::Absences;
 use crate::keyspace::following::news::Effect;
 use crate::keyspace::following::recording::Recorded;
 use crate::keyspace::store::entry::Entry;
@@ -39,6 +40,8 @@ pub(in crate::keyspace) struct Aftermath {
     pub(in crate::keyspace) missed: Vec<Missed>,
     /// What the request has done, in a keyspace that it has borrowed.
     pub(in crate::keyspace) recorded: Recorded,
+    /// The last keys that a script has found absent.
+    pub(in crate::keyspace) absences: Absences,
     /// Tables and entries to free when the locks are free.
     garbage: Garbage,
 }

@@ -81,8 +81,8 @@ impl Alarms {
 }
 
 impl Keyspace {
-    /// Frees some of the locks whose alarms are due, and grants each to the next in line. Calls `notify` with the
-    /// effects for clients, under the lock. The caller holds nothing.
+    /// Frees some of the locks whose alarms are due, and grants each to the next in line. Calls `notify` with
+    /// the effects for clients, under the lock. The caller holds nothing.
     pub fn ring_alarms(&self, mut notify: impl FnMut(Vec<Effect>)) {
         let alarms = &self.followers.alarms;
         for (database, key) in alarms.take_due(self.clock.now_ms()) {

@@ -226,7 +226,9 @@ impl Transaction<'_> {
     /// Says how the next commands belong together.
     pub fn group(&mut self, grouping: Grouping) {
         self.grouping = grouping;
-        *self.absences.get_mut() = None;
+        if let Some(absences) = self.absences() {
+            *absences = Absences::default();
+        }
     }
 
     /// How the commands that run belong together.
@@ -238,8 +240,12 @@ impl Transaction<'_> {
     #[cold]
     pub(in crate::keyspace) fn note_absent(&self, key: &[u8], by: Option<&'static str>) {
         let (hash, database) = (self.shard(key).0.hash, self.database());
-        let mut absences = self.absences.borrow_mut();
-        absences.get_or_insert_default().add(Absence { hash, database, by });
+        self.leave(|aftermath| aftermath.absences.add(Absence { hash, database, by }));
+    }
+
+    /// The keys that were found absent, if any were.
+    fn absences(&mut self) -> Option<&mut Absences> {
+        self.left.get_mut().if_any().map(|aftermath| &mut aftermath.absences)
     }
 
     /// Notes keys that the command `by` has found absent, all of them, and writes now. Handlers of such
@@ -257,7 +263,7 @@ impl Transaction<'_> {
         let by = "set";
         let (hash, database) = (self.shard(key).0.hash, self.database());
         let expires_at_ms = self.entry(key).and_then(Entry::expires_at_ms);
-        let found = self.absences.get_mut().as_mut().and_then(|absences| absences.get(hash, database));
+        let found = self.absences().and_then(|absences| absences.get(hash, database));
         match (found, expires_at_ms) {
             (Some(_), Some(expires_at_ms)) => self.take_in_steps(key, value, expires_at_ms, by),
             (found, _) => {
@@ -279,7 +285,7 @@ impl Transaction<'_> {
     #[cold]
     pub(in crate::keyspace) fn follow_dated(&mut self, key: &[u8], expires_at_ms: Option<u64>) {
         let (hash, database) = (self.shard(key).0.hash, self.database());
-        let found = self.absences.get_mut().as_mut().and_then(|absences| absences.get(hash, database));
+        let found = self.absences().and_then(|absences| absences.get(hash, database));
         let by = found.and_then(|absence| absence.by);
         let (Some(by), Some(expires_at_ms)) = (by, expires_at_ms) else { return };
         let text = self.entry(key).and_then(|entry| entry.text().ok());
@@ -301,7 +307,7 @@ impl Transaction<'_> {
         } else {
             shard.unfollowed += 1;
         }
-        if let Some(absences) = self.absences.get_mut() {
+        if let Some(absences) = self.absences() {
             absences.remove(hash, database);
         }
     }

@@ -31,7 +31,7 @@ use std::cell::{Cell, RefCell};
 use crate::allocator::taken_bytes;
 use crate::keyspace::following::aftermath::Left;
 use crate::keyspace::following::interest::Wanted;
-use crate::keyspace::following::lens::{Absences, Grouping, Made};
+use crate::keyspace::following::lens::{Grouping, Made};
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::locking::{Busy, HeldShards, NotNow, ShardSet};
 use crate::keyspace::store::shard::Shard;
@@ -72,8 +72,6 @@ pub struct Transaction<'a> {
     pub(in crate::keyspace) made: Option<Made>,
     /// How the commands of the transaction belong together.
     pub(in crate::keyspace) grouping: Grouping,
-    /// The last keys that a script has found absent.
-    pub(in crate::keyspace) absences: RefCell<Option<Box<Absences>>>,
     /// The effects, changes and garbage of the transaction. Declared after `held`, so it is dropped when the
     /// locks are free.
     pub(in crate::keyspace) left: RefCell<Left>,
@@ -252,7 +250,6 @@ impl Keyspace {
             may_hold_more: false,
             made: None,
             grouping: Grouping::Alone,
-            absences: RefCell::default(),
             left: RefCell::default(),
         }
     }

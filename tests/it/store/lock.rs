@@ -230,10 +230,11 @@ fn a_lock_that_expires_goes_to_the_first_in_line(kind: Kind) {
     wait_until_heard(&mut one.client(), &other);
     wait_until_heard(&mut other.client(), &one);
     let mut holder = one.client();
-    let began = Instant::now();
-    let mut last = holder.line("LOCK ACQUIRE l holder PX 300").integer();
+    let mut last = acquire(&mut holder, "l", "holder");
     let mut waiting: Vec<Client> =
         (0..3).map(|number| wait([&other, &one][number % 2], &number.to_string(), 100)).collect();
+    let began = Instant::now();
+    holder.line("LOCK EXTEND l holder PX 300").is(last);
     let mut least = Duration::from_millis(300);
     for (number, client) in waiting.iter_mut().enumerate() {
         let granted = client.reply().integer();
