@@ -3,14 +3,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cluster::eventually;
+use super::cluster::{eventually, front};
+use super::etcd::Etcd;
+use super::postgres::Postgres;
 use super::{Cluster, Kind, pair, wait_until_heard};
 use crate::client::{Client, Reply, request};
 use crate::paused::nothing_is_lost;
-use crate::server::Server;
+use crate::server::{Server, SetOnDrop};
 
 on_both! {
     the_number_comes_with_the_grant_at_each_front_end
@@ -332,4 +335,60 @@ fn paused_holders_lose_nothing(kind: Kind) {
     };
     let [lifetime, pause] = times.map(Duration::from_millis);
     nothing_is_lost(&[&one, &other], (lifetime, pause), rounds);
+}
+
+marked!(needs_tools: numbers_grow_when_the_primary_is_killed_and_replaced);
+fn numbers_grow_when_the_primary_is_killed_and_replaced() {
+    let Some(cluster) = Postgres::start("lock-failover", 3) else { return };
+    grow_over(&front(&cluster.url(), &["--store-timeout", "2000"]), || {
+        cluster.kill_node(0);
+        cluster.fail_over([1, 2]);
+    });
+}
+
+marked!(needs_tools: numbers_grow_when_the_leader_is_killed_and_replaced);
+fn numbers_grow_when_the_leader_is_killed_and_replaced() {
+    let Some(cluster) = Etcd::start("lock-failover", 3) else { return };
+    let leader = cluster.next_leader();
+    grow_over(&front(&cluster.url(), &["--store-timeout", "2000"]), || cluster.kill_node(leader));
+}
+
+/// Clients take and release locks while nodes fail: a lock that was granted later has a larger number.
+fn grow_over(front: &Server, fail: impl FnOnce()) {
+    let is_over = AtomicBool::new(false);
+    let granted: Mutex<Vec<(Instant, i64, Instant)>> = Mutex::default();
+    let take = |number: usize| {
+        let mut client = front.client();
+        while !is_over.load(Ordering::Acquire) {
+            let key = format!("l{}", number % 2);
+            let token = format!("t{number}-{}", fastrand::u64(..));
+            let began = Instant::now();
+            let line = format!("LOCK ACQUIRE {key} {token} PX 5000 WAIT 100");
+            if let Ok(Reply::Integer(fence)) = client.try_line(&line) {
+                granted.lock().unwrap().push((began, fence, Instant::now()));
+            }
+            // Also after an error: the store may have granted it.
+            let line = format!("LOCK RELEASE {key} {token}");
+            while matches!(client.try_line(&line), Ok(Reply::Error(_))) {}
+        }
+    };
+    let count = || granted.lock().unwrap().len();
+    thread::scope(|scope| {
+        let _end = SetOnDrop(&is_over);
+        let take = &take;
+        (0..4).for_each(|number| _ = scope.spawn(move || take(number)));
+        eventually("locks are granted", || count() > 20);
+        fail();
+        let before = count();
+        eventually("locks are granted again", || count() > before + 20);
+        is_over.store(true, Ordering::Release);
+    });
+    let mut granted = granted.into_inner().unwrap();
+    granted.sort_by_key(|(_, fence, _)| *fence);
+    assert!(granted.windows(2).all(|two| two[0].1 < two[1].1), "no number is given twice");
+    let mut latest_begin = granted[0].0;
+    for (began, fence, ended) in &granted {
+        assert!(*ended >= latest_begin, "{fence} is too large");
+        latest_begin = latest_begin.max(*began);
+    }
 }
