@@ -580,7 +580,7 @@ impl Transaction<'_> {
             self.begin_command();
             match waiter.attempt.attempt(self, key, &mut reply) {
                 Attempted::Served => {
-                    self.attribute_locks(&waiter);
+                    self.attribute_lock(key, &waiter);
                     self.unblock(key, &waiter);
                     self.leave(|aftermath| aftermath.served.push(Served { waiter, reply }));
                 }
@@ -591,14 +591,15 @@ impl Transaction<'_> {
         }
     }
 
-    /// Has the news of locks that a waiter was granted name it. Nearly always there are none.
-    fn attribute_locks(&mut self, waiter: &Waiter) {
+    /// Has the news of a lock that a waiter was granted name it, if there are any.
+    fn attribute_lock(&mut self, key: &[u8], waiter: &Waiter) {
         if !waiter.waits_for_absence() {
             return;
         }
         if let Some(Effect::Lock(news)) =
             self.left.get_mut().if_any().and_then(|aftermath| aftermath.last_lock_news())
             && news.change.is_taken()
+            && *news.key == *key
         {
             news.served = Some((waiter.attempt.client(), waiter.attempt.command()));
         }
