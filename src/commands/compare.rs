@@ -107,7 +107,13 @@ fn delex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     }
 }
 
-fn delete_if(tx: &mut Transaction<'_>, key: &[u8], condition: Condition<'_>, reply: Reply<'_>) -> Result {
+/// Deletes a key if its string fulfils a condition, and replies whether it did.
+pub(super) fn delete_if(
+    tx: &mut Transaction<'_>,
+    key: &[u8],
+    condition: Condition<'_>,
+    reply: Reply<'_>,
+) -> Result {
     let value = tx.peek::<Text>(key)?;
     let is_met = value.is_some() && condition.is_met(value)?;
     if is_met {

@@ -5,19 +5,19 @@
 //! that grants the lock. It grows from holder to holder, so what the lock protects can refuse a holder that
 //! was paused while its lock expired.
 
-use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
 use crate::values::ABSENT_KIND;
 
 use super::args::{self, Options, is_word};
+use super::compare::delete_if;
 use super::error::Error;
 use super::facts::{
     Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Taken,
     Timeout, WaitingRules,
 };
-use super::strings::tell_of_write;
+use super::strings::{Condition, tell_of_write};
 
 pub(super) const COMMANDS: &[Command] = &[LOCK];
 
@@ -199,15 +199,7 @@ const LOCK_RELEASE: Command = Command {
 };
 
 fn release(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let (key, token) = (request.at(2), token(request)?);
-    let holds = tx.peek::<Text>(key)? == Some(token);
-    if holds {
-        tx.remove(key);
-        tx.event(EventClass::GENERIC, "del", key);
-    } else {
-        tx.follow_unmet(key);
-    }
-    Ok(reply.bool(holds))
+    delete_if(tx, request.at(2), Condition::Equal(token(request)?), reply)
 }
 
 const LOCK_FENCE: Command = Command {
