@@ -114,20 +114,25 @@ fn counts(resources: &mut Client) -> Counts {
     sum
 }
 
+/// The test of this file that is a holder in the processes which the tests start.
+const HOLDER: &str = "paused::paused_holders_of_locks_in_memory_lose_nothing";
+
 /// Runs this program again, as a holder.
 fn start_holder(arguments: &[String; 5]) -> Child {
     let program = std::env::current_exe().expect("this test");
     let mut command = Command::new(program);
-    command.args(["--exact", "paused::a_holder", "--ignored", "--nocapture"]);
+    command.args(["--exact", HOLDER, "--nocapture"]);
     command.env("KEYFAST_TEST_HOLDER", arguments.join(" ")).stdin(Stdio::null()).stdout(Stdio::null());
     command.spawn().expect("this program")
 }
 
-/// A process of the other tests: it takes locks and updates what they protect until it is killed.
-#[test]
-#[ignore = "the other tests start it"]
-fn a_holder() {
-    let arguments = std::env::var("KEYFAST_TEST_HOLDER").expect("the arguments");
+/// The arguments of a holder, if this process is one.
+fn arguments_of_a_holder() -> Option<String> {
+    std::env::var("KEYFAST_TEST_HOLDER").ok()
+}
+
+/// Takes locks and updates what they protect, until the process is killed.
+fn hold(arguments: &str) {
     let arguments: Vec<&str> = arguments.split(' ').collect();
     let [locks, resources, lifetime_ms, name, is_fenced] = arguments[..] else { panic!("{arguments:?}") };
     let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
@@ -182,6 +187,9 @@ pub(crate) fn nothing_is_lost(servers: &[&Server], times: (Duration, Duration), 
 
 #[test]
 fn paused_holders_of_locks_in_memory_lose_nothing() {
+    if let Some(arguments) = arguments_of_a_holder() {
+        return hold(&arguments);
+    }
     nothing_is_lost(&[&Server::start()], TIMES, 300);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `fencing.rs` shows what a fencing number is good for, and takes for granted that a holder has the number
 //! of its own grant. That is the point here. A holder that was paused between taking the lock and asking for
-//! its number, by a second command without a token (SET NX PX, then LOCKS GET), is told the number of the
+//! its number, by a second command without a token (SET NX PX, then LOCKS GET), gets the number of the
 //! client that holds the lock by then: the resource takes the late holder for the next one, and lets it
 //! write. LOCK ACQUIRE answers the number that it has drawn, and LOCK FENCE answers one only for its token,
 //! so that no client ever shows another's.
@@ -86,7 +86,7 @@ struct State {
     lock: Option<Lock>,
     /// The last number that was drawn.
     drawn: u8,
-    /// How often the lock was granted: the true order of the holders, which no client is told.
+    /// How often the lock was granted: the true order of the holders, which no client knows.
     grants: u8,
     /// The clients that wait, in the order of their arrival.
     line: Vec<Client>,

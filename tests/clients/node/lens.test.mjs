@@ -1,5 +1,5 @@
 // The lock lens over lock libraries of npm, through ioredis with one connection for a whole process: nothing is found
-// about one that is used as it should be, and what goes wrong is found under its name. The other libraries are told by
+// about one that is used as it should be, and what goes wrong is found under its name. The other libraries are tried by
 // their scripts, in tests/it/lock_libraries.rs.
 
 import assert from "node:assert/strict";

@@ -4,7 +4,7 @@
 //! - **Numbers**: no two grants have the same. They grow for each key in the order of the grants, and over
 //!   all keys in the order of time.
 //! - **The line**: a client that certainly waits is granted the lock before each that came later, and a
-//!   client that does not wait never comes before it. No client is told nil before its time is up.
+//!   client that does not wait never comes before it. No client gets nil before its time is up.
 //!
 //! Each request that takes a lock has a token of its own, so a token stands for one holder, and all that is
 //! shown of it tells when it held the lock.

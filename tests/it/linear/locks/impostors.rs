@@ -26,7 +26,7 @@ pub(super) enum Fault {
     OvertakesLine,
     /// A client in line is forgotten, now and then.
     ForgetsWaiter,
-    /// A client in line is told nil before its time is up, now and then.
+    /// A client in line gets nil before its time is up, now and then.
     NilTooSoon,
     /// A client that has gone stays in line.
     GrantsToTheGone,

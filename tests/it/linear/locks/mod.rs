@@ -2,8 +2,8 @@
 //! that wait are granted it in the order in which they came.
 //!
 //! [`recording`] has 16 clients take, extend, release, break and wait for a few locks that expire within 30
-//! milliseconds; some of them end their connection meanwhile. [`checks`] says what must be true of what they
-//! are told. [`impostors`] imitates servers with mistakes, each of which the checks must find.
+//! milliseconds; some of them end their connection meanwhile. [`checks`] says what must be true of their
+//! replies. [`impostors`] imitates servers with mistakes, each of which the checks must find.
 //! [`second_model`] asks porcupine about short histories, where clients use the same token again and again.
 //!
 //! `KEYFAST_HISTORY_SEED=7` has the clients draw other requests, and `KEYFAST_HISTORY_OPERATIONS` makes the

@@ -1,4 +1,4 @@
-//! Records what 16 clients at once do with a few locks, and what they are told.
+//! Records what 16 clients at once do with a few locks, and the replies that they get.
 //!
 //! Some end their connection while they wait, or before they read their reply. Beside them, an observer asks
 //! each server again and again which clients are blocked, so that it is known of many when they certainly

@@ -1,4 +1,4 @@
-//! What a client asks about a lock, what it is told, and what that means for the model of a key.
+//! The requests of clients about a lock, the replies, and what both mean for the model of a key.
 
 use std::fmt;
 
