@@ -433,9 +433,7 @@ fn who_waits_for_idle_entries_is_served_by_the_turn_in_the_order_of_arrival() {
     let (mut client, mut first, mut second) = (server.client(), server.client(), server.client());
     client.line("CLOCK FREEZE").is_ok();
     deliver(&mut client, "s");
-    claim(&mut first, "b", "empty s > >", 60_000);
     client.line("XGROUP CREATE empty g 0 MKSTREAM").is_ok();
-    first.reply().ignored();
     claim(&mut first, "b", "empty s > >", 60_000);
     wait_until_blocked(&mut client, 1);
     claim(&mut second, "c", "s >", 60_000);
